@@ -1,0 +1,66 @@
+#include "ddprun/common/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+[[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
+  throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
+}
+
+void write_all(int fd, std::string_view content, const std::filesystem::path& path) {
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd, content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("write", path);
+    content.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void write_and_sync(const std::filesystem::path& path, std::string_view content) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd) fail("create", path);
+  write_all(fd.get(), content, path);
+  if (::fsync(fd.get()) != 0) fail("flush", path);
+}
+
+}  // namespace
+
+void sync_folder(const std::filesystem::path& folder) {
+  UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) fail("open folder", folder);
+  if (::fsync(fd.get()) != 0) fail("flush folder", folder);
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  auto aside = path;
+  aside += ".tmp." + std::to_string(::getpid());
+  try {
+    write_and_sync(aside, content);
+    if (::rename(aside.c_str(), path.c_str()) != 0) fail("rename to", path);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  sync_folder(path.has_parent_path() ? path.parent_path() : ".");
+}
+
+std::string read_whole_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail("open", path);
+  std::ostringstream content;
+  content << in.rdbuf();
+  if (in.bad()) fail("read", path);
+  return std::move(content).str();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,105 @@
+#include "ddprun/common/config/config_file.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+// The value of "key = value": quotes kept whole, a comment behind it dropped.
+std::string parse_value(std::string_view text, const std::string& where) {
+  text = trim(text);
+  if (!text.empty() && text.front() == '"') {
+    const auto close = text.find('"', 1);
+    if (close == std::string_view::npos) throw make_error(Errc::usage, "{}: the quote is not closed", where);
+    const auto rest = trim(text.substr(close + 1));
+    if (!rest.empty() && rest.front() != '#')
+      throw make_error(Errc::usage, "{}: unexpected '{}' behind the quoted value", where, rest);
+    return std::string(text.substr(1, close - 1));
+  }
+  return std::string(trim(text.substr(0, text.find('#'))));
+}
+
+std::string parse_section(std::string_view line, const std::string& where) {
+  const auto close = line.find(']');
+  const auto name = close == std::string_view::npos ? std::string_view{} : trim(line.substr(1, close - 1));
+  const auto rest = close == std::string_view::npos ? std::string_view{} : trim(line.substr(close + 1));
+  if (name.empty() || (!rest.empty() && rest.front() != '#'))
+    throw make_error(Errc::usage, "{}: expected [section], got '{}'", where, line);
+  return std::string(name);
+}
+
+}  // namespace
+
+std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view file_name) {
+  std::vector<ConfigEntry> entries;
+  std::map<std::string, std::string> seen;
+  std::string section;
+  for (int number = 1; !text.empty(); ++number) {
+    const auto end = text.find('\n');
+    const auto line = trim(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.empty() || line.front() == '#') continue;
+
+    const auto where = fmt::format("{}:{}", file_name, number);
+    if (line.front() == '[') {
+      section = parse_section(line, where);
+      continue;
+    }
+    const auto equals = line.find('=');
+    const auto name = trim(line.substr(0, equals));
+    if (equals == std::string_view::npos || name.empty())
+      throw make_error(Errc::usage, "{}: expected 'key = value' or '[section]', got '{}'", where, line);
+    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, name);
+    auto key = fmt::format("{}.{}", section, name);
+    const auto [first, inserted] = seen.emplace(key, where);
+    if (!inserted) throw make_error(Errc::usage, "{}: {} was already given at {}", where, key, first->second);
+    entries.push_back({std::move(key), parse_value(line.substr(equals + 1), where), where});
+  }
+  return entries;
+}
+
+std::vector<ConfigEntry> read_config(const std::filesystem::path& path) {
+  std::string text;
+  try {
+    text = read_whole_file(path);
+  } catch (const Error& e) {
+    throw Error(Errc::usage, e.what());
+  }
+  return parse_config(text, path.string());
+}
+
+std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& arguments) {
+  std::vector<ConfigEntry> entries;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const auto equals = argument.find('=');
+    const auto name = argument.substr(0, equals);
+    if (!name.starts_with("--") || name.find('.') == std::string::npos)
+      throw make_error(Errc::usage, "'{}': expected --section.key=value", argument);
+    const bool inline_value = equals != std::string::npos;
+    if (!inline_value && i + 1 == arguments.size()) throw make_error(Errc::usage, "'{}' has no value", argument);
+    entries.push_back({name.substr(2), inline_value ? argument.substr(equals + 1) : arguments[++i], name});
+  }
+  return entries;
+}
+
+void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin origin,
+           const std::vector<std::string>& sections_left_alone) {
+  for (const auto& entry : entries) {
+    const auto section = entry.key.substr(0, entry.key.find('.'));
+    if (std::find(sections_left_alone.begin(), sections_left_alone.end(), section) != sections_left_alone.end()) continue;
+    settings.assign(entry.key, entry.value, {origin, entry.where});
+  }
+}
+
+}  // namespace ddprun

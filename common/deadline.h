@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+namespace ddprun {
+
+// A point in time by which something has to be done, or none. A value; monotonic clock.
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Duration = Clock::duration;
+
+  static Deadline never() { return Deadline(std::nullopt); }
+  static Deadline at(Clock::time_point when) { return Deadline(when); }
+  static Deadline in(Duration timeout, Clock::time_point now = Clock::now());
+
+  std::optional<Clock::time_point> when() const { return when_; }
+  bool expired(Clock::time_point now = Clock::now()) const { return when_ && now >= *when_; }
+  // Zero once expired; Duration::max() when there is no deadline.
+  Duration remaining(Clock::time_point now = Clock::now()) const;
+  // For poll(2): rounded up, at most INT_MAX, -1 when there is no deadline.
+  int poll_timeout_ms(Clock::time_point now = Clock::now()) const;
+
+  friend Deadline earlier(const Deadline& a, const Deadline& b);
+
+ private:
+  explicit Deadline(std::optional<Clock::time_point> when) : when_(when) {}
+  std::optional<Clock::time_point> when_;
+};
+
+Deadline earlier(const Deadline& a, const Deadline& b);
+
+}  // namespace ddprun

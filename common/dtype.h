@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ddprun {
+
+// Element types of tensors and of spans on the wire.
+enum class DType : std::uint8_t { float32, float64, float16, bfloat16, int8, uint8, int32, int64 };
+
+constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+    case DType::int32: return 4;
+    case DType::float64:
+    case DType::int64: return 8;
+    case DType::float16:
+    case DType::bfloat16: return 2;
+    case DType::int8:
+    case DType::uint8: return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return "float32";
+    case DType::float64: return "float64";
+    case DType::float16: return "float16";
+    case DType::bfloat16: return "bfloat16";
+    case DType::int8: return "int8";
+    case DType::uint8: return "uint8";
+    case DType::int32: return "int32";
+    case DType::int64: return "int64";
+  }
+  return "?";
+}
+
+// The DType of a C++ element type; the 16-bit floats have none of their own.
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::float32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::float64;
+};
+template <>
+struct DTypeOf<std::int8_t> {
+  static constexpr DType value = DType::int8;
+};
+template <>
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::uint8;
+};
+template <>
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::int32;
+};
+template <>
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::int64;
+};
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+}  // namespace ddprun

@@ -1,0 +1,9 @@
+#include "ddprun/common/error.h"
+
+#include <system_error>
+
+namespace ddprun {
+
+std::string errno_text(int error_number) { return std::generic_category().message(error_number); }
+
+}  // namespace ddprun

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+
+// Exit codes are an interface: schedulers and scripts branch on them.
+//   0        success
+//   1        rendezvous, store, timeout or any other fault of the job
+//   2        usage: the command line, a configuration file, a value
+//   128 + n  ended by signal n (a worker, or ddprun itself)
+//   other    a worker's own exit code, passed on as the root cause's
+inline constexpr int exit_success = 0;
+inline constexpr int exit_fault = 1;
+inline constexpr int exit_usage = 2;
+
+constexpr int exit_for_signal(int signal_number) { return 128 + signal_number; }
+constexpr int exit_for(Errc code) { return code == Errc::usage ? exit_usage : exit_fault; }
+
+}  // namespace ddprun

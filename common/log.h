@@ -1,0 +1,41 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string_view>
+#include <utility>
+
+// The process's one logger: whole lines on standard error, "[component] level: text". Thread-safe.
+namespace ddprun::log {
+
+enum class Level { trace, debug, info, warn, error, off };
+
+// component: "ddprun", "ddprun-worker rank 1", ... Call once, early in main; before that the component is "ddprun".
+void init(std::string_view component, Level level = Level::info);
+// Accepts names in any case, Python's too (WARNING, CRITICAL); anything unknown gives fallback.
+Level parse_level(std::string_view name, Level fallback);
+bool enabled(Level level);
+void write(Level level, std::string_view text);
+
+template <class... Args>
+void log(Level level, fmt::format_string<Args...> format, Args&&... args) {
+  if (enabled(level)) write(level, fmt::format(format, std::forward<Args>(args)...));
+}
+template <class... Args>
+void debug(fmt::format_string<Args...> format, Args&&... args) {
+  log(Level::debug, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void info(fmt::format_string<Args...> format, Args&&... args) {
+  log(Level::info, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void warn(fmt::format_string<Args...> format, Args&&... args) {
+  log(Level::warn, format, std::forward<Args>(args)...);
+}
+template <class... Args>
+void error(fmt::format_string<Args...> format, Args&&... args) {
+  log(Level::error, format, std::forward<Args>(args)...);
+}
+
+}  // namespace ddprun::log

@@ -1,0 +1,32 @@
+# ddprun_library(NAME SOURCES ... PUBLIC ... PRIVATE ...): one part of the project as the static library ddprun::NAME.
+#
+# A part's headers are seen as "ddprun/<path in the tree>" through a link of its own in the build tree, so that a part which
+# includes what it does not link fails to build. PUBLIC are the parts that its headers need, PRIVATE those of its sources.
+function(ddprun_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  set(target ddprun_${name})
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(ddprun::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+
+  file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  set(view ${PROJECT_BINARY_DIR}/include/${name})
+  cmake_path(GET path PARENT_PATH parent)
+  file(MAKE_DIRECTORY ${view}/ddprun/${parent})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${view}/ddprun/${path} SYMBOLIC)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${view}> $<INSTALL_INTERFACE:include>)
+
+  target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ddprun_warnings>)
+  set_property(GLOBAL APPEND PROPERTY DDPRUN_PARTS ${target})
+  set_property(GLOBAL APPEND PROPERTY DDPRUN_HEADER_FOLDERS ${path})
+endfunction()
+
+# ddprun_program(NAME SOURCES ... LIBS ... [INTERNAL]): a program in build/bin; INTERNAL ones are not installed.
+function(ddprun_program name)
+  cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LIBS} ddprun_warnings)
+  if(NOT ARG_INTERNAL)
+    set_property(GLOBAL APPEND PROPERTY DDPRUN_PROGRAMS ${name})
+  endif()
+endfunction()

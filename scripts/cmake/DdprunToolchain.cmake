@@ -1,0 +1,41 @@
+# Language level, warnings, sanitizers, and the tools that make builds quick where they are present.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O3")
+# The sanitizer builds: quick to compile, quick enough to run, lines in the reports.
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
+
+find_program(DDPRUN_CCACHE ccache)
+if(DDPRUN_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+endif()
+find_program(DDPRUN_MOLD mold)
+if(DDPRUN_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(ddprun_warnings INTERFACE)
+target_compile_options(ddprun_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough
+  -Wno-missing-field-initializers -Werror)  # designated initialisers leave out what has a default
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12's flow analysis reports false positives inside libstdc++ and fmt once they are inlined.
+  target_compile_options(ddprun_warnings INTERFACE
+    -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-restrict)
+endif()
+
+if(DDPRUN_SANITIZE)
+  add_compile_options(-fsanitize=${DDPRUN_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${DDPRUN_SANITIZE})
+  if(DDPRUN_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-tsan)
+  endif()
+endif()

@@ -1,0 +1,107 @@
+#include "ddprun/common/config/config_file.h"
+#include "ddprun/common/config/settings.h"
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+struct Options {
+  std::int64_t epochs = 1;
+  double lr = 0.1;
+  std::string name = "cnn";
+  std::filesystem::path dir;
+  bool shuffle = true;
+};
+
+struct Bound {
+  Options options;
+  Settings settings;
+  Bound() {
+    settings.add("train.epochs", options.epochs, {.help = "passes over the data", .min = 1});
+    settings.add("optim.lr", options.lr, {.help = "learning rate", .min = 0});
+    settings.add("model.name", options.name, {.help = "which model", .choices = {"cnn", "mlp"}});
+    settings.add("data.dir", options.dir, {.help = "folder"});
+    settings.add("data.shuffle", options.shuffle, {.help = "new order each epoch"});
+  }
+};
+
+std::string usage_error(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    CHECK(e.code() == Errc::usage);
+    return e.what();
+  }
+  FAIL("no error");
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a file sets every kind of value") {
+  Bound b;
+  apply(b.settings,
+        parse_config("# job\n[train]\nepochs = 3 # three\n[optim]\nlr=1e-3\n[model]\nname = mlp\n[data]\n"
+                     "dir = \"a b # c\"\nshuffle = off\n[launch]\nnnodes = 2\n",
+                     "t.cfg"),
+        Origin::file, {"launch"});
+  CHECK(b.options.epochs == 3);
+  CHECK(b.options.lr == 1e-3);
+  CHECK(b.options.name == "mlp");
+  CHECK(b.options.dir == "a b # c");
+  CHECK_FALSE(b.options.shuffle);
+}
+
+TEST_CASE("the command line beats the environment beats the file, in whatever order they come") {
+  Bound b;
+  b.settings.assign("train.epochs", "7", {Origin::command_line, "--train.epochs"});
+  b.settings.assign("train.epochs", "5", {Origin::file, "t.cfg:1"});
+  b.settings.assign("train.epochs", "6", {Origin::environment, "X"});
+  CHECK(b.options.epochs == 7);
+  CHECK(b.settings.find("train.epochs")->source.where == "--train.epochs");
+}
+
+TEST_CASE("errors name file, line, key and what would be right") {
+  Bound b;
+  const auto fails = [&](const char* text) {
+    return usage_error([&] { apply(b.settings, parse_config(text, "t.cfg"), Origin::file); });
+  };
+  CHECK(fails("[train]\nepoch = 3\n") == "t.cfg:2: unknown key train.epoch; did you mean train.epochs?");
+  CHECK(fails("[train]\nepochs = 0\n") == "t.cfg:2: train.epochs = 0: expected a whole number at least 1");
+  CHECK(fails("[train]\nepochs = 1.5\n") == "t.cfg:2: train.epochs = 1.5: expected a whole number at least 1");
+  CHECK(fails("[model]\nname = cn\n") == "t.cfg:2: model.name = cn: expected one of cnn, mlp");
+  CHECK(fails("[optim]\nlr = nan\n") == "t.cfg:2: optim.lr = nan: expected a number at least 0");
+  CHECK(fails("epochs = 3\n") == "t.cfg:1: 'epochs' stands before any [section]");
+  CHECK(fails("[train]\nepochs\n") == "t.cfg:2: expected 'key = value' or '[section]', got 'epochs'");
+  CHECK(fails("[train]\nepochs = 1\nepochs = 2\n") == "t.cfg:3: train.epochs was already given at t.cfg:2");
+  CHECK(fails("[data]\ndir = \"x\n") == "t.cfg:2: the quote is not closed");
+}
+
+TEST_CASE("overrides in one argument or two") {
+  const auto entries = parse_overrides({"--train.epochs=2", "--data.dir", "x=y", "--model.name="});
+  REQUIRE(entries.size() == 3);
+  CHECK(entries[0].key == "train.epochs");
+  CHECK(entries[1].value == "x=y");
+  CHECK(entries[2].value.empty());
+  CHECK(usage_error([] { parse_overrides({"--epochs=2"}); }) == "'--epochs=2': expected --section.key=value");
+  CHECK(usage_error([] { parse_overrides({"--train.epochs"}); }) == "'--train.epochs' has no value");
+}
+
+TEST_CASE("the printed configuration reads back as itself") {
+  Bound b;
+  b.settings.assign("data.dir", "a b", {Origin::file, "t.cfg:9"});
+  Bound again;
+  apply(again.settings, parse_config(b.settings.effective(), "dump"), Origin::file);
+  CHECK(again.options.dir == "a b");
+  CHECK(again.options.lr == b.options.lr);
+  CHECK(b.settings.effective().find("# t.cfg:9") != std::string::npos);
+}
+
+TEST_CASE("the reference page has a row for every setting") {
+  Bound b;
+  const auto page = b.settings.reference();
+  CHECK(page.find("| `epochs` | int | `1` | passes over the data; at least 1 |") != std::string::npos);
+  CHECK(page.find("one of `cnn`, `mlp`") != std::string::npos);
+}

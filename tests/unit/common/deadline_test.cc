@@ -1,0 +1,34 @@
+#include "ddprun/common/deadline.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+TEST_CASE("a deadline counts down to zero and stays there") {
+  const auto start = Deadline::Clock::time_point(100s);
+  const auto deadline = Deadline::in(5s, start);
+  CHECK(deadline.remaining(start + 2s) == 3s);
+  CHECK_FALSE(deadline.expired(start + 4999ms));
+  CHECK(deadline.expired(start + 5s));
+  CHECK(deadline.remaining(start + 9s) == 0s);
+}
+
+TEST_CASE("no deadline never expires and polls for ever") {
+  const auto never = Deadline::never();
+  CHECK_FALSE(never.expired(Deadline::Clock::time_point::max()));
+  CHECK(never.poll_timeout_ms() == -1);
+  CHECK(Deadline::in(Deadline::Duration::max()).when() == std::nullopt);
+}
+
+TEST_CASE("a poll never wakes before the deadline") {
+  const auto start = Deadline::Clock::time_point(1s);
+  CHECK(Deadline::in(1ns, start).poll_timeout_ms(start) == 1);
+  CHECK(Deadline::in(2ms, start).poll_timeout_ms(start) == 2);
+}
+
+TEST_CASE("the earlier of two deadlines") {
+  const auto start = Deadline::Clock::time_point(1s);
+  CHECK(earlier(Deadline::in(2s, start), Deadline::in(1s, start)).remaining(start) == 1s);
+  CHECK(earlier(Deadline::never(), Deadline::in(1s, start)).remaining(start) == 1s);
+}
