@@ -1,11 +1,10 @@
 #include "ddprun/common/atomic_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
+#include <fcntl.h>
 #include <fstream>
 #include <sstream>
+#include <unistd.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"

@@ -6,8 +6,8 @@
 
 namespace ddprun {
 
-// Replaces path as a whole: written aside, flushed to the disk, renamed, the folder flushed. A reader sees the old content
-// or the new, also after a crash. Throws Errc::io naming the path and the cause; then path is as it was.
+// Replaces path as a whole: written aside, flushed to the disk, renamed, the folder flushed. A reader sees the old
+// content or the new, also after a crash. Throws Errc::io naming the path and the cause; then path is as it was.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // The whole file. Throws Errc::io naming the path.

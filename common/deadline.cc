@@ -1,6 +1,7 @@
 #include "ddprun/common/deadline.h"
 
 #include <algorithm>
+
 #include <climits>
 
 namespace ddprun {

@@ -4,6 +4,8 @@
 
 namespace ddprun {
 
-std::string errno_text(int error_number) { return std::generic_category().message(error_number); }
+std::string errno_text(int error_number) {
+  return std::generic_category().message(error_number);
+}
 
 }  // namespace ddprun

@@ -14,7 +14,11 @@ inline constexpr int exit_success = 0;
 inline constexpr int exit_fault = 1;
 inline constexpr int exit_usage = 2;
 
-constexpr int exit_for_signal(int signal_number) { return 128 + signal_number; }
-constexpr int exit_for(Errc code) { return code == Errc::usage ? exit_usage : exit_fault; }
+constexpr int exit_for_signal(int signal_number) {
+  return 128 + signal_number;
+}
+constexpr int exit_for(Errc code) {
+  return code == Errc::usage ? exit_usage : exit_fault;
+}
 
 }  // namespace ddprun

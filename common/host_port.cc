@@ -1,10 +1,10 @@
 #include "ddprun/common/host_port.h"
 
-#include <fmt/format.h>
+#include <charconv>
 #include <unistd.h>
 
-#include <charconv>
 #include <climits>
+#include <fmt/format.h>
 
 #include "ddprun/common/error.h"
 

@@ -1,32 +1,38 @@
 #include "ddprun/common/log.h"
 
-#include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <memory>
 #include <string>
 
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
 namespace ddprun::log {
 namespace {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::trace: return spdlog::level::trace;
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warn: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
-    case Level::off: return spdlog::level::off;
+    case Level::trace:
+      return spdlog::level::trace;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warn:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
+    case Level::off:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }
 
 std::shared_ptr<spdlog::logger> make_logger(std::string_view component, Level level) {
-  auto logger = std::make_shared<spdlog::logger>(std::string(component),
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(std::string(component), std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("[%n] %l: %v");
   logger->set_level(to_spdlog(level));
   logger->flush_on(spdlog::level::trace);
@@ -40,7 +46,9 @@ std::shared_ptr<spdlog::logger>& logger() {
 
 }  // namespace
 
-void init(std::string_view component, Level level) { logger() = make_logger(component, level); }
+void init(std::string_view component, Level level) {
+  logger() = make_logger(component, level);
+}
 
 Level parse_level(std::string_view name, Level fallback) {
   std::string lower(name);
@@ -50,16 +58,20 @@ Level parse_level(std::string_view name, Level fallback) {
     Level level;
   };
   static constexpr std::array rows = {
-      Row{"trace", Level::trace}, Row{"debug", Level::debug},      Row{"info", Level::info},
-      Row{"warn", Level::warn},   Row{"warning", Level::warn},     Row{"error", Level::error},
-      Row{"err", Level::error},   Row{"critical", Level::error},   Row{"off", Level::off}};
+      Row{"trace", Level::trace}, Row{"debug", Level::debug},    Row{"info", Level::info},
+      Row{"warn", Level::warn},   Row{"warning", Level::warn},   Row{"error", Level::error},
+      Row{"err", Level::error},   Row{"critical", Level::error}, Row{"off", Level::off}};
   for (const auto& row : rows)
     if (row.name == lower) return row.level;
   return fallback;
 }
 
-bool enabled(Level level) { return logger()->should_log(to_spdlog(level)); }
+bool enabled(Level level) {
+  return logger()->should_log(to_spdlog(level));
+}
 
-void write(Level level, std::string_view text) { logger()->log(to_spdlog(level), "{}", text); }
+void write(Level level, std::string_view text) {
+  logger()->log(to_spdlog(level), "{}", text);
+}
 
 }  // namespace ddprun::log

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <fmt/core.h>
-
 #include <string_view>
 #include <utility>
+
+#include <fmt/core.h>
 
 // The process's one logger: whole lines on standard error, "[component] level: text". Thread-safe.
 namespace ddprun::log {

@@ -1,9 +1,9 @@
 #include "ddprun/common/sha256.h"
 
+#include <array>
+
 #include <fmt/format.h>
 #include <openssl/evp.h>
-
-#include <array>
 
 #include "ddprun/common/error.h"
 
@@ -11,7 +11,7 @@ namespace ddprun {
 
 struct Sha256::State {
   struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
+    void operator()(EVP_MD_CTX* digest) const { EVP_MD_CTX_free(digest); }
   };
   std::unique_ptr<EVP_MD_CTX, Free> context{EVP_MD_CTX_new()};
 };
@@ -28,7 +28,9 @@ void Sha256::update(std::span<const std::byte> bytes) {
   EVP_DigestUpdate(state_->context.get(), bytes.data(), bytes.size());
 }
 
-void Sha256::update(std::string_view bytes) { EVP_DigestUpdate(state_->context.get(), bytes.data(), bytes.size()); }
+void Sha256::update(std::string_view bytes) {
+  EVP_DigestUpdate(state_->context.get(), bytes.data(), bytes.size());
+}
 
 std::string Sha256::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};

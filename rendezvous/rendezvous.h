@@ -10,17 +10,17 @@
 
 #include "ddprun/common/error.h"
 
-// How one node's agent takes part in the job's membership, whatever the back end (static, c10d, etcd). Values and one narrow
-// interface; no Asio. Words: a *node* is a host's agent with its workers; a *round* is one agreed membership; its *generation*
-// is job-wide, 0 first, one more each round.
+// How one node's agent takes part in the job's membership, whatever the back end (static, c10d, etcd). Values and one
+// narrow interface; no Asio. Words: a *node* is a host's agent with its workers; a *round* is one agreed membership;
+// its *generation* is job-wide, 0 first, one more each round.
 namespace ddprun {
 
 // What a node says of itself when it joins.
 struct NodeInfo {
-  std::string id;       // unique and lasting for one agent: a node that rejoins with it gets its old rank back
-  std::string host;     // for people
-  std::string address;  // as others should dial it (--local_addr); empty: the address its session came in on
-  int nproc = 1;        // workers it starts
+  std::string id;                // unique and lasting for one agent: a node that rejoins with it gets its old rank back
+  std::string host;              // for people
+  std::string address;           // as others should dial it (--local_addr); empty: the address its session came in on
+  int nproc = 1;                 // workers it starts
   std::optional<int> node_rank;  // static: its rank; c10d: a wish
 };
 
@@ -30,7 +30,8 @@ struct JobPolicy {
   int min_nodes = 1;
   int max_nodes = 1;
   int max_restarts = 0;  // job-wide: failures count, membership changes do not
-  std::chrono::milliseconds last_call{std::chrono::seconds(30)};  // after min_nodes have come, how long to wait for more
+  std::chrono::milliseconds last_call{
+      std::chrono::seconds(30)};  // after min_nodes have come, how long to wait for more
   std::chrono::milliseconds join_timeout{std::chrono::seconds(600)};
   std::chrono::milliseconds keep_alive_interval{std::chrono::seconds(1)};
   int keep_alive_max_attempt = 5;  // missed beats, by the receiver's clock, before a node counts as lost
@@ -62,20 +63,20 @@ struct WorkerFailure {
   int group_rank = 0;
   std::string host;
   std::int64_t pid = 0;
-  int exit_code = 0;      // as the process gave it; 0 when signalled
-  int signal_number = 0;  // 0 when it exited by itself
-  std::int64_t time_us = 0;   // since the epoch, when it was noticed, or as the worker's error file says
-  std::string message;        // from the error file, or what is known
-  std::string last_lines;     // of its standard error
-  std::string error_file;     // path on its host, empty if none
+  int exit_code = 0;         // as the process gave it; 0 when signalled
+  int signal_number = 0;     // 0 when it exited by itself
+  std::int64_t time_us = 0;  // since the epoch, when it was noticed, or as the worker's error file says
+  std::string message;       // from the error file, or what is known
+  std::string last_lines;    // of its standard error
+  std::string error_file;    // path on its host, empty if none
 };
 
 // How a job ended, the same at every node.
 struct Verdict {
   bool success = false;
-  int exit_code = 0;                        // for ddprun itself: 0, the root cause's own, 128 + signal, 1
-  std::string reason;                       // one line
-  std::vector<WorkerFailure> failures;      // the root cause (first observed, job-wide) first
+  int exit_code = 0;                    // for ddprun itself: 0, the root cause's own, 128 + signal, 1
+  std::string reason;                   // one line
+  std::vector<WorkerFailure> failures;  // the root cause (first observed, job-wide) first
 };
 
 // What an agent hears. Order of one round: proposed -> (this node: ready()) -> started.
@@ -105,7 +106,8 @@ class Rendezvous {
   virtual ~Rendezvous() = default;  // leaves without a word, as a death would
 
   virtual void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) = 0;
-  // This node runs nothing any more and can start generation. Group rank 0 names the port of the store it serves to the workers.
+  // This node runs nothing any more and can start generation. Group rank 0 names the port of the store it serves to the
+  // workers.
   virtual void ready(std::int64_t generation, std::uint16_t worker_store_port) = 0;
   // All local workers of generation ended with 0; JobEnded follows when every node's have.
   virtual void report_success(std::int64_t generation) = 0;

@@ -97,7 +97,8 @@ void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin o
            const std::vector<std::string>& sections_left_alone) {
   for (const auto& entry : entries) {
     const auto section = entry.key.substr(0, entry.key.find('.'));
-    if (std::find(sections_left_alone.begin(), sections_left_alone.end(), section) != sections_left_alone.end()) continue;
+    if (std::find(sections_left_alone.begin(), sections_left_alone.end(), section) != sections_left_alone.end())
+      continue;
     settings.assign(entry.key, entry.value, {origin, entry.where});
   }
 }

@@ -1,13 +1,13 @@
 #include "ddprun/common/config/settings.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
 
@@ -52,7 +52,9 @@ std::string quoted_if_needed(const std::string& value) {
   return plain ? value : "\"" + value + "\"";
 }
 
-std::string section_of(std::string_view key) { return std::string(key.substr(0, key.find('.'))); }
+std::string section_of(std::string_view key) {
+  return std::string(key.substr(0, key.find('.')));
+}
 
 template <class T>
 Setting number_setting(std::string key, T& target, SettingSpec spec, const char* type, const char* kind) {
@@ -60,9 +62,7 @@ Setting number_setting(std::string key, T& target, SettingSpec spec, const char*
   setting.key = std::move(key);
   setting.type = type;
   setting.spec = std::move(spec);
-  setting.parse = [&target, s = setting.spec, kind](std::string_view text) {
-    target = parse_number<T>(text, s, kind);
-  };
+  setting.parse = [&target, s = setting.spec, kind](std::string_view text) { target = parse_number<T>(text, s, kind); };
   setting.print = [&target] { return fmt::format("{}", target); };
   return setting;
 }
@@ -98,13 +98,17 @@ void Settings::add(std::string key, double& target, SettingSpec spec) {
   add(number_setting(std::move(key), target, std::move(spec), "float", "a number"));
 }
 void Settings::add(std::string key, bool& target, SettingSpec spec) {
-  add(Setting{.key = std::move(key), .type = "flag", .spec = std::move(spec),
+  add(Setting{.key = std::move(key),
+              .type = "flag",
+              .spec = std::move(spec),
               .parse = [&target](std::string_view text) { target = parse_flag(text); },
               .print = [&target] { return std::string(target ? "true" : "false"); }});
 }
 void Settings::add(std::string key, std::string& target, SettingSpec spec) {
   const SettingSpec copy = spec;
-  add(Setting{.key = std::move(key), .type = "text", .spec = std::move(spec),
+  add(Setting{.key = std::move(key),
+              .type = "text",
+              .spec = std::move(spec),
               .parse =
                   [&target, copy](std::string_view text) {
                     check_choice(text, copy);
@@ -113,7 +117,9 @@ void Settings::add(std::string key, std::string& target, SettingSpec spec) {
               .print = [&target] { return target; }});
 }
 void Settings::add(std::string key, std::filesystem::path& target, SettingSpec spec) {
-  add(Setting{.key = std::move(key), .type = "path", .spec = std::move(spec),
+  add(Setting{.key = std::move(key),
+              .type = "path",
+              .spec = std::move(spec),
               .parse = [&target](std::string_view text) { target = text; },
               .print = [&target] { return target.string(); }});
 }

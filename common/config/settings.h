@@ -49,8 +49,8 @@ class Settings {
   void add(std::string key, std::string& target, SettingSpec spec);
   void add(std::string key, std::filesystem::path& target, SettingSpec spec);
 
-  // Sets key from text unless a stronger origin already has. Throws Errc::usage, one line: where, key, value, what would be
-  // right; for an unknown key the nearest known one.
+  // Sets key from text unless a stronger origin already has. Throws Errc::usage, one line: where, key, value, what
+  // would be right; for an unknown key the nearest known one.
   void assign(std::string_view key, std::string_view text, const SettingSource& source);
 
   bool knows(std::string_view key) const { return find(key) != nullptr; }

@@ -5,15 +5,16 @@
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 #else
-#include <catch2/catch.hpp>
-
 #include <cstdio>
 #include <cstdlib>
-// Catch2 2 cannot skip: say why and leave with the code that ctest reads as skipped. Each test case is a process of its own.
-#define SKIP(reason)                           \
-  do {                                         \
+
+#include <catch2/catch.hpp>
+// Catch2 2 cannot skip: say why and leave with the code that ctest reads as skipped. Each test case is a process of its
+// own.
+#define SKIP(reason)                                          \
+  do {                                                        \
     std::puts((std::string("SKIPPED: ") + (reason)).c_str()); \
-    std::fflush(stdout);                       \
-    std::_Exit(4);                             \
+    std::fflush(stdout);                                      \
+    std::_Exit(4);                                            \
   } while (false)
 #endif

@@ -13,7 +13,8 @@
 
 namespace ddprun {
 
-// Typed memory that a caller owns. It must stay alive and, unless it is only read, untouched until the operation is done.
+// Typed memory that a caller owns. It must stay alive and, unless it is only read, untouched until the operation is
+// done.
 struct ConstSpan {
   const void* data = nullptr;
   std::size_t count = 0;  // elements
@@ -38,13 +39,14 @@ struct OpOptions {
   std::optional<std::chrono::milliseconds> timeout;  // of this operation; none: the group's
 };
 
-// A set of ranks that communicate. Every rank calls the same operations in the same order; each call returns at once with a
-// Work. The core below is what a back end implements; what can be built on it is a free function in collectives.h.
+// A set of ranks that communicate. Every rank calls the same operations in the same order; each call returns at once
+// with a Work. The core below is what a back end implements; what can be built on it is a free function in
+// collectives.h.
 //
-// Errors: a peer that died, froze or was cut off is Errc::peer_lost naming the rank (and host, where known) at every other
-// rank, within the operation's timeout. After the first error the group is broken: every pending and later operation ends with
-// that first cause. A new group under a new store prefix is the way on.
-// Thread-safe: but the order of calls is the caller's business.
+// Errors: a peer that died, froze or was cut off is Errc::peer_lost naming the rank (and host, where known) at every
+// other rank, within the operation's timeout. After the first error the group is broken: every pending and later
+// operation ends with that first cause. A new group under a new store prefix is the way on. Thread-safe: but the order
+// of calls is the caller's business.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -65,8 +67,8 @@ class ProcessGroup {
   virtual WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options = {}) = 0;
   virtual WorkPtr recv(Span buffer, int source, int tag, OpOptions options = {}) = 0;
 
-  // Frees every blocked call of this process, from any thread; they and all later ones end with this reason (Errc::aborted),
-  // unless the group was broken before.
+  // Frees every blocked call of this process, from any thread; they and all later ones end with this reason
+  // (Errc::aborted), unless the group was broken before.
   virtual void abort(const std::string& reason) = 0;
 };
 

@@ -11,8 +11,8 @@ class Work {
  public:
   virtual ~Work() = default;
 
-  // Returns once the operation has completed and its buffers are the caller's again; throws its Error. A deadline that passes
-  // first is Errc::timeout: the operation itself goes on.
+  // Returns once the operation has completed and its buffers are the caller's again; throws its Error. A deadline that
+  // passes first is Errc::timeout: the operation itself goes on.
   virtual void wait(Deadline deadline = Deadline::never()) = 0;
   // True once wait() would not block, also after a failure.
   virtual bool done() const = 0;

@@ -1,8 +1,7 @@
 #include "ddprun/common/atomic_file.h"
 
-#include <sys/resource.h>
-
 #include <csignal>
+#include <sys/resource.h>
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"

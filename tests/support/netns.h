@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+// Hosts as network namespaces: each has a loopback and one interface on a common switch (a bridge in a namespace of its
+// own), so that the machine's own network is never touched. Needs root and iproute2.
+namespace ddprun::testing {
+
+class NetnsHosts {
+ public:
+  // Empty when hosts can be made here, else why not.
+  static std::string why_not() {
+    if (::geteuid() != 0) return "network namespaces need root";
+    const auto probe = fmt::format("ddp{}p", ::getpid());
+    if (std::system(fmt::format("ip netns add {0} >/dev/null 2>&1 && ip netns del {0}", probe).c_str()) != 0)
+      return "this machine does not permit network namespaces (ip netns add failed)";
+    return {};
+  }
+
+  explicit NetnsHosts(int count) : prefix_(fmt::format("ddp{}", ::getpid())), count_(count) {
+    try {
+      make();
+    } catch (...) {
+      remove();
+      throw;
+    }
+  }
+  NetnsHosts(const NetnsHosts&) = delete;
+  NetnsHosts& operator=(const NetnsHosts&) = delete;
+  ~NetnsHosts() { remove(); }
+
+  std::string address(int host) const { return fmt::format("10.213.7.{}", host + 1); }
+  // To be put before a command line.
+  std::vector<std::string> enter(int host) const { return {"ip", "netns", "exec", name(host)}; }
+  // A cable pulled and put back: the host's packets vanish in silence, no connection is closed.
+  void link_down(int host) { must(fmt::format("ip -n {0}s link set {0}v{1} down", prefix_, host)); }
+  void link_up(int host) { must(fmt::format("ip -n {0}s link set {0}v{1} up", prefix_, host)); }
+
+ private:
+  std::string name(int host) const { return fmt::format("{}h{}", prefix_, host); }
+
+  static void must(const std::string& command) {
+    if (std::system((command + " 2>/dev/null").c_str()) != 0) throw std::runtime_error("failed: " + command);
+  }
+
+  void make() {
+    must(fmt::format("ip netns add {}s", prefix_));
+    must(fmt::format("ip -n {}s link add br0 type bridge", prefix_));
+    must(fmt::format("ip -n {}s link set br0 up", prefix_));
+    for (int host = 0; host < count_; ++host) {
+      must(fmt::format("ip netns add {}", name(host)));
+      must(fmt::format("ip -n {0}s link add {0}v{1} type veth peer name eth0 netns {2}", prefix_, host, name(host)));
+      must(fmt::format("ip -n {0}s link set {0}v{1} master br0", prefix_, host));
+      must(fmt::format("ip -n {0}s link set {0}v{1} up", prefix_, host));
+      must(fmt::format("ip -n {} link set lo up", name(host)));
+      must(fmt::format("ip -n {} address add {}/24 dev eth0", name(host), address(host)));
+      must(fmt::format("ip -n {} link set eth0 up", name(host)));
+    }
+  }
+
+  void remove() {
+    for (int host = 0; host < count_; ++host) quietly(fmt::format("ip netns del {}", name(host)));
+    quietly(fmt::format("ip netns del {}s", prefix_));
+  }
+  static void quietly(const std::string& command) {
+    [[maybe_unused]] const int rc = std::system((command + " 2>/dev/null").c_str());
+  }
+
+  std::string prefix_;
+  int count_;
+};
+
+}  // namespace ddprun::testing
