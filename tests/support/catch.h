@@ -4,6 +4,12 @@
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
+namespace Catch {  // under the names of version 2
+inline auto Contains(const std::string& part) { return Matchers::ContainsSubstring(part); }
+using Matchers::EndsWith;
+using Matchers::Equals;
+using Matchers::StartsWith;
+}  // namespace Catch
 #else
 #include <cstdio>
 #include <cstdlib>
