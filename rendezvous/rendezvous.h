@@ -27,9 +27,11 @@ struct NodeInfo {
 // What all nodes of a job have to agree on. The first node to join sets it; one that differs is refused by name.
 struct JobPolicy {
   std::string run_id = "none";
+  std::string program;  // what the job runs ("train.cfg"): tells two jobs of one id apart; empty compares equal to any
   int min_nodes = 1;
   int max_nodes = 1;
-  int max_restarts = 0;  // job-wide: failures count, membership changes do not
+  bool fixed_ranks = false;  // static: min = max, every node brings its node_rank; set by the back end
+  int max_restarts = 0;      // job-wide: failures count, membership changes do not
   std::chrono::milliseconds last_call{
       std::chrono::seconds(30)};  // after min_nodes have come, how long to wait for more
   std::chrono::milliseconds join_timeout{std::chrono::seconds(600)};

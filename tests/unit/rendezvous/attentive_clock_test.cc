@@ -1,0 +1,34 @@
+#include "ddprun/rendezvous/attentive_clock.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+TEST_CASE("an attentive clock counts what passed while it was called in rhythm") {
+  AttentiveClock clock(500ms);
+  const AttentiveClock::Clock::time_point start(100s);
+  clock.advance(start);
+  for (int i = 1; i <= 4; ++i) clock.advance(start + i * 500ms);
+  CHECK(clock.elapsed() == 2s);
+  CHECK(clock.fair());
+}
+
+TEST_CASE("a gap counts as one period, and nobody is judged for one period after it") {
+  AttentiveClock clock(500ms);
+  const AttentiveClock::Clock::time_point start(100s);
+  clock.advance(start);
+  clock.advance(start + 1h);
+  CHECK(clock.elapsed() == 500ms);
+  CHECK_FALSE(clock.fair());
+  clock.advance(start + 1h + 1ms);  // the queue is being read
+  CHECK_FALSE(clock.fair());
+  clock.advance(start + 1h + 500ms);
+  CHECK(clock.fair());
+}
+
+TEST_CASE("a clock that is always late still moves") {
+  AttentiveClock clock(500ms);
+  for (int i = 0; i <= 10; ++i) clock.advance(AttentiveClock::Clock::time_point(100s + i * 3s));
+  CHECK(clock.elapsed() == 5s);
+}

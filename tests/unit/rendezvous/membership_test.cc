@@ -1,0 +1,570 @@
+#include "ddprun/rendezvous/membership.h"
+
+#include <map>
+#include <set>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A membership under a clock of its own, with what each node was told last.
+class Job {
+ public:
+  explicit Job(JobPolicy policy) : policy_(std::move(policy)), membership_(policy_) {}
+
+  // Lets time pass in the rhythm of the ticks; nodes in `alive` beat.
+  void pass(Membership::Clock::duration time) {
+    const auto end = now_ + time;
+    while (now_ < end) {
+      now_ = std::min(end, membership_.next_tick(now_));
+      for (const auto& node : alive_) take(membership_.beat(now_, node));
+      take(membership_.tick(now_));
+    }
+  }
+  // The server itself does nothing for a while.
+  void freeze(Membership::Clock::duration time) { now_ += time; }
+
+  void join(const std::string& host, std::optional<int> node_rank = std::nullopt, int nproc = 1) {
+    join(host, policy_, node_rank, nproc);
+  }
+  void join(const std::string& host, const JobPolicy& policy, std::optional<int> node_rank = std::nullopt,
+            int nproc = 1) {
+    const NodeInfo info{.id = host, .host = host, .nproc = nproc, .node_rank = node_rank};
+    alive_.insert(host);
+    take(membership_.join(now_, info, policy, {"10.0.0." + std::to_string(alive_.size()), "10.0.0.1"}));
+  }
+  void join_and_start(const std::vector<std::string>& hosts) {
+    for (const auto& host : hosts) join(host);
+    ready_all();
+  }
+  void ready(const std::string& node) { take(membership_.ready(now_, node, proposed.at(node).round.generation, 4000)); }
+  void ready_all() {
+    const auto all = proposed;
+    for (const auto& [node, round] : all) ready(node);
+  }
+  void success(const std::string& node) { take(membership_.success(now_, node, membership_.generation())); }
+  void fail(const std::string& node, WorkerFailure failure) { fail(node, failure, membership_.generation()); }
+  void fail(const std::string& node, WorkerFailure failure, std::int64_t generation) {
+    failure.host = node;
+    take(membership_.failure(now_, node, generation, {failure}));
+  }
+  void leave(const std::string& node) {
+    forget(node);
+    take(membership_.leave(now_, node, "SIGTERM"));
+  }
+  void lose(const std::string& node) {
+    forget(node);
+    take(membership_.session_closed(now_, node, "its connection closed"));
+  }
+  void silence(const std::string& node) { alive_.erase(node); }
+  void beat(const std::string& node) { take(membership_.beat(now_, node)); }
+  void tick() { take(membership_.tick(now_)); }
+
+  const Round& running() const { return started.begin()->second; }
+  std::map<std::string, int> ranks() const {
+    std::map<std::string, int> result;
+    for (const auto& member : proposed.begin()->second.round.members) result[member.node_id] = member.group_rank;
+    return result;
+  }
+  Membership& membership() { return membership_; }
+
+  // The latest of each kind that a node was told; a proposal takes back the start before it.
+  std::map<std::string, std::string> refused, dropped, waiting;
+  std::map<std::string, RoundProposed> proposed;
+  std::map<std::string, Round> started;
+  std::map<std::string, Verdict> ended;
+  int proposals = 0;
+
+ private:
+  void forget(const std::string& node) {
+    alive_.erase(node);
+    proposed.erase(node);
+    started.erase(node);
+  }
+  void hear(const std::string& node, std::size_t, const JoinRefused& what) { refused[node] = what.text; }
+  void hear(const std::string& node, std::size_t, const NodeDropped& what) {
+    dropped[node] = what.text;
+    forget(node);
+  }
+  void hear(const std::string& node, std::size_t, const RendezvousWaiting& what) { waiting[node] = what.text; }
+  void hear(const std::string& node, std::size_t index, RoundProposed what) {
+    started.erase(node);
+    what.round.self = static_cast<int>(index);
+    proposed[node] = std::move(what);
+  }
+  void hear(const std::string& node, std::size_t index, RoundStarted what) {
+    what.round.self = static_cast<int>(index);
+    started[node] = std::move(what.round);
+  }
+  void hear(const std::string& node, std::size_t, const JobEnded& what) { ended[node] = what.verdict; }
+
+  void take(const MembershipMessages& messages) {
+    for (const auto& message : messages) {
+      proposals += std::holds_alternative<RoundProposed>(message.what);
+      for (std::size_t i = 0; i < message.to.size(); ++i)
+        std::visit([&](const auto& what) { hear(message.to[i], i, what); }, message.what);
+    }
+  }
+
+  JobPolicy policy_;
+  Membership membership_;
+  Membership::Time now_{1000s};
+  std::set<std::string> alive_;
+};
+
+using Ranks = std::map<std::string, int>;
+
+}  // namespace
+
+// ---- forming
+// ----------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a round is proposed at once when the maximum is reached, and started when all are ready") {
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join("a", std::nullopt, 2);
+  CHECK(job.proposed.empty());
+  CHECK_THAT(job.waiting["a"], Catch::Contains("1 of 2 nodes") && Catch::Contains("here: a"));
+  job.join("b", std::nullopt, 3);
+  REQUIRE(job.proposed.size() == 2);
+  CHECK(job.proposed["a"].reason == "first round");
+  job.ready("a");
+  CHECK(job.started.empty());
+  job.ready("b");
+  REQUIRE(job.started.size() == 2);
+  const Round& round = job.started["b"];
+  CHECK(round.self == 1);
+  CHECK(round.generation == 0);
+  CHECK(round.world_size == 5);
+  CHECK(round.members[1].first_rank == 2);
+  CHECK(round.master_addr == "10.0.0.1");
+  CHECK(round.master_port == 4000);
+}
+
+TEST_CASE("between minimum and maximum the last call runs from the moment the minimum is met") {
+  Job job({.min_nodes = 2, .max_nodes = 4, .last_call = 30s});
+  job.join("a");
+  job.pass(100s);
+  job.join("b");
+  job.pass(20s);
+  CHECK_THAT(job.waiting["a"], Catch::Contains("waiting up to 30 s for more"));
+  job.join("c");
+  job.pass(9s);
+  CHECK(job.proposed.empty());
+  job.pass(1s);
+  CHECK(job.proposed.size() == 3);
+}
+
+TEST_CASE("the last call is taken back when the minimum is no longer met") {
+  Job job({.min_nodes = 2, .max_nodes = 4, .last_call = 30s});
+  job.join("a");
+  job.join("b");
+  job.lose("b");
+  job.pass(60s);
+  CHECK(job.proposed.empty());
+  job.join("c");
+  job.pass(29s);
+  CHECK(job.proposed.empty());
+  job.pass(1s);
+  CHECK(job.proposed.size() == 2);
+}
+
+TEST_CASE("too few nodes end the job after the join timeout, saying who is here and how many are missing") {
+  Job job({.min_nodes = 3, .max_nodes = 3, .join_timeout = 600s});
+  job.join("a");
+  job.pass(300s);
+  job.join("b");
+  job.pass(299s);
+  CHECK(job.ended.empty());
+  job.pass(1s);
+  REQUIRE(job.ended.size() == 2);
+  const Verdict& verdict = job.ended["a"];
+  CHECK_FALSE(verdict.success);
+  CHECK(verdict.exit_code == 1);
+  CHECK_THAT(verdict.reason, Catch::Contains("after 600 s only 2 of 3 nodes are here (here: a, b; missing: 1 node)"));
+}
+
+TEST_CASE("with fixed ranks the missing ranks are named") {
+  Job job({.min_nodes = 4, .max_nodes = 4, .fixed_ranks = true, .join_timeout = 60s});
+  job.join("a", 2);
+  job.pass(60s);
+  CHECK_THAT(job.ended["a"].reason, Catch::Contains("missing: node rank 0, 1, 3"));
+}
+
+TEST_CASE("waiting is said again only when it has changed") {
+  Job job({.min_nodes = 3, .max_nodes = 3});
+  job.join("a");
+  job.waiting.clear();
+  job.pass(10s);
+  CHECK(job.waiting.empty());
+  job.join("b");
+  job.pass(1s);
+  CHECK_THAT(job.waiting["a"], Catch::Contains("2 of 3 nodes"));
+}
+
+// ---- who may join
+// -----------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a node with other options is refused by name and changes nothing") {
+  Job job({.run_id = "r7", .min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  job.join("a");
+  job.join("b", JobPolicy{.run_id = "r7", .min_nodes = 2, .max_nodes = 2, .max_restarts = 3});
+  CHECK_THAT(job.refused["b"], Catch::Contains("'r7'") && Catch::Contains("host a") &&
+                                   Catch::Contains("--max_restarts 3 where the job has 1"));
+  job.join("c", JobPolicy{.run_id = "r7", .min_nodes = 1, .max_nodes = 4, .max_restarts = 1});
+  CHECK_THAT(job.refused["c"], Catch::Contains("--nnodes 1:4 where the job has 2"));
+  CHECK(job.proposed.empty());
+}
+
+TEST_CASE("another program under the same run id is another job and is refused") {
+  Job job({.program = "train.cfg", .min_nodes = 2, .max_nodes = 2});
+  job.join("a");
+  job.join("b", JobPolicy{.program = "other.cfg", .min_nodes = 2, .max_nodes = 2});
+  CHECK_THAT(job.refused["b"], Catch::Contains("the program other.cfg where the job has train.cfg"));
+}
+
+TEST_CASE("with fixed ranks, the same rank twice and a rank out of range are refused by name") {
+  const JobPolicy policy{.min_nodes = 2, .max_nodes = 2, .fixed_ranks = true};
+  Job job(policy);
+  job.join("a", 1);
+  job.join("b", 1);
+  CHECK_THAT(job.refused["b"], Catch::Contains("node rank 1") && Catch::Contains("taken by host a"));
+  job.join("c", 2);
+  CHECK_THAT(job.refused["c"], Catch::Contains("ranks 0 to 1"));
+  job.join("d");
+  CHECK(job.refused.contains("d"));
+  job.join("e", 0);
+  CHECK(job.ranks() == Ranks{{"e", 0}, {"a", 1}});
+}
+
+TEST_CASE("a late node below the maximum leads to a new round that does not count against the budget") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0ms});
+  job.join_and_start({"b"});
+  CHECK(job.running().generation == 0);
+  job.join("a");
+  CHECK(job.proposed["b"].reason == "node a joined");
+  CHECK(job.started.empty());
+  job.ready_all();
+  CHECK(job.running().generation == 1);
+  CHECK(job.running().restarts_used == 0);
+  CHECK(job.ranks() == Ranks{{"b", 0}, {"a", 1}});
+}
+
+TEST_CASE("a node beyond the maximum stands by and steps in for one that goes") {
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.join("c");
+  CHECK_THAT(job.waiting["c"], Catch::Contains("stands by"));
+  CHECK(job.started.size() == 2);
+  job.lose("a");
+  CHECK(job.ranks() == Ranks{{"c", 0}, {"b", 1}});
+  job.ready_all();
+  CHECK(job.running().generation == 1);
+}
+
+TEST_CASE("a node that comes when others are through waits and does not undo their work") {
+  Job job({.min_nodes = 1, .max_nodes = 3, .last_call = 1s});
+  job.join("a");
+  job.join("b");
+  job.pass(1s);
+  job.ready_all();
+  job.success("a");
+  job.join("c");
+  CHECK(job.proposals == 1);
+  job.success("b");
+  CHECK(job.ended.size() == 3);
+}
+
+TEST_CASE("a node that starts its session anew leads to a new round in which it has its rank") {
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.join("b");
+  CHECK(job.proposals == 2);
+  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b started its session anew"));
+  CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}});
+  CHECK(job.proposed["a"].round.generation == 1);
+}
+
+// ---- changes of membership
+// --------------------------------------------------------------------------------------------------
+
+TEST_CASE("survivors keep their ranks, a newcomer fills the hole") {
+  Job job({.min_nodes = 2, .max_nodes = 3});
+  job.join_and_start({"n1", "n2", "n10"});
+  CHECK(job.ranks() == Ranks{{"n1", 0}, {"n2", 1}, {"n10", 2}});
+  job.lose("n2");
+  CHECK(job.ranks() == Ranks{{"n1", 0}, {"n10", 1}});
+  job.ready_all();
+  job.join("n5");
+  CHECK(job.ranks() == Ranks{{"n1", 0}, {"n10", 1}, {"n5", 2}});
+}
+
+TEST_CASE("a node that was lost and comes back gets its rank") {
+  Job job({.min_nodes = 3, .max_nodes = 3});
+  job.join_and_start({"a", "b", "c"});
+  job.lose("a");
+  job.lose("b");
+  job.join("b");
+  job.join("a");
+  CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}, {"c", 2}});
+}
+
+TEST_CASE("a loss before all are ready leads to the next generation, and nobody starts the old one") {
+  Job job({.min_nodes = 2, .max_nodes = 3});
+  job.join("a");
+  job.join("b");
+  job.join("c");
+  job.ready("a");
+  job.ready("b");
+  job.lose("c");
+  CHECK(job.started.empty());
+  CHECK(job.proposed["a"].round.generation == 1);
+  job.membership().ready(Membership::Time(1000s), "a", 0, 1);  // late, for the old one
+  job.ready("a");
+  CHECK(job.started.empty());
+  job.ready("b");
+  CHECK(job.started.size() == 2);
+  CHECK(job.running().generation == 1);
+}
+
+TEST_CASE("below the minimum the job waits for a replacement, and goes on with it") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .join_timeout = 600s});
+  job.join_and_start({"a", "b"});
+  job.lose("b");
+  CHECK_THAT(job.waiting["a"], Catch::Contains("node b was lost: its connection closed; 1 of 2 nodes are here"));
+  job.pass(500s);
+  job.join("c");
+  job.ready_all();
+  CHECK(job.running().generation == 1);
+  CHECK(job.running().restarts_used == 0);
+}
+
+TEST_CASE("below the minimum without a replacement the job ends after the join timeout, naming the loss") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3, .join_timeout = 600s});
+  job.join_and_start({"a", "b"});
+  job.lose("b");
+  job.pass(599s);
+  CHECK(job.ended.empty());
+  job.pass(1s);
+  CHECK(job.ended["a"].exit_code == 1);
+  CHECK_THAT(job.ended["a"].reason, Catch::Contains("node b was lost") && Catch::Contains("only 1 of 2 nodes"));
+}
+
+TEST_CASE("a node that leaves is a change of membership") {
+  Job job({.min_nodes = 1, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.leave("a");
+  CHECK(job.proposed["b"].reason == "node a left: SIGTERM");
+  CHECK(job.ranks() == Ranks{{"b", 0}});
+}
+
+TEST_CASE("a node that is through may go without a new round") {
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.success("a");
+  job.lose("a");
+  CHECK(job.proposals == 1);
+  job.success("b");
+  CHECK(job.ended["b"].success);
+}
+
+// ---- heartbeats
+// -------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("a node that is silent for the bound is dropped, not before") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .keep_alive_interval = 1s, .keep_alive_max_attempt = 5});
+  job.join_and_start({"a", "b"});
+  job.silence("b");
+  job.pass(5s);
+  CHECK(job.dropped.empty());
+  job.pass(1s);
+  CHECK_THAT(job.dropped["b"], Catch::Contains("5 s"));
+  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b was lost: no heartbeat for 5 s"));
+}
+
+TEST_CASE("a node that beats just in time stays") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .keep_alive_interval = 1s, .keep_alive_max_attempt = 5});
+  job.join_and_start({"a", "b"});
+  job.silence("b");
+  for (int i = 0; i < 10; ++i) {
+    job.pass(4900ms);
+    job.beat("b");
+  }
+  CHECK(job.dropped.empty());
+}
+
+TEST_CASE("several nodes that fall silent together cost one round") {
+  Job job({.min_nodes = 1, .max_nodes = 4});
+  job.join_and_start({"a", "b", "c", "d"});
+  for (const auto* node : {"b", "c", "d"}) job.silence(node);
+  job.pass(6s);
+  CHECK(job.dropped.size() == 3);
+  CHECK(job.proposals == 2);
+  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b and 2 more were lost"));
+}
+
+TEST_CASE("a server that was frozen condemns nobody, and finds the really dead one afterwards") {
+  Job job({.min_nodes = 1, .max_nodes = 3});
+  job.join_and_start({"a", "b", "c"});
+  job.silence("c");
+  job.pass(4500ms);
+  job.freeze(3600s);
+  job.tick();
+  job.beat("a");
+  job.tick();
+  CHECK(job.dropped.empty());
+  job.pass(10s);
+  CHECK(job.dropped.size() == 1);
+  CHECK(job.dropped.contains("c"));
+}
+
+TEST_CASE("a node that never gets ready is dropped after the join timeout") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .join_timeout = 60s});
+  job.join("a");
+  job.join("b");
+  job.ready("a");
+  job.pass(59s);
+  CHECK(job.dropped.empty());
+  job.pass(1s);
+  CHECK(job.dropped.contains("b"));
+  job.ready("a");
+  CHECK(job.started.size() == 1);
+}
+
+// ---- how a job ends
+// ---------------------------------------------------------------------------------------------------------
+
+TEST_CASE("the job succeeds when every node has") {
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.success("a");
+  job.success("a");
+  CHECK(job.ended.empty());
+  job.success("b");
+  REQUIRE(job.ended.size() == 2);
+  CHECK(job.ended["a"].success);
+  CHECK(job.ended["a"].exit_code == 0);
+  CHECK(job.ended["a"].reason == "all 2 workers on 2 nodes ended with 0");
+}
+
+TEST_CASE("without a budget a failure ends the job with the root cause's own code, everywhere") {
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.fail("b", {.rank = 3, .local_rank = 1, .exit_code = 7});
+  job.pass(1s);
+  REQUIRE(job.ended.size() == 2);
+  CHECK(job.ended["a"].exit_code == 7);
+  CHECK(job.ended["a"].reason == "rank 3 (local rank 1) on host b failed: exit code 7");
+  REQUIRE(job.ended["a"].failures.size() == 1);
+}
+
+TEST_CASE("a signal gives 128 + n") {
+  Job job({});
+  job.join_and_start({"a"});
+  job.fail("a", {.signal_number = 9});
+  CHECK(job.ended["a"].exit_code == 137);
+  CHECK_THAT(job.ended["a"].reason, Catch::Contains("killed by SIGKILL"));
+}
+
+TEST_CASE("a job of one node is judged at once") {
+  Job job({.max_restarts = 1});
+  job.join_and_start({"a"});
+  job.fail("a", {.exit_code = 3});
+  CHECK(job.proposals == 2);
+  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("exit code 3; restart 1 of 1"));
+}
+
+TEST_CASE("the root cause is the failure observed first, not the one reported first") {
+  Job job({.min_nodes = 3, .max_nodes = 3});
+  job.join_and_start({"a", "b", "c"});
+  job.fail("a", {.rank = 0, .exit_code = 1, .time_us = 2000});
+  job.fail("b", {.rank = 1, .exit_code = 42, .time_us = 1000});
+  CHECK(job.ended.empty());
+  job.fail("c", {.rank = 2, .exit_code = 1, .time_us = 3000});  // all have reported: nothing more to wait for
+  REQUIRE(job.ended.size() == 3);
+  CHECK(job.ended["c"].exit_code == 42);
+  REQUIRE(job.ended["c"].failures.size() == 3);
+  CHECK(job.ended["c"].failures[0].rank == 1);
+}
+
+TEST_CASE("failures count against one job-wide budget, whichever node they are on") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 2});
+  job.join_and_start({"a", "b"});
+  for (const auto* node : {"a", "b"}) {
+    job.fail(node, {.exit_code = 5});
+    job.pass(1s);
+    job.ready_all();
+  }
+  CHECK(job.running().generation == 2);
+  CHECK(job.running().restarts_used == 2);
+  job.fail("a", {.exit_code = 6});
+  job.pass(1s);
+  CHECK(job.ended["b"].exit_code == 6);
+  CHECK_THAT(job.ended["b"].reason, Catch::Contains("all 2 restarts used"));
+}
+
+TEST_CASE("failures of one moment count once") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  job.join_and_start({"a", "b"});
+  job.fail("a", {.exit_code = 5});
+  job.fail("b", {.exit_code = 5});
+  job.pass(1s);
+  CHECK(job.membership().restarts_used() == 1);
+  CHECK(job.proposals == 2);
+}
+
+TEST_CASE("a failure of an old generation is ignored") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0ms});
+  job.join_and_start({"a"});
+  job.join("b");
+  job.fail("a", {.exit_code = 5}, 0);
+  job.ready_all();
+  job.fail("a", {.exit_code = 5}, 0);
+  job.pass(1s);
+  CHECK(job.ended.empty());
+  CHECK(job.running().generation == 1);
+}
+
+TEST_CASE("failures that come with the loss of a node are its consequence and cost no restart") {
+  Job job({.min_nodes = 1, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.fail("a", {.exit_code = 5});
+  job.lose("b");
+  CHECK(job.ended.empty());
+  CHECK(job.proposed["a"].round.generation == 1);
+  CHECK(job.membership().restarts_used() == 0);
+}
+
+TEST_CASE("a failure is not judged while another node is overdue") {
+  Job job({.min_nodes = 1, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.silence("b");
+  job.pass(3s);
+  job.fail("a", {.exit_code = 5});
+  job.pass(1s);
+  CHECK(job.ended.empty());
+  SECTION("it is lost: a change of membership") {
+    job.pass(3s);
+    CHECK(job.ended.empty());
+    CHECK(job.ranks() == Ranks{{"a", 0}});
+  }
+  SECTION("it is heard again: a failure") {
+    job.beat("b");
+    job.pass(1s);
+    CHECK(job.ended["a"].exit_code == 5);
+  }
+}
+
+TEST_CASE("after the verdict nothing changes and nobody joins") {
+  Job job({});
+  job.join_and_start({"a"});
+  job.success("a");
+  job.fail("a", {.exit_code = 5});
+  CHECK(job.ended["a"].success);
+  job.join("b");
+  CHECK(job.refused.contains("b"));
+  job.lose("a");
+  CHECK(job.membership().empty());
+}

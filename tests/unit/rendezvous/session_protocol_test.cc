@@ -1,0 +1,153 @@
+#include "ddprun/rendezvous/session_protocol.h"
+
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+namespace {
+
+NodeFrame example_join() {
+  return SessionJoin{
+      .node = {.id = "b-1", .host = "b", .address = "10.0.0.2", .nproc = 4, .node_rank = 1},
+      .policy = {.run_id = "none", .program = "train.cfg", .min_nodes = 2, .max_nodes = 8, .max_restarts = 3}};
+}
+
+RoundProposed example_round() {
+  Round round{.generation = 7, .restarts_used = 2, .self = 1};
+  round.members = {{.node_id = "a", .host = "ha", .address = "10.0.0.1", .nproc = 2},
+                   {.node_id = "b", .host = "hb", .address = "10.0.0.2", .nproc = 3}};
+  return {.round = round, .reason = "node hb joined"};
+}
+
+WorkerFailure example_failure() {
+  return {.rank = 5,
+          .local_rank = 1,
+          .group_rank = 1,
+          .host = "hb",
+          .pid = 4711,
+          .signal_number = 9,
+          .time_us = 99,
+          .message = "m",
+          .last_lines = "l\n",
+          .error_file = "/tmp/e"};
+}
+
+std::vector<NodeFrame> node_frames() {
+  return {example_join(),
+          SessionBeat{},
+          SessionReady{3, 29501},
+          SessionSuccess{3},
+          SessionFailure{3, 123, {example_failure(), example_failure()}},
+          SessionLeave{"SIGTERM"}};
+}
+
+std::vector<ServerFrame> server_frames() {
+  return {SessionBeat{},
+          JoinRefused{"no"},
+          NodeDropped{"silent"},
+          RendezvousWaiting{"1 of 2"},
+          example_round(),
+          SessionStarted{7, "10.0.0.1", 4000},
+          JobEnded{{.exit_code = 137, .reason = "rank 5 failed", .failures = {example_failure()}}}};
+}
+
+}  // namespace
+
+TEST_CASE("every frame decodes to what encodes to the same bytes") {
+  for (const auto& frame : node_frames()) CHECK(encode(decode_node_frame(encode(frame))) == encode(frame));
+  for (const auto& frame : server_frames()) CHECK(encode(decode_server_frame(encode(frame))) == encode(frame));
+}
+
+TEST_CASE("a join arrives field by field") {
+  const auto join = std::get<SessionJoin>(decode_node_frame(encode(example_join())));
+  CHECK(join.node.id == "b-1");
+  CHECK(join.node.address == "10.0.0.2");
+  CHECK(join.node.nproc == 4);
+  CHECK(join.node.node_rank == 1);
+  CHECK(join.policy.program == "train.cfg");
+  CHECK(join.policy.max_nodes == 8);
+  CHECK(join.policy.max_restarts == 3);
+  CHECK(join.policy.last_call == 30s);
+}
+
+TEST_CASE("a failure and a verdict arrive field by field") {
+  const auto ended = std::get<JobEnded>(decode_server_frame(encode(server_frames().back())));
+  CHECK(ended.verdict.exit_code == 137);
+  CHECK_FALSE(ended.verdict.success);
+  CHECK(ended.verdict.reason == "rank 5 failed");
+  REQUIRE(ended.verdict.failures.size() == 1);
+  const WorkerFailure& failure = ended.verdict.failures[0];
+  CHECK(failure.rank == 5);
+  CHECK(failure.pid == 4711);
+  CHECK(failure.signal_number == 9);
+  CHECK(failure.time_us == 99);
+  CHECK(failure.last_lines == "l\n");
+  CHECK(failure.error_file == "/tmp/e");
+}
+
+TEST_CASE("ranks of a round follow from the order of its members") {
+  std::string bytes = encode(ServerFrame{example_round()});
+  set_proposed_self(bytes, 0);
+  const auto proposed = std::get<RoundProposed>(decode_server_frame(bytes));
+  CHECK(proposed.reason == "node hb joined");
+  CHECK(proposed.round.self == 0);
+  CHECK(proposed.round.generation == 7);
+  CHECK(proposed.round.restarts_used == 2);
+  CHECK(proposed.round.world_size == 5);
+  CHECK(proposed.round.members[1].group_rank == 1);
+  CHECK(proposed.round.members[1].first_rank == 2);
+}
+
+TEST_CASE("the frame of SESSIONS.md is this one") {
+  const std::string bytes = encode(NodeFrame{SessionReady{.generation = 2, .worker_store_port = 29501}});
+  CHECK(bytes == std::string("\x02\x02\x00\x00\x00\x00\x00\x00\x00\x3d\x73", 11));
+}
+
+TEST_CASE("a frame cut short or too long is refused, wherever it is cut") {
+  for (const auto& frame : node_frames()) {
+    const std::string bytes = encode(frame);
+    for (std::size_t size = 0; size < bytes.size(); ++size)
+      REQUIRE_THROWS_AS(decode_node_frame(bytes.substr(0, size)), Error);
+    REQUIRE_THROWS_AS(decode_node_frame(bytes + 'x'), Error);
+  }
+  for (const auto& frame : server_frames()) {
+    const std::string bytes = encode(frame);
+    for (std::size_t size = 0; size < bytes.size(); ++size)
+      REQUIRE_THROWS_AS(decode_server_frame(bytes.substr(0, size)), Error);
+    REQUIRE_THROWS_AS(decode_server_frame(bytes + 'x'), Error);
+  }
+}
+
+TEST_CASE("values out of range are refused by name") {
+  const auto refused = [](JobPolicy policy, NodeInfo node) {
+    return encode(NodeFrame{SessionJoin{std::move(node), std::move(policy)}});
+  };
+  const NodeInfo node{.id = "a"};
+  CHECK_THROWS_WITH(decode_node_frame(refused({.min_nodes = 3, .max_nodes = 2}, node)), Catch::Contains("max nodes"));
+  CHECK_THROWS_WITH(decode_node_frame(refused({.min_nodes = 0}, node)), Catch::Contains("min nodes"));
+  CHECK_THROWS_WITH(decode_node_frame(refused({.keep_alive_interval = 0ms}, node)), Catch::Contains("keep-alive"));
+  CHECK_THROWS_WITH(decode_node_frame(refused({}, {.id = ""})), Catch::Contains("id is empty"));
+  CHECK_THROWS_WITH(decode_node_frame(refused({}, {.id = "a", .nproc = 0})), Catch::Contains("nproc"));
+  CHECK_THROWS_WITH(decode_node_frame(refused({.min_nodes = 1, .max_nodes = 2, .fixed_ranks = true}, node)),
+                    Catch::Contains("fixed ranks"));
+  CHECK_THROWS_WITH(decode_node_frame(std::string(1, '\x77')), Catch::Contains("0x77"));
+  CHECK_THROWS_WITH(decode_server_frame(encode(NodeFrame{SessionSuccess{1}})), Catch::Contains("0x03"));
+}
+
+TEST_CASE("another version of the protocol is named") {
+  std::string bytes = encode(example_join());
+  bytes[1] = 9;
+  CHECK_THROWS_WITH(decode_node_frame(bytes), Catch::Contains("version 9"));
+}
+
+TEST_CASE("texts beyond the limit are cut, and the largest report fits a frame") {
+  WorkerFailure failure = example_failure();
+  failure.message = failure.last_lines = failure.error_file = std::string(1 << 20, 'x');
+  const std::string bytes = encode(NodeFrame{SessionFailure{1, 1, std::vector<WorkerFailure>(1000, failure)}});
+  CHECK(bytes.size() < (8u << 20));
+  const auto report = std::get<SessionFailure>(decode_node_frame(bytes));
+  CHECK(report.failures.size() == SessionLimits::failures);
+  CHECK(report.failures[0].last_lines.size() == SessionLimits::text);
+}
