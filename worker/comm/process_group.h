@@ -40,13 +40,21 @@ struct OpOptions {
 };
 
 // A set of ranks that communicate. Every rank calls the same operations in the same order; each call returns at once
-// with a Work. The core below is what a back end implements; what can be built on it is a free function in
-// collectives.h.
+// with a Work, and operations are carried out in the order of the calls (sends and receives beside it). The core below
+// is what a back end implements; what can be built on it is a free function in collectives.h.
 //
-// Errors: a peer that died, froze or was cut off is Errc::peer_lost naming the rank (and host, where known) at every
-// other rank, within the operation's timeout. After the first error the group is broken: every pending and later
-// operation ends with that first cause. A new group under a new store prefix is the way on. Thread-safe: but the order
-// of calls is the caller's business.
+// Errors. A wrong argument throws Errc::usage at the call and harms nothing. Everything else comes out of Work::wait(),
+// within the operation's timeout (which runs from when the operations before it are done) and a few heartbeats:
+//   peer_lost        a peer died, froze, was cut off or left; names the rank (process and host, where known)
+//   timeout          a peer that lives has not come; names the rank and what it does instead
+//   mismatch         the ranks called different operations; names both
+//   connection_lost  the network between living ranks, or the store, failed
+//   aborted          this process called abort()
+// After the first error the group is broken: every pending and later operation of every rank ends with that first
+// cause. A new group under a new store prefix is the way on.
+//
+// Thread-safe, but the order of calls is the caller's business. Destroying a group whose operations are all done is a
+// clean goodbye; destroying one with operations pending breaks it for the others. It never hangs.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;

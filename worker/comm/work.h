@@ -6,13 +6,14 @@
 
 namespace ddprun {
 
-// One operation in flight. Thread-safe.
+// One operation in flight. Thread-safe. May outlive its group: the group's end completes it with an error.
 class Work {
  public:
   virtual ~Work() = default;
 
-  // Returns once the operation has completed and its buffers are the caller's again; throws its Error. A deadline that
-  // passes first is Errc::timeout: the operation itself goes on.
+  // Returns once the operation has completed and its buffers are the caller's again; throws its Error, the same at
+  // every call. A deadline that passes first is Errc::timeout: the operation itself goes on, and its buffers remain in
+  // use.
   virtual void wait(Deadline deadline = Deadline::never()) = 0;
   // True once wait() would not block, also after a failure.
   virtual bool done() const = 0;

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/process_group.h"
+
+// What every ProcessGroup promises, as one suite for all back ends. A back end's test lists the clauses with
+// DDPRUN_GROUP_CONTRACT; ranks run as threads of the test.
+namespace ddprun::contract {
+
+using Groups = std::vector<std::unique_ptr<ProcessGroup>>;
+// groups[r] is rank r's.
+using MakeGroups = std::function<Groups(int size, std::chrono::milliseconds timeout)>;
+using RankBody = std::function<void(ProcessGroup&)>;
+
+inline constexpr std::chrono::milliseconds patience = std::chrono::seconds(30);
+
+// Runs body once a group, each in a thread of its own; the first exception (in rank order) comes out.
+void run_ranks(Groups& groups, const RankBody& body);
+
+// Catch2's assertions belong to the main thread: ranks throw instead.
+inline void expect(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+// The Error of a call or its wait; a sentence saying that there was none otherwise.
+template <class Call>
+Error error_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::runtime_error("there was no error");
+}
+
+void knows_its_rank_and_size(const MakeGroups& make, int size);
+void allreduce_combines_every_type(const MakeGroups& make, int size);
+void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size);
+void broadcast_gives_the_roots_values(const MakeGroups& make, int size);
+void allgather_orders_by_rank(const MakeGroups& make, int size);
+void reduce_scatter_gives_each_its_block(const MakeGroups& make, int size);
+void barrier_holds_until_all_have_come(const MakeGroups& make, int size);
+void send_and_recv_match_by_tag(const MakeGroups& make, int size);
+void zero_length_is_legal(const MakeGroups& make, int size);
+void many_operations_are_in_flight(const MakeGroups& make, int size);
+void wrong_arguments_are_refused(const MakeGroups& make, int size);
+void abort_frees_a_blocked_rank(const MakeGroups& make, int size);
+void a_rank_that_does_not_come_is_named(const MakeGroups& make, int size);
+void a_rank_that_leaves_is_named(const MakeGroups& make, int size);
+void a_different_operation_is_named(const MakeGroups& make, int size);
+
+}  // namespace ddprun::contract
+
+// One test case a clause, over the given sizes.
+#define DDPRUN_GROUP_CLAUSE(backend, make, clause, ...)      \
+  TEST_CASE(backend " group: " #clause) {                    \
+    for (const int size : __VA_ARGS__) {                     \
+      INFO("size " << size);                                 \
+      REQUIRE_NOTHROW(ddprun::contract::clause(make, size)); \
+    }                                                        \
+  }
+#define DDPRUN_GROUP_CONTRACT(backend, make, ...)                                            \
+  DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                   \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)             \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_leaves_the_same_bits_everywhere, __VA_ARGS__) \
+  DDPRUN_GROUP_CLAUSE(backend, make, broadcast_gives_the_roots_values, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, allgather_orders_by_rank, __VA_ARGS__)                  \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_gives_each_its_block, __VA_ARGS__)       \
+  DDPRUN_GROUP_CLAUSE(backend, make, barrier_holds_until_all_have_come, __VA_ARGS__)         \
+  DDPRUN_GROUP_CLAUSE(backend, make, send_and_recv_match_by_tag, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, zero_length_is_legal, __VA_ARGS__)                      \
+  DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)             \
+  DDPRUN_GROUP_CLAUSE(backend, make, wrong_arguments_are_refused, __VA_ARGS__)               \
+  DDPRUN_GROUP_CLAUSE(backend, make, abort_frees_a_blocked_rank, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_does_not_come_is_named, __VA_ARGS__)        \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_leaves_is_named, __VA_ARGS__)               \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_different_operation_is_named, __VA_ARGS__)

@@ -1,0 +1,18 @@
+#include "ddprun/worker/comm/thread_group.h"
+
+#include "ddprun/worker/comm/self_group.h"
+#include "tests/contract/group_contract.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+ddprun::contract::Groups make_self(int, std::chrono::milliseconds) {
+  ddprun::contract::Groups groups;
+  groups.push_back(ddprun::comm::make_self_group());
+  return groups;
+}
+
+}  // namespace
+
+DDPRUN_GROUP_CONTRACT("self", make_self, {1})
+DDPRUN_GROUP_CONTRACT("thread", ddprun::comm::make_thread_groups, {1, 2, 3, 4})

@@ -1,0 +1,115 @@
+#include "ddprun/worker/comm/peer_record.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::comm;
+
+namespace {
+
+constexpr std::uint16_t usual = 7;
+
+PeerRecord inside(std::uint64_t sequence, std::uint64_t beat, std::uint16_t signature = usual) {
+  return {.beat = beat,
+          .sequence = sequence,
+          .inside = true,
+          .signature = signature,
+          .operation = "allreduce(sum) of 10 float32",
+          .identity = "pid 42 on host b"};
+}
+PeerRecord outside(std::uint64_t next, std::uint64_t beat) {
+  auto record = inside(next, beat);
+  record.inside = false;
+  record.operation = "barrier";
+  return record;
+}
+Observation beating(PeerRecord now) {
+  auto before = now;
+  before.beat -= 1;
+  return {before, now};
+}
+Observation silent(const PeerRecord& record) {
+  return {record, record};
+}
+
+Stall stall_at(std::uint64_t sequence) {
+  return {
+      .rank = 0, .sequence = sequence, .signature = usual, .operation = "allreduce(sum) of 10 float32", .seconds = 5};
+}
+
+bool contains(const Verdict& verdict, const std::string& text) {
+  return verdict.message.find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a record survives encoding") {
+  const auto record = inside(41, 12);
+  CHECK(decode_record(encode(record)) == record);
+  CHECK(decode_record("") == std::nullopt);
+  CHECK(decode_record("2\n1\n1\n1\n1\n1\nx\ny") == std::nullopt);
+  CHECK(decode_record("1\nmany\n1\n1\n1\n1\nx\ny") == std::nullopt);
+}
+
+TEST_CASE("a verdict survives encoding, and free text counts as a lost peer") {
+  const Verdict verdict{Errc::mismatch, "first line\nsecond line"};
+  CHECK(decode_verdict(encode(verdict)) == verdict);
+  CHECK(decode_verdict("rank 3 was lost") == Verdict{Errc::peer_lost, "rank 3 was lost"});
+}
+
+TEST_CASE("a rank that left comes before one without a sign of life") {
+  auto gone = outside(41, 3);
+  gone.left = true;
+  const auto verdict = diagnose(stall_at(41), {beating(inside(41, 9)), silent(gone), silent(inside(41, 4))}, 3);
+  CHECK(verdict.code == Errc::peer_lost);
+  CHECK(contains(verdict, "rank 1 (pid 42 on host b) left the group"));
+  CHECK_FALSE(contains(verdict, "rank 2"));
+}
+
+TEST_CASE("a rank whose record stands still is named, those that wait for it are not") {
+  const auto verdict =
+      diagnose(stall_at(41), {beating(inside(41, 9)), beating(outside(41, 5)), silent(inside(41, 4))}, 3.5);
+  CHECK(verdict.code == Errc::peer_lost);
+  CHECK(contains(verdict, "rank 2 (pid 42 on host b) has given no sign of life for 3.5 s"));
+  CHECK_FALSE(contains(verdict, "rank 1"));
+}
+
+TEST_CASE("a rank that never published is named") {
+  const auto verdict = diagnose(stall_at(0), {beating(inside(0, 9)), Observation{}}, 3);
+  CHECK(verdict.code == Errc::peer_lost);
+  CHECK(contains(verdict, "rank 1 has given no sign of life at all"));
+}
+
+TEST_CASE("ranks in different operations are told apart") {
+  const auto verdict = diagnose(stall_at(41), {beating(inside(41, 9)), beating(inside(41, 5, usual + 1))}, 3);
+  CHECK(verdict.code == Errc::mismatch);
+  CHECK(contains(verdict, "rank 1"));
+}
+
+TEST_CASE("of several late ranks those furthest behind are named") {
+  const auto verdict =
+      diagnose(stall_at(41), {beating(inside(41, 9)), beating(inside(40, 5)), beating(outside(40, 5))}, 3);
+  CHECK(verdict.code == Errc::timeout);
+  CHECK(contains(verdict, "rank 2 (pid 42 on host b) has not entered it"));
+  CHECK(contains(verdict, "its last was barrier #39"));
+  CHECK_FALSE(contains(verdict, "rank 1"));
+}
+
+TEST_CASE("when all ranks are in the operation the network is to blame") {
+  auto stall = stall_at(41);
+  CHECK(diagnose(stall, {beating(inside(41, 9)), beating(inside(41, 5))}, 3).code == Errc::timeout);
+  stall.transport = "connection reset by peer";
+  const auto verdict = diagnose(stall, {beating(inside(41, 9)), beating(inside(41, 5))}, 3);
+  CHECK(verdict.code == Errc::connection_lost);
+  CHECK(contains(verdict, "connection reset by peer"));
+}
+
+TEST_CASE("only the partner of a receive is to blame for it") {
+  auto stall = stall_at(41);
+  stall.partner = 2;
+  stall.operation = "recv of 4 float32 from rank 2 with tag 1";
+  const auto verdict = diagnose(stall, {beating(inside(41, 9)), silent(outside(1, 5)), beating(outside(3, 5))}, 3);
+  CHECK(verdict.code == Errc::timeout);
+  CHECK(contains(verdict, "rank 2"));
+  CHECK_FALSE(contains(verdict, "rank 1"));
+}

@@ -1,0 +1,47 @@
+#include "ddprun/worker/comm/reduce_kernels.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "ddprun/worker/comm/half.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::comm;
+
+TEST_CASE("whole numbers wrap around") {
+  std::vector<std::int32_t> a = {std::numeric_limits<std::int32_t>::max()}, b = {1};
+  reduce(ReduceOp::sum, DType::int32, a.data(), a.data(), b.data(), 1);
+  CHECK(a[0] == std::numeric_limits<std::int32_t>::min());
+  std::vector<std::int8_t> c = {-100}, d = {-3};
+  reduce(ReduceOp::product, DType::int8, c.data(), c.data(), d.data(), 1);
+  CHECK(c[0] == static_cast<std::int8_t>(300));
+}
+
+TEST_CASE("the output may be a third buffer, and the operands stay") {
+  const std::vector<float> left = {1, 5, -2}, right = {4, 2, -2};
+  std::vector<float> output(3);
+  reduce(ReduceOp::max, DType::float32, output.data(), left.data(), right.data(), 3);
+  CHECK(output == std::vector<float>{4, 5, -2});
+  reduce(ReduceOp::min, DType::float32, output.data(), left.data(), right.data(), 3);
+  CHECK(output == std::vector<float>{1, 2, -2});
+  CHECK(left == std::vector<float>{1, 5, -2});
+}
+
+TEST_CASE("16-bit floats are added in float32 and rounded once") {
+  const std::uint16_t large = bfloat16_from_float(256.0f), small = bfloat16_from_float(1.0f);
+  std::uint16_t sum = 0;
+  reduce(ReduceOp::sum, DType::bfloat16, &sum, &large, &small, 1);
+  CHECK(float_from_bfloat16(sum) == 256.0f);  // 257 needs 9 bits; ties to even
+  const std::uint16_t three = float16_from_float(3.0f), half = float16_from_float(0.5f);
+  reduce(ReduceOp::product, DType::float16, &sum, &three, &half, 1);
+  CHECK(float_from_float16(sum) == 1.5f);
+}
+
+TEST_CASE("an average divides by the number of ranks, other reductions do not") {
+  std::vector<double> values = {9, 12};
+  finish_reduction(ReduceOp::sum, span_of(values), 3);
+  CHECK(values == std::vector<double>{9, 12});
+  finish_reduction(ReduceOp::average, span_of(values), 3);
+  CHECK(values == std::vector<double>{3, 4});
+}

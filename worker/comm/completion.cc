@@ -1,0 +1,45 @@
+#include "ddprun/worker/comm/completion.h"
+
+namespace ddprun::comm {
+
+void Completion::wait(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (!wait_until(changed_, lock, deadline, [this] { return done_; })) {
+    throw make_error(Errc::timeout, "{} was not complete when the caller's deadline passed; it goes on", what_);
+  }
+  if (error_) throw Error(*error_);
+}
+
+bool Completion::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+void Completion::complete() {
+  finish(std::nullopt);
+}
+void Completion::fail(const Error& error) {
+  finish(error);
+}
+
+void Completion::finish(std::optional<Error> error) {
+  const std::lock_guard lock(mutex_);
+  if (done_) return;
+  done_ = true;
+  error_ = std::move(error);
+  changed_.notify_all();
+}
+
+WorkPtr completed_work() {
+  auto work = std::make_shared<Completion>("");
+  work->complete();
+  return work;
+}
+
+WorkPtr failed_work(const Error& error) {
+  auto work = std::make_shared<Completion>("");
+  work->fail(error);
+  return work;
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/work.h"
+
+namespace ddprun::comm {
+
+// The Work that back ends hand out: completed exactly once, by whoever carries the operation out; later calls change
+// nothing. what: for messages, "allreduce(sum) of 100 float32".
+class Completion : public Work {
+ public:
+  explicit Completion(std::string what) : what_(std::move(what)) {}
+
+  void wait(Deadline deadline) override;
+  bool done() const override;
+
+  void complete();
+  void fail(const Error& error);
+  const std::string& what() const { return what_; }
+
+ private:
+  void finish(std::optional<Error> error);
+
+  const std::string what_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::optional<Error> error_;
+};
+
+// Works that were over before they began.
+WorkPtr completed_work();
+WorkPtr failed_work(const Error& error);
+
+// cv.wait_until for a Deadline. False when it passed and condition still does not hold.
+template <class Condition>
+bool wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, const Deadline& deadline,
+                Condition condition) {
+  if (!deadline.when()) {
+    cv.wait(lock, condition);
+    return true;
+  }
+  return cv.wait_until(lock, *deadline.when(), condition);
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/common/error.h"
+
+// What ranks tell each other through the store so that a failure can be explained: records of progress, and the
+// verdict. Values and pure functions; peer_monitor.h moves them.
+namespace ddprun::comm {
+
+// One rank's state as it last published it, about once a second.
+struct PeerRecord {
+  std::uint64_t beat = 0;       // grows with each publication: a record that stands still is of a rank that does
+  std::uint64_t sequence = 0;   // of the collective it is in, or, outside, of the next one
+  bool inside = false;          // it is in that collective
+  bool left = false;            // it ended its group in good order
+  std::uint16_t signature = 0;  // of the collective it is in
+  std::string operation;        // that collective in words; outside, the last one
+  std::string identity;         // "pid 42 on host b"
+
+  friend bool operator==(const PeerRecord&, const PeerRecord&) = default;
+};
+std::string encode(const PeerRecord& record);
+// Nothing for text that is no record.
+std::optional<PeerRecord> decode_record(std::string_view text);
+
+// Why a group ended: the same at every rank, since only the first one that is set in the store counts.
+struct Verdict {
+  Errc code = Errc::peer_lost;
+  std::string message;
+  friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+std::string encode(const Verdict& verdict);
+Verdict decode_verdict(std::string_view text);
+
+// An operation that did not end as it should, as the rank that noticed saw it.
+struct Stall {
+  int rank = 0;                // who noticed
+  std::uint64_t sequence = 0;  // of a collective
+  std::uint16_t signature = 0;
+  int partner = -1;       // of a send or recv, otherwise -1
+  std::string operation;  // "allreduce(sum) of 100 float32"
+  double seconds = 0;     // how long it has taken
+  std::string transport;  // the transport's own message; empty: it only took too long
+};
+
+// A rank's record at two moments some heartbeats apart; none: it had not published, or could not be read.
+struct Observation {
+  std::optional<PeerRecord> before;
+  std::optional<PeerRecord> now;
+};
+
+// Who is to blame, in this order: ranks that left, ranks without a sign of life between the two observations
+// (peer_lost), ranks that call something else (mismatch), ranks that have not come (timeout); else nobody: the network
+// itself. observations[r] is rank r's; seconds_between: of the two moments.
+Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between);
+
+// The ranks that left, if any: known without a second observation.
+std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records);
+
+}  // namespace ddprun::comm

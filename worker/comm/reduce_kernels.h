@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ddprun/worker/comm/process_group.h"
+
+namespace ddprun::comm {
+
+// output[i] := op(left[i], right[i]); output may be left or right. Average adds: see finish_reduction. Whole numbers
+// wrap around. 16-bit floats are computed in float32 and rounded back, once a call.
+void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void* right, std::size_t count);
+
+// What is left to do once all ranks' values are combined: the division of an average.
+void finish_reduction(ReduceOp op, Span values, int ranks);
+
+}  // namespace ddprun::comm
