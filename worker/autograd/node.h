@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/autograd/tape.h"
+
+// The tape's own structures.
+namespace ddprun::autograd {
+
+class Node;
+
+// What all handles to a leaf variable share.
+struct Leaf {
+  Shape shape;
+  DType dtype;
+  Tensor gradient;  // the storage once it was set
+  bool has_storage = false;
+  std::function<void()> on_ready;
+
+  void accumulate(const Tensor& contribution);
+};
+
+// Where the gradient of an input goes: to a leaf, to the operation that made it, or nowhere.
+struct Edge {
+  std::shared_ptr<Leaf> leaf;
+  std::shared_ptr<Node> node;
+};
+
+// One recorded operation. Its number grows with creation, so descending numbers are an order in which every node comes
+// after all that use its result: the order of the backward pass.
+class Node {
+ public:
+  Node(std::uint64_t number, std::vector<Edge> edges, BackwardFunction function);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  const std::uint64_t number;
+  std::vector<Edge> edges;
+  BackwardFunction function;  // empty once it has run
+  Tensor gradient;            // of the result, while a pass collects it
+};
+
+// Runs the pass that starts at root, whose gradient is given.
+void run_backward(const std::shared_ptr<Node>& root, Tensor gradient);
+
+}  // namespace ddprun::autograd

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "ddprun/worker/autograd/variable.h"
+
+namespace ddprun {
+
+struct BatchNormOptions {
+  bool training = true;   // normalise by the batch's statistics and update the running ones; else by the running ones
+  double momentum = 0.1;  // running = (1 - momentum) running + momentum batch
+  double eps = 1e-5;
+};
+
+// input (batch, channels) or (batch, channels, ...); weight, bias, running_mean, running_var: (channels). The running
+// variance is the unbiased one, as in PyTorch. Training needs more than one value a channel: Errc::usage.
+Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
+                    Tensor running_var, const BatchNormOptions& options);
+
+}  // namespace ddprun

@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <limits>
+
+#include "ddprun/worker/tensor/plain/loops.h"
+#include "ddprun/worker/tensor/plain/vectorize.h"
+
+namespace ddprun::plain {
+namespace {
+
+// The first maximum of one window of a plane, clipped to it. A NaN counts as larger than everything, as in PyTorch.
+template <class T>
+std::int64_t maximum_in_window(const PoolGeometry& g, const T* plane, std::int64_t oy, std::int64_t ox) {
+  const std::int64_t top = oy * g.stride - g.padding, left = ox * g.stride - g.padding;
+  const std::int64_t y_end = std::min(top + g.kernel, g.height), x_end = std::min(left + g.kernel, g.width);
+  const std::int64_t y_start = std::max<std::int64_t>(top, 0), x_start = std::max<std::int64_t>(left, 0);
+  std::int64_t best = y_start * g.width + x_start;
+  for (std::int64_t y = y_start; y < y_end; ++y) {
+    for (std::int64_t x = x_start; x < x_end; ++x) {
+      const T value = plane[y * g.width + x];
+      if (value > plane[best] || value != value) best = y * g.width + x;
+    }
+  }
+  return best;
+}
+
+// The common case, windows of 2x2 side by side, without branches so that it vectorises.
+template <class T>
+[[gnu::always_inline]] inline void forward_2x2(const PoolGeometry& g, const T* x, T* y, std::int32_t* index) {
+  const auto width = static_cast<std::int32_t>(g.width);
+  for (std::int64_t plane = 0; plane < g.planes; ++plane, x += g.height * g.width) {
+    for (std::int64_t oy = 0; oy < g.out_h; ++oy, y += g.out_w, index += g.out_w) {
+      const T* upper = x + 2 * oy * g.width;
+      const T* lower = upper + g.width;
+      const auto base = static_cast<std::int32_t>(2 * oy * g.width);
+      for (std::int32_t ox = 0; ox < g.out_w; ++ox) {
+        const T a = upper[2 * ox], b = upper[2 * ox + 1], c = lower[2 * ox], d = lower[2 * ox + 1];
+        const bool right = b > a || b != b, right_below = d > c || d != d;
+        const T above = right ? b : a, below = right_below ? d : c;
+        const std::int32_t at_above = right ? 1 : 0, at_below = right_below ? width + 1 : width;
+        const bool down = below > above || below != below;
+        y[ox] = down ? below : above;
+        index[ox] = base + 2 * ox + (down ? at_below : at_above);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+DDPRUN_VECTORIZED void Pool<T>::forward(const PoolGeometry& g, const T* x, T* y, std::int32_t* index) {
+  if (g.kernel == 2 && g.stride == 2 && g.padding == 0) {
+    forward_2x2(g, x, y, index);
+    return;
+  }
+  for (std::int64_t plane = 0; plane < g.planes; ++plane, x += g.height * g.width) {
+    for (std::int64_t oy = 0; oy < g.out_h; ++oy) {
+      for (std::int64_t ox = 0; ox < g.out_w; ++ox) {
+        const std::int64_t best = maximum_in_window(g, x, oy, ox);
+        *y++ = x[best];
+        *index++ = static_cast<std::int32_t>(best);
+      }
+    }
+  }
+}
+
+template <class T>
+void Pool<T>::backward(const PoolGeometry& g, const T* grad, const std::int32_t* index, T* x_grad) {
+  const std::int64_t in_plane = g.height * g.width, out_plane = g.out_h * g.out_w;
+  std::fill_n(x_grad, g.planes * in_plane, T(0));
+  for (std::int64_t plane = 0; plane < g.planes; ++plane, x_grad += in_plane) {
+    for (std::int64_t i = 0; i < out_plane; ++i) x_grad[*index++] += *grad++;
+  }
+}
+
+template struct Pool<float>;
+template struct Pool<double>;
+
+}  // namespace ddprun::plain

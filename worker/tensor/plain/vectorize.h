@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ddprun/worker/tensor/sanitized.h"
+
+// DDPRUN_VECTORIZED before a function: compiled for several vector widths, the widest that the processor has is chosen
+// when the program starts. The sources are built with contraction off, so every width rounds alike as long as the loop
+// sums nothing.
+#if defined(__x86_64__) && !defined(DDPRUN_SANITIZED)  // the choice runs before a sanitizer is ready
+#define DDPRUN_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define DDPRUN_VECTORIZED
+#endif
