@@ -1,0 +1,99 @@
+#include "ddprun/worker/data/idx.h"
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/data/idx_files.h"
+
+using namespace ddprun;
+using namespace ddprun::data;
+using namespace ddprun::testing;
+
+namespace {
+
+std::string error_of(const std::filesystem::path& path, const IdxOptions& options) {
+  try {
+    read_idx(path, options);
+  } catch (const Error& e) {
+    CHECK(e.code() == Errc::io);
+    return e.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("plain and compressed files read alike") {
+  TempDir dir;
+  const auto bytes = idx_bytes({2, 3}, "abcdef");
+  write_plain(dir / "plain", bytes);
+  write_compressed(dir / "compressed", bytes);
+  for (const auto* name : {"plain", "compressed"}) {
+    const auto array = read_idx(dir / name, {.dimensions = 2});
+    CHECK(array.shape == std::vector<std::int64_t>{2, 3});
+    CHECK(std::string(array.values.begin(), array.values.end()) == "abcdef");
+  }
+}
+
+TEST_CASE("every malformed file is an error with file, offset and expectation") {
+  struct Case {
+    std::string bytes;
+    std::string complaint;
+  };
+  const auto good = idx_bytes({2, 3}, "abcdef");
+  auto wrong_type = good;
+  wrong_type[2] = '\x0d';
+  const std::vector<Case> cases = {
+      {"", "offset 0: the file ends within the magic number (expected 4 bytes)"},
+      {good.substr(0, 3), "offset 3: the file ends within the magic number (expected 4 bytes)"},
+      {"\x01" + good.substr(1), "offset 0: expected the bytes 00 00 of an IDX file, found 01 00"},
+      {"PK\3\4", "offset 0: expected the bytes 00 00 of an IDX file, found 50 4b"},
+      {wrong_type, "offset 2: expected element type 08 (unsigned byte), found 0d"},
+      {idx_bytes({6}, "abcdef"), "offset 3: expected 2 dimension(s), found 1"},
+      {good.substr(0, 10), "offset 10: the file ends within dimension 2 of 2"},
+      {idx_bytes({2, 0}, ""), "offset 8: dimension 2 is 0"},
+      {idx_bytes({1000, 3}, "abc"), "offset 4: dimension 1 is 1000, which makes more than the 100 bytes allowed"},
+      {idx_bytes({50, 3}, "abc"), "offset 8: dimension 2 is 3, which makes more than the 100 bytes allowed"},
+      {idx_bytes({0xffffffff, 0xffffffff}, ""),
+       "offset 4: dimension 1 is 4294967295, which makes more than the 100 bytes allowed"},
+      {good.substr(0, 15), "offset 15: the file ends here, its header promises 6 bytes of values up to offset 18"},
+      {good + "x", "offset 18: expected the end of the file, found more bytes"},
+  };
+  TempDir dir;
+  for (const auto& c : cases) {
+    write_plain(dir / "plain", c.bytes);
+    CHECK(error_of(dir / "plain", {.dimensions = 2, .max_bytes = 100}) ==
+          (dir / "plain").string() + ": " + c.complaint);
+    write_compressed(dir / "compressed", c.bytes);
+    CHECK(error_of(dir / "compressed", {.dimensions = 2, .max_bytes = 100}) ==
+          (dir / "compressed").string() + ": " + c.complaint);
+  }
+}
+
+TEST_CASE("a compressed stream that is cut or damaged is named as such") {
+  TempDir dir;
+  std::string values(200000, '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<char>(i * 2654435761U >> 13);
+  write_compressed(dir / "whole", idx_bytes({200000}, values));
+  const auto whole = read_whole_file(dir / "whole");
+  REQUIRE(read_idx(dir / "whole", {.dimensions = 1}).values.size() == 200000);
+
+  write_plain(dir / "cut", whole.substr(0, whole.size() / 2));
+  CHECK_THAT(error_of(dir / "cut", {.dimensions = 1}), Catch::Contains("the compressed stream is cut short"));
+  auto damaged = whole;
+  damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 0x55);
+  damaged[damaged.size() - 6] = static_cast<char>(damaged[damaged.size() - 6] ^ 1);  // the check sum, too
+  write_plain(dir / "damaged", damaged);
+  CHECK_THAT(error_of(dir / "damaged", {.dimensions = 1}), Catch::Contains("cannot read on"));
+}
+
+TEST_CASE("a header that lies about a huge body does not take the memory for it") {
+  TempDir dir;
+  write_plain(dir / "liar", idx_bytes({4096, 1024, 1000}, "abc"));  // 4 GB
+  CHECK_THAT(error_of(dir / "liar", {.dimensions = 3}), Catch::Contains("offset 19: the file ends here"));
+}
+
+TEST_CASE("a missing file is an error naming it") {
+  CHECK(error_of("/nonexistent/x", {}) == "cannot open /nonexistent/x: No such file or directory");
+}

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "ddprun/worker/checkpoint/safetensors.h"
+
+namespace ddprun::checkpoint {
+
+// What one checkpoint holds. The tensors' memory is the caller's.
+struct Content {
+  std::vector<TensorView> model;
+  std::vector<TensorView> optimizer;
+  RunState state;
+};
+
+// A checkpoint found whole: sizes and SHA-256 of every file were as its manifest says.
+struct Found {
+  std::filesystem::path folder;
+  RunState state;
+  SafetensorsFile model() const { return SafetensorsFile(folder / "model.safetensors"); }
+  SafetensorsFile optimizer() const { return SafetensorsFile(folder / "optimizer.safetensors"); }
+};
+
+struct CheckpointOptions {
+  std::filesystem::path folder;  // made when it is missing
+  int keep = 2;                  // newest ones to keep, at least 1
+  // Called before every act of save() on the disk, with its name: where tests stop the process or fail.
+  std::function<void(std::string_view)> before = [](std::string_view) {};
+};
+
+// The checkpoints of one run: folders step_000123 under one folder; FORMAT.md describes them. Meant for one process at
+// a time (rank 0). A checkpoint appears whole by a rename or not at all, whenever the process is killed or the power
+// fails; the one just written is on the disk before older ones are removed. Not thread-safe.
+class Checkpoints {
+ public:
+  explicit Checkpoints(CheckpointOptions options);
+
+  // Throws Errc::io naming the file and the cause (a full disk); then the older checkpoints are as they were.
+  void save(const Content& content);
+  // The newest one that is whole. Others that are newer are skipped, each with a warning that says why.
+  std::optional<Found> newest() const;
+
+ private:
+  std::filesystem::path write_aside(const Content& content) const;
+  void publish(const std::filesystem::path& aside, const std::filesystem::path& target) const;
+  void remove_leftovers() const;
+  void prune(std::int64_t saved_step) const;
+
+  CheckpointOptions options_;
+};
+
+// Throws Errc::io saying what is missing, torn or changed.
+Found verify_checkpoint(const std::filesystem::path& folder);
+
+}  // namespace ddprun::checkpoint

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace ddprun::checkpoint {
+
+// Where a training run stands, besides its tensors: the content of state.json. With the same program, configuration and
+// world size, going on from here gives the same bits as never having stopped: data order is a pure function of (seed,
+// epoch, position), dropout of (seed, step, rank).
+struct RunState {
+  std::int64_t step = 0;     // optimizer steps done
+  std::int64_t epoch = 0;    // the one that goes on
+  std::int64_t samples = 0;  // of that epoch, done by all ranks together: the length of a prefix of the epoch's order
+  std::uint64_t seed = 0;
+  int world_size = 1;
+  std::int64_t batch_size = 1;                // per rank and micro-batch
+  std::int64_t accumulate = 1;                // micro-batches a step
+  std::int64_t generation = 0;                // of the job when this was saved
+  double lr = 0;                              // of the last step
+  std::map<std::string, std::string> config;  // settings that decide the bits, for comparison when the run goes on
+
+  friend bool operator==(const RunState&, const RunState&) = default;
+};
+
+// SHA-256 of the settings, "key=value" lines in the order of keys.
+std::string config_digest(const std::map<std::string, std::string>& config);
+
+std::string to_json(const RunState& state);
+// Throws Errc::io naming source and the member that is missing or wrong.
+RunState run_state_from_json(std::string_view text, const std::string& source);
+
+}  // namespace ddprun::checkpoint

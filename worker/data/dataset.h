@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ddprun/common/dtype.h"
+
+namespace ddprun::data {
+
+// What one sample looks like in memory; a batch is samples back to back.
+struct SampleLayout {
+  std::vector<std::int64_t> input_shape;  // without the batch dimension
+  DType input_dtype = DType::float32;
+  std::vector<std::int64_t> target_shape;  // empty for a class label
+  DType target_dtype = DType::int64;
+  int classes = 0;  // labels are 0 .. classes-1; 0 when the target is no label
+
+  std::size_t input_bytes() const;
+  std::size_t target_bytes() const;
+};
+
+// A finite, indexed set of samples. A sample is a pure function of its index: reading it twice gives the same bits.
+// Thread-safe: loaders read from several threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual std::int64_t size() const = 0;
+  virtual const SampleLayout& layout() const = 0;
+  // Writes sample index as layout() says. REQUIRES: 0 <= index < size(), spans of exactly input_bytes() and
+  // target_bytes(), aligned for their dtypes.
+  virtual void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const = 0;
+};
+
+// Which part of a set: learnt from, or tested on. The values are part of what generated samples are a function of.
+enum class Split : std::uint8_t { train = 0, test = 1 };
+
+}  // namespace ddprun::data

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ddprun::data {
+
+// Which samples a rank sees in an epoch, and in which order.
+struct SamplerOptions {
+  std::int64_t size = 0;  // of the dataset
+  int world_size = 1;
+  int rank = 0;
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+  bool shuffle = true;
+  bool drop_last =
+      false;  // true: leave out the tail that does not divide by world_size; false: repeat the first samples
+};
+
+// The very indices of torch.utils.data.DistributedSampler for the same options: every rank gets equally many, rank r
+// those at places r, r + world_size, ... of one order common to all ranks. So the first k samples of all ranks together
+// are the first k * world_size of that order, whatever the world size: a position in an epoch means the same after the
+// world has changed. Throws Errc::usage for an empty dataset, Errc::unsupported from 2^32 / 20 samples on (PyTorch
+// changes its algorithm there).
+std::vector<std::int64_t> distributed_indices(const SamplerOptions& options);
+
+// For evaluation: places r, r + world_size, ... below size. No sample twice, none left out; ranks may differ by one.
+std::vector<std::int64_t> evaluation_indices(std::int64_t size, int world_size, int rank);
+
+// torch.randperm(size, generator=torch.Generator().manual_seed(seed)) on the CPU.
+std::vector<std::int64_t> torch_randperm(std::int64_t size, std::uint64_t seed);
+
+}  // namespace ddprun::data

@@ -1,0 +1,84 @@
+#include "ddprun/worker/data/images.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/data/idx.h"
+
+namespace ddprun::data {
+namespace {
+
+constexpr int mnist_classes = 10;
+constexpr std::int64_t label_header_bytes = 8;
+
+std::optional<std::filesystem::path> plain_or_compressed(const std::filesystem::path& folder, const std::string& name) {
+  for (const auto& candidate : {folder / name, folder / (name + ".gz")}) {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(candidate, ignored)) return candidate;
+  }
+  return std::nullopt;
+}
+
+std::string prefix_of(Split split) {
+  return split == Split::train ? "train" : "t10k";
+}
+
+void check_pair(const MnistFiles& files, const IdxArray& images, const IdxArray& labels) {
+  if (images.shape[0] != labels.shape[0])
+    throw make_error(Errc::io, "{} holds {} images, {} holds {} labels: they do not belong together",
+                     files.images.string(), images.shape[0], files.labels.string(), labels.shape[0]);
+  for (std::size_t i = 0; i < labels.values.size(); ++i) {
+    if (labels.values[i] < mnist_classes) continue;
+    throw make_error(Errc::io, "{}: offset {}: expected a label from 0 to {}, found {}", files.labels.string(),
+                     label_header_bytes + static_cast<std::int64_t>(i), mnist_classes - 1, labels.values[i]);
+  }
+}
+
+}  // namespace
+
+void normalise(std::span<const std::uint8_t> levels, Normalisation normalisation, std::span<float> out) {
+  for (std::size_t i = 0; i < levels.size(); ++i)
+    out[i] = (static_cast<float>(levels[i]) / 255.0F - normalisation.mean) / normalisation.standard_deviation;
+}
+
+ImageDataset::ImageDataset(std::int64_t height, std::int64_t width, std::vector<std::uint8_t> levels,
+                           std::vector<std::uint8_t> labels, int classes, Normalisation normalisation)
+    : layout_{.input_shape = {1, height, width}, .classes = classes},
+      levels_(std::move(levels)),
+      labels_(std::move(labels)),
+      normalisation_(normalisation) {}
+
+void ImageDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
+  const auto i = static_cast<std::size_t>(index);
+  const std::size_t pixels = input.size() / sizeof(float);
+  normalise(std::span(levels_).subspan(i * pixels, pixels), normalisation_,
+            {reinterpret_cast<float*>(input.data()), pixels});
+  const std::int64_t label = labels_[i];
+  std::memcpy(target.data(), &label, sizeof(label));
+}
+
+std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split split) {
+  const auto images = plain_or_compressed(folder, prefix_of(split) + "-images-idx3-ubyte");
+  const auto labels = plain_or_compressed(folder, prefix_of(split) + "-labels-idx1-ubyte");
+  if (!images || !labels) return std::nullopt;
+  return MnistFiles{*images, *labels};
+}
+
+std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalisation normalisation) {
+  const auto files = find_mnist(folder, split);
+  if (!files)
+    throw make_error(
+        Errc::io,
+        "{} does not hold {}-images-idx3-ubyte and {}-labels-idx1-ubyte (plain or .gz); scripts/get-data mnist "
+        "fetches them",
+        folder.string(), prefix_of(split), prefix_of(split));
+  auto images = read_idx(files->images, {.dimensions = 3});
+  auto labels = read_idx(files->labels, {.dimensions = 1});
+  check_pair(*files, images, labels);
+  return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values),
+                                        std::move(labels.values), mnist_classes, normalisation);
+}
+
+}  // namespace ddprun::data
