@@ -1,0 +1,227 @@
+#include "ddprun/worker/checkpoint/checkpoint.h"
+
+#include <functional>
+#include <set>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::checkpoint;
+using ddprun::testing::TempDir;
+
+namespace {
+
+// A checkpoint whose every tensor element is its step.
+class Run {
+ public:
+  explicit Run(std::int64_t step, std::size_t elements = 1000) : values_(elements, static_cast<float>(step)) {
+    state_.step = step;
+    state_.config = {{"model.name", "test"}};
+  }
+  Content content() const {
+    const auto bytes = std::as_bytes(std::span(values_));
+    const std::vector<std::int64_t> shape{static_cast<std::int64_t>(values_.size())};
+    return {{{"weight", DType::float32, shape, bytes}}, {{"weight.exp_avg", DType::float32, shape, bytes}}, state_};
+  }
+
+ private:
+  std::vector<float> values_;
+  RunState state_;
+};
+
+std::set<std::string> names_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
+}
+
+// The newest checkpoint must be whole, and its tensors those of its step.
+std::int64_t newest_step(const std::filesystem::path& folder) {
+  const auto found = Checkpoints({.folder = folder}).newest();
+  if (!found) return -1;
+  for (const auto& file : {found->model(), found->optimizer()}) {
+    REQUIRE(file.tensors().size() == 1);
+    std::vector<float> values(file.tensors()[0].bytes() / sizeof(float));
+    file.read(file.tensors()[0], std::as_writable_bytes(std::span(values)));
+    for (const auto v : values) REQUIRE(v == static_cast<float>(found->state.step));
+  }
+  return found->state.step;
+}
+
+// Runs action in a forked child and gives its wait status.
+int in_child(const std::function<void()>& action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      action();
+    } catch (const Error&) {
+      ::_exit(10);
+    } catch (...) {
+      ::_exit(11);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+void save(const std::filesystem::path& folder, std::int64_t step, int keep = 2) {
+  Checkpoints({.folder = folder, .keep = keep}).save(Run(step).content());
+}
+
+}  // namespace
+
+TEST_CASE("the newest is found, and only as many as asked for are kept") {
+  TempDir dir;
+  const auto folder = dir / "a/b";  // made as needed
+  CHECK(newest_step(folder) == -1);
+  for (const std::int64_t step : {9, 10, 11, 1000000}) save(folder, step);
+  CHECK(newest_step(folder) == 1000000);
+  CHECK(names_in(folder) == std::set<std::string>{"step_000011", "step_1000000"});
+  save(folder, 1000001, 1);
+  CHECK(names_in(folder) == std::set<std::string>{"step_1000001"});
+}
+
+TEST_CASE("foreign files in the folder are left alone") {
+  TempDir dir;
+  write_file_atomically(dir / "notes.txt", "x");
+  std::filesystem::create_directory(dir / "step_best");
+  for (const std::int64_t step : {1, 2, 3}) save(dir.path(), step, 1);
+  CHECK(names_in(dir.path()) == std::set<std::string>{"notes.txt", "step_best", "step_000003"});
+}
+
+TEST_CASE("a torn or changed checkpoint is skipped for the one before it") {
+  struct Damage {
+    const char* name;
+    std::function<void(const std::filesystem::path&)> apply;
+  };
+  const auto overwrite = [](const std::filesystem::path& path, std::size_t at, char value) {
+    auto bytes = read_whole_file(path);
+    bytes[at] = value;
+    write_file_atomically(path, bytes);
+  };
+  const std::vector<Damage> damages = {
+      {"no manifest", [](const auto& f) { std::filesystem::remove(f / "manifest.json"); }},
+      {"half a manifest", [](const auto& f) { std::filesystem::resize_file(f / "manifest.json", 50); }},
+      {"no model", [](const auto& f) { std::filesystem::remove(f / "model.safetensors"); }},
+      {"short model", [](const auto& f) { std::filesystem::resize_file(f / "model.safetensors", 500); }},
+      {"a changed weight", [&](const auto& f) { overwrite(f / "model.safetensors", 600, 'x'); }},
+      {"a changed moment", [&](const auto& f) { overwrite(f / "optimizer.safetensors", 600, 'x'); }},
+      {"a changed state", [&](const auto& f) { overwrite(f / "state.json", 12, '9'); }},
+      {"an empty folder", [](const auto& f) {
+         std::filesystem::remove_all(f);
+         std::filesystem::create_directory(f);
+       }}};
+  for (const auto& damage : damages) {
+    INFO(damage.name);
+    TempDir dir;
+    save(dir.path(), 1);
+    save(dir.path(), 2);
+    damage.apply(dir / "step_000002");
+    CHECK(newest_step(dir.path()) == 1);
+    save(dir.path(), 2);  // the run comes to step 2 again
+    CHECK(newest_step(dir.path()) == 2);
+    CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002"});
+  }
+}
+
+TEST_CASE("a process killed at any act of a save leaves the newest checkpoint readable") {
+  int acts = 0;
+  {
+    TempDir dir;
+    for (const std::int64_t step : {1, 2}) save(dir.path(), step);
+    Checkpoints({.folder = dir.path(), .before = [&](std::string_view) { ++acts; }}).save(Run(3).content());
+  }
+  REQUIRE(acts >= 9);  // folder, four files, flush, publish, flush, prune
+  int published = 0;
+  for (int kill_at = 1; kill_at <= acts; ++kill_at) {
+    TempDir dir;
+    for (const std::int64_t step : {1, 2}) save(dir.path(), step);
+    const int status = in_child([&] {
+      int act = 0;
+      Checkpoints({.folder = dir.path(),
+                   .before =
+                       [&](std::string_view) {
+                         if (++act == kill_at) ::raise(SIGKILL);
+                       }})
+          .save(Run(3).content());
+    });
+    INFO("killed at act " << kill_at);
+    REQUIRE((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    const auto newest = newest_step(dir.path());
+    CHECK((newest == 2 || newest == 3));
+    published += newest == 3;
+    save(dir.path(), 4);  // and the next save clears up
+    CHECK(newest_step(dir.path()) == 4);
+    for (const auto& name : names_in(dir.path())) CHECK(name.starts_with("step_"));
+  }
+  CHECK(published >= 1);
+  CHECK(published < acts);
+}
+
+TEST_CASE("a process killed while it replaces a torn checkpoint leaves one readable") {
+  for (int kill_at = 1; kill_at <= 8; ++kill_at) {
+    TempDir dir;
+    for (const std::int64_t step : {1, 2}) save(dir.path(), step);
+    std::filesystem::resize_file(dir / "step_000002" / "model.safetensors", 10);
+    in_child([&] {
+      int act = 0;
+      Checkpoints({.folder = dir.path(),
+                   .before =
+                       [&](std::string_view) {
+                         if (++act == kill_at) ::raise(SIGKILL);
+                       }})
+          .save(Run(2).content());
+    });
+    const auto newest = newest_step(dir.path());
+    CHECK((newest == 1 || newest == 2));
+  }
+}
+
+TEST_CASE("a full disk is an error naming the file, and the older checkpoints stay") {
+  TempDir dir;
+  for (const std::int64_t step : {1, 2}) save(dir.path(), step);
+  const int status = in_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{20000, 20000};  // bytes a file: write() fails as on a full disk
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      Checkpoints({.folder = dir.path()}).save(Run(3, 10000).content());
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      const auto expected = "cannot write " + (dir / ".writing-step_000003/model.safetensors").string();
+      ::_exit(e.code() == Errc::io && text.starts_with(expected) ? 42 : 43);
+    }
+  });
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 42));
+  CHECK(newest_step(dir.path()) == 2);
+  CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002"});
+}
+
+TEST_CASE("a failure at any act before the commit leaves everything as it was") {
+  for (int fail_at = 1; fail_at <= 7; ++fail_at) {
+    TempDir dir;
+    for (const std::int64_t step : {1, 2}) save(dir.path(), step);
+    int act = 0;
+    Checkpoints failing({.folder = dir.path(), .before = [&](std::string_view what) {
+                           if (++act == fail_at) throw make_error(Errc::io, "no space left: {}", what);
+                         }});
+    CHECK_THROWS_AS(failing.save(Run(3).content()), Error);
+    CHECK(newest_step(dir.path()) == 2);
+    CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002"});
+  }
+}
+
+TEST_CASE("a folder that cannot be made is an error naming it") {
+  TempDir dir;
+  write_file_atomically(dir / "file", "x");
+  CHECK_THROWS_WITH(save(dir / "file/sub", 1), Catch::Contains("cannot create folder " + (dir / "file/sub").string()));
+}

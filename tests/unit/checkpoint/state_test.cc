@@ -1,0 +1,60 @@
+#include "ddprun/common/error.h"
+#include "ddprun/worker/checkpoint/manifest.h"
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::checkpoint;
+
+namespace {
+
+RunState some_state() {
+  return {.step = 123,
+          .epoch = 2,
+          .samples = 4096,
+          .seed = 18446744073709551615ULL,
+          .world_size = 4,
+          .batch_size = 64,
+          .accumulate = 2,
+          .generation = 1,
+          .lr = 0.1,
+          .config = {{"optim.lr", "0.1"}, {"model.name", "cnn"}}};
+}
+
+}  // namespace
+
+TEST_CASE("a run's state reads back as it was") {
+  const auto state = some_state();
+  CHECK(run_state_from_json(to_json(state), "state.json") == state);
+}
+
+TEST_CASE("a state that is damaged is an error naming the member") {
+  const auto text = to_json(some_state());
+  const auto with = [&](const std::string& from, const std::string& to) {
+    auto copy = text;
+    copy.replace(copy.find(from), from.size(), to);
+    return copy;
+  };
+  CHECK_THROWS_WITH(run_state_from_json(with("\"step\"", "\"stop\""), "s"), "s: member step is missing");
+  CHECK_THROWS_WITH(run_state_from_json(with("123", "\"123\""), "s"), "s: member step is not a number in range");
+  CHECK_THROWS_WITH(run_state_from_json(with("\"version\":1", "\"version\":2"), "s"),
+                    "s: version 2 is not known here, expected 1");
+  CHECK_THROWS_WITH(run_state_from_json(text.substr(0, 40), "s"), "s: not a JSON object");
+}
+
+TEST_CASE("the digest of the settings changes with any of them") {
+  CHECK(config_digest({{"a", "1"}, {"b", "2"}}) == config_digest({{"b", "2"}, {"a", "1"}}));
+  CHECK(config_digest({{"a", "1"}}) != config_digest({{"a", "2"}}));
+  CHECK(config_digest({{"a", "1"}}) != config_digest({{"b", "1"}}));
+}
+
+TEST_CASE("a manifest reads back, and a damaged one is an error") {
+  const Manifest manifest{.step = 7, .files = {{"a.safetensors", {12, "ab"}}, {"state.json", {3, "cd"}}}};
+  const auto text = to_json(manifest);
+  const auto back = manifest_from_json(text, "m");
+  CHECK(back.step == 7);
+  CHECK(back.files.at("a.safetensors").bytes == 12);
+  CHECK(back.files.at("state.json").sha256 == "cd");
+  for (std::size_t n = 0; n + 1 < text.size(); ++n) CHECK_THROWS_AS(manifest_from_json(text.substr(0, n), "m"), Error);
+  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"../x", {}}}}), "m"), "m: '../x' is no file name");
+}
