@@ -26,11 +26,11 @@ Node::~Node() {
   }
 }
 
-void Leaf::accumulate(const Tensor& contribution) {
+void Leaf::accumulate(Tensor contribution) {
   if (gradient.defined()) {
     kernels::add_in_place(gradient, contribution);
   } else {
-    gradient = contribution.sole_owner() ? contribution : contribution.clone();
+    gradient = contribution.sole_owner() ? std::move(contribution) : contribution.clone();
   }
 }
 
@@ -72,7 +72,7 @@ class Step final : public Backward {
   void add(std::size_t input, Tensor gradient) override {
     Edge& edge = node_.edges[input];
     if (edge.leaf) {
-      edge.leaf->accumulate(gradient.reshape(edge.leaf->shape));
+      edge.leaf->accumulate(std::move(gradient));
     } else if (edge.node) {
       add_to_node(edge.node->gradient, std::move(gradient));
     }

@@ -20,7 +20,7 @@ struct Leaf {
   bool has_storage = false;
   std::function<void()> on_ready;
 
-  void accumulate(const Tensor& contribution);
+  void accumulate(Tensor contribution);  // of this shape; takes over its memory where nobody else holds it
 };
 
 // Where the gradient of an input goes: to a leaf, to the operation that made it, or nowhere.

@@ -96,8 +96,8 @@ Tensor argmax_rows(const Tensor& scores);
 // --- optimizers: one pass over a tensor, in place. Bits do not depend on the processor's vector width.
 struct SgdStep {
   double lr, momentum, weight_decay;
-  bool first;  // momentum starts as the gradient itself
 };
+// momentum: zero before the first step; undefined: none
 void sgd_step(Tensor& value, const Tensor& grad, Tensor& momentum, const SgdStep& step);
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;

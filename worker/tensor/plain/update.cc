@@ -12,7 +12,7 @@ DDPRUN_VECTORIZED void Update<T>::sgd(std::int64_t count, T* value, const T* gra
     for (std::int64_t i = 0; i < count; ++i) value[i] -= lr * (grad[i] + decay * value[i]);
     return;
   }
-  const T keep = step.first ? T(0) : static_cast<T>(step.momentum);
+  const T keep = static_cast<T>(step.momentum);
   for (std::int64_t i = 0; i < count; ++i) {
     momentum[i] = keep * momentum[i] + (grad[i] + decay * value[i]);
     value[i] -= lr * momentum[i];
