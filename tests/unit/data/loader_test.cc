@@ -1,0 +1,121 @@
+#include "ddprun/worker/data/loader.h"
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::data;
+
+namespace {
+
+// Sample i is two floats i, -i and the label i; one index can be made to fail.
+class Counting : public Dataset {
+ public:
+  explicit Counting(std::int64_t size, std::int64_t broken = -1) : size_(size), broken_(broken) {}
+  std::int64_t size() const override { return size_; }
+  const SampleLayout& layout() const override { return layout_; }
+  void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override {
+    ++reads_;
+    if (index == broken_) throw make_error(Errc::io, "sample {} is broken", index);
+    const float values[] = {static_cast<float>(index), static_cast<float>(-index)};
+    std::memcpy(input.data(), values, sizeof(values));
+    std::memcpy(target.data(), &index, sizeof(index));
+  }
+  int reads() const { return reads_; }
+
+ private:
+  std::int64_t size_;
+  std::int64_t broken_;
+  SampleLayout layout_{.input_shape = {2}, .classes = 1000};
+  mutable std::atomic<int> reads_ = 0;
+};
+
+std::vector<std::int64_t> some_order(std::int64_t size) {
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = 0; i < size; ++i) order.push_back((i * 37 + 5) % size);
+  return order;
+}
+
+std::vector<std::vector<std::int64_t>> labels_of(Loader& loader) {
+  std::vector<std::vector<std::int64_t>> all;
+  while (const auto batch = loader.next()) {
+    const auto* labels = batch->targets.data<std::int64_t>();
+    const auto* inputs = batch->inputs.data<float>();
+    all.emplace_back(labels, labels + batch->samples());
+    for (std::int64_t i = 0; i < batch->samples(); ++i) {
+      if (inputs[2 * i] != static_cast<float>(labels[i]) || inputs[2 * i + 1] != -inputs[2 * i]) FAIL("torn sample");
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("batches come in order, whatever the number of threads") {
+  const Counting set(103);
+  const auto order = some_order(103);
+  for (const int workers : {0, 1, 2, 5}) {
+    for (const int prefetch : {1, 3, 100}) {
+      INFO(workers << " workers, prefetch " << prefetch);
+      Loader loader(set, order, {.batch_size = 10, .workers = workers, .prefetch = prefetch});
+      CHECK(loader.batches() == 11);
+      const auto batches = labels_of(loader);
+      REQUIRE(batches.size() == 11);
+      CHECK(batches.back().size() == 3);
+      std::vector<std::int64_t> joined;
+      for (const auto& batch : batches) joined.insert(joined.end(), batch.begin(), batch.end());
+      CHECK(joined == order);
+      CHECK_FALSE(loader.next());
+    }
+  }
+}
+
+TEST_CASE("going on from any batch gives the rest of the epoch") {
+  const Counting set(50);
+  const auto order = some_order(50);
+  Loader whole(set, order, {.batch_size = 8, .workers = 2});
+  const auto expected = labels_of(whole);
+  for (std::size_t done = 0; done <= expected.size(); ++done) {
+    const auto begin = std::min<std::size_t>(done * 8, order.size());
+    Loader rest(set, {order.begin() + static_cast<std::ptrdiff_t>(begin), order.end()},
+                {.batch_size = 8, .workers = 2});
+    CHECK(labels_of(rest) == std::vector(expected.begin() + static_cast<std::ptrdiff_t>(done), expected.end()));
+  }
+}
+
+TEST_CASE("a loader stops in the middle of an epoch, before it, and when nobody asked for a batch") {
+  const Counting set(1000);
+  for (int taken = 0; taken < 4; ++taken) {
+    Loader loader(set, some_order(1000), {.batch_size = 4, .workers = 3, .prefetch = 2});
+    for (int i = 0; i < taken; ++i) CHECK(loader.next()->samples() == 4);
+  }
+  const Loader empty(set, {}, {.workers = 2});
+  CHECK(empty.batches() == 0);
+}
+
+TEST_CASE("no more is prepared than the bound allows") {
+  const Counting set(1000);
+  {
+    Loader loader(set, some_order(1000), {.batch_size = 1, .workers = 3, .prefetch = 5});
+    for (int i = 0; i < 10; ++i) loader.next();
+  }
+  CHECK(set.reads() >= 10);
+  CHECK(set.reads() <= 15);
+}
+
+TEST_CASE("what a dataset throws comes out at its batch, and again") {
+  const Counting set(40, 25);
+  std::vector<std::int64_t> order(40);
+  std::iota(order.begin(), order.end(), 0);
+  for (const int workers : {0, 1, 3}) {
+    Loader loader(set, order, {.batch_size = 10, .workers = workers});
+    CHECK(loader.next());
+    CHECK(loader.next());
+    CHECK_THROWS_WITH(loader.next(), "sample 25 is broken");
+    CHECK_THROWS_WITH(loader.next(), "sample 25 is broken");
+  }
+}

@@ -1,0 +1,134 @@
+#include "ddprun/worker/data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace ddprun::data {
+namespace {
+
+Shape batch_shape(std::int64_t count, const std::vector<std::int64_t>& sample) {
+  Shape shape{count};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  return shape;
+}
+
+std::span<std::byte> slot(Tensor& batch, std::int64_t index, std::size_t bytes) {
+  return {static_cast<std::byte*>(batch.raw()) + static_cast<std::size_t>(index) * bytes, bytes};
+}
+
+}  // namespace
+
+Batch make_batch(const Dataset& dataset, const std::int64_t* indices, std::int64_t count) {
+  const auto& layout = dataset.layout();
+  Batch batch{Tensor::empty(batch_shape(count, layout.input_shape), layout.input_dtype),
+              Tensor::empty(batch_shape(count, layout.target_shape), layout.target_dtype)};
+  const auto input_bytes = layout.input_bytes();
+  const auto target_bytes = layout.target_bytes();
+  for (std::int64_t i = 0; i < count; ++i)
+    dataset.read(indices[i], slot(batch.inputs, i, input_bytes), slot(batch.targets, i, target_bytes));
+  return batch;
+}
+
+class Loader::Impl {
+ public:
+  Impl(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options)
+      : dataset_(dataset), indices_(std::move(indices)), options_(options) {
+    options_.prefetch = std::max(options_.prefetch, 1);
+    for (int i = 0; i < options_.workers; ++i) threads_.emplace_back([this] { work(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    may_claim_.notify_all();
+    for (auto& thread : threads_) thread.join();
+  }
+
+  std::int64_t batches() const {
+    return (static_cast<std::int64_t>(indices_.size()) + options_.batch_size - 1) / options_.batch_size;
+  }
+
+  std::optional<Batch> next() {
+    if (delivered_ == batches()) return std::nullopt;
+    if (options_.workers == 0) {
+      auto batch = make(delivered_);  // a failing sample fails again at the next call
+      ++delivered_;
+      return batch;
+    }
+    std::unique_lock lock(mutex_);
+    is_ready_.wait(lock, [&] { return ready_.contains(delivered_); });
+    auto& result = ready_.at(delivered_);
+    if (result.failure) std::rethrow_exception(result.failure);
+    auto batch = std::move(result.batch);
+    ready_.erase(delivered_++);
+    may_claim_.notify_one();
+    return batch;
+  }
+
+ private:
+  struct Result {
+    Batch batch;
+    std::exception_ptr failure;
+  };
+
+  Batch make(std::int64_t number) const {
+    const auto begin = number * options_.batch_size;
+    const auto count = std::min(options_.batch_size, static_cast<std::int64_t>(indices_.size()) - begin);
+    return make_batch(dataset_, indices_.data() + begin, count);
+  }
+
+  Result attempt(std::int64_t number) const {
+    try {
+      return {make(number), nullptr};
+    } catch (...) {
+      return {{}, std::current_exception()};
+    }
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      may_claim_.wait(lock,
+                      [&] { return stopping_ || claimed_ == batches() || claimed_ < delivered_ + options_.prefetch; });
+      if (stopping_ || claimed_ == batches()) return;
+      const auto number = claimed_++;
+      lock.unlock();
+      auto result = attempt(number);
+      lock.lock();
+      ready_.emplace(number, std::move(result));
+      is_ready_.notify_one();
+    }
+  }
+
+  const Dataset& dataset_;
+  const std::vector<std::int64_t> indices_;
+  LoaderOptions options_;
+
+  std::mutex mutex_;
+  std::condition_variable may_claim_;  // a worker may take the next batch, or stop
+  std::condition_variable is_ready_;   // the consumer's batch may be there
+  std::map<std::int64_t, Result> ready_;
+  std::int64_t claimed_ = 0;
+  std::int64_t delivered_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+Loader::Loader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options)
+    : impl_(std::make_unique<Impl>(dataset, std::move(indices), options)) {}
+Loader::~Loader() = default;
+std::int64_t Loader::batches() const {
+  return impl_->batches();
+}
+std::optional<Batch> Loader::next() {
+  return impl_->next();
+}
+
+}  // namespace ddprun::data

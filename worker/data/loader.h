@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/tensor/tensor.h"
+
+namespace ddprun::data {
+
+struct Batch {
+  Tensor inputs;   // [samples, ...input shape]
+  Tensor targets;  // [samples, ...target shape]
+  std::int64_t samples() const { return inputs.size(0); }
+};
+
+// The given samples as one batch, in their order.
+Batch make_batch(const Dataset& dataset, const std::int64_t* indices, std::int64_t count);
+
+struct LoaderOptions {
+  std::int64_t batch_size = 64;
+  int workers = 1;   // threads that prepare batches ahead; 0: next() prepares each itself
+  int prefetch = 4;  // batches ready or in the making, at most
+};
+
+// Batches over a list of indices, in order, the last one shorter if it has to be. What comes out depends on the indices
+// alone, not on the number of threads. To start in the middle of an epoch, pass the indices that are left.
+//
+// Owns its threads; the destructor stops them and waits, also before the end is reached. next() is for one thread; it
+// waits as long as a dataset takes to read, and throws what a dataset threw, at the batch where that happened and ever
+// after.
+class Loader {
+ public:
+  // dataset must outlive the loader.
+  Loader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  std::int64_t batches() const;  // in all
+  // None at the end.
+  std::optional<Batch> next();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::data
