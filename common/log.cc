@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdio>
 #include <memory>
+#include <mutex>
 #include <string>
 
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
 namespace ddprun::log {
@@ -30,9 +32,33 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+// Standard error, or the writer that was set.
+class LineSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void set_writer(std::function<void(std::string_view)> writer) {
+    const std::lock_guard lock(mutex_);
+    writer_ = std::move(writer);
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    if (writer_) return writer_({line.data(), line.size()});
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+  void flush_() override { std::fflush(stderr); }
+
+  std::function<void(std::string_view)> writer_;
+};
+
+std::shared_ptr<LineSink>& sink() {
+  static auto instance = std::make_shared<LineSink>();
+  return instance;
+}
+
 std::shared_ptr<spdlog::logger> make_logger(std::string_view component, Level level) {
-  auto logger =
-      std::make_shared<spdlog::logger>(std::string(component), std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>(std::string(component), sink());
   logger->set_pattern("[%n] %l: %v");
   logger->set_level(to_spdlog(level));
   logger->flush_on(spdlog::level::trace);
@@ -48,6 +74,10 @@ std::shared_ptr<spdlog::logger>& logger() {
 
 void init(std::string_view component, Level level) {
   logger() = make_logger(component, level);
+}
+
+void set_writer(std::function<void(std::string_view line)> writer) {
+  sink()->set_writer(std::move(writer));
 }
 
 Level parse_level(std::string_view name, Level fallback) {

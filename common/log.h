@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +16,9 @@ void init(std::string_view component, Level level = Level::info);
 // Accepts names in any case, Python's too (WARNING, CRITICAL); anything unknown gives fallback.
 Level parse_level(std::string_view name, Level fallback);
 bool enabled(Level level);
+// Whole lines, the newline included, go to writer instead of standard error until it is replaced; nullptr: standard
+// error again. For a program that must not wait for its terminal. writer may be called from any thread that logs.
+void set_writer(std::function<void(std::string_view line)> writer);
 void write(Level level, std::string_view text);
 
 template <class... Args>
