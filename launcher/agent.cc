@@ -1,0 +1,205 @@
+#include "ddprun/launcher/agent.h"
+
+#include <csignal>
+#include <deque>
+#include <optional>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+#include "ddprun/launcher/agent_state.h"
+#include "ddprun/launcher/console.h"
+#include "ddprun/launcher/descendants.h"
+#include "ddprun/launcher/failure_report.h"
+#include "ddprun/launcher/log_folder.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+// nohup's wish stands: a hang-up that was ignored when this process began stays ignored.
+bool ignored(int signal_number) {
+  struct sigaction action {};
+  return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Log lines go through the console while there is one: in order with the workers' lines, and never waiting for a
+// terminal.
+class LogThroughConsole {
+ public:
+  explicit LogThroughConsole(Console& console) {
+    log::set_writer([&console](std::string_view line) { console.write(Console::Stream::err, std::string(line)); });
+  }
+  ~LogThroughConsole() { log::set_writer(nullptr); }
+  LogThroughConsole(const LogThroughConsole&) = delete;
+  LogThroughConsole& operator=(const LogThroughConsole&) = delete;
+};
+
+class Agent {
+ public:
+  Agent(const AgentSpec& spec, const Guardian& guardian)
+      : spec_(spec),
+        console_(STDOUT_FILENO, STDERR_FILENO, [this] { group_.room(); }),
+        log_through_console_(console_),
+        logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec.group.environment)),
+        signals_(loop_),
+        group_(loop_, guardian, console_, logs_, spec.group,
+               {.failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
+                .succeeded = [this] { act(state_.on_workers_succeeded()); },
+                .stopped = [this] { act(state_.on_workers_stopped()); }}) {
+    if (logs_.enabled()) guardian.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
+    adopt_orphans();
+  }
+
+  int run() {
+    watch_signals();
+    if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
+    try {
+      rendezvous_ = spec_.open_rendezvous(loop_);
+      rendezvous_->join(spec_.node, spec_.policy, [this](RendezvousEvent event) { act(state_.on(event)); });
+    } catch (const Error& e) {
+      act(state_.on_fault(e));
+    }
+    while (!finish_ && loop_.run_one() > 0) continue;
+    return end();
+  }
+
+ private:
+  static std::filesystem::path temporary_folder(const Environment& environment) {
+    const auto chosen = environment.get("TMPDIR");
+    return chosen && !chosen->empty() ? *chosen : "/tmp";
+  }
+
+  void watch_signals() {
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2}) signals_.add(signal);
+    if (!ignored(SIGHUP)) signals_.add(SIGHUP);
+    wait_for_signal();
+  }
+
+  void wait_for_signal() {
+    signals_.async_wait([this](boost::system::error_code failure, int signal) {
+      if (failure) return;
+      switch (signal) {
+        case SIGCHLD:
+          group_.reap();
+          break;
+        case SIGUSR1:
+        case SIGUSR2:
+          group_.forward(signal);
+          break;
+        default:
+          if (!signal_) signal_ = signal;
+          act(state_.on_signal(signal));
+      }
+      wait_for_signal();
+    });
+  }
+
+  // Actions may cause further events at once: those wait their turn.
+  void act(AgentActions actions) {
+    for (auto& action : actions) queue_.push_back(std::move(action));
+    if (acting_) return;
+    acting_ = true;
+    while (!queue_.empty()) {
+      const auto action = std::move(queue_.front());
+      queue_.pop_front();
+      try {
+        std::visit([this](const auto& a) { carry_out(a); }, action);
+      } catch (const Error& e) {
+        for (auto& next : state_.on_fault(e)) queue_.push_back(std::move(next));
+      }
+    }
+    acting_ = false;
+  }
+
+  void carry_out(const PrepareRound& action) {
+    const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
+    worker_store_.reset();
+    if (self.group_rank == 0 && spec_.open_worker_store) worker_store_ = spec_.open_worker_store(loop_);
+    rendezvous_->ready(action.round.generation, worker_store_ ? worker_store_->port() : std::uint16_t{0});
+  }
+
+  void carry_out(const StartWorkers& action) {
+    try {
+      group_.start(action.round);
+    } catch (const Error& e) {
+      const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
+      const auto now = std::chrono::system_clock::now().time_since_epoch();
+      log::error("{}", e.what());
+      act(state_.on_workers_failed({{.rank = self.first_rank,
+                                     .group_rank = self.group_rank,
+                                     .host = spec_.group.host,
+                                     .exit_code = exit_fault,
+                                     .time_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
+                                     .message = e.what()}}));
+    }
+  }
+
+  void carry_out(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
+  void carry_out(const KillWorkers&) { group_.kill(); }
+  void carry_out(const ReportSuccess& action) { rendezvous_->report_success(action.generation); }
+  void carry_out(const ReportFailure& action) { rendezvous_->report_failure(action.generation, action.failures); }
+  void carry_out(const LeaveJob& action) {
+    if (rendezvous_) rendezvous_->leave(action.reason);
+  }
+  void carry_out(const Announce& action) {
+    switch (action.kind) {
+      case Announce::Kind::info:
+        return log::info("{}", action.text);
+      case Announce::Kind::warning:
+        return log::warn("{}", action.text);
+      case Announce::Kind::error:
+        return log::error("{}", action.text);
+    }
+  }
+  void carry_out(const Finish& action) { finish_ = action; }
+
+  // How long a terminal that takes nothing may hold up the end.
+  milliseconds patience() const {
+    if (signal_) return milliseconds(1000);
+    return finish_->exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
+  }
+
+  int end() {
+    if (!finish_) finish_ = Finish{.exit_code = exit_fault};
+    rendezvous_.reset();
+    worker_store_.reset();
+    console_.write(Console::Stream::err, failure_summary(spec_.group.command.title, finish_->failures));
+    bool error_files = false;
+    for (const auto& failure : finish_->failures) error_files |= !failure.error_file.empty();
+    logs_.remove_if_temporary(spec_.keep_logs || error_files);
+    console_.drain(patience());
+    return finish_->exit_code;
+  }
+
+  const AgentSpec& spec_;
+  asio::io_context loop_{1};
+  Console console_;
+  LogThroughConsole log_through_console_;
+  LogFolder logs_;
+  asio::signal_set signals_;
+  WorkerGroup group_;
+  AgentState state_;
+  std::unique_ptr<WorkerStore> worker_store_;
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::deque<AgentAction> queue_;
+  bool acting_ = false;
+  std::optional<int> signal_;
+  std::optional<Finish> finish_;
+};
+
+}  // namespace
+
+int run_agent(const AgentSpec& spec, const Guardian& guardian) {
+  Agent agent(spec, guardian);
+  return agent.run();
+}
+
+}  // namespace ddprun

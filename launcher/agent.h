@@ -1,0 +1,44 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/launcher/guardian.h"
+#include "ddprun/launcher/worker_group.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace ddprun {
+
+// The store that the workers of one round find at MASTER_ADDR:MASTER_PORT; served as long as this lives.
+class WorkerStore {
+ public:
+  virtual ~WorkerStore() = default;
+  virtual std::uint16_t port() const = 0;
+};
+
+struct AgentSpec {
+  NodeInfo node;
+  JobPolicy policy;
+  GroupSpec group;
+  std::string log_dir;     // as --log_dir was given
+  bool keep_logs = false;  // the user asked for files
+  std::chrono::milliseconds grace{30'000};
+  std::function<std::unique_ptr<Rendezvous>(boost::asio::io_context&)> open_rendezvous;
+  // Called at group rank 0 once a round; null: the rendezvous itself serves the workers.
+  std::function<std::unique_ptr<WorkerStore>(boost::asio::io_context&)> open_worker_store;
+};
+
+// One node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin shell
+// around AgentState: one event loop, on the calling thread, which has to be the main one (workers die with the thread
+// that started them). Worker deaths come from SIGCHLD. SIGTERM, SIGINT, SIGQUIT and SIGHUP end the job, SIGUSR1 and
+// SIGUSR2 pass through.
+int run_agent(const AgentSpec& spec, const Guardian& guardian);
+
+}  // namespace ddprun

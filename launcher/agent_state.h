@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// What the agent is to do, in order.
+struct PrepareRound {  // serve the workers' store when this node is group rank 0, then Rendezvous::ready
+  Round round;
+};
+struct StartWorkers {
+  Round round;
+};
+struct StopWorkers {  // the signal, then a grace; AgentState::on_workers_stopped follows
+  int signal_number = 0;
+};
+struct KillWorkers {};  // ends the grace
+struct ReportSuccess {
+  std::int64_t generation = 0;
+};
+struct ReportFailure {
+  std::int64_t generation = 0;
+  std::vector<WorkerFailure> failures;
+};
+struct LeaveJob {
+  std::string reason;
+};
+struct Announce {  // a line for people
+  enum class Kind { info, warning, error } kind = Kind::info;
+  std::string text;
+};
+struct Finish {  // nothing of the job runs here any more
+  int exit_code = 0;
+  std::vector<WorkerFailure> failures;  // to be summed up, the root cause first
+};
+using AgentAction = std::variant<PrepareRound, StartWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportFailure,
+                                 LeaveJob, Announce, Finish>;
+using AgentActions = std::vector<AgentAction>;
+
+// The decisions of one node's agent: what follows from the rendezvous's events, from its workers' ends and from
+// signals. No I/O and no clock. Nothing follows a Finish.
+class AgentState {
+ public:
+  AgentActions on(const RendezvousEvent& event);
+  // Workers of this node failed by themselves.
+  AgentActions on_workers_failed(std::vector<WorkerFailure> failures);
+  // All of this node's workers ended with 0 and are gone.
+  AgentActions on_workers_succeeded();
+  // After a StopWorkers: they are gone.
+  AgentActions on_workers_stopped();
+  // A signal that means "end": the first stops gracefully, any further one kills.
+  AgentActions on_signal(int signal_number);
+  // This agent itself cannot go on.
+  AgentActions on_fault(const Error& error);
+
+ private:
+  AgentActions on_event(const RendezvousWaiting& event);
+  AgentActions on_event(const RoundProposed& event);
+  AgentActions on_event(const RoundStarted& event);
+  AgentActions on_event(const JobEnded& event);
+  AgentActions on_event(const ContactLost& event);
+  AgentActions end_with(Finish end, AgentActions before, int stop_signal);
+
+  std::optional<Round> proposed_;        // agreed, not started yet
+  std::optional<std::int64_t> current_;  // generation whose workers were started last
+  bool workers_there_ = false;
+  bool stopping_ = false;
+  bool failure_announced_ = false;
+  std::optional<Finish> end_;  // decided; carried out once no worker is left
+  bool finished_ = false;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+// Bytes of one stream in, whole lines out, each with the prefix in front, so that lines of several workers never mix. A
+// carriage return ends a line too (a progress bar redraws itself), and goes out as it came. A line longer than max_line
+// bytes goes out in pieces of that length, each a line of its own.
+class LineAssembler {
+ public:
+  static constexpr std::size_t default_max_line = 64 * 1024;
+
+  explicit LineAssembler(std::string prefix, std::size_t max_line = default_max_line)
+      : prefix_(std::move(prefix)), max_line_(max_line) {}
+
+  // Appends to out what has become whole.
+  void feed(std::string_view bytes, std::string& out);
+  // The stream has ended: its last line, if it lacks an end.
+  void flush(std::string& out);
+
+ private:
+  void emit(std::string_view end, std::string& out);
+
+  std::string prefix_;
+  std::size_t max_line_;
+  std::string partial_;
+  bool carriage_return_ = false;  // the last byte was '\r': whether a '\n' follows is not known yet
+};
+
+// The last bytes of a stream, for the report of a failure.
+class Tail {
+ public:
+  static constexpr std::size_t max_bytes = 16 * 1024;
+  static constexpr int max_lines = 20;
+
+  void feed(std::string_view bytes);
+  // At most max_lines lines, the first one whole; no newline behind the last.
+  std::string lines() const { return last_lines(bytes_); }
+  static std::string last_lines(std::string_view text);
+
+ private:
+  std::string bytes_;
+};
+
+}  // namespace ddprun

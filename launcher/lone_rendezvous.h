@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace ddprun {
+
+// The rendezvous of a job of one node (--standalone): the agent meets itself, without a socket. Rounds, restart budget
+// and verdicts as the server-formed ones have them. The workers find their store at the loopback address.
+std::unique_ptr<Rendezvous> open_lone_rendezvous(boost::asio::io_context& loop);
+
+}  // namespace ddprun

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/common/config/settings.h"
+#include "ddprun/common/environment.h"
+
+namespace ddprun {
+
+// What the user asked of the launcher: torchrun's options with torchrun's names, units and defaults. Texts with a
+// grammar of their own (nnodes, nproc_per_node, rdzv_conf, redirects, tee) are kept as typed and parsed by whoever uses
+// them.
+struct LaunchOptions {
+  std::string nnodes = "1:1";
+  std::string nproc_per_node = "1";
+  int node_rank = 0;
+  std::string rdzv_backend = "c10d";
+  std::string rdzv_endpoint;
+  std::string rdzv_id = "none";
+  std::string rdzv_conf;
+  std::string master_addr = "127.0.0.1";
+  int master_port = 29500;
+  bool standalone = false;
+  int max_restarts = 0;
+  double monitor_interval = 0.1;
+  std::string log_dir;
+  std::string redirects = "0";
+  std::string tee = "0";
+  bool no_python = false;
+  bool module = false;
+  int shutdown_timeout = 30;
+  std::string local_addr;
+  std::string role = "default";
+};
+
+// One option as the command line sees it; its type, bounds and help are in the Setting "launch.<name>".
+struct OptionInfo {
+  std::string name;       // with underscores
+  char short_name = 0;    // 'r' for -r, 0 for none
+  bool flag = false;      // takes no value
+  bool supported = true;  // false: torchrun has it, this program refuses it by name
+};
+
+// The launcher's options, each defined once: name, type, default, bounds, help, short spelling. Precedence is
+// Settings': command line > PET_<NAME> > [launch] section of a train.cfg > default.
+class LaunchSettings {
+ public:
+  LaunchSettings();
+  LaunchSettings(const LaunchSettings&) = delete;
+  LaunchSettings& operator=(const LaunchSettings&) = delete;
+
+  const LaunchOptions& options() const { return options_; }
+  Settings& settings() { return settings_; }
+  const Settings& settings() const { return settings_; }
+  const std::vector<OptionInfo>& table() const { return table_; }
+
+  // True when anybody (command line, environment, file) gave the option a value.
+  bool given(std::string_view name) const;
+  Origin origin(std::string_view name) const;
+
+  // Takes PET_<NAME> for every option, and TORCH_ELASTIC_SHUTDOWN_TIMEOUT. Throws Errc::usage, also for a PET_ variable
+  // of an option that is not supported.
+  void apply_environment(const Environment& environment);
+  void assign_from_command_line(std::string_view name, std::string_view value);
+
+ private:
+  template <class T>
+  void add(std::string name, T& target, SettingSpec spec, char short_name = 0);
+
+  LaunchOptions options_;
+  Settings settings_;
+  std::vector<OptionInfo> table_;
+};
+
+// MIN:MAX of --nnodes. Throws Errc::usage.
+struct NodeCount {
+  int min = 1;
+  int max = 1;
+};
+NodeCount parse_node_count(std::string_view text);
+
+// The number of workers that --nproc_per_node asks for: a number, or cpu, gpu or auto as this machine has them. Throws
+// Errc::usage.
+int resolve_nproc(std::string_view text, const Environment& environment);
+
+}  // namespace ddprun

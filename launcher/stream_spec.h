@@ -1,0 +1,31 @@
+#pragma once
+
+#include <map>
+#include <string_view>
+
+namespace ddprun {
+
+// Which of a worker's output streams something applies to.
+struct Streams {
+  bool out = false;
+  bool err = false;
+  friend bool operator==(const Streams&, const Streams&) = default;
+};
+
+// The value of --redirects and --tee: one digit for all local ranks, or RANK:DIGIT,... where ranks not named get 0.
+// 0 none, 1 stdout, 2 stderr, 3 both.
+class StreamSpec {
+ public:
+  StreamSpec() = default;
+  // option: the name for the error. Throws Errc::usage.
+  static StreamSpec parse(std::string_view text, std::string_view option);
+
+  Streams of(int local_rank) const;
+  bool any() const;
+
+ private:
+  Streams all_;
+  std::map<int, Streams> by_rank_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// What the launcher tells every worker of one round beside the round itself.
+struct WorkerEnvSpec {
+  std::string role = "default";
+  std::string run_id = "none";
+  int max_restarts = 0;
+  bool agent_store = true;  // the agents serve the store at the master address; no worker hosts one
+};
+
+// The environment of one worker: the agent's own plus what torchrun exports, in torchrun's spelling (True and False).
+// error_file may be empty: then there is none.
+Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
+                               const std::string& error_file);
+
+// True when several workers are to share the machine and OMP_NUM_THREADS is unset: each then gets one thread.
+bool limits_omp_threads(const Environment& agent, int nproc);
+
+}  // namespace ddprun

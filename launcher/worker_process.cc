@@ -1,0 +1,135 @@
+#include "ddprun/launcher/worker_process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+#ifndef CLOSE_RANGE_CLOEXEC
+constexpr unsigned CLOSE_RANGE_CLOEXEC = 1U << 2;
+#endif
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const auto& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Blocks every signal of this thread for a scope: between vfork and exec the child shares this process's memory, so
+// that none of its handlers may run there.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Everything the child needs, made ready before it exists: it must not allocate.
+struct Child {
+  const char* executable;
+  char* const* arguments;
+  char* const* environment;
+  int out;
+  int err;
+  pid_t parent;
+  const Guardian& guardian;
+  volatile int error = 0;  // written by the child, read by the parent: vfork shares memory
+
+  [[noreturn]] void run() noexcept {
+    error = prepare();
+    if (error == 0) {
+      ::execve(executable, arguments, environment);
+      error = errno;
+    }
+    ::_exit(127);
+  }
+
+ private:
+  int prepare() noexcept {
+    if (::setsid() < 0) return errno;
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+    // The parent may have died before the line above; nobody else would tell.
+    if (::getppid() != parent) return ESRCH;
+    if (!guardian.add_own_group()) return EPIPE;
+    if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
+    if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
+    // Best effort for descriptors inherited from elsewhere (older kernels lack the call); this program's own close on
+    // exec.
+    ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+    reset_signals();
+    return 0;
+  }
+
+  static void reset_signals() noexcept {
+    struct sigaction action;
+    for (int signal = 1; signal < 65; ++signal) {
+      if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL)
+        continue;
+      action = {};
+      action.sa_handler = SIG_DFL;
+      ::sigaction(signal, &action, nullptr);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+};
+
+}  // namespace
+
+pid_t start_process(const ProcessSpec& spec, const Guardian& guardian) {
+  const auto arguments = pointers(spec.arguments);
+  const auto environment = pointers(spec.environment);
+  Child child{.executable = spec.executable.c_str(),
+              .arguments = arguments.data(),
+              .environment = environment.data(),
+              .out = spec.out,
+              .err = spec.err,
+              .parent = ::getpid(),
+              .guardian = guardian};
+  const SignalsBlocked blocked;
+  const pid_t pid = ::vfork();
+  if (pid == 0) child.run();
+  if (pid < 0) throw make_error(Errc::io, "cannot start {}: {}", spec.executable.string(), errno_text(errno));
+  if (child.error == 0) return pid;
+  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
+  guardian.remove_group(pid);
+  throw make_error(Errc::io, "cannot execute {}: {}", spec.executable.string(), errno_text(child.error));
+}
+
+ProcessExit ProcessExit::from_status(pid_t pid, int status) {
+  if (WIFSIGNALED(status)) return {.pid = pid, .signal_number = WTERMSIG(status)};
+  return {.pid = pid, .code = WEXITSTATUS(status)};
+}
+
+std::vector<ProcessExit> reap_children() {
+  std::vector<ProcessExit> exits;
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
+    exits.push_back(ProcessExit::from_status(pid, status));
+  return exits;
+}
+
+bool group_exists(pid_t group) {
+  return ::kill(-group, 0) == 0 || errno == EPERM;
+}
+
+}  // namespace ddprun
