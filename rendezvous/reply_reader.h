@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ddprun/common/bytes.h"
+
+namespace ddprun::rendezvous {
+
+// Takes a whole reply of the state machine apart, field by field. REQUIRES: the fields are there.
+class ReplyReader {
+ public:
+  explicit ReplyReader(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  std::uint8_t u8() { return take<std::uint8_t>(); }
+  std::int64_t i64() { return take<std::int64_t>(); }
+  std::string vec() {
+    const auto size = take<std::uint64_t>();
+    position_ += size;
+    return bytes_.substr(position_ - size, size);
+  }
+
+ private:
+  template <class T>
+  T take() {
+    position_ += sizeof(T);
+    return get_le<T>(bytes_, position_ - sizeof(T));
+  }
+
+  const std::string bytes_;
+  std::size_t position_ = 0;
+};
+
+}  // namespace ddprun::rendezvous

@@ -1,0 +1,49 @@
+#include <csignal>
+#include <cstdio>
+#include <optional>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/store_server.h"
+
+// ddprun-store: the store alone, for clusters where it should not live in an agent.
+namespace {
+
+void serve_until_signalled(const ddprun::StoreServerOptions& options) {
+  boost::asio::io_context loop{1};
+  boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
+  std::optional<ddprun::StoreServer> server;
+  server.emplace(loop, options);
+  std::printf("ddprun-store listens at %s\n", server->endpoint().c_str());
+  std::fflush(stdout);
+  signals.async_wait([&](const boost::system::error_code&, int) { server.reset(); });
+  loop.run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ddprun::log::init("ddprun-store");
+  ddprun::StoreServerOptions options{.port = 29500};
+  CLI::App app{"Serves a rendezvous store to ddprun and PyTorch processes until SIGINT or SIGTERM.", "ddprun-store"};
+  app.add_option("--port", options.port, "TCP port; 0 lets the system choose")->capture_default_str();
+  app.add_option("--host", options.host, "address to listen at; all of them if not given");
+  try {
+    app.parse(argc, argv);
+    serve_until_signalled(options);
+    return ddprun::exit_success;
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "ddprun-store: %s\n", e.what());
+    return ddprun::exit_usage;
+  } catch (const ddprun::Error& e) {
+    std::fprintf(stderr, "ddprun-store: %s\n", e.what());
+    return ddprun::exit_for(e.code());
+  }
+}

@@ -1,0 +1,74 @@
+#include "tests/contract/store_contract.h"
+
+#include "ddprun/rendezvous/file_store.h"
+#include "ddprun/rendezvous/memory_store.h"
+#include "ddprun/rendezvous/prefix_store.h"
+#include "ddprun/rendezvous/store_server_thread.h"
+#include "ddprun/rendezvous/tcp_store.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+StoreUnderTest memory_store() {
+  auto first = std::make_shared<MemoryStore>();
+  return {.connect = [first] { return first->another_client(); }};
+}
+
+StoreUnderTest file_store() {
+  auto dir = std::make_shared<TempDir>();
+  return {.connect = [dir] { return std::make_unique<FileStore>(*dir / "store"); }, .keeps_wills = false};
+}
+
+StoreUnderTest tcp_store() {
+  auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
+  return {.connect =
+              [server] {
+                return std::make_unique<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port()},
+                                                  Deadline::in(std::chrono::seconds(20)));
+              },
+          .refuses_by_closing = true};
+}
+
+StoreUnderTest prefixed(StoreUnderTest store) {
+  store.connect = [below = store.connect] {
+    return std::make_unique<PrefixStore>("job/7", std::shared_ptr<Store>(below()));
+  };
+  return store;
+}
+
+}  // namespace
+
+TEST_CASE("the memory store keeps the contract") {
+  check_store_contract(memory_store);
+}
+TEST_CASE("the file store keeps the contract") {
+  check_store_contract(file_store);
+}
+TEST_CASE("the TCP store keeps the contract") {
+  check_store_contract(tcp_store);
+}
+TEST_CASE("a prefixed memory store keeps the contract") {
+  check_store_contract([] { return prefixed(memory_store()); });
+}
+TEST_CASE("a prefixed file store keeps the contract") {
+  check_store_contract([] { return prefixed(file_store()); });
+}
+TEST_CASE("a prefixed TCP store keeps the contract") {
+  check_store_contract([] { return prefixed(tcp_store()); });
+}
+
+TEST_CASE("prefixes nest, and each sees its own keys alone") {
+  const auto below = std::make_shared<MemoryStore>();
+  const auto outer = std::make_shared<PrefixStore>("a", below);
+  PrefixStore inner("b/", outer);
+  const auto soon = Deadline::in(std::chrono::seconds(20));
+  inner.set("/k", "v", soon);
+  outer->set("other", "", soon);
+  CHECK(below->get("a/b///k", soon) == "v");
+  CHECK(inner.list_keys(soon) == std::vector<std::string>{"/k"});
+  CHECK(outer->list_keys(soon).size() == 2);
+}
