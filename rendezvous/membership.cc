@@ -32,6 +32,7 @@ Membership::Membership(JobPolicy policy, MembershipOptions options)
 MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPolicy& policy,
                                     const SessionAddresses& addresses) {
   attention_.advance(now);
+  if (nodes_.empty()) last_tick_ = now;
   if (auto text = refusal(info, policy)) {
     say({info.id}, JoinRefused{std::move(*text)});
     return take_messages();
@@ -117,6 +118,7 @@ MembershipMessages Membership::beat(Time now, const std::string& id) {
 
 MembershipMessages Membership::tick(Time now) {
   attention_.advance(now);
+  last_tick_ = now;
   if (phase_ == Phase::ended) return take_messages();
   if (attention_.fair()) {
     check_silence(now);
@@ -128,10 +130,10 @@ MembershipMessages Membership::tick(Time now) {
   return take_messages();
 }
 
-Membership::Time Membership::next_tick(Time now) const {
-  Time next = now + policy_.keep_alive_interval / 2;
+Membership::Time Membership::next_tick() const {
+  Time next = last_tick_ + policy_.keep_alive_interval / 2;
   for (const auto& timer : {form_deadline_, last_call_, ready_deadline_, settled_at_})
-    if (timer && *timer > now) next = std::min(next, *timer);
+    if (timer && *timer > last_tick_) next = std::min(next, *timer);
   return next;
 }
 

@@ -47,7 +47,7 @@ class Membership {
   MembershipMessages session_closed(Time now, const std::string& node, const std::string& how);
   MembershipMessages beat(Time now, const std::string& node);
   MembershipMessages tick(Time now);
-  Time next_tick(Time now) const;
+  Time next_tick() const;
 
   bool ended() const { return phase_ == Phase::ended; }
   bool empty() const { return nodes_.empty(); }
@@ -115,6 +115,7 @@ class Membership {
   std::map<std::string, int> former_ranks_;  // of nodes that went away, should they come back
   std::uint64_t arrivals_ = 0;
   AttentiveClock attention_;
+  Time last_tick_{};
 
   Round round_;  // the latest proposed
   std::int64_t next_generation_ = 0;

@@ -19,7 +19,7 @@ class Job {
   void pass(Membership::Clock::duration time) {
     const auto end = now_ + time;
     while (now_ < end) {
-      now_ = std::min(end, membership_.next_tick(now_));
+      now_ = std::min(end, membership_.next_tick());
       for (const auto& node : alive_) take(membership_.beat(now_, node));
       take(membership_.tick(now_));
     }
@@ -393,6 +393,15 @@ TEST_CASE("a node that beats just in time stays") {
     job.beat("b");
   }
   CHECK(job.dropped.empty());
+}
+
+TEST_CASE("however much the others talk, ticks stay due and a silent node is found") {
+  Job job({.min_nodes = 1, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.silence("b");
+  const auto due = job.membership().next_tick();
+  job.beat("a");
+  CHECK(job.membership().next_tick() == due);
 }
 
 TEST_CASE("several nodes that fall silent together cost one round") {

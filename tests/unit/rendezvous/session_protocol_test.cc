@@ -144,8 +144,8 @@ TEST_CASE("another version of the protocol is named") {
 
 TEST_CASE("texts beyond the limit are cut, and the largest report fits a frame") {
   WorkerFailure failure = example_failure();
-  failure.message = failure.last_lines = failure.error_file = std::string(1 << 20, 'x');
-  const std::string bytes = encode(NodeFrame{SessionFailure{1, 1, std::vector<WorkerFailure>(1000, failure)}});
+  failure.message = failure.last_lines = failure.error_file = std::string(40'000, 'x');
+  const std::string bytes = encode(NodeFrame{SessionFailure{1, 1, std::vector<WorkerFailure>(200, failure)}});
   CHECK(bytes.size() < (8u << 20));
   const auto report = std::get<SessionFailure>(decode_node_frame(bytes));
   CHECK(report.failures.size() == SessionLimits::failures);

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace ddprun {
+
+struct SessionClientOptions {
+  std::string host;
+  std::uint16_t port = 29400;
+  // Called before each new try to reach a server that does not answer; an agent whose host owns the endpoint takes over
+  // there.
+  std::function<void()> before_retry;
+};
+
+// An agent's session with the rendezvous server (SESSIONS.md): the Rendezvous of the c10d back end.
+//
+// join() dials until a server answers, at most for the policy's join_timeout, so agents may start in any order; after
+// that the session is never redialled by itself. A beat goes out each keep_alive_interval and comes back. ContactLost
+// comes with
+//   Errc::timeout          nobody answered in time, naming the endpoint and what to check
+//   Errc::usage            this node was refused (other options, another job of the same id)
+//   Errc::connection_lost  the server went away, or did not answer beats for keep_alive_max_attempt intervals
+//   Errc::peer_lost        the server counted this node as lost (it was frozen, or cut off)
+// and then join() may be called again, with the same NodeInfo::id to get the old rank back.
+// Lives on the event loop handed in, which must live longer; the handler may destroy this object.
+class SessionClient final : public Rendezvous {
+ public:
+  SessionClient(boost::asio::io_context& loop, SessionClientOptions options);
+  ~SessionClient() override;
+
+  void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override;
+  void ready(std::int64_t generation, std::uint16_t worker_store_port) override;
+  void report_success(std::int64_t generation) override;
+  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
+  void leave(const std::string& reason) override;
+
+ private:
+  class Session;
+  boost::asio::io_context& loop_;
+  const SessionClientOptions options_;
+  std::shared_ptr<Session> session_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,415 @@
+// Real store servers and agents' sessions over loopback, all in one thread: a loop that is not polled is a frozen
+// process.
+#include <memory>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "ddprun/rendezvous/backends.h"
+#include "ddprun/rendezvous/hosted_endpoint.h"
+#include "ddprun/rendezvous/session_client.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+namespace asio = boost::asio;
+
+namespace {
+
+JobPolicy quick(int min_nodes, int max_nodes, int max_restarts = 0) {
+  return {.min_nodes = min_nodes,
+          .max_nodes = max_nodes,
+          .max_restarts = max_restarts,
+          .last_call = 50ms,
+          .join_timeout = 20s,
+          .keep_alive_interval = 40ms,
+          .keep_alive_max_attempt = 5};
+}
+
+// The loops of a test. Each is one process as far as freezing goes.
+class Loops {
+ public:
+  asio::io_context& make() { return *loops_.emplace_back(std::make_unique<asio::io_context>()); }
+  void freeze(asio::io_context& loop) { frozen_ = &loop; }
+  void thaw() { frozen_ = nullptr; }
+
+  template <class Condition>
+  bool run_until(Condition condition, std::chrono::milliseconds limit = 20s) {
+    const auto deadline = Deadline::in(limit);
+    while (!condition()) {
+      if (deadline.expired()) return false;
+      for (const auto& loop : loops_) {
+        if (loop.get() == frozen_) continue;
+        loop->restart();
+        loop->run_for(1ms);
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::unique_ptr<asio::io_context>> loops_;
+  asio::io_context* frozen_ = nullptr;
+};
+
+// An agent that gets ready at once and writes down what it hears.
+class Agent {
+ public:
+  Agent(Rendezvous& rendezvous, std::string name, const JobPolicy& policy) : rendezvous_(rendezvous), name_(name) {
+    rendezvous_.join({.id = name, .host = name, .nproc = 2}, policy,
+                     [this](RendezvousEvent event) { std::visit([this](auto& one) { hear(std::move(one)); }, event); });
+  }
+
+  void succeed() { rendezvous_.report_success(started->generation); }
+  void fail(int exit_code) {
+    rendezvous_.report_failure(started->generation, {{.rank = 1, .host = name_, .exit_code = exit_code, .time_us = 5}});
+  }
+  bool runs(std::int64_t generation) const { return started && started->generation == generation; }
+
+  std::optional<RoundProposed> proposed;
+  std::optional<Round> started;
+  std::optional<Verdict> ended;
+  std::optional<Error> lost;
+  std::string waiting;
+
+ private:
+  void hear(RendezvousWaiting what) { waiting = what.text; }
+  void hear(RoundProposed what) {
+    started.reset();
+    proposed = what;
+    rendezvous_.ready(what.round.generation, 4242);
+  }
+  void hear(RoundStarted what) { started = what.round; }
+  void hear(JobEnded what) { ended = what.verdict; }
+  void hear(ContactLost what) { lost = what.error; }
+
+  Rendezvous& rendezvous_;
+  std::string name_;
+};
+
+std::unique_ptr<HostedEndpoint> host(asio::io_context& loop, std::uint16_t port = 0) {
+  auto server = std::make_unique<StoreServer>(loop, StoreServerOptions{.host = "127.0.0.1", .port = port});
+  return std::make_unique<HostedEndpoint>(loop, std::move(server));
+}
+
+SessionClientOptions to(std::uint16_t port) {
+  return {.host = "127.0.0.1", .port = port};
+}
+
+std::uint16_t free_port() {
+  asio::io_context loop;
+  return asio::ip::tcp::acceptor(loop, {asio::ip::make_address("127.0.0.1"), 0}).local_endpoint().port();
+}
+
+}  // namespace
+
+TEST_CASE("two agents meet, run and succeed together") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port())), second(loop, to(server->port()));
+  Agent a(first, "a", quick(2, 2));
+  REQUIRE(loops.run_until([&] { return !a.waiting.empty(); }));
+  CHECK_THAT(a.waiting, Catch::Contains("1 of 2 nodes"));
+  Agent b(second, "b", quick(2, 2));
+  REQUIRE(loops.run_until([&] { return a.started && b.started; }));
+  CHECK(b.started->self == 1);
+  CHECK(b.started->world_size == 4);
+  CHECK(b.started->members[1].first_rank == 2);
+  CHECK(b.started->master_addr == "127.0.0.1");
+  CHECK(b.started->master_port == 4242);
+  a.succeed();
+  b.succeed();
+  REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
+  CHECK(a.ended->success);
+  CHECK(loops.run_until([&] { return server->hub().sessions() == 0; }));
+  CHECK(server->hub().jobs() == 0);
+}
+
+TEST_CASE("a failure restarts everybody while the budget lasts, then ends the job everywhere with its code") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port())), second(loop, to(server->port()));
+  Agent a(first, "a", quick(2, 2, 1)), b(second, "b", quick(2, 2, 1));
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  b.fail(9);
+  REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
+  CHECK_THAT(a.proposed->reason, Catch::Contains("on host b failed: exit code 9; restart 1 of 1"));
+  CHECK(a.started->restarts_used == 1);
+  a.fail(7);
+  REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
+  CHECK(b.ended->exit_code == 7);
+  REQUIRE(b.ended->failures.size() == 1);
+  CHECK(b.ended->failures[0].host == "a");
+}
+
+TEST_CASE("failures are ordered by when they were observed, whatever the clocks of their hosts say") {
+  // Both agents share a clock here; that time_us reaches the verdict in the server's clock is what can be seen.
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port()));
+  Agent a(first, "a", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return a.runs(0); }));
+  a.fail(3);
+  REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
+  CHECK(a.ended->failures[0].time_us >= 5);
+  CHECK(a.ended->failures[0].time_us < 30'000'000);
+}
+
+TEST_CASE("an agent whose connection ends is replaced in a new round by those who are left") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port()));
+  auto second = std::make_unique<SessionClient>(loop, to(server->port()));
+  Agent a(first, "a", quick(1, 2)), b(*second, "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.started && a.started->members.size() == 2; }));
+  const auto generation = a.started->generation;
+  second.reset();
+  REQUIRE(loops.run_until([&] { return a.runs(generation + 1); }));
+  CHECK_THAT(a.proposed->reason, Catch::Contains("node b was lost: its connection closed"));
+  CHECK(a.started->members.size() == 1);
+}
+
+TEST_CASE("an agent that leaves says why") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port()));
+  auto second = std::make_unique<SessionClient>(loop, to(server->port()));
+  Agent a(first, "a", quick(1, 2)), b(*second, "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.started && a.started->members.size() == 2; }));
+  second->leave("SIGTERM");
+  second.reset();
+  REQUIRE(loops.run_until([&] { return a.started && a.started->members.size() == 1; }));
+  CHECK(a.proposed->reason == "node b left: SIGTERM");
+}
+
+TEST_CASE("a frozen agent is counted as lost, learns it when it goes on, and may come back") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto& other = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port())), second(other, to(server->port()));
+  Agent a(first, "a", quick(1, 2)), b(second, "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.started && a.started->members.size() == 2 && b.started; }));
+  loops.freeze(other);
+  REQUIRE(loops.run_until([&] { return a.started && a.started->members.size() == 1; }));
+  CHECK_THAT(a.proposed->reason, Catch::Contains("no heartbeat for 0.2 s"));
+  loops.thaw();
+  REQUIRE(loops.run_until([&] { return b.lost.has_value(); }));
+  CHECK(b.lost->code() == Errc::peer_lost);
+  CHECK_THAT(b.lost->what(), Catch::Contains("counts it as lost"));
+  Agent again(second, "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return again.started && a.started && a.started->members.size() == 2; }));
+  CHECK(again.started->self == 1);
+}
+
+TEST_CASE("a server that goes away is noticed at once") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  const auto port = server->port();
+  SessionClient first(loop, to(port));
+  Agent a(first, "a", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
+  server.reset();
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK(a.lost->code() == Errc::connection_lost);
+  CHECK_THAT(a.lost->what(), Catch::Contains("lost the rendezvous server at 127.0.0.1:" + std::to_string(port)));
+}
+
+TEST_CASE("a server that is frozen is noticed after the bound") {
+  Loops loops;
+  auto& server_loop = loops.make();
+  auto& loop = loops.make();
+  const auto server = host(server_loop);
+  SessionClient first(loop, to(server->port()));
+  Agent a(first, "a", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
+  loops.freeze(server_loop);
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK(a.lost->code() == Errc::connection_lost);
+  CHECK_THAT(a.lost->what(), Catch::Contains("no sign of life for 0.2 s"));
+}
+
+TEST_CASE("a server that was frozen for a while drops nobody when it goes on") {
+  Loops loops;
+  auto& server_loop = loops.make();
+  auto& loop = loops.make();
+  const auto server = host(server_loop);
+  JobPolicy patient = quick(2, 2);
+  patient.keep_alive_max_attempt = 50;
+  SessionClient first(loop, to(server->port())), second(loop, to(server->port()));
+  Agent a(first, "a", patient), b(second, "b", patient);
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  loops.freeze(server_loop);
+  CHECK_FALSE(loops.run_until([] { return false; }, 1s));
+  loops.thaw();
+  a.succeed();
+  b.succeed();
+  REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
+  CHECK(a.ended->success);
+}
+
+TEST_CASE("agents may come before their server") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  SessionClient first(loop, to(port));
+  Agent a(first, "a", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return !a.waiting.empty(); }));
+  CHECK_THAT(a.waiting, Catch::Contains("no rendezvous server at 127.0.0.1:" + std::to_string(port)) &&
+                            Catch::Contains("Connection refused"));
+  const auto server = host(loop, port);
+  REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
+}
+
+TEST_CASE("where no server comes, the error names the endpoint, the time and the cause") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  SessionClient first(loop, to(port));
+  JobPolicy policy = quick(1, 1);
+  policy.join_timeout = 200ms;
+  Agent a(first, "a", policy);
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK(a.lost->code() == Errc::timeout);
+  CHECK_THAT(a.lost->what(), Catch::Contains("127.0.0.1:" + std::to_string(port)) && Catch::Contains("within 0.2") &&
+                                 Catch::Contains("Connection refused"));
+}
+
+TEST_CASE("a store that knows no sessions is named as such") {
+  Loops loops;
+  auto& loop = loops.make();
+  StoreServer plain(loop, {.host = "127.0.0.1"});
+  SessionClient first(loop, to(plain.port()));
+  JobPolicy policy = quick(1, 1);
+  policy.join_timeout = 200ms;
+  Agent a(first, "a", policy);
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK_THAT(a.lost->what(), Catch::Contains("closed the connection without opening a session"));
+}
+
+TEST_CASE("a node with other options is refused and the job goes on") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port())), second(loop, to(server->port())), third(loop, to(server->port()));
+  Agent a(first, "a", quick(2, 2)), c(third, "c", quick(3, 3));
+  REQUIRE(loops.run_until([&] { return c.lost.has_value(); }));
+  CHECK(c.lost->code() == Errc::usage);
+  CHECK_THAT(c.lost->what(), Catch::Contains("--nnodes 3 where the job has 2"));
+  Agent b(second, "b", quick(2, 2));
+  CHECK(loops.run_until([&] { return a.started && b.started; }));
+}
+
+TEST_CASE("two jobs of different ids share a server, and an id is free again after its verdict") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port())), second(loop, to(server->port())), third(loop, to(server->port()));
+  JobPolicy other = quick(1, 1);
+  other.run_id = "other";
+  Agent a(first, "a", quick(1, 1)), b(second, "b", other);
+  REQUIRE(loops.run_until([&] { return a.started && b.started; }));
+  a.succeed();
+  Agent c(third, "c", quick(1, 3));
+  REQUIRE(loops.run_until([&] { return a.ended && c.started; }));
+  CHECK(c.started->generation == 0);
+  CHECK_FALSE(b.ended);
+}
+
+// ---- back ends
+// --------------------------------------------------------------------------------------------------------------
+
+TEST_CASE("of two agents on one machine one serves the endpoint and stays until the other has its verdict") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto& other = loops.make();
+  const auto port = free_port();
+  auto first = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  auto second = open_rendezvous(other, {.host = "localhost", .port = port});
+  CHECK(first->is_host());
+  CHECK_FALSE(second->is_host());
+  Agent a(first->rendezvous(), "a", quick(2, 2)), b(second->rendezvous(), "b", quick(2, 2));
+  REQUIRE(loops.run_until([&] { return a.started && b.started; }));
+  b.succeed();
+  CHECK(loops.run_until([&] { return a.started.has_value(); }));
+  a.succeed();
+  loops.freeze(other);
+  bool drained = false;
+  REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
+  first->drain(Deadline::in(20s), [&] { drained = true; });
+  CHECK_FALSE(loops.run_until([&] { return drained; }, 50ms));
+  loops.thaw();
+  REQUIRE(loops.run_until([&] { return drained; }));
+  CHECK(b.ended->success);
+}
+
+TEST_CASE("draining ends at its deadline, and at once where nothing is served") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  auto first = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  auto second = open_rendezvous(loop, {.host = "127.0.0.1", .port = port, .is_host = false});
+  Agent b(second->rendezvous(), "b", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return b.started.has_value(); }));
+  int drained = 0;
+  first->drain(Deadline::in(50ms), [&] { ++drained; });
+  second->drain(Deadline::in(20s), [&] { ++drained; });
+  CHECK(loops.run_until([&] { return drained == 2; }));
+}
+
+TEST_CASE("an agent of the endpoint's host takes over when the server goes before the job has begun") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  auto first = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  auto second = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  REQUIRE_FALSE(second->is_host());
+  first.reset();
+  Agent b(second->rendezvous(), "b", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return b.started.has_value(); }));
+  CHECK(second->is_host());
+}
+
+TEST_CASE("while the endpoint drains, newcomers wait for the next server") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  auto first = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  auto old = std::make_unique<SessionClient>(loop, to(port));
+  Agent a(*old, "a", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
+  bool drained = false;
+  first->drain(Deadline::in(20s), [&] { drained = true; });
+  auto second = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  Agent b(second->rendezvous(), "b", quick(1, 1));
+  CHECK_FALSE(loops.run_until([&] { return b.proposed.has_value(); }, 100ms));
+  old.reset();
+  REQUIRE(loops.run_until([&] { return drained; }));
+  first.reset();
+  CHECK(loops.run_until([&] { return b.started.has_value(); }));
+}
+
+TEST_CASE("standalone takes a free port of its own") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto first = open_rendezvous(loop, {.standalone = true});
+  auto second = open_rendezvous(loop, {.standalone = true});
+  CHECK(first->endpoint() != second->endpoint());
+  Agent a(first->rendezvous(), "a", quick(1, 1)), b(second->rendezvous(), "b", quick(1, 1));
+  CHECK(loops.run_until([&] { return a.started && b.started; }));
+}
+
+TEST_CASE("back ends that are not here are refused by name") {
+  asio::io_context loop;
+  CHECK_THROWS_WITH(open_rendezvous(loop, {.backend = "etcd-v2"}), Catch::Contains("etcd-v2 is not supported"));
+  CHECK_THROWS_WITH(open_rendezvous(loop, {.backend = "nope"}), Catch::Contains("nope: unknown"));
+  auto first = open_rendezvous(loop, {.standalone = true});
+  const auto port = static_cast<std::uint16_t>(std::stoi(first->endpoint().substr(first->endpoint().find(':') + 1)));
+  CHECK_THROWS_AS(open_rendezvous(loop, {.port = port, .is_host = true}), Error);
+}
