@@ -1,0 +1,25 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/process_group.h"
+
+namespace ddprun::comm {
+
+// One way to make a group. A new back end is one row in backends.cc.
+struct Backend {
+  std::string_view name;
+  bool (*available)();  // in this build, on this host
+  std::unique_ptr<ProcessGroup> (*make)(const GroupOptions&);
+};
+
+std::span<const Backend> backends();
+
+// name: of a row, or "auto": self for a world of one, else gloo. Throws Errc::usage listing the names,
+// Errc::unsupported for one that this build or host lacks, and what the back end throws.
+std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options);
+
+}  // namespace ddprun::comm

@@ -1,0 +1,160 @@
+#include "ddprun/worker/comm/gloo/gloo_collectives.h"
+
+#include <cstring>
+
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+
+#include "ddprun/worker/comm/reduce_kernels.h"
+
+namespace ddprun::comm {
+namespace {
+
+using ::gloo::transport::UnboundBuffer;
+
+// Up to here the latency of the ring's 2(n-1) steps costs more than sending everything to everybody.
+constexpr std::size_t exchange_limit = 64 * 1024;
+
+std::uint32_t tag_of(const Collective& collective) {
+  return static_cast<std::uint32_t>(collective.sequence & 0xffff) << 16 | signature(collective.operation);
+}
+
+void* writable(ConstSpan span) {
+  return const_cast<void*>(span.data);
+}  // for Gloo, which takes no const memory
+
+}  // namespace
+
+std::uint64_t collective_slot(const Collective& collective, std::uint32_t step) {
+  return std::uint64_t{0x20} << 56 | std::uint64_t{tag_of(collective)} << 24 | step;
+}
+
+std::uint64_t transfer_slot(const Operation& operation) {
+  return std::uint64_t{0x21} << 56 | std::uint64_t{static_cast<std::uint32_t>(operation.tag)} << 24 |
+         std::uint64_t{signature(operation)} << 8;
+}
+
+void GlooCollectives::allreduce(const Collective& collective) {
+  const auto sent = collective.output.bytes() * static_cast<std::size_t>(context_->size - 1);
+  if (sent <= exchange_limit) {
+    allreduce_by_exchange(collective);
+  } else {
+    allreduce_by_ring(collective);
+  }
+  finish_reduction(collective.operation.op, collective.output, context_->size);
+}
+
+// Every rank gets every rank's values and adds them up in rank order: the same bits everywhere.
+void GlooCollectives::allreduce_by_exchange(const Collective& collective) {
+  const auto& [kind, dtype, count, op, peer, tag] = collective.operation;
+  const auto bytes = collective.output.bytes();
+  const auto size = static_cast<std::size_t>(context_->size);
+  const auto own = static_cast<std::size_t>(context_->rank);
+  const auto slot = collective_slot(collective, 0);
+  scratch_.resize(bytes * size);
+  std::memcpy(scratch_.data() + own * bytes, collective.output.data, bytes);
+
+  std::vector<std::unique_ptr<UnboundBuffer>> incoming, outgoing;
+  for (std::size_t r = 0; r < size; ++r) {
+    if (r == own) continue;
+    incoming.push_back(context_->createUnboundBuffer(scratch_.data() + r * bytes, bytes));
+    incoming.back()->recv(static_cast<int>(r), slot);
+  }
+  for (std::size_t step = 1; step < size; ++step) {  // each begins with its neighbour: no rank is everybody's first
+    outgoing.push_back(context_->createUnboundBuffer(scratch_.data() + own * bytes, bytes));
+    outgoing.back()->send(static_cast<int>((own + step) % size), slot);
+  }
+  for (auto& buffer : incoming) buffer->waitRecv(collective.timeout);
+  for (auto& buffer : outgoing) buffer->waitSend(collective.timeout);
+  const auto* values = scratch_.data();
+  reduce(op, dtype, collective.output.data, values, values + bytes, count);
+  for (std::size_t r = 2; r < size; ++r) {
+    reduce(op, dtype, collective.output.data, collective.output.data, values + r * bytes, count);
+  }
+}
+
+void GlooCollectives::allreduce_by_ring(const Collective& collective) {
+  const auto dtype = collective.operation.dtype;
+  const auto op = collective.operation.op;
+  const auto element = size_of(dtype);
+  ::gloo::AllreduceOptions options(context_);
+  options.setAlgorithm(::gloo::AllreduceOptions::Algorithm::RING);
+  switch (element) {  // Gloo needs the width only
+    case 1:
+      options.setOutput(static_cast<std::uint8_t*>(collective.output.data), collective.output.count);
+      break;
+    case 2:
+      options.setOutput(static_cast<std::uint16_t*>(collective.output.data), collective.output.count);
+      break;
+    case 4:
+      options.setOutput(static_cast<std::uint32_t*>(collective.output.data), collective.output.count);
+      break;
+    default:
+      options.setOutput(static_cast<std::uint64_t*>(collective.output.data), collective.output.count);
+      break;
+  }
+  options.setReduceFunction([op, dtype](void* output, const void* left, const void* right, std::size_t count) {
+    reduce(op, dtype, output, left, right, count);
+  });
+  options.setTag(tag_of(collective));
+  options.setTimeout(collective.timeout);
+  ::gloo::allreduce(options);
+}
+
+void GlooCollectives::broadcast(const Collective& collective) {
+  ::gloo::BroadcastOptions options(context_);
+  options.setOutput(static_cast<std::uint8_t*>(collective.output.data), collective.output.bytes());
+  options.setRoot(collective.operation.peer);
+  options.setTag(tag_of(collective));
+  options.setTimeout(collective.timeout);
+  ::gloo::broadcast(options);
+}
+
+void GlooCollectives::allgather(const Collective& collective) {
+  ::gloo::AllgatherOptions options(context_);
+  options.setInput(static_cast<std::uint8_t*>(writable(collective.input)), collective.input.bytes());
+  options.setOutput(static_cast<std::uint8_t*>(collective.output.data), collective.output.bytes());
+  options.setTag(tag_of(collective));
+  options.setTimeout(collective.timeout);
+  ::gloo::allgather(options);
+}
+
+// A ring of size-1 steps: block b starts at rank b+1, and every rank it passes adds its own share, so that it ends at
+// rank b. At step s rank r sends block r-1-s and receives block r-2-s.
+void GlooCollectives::reduce_scatter(const Collective& collective) {
+  const auto& [kind, dtype, count, op, peer, tag] = collective.operation;
+  const int size = context_->size, rank = context_->rank;
+  const auto bytes = collective.output.bytes();
+  const auto block = [&](int index) {
+    const auto at = static_cast<std::size_t>((index + 2 * size) % size);
+    return static_cast<std::byte*>(writable(collective.input)) + at * bytes;
+  };
+  scratch_.resize(2 * bytes);
+  auto* sending = block(rank - 1);
+  for (int step = 0; step < size - 1; ++step) {
+    const auto slot = collective_slot(collective, static_cast<std::uint32_t>(step));
+    auto* receiving = scratch_.data() + (step % 2 ? bytes : 0);
+    auto incoming = context_->createUnboundBuffer(receiving, bytes);
+    auto outgoing = context_->createUnboundBuffer(sending, bytes);
+    incoming->recv((rank + size - 1) % size, slot);
+    outgoing->send((rank + 1) % size, slot);
+    incoming->waitRecv(collective.timeout);
+    outgoing->waitSend(collective.timeout);
+    const bool last = step == size - 2;
+    reduce(op, dtype, last ? static_cast<std::byte*>(collective.output.data) : receiving, receiving,
+           block(rank - 2 - step), count);
+    sending = receiving;
+  }
+  finish_reduction(op, collective.output, size);
+}
+
+void GlooCollectives::barrier(const Collective& collective) {
+  ::gloo::BarrierOptions options(context_);
+  options.setTag(tag_of(collective));
+  options.setTimeout(collective.timeout);
+  ::gloo::barrier(options);
+}
+
+}  // namespace ddprun::comm

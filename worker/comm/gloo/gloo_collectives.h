@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/comm/gloo/mesh_context.h"
+#include "ddprun/worker/comm/transport.h"
+
+// The collectives over a MeshContext. Blocking; they throw what Gloo throws.
+//
+// Ranks that call different operations must fail rather than mix their bytes up: the tag of every message holds the
+// operation's signature, so that messages of different operations never meet and the operation times out instead.
+namespace ddprun::comm {
+
+class GlooCollectives {
+ public:
+  explicit GlooCollectives(std::shared_ptr<MeshContext> context) : context_(std::move(context)) {}
+
+  void allreduce(const Collective& collective);
+  void broadcast(const Collective& collective);
+  void allgather(const Collective& collective);
+  void reduce_scatter(const Collective& collective);
+  void barrier(const Collective& collective);
+
+ private:
+  void allreduce_by_exchange(const Collective& collective);
+  void allreduce_by_ring(const Collective& collective);
+
+  const std::shared_ptr<MeshContext> context_;
+  std::vector<std::byte> scratch_;  // kept: most programs repeat the same few sizes
+};
+
+// Slots for messages of our own; Gloo's collectives use those whose highest byte is below 0x10.
+std::uint64_t collective_slot(const Collective& collective, std::uint32_t step);
+std::uint64_t transfer_slot(const Operation& operation);
+
+}  // namespace ddprun::comm

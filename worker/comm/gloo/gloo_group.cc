@@ -1,0 +1,110 @@
+#include "ddprun/worker/comm/gloo/gloo_group.h"
+
+#include <net/if.h>
+
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/gloo/gloo_collectives.h"
+#include "ddprun/worker/comm/gloo/mesh_context.h"
+#include "ddprun/worker/comm/quiet_thread.h"
+#include "ddprun/worker/comm/transport_group.h"
+
+namespace ddprun::comm {
+namespace {
+
+std::shared_ptr<::gloo::transport::Device> make_device(const std::string& local_address) {
+  ::gloo::transport::tcp::attr attributes;
+  if (!local_address.empty() && ::if_nametoindex(local_address.c_str()) != 0) {
+    attributes.iface = local_address;
+  } else {
+    attributes.hostname = local_address.empty() ? "127.0.0.1" : local_address;
+  }
+  const BlockedSignals blocked;  // the device starts a thread
+  try {
+    return ::gloo::transport::tcp::CreateDevice(attributes);
+  } catch (const std::exception& error) {
+    throw make_error(Errc::usage, "{} is neither an address nor an interface of this host: {}", local_address,
+                     error.what());
+  }
+}
+
+class GlooTransfer : public Transfer {
+ public:
+  GlooTransfer(std::unique_ptr<::gloo::transport::UnboundBuffer> buffer, bool sending)
+      : buffer_(std::move(buffer)), sending_(sending) {}
+
+  void wait(std::chrono::milliseconds timeout) override {
+    if (sending_) {
+      buffer_->waitSend(timeout);
+    } else {
+      buffer_->waitRecv(timeout);
+    }
+  }
+
+ private:
+  const std::unique_ptr<::gloo::transport::UnboundBuffer> buffer_;
+  const bool sending_;
+};
+
+class GlooTransport : public Transport {
+ public:
+  explicit GlooTransport(const GroupOptions& options)
+      : device_(make_device(options.local_address)),
+        context_(std::make_shared<MeshContext>(options.rank, options.size)),
+        collectives_(context_) {}
+
+  std::string_view backend() const override { return "gloo"; }
+
+  void connect(Store& store, const std::string& prefix, Deadline deadline) override {
+    const BlockedSignals blocked;
+    context_->connect(device_, store, prefix, deadline);
+  }
+
+  void carry_out(const Collective& collective) override {
+    switch (collective.operation.kind) {
+      case OpKind::allreduce:
+        return collectives_.allreduce(collective);
+      case OpKind::broadcast:
+        return collectives_.broadcast(collective);
+      case OpKind::allgather:
+        return collectives_.allgather(collective);
+      case OpKind::reduce_scatter:
+        return collectives_.reduce_scatter(collective);
+      case OpKind::barrier:
+        return collectives_.barrier(collective);
+      case OpKind::send:
+      case OpKind::recv:
+        break;
+    }
+    throw make_error(Errc::internal, "{} is no collective", describe(collective.operation));
+  }
+
+  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+    const bool sending = operation.kind == OpKind::send;
+    auto buffer = context_->createUnboundBuffer(memory.data, memory.bytes());
+    const auto slot = transfer_slot(operation);
+    if (sending) {
+      buffer->send(operation.peer, slot);
+    } else {
+      buffer->recv(operation.peer, slot);
+    }
+    return std::make_unique<GlooTransfer>(std::move(buffer), sending);
+  }
+
+  void interrupt() noexcept override { context_->interrupt(); }
+
+ private:
+  std::shared_ptr<::gloo::transport::Device> device_;  // outlives the context, whose sockets its thread serves
+  std::shared_ptr<MeshContext> context_;
+  GlooCollectives collectives_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
+  return make_transport_group(std::make_shared<GlooTransport>(options), options);
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include <gloo/context.h>
+#include <gloo/transport/device.h>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/store.h"
+
+namespace ddprun::comm {
+
+// Gloo's context with a connection to every other rank, made through our store: rank a writes the address of its end
+// for rank b under "<prefix>address/<a>/<b>". A rank so reads what concerns it in one request, where Gloo's own
+// rendezvous has everybody read everything.
+class MeshContext : public ::gloo::Context {
+ public:
+  MeshContext(int own_rank, int ranks) : ::gloo::Context(own_rank, ranks) {}
+
+  // Throws Errc::timeout naming the ranks that did not come, Errc::unreachable naming one that could not be connected,
+  // Errc::aborted after interrupt().
+  void connect(std::shared_ptr<::gloo::transport::Device> device, Store& store, const std::string& prefix,
+               Deadline deadline);
+  // Fails every pending and later transfer, whatever thread waits for it, and a connect() under way.
+  void interrupt() noexcept;
+
+ private:
+  void await_addresses(Store& store, const std::vector<std::string>& keys, Deadline deadline);
+  void close_pairs() noexcept;
+
+  std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> has_pairs_ = false;
+};
+
+}  // namespace ddprun::comm

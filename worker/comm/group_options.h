@@ -1,0 +1,27 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ddprun/rendezvous/store.h"
+
+namespace ddprun {
+
+// What a process group is made of, whatever its back end.
+struct GroupOptions {
+  int rank = 0;
+  int size = 1;
+  // A new client of the job's store, with a connection of its own. Called from the constructing thread only.
+  std::function<std::shared_ptr<Store>()> connect_store;
+  std::string prefix = "group/0/";             // of the group's keys in the store: unique to this group
+  std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together
+  // Where peers reach this process: an IP address or the name of a network interface. Empty: loopback.
+  std::string local_address;
+  std::optional<int> store_host;                       // the rank whose process serves the store, if one does
+  std::optional<std::chrono::milliseconds> heartbeat;  // how often ranks show that they live; none: fits the timeout
+};
+
+}  // namespace ddprun

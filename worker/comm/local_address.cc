@@ -1,0 +1,72 @@
+#include "ddprun/worker/comm/local_address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <optional>
+#include <sys/socket.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun::comm {
+namespace {
+
+std::string to_text(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* raw = address->sa_family == AF_INET6
+                        ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr)
+                        : static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
+  ::inet_ntop(address->sa_family, raw, text, sizeof(text));
+  return text;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+std::optional<std::string> first_outward_address() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return std::nullopt;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  for (const auto* each = list; each; each = each->ifa_next) {
+    const bool up = (each->ifa_flags & IFF_UP) && !(each->ifa_flags & IFF_LOOPBACK);
+    if (up && each->ifa_addr && each->ifa_addr->sa_family == AF_INET) return to_text(each->ifa_addr);
+  }
+  return std::nullopt;
+}
+
+// A connected UDP socket knows the address that the route begins with.
+std::optional<std::string> route_source(const addrinfo& target) {
+  const UniqueFd fd(::socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage source{};
+  socklen_t length = sizeof(source);
+  if (!fd || ::connect(fd.get(), target.ai_addr, target.ai_addrlen) != 0) return std::nullopt;
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&source), &length) != 0) return std::nullopt;
+  return to_text(reinterpret_cast<const sockaddr*>(&source));
+}
+
+}  // namespace
+
+std::string local_address_towards(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
+    throw make_error(Errc::unreachable, "the host name {} cannot be resolved: {}", host, ::gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
+  for (const auto* target = found; target; target = target->ai_next) {
+    const auto source = route_source(*target);
+    if (!source) continue;
+    if (is_loopback(*source) && host != "localhost" && !is_loopback(host))
+      return first_outward_address().value_or(*source);
+    return *source;
+  }
+  throw make_error(Errc::unreachable, "this host has no route to {}", host);
+}
+
+}  // namespace ddprun::comm

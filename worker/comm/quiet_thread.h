@@ -1,0 +1,48 @@
+#pragma once
+
+#include <csignal>
+#include <ctime>
+#include <pthread.h>
+#include <thread>
+#include <utility>
+
+namespace ddprun::comm {
+
+// While it lives, no signal is delivered to this thread, and threads started meanwhile inherit that. A SIGPIPE that a
+// write of this thread to a closed socket raised meanwhile is dropped: the write's error says the same.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    sigset_t pending;
+    sigpending(&pending);
+    pipe_was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+  }
+  ~BlockedSignals() {
+    if (!pipe_was_pending_) {
+      sigset_t pipe;
+      sigemptyset(&pipe);
+      sigaddset(&pipe, SIGPIPE);
+      const timespec at_once{};
+      sigtimedwait(&pipe, nullptr, &at_once);
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+  bool pipe_was_pending_ = false;
+};
+
+// A helper thread that leaves the process's signals to the threads of the program.
+template <class Body>
+std::thread start_quiet_thread(Body body) {
+  const BlockedSignals blocked;
+  return std::thread(std::move(body));
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/store.h"
+#include "ddprun/worker/comm/operation.h"
+
+namespace ddprun::comm {
+
+// A collective to carry out. Counts are above zero, but for a barrier.
+struct Collective {
+  Operation operation;
+  std::uint64_t sequence = 0;  // the same on every rank
+  ConstSpan input;             // allreduce and broadcast: the same memory as output
+  Span output;
+  std::chrono::milliseconds timeout{};  // a backstop: the group watches the deadline
+};
+
+// A send or receive under way. Destroyed before it is done, it leaves the memory to the transport's interrupt().
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  // Blocks; throws what the transport throws.
+  virtual void wait(std::chrono::milliseconds timeout) = 0;
+};
+
+// How bytes get from rank to rank: what a back end over a network has to implement. Blocking calls that throw any
+// std::exception when they fail; TransportGroup gives them order, threads, deadlines and a named cause.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string_view backend() const = 0;
+  // Meets the other ranks through the store, under prefix.
+  virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
+  // One at a time, from one thread.
+  virtual void carry_out(const Collective& collective) = 0;
+  // Returns at once; from any thread.
+  virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;
+  // Makes every blocked and every later call fail. From any thread; also during connect().
+  virtual void interrupt() noexcept = 0;
+};
+
+}  // namespace ddprun::comm

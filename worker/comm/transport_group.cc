@@ -1,0 +1,253 @@
+#include "ddprun/worker/comm/transport_group.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "ddprun/worker/comm/completion.h"
+#include "ddprun/worker/comm/elastic_pool.h"
+#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/peer_monitor.h"
+#include "ddprun/worker/comm/quiet_thread.h"
+#include "ddprun/worker/comm/serial_queue.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds longest_timeout = std::chrono::hours(24 * 365);
+
+struct Job {
+  Collective collective;
+  std::shared_ptr<Completion> work;
+};
+
+milliseconds heartbeat_for(const GroupOptions& options) {
+  return options.heartbeat.value_or(std::clamp(options.timeout / 10, milliseconds(100), milliseconds(1000)));
+}
+
+// One that failed as it started; said where all failures are handled.
+class FailedTransfer : public Transfer {
+ public:
+  explicit FailedTransfer(std::string message) : message_(std::move(message)) {}
+  void wait(milliseconds) override { throw std::runtime_error(message_); }
+
+ private:
+  const std::string message_;
+};
+
+class TransportGroup : public ProcessGroup {
+ public:
+  TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options);
+  ~TransportGroup() override;
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  std::string_view backend() const override { return transport_->backend(); }
+
+  WorkPtr allreduce(Span buffer, ReduceOp op, OpOptions options) override {
+    return submit(checked_allreduce(buffer, op), buffer, buffer, options);
+  }
+  WorkPtr broadcast(Span buffer, int root, OpOptions options) override {
+    return submit(checked_broadcast(buffer, root, size()), buffer, buffer, options);
+  }
+  WorkPtr allgather(ConstSpan input, Span output, OpOptions options) override {
+    return submit(checked_allgather(input, output, size()), input, output, options);
+  }
+  WorkPtr reduce_scatter(ConstSpan input, Span output, ReduceOp op, OpOptions options) override {
+    return submit(checked_reduce_scatter(input, output, op, size()), input, output, options);
+  }
+  WorkPtr barrier(OpOptions options) override { return submit({}, {}, {}, options); }
+  WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options) override {
+    const Span memory{const_cast<void*>(buffer.data), buffer.count, buffer.dtype};  // a send only reads it
+    return start(checked_send(buffer, destination, tag, rank(), size()), memory, options);
+  }
+  WorkPtr recv(Span buffer, int source, int tag, OpOptions options) override {
+    return start(checked_recv(buffer, source, tag, rank(), size()), buffer, options);
+  }
+  void abort(const std::string& reason) override;
+
+ private:
+  milliseconds timeout_of(OpOptions options) const {
+    return std::clamp(options.timeout.value_or(options_.timeout), milliseconds(1), longest_timeout);
+  }
+  // The transport gives up only when the monitor should long have ended the operation.
+  milliseconds backstop(milliseconds timeout) const {
+    return timeout + 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
+  }
+  WorkPtr submit(const Operation& operation, ConstSpan input, Span output, OpOptions options);
+  WorkPtr start(const Operation& operation, Span memory, OpOptions options);
+  void carry_out_jobs();
+  void carry_out(const Job& job);
+  void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
+  Error explain(PeerMonitor::OperationId id, const std::string& message);
+  void finish(Completion& work, std::optional<Error> error = std::nullopt);
+  void break_with(const Error& error);
+
+  const GroupOptions options_;
+  const std::shared_ptr<Transport> transport_;
+
+  std::mutex mutex_;  // guards what follows, and the order of submissions
+  std::condition_variable broken_;
+  std::optional<Error> cause_;
+  std::uint64_t next_sequence_ = 0;
+
+  std::atomic<int> unfinished_ = 0;
+  SerialQueue<Job> queue_;
+  // Members are destroyed from the last to the first: the pool's tasks and the jobs use the monitor.
+  std::unique_ptr<PeerMonitor> monitor_;
+  ElasticPool transfers_;
+  std::thread progress_;
+};
+
+TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options)
+    : options_(options), transport_(std::move(transport)) {
+  monitor_ = std::make_unique<PeerMonitor>(options_.connect_store(),
+                                           MonitorOptions{.rank = options_.rank,
+                                                          .size = options_.size,
+                                                          .prefix = options_.prefix,
+                                                          .beat = heartbeat_for(options_),
+                                                          .store_host = options_.store_host},
+                                           [this](const Error& error) { break_with(error); });
+  try {
+    const auto store = options_.connect_store();
+    transport_->connect(*store, options_.prefix, Deadline::in(std::min(options_.timeout, longest_timeout)));
+  } catch (const Error& error) {
+    monitor_->publish({error.code(), fmt::format("rank {} ({}): {}", rank(), monitor_->identity(), error.what())});
+    const std::lock_guard lock(mutex_);
+    if (cause_) throw Error(*cause_);  // a peer's loss, learnt meanwhile, says more
+    throw;
+  }
+  progress_ = start_quiet_thread([this] { carry_out_jobs(); });
+}
+
+TransportGroup::~TransportGroup() {
+  if (const int count = unfinished_; count > 0) {
+    monitor_->publish({Errc::peer_lost, fmt::format("rank {} ({}) left the group with {} operations unfinished", rank(),
+                                                    monitor_->identity(), count)});
+    break_with(make_error(Errc::aborted, "the group was destroyed with {} operations unfinished", count));
+  }
+  queue_.close();
+  if (progress_.joinable()) progress_.join();
+}
+
+WorkPtr TransportGroup::submit(const Operation& operation, ConstSpan input, Span output, OpOptions options) {
+  auto work = std::make_shared<Completion>(describe(operation));
+  const std::lock_guard lock(mutex_);
+  if (cause_) return failed_work(*cause_);
+  ++unfinished_;
+  queue_.push({{operation, next_sequence_++, input, output, timeout_of(options)}, work});
+  return work;
+}
+
+void TransportGroup::carry_out_jobs() {
+  while (const auto job = queue_.pop()) carry_out(*job);
+}
+
+void TransportGroup::carry_out(const Job& job) {
+  const auto& operation = job.collective.operation;
+  const auto timeout = job.collective.timeout;
+  const auto id = monitor_->begin(operation, job.collective.sequence, timeout);
+  try {
+    if (operation.count > 0 || operation.kind == OpKind::barrier) {
+      auto collective = job.collective;
+      collective.timeout = backstop(timeout);
+      transport_->carry_out(collective);
+    }
+    monitor_->end(id);
+    finish(*job.work);
+  } catch (const std::exception& error) {
+    const auto cause = explain(id, error.what());
+    monitor_->end(id);
+    finish(*job.work, cause);
+  }
+}
+
+WorkPtr TransportGroup::start(const Operation& operation, Span memory, OpOptions options) {
+  auto work = std::make_shared<Completion>(describe(operation));
+  const auto timeout = timeout_of(options);
+  std::shared_ptr<Transfer> transfer;
+  {
+    const std::lock_guard lock(mutex_);  // so that transfers of one tag start in the order of the calls
+    if (cause_) return failed_work(*cause_);
+    ++unfinished_;
+    const BlockedSignals blocked;
+    try {
+      transfer = transport_->start(operation, memory);
+    } catch (const std::exception& error) {
+      transfer = std::make_shared<FailedTransfer>(error.what());
+    }
+  }
+  transfers_.run([this, transfer, operation, timeout, work] { finish_transfer(*transfer, operation, timeout, *work); });
+  return work;
+}
+
+void TransportGroup::finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout,
+                                     Completion& work) {
+  std::uint64_t sequence = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    sequence = next_sequence_;
+  }
+  const auto id = monitor_->begin(operation, sequence, timeout);
+  try {
+    transfer.wait(backstop(timeout));
+    monitor_->end(id);
+    finish(work);
+  } catch (const std::exception& error) {
+    const auto cause = explain(id, error.what());
+    monitor_->end(id);
+    finish(work, cause);
+  }
+}
+
+// The cause of the transport's failure, once the monitor has found it; within bounds.
+Error TransportGroup::explain(PeerMonitor::OperationId id, const std::string& message) {
+  monitor_->transport_failed(id, message);
+  {
+    std::unique_lock lock(mutex_);
+    if (broken_.wait_for(lock, 2 * monitor_->verdict_delay(), [this] { return cause_.has_value(); })) return *cause_;
+  }
+  const auto error =
+      make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
+  break_with(error);
+  return error;
+}
+
+// Counted first: whoever wakes up may destroy the group.
+void TransportGroup::finish(Completion& work, std::optional<Error> error) {
+  --unfinished_;
+  if (error) {
+    work.fail(*error);
+  } else {
+    work.complete();
+  }
+}
+
+void TransportGroup::break_with(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (cause_) return;
+    cause_ = error;
+    broken_.notify_all();
+  }
+  transport_->interrupt();
+  for (auto& job : queue_.take_all()) finish(*job.work, *cause_);
+}
+
+void TransportGroup::abort(const std::string& reason) {
+  monitor_->publish(
+      {Errc::peer_lost, fmt::format("rank {} ({}) aborted the group: {}", rank(), monitor_->identity(), reason)});
+  break_with(Error(Errc::aborted, reason));
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options) {
+  return std::make_unique<TransportGroup>(std::move(transport), options);
+}
+
+}  // namespace ddprun::comm
