@@ -17,6 +17,7 @@
 #include "ddprun/launcher/descendants.h"
 #include "ddprun/launcher/failure_report.h"
 #include "ddprun/launcher/log_folder.h"
+#include "ddprun/rendezvous/store_server.h"
 
 namespace ddprun {
 namespace {
@@ -24,10 +25,21 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
+// How long the process that serves the endpoint waits, at the end, for nodes that have not heard of it.
+constexpr milliseconds drain_timeout{10'000};
+
 // nohup's wish stands: a hang-up that was ignored when this process began stays ignored.
 bool ignored(int signal_number) {
   struct sigaction action {};
   return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// A handler, not SIG_IGN: an exec resets it, so that workers start with the default.
+void survive_broken_pipes() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGPIPE, &action, nullptr);
 }
 
 // Log lines go through the console while there is one: in order with the workers' lines, and never waiting for a
@@ -56,18 +68,19 @@ class Agent {
                 .stopped = [this] { act(state_.on_workers_stopped()); }}) {
     if (logs_.enabled()) guardian.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
     adopt_orphans();
+    survive_broken_pipes();
   }
 
   int run() {
     watch_signals();
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
-      rendezvous_ = spec_.open_rendezvous(loop_);
-      rendezvous_->join(spec_.node, spec_.policy, [this](RendezvousEvent event) { act(state_.on(event)); });
+      backend_ = spec_.open_rendezvous(loop_);
+      backend_->rendezvous().join(spec_.node, spec_.policy, [this](RendezvousEvent event) { act(state_.on(event)); });
     } catch (const Error& e) {
       act(state_.on_fault(e));
     }
-    while (!finish_ && loop_.run_one() > 0) continue;
+    loop_.run();
     return end();
   }
 
@@ -96,6 +109,7 @@ class Agent {
           break;
         default:
           if (!signal_) signal_ = signal;
+          if (finish_) return loop_.stop();
           act(state_.on_signal(signal));
       }
       wait_for_signal();
@@ -122,8 +136,9 @@ class Agent {
   void carry_out(const PrepareRound& action) {
     const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
     worker_store_.reset();
-    if (self.group_rank == 0 && spec_.open_worker_store) worker_store_ = spec_.open_worker_store(loop_);
-    rendezvous_->ready(action.round.generation, worker_store_ ? worker_store_->port() : std::uint16_t{0});
+    if (self.group_rank == 0 && !backend_->serves_workers())
+      worker_store_ = std::make_unique<StoreServer>(loop_, StoreServerOptions{});
+    backend_->rendezvous().ready(action.round.generation, worker_store_ ? worker_store_->port() : std::uint16_t{0});
   }
 
   void carry_out(const StartWorkers& action) {
@@ -144,10 +159,12 @@ class Agent {
 
   void carry_out(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
   void carry_out(const KillWorkers&) { group_.kill(); }
-  void carry_out(const ReportSuccess& action) { rendezvous_->report_success(action.generation); }
-  void carry_out(const ReportFailure& action) { rendezvous_->report_failure(action.generation, action.failures); }
+  void carry_out(const ReportSuccess& action) { backend_->rendezvous().report_success(action.generation); }
+  void carry_out(const ReportFailure& action) {
+    backend_->rendezvous().report_failure(action.generation, action.failures);
+  }
   void carry_out(const LeaveJob& action) {
-    if (rendezvous_) rendezvous_->leave(action.reason);
+    if (backend_) backend_->rendezvous().leave(action.reason);
   }
   void carry_out(const Announce& action) {
     switch (action.kind) {
@@ -159,7 +176,13 @@ class Agent {
         return log::error("{}", action.text);
     }
   }
-  void carry_out(const Finish& action) { finish_ = action; }
+
+  // Others may still need the endpoint that this process serves, to hear the verdict.
+  void carry_out(const Finish& action) {
+    finish_ = action;
+    if (!backend_ || signal_) return loop_.stop();
+    backend_->drain(Deadline::in(drain_timeout), [this] { loop_.stop(); });
+  }
 
   // How long a terminal that takes nothing may hold up the end.
   milliseconds patience() const {
@@ -169,7 +192,7 @@ class Agent {
 
   int end() {
     if (!finish_) finish_ = Finish{.exit_code = exit_fault};
-    rendezvous_.reset();
+    backend_.reset();
     worker_store_.reset();
     console_.write(Console::Stream::err, failure_summary(spec_.group.command.title, finish_->failures));
     bool error_files = false;
@@ -187,8 +210,8 @@ class Agent {
   asio::signal_set signals_;
   WorkerGroup group_;
   AgentState state_;
-  std::unique_ptr<WorkerStore> worker_store_;
-  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<StoreServer> worker_store_;  // of the round; group rank 0's
+  std::unique_ptr<RendezvousBackend> backend_;
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;

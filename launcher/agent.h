@@ -1,13 +1,13 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "ddprun/launcher/guardian.h"
 #include "ddprun/launcher/worker_group.h"
+#include "ddprun/rendezvous/backends.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace boost::asio {
@@ -16,13 +16,6 @@ class io_context;
 
 namespace ddprun {
 
-// The store that the workers of one round find at MASTER_ADDR:MASTER_PORT; served as long as this lives.
-class WorkerStore {
- public:
-  virtual ~WorkerStore() = default;
-  virtual std::uint16_t port() const = 0;
-};
-
 struct AgentSpec {
   NodeInfo node;
   JobPolicy policy;
@@ -30,9 +23,7 @@ struct AgentSpec {
   std::string log_dir;     // as --log_dir was given
   bool keep_logs = false;  // the user asked for files
   std::chrono::milliseconds grace{30'000};
-  std::function<std::unique_ptr<Rendezvous>(boost::asio::io_context&)> open_rendezvous;
-  // Called at group rank 0 once a round; null: the rendezvous itself serves the workers.
-  std::function<std::unique_ptr<WorkerStore>(boost::asio::io_context&)> open_worker_store;
+  std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
 };
 
 // One node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin shell

@@ -14,7 +14,6 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
-#include "ddprun/common/exit_code.h"
 
 namespace ddprun {
 namespace {
@@ -156,11 +155,6 @@ std::string how_it_ended(const WorkerFailure& failure) {
 std::string one_line(const WorkerFailure& failure) {
   return fmt::format("rank {} (local rank {}, pid {}) on {} failed: {}", failure.rank, failure.local_rank, failure.pid,
                      failure.host, how_it_ended(failure));
-}
-
-int exit_code_of(const WorkerFailure& failure) {
-  if (failure.signal_number != 0) return exit_for_signal(failure.signal_number);
-  return failure.exit_code != 0 ? failure.exit_code : exit_fault;
 }
 
 void root_cause_first(std::vector<WorkerFailure>& failures) {

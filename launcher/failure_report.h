@@ -43,8 +43,6 @@ std::string signal_name(int signal_number);
 std::string how_it_ended(const WorkerFailure& failure);
 // One line: "rank 3 (local rank 1, pid 4711) on host b failed: exit code 7"
 std::string one_line(const WorkerFailure& failure);
-// What ddprun's exit code is when this is the root cause.
-int exit_code_of(const WorkerFailure& failure);
 // The one observed first goes to the front; of equals the lowest rank.
 void root_cause_first(std::vector<WorkerFailure>& failures);
 

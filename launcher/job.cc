@@ -62,6 +62,8 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.group.host = host;
   spec.group.command =
       resolve_command(command, {.no_python = o.no_python, .module = o.module}, own_folder, environment);
+  // By name alone: nodes may keep the same script in different places.
+  spec.policy.program = std::filesystem::path(spec.group.command.title).filename().string();
   spec.log_dir = o.log_dir;
   spec.keep_logs = !o.log_dir.empty() || spec.group.output.redirects.any() || spec.group.output.tee.any();
   spec.grace = std::chrono::seconds(o.shutdown_timeout);

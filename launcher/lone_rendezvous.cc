@@ -4,14 +4,22 @@
 #include <boost/asio/post.hpp>
 
 #include "ddprun/launcher/failure_report.h"
+#include "ddprun/rendezvous/membership_text.h"
 
 namespace ddprun {
 namespace {
 
-class LoneRendezvous : public Rendezvous {
+class LoneRendezvous : public RendezvousBackend, private Rendezvous {
  public:
   explicit LoneRendezvous(boost::asio::io_context& loop) : loop_(loop), alive_(std::make_shared<int>(0)) {}
 
+  Rendezvous& rendezvous() override { return *this; }
+  std::string endpoint() const override { return "this process"; }
+  bool is_host() const override { return true; }
+  bool serves_workers() const override { return false; }
+  void drain(Deadline, std::function<void()> done) override { boost::asio::post(loop_, std::move(done)); }
+
+ private:
   void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override {
     policy_ = policy;
     handler_ = std::move(handler);
@@ -44,7 +52,6 @@ class LoneRendezvous : public Rendezvous {
 
   void leave(const std::string&) override { handler_ = nullptr; }
 
- private:
   // From the loop, never from within a call.
   void tell(RendezvousEvent event) {
     boost::asio::post(loop_, [this, alive = std::weak_ptr<int>(alive_), event = std::move(event)] {
@@ -61,7 +68,7 @@ class LoneRendezvous : public Rendezvous {
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> open_lone_rendezvous(boost::asio::io_context& loop) {
+std::unique_ptr<RendezvousBackend> open_lone_rendezvous(boost::asio::io_context& loop) {
   return std::make_unique<LoneRendezvous>(loop);
 }
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "ddprun/rendezvous/rendezvous.h"
+#include "ddprun/rendezvous/backends.h"
 
 namespace boost::asio {
 class io_context;
@@ -12,6 +12,6 @@ namespace ddprun {
 
 // The rendezvous of a job of one node (--standalone): the agent meets itself, without a socket. Rounds, restart budget
 // and verdicts as the server-formed ones have them. The workers find their store at the loopback address.
-std::unique_ptr<Rendezvous> open_lone_rendezvous(boost::asio::io_context& loop);
+std::unique_ptr<RendezvousBackend> open_lone_rendezvous(boost::asio::io_context& loop);
 
 }  // namespace ddprun

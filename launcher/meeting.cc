@@ -1,13 +1,22 @@
 #include "ddprun/launcher/meeting.h"
 
-#include "ddprun/common/error.h"
 #include "ddprun/launcher/lone_rendezvous.h"
+#include "ddprun/rendezvous/backends.h"
 
 namespace ddprun {
 
 void arrange_meeting(AgentSpec& spec, const RendezvousChoice& choice) {
-  if (!choice.standalone) throw make_error(Errc::unsupported, "a job of several nodes is not supported yet");
-  spec.open_rendezvous = open_lone_rendezvous;
+  if (choice.standalone) {
+    spec.open_rendezvous = open_lone_rendezvous;
+    return;
+  }
+  const bool is_static = choice.backend == RendezvousChoice::Backend::static_;
+  const BackendOptions options{.backend = is_static ? "static" : "c10d",
+                               .host = choice.host,
+                               .port = choice.port,
+                               .is_host = choice.is_host,
+                               .node_rank = choice.node_rank};
+  spec.open_rendezvous = [options](boost::asio::io_context& loop) { return open_rendezvous(loop, options); };
 }
 
 }  // namespace ddprun

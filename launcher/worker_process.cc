@@ -68,7 +68,8 @@ struct Child {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
     // The parent may have died before the line above; nobody else would tell.
     if (::getppid() != parent) return ESRCH;
-    if (!guardian.add_own_group()) return EPIPE;
+    // Without a guardian (somebody killed it) the parent-death signal has to do.
+    static_cast<void>(guardian.add_own_group());
     if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
     // Best effort for descriptors inherited from elsewhere (older kernels lack the call); this program's own close on

@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <set>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+using Map = std::map<std::string, std::string>;
+
+// The environment that local rank 1 printed.
+Map environment_of_rank_1(const std::string& out) {
+  Map result;
+  const std::string prefix = "[default1]:";
+  for (const auto& line : lines_of(out)) {
+    if (!line.starts_with(prefix)) continue;
+    const auto entry = line.substr(prefix.size());
+    const auto equals = entry.find('=');
+    if (equals != std::string::npos) result[entry.substr(0, equals)] = entry.substr(equals + 1);
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a worker's environment is ddprun's own and what torchrun adds, nothing else") {
+  // Started from a clean environment, so that what is there is known.
+  const Words line = {"/usr/bin/env",     "-i",
+                      "HOME=/h",          "PATH=/usr/bin:/bin",
+                      DDPRUN_PROGRAM,     "--nproc_per_node=2",
+                      "--max_restarts=2", "--rdzv_id=job",
+                      VICTIM_PROGRAM,     "env"};
+  auto env = environment_of_rank_1(run_child(line).out);
+  const Map fixed = {{"HOME", "/h"},
+                     {"PATH", "/usr/bin:/bin"},
+                     {"RANK", "1"},
+                     {"WORLD_SIZE", "2"},
+                     {"LOCAL_RANK", "1"},
+                     {"LOCAL_WORLD_SIZE", "2"},
+                     {"GROUP_RANK", "0"},
+                     {"GROUP_WORLD_SIZE", "1"},
+                     {"ROLE_NAME", "default"},
+                     {"ROLE_RANK", "1"},
+                     {"ROLE_WORLD_SIZE", "2"},
+                     {"TORCHELASTIC_RESTART_COUNT", "0"},
+                     {"TORCHELASTIC_MAX_RESTARTS", "2"},
+                     {"TORCHELASTIC_RUN_ID", "job"},
+                     {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                     {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+                     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                     {"OMP_NUM_THREADS", "1"}};
+  for (const auto& [name, value] : fixed) {
+    INFO(name);
+    CHECK(env[name] == value);
+    env.erase(name);
+  }
+  CHECK_FALSE(env["MASTER_ADDR"].empty());
+  CHECK(std::stoi(env["MASTER_PORT"]) > 0);
+  CHECK(env["TORCHELASTIC_ERROR_FILE"].ends_with("/attempt_0/1/error.json"));
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE"}) env.erase(name);
+  std::set<std::string> unexpected;
+  for (const auto& [name, value] : env)
+    if (!name.starts_with("ASAN_") && !name.starts_with("TSAN_")) unexpected.insert(name);
+  CHECK(unexpected.empty());
+}
+
+TEST_CASE("${local_rank} in arguments is the worker's own, and nothing else is replaced") {
+  const auto out = run_child(command(two_workers(), {"out=${local_rank} $local_rank $$\\n"})).out;
+  auto lines = lines_of(out);
+  std::sort(lines.begin(), lines.end());
+  CHECK(lines == Words{"[default0]:0 $local_rank $$", "[default1]:1 $local_rank $$"});
+}

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <dirent.h>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/child.h"
+
+// ddprun with victims as workers, and a look at what is left of them.
+namespace ddprun::testing {
+
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+
+// ddprun <options> victim <verbs>
+inline Words command(const Words& options, const Words& verbs) {
+  Words words{DDPRUN_PROGRAM};
+  words.insert(words.end(), options.begin(), options.end());
+  words.emplace_back(VICTIM_PROGRAM);
+  words.insert(words.end(), verbs.begin(), verbs.end());
+  return words;
+}
+
+inline Words two_workers(Words more = {}) {
+  more.insert(more.begin(), {"--standalone", "--nproc_per_node=2"});
+  return more;
+}
+
+// A variable that every process of one job carries, and nobody else.
+class Marker {
+ public:
+  Marker() {
+    static std::atomic<int> next{0};
+    value_ = "job-" + std::to_string(::getpid()) + "-" + std::to_string(next++);
+    entry_ = "DDPRUN_TEST_MARKER=" + value_ + std::string(1, '\0');
+  }
+  Variables variables() const { return {{"DDPRUN_TEST_MARKER", value_}}; }
+
+  // Processes of the job that exist, zombies left out; of one state ('T' stopped) only when it is given.
+  int processes(char state = 0) const {
+    int count = 0;
+    DIR* folder = ::opendir("/proc");
+    while (const auto* entry = ::readdir(folder)) {
+      if (std::atoi(entry->d_name) <= 0) continue;
+      std::ifstream file(std::string("/proc/") + entry->d_name + "/environ", std::ios::binary);
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      if (text.find(entry_) == std::string::npos) continue;
+      if (state == 0 || state_of(entry->d_name) == state) ++count;
+    }
+    ::closedir(folder);
+    return count;
+  }
+
+ private:
+  static char state_of(const char* pid) {
+    std::ifstream file(std::string("/proc/") + pid + "/stat");
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const auto name_end = text.rfind(')');
+    return name_end == std::string::npos ? '?' : text.at(name_end + 2);
+  }
+
+  std::string value_;
+  std::string entry_;
+};
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+}  // namespace ddprun::testing

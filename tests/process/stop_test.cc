@@ -1,0 +1,133 @@
+#include <csignal>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+// No orphan, no zombie, no hang: whatever ends the job, nothing of it is left.
+using namespace ddprun::testing;
+
+namespace {
+
+// Two workers that are known to run, with what the verbs say before.
+struct Job {
+  Marker marker;
+  TempDir folder;
+  Child child;
+
+  explicit Job(Words verbs, const Words& options = {})
+      : child(command(two_workers(options), with_end(std::move(verbs))), marker.variables()) {
+    child.wait_until([&] { return there("0") && there("1"); }, "both workers");
+  }
+  Words with_end(Words verbs) const {
+    verbs.push_back("touch=" + (folder / "${local_rank}").string());
+    verbs.emplace_back("pause");
+    return verbs;
+  }
+  bool there(const char* name) const { return std::filesystem::exists(folder / name); }
+  void check_nothing_left() {
+    child.wait_until([&] { return marker.processes() == 0; }, "end of every process");
+    CHECK(marker.processes() == 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a signal reaches the workers and is the exit code") {
+  const int number = GENERATE(SIGTERM, SIGINT, SIGHUP, SIGQUIT);
+  CAPTURE(number);
+  Job job({"answer=" + std::to_string(number)});
+  job.child.signal(number);
+  const auto result = job.child.wait();
+  CHECK(result.code == 128 + number);
+  CHECK(result.out.find("[default0]:got " + std::to_string(number) + "\n") != std::string::npos);
+  CHECK(result.out.find("[default1]:got " + std::to_string(number) + "\n") != std::string::npos);
+  CHECK(result.err.find("FAILED") == std::string::npos);
+  job.check_nothing_left();
+}
+
+TEST_CASE("SIGUSR1 and SIGUSR2 pass through and end nothing of ddprun") {
+  Job job({"answer=10", "answer=12"});
+  job.child.signal(SIGUSR1);
+  const auto result = job.child.wait();
+  CHECK(result.code == 0);
+  CHECK(result.out.find("[default1]:got 10\n") != std::string::npos);
+}
+
+TEST_CASE("a worker that ignores SIGTERM is killed after the grace") {
+  Job job({"ignore=15"}, {"--shutdown_timeout=1"});
+  job.child.signal(SIGTERM);
+  CHECK(job.child.wait().code == 128 + SIGTERM);
+  job.check_nothing_left();
+}
+
+TEST_CASE("a second signal does not wait for the grace") {
+  Job job({"ignore=15"}, {"--shutdown_timeout=3600"});
+  job.child.signal(SIGTERM);
+  job.child.wait_for_err("stopped by SIGTERM");
+  job.child.signal(SIGTERM);
+  CHECK(job.child.wait().code == 128 + SIGTERM);
+  job.check_nothing_left();
+}
+
+TEST_CASE("a worker that is stopped (SIGSTOP) still ends on SIGTERM") {
+  const Marker marker;
+  Child child(command(two_workers({"--shutdown_timeout=3600"}), {"raise=19", "pause"}), marker.variables());
+  child.wait_until([&] { return marker.processes('T') == 2; }, "stop of both workers");
+  child.signal(SIGTERM);
+  CHECK(child.wait().code == 128 + SIGTERM);
+  CHECK(marker.processes() == 0);
+}
+
+TEST_CASE("children of workers are stopped too, in whatever session they are") {
+  const std::string kind = GENERATE("plain", "setsid", "stubborn");
+  CAPTURE(kind);
+  Job job({"fork=" + kind, "fork=" + kind}, {"--shutdown_timeout=1"});
+  job.child.signal(SIGTERM);
+  CHECK(job.child.wait().code == 128 + SIGTERM);
+  CHECK(job.marker.processes() == 0);
+}
+
+TEST_CASE("children that workers leave behind end with a job that went well") {
+  const std::string kind = GENERATE("plain", "setsid", "stubborn");
+  CAPTURE(kind);
+  const Marker marker;
+  Child child(command(two_workers(), {"fork=" + kind}), marker.variables());
+  CHECK(child.wait().code == 0);
+  CHECK(marker.processes() == 0);
+}
+
+TEST_CASE("SIGKILL of ddprun leaves nothing") {
+  const std::string kind = GENERATE("plain", "setsid", "stubborn");
+  CAPTURE(kind);
+  Job job({"ignore=15", "ignore=1", "fork=" + kind});
+  job.child.signal(SIGKILL);
+  job.check_nothing_left();
+}
+
+TEST_CASE("SIGKILL of ddprun's whole process group leaves nothing") {
+  Job job({"fork=plain"});
+  ::kill(-job.child.pid(), SIGKILL);
+  job.check_nothing_left();
+}
+
+TEST_CASE("the guardian holds none of ddprun's descriptors and leaves with it") {
+  const Marker marker;
+  // wait() returns when the pipes have no writer left: a guardian that held one would time out here.
+  CHECK(Child(command(two_workers(), {}), marker.variables()).wait().code == 0);
+  CHECK(marker.processes() == 0);
+}
+
+TEST_CASE("children that were there before an exec of ddprun are left alone") {
+  const TempDir folder;
+  const Marker marker;
+  Child child({"/bin/sh", "-c",
+               "sleep 1000 >/dev/null 2>&1 & echo $!; exec " DDPRUN_PROGRAM " --nproc_per_node=2 " VICTIM_PROGRAM
+               " fork=plain"},
+              marker.variables());
+  const auto result = child.wait();
+  CHECK(result.code == 0);
+  const auto sleeper = std::stoi(result.out);
+  CHECK(::kill(sleeper, 0) == 0);
+  ::kill(sleeper, SIGKILL);
+}

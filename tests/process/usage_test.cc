@@ -1,0 +1,53 @@
+#include <fstream>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+void check_usage_error(const Words& arguments, const std::string& message, const Variables& variables = {}) {
+  Words line{DDPRUN_PROGRAM};
+  line.insert(line.end(), arguments.begin(), arguments.end());
+  const auto result = run_child(line, variables);
+  CHECK(result.code == 2);
+  CHECK(result.out.empty());
+  CHECK(result.err == "[ddprun] error: " + message + "\n");
+}
+
+}  // namespace
+
+TEST_CASE("a user's mistake is one line and exit code 2") {
+  check_usage_error({"--nnode_rank=1", "/bin/true"}, "unknown option --nnode_rank; did you mean --node_rank?");
+  check_usage_error({"--nnodes=0", "/bin/true"}, "--nnodes = 0: expected N or MIN:MAX with 1 <= MIN <= MAX");
+  check_usage_error({"--max_restarts=-1", "/bin/true"},
+                    "--max_restarts: launch.max_restarts = -1: expected a whole number at least 0");
+  check_usage_error({"--numa-binding=node", "/bin/true"}, "--numa_binding is not supported yet");
+  check_usage_error({"-t", "4", "/bin/true"},
+                    "--tee = 4: expected 0 (none), 1 (stdout), 2 (stderr), 3 (both), or RANK:N[,RANK:N...]");
+  check_usage_error({"/bin/true"}, "PET_MAX_RESTARTS: launch.max_restarts = many: expected a whole number at least 0",
+                    {{"PET_MAX_RESTARTS", "many"}});
+  check_usage_error({"missing.cfg"}, "cannot open missing.cfg: No such file or directory");
+}
+
+TEST_CASE("the [launch] section of a train.cfg counts, and the environment and the command line beat it") {
+  const TempDir folder;
+  const auto config = (folder / "job.cfg").string();
+  std::ofstream(config) << "[launch]\nnproc_per_node = 3\nrole = trainer\nmax_restart = 1\n";
+  check_usage_error({config}, config + ":4: unknown key launch.max_restart; did you mean launch.max_restarts?");
+  std::ofstream(config) << "[launch]\nnproc_per_node = 0\n[train]\nwhatever = 1\n";
+  check_usage_error({config}, "--nproc_per_node = 0: expected a number from 1, cpu, gpu or auto");
+  check_usage_error({config}, "--nproc_per_node = x: expected a number from 1, cpu, gpu or auto",
+                    {{"PET_NPROC_PER_NODE", "x"}});
+  check_usage_error({"--nproc_per_node=y", config}, "--nproc_per_node = y: expected a number from 1, cpu, gpu or auto",
+                    {{"PET_NPROC_PER_NODE", "x"}});
+  check_usage_error({config, "--launch.nproc_per_node=z"},
+                    "--nproc_per_node = z: expected a number from 1, cpu, gpu or auto");
+}
+
+TEST_CASE("help and version need no script") {
+  CHECK(run_child({DDPRUN_PROGRAM, "--help"}).code == 0);
+  CHECK(run_child({DDPRUN_PROGRAM, "--version"}).out.starts_with("ddprun "));
+}

@@ -1,0 +1,113 @@
+// A worker whose behaviour is its arguments, carried out from left to right: what the process tests start instead of
+// Python.
+//   if-rank=N / if-attempt=N / end-if   the verbs between run only for this RANK / TORCHELASTIC_RESTART_COUNT
+//   out=TEXT err=TEXT                   writes TEXT as it is, "\n" and "\r" spelt out
+//   env                                 prints the environment, sorted
+//   ignore=N  answer=N                  ignores signal N; answers it with "got N" and exit code 0
+//   fork=plain|setsid|stubborn          a child that sleeps; in a session of its own; and deaf to SIGTERM too
+//   touch=PATH  wait-file=PATH          makes a file; waits until there is one
+//   error-file=TEXT                     writes TEXT to TORCHELASTIC_ERROR_FILE
+//   raise=N  exit=N  pause  flood       the usual; flood writes lines for ever
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string unescaped(const std::string& text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 1 < text.size()) {
+      const char c = text[++i];
+      result += c == 'n' ? '\n' : c == 'r' ? '\r' : c;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
+void write_text(int fd, const std::string& text) {
+  if (::write(fd, text.data(), text.size()) < 0) std::_Exit(90);
+}
+
+[[noreturn]] void sleep_for_ever() {
+  for (;;) ::pause();
+}
+
+void fork_child(const std::string& kind) {
+  if (::fork() != 0) return;
+  if (kind != "plain") ::setsid();
+  if (kind == "stubborn") std::signal(SIGTERM, SIG_IGN);
+  sleep_for_ever();
+}
+
+void print_environment() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry; ++entry) entries.emplace_back(*entry);
+  std::sort(entries.begin(), entries.end());
+  std::string text;
+  for (const auto& entry : entries) text += entry + "\n";
+  write_text(1, text);
+}
+
+void answer(int number) {
+  const std::string text = "got " + std::to_string(number) + "\n";
+  write_text(1, text);
+  std::_Exit(0);
+}
+
+void reset_and_raise(int number) {
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+
+void wait_for_file(const std::string& path) {
+  while (::access(path.c_str(), F_OK) != 0) ::usleep(2000);
+}
+
+// Returns whether the following verbs run.
+bool run(const std::string& verb, const std::string& value) {
+  if (verb == "if-rank") return variable("RANK") == value;
+  if (verb == "if-attempt") return variable("TORCHELASTIC_RESTART_COUNT") == value;
+  if (verb == "out") write_text(1, unescaped(value));
+  if (verb == "err") write_text(2, unescaped(value));
+  if (verb == "env") print_environment();
+  if (verb == "ignore") std::signal(std::stoi(value), SIG_IGN);
+  if (verb == "answer") std::signal(std::stoi(value), answer);
+  if (verb == "fork") fork_child(value);
+  if (verb == "touch") std::ofstream(value).put('\n');
+  if (verb == "wait-file") wait_for_file(value);
+  if (verb == "error-file") std::ofstream(variable("TORCHELASTIC_ERROR_FILE")) << value;
+  if (verb == "raise") reset_and_raise(std::stoi(value));  // SIGSTOP is 19
+  if (verb == "exit") std::_Exit(std::stoi(value));
+  if (verb == "pause") sleep_for_ever();
+  while (verb == "flood") write_text(1, std::string(1000, 'x') + "\n");
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool active = true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto equals = argument.find('=');
+    const auto verb = argument.substr(0, equals);
+    if (verb == "end-if")
+      active = true;
+    else if (active)
+      active = run(verb, equals == std::string::npos ? "" : argument.substr(equals + 1));
+  }
+}

@@ -1,0 +1,178 @@
+#include "ddprun/launcher/agent_state.h"
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+Round round_of(std::int64_t generation) {
+  Round round;
+  round.generation = generation;
+  round.members = {{.node_id = "a", .host = "a", .nproc = 2}};
+  round.world_size = 2;
+  return round;
+}
+
+// Actions in short: "prepare 0; start 0; stop 15; kill; success 0; failure 0; leave; finish 3". Announcements are left
+// out.
+struct Name {
+  std::string operator()(const PrepareRound& a) const { return fmt::format("prepare {}", a.round.generation); }
+  std::string operator()(const StartWorkers& a) const { return fmt::format("start {}", a.round.generation); }
+  std::string operator()(const StopWorkers& a) const { return fmt::format("stop {}", a.signal_number); }
+  std::string operator()(const KillWorkers&) const { return "kill"; }
+  std::string operator()(const ReportSuccess& a) const { return fmt::format("success {}", a.generation); }
+  std::string operator()(const ReportFailure& a) const {
+    return fmt::format("failure {} of rank {}", a.generation, a.failures.at(0).rank);
+  }
+  std::string operator()(const LeaveJob&) const { return "leave"; }
+  std::string operator()(const Announce&) const { return ""; }
+  std::string operator()(const Finish& a) const { return fmt::format("finish {}", a.exit_code); }
+};
+
+std::string names(const AgentActions& actions) {
+  std::string text;
+  for (const auto& action : actions) {
+    const auto name = std::visit(Name{}, action);
+    if (!name.empty()) text += (text.empty() ? "" : "; ") + name;
+  }
+  return text;
+}
+
+std::string announced(const AgentActions& actions) {
+  std::string text;
+  for (const auto& action : actions)
+    if (const auto* line = std::get_if<Announce>(&action)) text += line->text + "\n";
+  return text;
+}
+
+struct Fixture {
+  AgentState state;
+
+  std::string proposed(std::int64_t generation) { return names(state.on(RoundProposed{round_of(generation), "why"})); }
+  std::string started(std::int64_t generation) { return names(state.on(RoundStarted{round_of(generation)})); }
+  std::string ended(int code) {
+    return names(state.on(JobEnded{{.success = code == 0, .exit_code = code, .reason = "r"}}));
+  }
+  std::string failed(int rank) { return names(state.on_workers_failed({{.rank = rank, .exit_code = 3}})); }
+  std::string stopped() { return names(state.on_workers_stopped()); }
+  std::string succeeded() { return names(state.on_workers_succeeded()); }
+  std::string signal(int number) { return names(state.on_signal(number)); }
+  void run(std::int64_t generation) {
+    CHECK(proposed(generation) == fmt::format("prepare {}", generation));
+    CHECK(started(generation) == fmt::format("start {}", generation));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a job that goes well") {
+  Fixture f;
+  f.run(0);
+  CHECK(f.succeeded() == "success 0");
+  CHECK(f.ended(0) == "finish 0");
+  CHECK(f.ended(1).empty());
+  CHECK(f.signal(SIGTERM).empty());
+}
+
+TEST_CASE("a failure stops the node's workers at once, then is reported; the verdict ends the job once they are gone") {
+  Fixture f;
+  f.run(0);
+  CHECK(f.failed(1) == "stop 15; failure 0 of rank 1");
+  CHECK(f.ended(3).empty());
+  CHECK(f.stopped() == "finish 3");
+}
+
+TEST_CASE("the verdict may come after the workers are gone") {
+  Fixture f;
+  f.run(0);
+  f.failed(1);
+  CHECK(f.stopped().empty());
+  CHECK(f.ended(3) == "finish 3");
+}
+
+TEST_CASE("a restart waits until the old workers are gone") {
+  Fixture f;
+  f.run(0);
+  f.failed(1);
+  CHECK(f.proposed(1).empty());
+  CHECK(f.stopped() == "prepare 1");
+  CHECK(f.started(1) == "start 1");
+}
+
+TEST_CASE("another node's failure stops this node's workers") {
+  Fixture f;
+  f.run(0);
+  CHECK(f.proposed(1) == "stop 15");
+  CHECK(f.proposed(2).empty());
+  CHECK(f.stopped() == "prepare 2");
+  CHECK(f.started(1).empty());
+  CHECK(f.started(2) == "start 2");
+}
+
+TEST_CASE("a round may be proposed to a node whose workers have already succeeded") {
+  Fixture f;
+  f.run(0);
+  f.succeeded();
+  CHECK(f.proposed(1) == "prepare 1");
+  CHECK(f.started(1) == "start 1");
+}
+
+TEST_CASE("the first signal ends gracefully, the second kills; the exit code is 128 + the first") {
+  Fixture f;
+  f.run(0);
+  CHECK(f.signal(SIGINT) == "leave; stop 2");
+  CHECK(f.signal(SIGTERM) == "kill");
+  CHECK(f.ended(0).empty());
+  CHECK(f.proposed(1).empty());
+  CHECK(f.stopped() == "finish 130");
+}
+
+TEST_CASE("a signal while nothing runs ends at once") {
+  Fixture f;
+  f.proposed(0);
+  CHECK(f.signal(SIGTERM) == "leave; finish 143");
+}
+
+TEST_CASE("workers that all end well after a signal end the job just the same") {
+  Fixture f;
+  f.run(0);
+  f.signal(SIGTERM);
+  CHECK(f.succeeded() == "finish 143");
+}
+
+TEST_CASE("a signal while workers are being stopped for a verdict kills them and leaves the verdict's code") {
+  Fixture f;
+  f.run(0);
+  f.failed(0);
+  f.ended(3);
+  CHECK(f.signal(SIGTERM) == "kill");
+  CHECK(f.stopped() == "finish 3");
+}
+
+TEST_CASE("a lost rendezvous stops the workers, and its error is the exit code") {
+  Fixture f;
+  f.run(0);
+  CHECK(names(f.state.on(ContactLost{Error(Errc::connection_lost, "gone")})) == "stop 15");
+  CHECK(f.stopped() == "finish 1");
+  Fixture refused;
+  CHECK(names(refused.state.on(ContactLost{Error(Errc::usage, "differs")})) == "finish 2");
+}
+
+TEST_CASE("a failure while the job is ending is not reported") {
+  Fixture f;
+  f.run(0);
+  f.ended(5);
+  CHECK(f.failed(1) == "stop 15");
+  CHECK(f.stopped() == "finish 5");
+}
+
+TEST_CASE("people hear of what was lost, who waits and why there is a new round") {
+  AgentState state;
+  CHECK(announced(state.on(RendezvousWaiting{"waiting for 1 node"})) == "waiting for 1 node\n");
+  CHECK(announced(state.on(RoundProposed{round_of(0), "first round"})).empty());
+  CHECK(announced(state.on(RoundProposed{round_of(1), "node c joined"})) == "new round: node c joined\n");
+  CHECK(announced(state.on(JobEnded{{.exit_code = 1, .reason = "node b is lost"}})) == "node b is lost\n");
+}

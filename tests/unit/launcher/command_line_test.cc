@@ -1,0 +1,87 @@
+#include "ddprun/launcher/command_line.h"
+
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using Words = std::vector<std::string>;
+
+namespace {
+
+NormalForm normal(const Words& arguments) {
+  return normal_form(arguments, LaunchSettings().table());
+}
+
+}  // namespace
+
+TEST_CASE("every spelling of an option becomes one") {
+  const Words expected{"--nproc_per_node=4"};
+  CHECK(normal({"--nproc_per_node=4", "x"}).options == expected);
+  CHECK(normal({"--nproc-per-node=4", "x"}).options == expected);
+  CHECK(normal({"--nproc-per-node", "4", "x"}).options == expected);
+  CHECK(normal({"--nproc_per-node", "4", "x"}).options == expected);
+  CHECK(normal({"--nproc", "4", "x"}).options == expected);
+  CHECK(normal({"--nproc=4", "x"}).options == expected);
+  CHECK(normal({"-r", "3", "-t0:1", "-m", "x"}).options == Words{"--redirects=3", "--tee=0:1", "--module"});
+}
+
+TEST_CASE("everything behind the script is the script's") {
+  const auto form = normal({"--standalone", "train.py", "--nnodes=9", "-m", "--", "--weird"});
+  CHECK(form.options == Words{"--standalone"});
+  CHECK(form.command == Words{"train.py", "--nnodes=9", "-m", "--", "--weird"});
+}
+
+TEST_CASE("two dashes end the options") {
+  CHECK(normal({"--standalone", "--", "-odd-name", "a"}).command == Words{"-odd-name", "a"});
+}
+
+TEST_CASE("values may be empty, hold '=', or be negative numbers") {
+  CHECK(normal({"--rdzv_conf=a=1,b=2", "x"}).options == Words{"--rdzv_conf=a=1,b=2"});
+  CHECK(normal({"--local_addr=", "x"}).options == Words{"--local_addr="});
+  CHECK(normal({"--max_restarts", "-1", "x"}).options == Words{"--max_restarts=-1"});
+}
+
+TEST_CASE("usage errors name what is wrong and what would be right") {
+  CHECK_THROWS_WITH(normal({"--nprocs_per_node=2", "x"}),
+                    "unknown option --nprocs_per_node; did you mean --nproc_per_node?");
+  CHECK_THROWS_WITH(normal({"--zzzzzzzzzzzzzzzzzzzzz", "x"}), "unknown option --zzzzzzzzzzzzzzzzzzzzz");
+  CHECK_THROWS_WITH(normal({"--master", "1", "x"}),
+                    "--master is ambiguous: it could be --master_addr or --master_port");
+  CHECK_THROWS_WITH(normal({"--run-path", "x"}), "--run_path is not supported yet");
+  CHECK_THROWS_WITH(normal({"--start_method=spawn", "x"}), "--start_method is not supported yet");
+  CHECK_THROWS_WITH(normal({"--nnodes"}), "--nnodes expects a value");
+  CHECK_THROWS_WITH(normal({"--nnodes", "--standalone", "x"}), "--nnodes expects a value");
+  CHECK_THROWS_WITH(normal({"--standalone=1", "x"}), "--standalone takes no value, got '1'");
+  CHECK_THROWS_WITH(normal({"-q", "x"}), "unknown option -q; ddprun --help lists them all");
+}
+
+TEST_CASE("the command line assigns options; the last of several wins") {
+  LaunchSettings s;
+  const auto line =
+      parse_command_line({"--nnodes=2", "--nnodes=3", "--standalone", "--monitor-interval", "5", "a", "b"}, s);
+  CHECK(line.command == Words{"a", "b"});
+  CHECK(s.options().nnodes == "3");
+  CHECK(s.options().standalone);
+  CHECK(s.options().monitor_interval == 5);
+  CHECK(s.origin("nnodes") == Origin::command_line);
+  CHECK_FALSE(s.given("max_restarts"));
+}
+
+TEST_CASE("a script is required, except for help and version") {
+  LaunchSettings s;
+  CHECK_THROWS_WITH(parse_command_line({"--standalone"}, s),
+                    "no script given\nusage: ddprun [options] train.cfg|script.py|program [arguments...]");
+  CHECK(parse_command_line({"--help"}, s).help);
+  CHECK(parse_command_line({"-h"}, s).help);
+  CHECK(parse_command_line({"--version"}, s).version);
+}
+
+TEST_CASE("the help page lists every supported option") {
+  const LaunchSettings s;
+  const auto text = help_text(s);
+  for (const auto& option : s.table()) {
+    INFO(option.name);
+    CHECK((text.find("--" + option.name) != std::string::npos) == option.supported);
+  }
+  CHECK(text.find("nothing polls") != std::string::npos);
+}

@@ -1,0 +1,115 @@
+#include "ddprun/launcher/failure_report.h"
+
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+
+TEST_CASE("error files in both of torchrun's shapes") {
+  const auto record = parse_error_file(
+      R"({"message": {"message": "RuntimeError: boom", "extraInfo": {"py_callstack": "Traceback\n  x\n", "timestamp": "1700000000"}}})");
+  REQUIRE(record);
+  CHECK(record->message == "Traceback\n  x");
+  CHECK(record->timestamp == 1700000000.0);
+  const auto plain = parse_error_file(R"({"message": "text", "timestamp": 1700000000})");
+  REQUIRE(plain);
+  CHECK(plain->message == "text");
+  CHECK(plain->timestamp == 1700000000.0);
+  CHECK_FALSE(parse_error_file(R"({"message": "text"})")->timestamp);
+}
+
+TEST_CASE("a torn error file is no error file") {
+  for (const char* bad : {"", "{", "[]", "{\"message\": {\"mess", "{}", "null", "3"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_error_file(bad));
+  }
+}
+
+TEST_CASE("a stamp of whole seconds makes no failure earlier than it was") {
+  CHECK(failure_time_us(5'300'000, std::nullopt) == 5'300'000);
+  CHECK(failure_time_us(5'300'000, 5.0) == 5'300'000);
+  CHECK(failure_time_us(5'300'000, 3.0) == 3'999'999);
+  CHECK(failure_time_us(5'300'000, 5.25) == 5'250'000);
+  CHECK(failure_time_us(5'300'000, 9.0) == 5'300'000);
+}
+
+TEST_CASE("a failure is described from its exit and its error file") {
+  const testing::TempDir folder;
+  const FailedWorker worker{
+      .rank = 5, .local_rank = 1, .group_rank = 2, .host = "h", .error_file = (folder / "e").string()};
+  const auto bare = describe_failure(worker, {.pid = 7, .signal_number = 9}, 1);
+  CHECK(bare.message == "Signal 9 (SIGKILL) received by PID 7");
+  CHECK(bare.error_file.empty());
+  std::ofstream(folder / "e") << R"({"message": "boom", "timestamp": 4})";
+  const auto told = describe_failure(worker, {.pid = 7, .code = 3}, 9'000'000);
+  CHECK(told.message == "boom");
+  CHECK(told.time_us == 4'999'999);
+  CHECK(told.error_file == (folder / "e").string());
+  CHECK(told.exit_code == 3);
+  std::ofstream(folder / "e") << "{torn";
+  CHECK(describe_failure(worker, {.pid = 7, .code = 3}, 9).message == "(the error file cannot be read as JSON)");
+}
+
+TEST_CASE("the root cause is the one observed first; of equals the lowest rank") {
+  std::vector<WorkerFailure> failures{{.rank = 0, .time_us = 5}, {.rank = 2, .time_us = 3}, {.rank = 1, .time_us = 3}};
+  root_cause_first(failures);
+  CHECK(failures[0].rank == 1);
+  CHECK(failures[1].rank == 2);
+}
+
+TEST_CASE("the summary has torchrun's shape, and the end of the root cause's standard error") {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  const std::vector<WorkerFailure> failures{{.rank = 3,
+                                             .local_rank = 1,
+                                             .host = "node7",
+                                             .pid = 4712,
+                                             .exit_code = 7,
+                                             .time_us = 1'700'000'000'000'000,
+                                             .message = "Traceback\n  boom",
+                                             .last_lines = "one\ntwo",
+                                             .error_file = "/logs/error.json"},
+                                            {.rank = 0,
+                                             .host = "node6",
+                                             .pid = 99,
+                                             .signal_number = 15,
+                                             .time_us = 1'700'000'001'000'000,
+                                             .message = "Signal 15 (SIGTERM) received by PID 99"}};
+  CHECK(failure_summary("train.py", failures) ==
+        "====================================================\n"
+        "train.py FAILED\n"
+        "----------------------------------------------------\n"
+        "Failures:\n"
+        "[1]:\n"
+        "  time      : 2023-11-14_22:13:21\n"
+        "  host      : node6\n"
+        "  rank      : 0 (local_rank: 0)\n"
+        "  exitcode  : -15 (pid: 99)  (SIGTERM)\n"
+        "  error_file: <N/A>\n"
+        "  traceback : Signal 15 (SIGTERM) received by PID 99\n"
+        "----------------------------------------------------\n"
+        "Root Cause (first observed failure):\n"
+        "[0]:\n"
+        "  time      : 2023-11-14_22:13:20\n"
+        "  host      : node7\n"
+        "  rank      : 3 (local_rank: 1)\n"
+        "  exitcode  : 7 (pid: 4712) \n"
+        "  error_file: /logs/error.json\n"
+        "  traceback : Traceback\n"
+        "    boom\n"
+        "====================================================\n"
+        "The end of rank 3's standard error:\n"
+        "  one\n"
+        "  two\n");
+  CHECK(failure_summary("x", {}).empty());
+}
+
+TEST_CASE("the rules of the summary are at most 60 wide, and a lone failure says so") {
+  const auto text = failure_summary("x", {{.message = std::string(200, 'm')}});
+  CHECK(text.starts_with(std::string(60, '=') + "\nx FAILED\n"));
+  CHECK(text.find("Failures:\n  <NO_OTHER_FAILURES>\n") != std::string::npos);
+}

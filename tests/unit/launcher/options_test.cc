@@ -1,0 +1,95 @@
+#include "ddprun/launcher/options.h"
+
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+Environment with(std::map<std::string, std::string, std::less<>> values) {
+  return Environment(std::move(values));
+}
+
+}  // namespace
+
+TEST_CASE("defaults are torchrun's") {
+  const LaunchSettings s;
+  CHECK(s.options().nnodes == "1:1");
+  CHECK(s.options().nproc_per_node == "1");
+  CHECK(s.options().max_restarts == 0);
+  CHECK(s.options().monitor_interval == 0.1);
+  CHECK(s.options().master_port == 29500);
+  CHECK(s.options().shutdown_timeout == 30);
+  CHECK(s.options().role == "default");
+  CHECK(s.options().rdzv_id == "none");
+  CHECK_FALSE(s.given("nnodes"));
+}
+
+TEST_CASE("command line beats PET_ beats file beats default, in whatever order they come") {
+  LaunchSettings s;
+  s.assign_from_command_line("nnodes", "4");
+  s.apply_environment(with({{"PET_NNODES", "3"}, {"PET_MAX_RESTARTS", "2"}}));
+  s.settings().assign("launch.nnodes", "2", {Origin::file, "t.cfg:1"});
+  s.settings().assign("launch.max_restarts", "7", {Origin::file, "t.cfg:2"});
+  s.settings().assign("launch.role", "trainer", {Origin::file, "t.cfg:3"});
+  CHECK(s.options().nnodes == "4");
+  CHECK(s.options().max_restarts == 2);
+  CHECK(s.options().role == "trainer");
+  CHECK(s.origin("role") == Origin::file);
+}
+
+TEST_CASE("flags in the environment are integers, as torchrun has them, or words") {
+  LaunchSettings s;
+  s.apply_environment(with({{"PET_STANDALONE", "2"}, {"PET_NO_PYTHON", "0"}, {"PET_MODULE", "true"}}));
+  CHECK(s.options().standalone);
+  CHECK_FALSE(s.options().no_python);
+  CHECK(s.options().module);
+}
+
+TEST_CASE("an empty variable counts as unset") {
+  LaunchSettings s;
+  s.apply_environment(with({{"PET_MAX_RESTARTS", ""}}));
+  CHECK(s.options().max_restarts == 0);
+}
+
+TEST_CASE("the grace has torchrun's second name, weaker than its PET_ name") {
+  LaunchSettings s;
+  s.apply_environment(with({{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}));
+  CHECK(s.options().shutdown_timeout == 7);
+  s.apply_environment(with({{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}, {"PET_SHUTDOWN_TIMEOUT", "8"}}));
+  CHECK(s.options().shutdown_timeout == 8);
+}
+
+TEST_CASE("bad values name the variable, the value and the bounds") {
+  LaunchSettings s;
+  CHECK_THROWS_WITH(s.apply_environment(with({{"PET_MAX_RESTARTS", "-1"}})),
+                    "PET_MAX_RESTARTS: launch.max_restarts = -1: expected a whole number at least 0");
+  CHECK_THROWS_WITH(s.assign_from_command_line("rdzv_backend", "etcd"),
+                    "--rdzv_backend: launch.rdzv_backend = etcd: expected one of c10d, static");
+  CHECK_THROWS_WITH(s.apply_environment(with({{"PET_NUMA_BINDING", "node"}})),
+                    "PET_NUMA_BINDING: --numa_binding is not supported yet");
+}
+
+TEST_CASE("node counts") {
+  CHECK(parse_node_count("3").min == 3);
+  CHECK(parse_node_count("3").max == 3);
+  CHECK(parse_node_count("1:4").min == 1);
+  CHECK(parse_node_count("1:4").max == 4);
+  for (const char* bad : {"0", "-1", "4:2", "a", "", "1:", ":2", "1:2:3", "0:2"}) {
+    INFO(bad);
+    CHECK_THROWS_AS(parse_node_count(bad), Error);
+  }
+}
+
+TEST_CASE("nproc_per_node is a number or a word") {
+  CHECK(resolve_nproc("8", {}) == 8);
+  CHECK(resolve_nproc("cpu", {}) >= 1);
+  CHECK(resolve_nproc("gpu", with({{"CUDA_VISIBLE_DEVICES", "0,3,5"}})) == 3);
+  CHECK(resolve_nproc("auto", with({{"CUDA_VISIBLE_DEVICES", "1"}})) == 1);
+  CHECK(resolve_nproc("auto", with({{"CUDA_VISIBLE_DEVICES", ""}})) == resolve_nproc("cpu", {}));
+  CHECK_THROWS_WITH(resolve_nproc("gpu", with({{"CUDA_VISIBLE_DEVICES", ""}})),
+                    "--nproc_per_node = gpu: CUDA is not available: this machine shows no GPU");
+  CHECK_THROWS_WITH(resolve_nproc("tpu", {}), "--nproc_per_node = tpu: expected a number from 1, cpu, gpu or auto");
+  CHECK_THROWS_AS(resolve_nproc("0", {}), Error);
+}

@@ -1,0 +1,65 @@
+#include "ddprun/launcher/worker_env.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+Round two_nodes() {
+  Round round;
+  round.generation = 3;
+  round.self = 1;
+  round.members = {{.node_id = "a", .host = "a", .address = "10.0.0.1", .group_rank = 0, .nproc = 2, .first_rank = 0},
+                   {.node_id = "b", .host = "b", .address = "10.0.0.2", .group_rank = 1, .nproc = 3, .first_rank = 2}};
+  round.world_size = 5;
+  round.master_addr = "10.0.0.1";
+  round.master_port = 4242;
+  return round;
+}
+
+}  // namespace
+
+TEST_CASE("a worker's environment is the agent's and exactly what torchrun adds") {
+  const Environment agent({{"HOME", "/h"}, {"RANK", "stale"}});
+  const auto env =
+      worker_environment(agent, {.role = "trainer", .run_id = "job", .max_restarts = 4}, two_nodes(), 2, "/e.json");
+  const std::map<std::string, std::string, std::less<>> expected = {
+      {"HOME", "/h"},
+      {"RANK", "4"},
+      {"WORLD_SIZE", "5"},
+      {"LOCAL_RANK", "2"},
+      {"LOCAL_WORLD_SIZE", "3"},
+      {"GROUP_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_NAME", "trainer"},
+      {"ROLE_RANK", "4"},
+      {"ROLE_WORLD_SIZE", "5"},
+      {"MASTER_ADDR", "10.0.0.1"},
+      {"MASTER_PORT", "4242"},
+      {"TORCHELASTIC_RESTART_COUNT", "3"},
+      {"TORCHELASTIC_MAX_RESTARTS", "4"},
+      {"TORCHELASTIC_RUN_ID", "job"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_ERROR_FILE", "/e.json"},
+      {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+      {"OMP_NUM_THREADS", "1"},
+  };
+  CHECK(env.values() == expected);
+}
+
+TEST_CASE("what the user has set of NCCL and OpenMP stays") {
+  const Environment agent({{"OMP_NUM_THREADS", "6"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}});
+  const auto env = worker_environment(agent, {.agent_store = false}, two_nodes(), 0, "");
+  CHECK(env.get("OMP_NUM_THREADS") == "6");
+  CHECK(env.get("TORCH_NCCL_ASYNC_ERROR_HANDLING") == "0");
+  CHECK(env.get("TORCHELASTIC_USE_AGENT_STORE") == "False");
+  CHECK(env.get("TORCHELASTIC_ERROR_FILE") == "");
+}
+
+TEST_CASE("a single worker may use all cores") {
+  auto round = two_nodes();
+  round.members[1].nproc = 1;
+  CHECK_FALSE(worker_environment({}, {}, round, 0, "").get("OMP_NUM_THREADS"));
+}
