@@ -5,6 +5,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/c10d_backend.h"
+#include "ddprun/rendezvous/static_rendezvous.h"
 
 namespace ddprun {
 namespace {
@@ -18,7 +19,7 @@ struct Row {
 };
 constexpr std::array<Row, 4> table = {{
     {"c10d", open_c10d},
-    {"static", nullptr},
+    {"static", open_static},
     {"etcd", nullptr},
     {"etcd-v2", nullptr},
 }};

@@ -1,6 +1,8 @@
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
@@ -9,19 +11,22 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/hosted_endpoint.h"
 #include "ddprun/rendezvous/store_server.h"
 
-// ddprun-store: the store alone, for clusters where it should not live in an agent.
+// ddprun-store: the store and the rendezvous behind its sessions, alone, for clusters where it should not live in an
+// agent.
 namespace {
 
 void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   boost::asio::io_context loop{1};
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
-  std::optional<ddprun::StoreServer> server;
-  server.emplace(loop, options);
+  auto server = std::make_unique<ddprun::StoreServer>(loop, options);
   std::printf("ddprun-store listens at %s\n", server->endpoint().c_str());
   std::fflush(stdout);
-  signals.async_wait([&](const boost::system::error_code&, int) { server.reset(); });
+  std::optional<ddprun::HostedEndpoint> endpoint;
+  endpoint.emplace(loop, std::move(server));
+  signals.async_wait([&](const boost::system::error_code&, int) { endpoint.reset(); });
   loop.run();
 }
 

@@ -1,13 +1,19 @@
 // Real store servers and agents' sessions over loopback, all in one thread: a loop that is not polled is a frozen
 // process.
+#include <atomic>
+#include <map>
 #include <memory>
+#include <thread>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
 #include "ddprun/rendezvous/backends.h"
 #include "ddprun/rendezvous/hosted_endpoint.h"
+#include "ddprun/rendezvous/prefix_store.h"
 #include "ddprun/rendezvous/session_client.h"
+#include "ddprun/rendezvous/session_protocol.h"
+#include "ddprun/rendezvous/tcp_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -55,8 +61,9 @@ class Loops {
 // An agent that gets ready at once and writes down what it hears.
 class Agent {
  public:
-  Agent(Rendezvous& rendezvous, std::string name, const JobPolicy& policy) : rendezvous_(rendezvous), name_(name) {
-    rendezvous_.join({.id = name, .host = name, .nproc = 2}, policy,
+  Agent(Rendezvous& rendezvous, std::string name, const JobPolicy& policy, std::optional<int> node_rank = {})
+      : rendezvous_(rendezvous), name_(name) {
+    rendezvous_.join({.id = name, .host = name, .nproc = 2, .node_rank = node_rank}, policy,
                      [this](RendezvousEvent event) { std::visit([this](auto& one) { hear(std::move(one)); }, event); });
   }
 
@@ -144,18 +151,32 @@ TEST_CASE("a failure restarts everybody while the budget lasts, then ends the jo
   CHECK(b.ended->failures[0].host == "a");
 }
 
+namespace {
+
+// In place of a server's connections.
+class Sent final : public SessionSender {
+ public:
+  void send(SessionId session, std::string frame) override { last[session] = decode_server_frame(frame); }
+  void close(SessionId) override {}
+  std::map<SessionId, ServerFrame> last;
+};
+
+}  // namespace
+
 TEST_CASE("failures are ordered by when they were observed, whatever the clocks of their hosts say") {
-  // Both agents share a clock here; that time_us reaches the verdict in the server's clock is what can be seen.
-  Loops loops;
-  auto& loop = loops.make();
-  const auto server = host(loop);
-  SessionClient first(loop, to(server->port()));
-  Agent a(first, "a", quick(1, 1));
-  REQUIRE(loops.run_until([&] { return a.runs(0); }));
-  a.fail(3);
-  REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
-  CHECK(a.ended->failures[0].time_us >= 5);
-  CHECK(a.ended->failures[0].time_us < 30'000'000);
+  asio::io_context loop;
+  Sent sent;
+  MembershipHub hub(loop, sent);
+  for (SessionId id : {1, 2}) {
+    hub.on_open(id, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+    hub.on_frame(id, encode(NodeFrame{SessionJoin{{.id = std::to_string(id)}, quick(2, 2)}}));
+  }
+  for (SessionId id : {1, 2}) hub.on_frame(id, encode(NodeFrame{SessionReady{0, 1}}));
+  const std::int64_t ahead = 3'600'000'000;  // the clock of node 2
+  hub.on_frame(1, encode(NodeFrame{SessionFailure{0, 9'000'000, {{.rank = 0, .exit_code = 3, .time_us = 8'900'000}}}}));
+  hub.on_frame(2, encode(NodeFrame{SessionFailure{
+                      0, ahead + 9'000'000, {{.rank = 1, .exit_code = 4, .time_us = ahead + 2'000'000}}}}));
+  CHECK(std::get<JobEnded>(sent.last.at(1)).verdict.exit_code == 4);
 }
 
 TEST_CASE("an agent whose connection ends is replaced in a new round by those who are left") {
@@ -412,4 +433,100 @@ TEST_CASE("back ends that are not here are refused by name") {
   auto first = open_rendezvous(loop, {.standalone = true});
   const auto port = static_cast<std::uint16_t>(std::stoi(first->endpoint().substr(first->endpoint().find(':') + 1)));
   CHECK_THROWS_AS(open_rendezvous(loop, {.port = port, .is_host = true}), Error);
+}
+
+// ---- static
+// -----------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+BackendOptions static_node(std::uint16_t port, int rank) {
+  return {.backend = "static", .host = "127.0.0.1", .port = port, .node_rank = rank};
+}
+
+}  // namespace
+
+TEST_CASE("static: agents of ours share rounds and failures, and workers meet at the given endpoint") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  auto second = open_rendezvous(loop, static_node(port, 1));
+  auto first = open_rendezvous(loop, static_node(port, 0));
+  CHECK(first->is_host());
+  CHECK(first->serves_workers());
+  Agent b(second->rendezvous(), "b", quick(2, 2, 1), 1), a(first->rendezvous(), "a", quick(2, 2, 1), 0);
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  CHECK(b.started->self == 1);
+  CHECK(b.started->world_size == 4);
+  CHECK(b.started->master_addr == "127.0.0.1");
+  CHECK(b.started->master_port == port);
+  b.fail(3);
+  REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
+  a.fail(4);
+  REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
+  CHECK(b.ended->exit_code == 4);
+}
+
+TEST_CASE("static: a missing node is named") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto first = open_rendezvous(loop, static_node(free_port(), 0));
+  JobPolicy policy = quick(2, 2);
+  policy.join_timeout = 700ms;
+  Agent a(first->rendezvous(), "a", policy, 0);
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK(a.lost->code() == Errc::timeout);
+  CHECK_THAT(a.lost->what(), Catch::Contains("node rank 1 had not come"));
+}
+
+TEST_CASE("static: with a torchrun agent on the other side each node restarts its own workers") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  auto first = open_rendezvous(loop, static_node(port, 0));
+  std::string assigned;
+  std::atomic<bool> through = false;
+  // What torchrun's agent of node rank 1 does on the wire.
+  std::jthread torchrun([&] {
+    const auto deadline = Deadline::in(20s);
+    auto store = std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, deadline);
+    store->join(deadline);
+    PrefixStore job("none", store);
+    job.set("torchelastic/role_info/1", R"({"role": "default", "rank": 1, "local_world_size": 3})", deadline);
+    assigned = job.get("torchelastic/assigned_ranks/1", deadline);
+    const std::string barrier = "torchelastic/agent/terminal_state/";
+    if (job.add(barrier + "num_members", 1, deadline) == 2) job.set(barrier + "last_member", "x", deadline);
+    job.get(barrier + "last_member", deadline);
+    through = true;
+  });
+  Agent a(first->rendezvous(), "a", quick(2, 2, 1), 0);
+  REQUIRE(loops.run_until([&] { return a.runs(0); }));
+  CHECK(a.started->self == 0);
+  CHECK(a.started->world_size == 5);
+  CHECK(a.started->master_port == port);
+  a.fail(3);
+  REQUIRE(loops.run_until([&] { return a.runs(1); }));
+  CHECK_THAT(a.proposed->reason, Catch::Contains("restart 1 of 1 of this node"));
+  CHECK_FALSE(a.ended);
+  a.succeed();
+  REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
+  CHECK(a.ended->success);
+  REQUIRE(loops.run_until([&] { return through.load(); }));
+  CHECK(assigned == "[2, 5, 2, 5]");
+}
+
+TEST_CASE("static: an agent can be given up while it waits") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto second = open_rendezvous(loop, static_node(free_port(), 1));
+  Agent b(second->rendezvous(), "b", quick(2, 2), 1);
+  const auto began = Deadline::Clock::now();
+  second.reset();
+  CHECK(Deadline::Clock::now() - began < 15s);
+  CHECK_FALSE(loops.run_until([&] { return b.lost.has_value(); }, 20ms));
+}
+
+TEST_CASE("static: what is missing on the command line is named") {
+  asio::io_context loop;
+  CHECK_THROWS_WITH(open_rendezvous(loop, {.backend = "static"}), Catch::Contains("--node_rank"));
 }
