@@ -1,0 +1,376 @@
+#include "ddprun/rendezvous/store_server.h"
+
+#include <fcntl.h>
+#include <future>
+#include <map>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <optional>
+#include <sys/resource.h>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/store_server_thread.h"
+#include "tests/support/catch.h"
+#include "tests/support/hex.h"
+#include "tests/support/raw_socket.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+using ddprun::testing::from_hex;
+using ddprun::testing::RawSocket;
+using Views = std::vector<std::string_view>;
+
+namespace {
+
+std::string vec(std::string_view bytes) {
+  std::string out;
+  put_vec(out, bytes);
+  return out;
+}
+const std::string zero(1, '\0'), one(1, '\1');
+constexpr std::size_t large = 4 << 20;
+
+// A server, and a client that checks at the end that it was served all along.
+struct Served {
+  explicit Served(StoreServerOptions options = {}) : server(options), witness(RawSocket::validated(server.port())) {
+    witness.settle();
+  }
+  ~Served() { CHECK_NOTHROW(witness.settle()); }
+
+  RawSocket connect() { return RawSocket::validated(server.port()); }
+  // Until key has a value, as the witness sees it.
+  std::string await(std::string_view key) {
+    witness.send(WaitGetRequest{key});
+    REQUIRE(witness.receive(1) == zero);
+    const auto size = witness.receive(8);
+    return witness.receive(static_cast<unsigned char>(size[0]));
+  }
+
+  StoreServerThread server;
+  RawSocket witness;
+};
+
+}  // namespace
+
+TEST_CASE("a connection that does not begin with VALIDATE is closed, and nobody else") {
+  Served served;
+  for (const auto& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), encode(NumKeysRequest{}), from_hex("00 CE F7 85 3D"),
+                            from_hex("00 CE F7 85 3C 00 CE F7 85 3C")}) {
+    RawSocket socket(served.server.port());
+    socket.send(bytes);
+    CHECK(socket.closed_by_server());
+  }
+}
+
+TEST_CASE("VALIDATE may come in pieces, but it has to come in time") {
+  Served served({.start_timeout = 300ms});
+  RawSocket patient(served.server.port()), silent(served.server.port()), half(served.server.port());
+  for (const auto* piece : {"00", "CE F7", "85 3C"}) {
+    patient.send(from_hex(piece));
+    served.witness.settle();  // the server has been through its loop
+  }
+  patient.settle();
+  half.send(from_hex("00 CE"));
+  CHECK(silent.closed_by_server());
+  CHECK(half.closed_by_server());
+  patient.settle();
+}
+
+TEST_CASE("requests that break the protocol close their connection, and change nothing") {
+  Served served;
+  const std::vector<std::string> bad = {
+      from_hex("13"),  // unknown opcodes
+      from_hex("FF"),
+      from_hex("80 01 00 00 00 00 00 00 00 41"),  // a session, but no hub
+      from_hex("03 01 20 00 00 00 00 00 00"),     // a key of 8193 bytes
+      from_hex("03 FF FF FF FF FF FF FF FF"),
+      from_hex("01 01 00 00 00 00 00 00 00 6B 01 00 80 00 00 00 00 00"),  // a value of 8 MiB + 1
+      from_hex("06 01 00 02 00 00 00 00 00"),                             // 131073 keys
+      encode(AddRequest{"text", 1}),
+  };
+  served.witness.send(SetRequest{"text", "x"});
+  served.witness.settle();
+  for (const auto& bytes : bad) {
+    auto socket = served.connect();
+    socket.send(bytes);
+    CHECK(socket.closed_by_server());
+  }
+  served.witness.send(NumKeysRequest{});
+  CHECK(served.witness.receive(8)[0] == 1);
+  CHECK(served.await("text") == "x");
+}
+
+TEST_CASE("half a request is waited for, not for ever, and holds nobody up") {
+  Served served({.request_timeout = 300ms});
+  auto slow = served.connect(), stuck = served.connect();
+  const auto request = encode(SetRequest{"k", "value"});
+  slow.send(request.substr(0, 12));
+  stuck.send(request.substr(0, 12));
+  served.witness.settle();
+  slow.send(request.substr(12));
+  CHECK(served.await("k") == "value");
+  CHECK(stuck.closed_by_server());
+  slow.settle();
+}
+
+TEST_CASE("many requests in one piece get all their answers in order") {
+  Served served;
+  auto socket = served.connect();
+  std::string requests, answers;
+  for (int i = 1; i <= 5000; ++i) {
+    encode(AddRequest{"n", 1}, requests);
+    put_i64(answers, i);
+  }
+  socket.send(requests);
+  CHECK(socket.receive(answers.size()) == answers);
+}
+
+TEST_CASE("a client that reads late gets everything, in order") {
+  Served served;
+  auto socket = served.connect();
+  const std::string value(large, 'v');
+  socket.send(SetRequest{"k", value});
+  constexpr int times = 6;  // far more than the socket buffers and the server's pause hold
+  for (int i = 0; i < times; ++i) socket.send(GetRequest{"k"});
+  socket.send(PingRequest{5});
+  served.witness.settle();
+  for (int i = 0; i < times; ++i) CHECK(socket.receive(8 + large) == vec(value));
+  CHECK(socket.receive(4) == from_hex("05 00 00 00"));
+}
+
+// Whether a client was closed is learnt from its will: to read from its socket would be to read.
+TEST_CASE("a client that never reads is closed") {
+  Served served({.write_timeout = 300ms});
+  auto socket = served.connect();
+  socket.send(WillRequest{"gone", "yes"});
+  socket.send(SetRequest{"k", std::string(large, 'v')});
+  for (int i = 0; i < 6; ++i) socket.send(GetRequest{"k"});
+  CHECK(served.await("gone") == "yes");
+}
+
+TEST_CASE("a client that queues more than the limit is closed") {
+  Served served({.max_queued_bytes = 1 << 20});
+  auto socket = served.connect();
+  socket.send(WillRequest{"gone", "yes"});
+  socket.send(SetRequest{"k", std::string(large, 'v')});
+  socket.send(MultiGetRequest{Views(10, "k")});
+  CHECK(served.await("gone") == "yes");
+}
+
+TEST_CASE("a connection that ends while it waits leaves no trace") {
+  Served served;
+  for (int i = 0; i < 50; ++i) {
+    auto waiter = served.connect();
+    waiter.send(WaitRequest{Views{"k", "l"}});
+    waiter.send(WillRequest{"w" + std::to_string(i), ""});
+    waiter.receive(1);
+    waiter.close();
+    served.await("w" + std::to_string(i));  // the server has seen the end
+  }
+  auto next = served.connect();
+  next.send(WaitRequest{Views{"k"}});
+  served.witness.send(SetRequest{"k", ""});
+  CHECK(next.receive(1) == zero);
+  next.settle();  // no stray byte before the answer
+}
+
+TEST_CASE("a will fires when the connection breaks, not when it was cleared") {
+  Served served;
+  auto polite = served.connect(), lost = served.connect(), bad = served.connect();
+  polite.send(WillRequest{"polite", ""});
+  polite.receive(1);
+  polite.send(ClearWillRequest{});
+  polite.receive(1);
+  polite.close();
+  lost.send(WillRequest{"lost", "rank 3"});
+  lost.receive(1);
+  lost.close();
+  CHECK(served.await("lost") == "rank 3");
+  bad.send(WillRequest{"bad", "rank 4"});
+  bad.receive(1);
+  bad.send(from_hex("FF"));
+  CHECK(served.await("bad") == "rank 4");
+  served.witness.send(CheckRequest{Views{"polite"}});
+  CHECK(served.witness.receive(1) == one);
+}
+
+TEST_CASE("the sockets have the options a store wants, and the port can be bound again at once") {
+  std::uint16_t port = 0;
+  {
+    Served served;
+    port = served.server.port();
+    CHECK(served.server.endpoint() == fmt::format("[::]:{}", port));
+    CHECK_THROWS_WITH(StoreServerThread({.port = port}), Catch::Contains("cannot listen at *:" + std::to_string(port)));
+    int value = 0;
+    socklen_t size = sizeof value;
+    REQUIRE(::getsockopt(served.witness.fd(), IPPROTO_TCP, TCP_NODELAY, &value, &size) == 0);
+    CHECK(value != 0);
+    REQUIRE(::getsockopt(served.witness.fd(), SOL_SOCKET, SO_KEEPALIVE, &value, &size) == 0);
+    CHECK(value != 0);
+    // Ours and the server's: none may leak into a child.
+    for (int fd = 3; fd < 64; ++fd)
+      if (const int flags = ::fcntl(fd, F_GETFD); flags >= 0 && peer_address(fd).port != 0)
+        CHECK((flags & FD_CLOEXEC) != 0);
+  }
+  StoreServerThread again({.port = port});
+  CHECK(again.port() == port);
+}
+
+TEST_CASE("out of descriptors the server goes on serving, and accepts again later") {
+  Served served;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // Connect first: with the limit below what is open already, the server cannot accept.
+  const rlimit tight{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  UniqueFd held(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  address.sin6_port = htons(served.server.port());
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  const int connected = ::connect(held.get(), reinterpret_cast<sockaddr*>(&address), sizeof address);
+  for (int i = 0; i < 20; ++i) served.witness.settle();
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(connected == 0);
+  send_all(held.get(), from_hex("00 CE F7 85 3C 07"), Deadline::in(20s));
+  char answer[8];
+  CHECK(receive_some(held.get(), answer, sizeof answer, Deadline::in(20s)) == 8);
+}
+
+// Sessions
+
+namespace {
+
+// Answers each frame twice, closes on "bye", throws on "bad".
+struct EchoHub final : SessionHub {
+  SessionSender* sender = nullptr;
+  std::vector<std::string> seen;
+  std::map<SessionId, SessionPeer> open;
+
+  void on_open(SessionId id, const SessionPeer& peer) override {
+    open[id] = peer;
+    seen.push_back("open " + peer.peer_address + " " + peer.local_address);
+  }
+  void on_frame(SessionId id, std::string frame) override {
+    seen.push_back(frame);
+    if (frame == "bad") throw Error(Errc::protocol, "a frame the hub does not like");
+    sender->send(id, frame);
+    sender->send(id, frame + "!");
+    if (frame == "bye") sender->close(id);
+    if (frame == "flood")
+      for (int i = 0; i < 40; ++i) sender->send(id, std::string(1 << 20, 'f'));
+  }
+  void on_close(SessionId id) override {
+    open.erase(id);
+    seen.push_back("close");
+    sender->send(id, "too late");  // ignored
+  }
+};
+
+// A server with a hub, its loop on a thread of the test's own.
+struct SessionServer {
+  explicit SessionServer(StoreServerOptions options = {}) {
+    server.emplace(loop, options);
+    hub.sender = &server->session_sender();
+    server->set_session_hub(&hub);
+    thread = std::thread([this] { loop.run(); });
+  }
+  ~SessionServer() {
+    boost::asio::post(loop, [this] { server.reset(); });
+    thread.join();
+  }
+  // Runs action on the loop.
+  template <class Action>
+  auto on_loop(Action action) {
+    std::packaged_task<decltype(action())()> task(action);
+    auto result = task.get_future();
+    boost::asio::post(loop, std::ref(task));
+    return result.get();
+  }
+  std::vector<std::string> seen() {
+    return on_loop([this] { return hub.seen; });
+  }
+  std::vector<std::string> seen_when_closed() {
+    while (on_loop([this] { return !hub.open.empty(); })) std::this_thread::yield();
+    return seen();
+  }
+
+  boost::asio::io_context loop{1};
+  EchoHub hub;
+  std::optional<StoreServer> server;
+  std::thread thread;
+};
+
+}  // namespace
+
+TEST_CASE("a session carries frames both ways and tells the hub of its beginning and end") {
+  SessionServer s;
+  auto client = RawSocket::validated(s.server->port());
+  client.send(SetRequest{"k", ""});  // ordinary requests before the first frame
+  client.settle();
+  client.send(encode(SessionRequest{"one"}) + encode(SessionRequest{""}));
+  const auto answers = vec("one") + vec("one!") + vec("") + vec("!");
+  CHECK(client.receive(answers.size()) == answers);
+  client.close();
+  CHECK(s.seen_when_closed() == std::vector<std::string>{"open 127.0.0.1 127.0.0.1", "one", "", "close"});
+}
+
+TEST_CASE("the hub ends a session after what it sent has left") {
+  SessionServer s;
+  auto client = RawSocket::validated(s.server->port());
+  client.send(encode(SessionRequest{"bye"}) + encode(SessionRequest{"dropped"}));
+  const auto answers = vec("bye") + vec("bye!");
+  CHECK(client.receive(answers.size()) == answers);
+  CHECK(client.closed_by_server());
+  CHECK(s.seen_when_closed() == std::vector<std::string>{"open 127.0.0.1 127.0.0.1", "bye", "close"});
+}
+
+TEST_CASE("a hub's error, another request and a pending wait each close a session") {
+  SessionServer s;
+  for (const auto& bytes : {encode(SessionRequest{"bad"}), encode(SessionRequest{"x"}) + encode(NumKeysRequest{}),
+                            encode(WaitRequest{Views{"k"}}) + encode(SessionRequest{"x"})}) {
+    auto client = RawSocket::validated(s.server->port());
+    client.send(bytes);
+    CHECK(client.closed_by_server());
+  }
+  s.seen_when_closed();
+}
+
+TEST_CASE("frames are sent from outside a turn of the server, too") {
+  SessionServer s;
+  auto client = RawSocket::validated(s.server->port());
+  client.send(SessionRequest{"x"});
+  client.receive(vec("x").size() + vec("x!").size());
+  s.on_loop([&] {
+    s.hub.sender->send(s.hub.open.begin()->first, "pushed");
+    CHECK_THROWS_AS(s.hub.sender->send(s.hub.open.begin()->first, std::string(max_value_bytes + 1, 'x')), Error);
+    return true;
+  });
+  CHECK(client.receive(vec("pushed").size()) == vec("pushed"));
+}
+
+TEST_CASE("a session that does not read is closed when its queue is full") {
+  SessionServer s({.max_queued_bytes = 8 << 20});
+  auto client = RawSocket::validated(s.server->port());
+  client.send(SessionRequest{"flood"});
+  CHECK(client.closed_by_server());
+  CHECK(s.seen_when_closed().back() == "close");
+}
+
+TEST_CASE("a server can go while its clients are busy and its loop lives on") {
+  boost::asio::io_context loop{1};
+  std::optional<StoreServer> server;
+  server.emplace(loop, StoreServerOptions{});
+  auto waiting = RawSocket::validated(server->port());
+  waiting.send(WaitRequest{Views{"k"}});
+  loop.poll();
+  server.reset();
+  loop.poll();
+  CHECK(waiting.closed_by_server());
+  CHECK(loop.stopped());  // nothing is left to run
+}

@@ -1,0 +1,270 @@
+#include "ddprun/rendezvous/tcp_store.h"
+
+#include <future>
+#include <thread>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store_server_thread.h"
+#include "ddprun/rendezvous/tcp_socket.h"
+#include "tests/support/catch.h"
+#include "tests/support/hex.h"
+#include "tests/support/raw_socket.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+using ddprun::testing::from_hex;
+using ddprun::testing::RawSocket;
+
+namespace {
+
+Deadline soon() {
+  return Deadline::in(20s);
+}
+Deadline briefly() {
+  return Deadline::in(50ms);
+}
+
+Error error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e;
+  }
+  FAIL("no error");
+  return Error(Errc::internal, "");
+}
+
+// A server of one connection that follows a script: what it must receive, what it then sends. A plain PyTorch one
+// unless said otherwise: it denies the probe.
+class ScriptedServer {
+ public:
+  struct Step {
+    std::string expects, sends;
+  };
+  explicit ScriptedServer(std::vector<Step> steps, char probe_answer = '\1')
+      : listener_(listen_on("127.0.0.1", 0)), done_(std::async(std::launch::async, [=, this] {
+          auto fd = accept();
+          const auto hello = receive(fd, 5 + 5 + 17 + 8);
+          if (!hello.starts_with(from_hex("00 CE F7 85 3C 0D"))) return std::string("no VALIDATE and PING");
+          send_all(fd.get(), hello.substr(6, 4) + probe_answer, soon());
+          for (const auto& step : steps) {
+            if (const auto got = receive(fd, step.expects.size()); got != step.expects)
+              return "unexpected bytes: " + got;
+            send_all(fd.get(), step.sends, soon());
+          }
+          char byte;
+          try {
+            receive_some(fd.get(), &byte, 1, soon());
+            return std::string("bytes beyond the script");
+          } catch (const Error&) {
+            return std::string();
+          }
+        })) {}
+
+  std::uint16_t port() const { return local_address(listener_.get()).port; }
+  // Call when the client has gone: empty if it kept to the script.
+  std::string complaint() { return done_.get(); }
+
+ private:
+  UniqueFd accept() {
+    for (;;) {
+      auto fd = accept_from(listener_.get());
+      if (fd) return fd;
+      std::this_thread::yield();
+    }
+  }
+  static std::string receive(const UniqueFd& fd, std::size_t size) {
+    std::string bytes(size, '\0');
+    for (std::size_t done = 0; done < size;) done += receive_some(fd.get(), bytes.data() + done, size - done, soon());
+    return bytes;
+  }
+
+  UniqueFd listener_;
+  std::future<std::string> done_;
+};
+
+std::unique_ptr<TcpStore> client_of(std::uint16_t port, TcpStoreOptions options = {}) {
+  options.host = "127.0.0.1";
+  options.port = port;
+  return std::make_unique<TcpStore>(options, soon());
+}
+
+std::string request_for_k(int op) {
+  return std::string(1, static_cast<char>(op)) + from_hex("0200000000000000 2F6B");
+}
+std::string wait_for_k() {
+  return from_hex("06 0100000000000000 0200000000000000 2F6B");
+}
+const std::string zero(1, '\0'), one(1, '\1');
+
+}  // namespace
+
+TEST_CASE("a client may be started before its server") {
+  std::uint16_t port = 0;
+  {
+    StoreServerThread placeholder({.host = "127.0.0.1"});
+    port = placeholder.port();
+  }
+  auto client = std::async(std::launch::async, [&] {
+    auto store = client_of(port);
+    store->set("k", "v", soon());
+    return store->get("k", soon());
+  });
+  CHECK(client.wait_for(100ms) == std::future_status::timeout);
+  StoreServerThread server({.host = "127.0.0.1", .port = port});
+  CHECK(client.get() == "v");
+}
+
+TEST_CASE("nobody listening is an error that names address, time and cause") {
+  std::uint16_t port = 0;
+  {
+    StoreServerThread gone({.host = "127.0.0.1"});
+    port = gone.port();
+  }
+  const auto error = error_of([&] { TcpStore({.host = "127.0.0.1", .port = port}, Deadline::in(100ms)); });
+  CHECK(error.code() == Errc::timeout);
+  CHECK_THAT(error.what(), Catch::Contains(fmt::format("store 127.0.0.1:{}: no connection after 0.", port)) &&
+                               Catch::Contains("Connection refused"));
+}
+
+TEST_CASE("a listener that does not answer is given up at the deadline") {
+  const auto mute = listen_on("127.0.0.1", 0);
+  const auto port = local_address(mute.get()).port;
+  const auto error = error_of([&] { TcpStore({.host = "127.0.0.1", .port = port}, Deadline::in(100ms)); });
+  CHECK(error.code() == Errc::timeout);
+  CHECK_THAT(error.what(), Catch::Contains("no answer"));
+}
+
+TEST_CASE("a plain PyTorch server is asked with its own requests alone") {
+  ScriptedServer server({{wait_for_k(), zero},
+                         {request_for_k(3), from_hex("0100000000000000 76")},
+                         {wait_for_k(), ""},
+                         {from_hex("0C"), one},
+                         {from_hex("07"), from_hex("0700000000000000")}});
+  {
+    const auto store = client_of(server.port());
+    CHECK_FALSE(store->server_is_ours());
+    CHECK(store->get("k", soon()) == "v");
+    CHECK(error_of([&] { store->get("k", briefly()); }).code() == Errc::timeout);
+    CHECK(error_of([&] { store->set_will("k", "", soon()); }).code() == Errc::unsupported);
+    CHECK(store->num_keys(soon()) == 7);
+  }
+  CHECK(server.complaint().empty());
+}
+
+TEST_CASE("an answer that crosses the cancelling counts, and leaves nothing behind") {
+  ScriptedServer plain({{wait_for_k(), ""},
+                        {from_hex("0C"), zero + one},
+                        {request_for_k(3), from_hex("0100000000000000 76")},
+                        {from_hex("07"), from_hex("0700000000000000")}});
+  {
+    const auto store = client_of(plain.port());
+    CHECK(store->get("k", briefly()) == "v");
+    CHECK(store->num_keys(soon()) == 7);
+  }
+  CHECK(plain.complaint().empty());
+
+  ScriptedServer ours({{request_for_k(0x83), ""},
+                       {from_hex("0C"), zero + from_hex("0100000000000000 76") + one},
+                       {request_for_k(0x83), ""},
+                       {from_hex("0C"), one},
+                       {from_hex("07"), from_hex("0700000000000000")}},
+                      '\0');
+  {
+    const auto store = client_of(ours.port());
+    CHECK(store->server_is_ours());
+    CHECK(store->get("k", briefly()) == "v");
+    CHECK(error_of([&] { store->get("k", briefly()); }).code() == Errc::timeout);
+    CHECK(store->num_keys(soon()) == 7);
+  }
+  CHECK(ours.complaint().empty());
+}
+
+TEST_CASE("a server that answers nothing any more breaks the store, for good and with one error") {
+  ScriptedServer server({{wait_for_k(), ""}, {from_hex("0C"), ""}});
+  const auto store = client_of(server.port(), {.grace = 100ms});
+  const auto first = error_of([&] { store->wait({"k"}, briefly()); });
+  CHECK(first.code() == Errc::timeout);
+  CHECK_THAT(first.what(),
+             Catch::Contains(fmt::format("store 127.0.0.1:{}: wait for 'k' failed after 0.", server.port())));
+  CHECK(std::string(error_of([&] { store->num_keys(soon()); }).what()) == first.what());
+  CHECK(server.complaint().empty());
+}
+
+TEST_CASE("an answer has a deadline of its own") {
+  ScriptedServer server({{from_hex("07"), ""}});
+  const auto store = client_of(server.port());
+  const auto error = error_of([&] { store->num_keys(briefly()); });
+  CHECK(error.code() == Errc::timeout);
+  CHECK_THAT(error.what(), Catch::Contains("no answer"));
+  CHECK(error_of([&] { store->num_keys(soon()); }).code() == Errc::timeout);
+}
+
+TEST_CASE("nonsense for an answer is a protocol error") {
+  ScriptedServer server({{wait_for_k(), from_hex("07")}});
+  const auto store = client_of(server.port());
+  CHECK(error_of([&] { store->wait({"k"}, soon()); }).code() == Errc::protocol);
+}
+
+TEST_CASE("a call whose deadline has passed is not begun and breaks nothing") {
+  StoreServerThread server({.host = "127.0.0.1"});
+  const auto store = client_of(server.port());
+  const auto error = error_of([&] { store->add("k", 1, Deadline::in(0ms)); });
+  CHECK(error.code() == Errc::timeout);
+  CHECK_THAT(error.what(), Catch::Contains("not begun"));
+  CHECK(store->add("k", 1, soon()) == 1);
+}
+
+TEST_CASE("a server that goes is a lost connection, named") {
+  auto server = std::make_optional<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
+  const auto store = client_of(server->port());
+  auto waiting = std::async(std::launch::async, [&] { return error_of([&] { store->get("k", soon()); }); });
+  RawSocket::validated(server->port()).settle();
+  server.reset();
+  const auto error = waiting.get();
+  CHECK(error.code() == Errc::connection_lost);
+  CHECK_THAT(error.what(), Catch::Contains("get 'k'") && Catch::Contains("closed the connection"));
+}
+
+TEST_CASE("keys go out with PyTorch's slash, and list_keys knows its own") {
+  StoreServerThread server({.host = "127.0.0.1"});
+  const auto store = client_of(server.port());
+  store->set("k", "v", soon());
+  store->join(soon());
+  const auto raw = client_of(server.port(), {.key_prefix = ""});
+  CHECK(raw->get("/k", soon()) == "v");
+  CHECK(raw->get("init/", soon()) == "1");
+  CHECK(store->list_keys(soon()) == std::vector<std::string>{"k"});
+  CHECK(raw->list_keys(soon()).size() == 2);
+}
+
+TEST_CASE("the join handshake: all count themselves in, the host waits for them") {
+  StoreServerThread server({.host = "127.0.0.1"});
+  const auto host = client_of(server.port());
+  CHECK(host->join(soon()) == 1);
+  CHECK_THAT(error_of([&] { host->wait_for_joined(3, briefly()); }).what(), Catch::Contains("1 of 3 clients joined"));
+  auto others = std::async(std::launch::async, [&] {
+    client_of(server.port())->join(soon());
+    client_of(server.port())->join(soon());
+  });
+  host->wait_for_joined(3, soon());
+  others.get();
+}
+
+TEST_CASE("more keys than fit one request are asked in several") {
+  StoreServerThread server({.host = "127.0.0.1"});
+  const auto store = client_of(server.port());
+  std::vector<Store::KeyValue> pairs;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 140'000; ++i) {
+    keys.push_back(std::to_string(i));
+    pairs.emplace_back(keys.back(), keys.back());
+  }
+  store->multi_set(pairs, soon());
+  CHECK(store->num_keys(soon()) == 140'000);
+  CHECK(store->check(keys, soon()));
+  CHECK(store->multi_get(keys, soon()) == keys);
+  keys.push_back("absent");
+  CHECK_FALSE(store->check(keys, soon()));
+}
