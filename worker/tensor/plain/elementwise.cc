@@ -33,7 +33,7 @@ DDPRUN_VECTORIZED void Elementwise<T>::relu_backward(std::int64_t count, const T
 template <class T>
 DDPRUN_VECTORIZED T Sums<T>::sum(std::int64_t count, const T* x) {
   // Blocks in lanes, blocks together in double: the error does not grow with the length.
-  constexpr std::int64_t block = 4096;
+  constexpr std::int64_t block = 512;
   double total = 0;
   for (std::int64_t start = 0; start < count; start += block) {
     const T* from = x + start;

@@ -23,24 +23,35 @@ std::int64_t maximum_in_window(const PoolGeometry& g, const T* plane, std::int64
   return best;
 }
 
-// The common case, windows of 2x2 side by side, without branches so that it vectorises.
+// The common case, windows of 2x2 side by side, as selections without branches so that it vectorises.
+template <class T>
+[[gnu::always_inline]] inline void row_2x2(std::int64_t count, const T* __restrict upper, const T* __restrict lower,
+                                           std::int32_t base, std::int32_t width, T* __restrict y,
+                                           std::int32_t* __restrict index) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    T best = upper[2 * i];
+    std::int32_t offset = 0;
+    const auto consider = [&](T value, std::int32_t at) {
+      offset = value > best ? at : offset;
+      best = value > best ? value : best;
+      offset = value != value ? at : offset;
+      best = value != value ? value : best;
+    };
+    consider(upper[2 * i + 1], 1);
+    consider(lower[2 * i], width);
+    consider(lower[2 * i + 1], width + 1);
+    y[i] = best;
+    index[i] = base + 2 * static_cast<std::int32_t>(i) + offset;
+  }
+}
+
 template <class T>
 [[gnu::always_inline]] inline void forward_2x2(const PoolGeometry& g, const T* x, T* y, std::int32_t* index) {
   const auto width = static_cast<std::int32_t>(g.width);
   for (std::int64_t plane = 0; plane < g.planes; ++plane, x += g.height * g.width) {
     for (std::int64_t oy = 0; oy < g.out_h; ++oy, y += g.out_w, index += g.out_w) {
       const T* upper = x + 2 * oy * g.width;
-      const T* lower = upper + g.width;
-      const auto base = static_cast<std::int32_t>(2 * oy * g.width);
-      for (std::int32_t ox = 0; ox < g.out_w; ++ox) {
-        const T a = upper[2 * ox], b = upper[2 * ox + 1], c = lower[2 * ox], d = lower[2 * ox + 1];
-        const bool right = b > a || b != b, right_below = d > c || d != d;
-        const T above = right ? b : a, below = right_below ? d : c;
-        const std::int32_t at_above = right ? 1 : 0, at_below = right_below ? width + 1 : width;
-        const bool down = below > above || below != below;
-        y[ox] = down ? below : above;
-        index[ox] = base + 2 * ox + (down ? at_below : at_above);
-      }
+      row_2x2(g.out_w, upper, upper + g.width, static_cast<std::int32_t>(2 * oy * g.width), width, y, index);
     }
   }
 }

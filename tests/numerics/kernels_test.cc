@@ -1,0 +1,215 @@
+// Every float32 path against the plain loops in double, over shapes that no vector width divides.
+#include "ddprun/worker/tensor/kernels.h"
+
+#include "tests/support/numerics.h"
+
+using namespace ddprun;
+using namespace ddprun::test;
+
+namespace {
+
+Tensor wide(const Tensor& tensor) {
+  return tensor.to(DType::float64);
+}
+
+kernels::ConvGeometry geometry(std::int64_t batch, std::int64_t in, std::int64_t height, std::int64_t width,
+                               std::int64_t out, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+  return {batch,
+          in,
+          height,
+          width,
+          out,
+          kernel,
+          kernel,
+          stride,
+          padding,
+          (height + 2 * padding - kernel) / stride + 1,
+          (width + 2 * padding - kernel) / stride + 1};
+}
+
+const std::vector<kernels::ConvGeometry> geometries = {
+    geometry(64, 1, 28, 28, 10, 5, 1, 0),  // the two of the CNN
+    geometry(64, 10, 12, 12, 20, 5, 1, 0), geometry(1, 1, 1, 1, 1, 1, 1, 0),
+    geometry(3, 3, 13, 11, 7, 3, 2, 1),  // the last column and row are not covered by a window
+    geometry(2, 16, 9, 9, 33, 3, 1, 1),    geometry(2, 5, 8, 6, 4, 4, 3, 2),
+    geometry(5, 2, 7, 17, 3, 7, 1, 3),
+};
+
+}  // namespace
+
+TEST_CASE("matrix products agree with the plain loops, transposed or not, added or not") {
+  struct Case {
+    std::int64_t m, n, k;
+  };
+  for (const auto& [m, n, k] :
+       {Case{1, 1, 1}, Case{64, 50, 320}, Case{17, 5, 33}, Case{3, 129, 1}, Case{100, 10, 64}}) {
+    for (int variant = 0; variant < 8; ++variant) {
+      const kernels::MatmulOptions options{(variant & 1) != 0, (variant & 2) != 0, (variant & 4) != 0};
+      const Tensor a = random_tensor(options.transpose_a ? Shape{k, m} : Shape{m, k}, 1);
+      const Tensor b = random_tensor(options.transpose_b ? Shape{n, k} : Shape{k, n}, 2);
+      Tensor out = random_tensor({m, n}, 3);
+      Tensor expected = wide(out);
+      kernels::matmul(a, b, out, options);
+      kernels::matmul(wide(a), wide(b), expected, options);
+      INFO(m << " x " << n << " x " << k << ", variant " << variant);
+      CHECK(difference(out, expected) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("a matrix product in double is the sum of products") {
+  Tensor out = Tensor::zeros({2, 2}, DType::float64);
+  kernels::matmul(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}), Tensor::from<double>({1, 0, 2, 1, 0, 3}, {3, 2}),
+                  out);
+  CHECK(values(out) == std::vector<double>{5, 11, 14, 23});
+}
+
+TEST_CASE("convolution agrees with the plain loops, forward and backward") {
+  for (const auto& g : geometries) {
+    const Tensor x = random_tensor({g.batch, g.in_channels, g.height, g.width}, 1);
+    const Tensor weight = random_tensor({g.out_channels, g.in_channels, g.kernel_h, g.kernel_w}, 2);
+    const Tensor bias = random_tensor({g.out_channels}, 3);
+    const Tensor grad = random_tensor({g.batch, g.out_channels, g.out_h, g.out_w}, 4);
+    INFO("input " << to_string(x.shape()) << ", weight " << to_string(weight.shape()) << ", stride " << g.stride
+                  << ", padding " << g.padding);
+    CHECK(difference(kernels::conv2d(g, x, weight, bias), kernels::conv2d(g, wide(x), wide(weight), wide(bias))) <
+          1e-5);
+    CHECK(difference(kernels::conv2d(g, x, weight, {}), kernels::conv2d(g, wide(x), wide(weight), {})) < 1e-5);
+    CHECK(difference(kernels::conv2d_backward_input(g, grad, weight),
+                     kernels::conv2d_backward_input(g, wide(grad), wide(weight))) < 1e-5);
+    for (bool accumulate : {false, true}) {
+      Tensor out = random_tensor(weight.shape(), 5);
+      Tensor expected = wide(out);
+      kernels::conv2d_backward_weight(g, x, grad, out, accumulate);
+      kernels::conv2d_backward_weight(g, wide(x), wide(grad), expected, accumulate);
+      CHECK(difference(out, expected) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("the plain convolution is the sum of its definition") {
+  const auto g = geometry(2, 3, 5, 6, 2, 3, 2, 1);
+  const Tensor x = random_tensor({2, 3, 5, 6}, 1, DType::float64),
+               weight = random_tensor({2, 3, 3, 3}, 2, DType::float64);
+  std::vector<double> expected;
+  for (int n = 0; n < 2; ++n)
+    for (int oc = 0; oc < 2; ++oc)
+      for (int oy = 0; oy < g.out_h; ++oy)
+        for (int ox = 0; ox < g.out_w; ++ox) {
+          double total = 0;
+          for (int ic = 0; ic < 3; ++ic)
+            for (int ky = 0; ky < 3; ++ky)
+              for (int kx = 0; kx < 3; ++kx) {
+                const int y = oy * 2 - 1 + ky, column = ox * 2 - 1 + kx;
+                if (y < 0 || y >= 5 || column < 0 || column >= 6) continue;
+                total += x.data<double>()[((n * 3 + ic) * 5 + y) * 6 + column] *
+                         weight.data<double>()[((oc * 3 + ic) * 3 + ky) * 3 + kx];
+              }
+          expected.push_back(total);
+        }
+  CHECK(difference(values(kernels::conv2d(g, x, weight, {})), expected) < 1e-14);
+}
+
+TEST_CASE("max-pooling finds the first maximum of every window") {
+  struct Case {
+    std::int64_t height, width, kernel, stride, padding;
+  };
+  for (const auto& c :
+       {Case{24, 24, 2, 2, 0}, Case{7, 9, 2, 2, 0}, Case{4, 35, 2, 2, 0}, Case{8, 7, 3, 2, 1}, Case{5, 5, 3, 1, 0}}) {
+    const kernels::PoolGeometry g{6,
+                                  c.height,
+                                  c.width,
+                                  c.kernel,
+                                  c.stride,
+                                  c.padding,
+                                  (c.height + 2 * c.padding - c.kernel) / c.stride + 1,
+                                  (c.width + 2 * c.padding - c.kernel) / c.stride + 1};
+    Tensor x = random_tensor({2, 3, c.height, c.width}, 1);
+    // Few different values, so that windows have equal maxima.
+    for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::round(x.data<float>()[i]);
+    std::vector<double> expected, expected_index;
+    for (std::int64_t plane = 0; plane < 6; ++plane)
+      for (std::int64_t oy = 0; oy < g.out_h; ++oy)
+        for (std::int64_t ox = 0; ox < g.out_w; ++ox) {
+          double best = -INFINITY;
+          std::int64_t at = -1;
+          for (std::int64_t k = 0; k < c.kernel * c.kernel; ++k) {
+            const std::int64_t y = oy * c.stride - c.padding + k / c.kernel,
+                               column = ox * c.stride - c.padding + k % c.kernel;
+            if (y < 0 || y >= c.height || column < 0 || column >= c.width) continue;
+            const double value = static_cast<double>(x.data<float>()[(plane * c.height + y) * c.width + column]);
+            if (value > best) {
+              best = value;
+              at = y * c.width + column;
+            }
+          }
+          expected.push_back(best);
+          expected_index.push_back(static_cast<double>(at));
+        }
+    for (DType dtype : {DType::float32, DType::float64}) {
+      Tensor index;
+      const Tensor y = kernels::max_pool2d(g, x.to(dtype), {2, 3, g.out_h, g.out_w}, index);
+      CHECK(values(y) == expected);
+      CHECK(values(index) == expected_index);
+    }
+  }
+}
+
+TEST_CASE("a NaN in a window is its maximum, wherever it is") {
+  for (int place = 0; place < 4; ++place) {
+    Tensor x = Tensor::zeros({1, 1, 2, 2});
+    x.data<float>()[place] = NAN;
+    Tensor index;
+    CHECK(std::isnan(kernels::max_pool2d({1, 2, 2, 2, 2, 0, 1, 1}, x, {1, 1, 1, 1}, index).item()));
+    CHECK(index.item() == place);
+  }
+}
+
+TEST_CASE("sums keep their precision over a million values") {
+  const Tensor x = Tensor::full({1 << 20}, 0.1);
+  CHECK(kernels::sum(x).item() == Approx(0.1F * static_cast<double>(1 << 20)).epsilon(1e-6));
+  Tensor out = Tensor::full({3}, 1);
+  kernels::sum_to_bias(Tensor::full({5, 3, 7}, 0.5), 5, 7, out, true);
+  CHECK(values(out) == std::vector<double>{18.5, 18.5, 18.5});
+  kernels::sum_to_bias(Tensor::full({5, 3}, 0.5), 5, 1, out, false);
+  CHECK(values(out) == std::vector<double>{2.5, 2.5, 2.5});
+}
+
+TEST_CASE("log-softmax stands large scores") {
+  const Tensor y = kernels::log_softmax(Tensor::from<float>({1000, 1000, -1000, 0, 0, 0}, {2, 3}));
+  CHECK(difference(values(y), {-std::log(2.0), -std::log(2.0), -2000 - std::log(2.0), -std::log(3.0), -std::log(3.0),
+                               -std::log(3.0)}) < 1e-6);
+}
+
+TEST_CASE("dropout keeps its share and scales the rest") {
+  Generator generator(1);
+  const Tensor mask = kernels::dropout_mask({100000}, DType::float32, 0.25, generator);
+  const auto all = values(mask);
+  const auto dropped = std::count(all.begin(), all.end(), 0.0);
+  CHECK(std::abs(static_cast<double>(dropped) / 100000 - 0.25) < 0.01);
+  CHECK(std::all_of(all.begin(), all.end(), [](double v) { return v == 0 || v == Approx(4.0 / 3); }));
+  CHECK(kernels::sum(kernels::dropout_mask({100}, DType::float32, 1, generator)).item() == 0);
+}
+
+TEST_CASE("the same input gives the same bits, wherever it lies in memory") {
+  const auto g = geometry(8, 10, 12, 12, 20, 5, 1, 0);
+  const Tensor x = random_tensor({8, 10, 12, 12}, 1), weight = random_tensor({20, 10, 5, 5}, 2);
+  std::vector<float> moved(static_cast<std::size_t>(x.numel()) + 1);
+  Tensor odd = Tensor::wrap(moved.data() + 1, x.shape(), DType::float32, nullptr);
+  odd.copy_from(x);
+  const Tensor y = kernels::conv2d(g, x, weight, {});
+  CHECK(same_bits(y, kernels::conv2d(g, odd, weight, {})));
+  Tensor first = Tensor::empty(weight.shape()), second = Tensor::empty(weight.shape());
+  kernels::conv2d_backward_weight(g, x, y, first, false);
+  kernels::conv2d_backward_weight(g, odd, y, second, false);
+  CHECK(same_bits(first, second));
+  CHECK(same_bits(kernels::sum(x), kernels::sum(odd)));
+  Tensor product = Tensor::empty({8, 8}), product_of_odd = Tensor::empty({8, 8});
+  kernels::matmul(x.reshape({8, -1}), x.reshape({8, -1}), product, {.transpose_b = true});
+  kernels::matmul(odd.reshape({8, -1}), odd.reshape({8, -1}), product_of_odd, {.transpose_b = true});
+  CHECK(same_bits(product, product_of_odd));
+}
+
+TEST_CASE("integer tensors are refused by name") {
+  CHECK_THROWS_WITH(kernels::relu(Tensor::zeros({2}, DType::int32)), Catch::Contains("int32"));
+}

@@ -1,0 +1,176 @@
+// What the ranks of a group over Gloo learn when one of them dies, freezes, dawdles or leaves, or when their store
+// goes.
+#include <csignal>
+#include <thread>
+
+#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "tests/support/catch.h"
+#include "tests/support/forked_ranks.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::shared_ptr<Store> connect(std::uint16_t port) {
+  return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(10s));
+}
+
+std::unique_ptr<ProcessGroup> join(int rank, int size, std::uint16_t port, std::chrono::milliseconds timeout) {
+  return comm::make_gloo_group(
+      {.rank = rank, .size = size, .connect_store = [port] { return connect(port); }, .timeout = timeout});
+}
+
+std::string code_and_text(const Error& error) {
+  const std::string code = error.code() == Errc::peer_lost         ? "peer_lost"
+                           : error.code() == Errc::timeout         ? "timeout"
+                           : error.code() == Errc::connection_lost ? "connection_lost"
+                                                                   : "other";
+  return code + ": " + error.what();
+}
+
+// Allreduces until one fails; says how. Rank 0 counts in the store.
+std::string reduce_until_failure(ProcessGroup& group, Store& store) {
+  std::vector<float> values(100'000, 1.0f);
+  try {
+    for (int step = 1;; ++step) {
+      group.allreduce(span_of(values), ReduceOp::average)->wait();
+      if (group.rank() == 0) store.add("steps", 1, Deadline::in(10s));
+      if (step == 20 && group.rank() == 0) store.set("under way", "", Deadline::in(10s));
+    }
+  } catch (const Error& error) {
+    return code_and_text(error);
+  }
+}
+
+void await_steps(ForkedRanks& ranks) {
+  connect(ranks.store_port())->wait({"under way"}, Deadline::in(60s));
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string named(const ForkedRanks& ranks, int rank) {
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(ranks.pid(rank)) + " on host ";
+}
+
+}  // namespace
+
+TEST_CASE("a killed rank is named by all others at once, long before the timeout") {
+  constexpr int size = 4;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
+    const auto store = connect(port);
+    const auto group = join(rank, size, port, 120s);
+    return reduce_until_failure(*group, *store);
+  });
+  await_steps(ranks);
+  ranks.signal(2, SIGKILL);
+  for (const int rank : {0, 1, 3}) {
+    const auto text = ranks.result(rank, Deadline::in(15s));
+    INFO(text);
+    CHECK(contains(text, "peer_lost: " + named(ranks, 2)));
+    CHECK(contains(text, "was lost"));
+  }
+}
+
+TEST_CASE("a frozen rank is named by all others when their timeout has passed") {
+  constexpr int size = 3;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
+    const auto store = connect(port);
+    const auto group = join(rank, size, port, 2s);
+    return reduce_until_failure(*group, *store);
+  });
+  await_steps(ranks);
+  ranks.signal(1, SIGSTOP);
+  for (const int rank : {0, 2}) {
+    const auto text = ranks.result(rank, Deadline::in(20s));
+    INFO(text);
+    CHECK(contains(text, "peer_lost: "));
+    CHECK(contains(text, named(ranks, 1)));
+    CHECK(contains(text, "no sign of life"));
+  }
+}
+
+TEST_CASE("a rank that lives but does not come is named, with what it did last") {
+  constexpr int size = 3;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
+    const auto store = connect(port);
+    const auto group = join(rank, size, port, 1s);
+    group->barrier()->wait();
+    if (rank == 1) {
+      store->wait({"release"}, Deadline::in(60s));
+      return std::string("released");
+    }
+    return reduce_until_failure(*group, *store);
+  });
+  for (const int rank : {0, 2}) {
+    const auto text = ranks.result(rank, Deadline::in(20s));
+    INFO(text);
+    CHECK(contains(text, "timeout: allreduce(average) of 100000 float32 #1"));
+    CHECK(contains(text, named(ranks, 1)));
+    CHECK(contains(text, "barrier #0"));
+  }
+  connect(ranks.store_port())->set("release", "", Deadline::in(10s));
+  CHECK(ranks.result(1, Deadline::in(20s)) == "released");
+}
+
+TEST_CASE("a rank that gives up with an error is named as having left") {
+  constexpr int size = 3;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
+    const auto store = connect(port);
+    const auto group = join(rank, size, port, 120s);
+    group->barrier()->wait();
+    if (rank == 2) throw std::runtime_error("bad sample");
+    return reduce_until_failure(*group, *store);
+  });
+  for (const int rank : {0, 1}) {
+    const auto text = ranks.result(rank, Deadline::in(20s));
+    INFO(text);
+    CHECK(contains(text, "peer_lost: " + named(ranks, 2)));
+    CHECK(contains(text, "left the group"));
+  }
+  CHECK(ranks.result(2, Deadline::in(20s)) == "bad sample");
+}
+
+TEST_CASE("a rank killed while the others come together is named") {
+  constexpr int size = 3;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
+    if (rank == 2) {
+      // It announces itself, as the first half of joining does, and dies before it shows an address.
+      const auto store = connect(port);
+      store->set_will("group/0/failure", "1\nrank 2 was lost", Deadline::in(10s));
+      store->set("announced", "", Deadline::in(10s));
+      connect(port)->wait({"never"}, Deadline::in(60s));
+    }
+    connect(port)->wait({"announced"}, Deadline::in(60s));
+    try {
+      join(rank, size, port, 120s);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "joined";
+  });
+  connect(ranks.store_port())->wait({"announced", "group/0/address/0/1", "group/0/address/1/0"}, Deadline::in(60s));
+  ranks.signal(2, SIGKILL);
+  for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(20s)) == "rank 2 was lost");
+}
+
+TEST_CASE("when the store goes, all ranks end and say so") {
+  constexpr int size = 2;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
+    const auto store = connect(port);
+    const auto group = join(rank, size, port, 120s);
+    return reduce_until_failure(*group, *store);
+  });
+  await_steps(ranks);
+  ranks.stop_store();
+  for (const int rank : {0, 1}) {
+    const auto text = ranks.result(rank, Deadline::in(20s));
+    INFO(text);
+    CHECK(contains(text, "connection_lost: "));
+    CHECK(contains(text, "store"));
+  }
+}

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/common/unique_fd.h"
+#include "ddprun/rendezvous/store_server_thread.h"
+
+namespace ddprun::testing {
+
+// Ranks as real processes that a test may kill or freeze, and a store server for them in the test's own process. Forks,
+// so the test must have no threads. The destructor kills and reaps what is left.
+class ForkedRanks {
+ public:
+  // Runs in the child; its result, or what() of what it throws, is what result() gives.
+  using Body = std::function<std::string(int rank, std::uint16_t store_port)>;
+
+  ForkedRanks(int size, const Body& body);
+  ~ForkedRanks();
+
+  pid_t pid(int rank) const { return children_[static_cast<std::size_t>(rank)].pid; }
+  void signal(int rank, int number);
+  // Waits for the rank's end. Empty when it was killed. Throws when the deadline passes first.
+  std::string result(int rank, Deadline deadline);
+
+  std::uint16_t store_port() const { return server_->port(); }
+  void stop_store() { server_.reset(); }
+
+ private:
+  struct Child {
+    pid_t pid = -1;
+    UniqueFd port;    // to the child: the store's port
+    UniqueFd report;  // from the child: its result
+  };
+  std::vector<Child> children_;
+  std::unique_ptr<StoreServerThread> server_;
+};
+
+}  // namespace ddprun::testing

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/tensor/random.h"
+#include "tests/support/catch.h"
+
+namespace ddprun::test {
+
+inline Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType::float32) {
+  Generator generator(seed);
+  Tensor result = Tensor::empty(std::move(shape), dtype);
+  fill_normal(result, 0, 1, generator);
+  return result;
+}
+
+inline std::vector<double> values(const Tensor& tensor) {
+  const Tensor wide = tensor.to(DType::float64);
+  return {wide.data<double>(), wide.data<double>() + wide.numel()};
+}
+
+// The largest |a - b|, as a share of the largest magnitude in b (at least 1).
+inline double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double worst = 0, scale = 1;
+  for (double value : b) scale = std::max(scale, std::abs(value));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!(std::abs(a[i] - b[i]) <= worst)) worst = std::abs(a[i] - b[i]);
+  }
+  return worst / scale;
+}
+inline double difference(const Tensor& a, const Tensor& b) {
+  return difference(values(a), values(b));
+}
+
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
+}
+
+// The gradient of a scalar function by central differences in double against backward()'s, over every element of every
+// input: the worst difference(). Inputs away from kinks (relu at 0, equal maxima) are the caller's business.
+inline double grad_check(const std::function<Variable(const std::vector<Variable>&)>& function,
+                         std::vector<Tensor> inputs) {
+  std::vector<Variable> variables;
+  for (const Tensor& input : inputs) variables.emplace_back(input, true);
+  function(variables).backward();
+  double worst = 0;
+  NoGradScope no_grad;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    std::vector<double> estimate;
+    for (std::int64_t j = 0; j < inputs[i].numel(); ++j) {
+      constexpr double step = 1e-5;
+      double& element = inputs[i].data<double>()[j];
+      const double before = element;
+      element = before + step;
+      const double above = function(variables).value().item();
+      element = before - step;
+      const double below = function(variables).value().item();
+      element = before;
+      estimate.push_back((above - below) / (2 * step));
+    }
+    worst = std::max(worst, difference(values(variables[i].grad()), estimate));
+  }
+  return worst;
+}
+
+}  // namespace ddprun::test

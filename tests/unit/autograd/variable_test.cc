@@ -1,0 +1,169 @@
+#include "ddprun/worker/autograd/variable.h"
+
+#include <string>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/ops.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+Variable leaf(std::vector<float> values) {
+  const auto size = static_cast<std::int64_t>(values.size());
+  return Variable(Tensor::from(values, {size}), true);
+}
+
+std::vector<float> gradient(const Variable& variable) {
+  const Tensor& grad = variable.grad();
+  return {grad.data<float>(), grad.data<float>() + grad.numel()};
+}
+
+}  // namespace
+
+TEST_CASE("gradients add up over backward passes until they are cleared") {
+  Variable x = leaf({1, 2});
+  CHECK_FALSE(x.grad().defined());
+  sum(mul(x, 3)).backward();
+  CHECK(gradient(x) == std::vector<float>{3, 3});
+  sum(mul(x, x)).backward();
+  CHECK(gradient(x) == std::vector<float>{5, 7});
+  x.zero_grad();
+  CHECK_FALSE(x.grad().defined());
+}
+
+TEST_CASE("a variable used by several operations gets the sum") {
+  Variable x = leaf({2});
+  const Variable y = mul(x, x);
+  sum(add(add(y, y), mul(y, x))).backward();  // 2 x^2 + x^3
+  CHECK(gradient(x) == std::vector<float>{4 * 2 + 3 * 4});
+}
+
+TEST_CASE("one gradient handed to two inputs is not added to itself") {
+  Variable a = leaf({1}), b = leaf({1});
+  const Variable s = add(a, b);
+  sum(add(s, s)).backward();
+  CHECK(gradient(a) == std::vector<float>{2});
+  CHECK(gradient(b) == std::vector<float>{2});
+  a.grad().fill(9);
+  CHECK(gradient(b) == std::vector<float>{2});
+}
+
+TEST_CASE("a second backward over the same tape is an error that says so") {
+  Variable x = leaf({1});
+  const Variable middle = mul(x, 2);
+  const Variable first = sum(middle), second = sum(mul(middle, 2));
+  first.backward();
+  CHECK_THROWS_WITH(first.backward(), Catch::Contains("already walked"));
+  CHECK_THROWS_WITH(second.backward(), Catch::Contains("already walked"));
+  CHECK(gradient(x) == std::vector<float>{2});
+}
+
+TEST_CASE("backward needs a recorded scalar") {
+  Variable x = leaf({1, 2});
+  CHECK_THROWS_WITH(mul(x, 2).backward(), Catch::Contains("[2]"));
+  CHECK_THROWS_WITH(sum(Variable(Tensor::zeros({2}))).backward(), Catch::Contains("nothing was recorded"));
+  CHECK_THROWS_WITH(Variable(Tensor::zeros({2})).zero_grad(), Catch::Contains("not a leaf"));
+  CHECK_THROWS_WITH(Variable(Tensor::zeros({2}, DType::int64), true), Catch::Contains("int64"));
+}
+
+TEST_CASE("nothing is recorded in a no-grad scope, on this thread alone, and scopes nest") {
+  Variable x = leaf({1});
+  {
+    NoGradScope outer;
+    {
+      NoGradScope inner;
+      CHECK_FALSE(grad_enabled());
+    }
+    CHECK_FALSE(grad_enabled());
+    CHECK_FALSE(mul(x, 2).requires_grad());
+  }
+  CHECK(grad_enabled());
+  CHECK(mul(x, 2).requires_grad());
+  CHECK_FALSE(mul(x, 2).detach().requires_grad());
+}
+
+TEST_CASE("a hook runs once a pass, when the leaf's last use has been walked") {
+  Variable early = leaf({1}), late = leaf({1}), unused = leaf({1});
+  std::vector<std::string> calls;
+  early.on_grad_ready([&] { calls.push_back("early " + std::to_string(early.grad().item())); });
+  late.on_grad_ready([&] { calls.push_back("late " + std::to_string(late.grad().item())); });
+  unused.on_grad_ready([&] { calls.push_back("unused"); });
+  const auto loss = [&] { return sum(mul(mul(mul(early, 2), early), late)); };
+  loss().backward();
+  CHECK(calls == std::vector<std::string>{"late 2.000000", "early 4.000000"});
+  loss().backward();
+  CHECK(calls.size() == 4);
+  early.on_grad_ready({});
+  loss().backward();
+  CHECK(calls.size() == 5);
+}
+
+TEST_CASE("layers' hooks run in the reverse order of their use") {
+  std::vector<Variable> weights;
+  std::vector<int> order;
+  for (int i = 0; i < 5; ++i) {
+    weights.push_back(Variable(Tensor::full({3, 3}, 0.5), true));
+    weights.back().on_grad_ready([&order, i] { order.push_back(i); });
+  }
+  Variable value(Tensor::full({2, 3}, 1));
+  for (const Variable& weight : weights) value = relu(linear(value, weight));
+  sum(value).backward();
+  CHECK(order == std::vector<int>{4, 3, 2, 1, 0});
+}
+
+TEST_CASE("what a hook throws comes out of backward") {
+  Variable x = leaf({1});
+  x.on_grad_ready([] { throw Error(Errc::peer_lost, "rank 1 is gone"); });
+  CHECK_THROWS_WITH(sum(x).backward(), "rank 1 is gone");
+}
+
+TEST_CASE("gradients accumulate in storage from outside and stay there") {
+  std::vector<float> bucket(6, 7.0F);
+  Variable weight(Tensor::full({2, 2}, 1), true);
+  const Tensor slice = Tensor::wrap(bucket.data() + 1, {2, 2}, DType::float32, nullptr);
+  weight.set_grad_storage(slice);
+  CHECK(bucket == std::vector<float>{7, 0, 0, 0, 0, 7});
+  const auto run = [&] { sum(linear(Variable(Tensor::full({1, 2}, 3)), weight)).backward(); };
+  run();
+  run();
+  CHECK(bucket == std::vector<float>{7, 6, 6, 6, 6, 7});
+  weight.zero_grad();
+  CHECK(bucket == std::vector<float>{7, 0, 0, 0, 0, 7});
+  CHECK(weight.grad().raw() == bucket.data() + 1);
+  sum(mul(weight, 2)).backward();
+  CHECK(bucket == std::vector<float>{7, 2, 2, 2, 2, 7});
+  CHECK_THROWS_WITH(weight.set_grad_storage(Tensor::zeros({4})), Catch::Contains("[4]") && Catch::Contains("[2, 2]"));
+}
+
+TEST_CASE("storage takes over a gradient that is there already") {
+  Variable x = leaf({1, 2});
+  sum(x).backward();
+  x.set_grad_storage(Tensor::full({2}, 5));
+  CHECK(gradient(x) == std::vector<float>{1, 1});
+}
+
+TEST_CASE("a tape of a hundred thousand operations is walked and destroyed without recursion") {
+  Variable x = leaf({1});
+  const auto chain = [&] {
+    Variable value = x;
+    for (int i = 0; i < 100000; ++i) value = add(value, x);
+    return sum(value);
+  };
+  chain().backward();
+  CHECK(gradient(x) == std::vector<float>{100001});
+  chain();  // destroyed without having been walked
+}
+
+TEST_CASE("the tape is freed as it is walked") {
+  auto owner = std::make_shared<std::vector<float>>(4096, 1.0F);
+  std::weak_ptr<std::vector<float>> watch = owner;
+  Variable x = leaf(std::vector<float>(4096, 1.0F));
+  Variable loss = sum(mul(x, Variable(Tensor::wrap(owner->data(), {4096}, DType::float32, owner))));
+  owner.reset();
+  CHECK_FALSE(watch.expired());
+  loss.backward();
+  CHECK(watch.expired());
+}

@@ -1,0 +1,84 @@
+#include "ddprun/worker/trainer/metrics.h"
+
+#include <limits>
+
+#include <boost/json.hpp>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::trainer;
+using ddprun::testing::TempDir;
+
+namespace {
+
+std::string step_line(std::int64_t step) {
+  return to_json(StepRecord{.step = step, .epoch = 1}) + "\n";
+}
+const std::string eval_line = to_json(EvalRecord{.epoch = 1, .eval_loss = 0.5}) + "\n";
+
+}  // namespace
+
+TEST_CASE("records are JSON objects with the promised keys") {
+  const auto step = boost::json::parse(to_json(StepRecord{
+      .step = 7, .epoch = 2, .loss = 0.1, .lr = 1e-3, .samples_per_s = 1234.5, .compute = 0.75, .wait = 0.25}));
+  CHECK(step.as_object().size() == 7);
+  CHECK(step.at("step").as_int64() == 7);
+  CHECK(step.at("epoch").as_int64() == 2);
+  CHECK(step.at("loss").as_double() == 0.1);  // all digits: losses are compared to 1e-6 and better
+  CHECK(step.at("lr").as_double() == 1e-3);
+  CHECK(step.at("samples_per_s").as_double() == 1234.5);
+  CHECK(step.at("compute").as_double() == 0.75);
+  CHECK(step.at("wait").as_double() == 0.25);
+
+  const auto eval = boost::json::parse(to_json(EvalRecord{.epoch = 3, .eval_loss = 0.25, .accuracy = 0.5}));
+  CHECK(eval.as_object().size() == 3);
+  CHECK(eval.at("epoch").as_int64() == 3);
+  CHECK(eval.at("eval_loss").as_double() == 0.25);
+  CHECK(eval.at("accuracy").as_double() == 0.5);
+  CHECK(boost::json::parse(to_json(EvalRecord{})).at("accuracy").is_null());
+  CHECK(boost::json::parse(to_json(StepRecord{.loss = std::numeric_limits<double>::quiet_NaN()})).at("loss").is_null());
+}
+
+TEST_CASE("going on keeps what belongs to the steps done, to the byte") {
+  const auto text = step_line(1) + step_line(2) + eval_line + step_line(3) + step_line(4) + eval_line;
+  CHECK(metrics_up_to(text, 0).empty());
+  CHECK(metrics_up_to(text, 1) == step_line(1));
+  CHECK(metrics_up_to(text, 2) == step_line(1) + step_line(2) + eval_line);
+  CHECK(metrics_up_to(text, 3) == step_line(1) + step_line(2) + eval_line + step_line(3));
+  CHECK(metrics_up_to(text, 4) == text);
+  CHECK(metrics_up_to(text, 9) == text);
+}
+
+TEST_CASE("a line that was torn by a crash is dropped with what follows") {
+  const auto text = step_line(1) + step_line(2);
+  CHECK(metrics_up_to(std::string_view(text).substr(0, text.size() - 1), 5) == step_line(1));
+  CHECK(metrics_up_to(step_line(1) + "{\"step\": 2, \"ep\n" + step_line(3), 5) == step_line(1));
+}
+
+TEST_CASE("a file that is gone on with has every step once") {
+  TempDir dir;
+  const auto path = dir / "new/metrics.jsonl";
+  {
+    MetricsFile file(path, 0);
+    for (std::int64_t step = 1; step <= 5; ++step) file.add(StepRecord{.step = step, .epoch = 1});
+    file.flush();
+  }
+  {
+    MetricsFile file(path, 3);
+    for (std::int64_t step = 4; step <= 6; ++step) file.add(StepRecord{.step = step, .epoch = 1});
+    file.add(EvalRecord{.epoch = 1, .eval_loss = 0.5});
+  }
+  std::string expected;
+  for (std::int64_t step = 1; step <= 6; ++step) expected += step_line(step);
+  CHECK(read_whole_file(path) == expected + eval_line);
+  MetricsFile fresh(path, 0);
+  CHECK(read_whole_file(path).empty());
+}
+
+TEST_CASE("a metrics file that cannot be opened is an error naming it") {
+  CHECK_THROWS_WITH(MetricsFile("/proc/none/x", 0), Catch::StartsWith("cannot open /proc/none/x: "));
+}

@@ -1,0 +1,73 @@
+#include "ddprun/worker/trainer/progress.h"
+
+#include "ddprun/common/atomic_file.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::trainer;
+using ddprun::testing::TempDir;
+
+namespace {
+
+const ProgressState half{.step = 50,
+                         .total_steps = 100,
+                         .epoch = 2,
+                         .epochs = 4,
+                         .loss = 0.12345,
+                         .samples_per_s = 12345.6,
+                         .left = std::chrono::seconds(65)};
+
+}  // namespace
+
+TEST_CASE("durations read well at every size") {
+  using std::chrono::duration;
+  CHECK(duration_text(duration<double>(-1)) == "0 s");
+  CHECK(duration_text(duration<double>(3.4)) == "3 s");
+  CHECK(duration_text(duration<double>(59.6)) == "1 min 00 s");
+  CHECK(duration_text(duration<double>(3599)) == "59 min 59 s");
+  CHECK(duration_text(duration<double>(3840)) == "1 h 04 min");
+}
+
+TEST_CASE("the bar shows how far, how well, how fast and how long yet, and fits the terminal") {
+  const std::string text = "step 50/100, epoch 2/4, loss 0.1235, 12346 samples/s, 1 min 05 s left";
+  CHECK(progress_line(half) == text);
+  CHECK(progress_bar(half, 100) == "[==============>             ] " + text);
+  CHECK(progress_bar(half, 40) == text.substr(0, 40));
+  CHECK(progress_bar(half, 0).empty());
+  for (int width = 1; width < 120; ++width) CHECK(progress_bar(half, width).size() <= static_cast<std::size_t>(width));
+}
+
+TEST_CASE("an evaluation has its accuracy where there are classes") {
+  CHECK(evaluation_line(1, 2, {.loss = 0.5, .accuracy = 0.97654}) == "epoch 1/2: test loss 0.5000, accuracy 97.65 %");
+  CHECK(evaluation_line(1, 2, {.loss = 0.5}) == "epoch 1/2: test loss 0.5000");
+}
+
+TEST_CASE("where there is no terminal, one line each log_every steps") {
+  TempDir dir;
+  const auto printed = [&](std::int64_t log_every) {
+    std::FILE* file = std::fopen((dir / "out").c_str(), "w");
+    {
+      Progress progress(file, log_every);
+      for (std::int64_t step = 1; step <= 100; ++step) {
+        auto state = half;
+        state.step = step;
+        progress.step(state);
+      }
+      progress.line("end");
+    }
+    std::fclose(file);
+    return read_whole_file(dir / "out");
+  };
+  CHECK(printed(0) == "end\n");
+  const auto twice = printed(50);
+  CHECK(twice.starts_with("step 50/100, "));
+  CHECK(std::count(twice.begin(), twice.end(), '\n') == 3);
+}
+
+TEST_CASE("a rank without a file is silent") {
+  Progress progress(nullptr, 1);
+  progress.step(half);
+  progress.line("nobody reads this");
+  SUCCEED();
+}

@@ -1,0 +1,129 @@
+#include "ddprun/worker/comm/init.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/memory_store.h"
+#include "ddprun/rendezvous/prefix_store.h"
+#include "ddprun/rendezvous/store_server_thread.h"
+#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/worker/comm/backends.h"
+#include "ddprun/worker/comm/local_address.h"
+
+namespace ddprun {
+namespace {
+
+// How long rank 0 goes on serving the store for ranks that have not left yet: those that work, and those that only have
+// to learn why the group failed.
+constexpr std::chrono::milliseconds farewell{30'000};
+constexpr std::chrono::milliseconds farewell_after_failure{2'000};
+
+std::string attempt_prefix(const WorkerEnv& env) {
+  return fmt::format("/worker/attempt_{}", env.restart_count);
+}
+
+std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
+  const bool loopback = env.master_addr == "localhost" || env.master_addr.starts_with("127.");
+  try {
+    return std::make_unique<StoreServerThread>(
+        StoreServerOptions{.host = loopback ? "127.0.0.1" : "", .port = env.master_port});
+  } catch (const Error& error) {
+    throw make_error(error.code(), "rank 0 cannot serve the store at MASTER_PORT {}: {}", env.master_port,
+                     error.what());
+  }
+}
+
+// A world of one: nothing to meet.
+class LoneWorld : public World {
+ public:
+  explicit LoneWorld(const InitOptions& options)
+      : env_(options.env), group_(comm::make_group(options.backend, {.timeout = options.timeout})) {}
+  ProcessGroup& group() override { return *group_; }
+  Store& store() override { return store_; }
+  const WorkerEnv& env() const override { return env_; }
+
+ private:
+  const WorkerEnv env_;
+  MemoryStore store_;
+  const std::unique_ptr<ProcessGroup> group_;
+};
+
+class JoinedWorld : public World {
+ public:
+  explicit JoinedWorld(const InitOptions& options);
+  ~JoinedWorld() override;
+  ProcessGroup& group() override { return *group_; }
+  Store& store() override { return *store_; }
+  const WorkerEnv& env() const override { return env_; }
+
+ private:
+  std::shared_ptr<TcpStore> connect() const;
+  std::string left_key(int rank) const { return attempt_prefix(env_) + "/left/" + std::to_string(rank); }
+  std::string group_prefix() const { return attempt_prefix(env_) + "/group/0/"; }
+  void leave();
+
+  const WorkerEnv env_;
+  const std::chrono::milliseconds timeout_;
+  const bool hosting_;  // the store is served by rank 0, wherever that is
+  std::unique_ptr<StoreServerThread> server_;
+  std::shared_ptr<TcpStore> client_;
+  std::unique_ptr<PrefixStore> store_;
+  std::unique_ptr<ProcessGroup> group_;
+};
+
+JoinedWorld::JoinedWorld(const InitOptions& options)
+    : env_(options.env), timeout_(options.timeout), hosting_(!options.env.use_agent_store) {
+  if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
+  client_ = connect();
+  if (hosting_) client_->set_will(left_key(env_.rank), "lost", Deadline::in(timeout_));
+  store_ = std::make_unique<PrefixStore>(attempt_prefix(env_) + "/user", client_);
+
+  auto address = options.local_address.empty() ? env_.network_interface : options.local_address;
+  if (address.empty()) address = comm::local_address_towards(env_.master_addr, env_.master_port);
+  GroupOptions group{.rank = env_.rank,
+                     .size = env_.world_size,
+                     .connect_store = [this] { return connect(); },
+                     .prefix = group_prefix(),
+                     .timeout = timeout_,
+                     .local_address = address};
+  if (hosting_) group.store_host = 0;
+  group_ = comm::make_group(options.backend, group);
+}
+
+std::shared_ptr<TcpStore> JoinedWorld::connect() const {
+  return std::make_shared<TcpStore>(TcpStoreOptions{.host = env_.master_addr, .port = env_.master_port},
+                                    Deadline::in(timeout_));
+}
+
+JoinedWorld::~JoinedWorld() {
+  group_.reset();
+  if (!hosting_) return;
+  try {
+    leave();
+  } catch (const Error& error) {
+    log::debug("leaving the store: {}", error.what());
+  }
+}
+
+void JoinedWorld::leave() {
+  client_->set(left_key(env_.rank), "left", Deadline::in(farewell_after_failure));
+  if (!server_) return;
+  const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(farewell_after_failure));
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(left_key(rank));
+  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? farewell_after_failure : farewell)));
+}
+
+}  // namespace
+
+std::unique_ptr<World> init_process_group(const InitOptions& options) {
+  if (options.env.world_size == 1 && (options.backend == "auto" || options.backend == "self")) {
+    return std::make_unique<LoneWorld>(options);
+  }
+  return std::make_unique<JoinedWorld>(options);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,66 @@
+#include "ddprun/worker/trainer/datasets.h"
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/images.h"
+#include "ddprun/worker/data/random_tensors.h"
+
+namespace ddprun::trainer {
+namespace {
+
+using data::Split;
+
+data::Normalisation normalisation_of(const TrainConfig& config) {
+  return config.data.normalise ? data::mnist_normalisation : data::Normalisation{};
+}
+
+std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split split) {
+  return std::make_unique<data::DigitsDataset>(
+      data::DigitsOptions{.size = split == Split::train ? config.data.samples : config.data.test_samples,
+                          .seed = static_cast<std::uint64_t>(config.data.seed),
+                          .split = split,
+                          .normalisation = normalisation_of(config)});
+}
+
+std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split split) {
+  return std::make_unique<data::RandomTensors>(
+      data::RandomTensorsOptions{.size = split == Split::train ? config.data.samples : config.data.test_samples,
+                                 .input_shape = parse_extents(config.data.shape),
+                                 .outputs = config.data.outputs,
+                                 .labels = config.data.labels,
+                                 .noise = static_cast<float>(config.data.noise),
+                                 .seed = static_cast<std::uint64_t>(config.data.seed),
+                                 .split = split});
+}
+
+Datasets generated_digits(const TrainConfig& config, std::string note = {}) {
+  return {make_digits(config, Split::train), make_digits(config, Split::test), std::move(note)};
+}
+
+Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
+  const auto& dir = config.data.dir;
+  const auto& source = settings.find("data.dir")->source;
+  if (data::find_mnist(dir, Split::train) && data::find_mnist(dir, Split::test))
+    return {data::load_mnist(dir, Split::train, normalisation_of(config)),
+            data::load_mnist(dir, Split::test, normalisation_of(config)),
+            {}};
+  if (source.origin != Origin::fallback)
+    throw make_error(Errc::usage,
+                     "{}: data.dir = {}: expected the four IDX files of MNIST there (train-images-idx3-ubyte, "
+                     "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, each plain or .gz)",
+                     source.where, dir.string());
+  return generated_digits(
+      config, fmt::format("{} does not hold the MNIST files: generated digits take their place (scripts/get-data mnist "
+                          "fetches the real ones)",
+                          dir.string()));
+}
+
+}  // namespace
+
+Datasets make_datasets(const TrainConfig& config, const Settings& settings) {
+  if (config.data.name == "mnist") return mnist_or_digits(config, settings);
+  if (config.data.name == "digits") return generated_digits(config);
+  return {make_random(config, Split::train), make_random(config, Split::test), {}};
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "ddprun/worker/trainer/evaluation.h"
+
+namespace ddprun::trainer {
+
+// How far a run is, for people.
+struct ProgressState {
+  std::int64_t step = 0;
+  std::int64_t total_steps = 0;
+  std::int64_t epoch = 0;  // 1 is the first
+  std::int64_t epochs = 0;
+  double loss = 0;
+  double samples_per_s = 0;
+  std::chrono::duration<double> left{0};
+};
+
+// "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s, 25 s left"
+std::string progress_line(const ProgressState& state);
+// "[=====>    ] ..." of at most width columns.
+std::string progress_bar(const ProgressState& state, int width);
+// "epoch 2/10: test loss 0.1234, accuracy 96.10 %"
+std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
+// "3 s", "2 min 05 s", "1 h 04 min"
+std::string duration_text(std::chrono::duration<double> duration);
+
+// Tells people how a run gets on: on a terminal a bar that is redrawn, elsewhere a line each log_every steps. Silent
+// ranks are given a null file. Not thread-safe.
+class Progress {
+ public:
+  // file: usually stdout, null for silence; outlives this object. log_every 0: no lines.
+  Progress(std::FILE* file, std::int64_t log_every);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void step(const ProgressState& state);
+  // A line of its own, above the bar where there is one.
+  void line(const std::string& text);
+
+ private:
+  void clear_bar();
+
+  std::FILE* file_;
+  std::int64_t log_every_;
+  bool terminal_;
+  bool bar_drawn_ = false;
+  std::chrono::steady_clock::time_point drawn_at_{};
+};
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/nn/module.h"
+
+namespace ddprun::trainer {
+
+// SHA-256 over the bytes of all parameters in the model's order: two runs with the same digest learnt the same bits.
+std::string parameter_digest(const nn::Module& model);
+
+// Compares the parameters of all ranks bit for bit. Throws Errc::mismatch at every rank, naming the step, the ranks
+// that differ from rank 0 and the first parameter in which they do. Collective.
+void check_replicas(const nn::Module& model, ProcessGroup& group, std::int64_t step);
+
+}  // namespace ddprun::trainer

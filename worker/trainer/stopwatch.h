@@ -1,0 +1,24 @@
+#pragma once
+
+#include <chrono>
+
+namespace ddprun::trainer {
+
+using Seconds = std::chrono::duration<double>;
+
+// Time since it was made or last asked.
+class Stopwatch {
+ public:
+  Seconds lap() {
+    const auto now = Clock::now();
+    const Seconds passed = now - from_;
+    from_ = now;
+    return passed;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point from_ = Clock::now();
+};
+
+}  // namespace ddprun::trainer

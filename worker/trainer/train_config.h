@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/config/settings.h"
+
+namespace ddprun::trainer {
+
+// Everything a training job can be told, with its defaults. train_config.cc gives each member its key, unit, bounds and
+// help; configs/reference.md is made from there.
+struct TrainConfig {
+  struct Model {
+    std::string name = "cnn";
+    std::string hidden = "128 128";
+    double dropout = 0;
+  } model;
+  struct Data {
+    std::string name = "mnist";
+    std::filesystem::path dir = "data/mnist";
+    bool shuffle = true;
+    bool drop_last = false;
+    int workers = 1;
+    int prefetch = 4;
+    bool normalise = true;
+    std::int64_t samples = 10000;
+    std::int64_t test_samples = 2000;
+    std::int64_t seed = 0;
+    std::string shape = "16";
+    std::int64_t outputs = 1;
+    bool labels = false;
+    double noise = 0.1;
+  } data;
+  struct Train {
+    std::int64_t epochs = 1;
+    std::int64_t batch_size = 64;
+    std::int64_t max_steps = 0;
+    std::int64_t seed = 0;
+    std::int64_t accumulate = 1;
+    std::int64_t log_every = 100;
+    bool check_replicas = false;
+  } train;
+  struct Eval {
+    std::int64_t batch_size = 1000;
+    std::int64_t every_epochs = 1;
+  } eval;
+  struct Optim {
+    std::string name = "adam";
+    double lr = 1e-3;
+    double momentum = 0;
+    double weight_decay = 0;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+  } optim;
+  struct Dist {
+    std::string backend = "auto";
+    double timeout = 1800;
+    double bucket_mb = 25;
+  } dist;
+  struct Checkpoint {
+    std::filesystem::path dir;
+    std::int64_t every_steps = 0;
+    int keep = 2;
+  } checkpoint;
+  struct Metrics {
+    std::filesystem::path file;
+  } metrics;
+};
+
+// Binds every member to its key. config must outlive the settings and not move.
+void bind(Settings& settings, TrainConfig& config);
+
+// What single bounds cannot say. Throws Errc::usage naming the key, its value and where it was given.
+void validate(const TrainConfig& config, const Settings& settings);
+
+// The settings that decide the bits of a run; how far it goes, what it writes and how it talks are not among them.
+std::map<std::string, std::string> settings_that_decide(const Settings& settings);
+
+// All keys as a Markdown page: configs/reference.md.
+std::string reference_page();
+
+// "1x28x28", "128 64" or "128,64" as numbers; empty text gives none. Throws Errc::usage that completes "key = value: ".
+std::vector<std::int64_t> parse_extents(const std::string& text);
+
+}  // namespace ddprun::trainer
