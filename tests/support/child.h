@@ -58,6 +58,7 @@ class Child {
       ::_exit(127);
     }
     if (pid_ < 0) throw std::runtime_error("fork failed");
+    ::setpgid(pid_, pid_);  // here too: whoever comes first, the group exists from now on
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;

@@ -1,0 +1,95 @@
+#include <csignal>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/netns.h"
+#include "tests/support/temp_dir.h"
+
+// Two agents on two hosts, the first of which serves the rendezvous at its own address.
+using namespace ddprun::testing;
+
+namespace {
+
+struct TwoHosts {
+  NetnsHosts hosts{2};
+
+  Words on(int host, const Words& options, const Words& verbs) const {
+    Words words = hosts.enter(host);
+    words.front() = "/sbin/ip";
+    for (const auto& word : command(options, verbs)) words.push_back(word);
+    return words;
+  }
+  Words options(const Words& more) const {
+    Words words{"--nproc_per_node=2", "--rdzv_endpoint=" + hosts.address(0) + ":29400"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+void need_hosts() {
+  if (const auto why = NetnsHosts::why_not(); !why.empty()) SKIP(why);
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("agents on two hosts form one job, and the workers' store is at an address that both can reach") {
+  need_hosts();
+  const TwoHosts two;
+  const auto options = two.options({"--nnodes=2"});
+  Child first(two.on(0, options, {"env"}));
+  Child second(two.on(1, options, {"env"}));
+  const auto a = first.wait();
+  const auto b = second.wait();
+  CHECK(a.code == 0);
+  CHECK(b.code == 0);
+  const auto both = a.out + b.out;
+  for (const auto* rank : {"0", "1", "2", "3"}) CHECK(count(both, std::string("]:RANK=") + rank + "\n") == 1);
+  CHECK(count(both, ":WORLD_SIZE=4\n") == 4);
+  const auto host = both.find("MASTER_ADDR=" + two.hosts.address(0)) != std::string::npos ? 0 : 1;
+  CHECK(count(both, ":MASTER_ADDR=" + two.hosts.address(host) + "\n") == 4);
+}
+
+TEST_CASE("a failure on one host ends the job on both, with the same root cause and its exit code") {
+  need_hosts();
+  const TwoHosts two;
+  const auto options = two.options({"--nnodes=2"});
+  Child first(two.on(0, options, {"pause"}));
+  Child second(two.on(1, options, {"exit=7"}));
+  const auto a = first.wait();
+  const auto b = second.wait();
+  CHECK(a.code == 7);
+  CHECK(b.code == 7);
+  CHECK(a.err.find("Root Cause (first observed failure)") != std::string::npos);
+  CHECK(b.err.find("Root Cause (first observed failure)") != std::string::npos);
+}
+
+TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the other goes on without it") {
+  need_hosts();
+  TwoHosts two;
+  const TempDir folder;
+  const auto conf = "--rdzv_conf=keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=5";
+  const auto options = two.options({"--nnodes=1:2", "--shutdown_timeout=1", conf});
+  // In the first round all wait; in the next the survivors print their world and end.
+  const auto verbs = [&](const std::string& host) {
+    return Words{"if-attempt=0", "touch=" + (folder / (host + "${local_rank}")).string(), "pause", "end-if", "env"};
+  };
+  Child first(two.on(0, options, verbs("a")));
+  Child second(two.on(1, options, verbs("b")));
+  const auto runs = [&](const char* name) { return std::filesystem::exists(folder / name); };
+  first.wait_until([&] { return runs("a0") && runs("a1") && runs("b0") && runs("b1"); }, "the first round");
+  two.hosts.link_down(1);
+  const auto a = first.wait();
+  CHECK(a.code == 0);
+  CHECK(count(a.out, ":WORLD_SIZE=2\n") == 2);
+  CHECK(count(a.out, ":TORCHELASTIC_RESTART_COUNT=1\n") == 2);
+  // The one that is cut off cannot know who went on: it ends by itself and says what it lost.
+  const auto b = second.wait();
+  CHECK(b.code == 1);
+  CHECK(b.err.find(two.hosts.address(0)) != std::string::npos);
+}
