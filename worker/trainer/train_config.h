@@ -58,7 +58,7 @@ struct TrainConfig {
   } optim;
   struct Dist {
     std::string backend = "auto";
-    double timeout = 1800;
+    double timeout = 300;
     double bucket_mb = 25;
   } dist;
   struct Checkpoint {

@@ -1,0 +1,119 @@
+// ddprun-worker: one rank of a training job described by a train.cfg.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "ddprun/common/config/config_file.h"
+#include "ddprun/common/environment.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/trainer/error_file.h"
+#include "ddprun/worker/trainer/stopwatch.h"
+#include "ddprun/worker/trainer/trainer.h"
+
+using namespace ddprun;
+using namespace ddprun::trainer;
+
+namespace {
+
+constexpr const char* usage_text =
+    "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help\n"
+    "\n"
+    "Trains as train.cfg says: one process, or one rank of many where the environment says so (MASTER_ADDR, "
+    "MASTER_PORT,\n"
+    "RANK, WORLD_SIZE, as ddprun, torchrun, mpirun and srun set them).\n"
+    "\n"
+    "  --section.key=value   instead of what train.cfg says\n"
+    "  --print-config        print the effective configuration and where each value comes from\n"
+    "  --reference           print all keys as a Markdown page\n";
+
+// The command line, split into its kinds of arguments.
+struct Arguments {
+  std::string config_file;
+  std::vector<ConfigEntry> overrides;
+  bool print_config = false;
+  bool reference = false;
+  bool help = false;
+};
+
+Arguments parse_arguments(std::vector<std::string> arguments) {
+  Arguments parsed;
+  const auto take_flag = [&](const char* name) { return std::erase(arguments, name) > 0; };
+  parsed.print_config = take_flag("--print-config");
+  parsed.reference = take_flag("--reference");
+  parsed.help = take_flag("--help");
+  if (!arguments.empty() && !arguments.front().starts_with("-")) {
+    parsed.config_file = arguments.front();
+    arguments.erase(arguments.begin());
+  }
+  parsed.overrides = parse_overrides(arguments);
+  if (parsed.config_file.empty() && !parsed.print_config && !parsed.reference && !parsed.help)
+    throw make_error(Errc::usage, "no train.cfg was given; see ddprun-worker --help");
+  return parsed;
+}
+
+void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments) {
+  if (!arguments.config_file.empty()) apply(settings, read_config(arguments.config_file), Origin::file, {"launch"});
+  apply(settings, arguments.overrides, Origin::command_line);
+  validate(config, settings);
+}
+
+void train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
+  Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
+  const auto datasets = make_datasets(config, settings);
+  if (!datasets.note.empty()) progress.line(datasets.note);
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(config.dist.timeout));
+  const auto world = init_process_group({.backend = config.dist.backend, .timeout = timeout, .env = place});
+  Trainer trainer(config, settings_that_decide(settings), datasets, {world->group(), progress, place.restart_count});
+  progress.line(summary_line(trainer.run()));
+}
+
+void run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
+  const auto arguments = parse_arguments(command_line);
+  TrainConfig config;
+  Settings settings;
+  bind(settings, config);
+  if (arguments.help) return fmt::print("{}", usage_text);
+  if (arguments.reference) return fmt::print("{}", reference_page());
+  read_settings(settings, config, arguments);
+  if (arguments.print_config) return fmt::print("{}", settings.effective());
+  train(config, settings, place);
+}
+
+// Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:
+// one line is enough.
+int fail(const std::string& message, int exit_code, const WorkerEnv& place) {
+  if (exit_code != exit_usage || place.local_rank == 0) log::error("{}", message);
+  if (place.error_file.empty()) return exit_code;
+  try {
+    write_error_file(place.error_file, message, std::time(nullptr));
+  } catch (const Error& e) {
+    log::warn("the error file could not be written: {}", e.what());
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  WorkerEnv place;
+  try {
+    log::init("ddprun-worker");
+    place = WorkerEnv::from(Environment::capture());
+    if (place.world_size > 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
+    run({argv + 1, argv + argc}, place);
+    return exit_success;
+  } catch (const Error& e) {
+    return fail(e.what(), exit_for(e.code()), place);
+  } catch (const std::exception& e) {
+    return fail(e.what(), exit_fault, place);
+  }
+}

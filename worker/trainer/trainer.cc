@@ -1,0 +1,314 @@
+#include "ddprun/worker/trainer/trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/common/log.h"
+#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/trainer/metrics.h"
+#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/run_checkpoint.h"
+#include "ddprun/worker/trainer/schedule.h"
+#include "ddprun/worker/trainer/stopwatch.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Streams of the run's seed, so that no two uses draw the same numbers.
+constexpr std::uint64_t parameter_stream = 1;
+constexpr std::uint64_t dropout_stream = 2;
+
+std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout) {
+  const auto outputs = layout.classes > 0 ? std::int64_t{layout.classes} : layout.target_shape.at(0);
+  const nn::ModelOptions options{.input = layout.input_shape,
+                                 .outputs = outputs,
+                                 .hidden = parse_extents(c.model.hidden),
+                                 .dropout = c.model.dropout};
+  Generator generator(static_cast<std::uint64_t>(c.train.seed), parameter_stream);
+  return nn::make_model(c.model.name, options, generator);
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn::Module& model) {
+  const optim::OptimOptions options{.lr = c.optim.lr,
+                                    .momentum = c.optim.momentum,
+                                    .weight_decay = c.optim.weight_decay,
+                                    .beta1 = c.optim.beta1,
+                                    .beta2 = c.optim.beta2,
+                                    .eps = c.optim.eps};
+  return optim::make_optimizer(c.optim.name, options, model.named_parameters());
+}
+
+// Where the time of a step went, on this rank.
+struct StepTimes {
+  Seconds data{0};
+  Seconds compute{0};
+  Seconds wait{0};
+  Seconds total() const { return data + compute + wait; }
+};
+
+std::vector<data::Batch> take(data::Loader& loader, std::int64_t count) {
+  std::vector<data::Batch> batches;
+  while (static_cast<std::int64_t>(batches.size()) < count) {
+    auto batch = loader.next();
+    if (!batch) break;
+    batches.push_back(std::move(*batch));
+  }
+  return batches;
+}
+
+// Averages the gradients over the ranks once backward is through, one collective a parameter.
+class Ddp {
+ public:
+  Ddp(nn::Module& model, ProcessGroup& group, double) : model_(model), group_(group) {}
+  Seconds finish() {
+    Stopwatch w;
+    for (auto& [n, p] : model_.named_parameters()) {
+      Variable v = p;
+      group_
+          .allreduce({v.grad().raw(), static_cast<std::size_t>(v.grad().numel()), v.grad().dtype()}, ReduceOp::average)
+          ->wait();
+    }
+    return w.lap();
+  }
+
+ private:
+  nn::Module& model_;
+  ProcessGroup& group_;
+};
+
+}  // namespace
+
+std::string summary_line(const Summary& s) {
+  auto line = fmt::format("done: {} steps, loss {:.4f}", s.steps, s.evaluation.loss);
+  if (s.evaluation.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *s.evaluation.accuracy);
+  return line + fmt::format(", parameters sha256:{}", s.parameter_digest);
+}
+
+class Trainer::Impl {
+ public:
+  Impl(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
+       Context context)
+      : config_(config),
+        datasets_(datasets),
+        group_(context.group),
+        progress_(context.progress),
+        model_(make_model(config, datasets.train->layout())),
+        optimizer_(make_optimizer(config, *model_)) {
+    if (!config.checkpoint.dir.empty() && is_first())
+      checkpoints_.emplace(
+          checkpoint::CheckpointOptions{.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
+    state_ = {.seed = static_cast<std::uint64_t>(config.train.seed),
+              .world_size = group_.size(),
+              .batch_size = config.train.batch_size,
+              .accumulate = config.train.accumulate,
+              .generation = context.generation,
+              .lr = config.optim.lr,
+              .config = std::move(deciding)};
+  }
+
+  Summary run() {
+    go_on_from_checkpoint();
+    ddp_.emplace(*model_, group_, config_.dist.bucket_mb);
+    if (is_first() && !config_.metrics.file.empty()) metrics_.emplace(config_.metrics.file, state_.step);
+    while (state_.step < total_steps_) train_epoch();
+    if (!evaluation_) evaluation_ = evaluate_now();  // the checkpoint was the end
+    return {state_.step, *evaluation_, parameter_digest(*model_)};
+  }
+
+ private:
+  bool is_first() const { return group_.rank() == 0; }
+  std::int64_t samples_per_rank_done() const { return state_.samples / group_.size(); }
+
+  data::SamplerOptions sampler_options() const {
+    return {.size = datasets_.train->size(),
+            .world_size = group_.size(),
+            .rank = group_.rank(),
+            .seed = state_.seed,
+            .epoch = state_.epoch,
+            .shuffle = config_.data.shuffle,
+            .drop_last = config_.data.drop_last};
+  }
+
+  void go_on_from_checkpoint() {
+    if (const auto saved = resume(checkpoints_ ? &*checkpoints_ : nullptr, *model_, *optimizer_, group_)) {
+      warn_of_changes(saved->config);
+      state_.step = saved->step;
+      state_.epoch = saved->epoch;
+      state_.samples = saved->samples;
+      progress_.line(
+          fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
+    }
+    const Schedule schedule{
+        .samples_per_rank = static_cast<std::int64_t>(distributed_indices(sampler_options()).size()),
+        .batch_size = config_.train.batch_size,
+        .accumulate = config_.train.accumulate,
+        .epochs = config_.train.epochs,
+        .max_steps = config_.train.max_steps};
+    total_steps_ = schedule.total_steps(state_.step, state_.epoch, samples_per_rank_done());
+  }
+
+  void warn_of_changes(const std::map<std::string, std::string>& saved) const {
+    if (!is_first()) return;
+    for (const auto& [key, value] : state_.config) {
+      const auto before = saved.find(key);
+      if (before != saved.end() && before->second != value)
+        log::warn("the checkpoint was made with {} = {}, this run has {}", key, before->second, value);
+    }
+  }
+
+  void train_epoch() {
+    auto indices = data::distributed_indices(sampler_options());
+    indices.erase(indices.begin(),
+                  indices.begin() + std::min<std::int64_t>(samples_per_rank_done(), std::ssize(indices)));
+    data::Loader loader(
+        *datasets_.train, std::move(indices),
+        {.batch_size = config_.train.batch_size, .workers = config_.data.workers, .prefetch = config_.data.prefetch});
+    std::int64_t left = loader.batches();
+    while (left > 0 && state_.step < total_steps_) {
+      StepTimes times;
+      Stopwatch watch;
+      const auto batches = take(loader, config_.train.accumulate);
+      times.data = watch.lap();
+      left -= std::ssize(batches);
+      train_step(batches, left == 0, times);
+    }
+  }
+
+  // One optimizer step and what follows it: metrics, evaluation, checkpoint, in this order, so that a checkpoint says
+  // that all of its step is done.
+  void train_step(const std::vector<data::Batch>& batches, bool ends_epoch, StepTimes& times) {
+    std::int64_t samples = 0;
+    for (const auto& batch : batches) samples += batch.samples();
+    const auto loss = optimize(batches, samples, times);
+    const auto epoch = state_.epoch + 1;
+    ++state_.step;
+    state_.samples += samples * group_.size();
+    if (ends_epoch) {
+      ++state_.epoch;
+      state_.samples = 0;
+    }
+    if (config_.train.check_replicas) check_replicas(*model_, group_, state_.step);
+    report(epoch, loss, samples, times);
+    const bool last = state_.step == total_steps_;
+    if (last || (ends_epoch && config_.eval.every_epochs > 0 && epoch % config_.eval.every_epochs == 0))
+      evaluate_and_report(epoch);
+    const auto every = config_.checkpoint.every_steps;
+    if (last || (every > 0 && state_.step % every == 0)) save();
+  }
+
+  // Forward, backward, update. Returns the mean loss over the samples of all ranks.
+  double optimize(const std::vector<data::Batch>& batches, std::int64_t samples, StepTimes& times) {
+    Stopwatch watch;
+    seed_dropout();
+    optimizer_->zero_grad();
+    std::vector<double> sums{0, static_cast<double>(samples)};
+    WorkPtr reduced_sums;
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      const bool last = i + 1 == batches.size();
+      const auto loss = loss_of(model_->forward(Variable(batches[i].inputs)), batches[i], datasets_.train->layout());
+      sums[0] += loss.value().item() * static_cast<double>(batches[i].samples());
+      if (last) reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels while backward runs
+      go_back(loss, static_cast<double>(batches[i].samples()) / static_cast<double>(samples), last);
+    }
+    times.compute += watch.lap();
+    times.wait += ddp_->finish();
+    watch.lap();
+    optimizer_->step();
+    times.compute += watch.lap();
+    reduced_sums->wait();
+    times.wait += watch.lap();
+    return sums[0] / sums[1];
+  }
+
+  // Micro-batches add up to the gradient of the mean over the step's samples; ranks exchange it with the last one.
+  void go_back(const Variable& loss, double share, bool last) {
+    const auto part = share == 1.0 ? loss : mul(loss, share);
+    part.backward();
+    (void)last;
+  }
+
+  // Dropout is a function of (seed, step, rank): nothing of it has to be saved.
+  void seed_dropout() {
+    std::uint64_t number = 0;
+    for (auto& [name, generator] : model_->named_generators()) {
+      Generator mixer(state_.seed, dropout_stream);
+      const auto key = mixer.next_u64() + number++;
+      *generator =
+          Generator(key, (static_cast<std::uint64_t>(state_.step) << 20) | static_cast<std::uint64_t>(group_.rank()));
+    }
+  }
+
+  void report(std::int64_t epoch, double loss, std::int64_t samples, const StepTimes& times) {
+    if (!is_first()) return;
+    const auto total = std::max(times.total(), Seconds(1e-9));
+    const auto rate = static_cast<double>(samples * group_.size()) / total.count();
+    if (metrics_)
+      metrics_->add(StepRecord{.step = state_.step,
+                               .epoch = epoch,
+                               .loss = loss,
+                               .lr = optimizer_->lr(),
+                               .samples_per_s = rate,
+                               .compute = times.compute / total,
+                               .wait = times.wait / total});
+    spent_ += total;
+    samples_seen_ += samples * group_.size();
+    ++steps_here_;
+    progress_.step({.step = state_.step,
+                    .total_steps = total_steps_,
+                    .epoch = epoch,
+                    .epochs = config_.train.epochs,
+                    .loss = loss,
+                    .samples_per_s = static_cast<double>(samples_seen_) / spent_.count(),
+                    .left = spent_ / steps_here_ * (total_steps_ - state_.step)});
+  }
+
+  Evaluation evaluate_now() {
+    return evaluate(*model_, *datasets_.test, group_,
+                    {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
+  }
+
+  void evaluate_and_report(std::int64_t epoch) {
+    evaluation_ = evaluate_now();
+    if (metrics_) metrics_->add(EvalRecord{epoch, evaluation_->loss, evaluation_->accuracy});
+    progress_.line(evaluation_line(epoch, config_.train.epochs, *evaluation_));
+  }
+
+  void save() {
+    if (!checkpoints_) return;
+    state_.lr = optimizer_->lr();
+    if (metrics_) metrics_->flush();
+    checkpoints_->save(content_of(*model_, *optimizer_, state_));
+  }
+
+  const TrainConfig& config_;
+  const Datasets& datasets_;
+  ProcessGroup& group_;
+  Progress& progress_;
+  std::unique_ptr<nn::Module> model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
+  std::optional<MetricsFile> metrics_;                  // rank 0
+  std::optional<Ddp> ddp_;
+  checkpoint::RunState state_;
+  std::int64_t total_steps_ = 0;
+  std::optional<Evaluation> evaluation_;  // of the last step's model, when there was one at that step
+
+  Seconds spent_{0};
+  std::int64_t samples_seen_ = 0;
+  std::int64_t steps_here_ = 0;
+};
+
+Trainer::Trainer(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
+                 Context context)
+    : impl_(std::make_unique<Impl>(config, std::move(deciding), datasets, context)) {}
+Trainer::~Trainer() = default;
+Summary Trainer::run() {
+  return impl_->run();
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/trainer/datasets.h"
+#include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/progress.h"
+#include "ddprun/worker/trainer/train_config.h"
+
+namespace ddprun::trainer {
+
+// What a finished run leaves.
+struct Summary {
+  std::int64_t steps = 0;
+  Evaluation evaluation;
+  std::string parameter_digest;  // SHA-256, hexadecimal
+};
+
+// "done: 630 steps, loss 0.0412, accuracy 97.85 %, parameters sha256:..."
+std::string summary_line(const Summary& summary);
+
+// One rank's part of a training job: model, optimizer, data, checkpoints and metrics as the configuration asks for. All
+// ranks of the group make one and call run() once; both are collective. Where checkpoint.dir holds a checkpoint, run()
+// goes on from it at the exact sample. Errors: what the parts throw, and Errc::mismatch from train.check_replicas; the
+// object is of no use afterwards. One thread.
+class Trainer {
+ public:
+  struct Context {
+    ProcessGroup& group;
+    Progress& progress;
+    std::int64_t generation = 0;  // of the job, for the record
+  };
+
+  // datasets and context's parts outlive the trainer. deciding: settings_that_decide().
+  Trainer(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
+          Context context);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  Summary run();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::trainer
