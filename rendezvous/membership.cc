@@ -27,7 +27,6 @@ Membership::Membership(JobPolicy policy, MembershipOptions options)
     : policy_(std::move(policy)), options_(options), attention_(policy_.keep_alive_interval / 2) {}
 
 // ---- events
-// -----------------------------------------------------------------------------------------------------------------
 
 MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPolicy& policy,
                                     const SessionAddresses& addresses) {
@@ -138,7 +137,6 @@ Membership::Time Membership::next_tick() const {
 }
 
 // ---- who is in
-// --------------------------------------------------------------------------------------------------------------
 
 std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPolicy& policy) const {
   if (ended()) return fmt::format("the job of run id '{}' has just ended; try again", policy_.run_id);
@@ -196,7 +194,6 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
 }
 
 // ---- rounds
-// -----------------------------------------------------------------------------------------------------------------
 
 // The membership of the current round does not hold any more.
 void Membership::reshape(Time now, const std::string& why) {
@@ -300,7 +297,6 @@ void Membership::start_round() {
 }
 
 // ---- the end
-// ----------------------------------------------------------------------------------------------------------------
 
 void Membership::finish_if_all_succeeded() {
   if (member_count() == 0 || !all_members(&Node::succeeded)) return;
@@ -329,7 +325,6 @@ void Membership::end(Verdict verdict) {
 }
 
 // ---- time
-// -------------------------------------------------------------------------------------------------------------------
 
 AttentiveClock::Duration Membership::silence_bound() const {
   return policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
@@ -404,7 +399,6 @@ void Membership::announce(const std::vector<std::string>& ids) {
 }
 
 // ---- small things
-// -----------------------------------------------------------------------------------------------------------
 
 bool Membership::enough() const {
   return static_cast<int>(nodes_.size()) >= policy_.min_nodes;

@@ -170,7 +170,6 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   // ---- what the server says
-  // -----------------------------------------------------------------------------------------------
 
   void hear(ServerFrame frame) {
     if (!established_) begin_beating();
@@ -223,7 +222,6 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   // ---- time
-  // ---------------------------------------------------------------------------------------------------------------
 
   void set_watchdog() {
     watchdog_.expires_at(*earlier(Deadline::in(attempt_timeout), join_deadline_).when());
@@ -261,7 +259,6 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   // ---- writing
-  // ------------------------------------------------------------------------------------------------------------
 
   void write(std::string bytes) {
     outgoing_.push_back(std::move(bytes));
@@ -278,7 +275,6 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   // ---- for people
-  // ---------------------------------------------------------------------------------------------------------
 
   void notice(const std::string& problem) {
     const auto elapsed = Deadline::Clock::now() - began_;

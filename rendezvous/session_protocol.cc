@@ -82,7 +82,6 @@ class Reader {
 };
 
 // ---- parts of frames
-// --------------------------------------------------------------------------------------------------------
 
 void write(Writer& out, const NodeInfo& node) {
   out.text(node.id, Limits::name);
@@ -224,7 +223,6 @@ Verdict read_verdict(Reader& in) {
 }
 
 // ---- one frame each
-// ---------------------------------------------------------------------------------------------------------
 
 std::string encode_one(const SessionJoin& frame) {
   Writer out(Kind::join);

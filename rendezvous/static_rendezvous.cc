@@ -112,7 +112,6 @@ class StaticRendezvous final : public Rendezvous {
 
  private:
   // ---- on the helper thread
-  // ---------------------------------------------------------------------------------------------------
 
   void exchange(const std::stop_token& stop) {
     try {
@@ -140,7 +139,6 @@ class StaticRendezvous final : public Rendezvous {
   }
 
   // ---- on the loop
-  // ------------------------------------------------------------------------------------------------------------
 
   void begin(std::shared_ptr<Store> job_store, const StaticGroup& group) {
     if (!handler_) return;

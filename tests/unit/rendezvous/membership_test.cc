@@ -120,7 +120,6 @@ using Ranks = std::map<std::string, int>;
 }  // namespace
 
 // ---- forming
-// ----------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("a round is proposed at once when the maximum is reached, and started when all are ready") {
   Job job({.min_nodes = 2, .max_nodes = 2});
@@ -205,7 +204,6 @@ TEST_CASE("waiting is said again only when it has changed") {
 }
 
 // ---- who may join
-// -----------------------------------------------------------------------------------------------------------
 
 TEST_CASE("a node with other options is refused by name and changes nothing") {
   Job job({.run_id = "r7", .min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
@@ -288,7 +286,6 @@ TEST_CASE("a node that starts its session anew leads to a new round in which it 
 }
 
 // ---- changes of membership
-// --------------------------------------------------------------------------------------------------
 
 TEST_CASE("survivors keep their ranks, a newcomer fills the hole") {
   Job job({.min_nodes = 2, .max_nodes = 3});
@@ -371,7 +368,6 @@ TEST_CASE("a node that is through may go without a new round") {
 }
 
 // ---- heartbeats
-// -------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("a node that is silent for the bound is dropped, not before") {
   Job job({.min_nodes = 1, .max_nodes = 2, .keep_alive_interval = 1s, .keep_alive_max_attempt = 5});
@@ -443,7 +439,6 @@ TEST_CASE("a node that never gets ready is dropped after the join timeout") {
 }
 
 // ---- how a job ends
-// ---------------------------------------------------------------------------------------------------------
 
 TEST_CASE("the job succeeds when every node has") {
   Job job({.min_nodes = 2, .max_nodes = 2});

@@ -344,7 +344,6 @@ TEST_CASE("two jobs of different ids share a server, and an id is free again aft
 }
 
 // ---- back ends
-// --------------------------------------------------------------------------------------------------------------
 
 TEST_CASE("of two agents on one machine one serves the endpoint and stays until the other has its verdict") {
   Loops loops;
@@ -436,7 +435,6 @@ TEST_CASE("back ends that are not here are refused by name") {
 }
 
 // ---- static
-// -----------------------------------------------------------------------------------------------------------------
 
 namespace {
 
