@@ -425,6 +425,20 @@ TEST_CASE("a server that was frozen condemns nobody, and finds the really dead o
   CHECK(job.dropped.contains("c"));
 }
 
+TEST_CASE("after a freeze the server reads what has piled up before it judges") {
+  Job job({.min_nodes = 1, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  job.silence("b");
+  job.pass(4900ms);
+  job.freeze(60s);
+  job.tick();  // the timer comes before the socket
+  job.tick();
+  CHECK(job.dropped.empty());
+  job.beat("b");
+  job.pass(1s);
+  CHECK(job.dropped.empty());
+}
+
 TEST_CASE("a node that never gets ready is dropped after the join timeout") {
   Job job({.min_nodes = 1, .max_nodes = 2, .join_timeout = 60s});
   job.join("a");
