@@ -60,7 +60,7 @@ class Agent {
       : spec_(spec),
         console_(STDOUT_FILENO, STDERR_FILENO, [this] { group_.room(); }),
         log_through_console_(console_),
-        logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec.group.environment)),
+        logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec)),
         signals_(loop_),
         group_(loop_, guardian, console_, logs_, spec.group,
                {.failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
@@ -85,9 +85,12 @@ class Agent {
   }
 
  private:
-  static std::filesystem::path temporary_folder(const Environment& environment) {
-    const auto chosen = environment.get("TMPDIR");
-    return chosen && !chosen->empty() ? *chosen : "/tmp";
+  // Error files alone are small, and go to memory where there is some: they can be written also when the disk is full,
+  // and folders come and go there a hundred times faster than on some disks.
+  static std::filesystem::path temporary_folder(const AgentSpec& spec) {
+    const auto chosen = spec.group.environment.get("TMPDIR");
+    if (chosen && !chosen->empty()) return *chosen;
+    return !spec.keep_logs && ::access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
   }
 
   void watch_signals() {

@@ -1,17 +1,13 @@
 #include "ddprun/launcher/meeting.h"
 
-#include "ddprun/launcher/lone_rendezvous.h"
 #include "ddprun/rendezvous/backends.h"
 
 namespace ddprun {
 
 void arrange_meeting(AgentSpec& spec, const RendezvousChoice& choice) {
-  if (choice.standalone) {
-    spec.open_rendezvous = open_lone_rendezvous;
-    return;
-  }
   const bool is_static = choice.backend == RendezvousChoice::Backend::static_;
   const BackendOptions options{.backend = is_static ? "static" : "c10d",
+                               .standalone = choice.standalone,
                                .host = choice.host,
                                .port = choice.port,
                                .is_host = choice.is_host,

@@ -12,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/launcher/descendants.h"
 #include "ddprun/launcher/failure_report.h"
@@ -35,9 +36,11 @@ std::int64_t now_us() {
 
 struct Worker {
   int local_rank = 0;
-  pid_t pid = 0;  // and its group
+  StartedProcess process;
   std::string error_file;
   std::optional<ProcessExit> exit;
+
+  pid_t group() const { return process.pid; }
 };
 
 }  // namespace
@@ -99,28 +102,35 @@ void WorkerGroup::Impl::start_worker(int local_rank) {
   Worker worker{.local_rank = local_rank, .error_file = folder.empty() ? "" : (folder / "error.json").string()};
   const auto descriptors = output->open(local_rank, folder);
   const auto environment = worker_environment(spec.environment, spec.exported, round, local_rank, worker.error_file);
-  worker.pid = start_process({.executable = spec.command.executable,
-                              .arguments = arguments_for(spec.command, local_rank),
-                              .environment = environment.entries(),
-                              .out = descriptors.out,
-                              .err = descriptors.err},
-                             guardian);
+  worker.process = start_process({.executable = spec.command.executable,
+                                  .arguments = arguments_for(spec.command, local_rank),
+                                  .environment = environment.entries(),
+                                  .out = descriptors.out,
+                                  .err = descriptors.err},
+                                 guardian);
   output->started();
   workers.push_back(std::move(worker));
 }
 
 WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker) {
-  return describe_failure({.rank = self().first_rank + worker.local_rank,
-                           .local_rank = worker.local_rank,
-                           .group_rank = self().group_rank,
-                           .host = spec.host,
-                           .error_file = worker.error_file,
-                           .last_lines = output->last_lines(worker.local_rank)},
-                          *worker.exit, now_us());
+  auto failure = describe_failure({.rank = self().first_rank + worker.local_rank,
+                                   .local_rank = worker.local_rank,
+                                   .group_rank = self().group_rank,
+                                   .host = spec.host,
+                                   .error_file = worker.error_file,
+                                   .last_lines = output->last_lines(worker.local_rank)},
+                                  *worker.exit, now_us());
+  if (const int cause = exec_error(worker.process); cause != 0) {
+    failure.exit_code = exit_fault;
+    failure.message = fmt::format("cannot execute {}: {}", spec.command.executable.string(), errno_text(cause));
+    log::error("{}", failure.message);
+  }
+  return failure;
 }
 
 void WorkerGroup::Impl::note(const ProcessExit& exit) {
-  const auto found = std::find_if(workers.begin(), workers.end(), [&](const Worker& w) { return w.pid == exit.pid; });
+  const auto found =
+      std::find_if(workers.begin(), workers.end(), [&](const Worker& w) { return w.process.pid == exit.pid; });
   if (found != workers.end()) found->exit = exit;
 }
 
@@ -144,9 +154,9 @@ bool WorkerGroup::Impl::nothing_left() const {
 
 void WorkerGroup::Impl::signal_groups(int signal_number) const {
   for (const auto& worker : workers) {
-    ::kill(-worker.pid, signal_number);
+    ::kill(-worker.group(), signal_number);
     // A process that is stopped (SIGSTOP) could not act on the signal.
-    if (signal_number != SIGKILL) ::kill(-worker.pid, SIGCONT);
+    if (signal_number != SIGKILL) ::kill(-worker.group(), SIGCONT);
   }
 }
 
@@ -192,7 +202,7 @@ void WorkerGroup::Impl::finish() {
   const bool was_stopped = phase == Phase::stopping;
   phase = Phase::idle;
   timer.cancel();
-  for (const auto& worker : workers) guardian.remove_group(worker.pid);
+  for (const auto& worker : workers) guardian.remove_group(worker.group());
   if (output) output->finish();
   {
     const std::lock_guard lock(output_mutex);
@@ -239,7 +249,7 @@ void WorkerGroup::kill() {
 }
 
 void WorkerGroup::forward(int signal_number) {
-  for (const auto& worker : impl_->workers) ::kill(-worker.pid, signal_number);
+  for (const auto& worker : impl_->workers) ::kill(-worker.group(), signal_number);
 }
 
 void WorkerGroup::reap() {

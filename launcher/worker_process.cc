@@ -42,7 +42,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// Everything the child needs, made ready before it exists: it must not allocate.
+// Everything the child needs, made ready before it exists: other threads may hold the allocator's lock.
 struct Child {
   const char* executable;
   char* const* arguments;
@@ -51,14 +51,15 @@ struct Child {
   int err;
   pid_t parent;
   const Guardian& guardian;
-  volatile int error = 0;  // written by the child, read by the parent: vfork shares memory
+  int error_pipe;
 
   [[noreturn]] void run() noexcept {
-    error = prepare();
+    int error = prepare();
     if (error == 0) {
       ::execve(executable, arguments, environment);
       error = errno;
     }
+    if (::write(error_pipe, &error, sizeof(error)) < 0) ::_exit(126);
     ::_exit(127);
   }
 
@@ -96,24 +97,32 @@ struct Child {
 
 }  // namespace
 
-pid_t start_process(const ProcessSpec& spec, const Guardian& guardian) {
+StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) {
   const auto arguments = pointers(spec.arguments);
   const auto environment = pointers(spec.environment);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    throw make_error(Errc::io, "cannot make a pipe to start {}: {}", spec.executable.string(), errno_text(errno));
+  UniqueFd read_end(ends[0]);
+  const UniqueFd write_end(ends[1]);
   Child child{.executable = spec.executable.c_str(),
               .arguments = arguments.data(),
               .environment = environment.data(),
               .out = spec.out,
               .err = spec.err,
               .parent = ::getpid(),
-              .guardian = guardian};
+              .guardian = guardian,
+              .error_pipe = write_end.get()};
   const SignalsBlocked blocked;
-  const pid_t pid = ::vfork();
+  const pid_t pid = ::fork();
   if (pid == 0) child.run();
   if (pid < 0) throw make_error(Errc::io, "cannot start {}: {}", spec.executable.string(), errno_text(errno));
-  if (child.error == 0) return pid;
-  while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
-  guardian.remove_group(pid);
-  throw make_error(Errc::io, "cannot execute {}: {}", spec.executable.string(), errno_text(child.error));
+  return {pid, std::move(read_end)};
+}
+
+int exec_error(const StartedProcess& process) {
+  int error = 0;
+  return ::read(process.exec_error.get(), &error, sizeof(error)) == sizeof(error) ? error : 0;
 }
 
 ProcessExit ProcessExit::from_status(pid_t pid, int status) {

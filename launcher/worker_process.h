@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/guardian.h"
 
 namespace ddprun {
@@ -18,12 +19,21 @@ struct ProcessSpec {
   int err = -1;
 };
 
+// A process on its way to its exec, or beyond.
+struct StartedProcess {
+  pid_t pid = 0;
+  UniqueFd exec_error;  // see exec_error()
+};
+
 // Starts a process that leads a session, hence a process group, of its own; that the kernel kills when this thread ends
 // (a parent-death signal follows the thread: call on the main thread); and whose group the guardian knows before its
 // exec. Standard input is inherited, every descriptor but 0 to 2 is closed, signals are as they were when this process
-// began. Returns the process id; the caller reaps it. Throws Errc::io naming the program and the cause when it cannot
-// be executed.
-pid_t start_process(const ProcessSpec& spec, const Guardian& guardian);
+// began. Does not wait for the exec, so that several start side by side; one that fails ends with code 127 and leaves
+// the cause to exec_error(). The caller reaps. Throws Errc::io when there can be no process at all.
+StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian);
+
+// Of a process that has ended: the errno with which it failed before or at its exec; 0 when it came through.
+int exec_error(const StartedProcess& process);
 
 // What waitpid said of a process.
 struct ProcessExit {

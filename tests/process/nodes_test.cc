@@ -1,0 +1,118 @@
+#include <arpa/inet.h>
+#include <csignal>
+#include <netinet/in.h>
+#include <set>
+#include <sys/socket.h>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+// Two agents on one machine, as two nodes of one job.
+using namespace ddprun::testing;
+
+namespace {
+
+// A port that was free a moment ago.
+int free_port() {
+  const ddprun::UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  REQUIRE(::bind(probe.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+  REQUIRE(::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  return ntohs(address.sin_port);
+}
+
+struct TwoNodes {
+  Marker marker;
+  TempDir folder;
+  std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
+
+  Child start(const Words& verbs, Words options = {}) const {
+    options.insert(options.begin(), {"--nnodes=2", "--nproc_per_node=2", "--rdzv_endpoint=" + endpoint});
+    return Child(command(options, verbs), marker.variables());
+  }
+  std::string file(const std::string& name) const { return (folder / name).string(); }
+  bool there(const std::string& name) const { return std::filesystem::exists(folder / name); }
+};
+
+std::string value_of(const std::string& out, const std::string& name) {
+  const auto at = out.find(name + "=");
+  if (at == std::string::npos) return "";
+  return out.substr(at + name.size() + 1, out.find('\n', at) - at - name.size() - 1);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("two agents with one endpoint form one job, on either back end") {
+  const std::string backend = GENERATE("c10d", "static");
+  CAPTURE(backend);
+  const TwoNodes nodes;
+  const Words first = {"--rdzv_backend=" + backend, "--node_rank=0"};
+  const Words second = {"--rdzv_backend=" + backend, "--node_rank=1"};
+  auto a = nodes.start({"env"}, first);
+  auto b = nodes.start({"env"}, second);
+  const auto from_a = a.wait();
+  const auto from_b = b.wait();
+  CHECK(from_a.code == 0);
+  CHECK(from_b.code == 0);
+  CHECK(value_of(from_a.out, "GROUP_WORLD_SIZE") == "2");
+  CHECK(value_of(from_a.out, "MASTER_PORT") == value_of(from_b.out, "MASTER_PORT"));
+  std::set<std::string> ranks;
+  for (const auto& line : lines_of(from_a.out + from_b.out))
+    if (contains(line, "]:RANK=")) ranks.insert(line.substr(line.find('=') + 1));
+  CHECK(ranks == std::set<std::string>{"0", "1", "2", "3"});
+}
+
+TEST_CASE("a failure on one node stops both, and both end with the root cause's code and summary") {
+  const TwoNodes nodes;
+  const Words verbs = {"if-rank=0",
+                       "touch=" + nodes.file("0"),
+                       "end-if",
+                       "if-rank=2",
+                       "wait-file=" + nodes.file("0"),
+                       "err=why\\n",
+                       "exit=9",
+                       "end-if",
+                       "pause"};
+  auto a = nodes.start(verbs);
+  auto b = nodes.start(verbs);
+  for (auto* node : {&a, &b}) {
+    const auto result = node->wait();
+    CHECK(result.code == 9);
+    CHECK(contains(result.err, "  rank      : 2 (local_rank: 0)\n"));
+    CHECK(contains(result.err, "The end of rank 2's standard error:\n  why\n"));
+  }
+  CHECK(nodes.marker.processes() == 0);
+}
+
+TEST_CASE("a failure on one node restarts both, with one count") {
+  const TwoNodes nodes;
+  const Words verbs = {"env", "if-rank=3", "if-attempt=0", "exit=9", "end-if", "if-attempt=0", "pause", "end-if"};
+  auto a = nodes.start(verbs, {"--max_restarts=1"});
+  auto b = nodes.start(verbs, {"--max_restarts=1"});
+  for (auto* node : {&a, &b}) {
+    const auto result = node->wait();
+    CHECK(result.code == 0);
+    CHECK(contains(result.out, "TORCHELASTIC_RESTART_COUNT=1\n"));
+    CHECK(contains(result.err, "restart 1 of 1"));
+  }
+}
+
+TEST_CASE("SIGKILL of one agent ends its workers and the job") {
+  const TwoNodes nodes;
+  const Words verbs = {"touch=" + nodes.file("${local_rank}"), "pause"};
+  const Words quick = {"--rdzv_conf=join_timeout=2"};
+  auto a = nodes.start(verbs, quick);
+  auto b = nodes.start(verbs, quick);
+  b.wait_until([&] { return nodes.marker.processes() == 8; }, "four workers, two agents and their guardians");
+  b.signal(SIGKILL);
+  CHECK(a.wait().code == 1);
+  a.wait_until([&] { return nodes.marker.processes() == 0; }, "end of every process");
+}
