@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/kernels.h"
@@ -97,10 +98,28 @@ class Step final : public Backward {
   Node& node_;
 };
 
+using Actions = std::vector<std::function<void()>>;
+
+// Of the pass that this thread walks; none outside.
+thread_local Actions* end_actions = nullptr;
+
+class PassScope {
+ public:
+  explicit PassScope(Actions& actions) : outer_(std::exchange(end_actions, &actions)) {}
+  ~PassScope() { end_actions = outer_; }
+  PassScope(const PassScope&) = delete;
+  PassScope& operator=(const PassScope&) = delete;
+
+ private:
+  Actions* outer_;
+};
+
 }  // namespace
 
 void run_backward(const std::shared_ptr<Node>& root, Tensor gradient) {
   Plan plan = plan_from(root);
+  Actions actions;
+  const PassScope scope(actions);
   root->gradient = std::move(gradient);
   for (std::shared_ptr<Node>& node : plan.nodes) {
     // An operation may give an input no gradient at all; then there is nothing to pass on either.
@@ -117,6 +136,16 @@ void run_backward(const std::shared_ptr<Node>& root, Tensor gradient) {
       if (edge.leaf && --plan.awaits[edge.leaf.get()] == 0 && edge.leaf->on_ready) edge.leaf->on_ready();
     }
   }
+  for (const auto& action : actions) action();
 }
 
 }  // namespace ddprun::autograd
+
+namespace ddprun {
+
+void at_end_of_backward(std::function<void()> action) {
+  if (!autograd::end_actions) throw Error(Errc::usage, "at_end_of_backward: no backward pass is under way");
+  autograd::end_actions->push_back(std::move(action));
+}
+
+}  // namespace ddprun

@@ -55,6 +55,10 @@ class Variable {
   std::shared_ptr<autograd::Node> node_;  // of the result of a recorded operation
 };
 
+// For an on_grad_ready hook only: action runs once the pass under way has computed all gradients, before backward()
+// returns; several in the order of the calls. What one throws comes out of backward(). Errc::usage outside of a pass.
+void at_end_of_backward(std::function<void()> action);
+
 // Whether operations are recorded on this thread.
 bool grad_enabled();
 

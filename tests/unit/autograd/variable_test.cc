@@ -167,3 +167,17 @@ TEST_CASE("the tape is freed as it is walked") {
   loss.backward();
   CHECK(watch.expired());
 }
+
+TEST_CASE("what a hook leaves for the end of the pass runs once, after all gradients") {
+  Variable x = leaf({1, 2}), y = leaf({3, 4});
+  std::vector<std::string> order;
+  x.on_grad_ready([&] {
+    order.push_back("x");
+    at_end_of_backward([&] { order.push_back("end"); });
+  });
+  y.on_grad_ready([&] { order.push_back("y"); });
+  sum(add(mul(x, y), y)).backward();
+  REQUIRE(order.size() == 3);
+  CHECK(order.back() == "end");
+  CHECK_THROWS_AS(at_end_of_backward([] {}), Error);
+}

@@ -1,0 +1,216 @@
+#include <cmath>
+#include <mutex>
+#include <string>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/nn/layers.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_ranks.h"
+
+using namespace ddprun;
+using ddprun::testing::run_ranks;
+
+namespace {
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+std::vector<float> values(const Tensor& tensor) {
+  return {tensor.data<float>(), tensor.data<float>() + tensor.numel()};
+}
+
+// Two layers, of which the second may be left out of the forward pass; one buffer.
+class Net : public nn::Module {
+ public:
+  explicit Net(std::uint64_t seed, std::int64_t hidden = 6) {
+    Generator generator(seed);
+    first_ = &register_module("first", std::make_unique<nn::Linear>(4, hidden, generator));
+    second_ = &register_module("second", std::make_unique<nn::Linear>(hidden, 1, generator));
+    mean = register_buffer("mean", Tensor::full({3}, static_cast<double>(seed)));
+  }
+  Variable forward(const Variable& input) override {
+    const Variable hidden = first_->forward(input);
+    return skip_second ? hidden : second_->forward(relu(hidden));
+  }
+
+  bool skip_second = false;
+  Tensor mean;
+
+ private:
+  nn::Linear* first_;
+  nn::Linear* second_;
+};
+
+Tensor batch(std::uint64_t stream, std::int64_t size, std::int64_t width) {
+  Generator generator(7, stream);
+  Tensor result = Tensor::empty({size, width});
+  fill_normal(result, 0, 1, generator);
+  return result;
+}
+
+Variable loss_of(const Variable& output, std::uint64_t stream) {
+  return mse_loss(output, batch(100 + stream, output.shape()[0], output.shape()[1]));
+}
+
+// The mean over all streams of the gradients that each gives alone.
+std::vector<std::vector<float>> mean_gradients(std::uint64_t seed, int streams) {
+  std::vector<std::vector<float>> sums;
+  for (int stream = 0; stream < streams; ++stream) {
+    Net net(seed);
+    const auto at = static_cast<std::uint64_t>(stream);
+    loss_of(net.forward(Variable(batch(at, 5, 4))), at).backward();
+    std::size_t index = 0;
+    for (const auto& [name, parameter] : net.named_parameters()) {
+      const auto gradient = values(parameter.grad());
+      if (index == sums.size()) sums.emplace_back(gradient.size());
+      for (std::size_t i = 0; i < gradient.size(); ++i) sums[index][i] += gradient[i];
+      ++index;
+    }
+  }
+  for (auto& sum : sums) {
+    for (auto& value : sum) value /= static_cast<float>(streams);
+  }
+  return sums;
+}
+
+void require_gradients(const Net& net, const std::vector<std::vector<float>>& expected) {
+  std::size_t index = 0;
+  for (const auto& [name, parameter] : net.named_parameters()) {
+    const auto gradient = values(parameter.grad());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      // Sums of a few float32 products in another order: some units in the last place.
+      const float tolerance = 1e-6f + 1e-5f * std::abs(expected[index][i]);
+      require(std::abs(gradient[i] - expected[index][i]) <= tolerance, name);
+    }
+    ++index;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("all ranks begin with rank 0's parameters and buffers") {
+  const Net original(10);
+  run_ranks(3, [&](ProcessGroup& group) {
+    Net net(10 + static_cast<std::uint64_t>(group.rank()));
+    const DistributedDataParallel ddp(net, group);
+    const auto expected = original.named_parameters();
+    const auto actual = net.named_parameters();
+    for (std::size_t p = 0; p < expected.size(); ++p) {
+      require(values(actual[p].second.value()) == values(expected[p].second.value()), expected[p].first);
+    }
+    require(values(net.mean) == std::vector<float>(3, 10.0f), "buffer");
+  });
+}
+
+TEST_CASE("backward returns with the mean of all ranks' gradients, pass after pass") {
+  for (const int size : {1, 2, 3}) {
+    const auto expected = mean_gradients(1, size);
+    run_ranks(size, [&](ProcessGroup& group) {
+      Net net(1);
+      DistributedDataParallel ddp(net, group, {.limits = {.first_bytes = 16, .bytes = 64}});
+      const auto stream = static_cast<std::uint64_t>(group.rank());
+      for (int pass = 0; pass < 3; ++pass) {
+        net.zero_grad();
+        loss_of(ddp.forward(Variable(batch(stream, 5, 4))), stream).backward();
+        require_gradients(net, expected);
+      }
+    });
+  }
+}
+
+TEST_CASE("under no_sync gradients stay local, and the pass after it reduces the sum") {
+  auto expected = mean_gradients(1, 4);
+  for (auto& gradient : expected) {
+    for (auto& value : gradient) value *= 2;  // two micro-batches a rank
+  }
+  run_ranks(2, [&](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    const auto stream = static_cast<std::uint64_t>(2 * group.rank());
+    {
+      const auto local = ddp.no_sync();
+      loss_of(ddp.forward(Variable(batch(stream, 5, 4))), stream).backward();
+    }
+    std::vector<float> bias = values(net.named_parameters()[3].second.grad());
+    const auto mine = bias;
+    allreduce(group, bias, ReduceOp::max);
+    std::vector<float> least = mine;
+    allreduce(group, least, ReduceOp::min);
+    require(bias != least, "the ranks' gradients differ under no_sync");
+    loss_of(ddp.forward(Variable(batch(stream + 1, 5, 4))), stream + 1).backward();
+    require_gradients(net, expected);
+  });
+}
+
+TEST_CASE("a model that differs is refused before anything is broadcast, naming parameter, shapes and rank") {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  run_ranks(3, [&](ProcessGroup& group) {
+    Net net(5 + static_cast<std::uint64_t>(group.rank()), group.rank() == 2 ? 7 : 6);
+    const auto before = values(net.named_parameters()[0].second.value());
+    try {
+      const DistributedDataParallel ddp(net, group);
+    } catch (const Error& error) {
+      require(error.code() == Errc::mismatch, "mismatch");
+      const std::lock_guard lock(mutex);
+      messages.emplace_back(error.what());
+    }
+    require(values(net.named_parameters()[0].second.value()) == before, "nothing was broadcast");
+  });
+  REQUIRE(messages.size() == 3);
+  for (const auto& message : messages) {
+    INFO(message);
+    CHECK(message.find("\"first.weight: float32 [6, 4]\" at rank 0") != std::string::npos);
+    CHECK(message.find("\"first.weight: float32 [7, 4]\" at rank 2") != std::string::npos);
+  }
+}
+
+TEST_CASE("a parameter that the loss does not depend on comes out of backward, by name") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    net.skip_second = true;
+    const Variable loss = loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0);
+    try {
+      loss.backward();
+      require(false, "no error");
+    } catch (const Error& error) {
+      require(std::string(error.what()).find("second.weight, second.bias") != std::string::npos, error.what());
+    }
+    try {
+      ddp.forward(Variable(batch(0, 5, 4)));
+      require(false, "no error");
+    } catch (const Error& error) {
+      require(error.code() == Errc::usage, "usage");
+    }
+  });
+}
+
+TEST_CASE("with find_unused_parameters a rank may leave parameters out") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    net.skip_second = group.rank() == 0;
+    loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+    const auto gradient = values(net.named_parameters()[2].second.grad());
+    require(gradient != std::vector<float>(gradient.size()), "rank 1's share has arrived");
+  });
+}
+
+TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does not") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    net.mean.fill(group.rank());
+    net.train(false);
+    ddp.forward(Variable(batch(0, 5, 4)));
+    require(values(net.mean)[0] == static_cast<float>(group.rank()), "evaluation");
+    net.train();
+    ddp.forward(Variable(batch(0, 5, 4)));
+    require(values(net.mean)[0] == 0, "training");
+  });
+}

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+
+// Collectives built on a group's core. Blocking; every rank calls them in the same order, as it does the core's.
+namespace ddprun {
+
+template <class T>
+void allreduce(ProcessGroup& group, std::vector<T>& values, ReduceOp op) {
+  group.allreduce(span_of(values), op)->wait();
+}
+
+// Every rank's string, in rank order; lengths may differ.
+std::vector<std::string> all_gather_bytes(ProcessGroup& group, const std::string& own);
+
+// Broadcasts all buffers from root, packed so that many small ones cost about as much as one.
+void broadcast_coalesced(ProcessGroup& group, const std::vector<Span>& buffers, int root);
+
+}  // namespace ddprun

@@ -1,0 +1,138 @@
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+
+#include <utility>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/parallel/model_check.h"
+
+namespace ddprun {
+namespace {
+
+ParameterRef reference(const std::string& name, Tensor tensor) {
+  return {name, {tensor.shape().begin(), tensor.shape().end()}, tensor.dtype(), tensor.raw()};
+}
+
+std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Variable>>& parameters) {
+  std::vector<ParameterRef> result;
+  for (const auto& [name, variable] : parameters) result.push_back(reference(name, variable.value()));
+  return result;
+}
+
+std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Tensor>>& buffers) {
+  std::vector<ParameterRef> result;
+  for (const auto& [name, tensor] : buffers) result.push_back(reference(name, tensor));
+  return result;
+}
+
+std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model) {
+  auto parameters = model.named_parameters();
+  std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
+  return parameters;
+}
+
+std::vector<Span> spans(const std::vector<ParameterRef>& list) {
+  std::vector<Span> result;
+  for (const auto& each : list) result.push_back(each.span());
+  return result;
+}
+
+// All ranks equal to rank 0, once it is certain that they mean the same.
+void align_ranks(ProcessGroup& group, const nn::Module& model) {
+  auto everything = references(model.named_parameters());
+  for (auto& buffer : references(model.named_buffers())) everything.push_back(std::move(buffer));
+  check_same_model(group, everything);
+  broadcast_coalesced(group, spans(everything), 0);
+}
+
+}  // namespace
+
+struct DistributedDataParallel::State {
+  State(nn::Module& module, ProcessGroup& process_group, const DdpOptions& ddp_options)
+      : model(module),
+        group(process_group),
+        options(ddp_options),
+        parameters(trainable(module)),
+        reducer(process_group, references(parameters),
+                {.limits = options.limits, .find_unused_parameters = options.find_unused_parameters}) {}
+
+  void install_hooks();
+  void remove_hooks();
+  void gradient_ready(std::size_t parameter);
+
+  nn::Module& model;
+  ProcessGroup& group;
+  const DdpOptions options;
+  std::vector<std::pair<std::string, Variable>> parameters;
+  Reducer reducer;
+  int no_sync_depth = 0;
+  bool in_pass = false;  // a reduced backward pass has begun and not ended
+};
+
+void DistributedDataParallel::State::install_hooks() {
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    auto& variable = parameters[p].second;
+    auto memory = reducer.gradient_memory(p);
+    void* data = memory.get();
+    variable.set_grad_storage(Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory)));
+    variable.on_grad_ready([this, p] { gradient_ready(p); });
+  }
+}
+
+void DistributedDataParallel::State::remove_hooks() {
+  for (auto& [name, variable] : parameters) variable.on_grad_ready({});
+}
+
+void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
+  if (no_sync_depth > 0) return;
+  if (!in_pass) {
+    in_pass = true;
+    at_end_of_backward([this] {
+      reducer.finalize();
+      in_pass = false;
+    });
+  }
+  reducer.mark_ready(parameter);
+}
+
+DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
+  align_ranks(group, model);
+  state_ = std::make_unique<State>(model, group, options);
+  state_->install_hooks();
+}
+
+DistributedDataParallel::~DistributedDataParallel() {
+  state_->remove_hooks();
+}
+
+nn::Module& DistributedDataParallel::module() {
+  return state_->model;
+}
+
+Variable DistributedDataParallel::forward(const Variable& input) {
+  if (state_->in_pass) {
+    throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
+  }
+  const bool training = state_->model.training() && grad_enabled() && state_->no_sync_depth == 0;
+  if (training && state_->options.broadcast_buffers) sync_buffers();
+  return state_->model.forward(input);
+}
+
+void DistributedDataParallel::sync_buffers() {
+  const auto buffers = references(state_->model.named_buffers());
+  if (!buffers.empty()) broadcast_coalesced(state_->group, spans(buffers), 0);
+}
+
+std::chrono::nanoseconds DistributedDataParallel::waited() const {
+  return state_->reducer.waited();
+}
+
+DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : ddp_(ddp) {
+  ++ddp_.state_->no_sync_depth;
+}
+DistributedDataParallel::NoSync::~NoSync() {
+  --ddp_.state_->no_sync_depth;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,123 @@
+#include "ddprun/worker/parallel/reducer.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::align_val_t alignment{64};
+
+std::shared_ptr<void> zeroed_memory(std::size_t bytes) {
+  void* memory = ::operator new(bytes, alignment);
+  std::memset(memory, 0, bytes);
+  return {memory, [](void* each) { ::operator delete(each, alignment); }};
+}
+
+}  // namespace
+
+Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options)
+    : group_(group),
+      find_unused_(options.find_unused_parameters),
+      buckets_(plan_buckets(parameters, options.limits)),
+      places_(parameters.size()) {
+  for (const auto& parameter : parameters) names_.push_back(parameter.name);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& bucket = buckets_[b];
+    memory_.push_back(zeroed_memory(bucket.count * size_of(bucket.dtype)));
+    missing_.push_back(bucket.slices.size());
+    for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
+      places_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
+    }
+  }
+}
+
+Reducer::~Reducer() {
+  for (const auto& work : works_) {
+    try {
+      work->wait();
+    } catch (const Error&) {
+      // It was reported to whoever used the group, or nobody cares any more.
+    }
+  }
+}
+
+std::shared_ptr<void> Reducer::gradient_memory(std::size_t parameter) const {
+  const auto& place = places_.at(parameter);
+  const auto& bucket = buckets_[place.bucket];
+  auto* start = static_cast<std::byte*>(memory_[place.bucket].get());
+  return {memory_[place.bucket], start + bucket.slices[place.slice].offset * size_of(bucket.dtype)};
+}
+
+void Reducer::check_usable() const {
+  if (failed_) throw Error(Errc::usage, "the reduction of gradients failed before; it cannot go on");
+}
+
+void Reducer::mark_ready(std::size_t parameter) {
+  check_usable();
+  auto& place = places_.at(parameter);
+  if (place.ready) {
+    failed_ = true;
+    throw make_error(
+        Errc::usage,
+        "the gradient of {} became ready twice in one reduced pass: two backward passes, or a parameter used "
+        "by several; accumulate under no_sync()",
+        names_[parameter]);
+  }
+  place.ready = true;
+  --missing_[place.bucket];
+  start_ready_buckets();
+}
+
+void Reducer::start_ready_buckets() {
+  while (next_ < buckets_.size() && missing_[next_] == 0) {
+    const auto& bucket = buckets_[next_];
+    works_.push_back(group_.allreduce({memory_[next_].get(), bucket.count, bucket.dtype}, ReduceOp::average));
+    ++next_;
+  }
+}
+
+std::string Reducer::unready_names() const {
+  constexpr std::size_t shown = 5;
+  std::string names;
+  std::size_t count = 0;
+  for (std::size_t p = 0; p < places_.size(); ++p) {
+    if (places_[p].ready) continue;
+    if (count++ < shown) names += (names.empty() ? "" : ", ") + names_[p];
+  }
+  return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
+}
+
+void Reducer::finalize() {
+  check_usable();
+  if (next_ < buckets_.size()) {
+    if (!find_unused_) {
+      failed_ = true;
+      throw make_error(Errc::usage,
+                       "the backward pass did not reach {}: every parameter has to take part in the loss, or set "
+                       "find_unused_parameters",
+                       unready_names());
+    }
+    for (auto& missing : missing_) missing = 0;
+    start_ready_buckets();
+  }
+  wait_for_all();
+  works_.clear();
+  next_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
+  for (auto& place : places_) place.ready = false;
+}
+
+void Reducer::wait_for_all() {
+  const auto start = std::chrono::steady_clock::now();
+  failed_ = true;  // unless all goes well
+  for (const auto& work : works_) work->wait();
+  failed_ = false;
+  waited_ += std::chrono::steady_clock::now() - start;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/parallel/bucketing.h"
+
+namespace ddprun {
+
+struct ReducerOptions {
+  BucketLimits limits;
+  // Off: a parameter that a backward pass did not reach is an error naming it. On: its gradient counts as it is, zero
+  // unless something was accumulated before. (PyTorch's meaning; but there a parameter that no rank used keeps its
+  // gradient undefined, here it becomes zero.)
+  bool find_unused_parameters = false;
+};
+
+// Averages gradients over the ranks of a group while the backward pass is still running.
+//
+// The gradients live in the reducer's buckets: the engine accumulates into gradient_memory(). When it says that a
+// parameter is ready, and all of that parameter's bucket is, and all buckets before it have started, the bucket's
+// allreduce starts. So every rank starts the same allreduces in the same order, whatever order its gradients come in.
+//
+// One pass: mark_ready() once a parameter, then finalize(). Passes that are not to be reduced (accumulation) simply do
+// neither: the next reduced one sends the sum. One thread at a time. Errors of the group come out of finalize(); after
+// any error the reducer cannot be used again.
+class Reducer {
+ public:
+  // group must outlive the reducer. Only the parameters' names, shapes and types are looked at.
+  Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options = {});
+  ~Reducer();  // waits for allreduces under way, whose buffers go
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  // Zeroed at first, aligned to 64 bytes. Keeps the memory alive, longer than this object if need be.
+  std::shared_ptr<void> gradient_memory(std::size_t parameter) const;
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+  // The gradient of a parameter is complete. Throws Errc::usage naming it when it was ready before in this pass.
+  void mark_ready(std::size_t parameter);
+  // The pass is over: waits until all gradients are averages. Throws Errc::usage naming the parameters that did not
+  // become ready, unless find_unused_parameters.
+  void finalize();
+
+  // Time that finalize() has waited for other ranks and the network, in all.
+  std::chrono::nanoseconds waited() const { return waited_; }
+
+ private:
+  struct Place {
+    std::size_t bucket = 0;
+    std::size_t slice = 0;
+    bool ready = false;
+  };
+  void check_usable() const;
+  void start_ready_buckets();
+  std::string unready_names() const;
+  void wait_for_all();
+
+  ProcessGroup& group_;
+  const bool find_unused_;
+  const std::vector<Bucket> buckets_;
+  std::vector<std::string> names_;             // by parameter
+  std::vector<Place> places_;                  // by parameter
+  std::vector<std::shared_ptr<void>> memory_;  // by bucket
+  std::vector<std::size_t> missing_;           // by bucket: parameters not ready yet
+  std::size_t next_ = 0;                       // the bucket to start next
+  std::vector<WorkPtr> works_;                 // of the buckets started
+  bool failed_ = false;
+  std::chrono::nanoseconds waited_{};
+};
+
+}  // namespace ddprun
