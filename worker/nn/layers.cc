@@ -70,7 +70,7 @@ Variable Flatten::forward(const Variable& input) {
   return flatten(input);
 }
 
-Sequential& Sequential::add(std::string name, std::unique_ptr<Module> module) {
+Sequential& Sequential::add(const std::string& name, std::unique_ptr<Module> module) {
   order_.push_back(&register_module(name, std::move(module)));
   return *this;
 }

@@ -86,7 +86,7 @@ class Flatten : public Module {
 // One after the other; children named as given, or "0", "1", ...
 class Sequential : public Module {
  public:
-  Sequential& add(std::string name, std::unique_ptr<Module> module);
+  Sequential& add(const std::string& name, std::unique_ptr<Module> module);
   Sequential& add(std::unique_ptr<Module> module) { return add(std::to_string(order_.size()), std::move(module)); }
   Variable forward(const Variable& input) override;
 

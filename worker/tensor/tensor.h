@@ -24,7 +24,7 @@ class Tensor {
   static Tensor full(Shape shape, double value, DType dtype = DType::float32);
   // A copy of the values; their number has to be that of the shape.
   template <class T>
-  static Tensor from(const std::vector<T>& values, Shape shape);
+  static Tensor from(const std::vector<T>& values, const Shape& shape);
   // Memory from outside, such as a slice of a gradient bucket: at least numel(shape) elements, kept alive by owner
   // (which may be empty if the memory outlives the tensor anyway).
   static Tensor wrap(void* data, Shape shape, DType dtype, std::shared_ptr<void> owner);
@@ -76,9 +76,9 @@ class Tensor {
 };
 
 template <class T>
-Tensor Tensor::from(const std::vector<T>& values, Shape shape) {
+Tensor Tensor::from(const std::vector<T>& values, const Shape& shape) {
   check_count(values.size(), shape);
-  Tensor result = empty(std::move(shape), dtype_of<T>);
+  Tensor result = empty(shape, dtype_of<T>);
   if (!values.empty()) std::memcpy(result.raw(), values.data(), result.bytes());
   return result;
 }

@@ -21,11 +21,11 @@ using dnnl::memory;
 using kernels::ConvGeometry;
 using Tag = memory::format_tag;
 
-memory::desc plain_desc(memory::dims sizes, Tag tag) {
-  return {std::move(sizes), memory::data_type::f32, tag};
+memory::desc plain_desc(const memory::dims& sizes, Tag tag) {
+  return {sizes, memory::data_type::f32, tag};
 }
-memory::desc any_desc(memory::dims sizes) {
-  return plain_desc(std::move(sizes), Tag::any);
+memory::desc any_desc(const memory::dims& sizes) {
+  return plain_desc(sizes, Tag::any);
 }
 
 // The layout in which a convolution wants its images. oneDNN's own choice, blocks of 16 channels, pads the 10 and 20

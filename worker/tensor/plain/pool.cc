@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "ddprun/worker/tensor/plain/loops.h"
 #include "ddprun/worker/tensor/plain/vectorize.h"
@@ -17,7 +17,7 @@ std::int64_t maximum_in_window(const PoolGeometry& g, const T* plane, std::int64
   for (std::int64_t y = y_start; y < y_end; ++y) {
     for (std::int64_t x = x_start; x < x_end; ++x) {
       const T value = plane[y * g.width + x];
-      if (value > plane[best] || value != value) best = y * g.width + x;
+      if (value > plane[best] || std::isnan(value)) best = y * g.width + x;
     }
   }
   return best;
@@ -34,8 +34,8 @@ template <class T>
     const auto consider = [&](T value, std::int32_t at) {
       offset = value > best ? at : offset;
       best = value > best ? value : best;
-      offset = value != value ? at : offset;
-      best = value != value ? value : best;
+      offset = std::isnan(value) ? at : offset;
+      best = std::isnan(value) ? value : best;
     };
     consider(upper[2 * i + 1], 1);
     consider(lower[2 * i], width);
