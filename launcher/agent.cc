@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 
+#include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
@@ -193,11 +194,23 @@ class Agent {
     return finish_->exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
   }
 
+  // For a scheduler that watches a file of its own.
+  void tell_scheduler() const {
+    const auto path = spec_.group.environment.get("TORCHELASTIC_ERROR_FILE");
+    if (!path || path->empty() || finish_->failures.empty()) return;
+    try {
+      write_file_atomically(*path, scheduler_error_file(finish_->failures.front()));
+    } catch (const Error& e) {
+      log::warn("{}", e.what());
+    }
+  }
+
   int end() {
     if (!finish_) finish_ = Finish{.exit_code = exit_fault};
     backend_.reset();
     worker_store_.reset();
     console_.write(Console::Stream::err, failure_summary(spec_.group.command.title, finish_->failures));
+    tell_scheduler();
     bool error_files = false;
     for (const auto& failure : finish_->failures) error_files |= !failure.error_file.empty();
     logs_.remove_if_temporary(spec_.keep_logs || error_files);

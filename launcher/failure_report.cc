@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <fmt/chrono.h>
 
@@ -161,6 +162,24 @@ void root_cause_first(std::vector<WorkerFailure>& failures) {
   std::stable_sort(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
     return std::tie(a.time_us, a.rank) < std::tie(b.time_us, b.rank);
   });
+}
+
+std::string scheduler_error_file(const WorkerFailure& root) {
+  json::object document;
+  try {
+    if (!root.error_file.empty()) document = json::parse(read_whole_file(root.error_file)).as_object();
+  } catch (const std::exception&) {
+    document.clear();  // unreadable, or on another host: what the failure itself says has to do
+  }
+  auto* message = document.if_contains("message");
+  if (!message || !message->is_object()) {
+    const auto stamp = std::to_string(root.time_us / 1'000'000);
+    document["message"] = {{"message", root.message},
+                           {"extraInfo", {{"py_callstack", root.message}, {"timestamp", stamp}}}};
+    message = document.if_contains("message");
+  }
+  message->as_object()["errorCode"] = root.signal_number != 0 ? -root.signal_number : root.exit_code;
+  return json::serialize(document);
 }
 
 std::string failure_summary(const std::string& title, const std::vector<WorkerFailure>& failures) {

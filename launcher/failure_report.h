@@ -46,6 +46,10 @@ std::string one_line(const WorkerFailure& failure);
 // The one observed first goes to the front; of equals the lowest rank.
 void root_cause_first(std::vector<WorkerFailure>& failures);
 
+// What a scheduler that gave the agent an error file of its own finds in it: the root cause's error file with
+// message.errorCode set to its exit code (negative: signal), or one of the same shape.
+std::string scheduler_error_file(const WorkerFailure& root);
+
 // torchrun's summary, failures.front() being the root cause, and below it the end of the root cause's standard error.
 std::string failure_summary(const std::string& title, const std::vector<WorkerFailure>& failures);
 

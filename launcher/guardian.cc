@@ -25,7 +25,7 @@ enum class Tell : int { add_group, remove_group, marker };
 struct Record {
   Tell tell = Tell::add_group;
   pid_t group = 0;
-  std::array<char, 256> text{};
+  std::array<char, 1024> text{};
 };
 
 bool send(int pipe, const Record& record) noexcept {
@@ -143,7 +143,9 @@ void Guardian::remove_group(pid_t group) const noexcept {
 
 void Guardian::set_marker(const std::string& prefix) const noexcept {
   Record record{.tell = Tell::marker};
-  std::memcpy(record.text.data(), prefix.data(), std::min(prefix.size(), record.text.size() - 1));
+  // A marker cut short might be another job's too: rather none.
+  if (prefix.size() >= record.text.size()) return;
+  std::memcpy(record.text.data(), prefix.data(), prefix.size());
   send(pipe_.get(), record);
 }
 

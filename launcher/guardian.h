@@ -13,8 +13,8 @@ namespace ddprun {
 //
 // It kills every process group that was added and not removed, then every process that carries the marker in its
 // environment (children of workers that made sessions of their own). Not covered: a process that has both left the
-// worker's group and cleared its environment, when the agent is SIGKILLed; while the agent lives it finds those too
-// (descendants.h).
+// worker's group and cleared its environment, or has no marker in it (--log_dir=/dev/null), when the agent is
+// SIGKILLed; while the agent lives it finds those too (descendants.h).
 //
 // Construct it first thing in main, before any thread exists. The guardian is a session of its own, ignores the signals
 // of a terminal, holds no descriptor but the pipe, and is not reported by waitpid(-1) (it sends no SIGCHLD). The
@@ -31,7 +31,8 @@ class Guardian {
   bool add_own_group() const noexcept;
   // The group is empty: its number may be used again by others.
   void remove_group(pid_t group) const noexcept;
-  // "NAME=value" as it begins in the environment of every process of the job; at most 255 bytes, longer is cut.
+  // "NAME=value" as it begins in the environment of every process of the job; nothing is done with one of more
+  // than 1,023 bytes.
   void set_marker(const std::string& prefix) const noexcept;
 
   pid_t pid() const { return pid_; }

@@ -54,6 +54,18 @@ TEST_CASE("a failure is described from its exit and its error file") {
   CHECK(describe_failure(worker, {.pid = 7, .code = 3}, 9).message == "(the error file cannot be read as JSON)");
 }
 
+TEST_CASE("a scheduler's error file is the root cause's with its code, or one like it") {
+  const testing::TempDir folder;
+  std::ofstream(folder / "e") << R"({"message": {"message": "boom", "extraInfo": {"timestamp": "4"}}})";
+  CHECK(scheduler_error_file({.exit_code = 3, .error_file = (folder / "e").string()}) ==
+        R"({"message":{"message":"boom","extraInfo":{"timestamp":"4"},"errorCode":3}})");
+  const auto expected =
+      R"({"message":{"message":"m","extraInfo":{"py_callstack":"m","timestamp":"5"},"errorCode":-9}})";
+  CHECK(scheduler_error_file({.signal_number = 9, .time_us = 5'000'000, .message = "m"}) == expected);
+  CHECK(scheduler_error_file({.signal_number = 9, .time_us = 5'000'000, .message = "m", .error_file = "/other/host"}) ==
+        expected);
+}
+
 TEST_CASE("the root cause is the one observed first; of equals the lowest rank") {
   std::vector<WorkerFailure> failures{{.rank = 0, .time_us = 5}, {.rank = 2, .time_us = 3}, {.rank = 1, .time_us = 3}};
   root_cause_first(failures);
