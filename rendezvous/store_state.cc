@@ -211,7 +211,7 @@ void StoreState::on(ConnectionId from, const BarrierRequest& r, Replies& replies
 
 void StoreState::on(ConnectionId, const QueuePushRequest& r, Replies& replies) {
   auto queue = queues_.find(r.queue);
-  if (queue == queues_.end()) queue = queues_.emplace(r.queue, std::deque<std::string>{}).first;
+  if (queue == queues_.end()) queue = queues_.emplace(std::string(r.queue), std::deque<std::string>{}).first;
   queue->second.emplace_back(r.item);
   wake_one(r.queue, replies);
 }
@@ -268,7 +268,7 @@ void StoreState::store(std::string_view key, std::string_view value) {
   if (const auto place = values_.find(key); place != values_.end())
     place->second.assign(value);
   else
-    values_.emplace(key, value);
+    values_.emplace(std::string(key), std::string(value));
 }
 
 std::int64_t StoreState::increment(std::string_view key, std::int64_t delta) {
@@ -286,7 +286,7 @@ void StoreState::wait_for(ConnectionId id, std::string_view key) {
   auto& wait = clients_[id].wait;
   if (!wait) wait.emplace();
   auto waiters = waiters_.find(key);
-  if (waiters == waiters_.end()) waiters = waiters_.emplace(key, Waiters{}).first;
+  if (waiters == waiters_.end()) waiters = waiters_.emplace(std::string(key), Waiters{}).first;
   waiters->second.emplace(next_ticket_, id);
   wait->registrations.emplace_back(key, next_ticket_++);
   ++wait->missing;

@@ -23,6 +23,15 @@ struct Reply {
   std::string bytes;
 };
 
+// A wait of one connection that has no answer yet.
+struct PendingWait {
+  using Ticket = std::uint64_t;  // order of registration, store-wide
+
+  bool wants_value = false;                                   // WAIT_GET
+  std::size_t missing = 0;                                    // registrations that have not fired
+  std::vector<std::pair<std::string, Ticket>> registrations;  // fired ones too: their tickets match nothing any more
+};
+
 // The store without its network: the key map, its waiters, queues and wills. Requests of numbered connections in,
 // replies out, exactly as the protocol defines them (PROTOCOL.md). Not thread-safe.
 class StoreState {
@@ -51,17 +60,12 @@ class StoreState {
   };
   template <class T>
   using KeyMap = std::unordered_map<std::string, T, Hash, std::equal_to<>>;
-  using Ticket = std::uint64_t;  // order of registration, store-wide
+  using Ticket = PendingWait::Ticket;
   using Waiters = std::map<Ticket, ConnectionId>;
   using Replies = std::vector<Reply>;
 
-  struct Wait {
-    bool wants_value = false;                                   // WAIT_GET
-    std::size_t missing = 0;                                    // registrations that have not fired
-    std::vector<std::pair<std::string, Ticket>> registrations;  // fired ones too: their tickets match nothing any more
-  };
   struct Client {
-    std::optional<Wait> wait;
+    std::optional<PendingWait> wait;
     std::optional<std::pair<std::string, std::string>> will;
   };
 

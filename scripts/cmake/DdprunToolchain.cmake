@@ -39,3 +39,10 @@ if(DDPRUN_SANITIZE)
     add_compile_options(-Wno-tsan)
   endif()
 endif()
+
+if(DDPRUN_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "DDPRUN_FUZZ needs clang: configure with cmake --preset fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)  # coverage of the libraries, too
+endif()

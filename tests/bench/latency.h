@@ -1,0 +1,20 @@
+#pragma once
+
+#include <chrono>
+#include <vector>
+
+namespace ddprun::bench {
+
+// Durations gathered, and what is reported of them.
+class Latencies {
+ public:
+  void add(std::chrono::nanoseconds duration) { nanoseconds_.push_back(duration.count()); }
+  std::size_t count() const { return nanoseconds_.size(); }
+  // The smallest value that at least this share (0 to 1) does not exceed, in microseconds; 0 when nothing was gathered.
+  double quantile_us(double share);
+
+ private:
+  std::vector<long long> nanoseconds_;
+};
+
+}  // namespace ddprun::bench

@@ -1,0 +1,48 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+#include "tests/bench/subcommand.h"
+
+namespace {
+
+struct Row {
+  const char* name;
+  const char* help;
+  ddprun::bench::MakeSubcommand make;
+};
+constexpr Row rows[] = {
+    {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ddprun::log::init("ddprun-bench");
+  CLI::App app{"Measures the parts of ddprun on this machine.", "ddprun-bench"};
+  app.require_subcommand(1);
+  bool json = false;
+  std::vector<std::pair<CLI::App*, ddprun::bench::Run>> runs;
+  for (const auto& row : rows) {
+    auto* subcommand = app.add_subcommand(row.name, row.help);
+    subcommand->add_flag("--json", json, "one JSON object a line in place of a table");
+    runs.emplace_back(subcommand, row.make(*subcommand));
+  }
+  try {
+    app.parse(argc, argv);
+    for (const auto& [subcommand, run] : runs)
+      if (subcommand->parsed()) run(json);
+    return ddprun::exit_success;
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "ddprun-bench: %s\n", e.what());
+    return ddprun::exit_usage;
+  } catch (const ddprun::Error& e) {
+    std::fprintf(stderr, "ddprun-bench: %s\n", e.what());
+    return ddprun::exit_for(e.code());
+  }
+}
