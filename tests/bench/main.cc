@@ -1,6 +1,7 @@
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"

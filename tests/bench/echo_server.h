@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <thread>
+
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun::bench {
+
+// The least a TCP server can do on this machine: a thread that sends back what it receives. The floor beside a server's
+// figures.
+class EchoServer {
+ public:
+  EchoServer();
+  ~EchoServer();
+
+  std::uint16_t port() const;
+
+ private:
+  void serve();
+
+  UniqueFd listener_;
+  UniqueFd stop_;  // an eventfd
+  std::thread thread_;
+};
+
+}  // namespace ddprun::bench

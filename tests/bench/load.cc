@@ -1,0 +1,95 @@
+#include "tests/bench/load.h"
+
+#include <cerrno>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/tcp_socket.h"
+
+namespace ddprun::bench {
+namespace {
+
+constexpr int patience_ms = 10'000;
+constexpr int events_a_turn = 256;
+
+UniqueFd connect_and_greet(const LoadOptions& options) {
+  const auto deadline = Deadline::in(std::chrono::milliseconds(patience_ms));
+  auto fd = rendezvous::connect_once(options.host, options.port, deadline);
+  rendezvous::send_all(fd.get(), options.greeting, deadline);
+  return fd;
+}
+
+}  // namespace
+
+Load::Load(const LoadOptions& options) : notifier_(connect_and_greet(options)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  for (int i = 0; i < options.connections; ++i) {
+    clients_.push_back({.fd = connect_and_greet(options)});
+    epoll_event event{.events = EPOLLIN, .data = {.u32 = static_cast<std::uint32_t>(i)}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, clients_.back().fd.get(), &event) != 0)
+      throw make_error(Errc::io, "epoll_ctl failed: {}", errno_text(errno));
+  }
+}
+
+void Load::send(Client& client, const Step& step) {
+  client.received = 0;
+  client.started = Clock::now();
+  rendezvous::send_all(step.by_notifier ? notifier_.get() : client.fd.get(), step.request,
+                       Deadline::in(std::chrono::milliseconds(patience_ms)));
+}
+
+bool Load::advance(Client& client, const Operation& operation) {
+  char buffer[16384];
+  const auto n = ::recv(client.fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) throw Error(Errc::connection_lost, "the server closed a connection");
+  const Step& step = operation[client.step];
+  client.received += static_cast<std::size_t>(n);
+  if (client.received < step.reply_bytes) return false;
+  if (step.timed) client.timed += Clock::now() - client.started;
+  if (++client.step == operation.size()) return true;
+  send(client, operation[client.step]);
+  return false;
+}
+
+void Load::run_once(int connection, const Operation& operation) {
+  auto& client = clients_[static_cast<std::size_t>(connection)];
+  client.step = 0;
+  send(client, operation[0]);
+  epoll_event event{};
+  while (::epoll_wait(epoll_.get(), &event, 1, patience_ms) > 0)
+    if (advance(client, operation)) return;
+  throw Error(Errc::timeout, "the server does not answer");
+}
+
+LoadResult Load::run(const std::vector<Operation>& operations, std::chrono::duration<double> duration) {
+  LoadResult result;
+  const auto start = Clock::now();
+  const auto end = start + std::chrono::duration_cast<Clock::duration>(duration);
+  const auto begin = [&](std::size_t i) {
+    clients_[i].step = 0;
+    clients_[i].timed = {};
+    send(clients_[i], operations[i][0]);
+  };
+  for (std::size_t i = 0; i < clients_.size(); ++i) begin(i);
+  epoll_event events[events_a_turn];
+  for (auto under_way = clients_.size(); under_way > 0;) {
+    const int ready = ::epoll_wait(epoll_.get(), events, events_a_turn, patience_ms);
+    if (ready <= 0 && errno != EINTR) throw Error(Errc::timeout, "the server does not answer");
+    for (int e = 0; e < ready; ++e) {
+      const std::size_t i = events[e].data.u32;
+      if (!advance(clients_[i], operations[i])) continue;
+      result.latencies.add(clients_[i].timed);
+      if (Clock::now() < end)
+        begin(i);
+      else
+        --under_way;
+    }
+  }
+  const std::chrono::duration<double> elapsed = Clock::now() - start;
+  result.ops_per_s = static_cast<double>(result.latencies.count()) / elapsed.count();
+  return result;
+}
+
+}  // namespace ddprun::bench
