@@ -1,0 +1,94 @@
+// Ranks started by hand, without ddprun: rank 0 serves the store itself.
+#include <csignal>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/comm/init.h"
+#include "tests/support/catch.h"
+#include "tests/support/forked_ranks.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A port that was free a moment ago, outside of what the kernel hands out by itself.
+std::uint16_t free_port() {
+  return StoreServerThread({.host = "127.0.0.1"}).port();
+}
+
+WorkerEnv place(int rank, int size, std::uint16_t port) {
+  return WorkerEnv::from(
+      Environment(std::map<std::string, std::string, std::less<>>{{"RANK", std::to_string(rank)},
+                                                                  {"WORLD_SIZE", std::to_string(size)},
+                                                                  {"MASTER_ADDR", "localhost"},
+                                                                  {"MASTER_PORT", std::to_string(port)}}));
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("ranks meet at MASTER_ADDR and MASTER_PORT, and rank 0 stays until all have left") {
+  constexpr int size = 3;
+  const auto port = free_port();
+  ForkedRanks ranks(size, [port](int rank, std::uint16_t) {
+    const auto world = init_process_group({.timeout = 30s, .env = place(rank, size, port)});
+    std::vector<std::int64_t> sum = {rank};
+    allreduce(world->group(), sum, ReduceOp::sum);
+    // Rank 0 leaves first; the others still find the store.
+    if (rank == 0) return std::to_string(sum[0]);
+    world->store().barrier("late", size - 1, Deadline::in(20s));
+    world->store().set("said by " + std::to_string(rank), "x", Deadline::in(20s));
+    return std::to_string(sum[0]);
+  });
+  for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "3");
+}
+
+TEST_CASE("when rank 0 dies with the store, the others name it") {
+  constexpr int size = 3;
+  const auto port = free_port();
+  ForkedRanks ranks(size, [port](int rank, std::uint16_t) -> std::string {
+    const auto world = init_process_group({.timeout = 60s, .env = place(rank, size, port)});
+    std::vector<float> values(1000);
+    allreduce(world->group(), values, ReduceOp::sum);
+    if (rank == 0) ::raise(SIGKILL);
+    try {
+      while (true) allreduce(world->group(), values, ReduceOp::sum);
+    } catch (const Error& error) {
+      return (error.code() == Errc::peer_lost ? "peer_lost: " : "other: ") + std::string(error.what());
+    }
+  });
+  for (const int rank : {1, 2}) {
+    const auto text = ranks.result(rank, Deadline::in(30s));
+    INFO(text);
+    CHECK(contains(text, "peer_lost: "));
+    CHECK(contains(text, "rank 0"));
+  }
+}
+
+TEST_CASE("a world that stays incomplete ends with the missing ranks' names") {
+  constexpr int size = 3;
+  const auto port = free_port();
+  ForkedRanks ranks(size, [port](int rank, std::uint16_t) -> std::string {
+    if (rank == 2) return "";
+    init_process_group({.timeout = 1s, .env = place(rank, size, port)});
+    return "joined";
+  });
+  const auto text = ranks.result(0, Deadline::in(30s)) + ranks.result(1, Deadline::in(30s));
+  INFO(text);
+  CHECK(contains(text, "rank(s) 2 of 3 did not come"));
+}
+
+TEST_CASE("a MASTER_PORT in use is an error that names it") {
+  const StoreServerThread other({.host = "127.0.0.1"});
+  try {
+    init_process_group({.timeout = 1s, .env = place(0, 2, other.port())});
+    FAIL("it joined");
+  } catch (const Error& error) {
+    CHECK(contains(error.what(), "MASTER_PORT " + std::to_string(other.port())));
+  }
+}
