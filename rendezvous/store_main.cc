@@ -45,10 +45,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "ddprun-store: %s\n", e.what());
+    ddprun::log::error("{}", e.what());
     return ddprun::exit_usage;
   } catch (const ddprun::Error& e) {
-    std::fprintf(stderr, "ddprun-store: %s\n", e.what());
+    ddprun::log::error("{}", e.what());
     return ddprun::exit_for(e.code());
   }
 }

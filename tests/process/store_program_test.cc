@@ -1,0 +1,44 @@
+// ddprun-store as its users start and stop it.
+#include <algorithm>
+#include <csignal>
+
+#include "ddprun/rendezvous/tcp_store.h"
+#include "tests/support/catch.h"
+#include "tests/support/child.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+TEST_CASE("ddprun-store says where it listens, serves, and ends with 0 when told to") {
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    Child store({STORE_PROGRAM, "--port", "0", "--host", "127.0.0.1"});
+    store.wait_for_out("\n");
+    const std::string line = "ddprun-store listens at 127.0.0.1:";
+    REQUIRE(store.out().starts_with(line));
+    const auto soon = Deadline::in(std::chrono::seconds(20));
+    TcpStore client(
+        {.host = "127.0.0.1", .port = static_cast<std::uint16_t>(std::stoi(store.out().substr(line.size())))}, soon);
+    CHECK(client.add("n", 1, soon) == 1);
+    store.signal(signal_number);
+    const auto result = store.wait();
+    CHECK(result.code == 0);
+    CHECK(result.signal_number == 0);
+    CHECK(result.err.empty());
+  }
+}
+
+TEST_CASE("ddprun-store takes a user's mistake as one line and exit code 2, a port in use as 1") {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {STORE_PROGRAM, "--port", "x"}, {STORE_PROGRAM, "--port", "65536"}, {STORE_PROGRAM, "--prot", "1"}}) {
+    const auto result = run_child(arguments);
+    CHECK(result.code == 2);
+    CHECK(result.err.starts_with("[ddprun-store] error: "));
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  }
+  Child store({STORE_PROGRAM, "--port", "0"});
+  store.wait_for_out("\n");
+  const auto port = store.out().substr(store.out().rfind(':') + 1);
+  const auto second = run_child({STORE_PROGRAM, "--port", port.substr(0, port.size() - 1)});
+  CHECK(second.code == 1);
+  CHECK(second.err.find("cannot listen at *:" + port.substr(0, port.size() - 1)) != std::string::npos);
+}
