@@ -1,0 +1,75 @@
+#pragma once
+
+#include <exception>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/config/config_file.h"
+#include "ddprun/worker/comm/thread_group.h"
+#include "ddprun/worker/trainer/trainer.h"
+
+// Whole training jobs inside a test: the ranks are threads.
+namespace ddprun::testing {
+
+// Text of a train.cfg, and the job's end.
+class TrainingJob {
+ public:
+  explicit TrainingJob(const std::string& text) {
+    trainer::bind(settings_, config_);
+    apply(settings_, parse_config(text, "job"), Origin::file);
+    trainer::validate(config_, settings_);
+    datasets_ = trainer::make_datasets(config_, settings_);
+  }
+
+  // All ranks' summaries; throws what the lowest failing rank threw.
+  std::vector<trainer::Summary> run(int ranks) {
+    auto groups = comm::make_thread_groups(ranks, std::chrono::seconds(60));
+    std::vector<trainer::Summary> summaries(groups.size());
+    std::vector<std::exception_ptr> failures(groups.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < groups.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          trainer::Progress silent(nullptr, 0);
+          trainer::Trainer rank_trainer(config_, trainer::settings_that_decide(settings_), datasets_,
+                                        {*groups[rank], silent});
+          summaries[rank] = rank_trainer.run();
+        } catch (...) {
+          failures[rank] = std::current_exception();
+          groups[rank]->abort("a rank of the test failed");
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const auto& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+    return summaries;
+  }
+
+ private:
+  trainer::TrainConfig config_;
+  Settings settings_;
+  trainer::Datasets datasets_;
+};
+
+// The loss of every step in a metrics file, first step first. Throws when a step is missing or there twice.
+inline std::vector<double> losses_in(const std::filesystem::path& metrics) {
+  std::vector<double> losses;
+  std::istringstream lines(read_whole_file(metrics));
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = boost::json::parse(line).as_object();
+    if (!record.contains("step")) continue;
+    losses.push_back(record.at("loss").to_number<double>());
+    if (record.at("step").as_int64() != std::ssize(losses)) throw std::runtime_error("a step out of turn: " + line);
+  }
+  return losses;
+}
+
+}  // namespace ddprun::testing

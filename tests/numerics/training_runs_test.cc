@@ -1,0 +1,167 @@
+#include <cmath>
+
+#include "tests/numerics/training_job.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+// A job on generated digits, with further lines of a train.cfg.
+std::string digits_job(const TempDir& dir, const std::string& name, const std::string& more) {
+  return "[data]\nname = digits\nsamples = 6400\ntest_samples = 200\n[metrics]\nfile = " + (dir / name).string() +
+         "\n" + more;
+}
+
+std::vector<double> losses_of(const TempDir& dir, int ranks, const std::string& more) {
+  TrainingJob(digits_job(dir, "losses", more)).run(ranks);
+  return losses_in(dir / "losses");
+}
+
+// The largest relative difference within the first `steps` steps.
+double difference(const std::vector<double>& a, const std::vector<double>& b, std::size_t steps) {
+  REQUIRE(a.size() >= steps);
+  REQUIRE(b.size() >= steps);
+  double largest = 0;
+  for (std::size_t i = 0; i < steps; ++i) largest = std::max(largest, std::abs(a[i] - b[i]) / std::abs(a[i]));
+  return largest;
+}
+
+const std::string adam = "[optim]\nname = adam\nlr = 1e-3\n";
+const std::string sgd = "[optim]\nname = sgd\nlr = 0.01\nmomentum = 0.9\n";
+const std::string one_rank = "[train]\nmax_steps = 50\nbatch_size = 128\n";
+const std::string two_ranks = "[train]\nmax_steps = 50\nbatch_size = 64\ncheck_replicas = true\n";
+
+}  // namespace
+
+TEST_CASE("two ranks with batch 64 learn as one with batch 128") {
+  TempDir dir;
+  SECTION("Adam") {
+    const auto one = losses_of(dir, 1, adam + one_rank);
+    const auto two = losses_of(dir, 2, adam + two_ranks);
+    CHECK(difference(one, two, 10) < 1e-6);
+    CHECK(difference(one, two, 50) < 1e-3);
+    CHECK(one[49] < one[0]);
+  }
+  SECTION("SGD") {
+    const auto one = losses_of(dir, 1, sgd + one_rank);
+    const auto two = losses_of(dir, 2, sgd + two_ranks);
+    CHECK(difference(one, two, 10) < 1e-6);
+    CHECK(difference(one, two, 50) < 1e-5);
+  }
+}
+
+TEST_CASE("four micro-batches of 32 learn as one batch of 128, over two ranks too") {
+  TempDir dir;
+  const auto whole = losses_of(dir, 1, sgd + one_rank);
+  const auto parts = losses_of(dir, 1, sgd + "[train]\nmax_steps = 50\nbatch_size = 32\naccumulate = 4\n");
+  const auto shared = losses_of(dir, 2, sgd + "[train]\nmax_steps = 50\nbatch_size = 16\naccumulate = 4\n");
+  CHECK(difference(whole, parts, 50) < 1e-5);
+  CHECK(difference(whole, shared, 50) < 1e-5);
+}
+
+TEST_CASE("a short last step weighs its samples alike") {
+  // 100 samples a rank: a step of 2 x 30, then one of 30 + 10.
+  const std::string data = "[data]\nname = random\nsamples = 200\ntest_samples = 10\n[model]\nname = linear\n";
+  TempDir dir;
+  const auto run = [&](int ranks, const std::string& train) {
+    TrainingJob(data + "[optim]\nname = sgd\nlr = 0.05\n[metrics]\nfile = " + (dir / "m").string() +
+                "\n[train]\nepochs = 3\n" + train)
+        .run(ranks);
+    return losses_in(dir / "m");
+  };
+  const auto parts = run(2, "batch_size = 30\naccumulate = 2\n");
+  const auto whole = run(1, "batch_size = 120\n");
+  REQUIRE(parts.size() == 6);
+  CHECK(difference(whole, parts, 6) < 1e-5);
+}
+
+TEST_CASE("the same job twice gives the same bits, another seed others") {
+  TempDir dir;
+  const std::string model = "[model]\nname = mlp\nhidden = 32\ndropout = 0.2\n" + adam;
+  const auto digest = [&](int ranks, const std::string& train) {
+    const auto summaries = TrainingJob(digits_job(dir, "m", model + "[train]\nmax_steps = 20\n" + train)).run(ranks);
+    for (const auto& summary : summaries) CHECK(summary.parameter_digest == summaries[0].parameter_digest);
+    return summaries[0].parameter_digest;
+  };
+  CHECK(digest(2, "") == digest(2, ""));
+  CHECK(digest(2, "") != digest(2, "seed = 1\n"));
+  CHECK(digest(2, "") != digest(1, ""));
+}
+
+TEST_CASE("a run that stopped and went on has the bits of one that never stopped") {
+  const std::string model =
+      "[model]\nname = mlp\nhidden = 32 16\ndropout = 0.2\n" + adam + "[eval]\nevery_epochs = 2\n";
+  // 6400 samples: 50 steps an epoch for two ranks with batch 64.
+  const auto job = [&](const TempDir& dir, std::int64_t steps) {
+    return digits_job(dir, "metrics",
+                      model + "[train]\nepochs = 3\nmax_steps = " + std::to_string(steps) +
+                          "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\nevery_steps = 20\n");
+  };
+  TempDir undisturbed;
+  const auto expected = TrainingJob(job(undisturbed, 130)).run(2)[0];
+  const auto losses = losses_in(undisturbed / "metrics");
+  REQUIRE(losses.size() == 130);
+
+  for (const std::vector<std::int64_t>& stops :
+       {std::vector<std::int64_t>{1, 49, 50, 51, 130}, {20, 100, 129, 130, 130}}) {
+    TempDir dir;
+    trainer::Summary last;
+    for (const auto stop : stops) last = TrainingJob(job(dir, stop)).run(2)[0];
+    CHECK(last.steps == 130);
+    CHECK(last.parameter_digest == expected.parameter_digest);
+    CHECK(last.evaluation.loss == expected.evaluation.loss);
+    CHECK(losses_in(dir / "metrics") == losses);
+  }
+}
+
+TEST_CASE("a crash between checkpoints costs time, not bits") {
+  const auto job = [&](const TempDir& dir, std::int64_t steps) {
+    return digits_job(dir, "metrics",
+                      "[model]\nname = linear\n" + adam + "[train]\nmax_steps = " + std::to_string(steps) +
+                          "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\nevery_steps = 10\n");
+  };
+  TempDir undisturbed;
+  const auto expected = TrainingJob(job(undisturbed, 40)).run(2)[0];
+  TempDir dir;
+  TrainingJob(job(dir, 27)).run(2);
+  std::filesystem::remove_all(dir / "checkpoints/step_000027");  // as if killed at step 27, before it was saved
+  const auto again = TrainingJob(job(dir, 40)).run(2)[0];
+  CHECK(again.parameter_digest == expected.parameter_digest);
+  CHECK(losses_in(dir / "metrics") == losses_in(undisturbed / "metrics"));
+}
+
+TEST_CASE("a run goes on at the same sample with another number of ranks") {
+  const auto job = [&](const TempDir& dir, std::int64_t steps, int batch) {
+    return digits_job(dir, "metrics",
+                      "[model]\nname = linear\n" + sgd + "[train]\nmax_steps = " + std::to_string(steps) +
+                          "\nbatch_size = " + std::to_string(batch) +
+                          "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n");
+  };
+  TempDir one;
+  TrainingJob(job(one, 45, 128)).run(1);
+  TempDir changing;
+  TrainingJob(job(changing, 15, 128)).run(1);
+  TrainingJob(job(changing, 30, 64)).run(2);
+  TrainingJob(job(changing, 45, 32)).run(4);
+  CHECK(difference(losses_in(one / "metrics"), losses_in(changing / "metrics"), 45) < 1e-5);
+}
+
+TEST_CASE("a linear model stays under 95 % on the generated digits") {
+  const auto summary = TrainingJob("[model]\nname = linear\n[data]\nname = digits\n[train]\nepochs = 6\n").run(1)[0];
+  REQUIRE(summary.evaluation.accuracy);
+  CHECK(*summary.evaluation.accuracy < 0.95);
+  CHECK(*summary.evaluation.accuracy > 0.5);
+}
+
+TEST_CASE("a linear rule is learnt down to its noise") {
+  const auto summary =
+      TrainingJob(
+          "[model]\nname = linear\n[data]\nname = random\noutputs = 3\nnoise = 0.1\n[optim]\nname = sgd\nlr = 0.1\n"
+          "[train]\nepochs = 3\n")
+          .run(2)[0];
+  CHECK(summary.evaluation.loss == Approx(0.01).epsilon(0.1));
+  CHECK_FALSE(summary.evaluation.accuracy);
+}
