@@ -1,0 +1,82 @@
+// The main job and its likes, run by ddprun with real workers.
+#include <random>
+
+#include "tests/process/worker.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+std::int64_t last_step(const std::filesystem::path& metrics) {
+  std::ifstream file(metrics);
+  std::int64_t steps = 0;
+  for (std::string line; std::getline(file, line);) steps += line.starts_with("{\"step\"");
+  return steps;
+}
+
+// A short job on the digits with checkpoints, and the steps it takes: 2,000 samples, 16 steps an epoch.
+Words short_job(const TempDir& dir) {
+  return {"--data.name=digits",
+          "--data.samples=2000",
+          "--data.test_samples=500",
+          "--train.epochs=6",
+          "--train.log_every=0",
+          "--checkpoint.every_steps=7",
+          "--checkpoint.dir=" + (dir / "checkpoints").string(),
+          "--metrics.file=" + (dir / "metrics").string()};
+}
+constexpr std::int64_t short_job_steps = 96;
+
+}  // namespace
+
+TEST_CASE("the main job twice gives the same bits at every rank") {
+  const Words arguments{"--data.name=digits", "--data.samples=2000", "--train.epochs=2", "--train.check_replicas=true"};
+  const auto first = run_job(two_ranks(arguments));
+  CHECK(digest_of(first) == digest_of(run_job(two_ranks(arguments))));
+  CHECK_THAT(first.out, Catch::Contains("done: 32 steps"));
+}
+
+TEST_CASE("ranks started by hand meet without ddprun") {
+  TempDir dir;
+  const std::map<std::string, std::string> common{{"WORLD_SIZE", "2"},
+                                                  {"MASTER_ADDR", "127.0.0.1"},
+                                                  {"MASTER_PORT", std::to_string(unused_port())},
+                                                  {"OMP_NUM_THREADS", "1"}};
+  auto first = common;
+  auto second = common;
+  first["RANK"] = "0";
+  second["RANK"] = "1";
+  const Words words{DDPRUN_WORKER, config("linear.cfg")};
+  Child one(words, second);
+  Child zero(words, first);
+  const auto result = zero.wait();
+  CHECK(one.wait().code == 0);
+  CHECK(one.out().empty());
+  CHECK_THAT(result.out, Catch::Contains("done: 395 steps"));
+  digest_of(result);
+}
+
+// Where a kill falls is drawn anew each time; the seed is printed.
+TEST_CASE("a killed worker costs time, not bits") {
+  TempDir undisturbed;
+  const auto expected = digest_of(run_job(two_ranks(short_job(undisturbed))));
+  const auto seed = std::random_device{}();
+  std::mt19937 random(seed);
+  const auto value = Environment::capture().get("DDPRUN_TEST_KILLS");
+  const int kills = value ? std::stoi(*value) : 4;
+  for (int i = 0; i < kills; ++i) {
+    TempDir dir;
+    const auto at_step = static_cast<std::int64_t>(random() % (short_job_steps - 1));
+    const auto victim = random() % 2;
+    INFO("seed " << seed << ", kill " << i << ": worker " << victim << " from step " << at_step);
+    Child job(two_ranks(short_job(dir), {"--max_restarts=1"}), one_thread);
+    job.wait_until([&] { return last_step(dir / "metrics") >= at_step; }, "step " + std::to_string(at_step));
+    const auto workers = processes_of("ddprun-worker", dir.path().string());
+    if (workers.size() == 2) ::kill(workers[victim], SIGKILL);  // fewer: the job was quicker than we
+    auto result = job.wait(std::chrono::seconds(60));
+    result.out = without_prefixes(result.out);
+    CHECK(digest_of(result) == expected);
+    CHECK(last_step(dir / "metrics") == short_job_steps);
+  }
+}

@@ -1,0 +1,163 @@
+#include "tests/process/worker.h"
+
+#include <boost/json.hpp>
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+const std::string linear = config("linear.cfg");
+
+bool has_line(const std::string& text, const std::string& pattern) {
+  return std::regex_search(text, std::regex("(^|\n)" + pattern + "\n"));
+}
+
+}  // namespace
+
+TEST_CASE("a worker started by hand trains alone") {
+  const auto result = run_worker({linear});
+  digest_of(result);
+  CHECK_THAT(result.out, Catch::Contains("step 100/785, epoch 1/5, loss "));
+  CHECK_THAT(result.out, Catch::Contains("epoch 5/5: test loss 0.01"));
+  CHECK_THAT(result.out, Catch::Contains("\ndone: 785 steps, loss 0.01"));
+  CHECK(result.err.empty());
+  CHECK(digest_of(run_worker({linear})) == digest_of(result));
+}
+
+TEST_CASE("the effective configuration is printed with the origin of each value") {
+  TempDir dir;
+  write_file_atomically(dir / "t.cfg", "[launch]\nnproc_per_node = 2\n[train]\nepochs = 7\nseed = 3\n");
+  const auto path = (dir / "t.cfg").string();
+  const auto result = run_worker({path, "--train.seed=4", "--print-config"});
+  CHECK(result.code == 0);
+  CHECK(has_line(result.out, "epochs = 7 +# " + path + ":4"));
+  CHECK(has_line(result.out, "seed = 4 +# --train.seed"));
+  CHECK(has_line(result.out, "batch_size = 64 +# default"));
+  CHECK(result.out.find("nproc_per_node") == std::string::npos);
+  write_file_atomically(dir / "again.cfg", result.out);
+  CHECK(run_worker({dir / "again.cfg", "--print-config"}).code == 0);
+}
+
+TEST_CASE("the reference page is what the tree holds") {
+  CHECK(run_worker({"--reference"}).out == read_whole_file(config("reference.md")));
+}
+
+TEST_CASE("a usage error is one line and exit code 2") {
+  TempDir dir;
+  const auto cfg = (dir / "t.cfg").string();
+  write_file_atomically(cfg, "[train]\nepoch = 7\n");
+  const auto fails = [](const Words& arguments) {
+    const auto result = run_worker(arguments);
+    CHECK(result.code == 2);
+    CHECK(result.out.empty());
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    return result.err;
+  };
+  CHECK_THAT(fails({cfg}), Catch::EndsWith(cfg + ":2: unknown key train.epoch; did you mean train.epochs?\n"));
+  CHECK_THAT(fails({dir / "none.cfg"}), Catch::Contains("cannot open " + (dir / "none.cfg").string()));
+  CHECK_THAT(fails({}), Catch::Contains("no train.cfg was given"));
+  CHECK_THAT(fails({linear, "--train.epochs=many"}),
+             Catch::EndsWith("--train.epochs: train.epochs = many: expected a whole number at least 1\n"));
+  CHECK_THAT(fails({linear, "more.cfg"}), Catch::Contains("'more.cfg': expected --section.key=value"));
+  CHECK_THAT(fails({config("mnist.cfg"), "--data.dir=" + dir.path().string()}),
+             Catch::Contains("--data.dir: data.dir = " + dir.path().string() + ": expected the four IDX files"));
+  CHECK_THAT(fails({config("mnist.cfg"), "--data.name=random"}),
+             Catch::Contains("model cnn: the input has shape [16]"));
+}
+
+TEST_CASE("all workers of a host make a usage error, one of them says so") {
+  const std::map<std::string, std::string> second{
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}};
+  const auto result = run_worker({"/nonexistent.cfg"}, second);
+  CHECK(result.code == 2);
+  CHECK(result.err.empty());
+}
+
+TEST_CASE("a failing worker leaves its reason where the launcher looks") {
+  TempDir dir;
+  const auto file = (dir / "error.json").string();
+  auto variables = one_thread;
+  variables["TORCHELASTIC_ERROR_FILE"] = file;
+  const auto result = run_worker({linear, "--metrics.file=/dev/full"}, variables);
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Catch::Contains("cannot write /dev/full: No space left on device"));
+  const auto reason = boost::json::parse(read_whole_file(file)).at("message");
+  CHECK(reason.at("message").as_string() == "cannot write /dev/full: No space left on device");
+  CHECK(std::stoll(reason.at("extraInfo").at("timestamp").as_string().c_str()) > 1600000000);
+}
+
+TEST_CASE("the metrics file has every step and every evaluation") {
+  TempDir dir;
+  run_worker({linear, "--metrics.file=" + (dir / "m").string(), "--train.max_steps=200"});
+  std::istringstream lines(read_whole_file(dir / "m"));
+  std::int64_t steps = 0;
+  std::int64_t evaluations = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = boost::json::parse(line).as_object();
+    if (record.contains("eval_loss")) {
+      CHECK(record.at("epoch").as_int64() == ++evaluations);
+      CHECK(record.at("accuracy").is_null());
+      continue;
+    }
+    CHECK(record.at("step").as_int64() == ++steps);
+    CHECK(record.at("epoch").as_int64() == (steps <= 157 ? 1 : 2));
+    CHECK(record.at("samples_per_s").to_number<double>() > 0);
+    const auto compute = record.at("compute").to_number<double>();
+    const auto wait = record.at("wait").to_number<double>();
+    CHECK((compute >= 0 && wait >= 0 && compute + wait <= 1.0001));
+  }
+  CHECK(steps == 200);
+  CHECK(evaluations == 2);
+}
+
+TEST_CASE("a finished run that is started again has nothing left to do") {
+  TempDir dir;
+  const Words arguments{linear, "--checkpoint.dir=" + (dir / "c").string(), "--checkpoint.every_steps=100"};
+  const auto first = run_worker(arguments);
+  const auto second = run_worker(arguments);
+  CHECK(digest_of(first) == digest_of(second));
+  CHECK_THAT(second.out, Catch::Contains("going on from the checkpoint of step 785 in "));
+  CHECK(second.out.find("step 800") == std::string::npos);
+}
+
+TEST_CASE("a worker ended by SIGTERM is ended by SIGTERM") {
+  Child child({DDPRUN_WORKER, config("mnist.cfg"), "--data.name=digits", "--train.epochs=1000", "--train.log_every=1"},
+              one_thread);
+  child.wait_for_out("step 3/");
+  child.signal(SIGTERM);
+  CHECK(child.wait().signal_number == SIGTERM);
+}
+
+TEST_CASE("get-data fetches, goes on where it stopped, and says what is wrong") {
+  TempDir dir;
+  TempDir mirror;
+  std::string sums;
+  for (const auto* name : {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz",
+                           "t10k-labels-idx1-ubyte.gz"})
+    write_file_atomically(mirror / name, std::string("content of ") + name);
+  const auto md5 = Child({"/usr/bin/env", "sh", "-c", "cd " + mirror.path().string() + " && md5sum *.gz"}).wait();
+  write_file_atomically(dir / "sums", md5.out);
+  const auto get = [&](const Words& more) {
+    Words words{DDPRUN_GET_DATA, "mnist", "--to", dir / "mnist"};
+    words.insert(words.end(), more.begin(), more.end());
+    return Child(words).wait();
+  };
+  const auto url = "file://" + mirror.path().string();
+
+  const auto missing = get({"--mirror", "file:///nonexistent"});
+  CHECK(missing.code == 1);
+  CHECK_THAT(missing.err, Catch::Contains("train-images-idx3-ubyte.gz could not be fetched from file:///nonexistent"));
+  const auto wrong = get({"--mirror", url});  // not the real MNIST
+  CHECK(wrong.code == 1);
+  CHECK_THAT(wrong.err, Catch::Contains("expected f68b3c2dcbeaaa9fbdd348bbdeb94873"));
+
+  write_file_atomically(dir / "mnist/t10k-images-idx3-ubyte.gz.part", "content");  // as if cut off
+  const auto fetched = get({"--mirror", url, "--sums", dir / "sums"});
+  INFO(fetched.err);
+  CHECK(fetched.code == 0);
+  CHECK(read_whole_file(dir / "mnist/t10k-images-idx3-ubyte.gz") == "content of t10k-images-idx3-ubyte.gz");
+  CHECK_THAT(get({"--mirror", "file:///nonexistent", "--sums", dir / "sums"}).out,
+             Catch::Contains("train-labels-idx1-ubyte.gz: there already"));
+  CHECK(Child({DDPRUN_GET_DATA, "imagenet"}).wait().code == 2);
+}
