@@ -10,6 +10,7 @@
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/trainer/metrics.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
@@ -61,25 +62,13 @@ std::vector<data::Batch> take(data::Loader& loader, std::int64_t count) {
   return batches;
 }
 
-// Averages the gradients over the ranks once backward is through, one collective a parameter.
-class Ddp {
- public:
-  Ddp(nn::Module& model, ProcessGroup& group, double) : model_(model), group_(group) {}
-  Seconds finish() {
-    Stopwatch w;
-    for (auto& [n, p] : model_.named_parameters()) {
-      Variable v = p;
-      group_
-          .allreduce({v.grad().raw(), static_cast<std::size_t>(v.grad().numel()), v.grad().dtype()}, ReduceOp::average)
-          ->wait();
-    }
-    return w.lap();
-  }
-
- private:
-  nn::Module& model_;
-  ProcessGroup& group_;
-};
+DdpOptions ddp_options(const TrainConfig& c) {
+  constexpr double bytes_per_mib = 1024.0 * 1024.0;
+  DdpOptions options;
+  options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
+  options.limits.first_bytes = std::min(options.limits.first_bytes, options.limits.bytes);
+  return options;
+}
 
 }  // namespace
 
@@ -98,6 +87,7 @@ class Trainer::Impl {
         group_(context.group),
         progress_(context.progress),
         model_(make_model(config, datasets.train->layout())),
+        ddp_(*model_, group_, ddp_options(config)),
         optimizer_(make_optimizer(config, *model_)) {
     if (!config.checkpoint.dir.empty() && is_first())
       checkpoints_.emplace(
@@ -113,7 +103,6 @@ class Trainer::Impl {
 
   Summary run() {
     go_on_from_checkpoint();
-    ddp_.emplace(*model_, group_, config_.dist.bucket_mb);
     if (is_first() && !config_.metrics.file.empty()) metrics_.emplace(config_.metrics.file, state_.step);
     while (state_.step < total_steps_) train_epoch();
     if (!evaluation_) evaluation_ = evaluate_now();  // the checkpoint was the end
@@ -204,32 +193,31 @@ class Trainer::Impl {
   // Forward, backward, update. Returns the mean loss over the samples of all ranks.
   double optimize(const std::vector<data::Batch>& batches, std::int64_t samples, StepTimes& times) {
     Stopwatch watch;
+    const auto waited_before = ddp_.waited();
     seed_dropout();
     optimizer_->zero_grad();
     std::vector<double> sums{0, static_cast<double>(samples)};
-    WorkPtr reduced_sums;
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-      const bool last = i + 1 == batches.size();
-      const auto loss = loss_of(model_->forward(Variable(batches[i].inputs)), batches[i], datasets_.train->layout());
-      sums[0] += loss.value().item() * static_cast<double>(batches[i].samples());
-      if (last) reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels while backward runs
-      go_back(loss, static_cast<double>(batches[i].samples()) / static_cast<double>(samples), last);
+    for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
+      const auto local = ddp_.no_sync();
+      forward_and_backward(batches[i], samples, sums[0]);
     }
-    times.compute += watch.lap();
-    times.wait += ddp_->finish();
-    watch.lap();
+    forward_and_backward(batches.back(), samples, sums[0]);
+    const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
     optimizer_->step();
-    times.compute += watch.lap();
+    times.wait = ddp_.waited() - waited_before;
+    times.compute = watch.lap() - times.wait;
     reduced_sums->wait();
     times.wait += watch.lap();
     return sums[0] / sums[1];
   }
 
-  // Micro-batches add up to the gradient of the mean over the step's samples; ranks exchange it with the last one.
-  void go_back(const Variable& loss, double share, bool last) {
-    const auto part = share == 1.0 ? loss : mul(loss, share);
-    part.backward();
-    (void)last;
+  // Micro-batches add up to the gradient of the mean over the step's samples.
+  void forward_and_backward(const data::Batch& batch, std::int64_t samples_of_step, double& loss_sum) {
+    const auto loss = loss_of(ddp_.forward(Variable(batch.inputs)), batch, datasets_.train->layout());
+    const auto samples = static_cast<double>(batch.samples());
+    loss_sum += loss.value().item() * samples;
+    const double share = samples / static_cast<double>(samples_of_step);
+    (share == 1.0 ? loss : mul(loss, share)).backward();
   }
 
   // Dropout is a function of (seed, step, rank): nothing of it has to be saved.
@@ -268,6 +256,7 @@ class Trainer::Impl {
   }
 
   Evaluation evaluate_now() {
+    ddp_.sync_buffers();  // running statistics are each rank's own while it trains
     return evaluate(*model_, *datasets_.test, group_,
                     {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
   }
@@ -290,10 +279,10 @@ class Trainer::Impl {
   ProcessGroup& group_;
   Progress& progress_;
   std::unique_ptr<nn::Module> model_;
+  DistributedDataParallel ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   std::optional<MetricsFile> metrics_;                  // rank 0
-  std::optional<Ddp> ddp_;
   checkpoint::RunState state_;
   std::int64_t total_steps_ = 0;
   std::optional<Evaluation> evaluation_;  // of the last step's model, when there was one at that step
