@@ -16,6 +16,7 @@ struct Row {
   ddprun::bench::MakeSubcommand make;
 };
 constexpr Row rows[] = {
+    {"launch", "starting workers: wall time and memory beside fork and exec", ddprun::bench::launch_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
 };
 
