@@ -18,6 +18,7 @@ struct Row {
 constexpr Row rows[] = {
     {"launch", "starting workers: wall time and memory beside fork and exec", ddprun::bench::launch_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
+    {"train_step", "one training step on one rank: forward, backward, optimizer", ddprun::bench::train_step_bench},
 };
 
 }  // namespace

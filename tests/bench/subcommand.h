@@ -20,5 +20,6 @@ using MakeSubcommand = Run (*)(CLI::App& subcommand);
 
 Run launch_bench(CLI::App& subcommand);
 Run store_bench(CLI::App& subcommand);
+Run train_step_bench(CLI::App& subcommand);
 
 }  // namespace ddprun::bench

@@ -41,8 +41,8 @@ TEST_CASE("matrix products agree with the plain loops, transposed or not, added 
   struct Case {
     std::int64_t m, n, k;
   };
-  for (const auto& [m, n, k] :
-       {Case{1, 1, 1}, Case{64, 50, 320}, Case{17, 5, 33}, Case{3, 129, 1}, Case{100, 10, 64}}) {
+  for (const auto& [m, n, k] : {Case{1, 1, 1}, Case{64, 50, 320}, Case{17, 5, 33}, Case{3, 129, 1}, Case{100, 10, 64},
+                                Case{3, 4, 0}, Case{0, 4, 5}}) {
     for (int variant = 0; variant < 8; ++variant) {
       const kernels::MatmulOptions options{(variant & 1) != 0, (variant & 2) != 0, (variant & 4) != 0};
       const Tensor a = random_tensor(options.transpose_a ? Shape{k, m} : Shape{m, k}, 1);

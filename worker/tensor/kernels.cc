@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/tensor/blas.h"
 #include "ddprun/worker/tensor/onednn/conv.h"
+#include "ddprun/worker/tensor/onednn/matmul.h"
 #include "ddprun/worker/tensor/plain/loops.h"
 
 namespace ddprun::kernels {
@@ -108,7 +108,7 @@ void sum_to_bias(const Tensor& grad, std::int64_t outer, std::int64_t inner, Ten
 void matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
   const std::int64_t k = options.transpose_a ? a.size(0) : a.size(1);
   if (a.dtype() == DType::float32) {
-    blas::matmul({out.size(0), out.size(1), k}, a.data<float>(), b.data<float>(), out.data<float>(), options);
+    onednn::matmul({out.size(0), out.size(1), k}, a.data<float>(), b.data<float>(), out.data<float>(), options);
     return;
   }
   with_float_type(a.dtype(), [&]<class T>() {

@@ -10,7 +10,7 @@
 // arguments; "accumulate" adds to them instead of overwriting.
 //
 // Sums are taken in an order that depends on shapes alone, so the same input gives the same bits.
-// float32 goes to OpenBLAS (matrix products), to oneDNN (convolution) or to vectorised plain loops; float64 to plain
+// float32 goes to oneDNN (matrix products, convolution) or to vectorised plain loops; float64 to plain
 // loops.
 namespace ddprun::kernels {
 

@@ -12,8 +12,8 @@
 
 #include "ddprun/common/error.h"
 
-// The one file that knows oneDNN. Its 2.x describes an operation in two steps, 3.x in one: make_* below hold the
-// difference.
+// Convolution through oneDNN, which this folder alone knows. Its 2.x describes an operation in two steps, 3.x in one:
+// make_* below hold the difference.
 namespace ddprun::onednn {
 namespace {
 
