@@ -18,6 +18,7 @@ namespace ddprun::bench {
 using Run = std::function<void(bool json)>;
 using MakeSubcommand = Run (*)(CLI::App& subcommand);
 
+Run collectives_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);
 Run store_bench(CLI::App& subcommand);
 Run train_step_bench(CLI::App& subcommand);
