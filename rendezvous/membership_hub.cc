@@ -1,5 +1,6 @@
 #include "ddprun/rendezvous/membership_hub.h"
 
+#include <algorithm>
 #include <map>
 #include <type_traits>
 #include <utility>
@@ -157,8 +158,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
   void take(SessionId, const Session& session, SessionFailure& frame) {
     const JobPtr job = session.job;
-    const std::int64_t to_our_clock = wall_clock_us() - frame.sent_us;
-    for (auto& failure : frame.failures) failure.time_us += to_our_clock;
+    const std::int64_t here = wall_clock_us();
+    for (auto& failure : frame.failures) {
+      const std::int64_t age = std::max<std::int64_t>(0, frame.sent_us - failure.time_us);
+      failure.time_us = std::max<std::int64_t>(0, here - age);
+    }
     deliver(job, job->membership.failure(now(), session.node, frame.generation, frame.failures));
   }
   void take(SessionId id, const Session& session, SessionLeave& frame) {

@@ -69,8 +69,8 @@ class Reader {
     rest_.remove_prefix(size);
     return value;
   }
-  std::chrono::milliseconds duration(const char* field, std::int64_t low) {
-    return std::chrono::milliseconds(integer<std::int64_t>(field, low, Limits::milliseconds));
+  std::chrono::milliseconds duration(const char* field, std::int64_t low, std::int64_t high = Limits::milliseconds) {
+    return std::chrono::milliseconds(integer<std::int64_t>(field, low, high));
   }
   bool flag(const char* field) { return integer<std::uint8_t>(field, 0, 1) != 0; }
   void finish() const {
@@ -123,8 +123,8 @@ JobPolicy read_policy(Reader& in) {
   policy.max_restarts = in.integer<std::int32_t>("max restarts", 0, any_int);
   policy.last_call = in.duration("last call", 0);
   policy.join_timeout = in.duration("join timeout", 0);
-  policy.keep_alive_interval = in.duration("keep-alive interval", 1);
-  policy.keep_alive_max_attempt = in.integer<std::int32_t>("keep-alive attempts", 1, 1'000'000);
+  policy.keep_alive_interval = in.duration("keep-alive interval", 1, Limits::keep_alive_milliseconds);
+  policy.keep_alive_max_attempt = in.integer<std::int32_t>("keep-alive attempts", 1, Limits::keep_alive_attempts);
   if (policy.fixed_ranks && policy.min_nodes != policy.max_nodes)
     throw make_error(Errc::protocol, "session frame: fixed ranks with {} to {} nodes", policy.min_nodes,
                      policy.max_nodes);

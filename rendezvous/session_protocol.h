@@ -22,6 +22,8 @@ struct SessionLimits {
   static constexpr std::int32_t workers = 4096;     // of a node
   static constexpr std::uint32_t failures = 128;    // of a report: a frame of them stays below 8 MiB
   static constexpr std::int64_t milliseconds = 1'000'000'000'000;
+  static constexpr std::int64_t keep_alive_milliseconds = 86'400'000;  // times the attempts: must not overflow
+  static constexpr std::int32_t keep_alive_attempts = 10'000;
 };
 
 // From an agent.

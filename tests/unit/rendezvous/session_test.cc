@@ -1,6 +1,7 @@
 // Real store servers and agents' sessions over loopback, all in one thread: a loop that is not polled is a frozen
 // process.
 #include <atomic>
+#include <limits>
 #include <map>
 #include <memory>
 #include <thread>
@@ -177,6 +178,21 @@ TEST_CASE("failures are ordered by when they were observed, whatever the clocks 
   hub.on_frame(2, encode(NodeFrame{SessionFailure{
                       0, ahead + 9'000'000, {{.rank = 1, .exit_code = 4, .time_us = ahead + 2'000'000}}}}));
   CHECK(std::get<JobEnded>(sent.last.at(1)).verdict.exit_code == 4);
+}
+
+TEST_CASE("a report with absurd times reaches the verdict with sound ones") {
+  asio::io_context loop;
+  Sent sent;
+  MembershipHub hub(loop, sent);
+  hub.on_open(1, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+  hub.on_frame(1, encode(NodeFrame{SessionJoin{{.id = "1"}, quick(1, 1)}}));
+  hub.on_frame(1, encode(NodeFrame{SessionReady{0, 1}}));
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  hub.on_frame(1,
+               encode(NodeFrame{SessionFailure{
+                   0, 0, {{.rank = 0, .exit_code = 3, .time_us = most}, {.rank = 1, .exit_code = 4, .time_us = 0}}}}));
+  for (const auto& failure : std::get<JobEnded>(sent.last.at(1)).verdict.failures)
+    CHECK((failure.time_us >= 0 && failure.time_us < most / 2));
 }
 
 TEST_CASE("an agent whose connection ends is replaced in a new round by those who are left") {
