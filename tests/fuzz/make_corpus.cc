@@ -3,7 +3,10 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "ddprun/rendezvous/session_protocol.h"
 #include "tests/support/store_junk.h"
 
 namespace {
@@ -13,11 +16,36 @@ void write_seed(const std::filesystem::path& folder, int number, const std::stri
   std::ofstream(folder / std::to_string(number), std::ios::binary) << bytes;
 }
 
+// Frames of a job of two nodes, singly and as session_fuzz reads a conversation: session, length, bytes.
+void write_session_seeds(const std::filesystem::path& folder) {
+  using namespace ddprun;
+  const auto join = [](const char* id) {
+    return encode(NodeFrame{SessionJoin{{.id = id}, {.min_nodes = 2, .max_nodes = 2}}});
+  };
+  const std::vector<std::pair<char, std::string>> frames = {
+      {'\0', join("a")},
+      {'\1', join("b")},
+      {'\0', encode(NodeFrame{SessionBeat{}})},
+      {'\0', encode(NodeFrame{SessionReady{0, 4000}})},
+      {'\1', encode(NodeFrame{SessionReady{0, 0}})},
+      {'\0', encode(NodeFrame{SessionSuccess{0}})},
+      {'\1', encode(NodeFrame{SessionFailure{0, 9, {{.rank = 1, .exit_code = 7}}}})},
+      {'\1', encode(NodeFrame{SessionLeave{"SIGTERM"}})}};
+  std::string conversation;
+  int number = 0;
+  for (const auto& [session, frame] : frames) {
+    conversation += std::string{session, static_cast<char>(frame.size())} + frame;
+    write_seed(folder, number++, frame);
+    write_seed(folder, number++, conversation);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const std::filesystem::path folder = argv[1];
+  write_session_seeds(folder / "session_fuzz");
   ddprun::testing::StoreJunk junk(1);
   for (int i = 0; i < 60; ++i) {
     std::string stream = "\x11", conversation;
