@@ -68,6 +68,7 @@ class Agent {
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .stopped = [this] { act(state_.on_workers_stopped()); }}) {
     if (logs_.enabled()) guardian.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
+    if (!logs_.temporary().empty() && !spec.keep_logs) guardian.remove_with_job(logs_.temporary().string());
     adopt_orphans();
     survive_broken_pipes();
   }

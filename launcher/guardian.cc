@@ -8,6 +8,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <filesystem>
 #include <string_view>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -21,7 +22,7 @@ namespace ddprun {
 namespace {
 
 // What the pipe carries: fixed-size records, each written whole (far below PIPE_BUF, hence never interleaved).
-enum class Tell : int { add_group, remove_group, marker };
+enum class Tell : int { add_group, remove_group, marker, folder };
 struct Record {
   Tell tell = Tell::add_group;
   pid_t group = 0;
@@ -33,6 +34,13 @@ bool send(int pipe, const Record& record) noexcept {
   do written = ::write(pipe, &record, sizeof(record));
   while (written < 0 && errno == EINTR);
   return written == static_cast<ssize_t>(sizeof(record));
+}
+
+void send_text(int pipe, Tell tell, const std::string& text) noexcept {
+  Record record{.tell = tell};
+  if (text.size() >= record.text.size()) return;
+  std::memcpy(record.text.data(), text.data(), text.size());
+  send(pipe, record);
 }
 
 bool receive(int pipe, Record& record) {
@@ -88,10 +96,15 @@ void forget_everything_inherited(int pipe) {
     for (int fd = 1; fd < 4096; ++fd) ::close(fd);
 }
 
+std::string text_of(const Record& record) {
+  return {record.text.data(), ::strnlen(record.text.data(), record.text.size())};
+}
+
 [[noreturn]] void guard(int inherited_pipe) {
   forget_everything_inherited(inherited_pipe);
   std::vector<pid_t> groups;
   std::string marker;
+  std::string folder;
   Record record;
   while (receive(0, record)) {
     switch (record.tell) {
@@ -102,15 +115,21 @@ void forget_everything_inherited(int pipe) {
         groups.erase(std::remove(groups.begin(), groups.end(), record.group), groups.end());
         break;
       case Tell::marker:
-        marker.assign(record.text.data(), ::strnlen(record.text.data(), record.text.size()));
+        marker = text_of(record);
+        break;
+      case Tell::folder:
+        folder = text_of(record);
         break;
     }
   }
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
   // After an orderly end there is no group left and nothing to look for. A process may fork while being looked for:
   // again.
-  if (!groups.empty())
+  if (!groups.empty()) {
     for (int round = 0; round < 10 && kill_marked(marker) > 0; ++round) continue;
+    std::error_code ignored;
+    if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
+  }
   ::_exit(0);
 }
 
@@ -141,12 +160,13 @@ void Guardian::remove_group(pid_t group) const noexcept {
   send(pipe_.get(), {.tell = Tell::remove_group, .group = group});
 }
 
+// A text cut short might be another job's too: rather none.
 void Guardian::set_marker(const std::string& prefix) const noexcept {
-  Record record{.tell = Tell::marker};
-  // A marker cut short might be another job's too: rather none.
-  if (prefix.size() >= record.text.size()) return;
-  std::memcpy(record.text.data(), prefix.data(), prefix.size());
-  send(pipe_.get(), record);
+  send_text(pipe_.get(), Tell::marker, prefix);
+}
+
+void Guardian::remove_with_job(const std::string& folder) const noexcept {
+  send_text(pipe_.get(), Tell::folder, folder);
 }
 
 }  // namespace ddprun

@@ -15,6 +15,8 @@ class LogFolder {
   LogFolder(const std::string& base, const std::string& run_id, const std::filesystem::path& temporary_folder);
 
   bool enabled() const { return !root_.empty(); }
+  // The folder that remove_if_temporary() removes; empty when the user named the base.
+  const std::filesystem::path& temporary() const { return temporary_; }
   // The folder of this run; empty when there are no files.
   const std::filesystem::path& root() const { return root_; }
   // Makes the folder of one worker in one attempt, empty. Empty path when there are no files.

@@ -105,6 +105,21 @@ TEST_CASE("SIGKILL of ddprun leaves nothing") {
   job.check_nothing_left();
 }
 
+TEST_CASE("SIGKILL of ddprun leaves no temporary folder either") {
+  const Marker marker;
+  const TempDir temporary;
+  const TempDir folder;
+  const auto up = folder / "up";
+  auto variables = marker.variables();
+  variables["TMPDIR"] = temporary.path().string();
+  Child child(command({}, {"touch=" + up.string(), "pause"}), variables);
+  child.wait_until([&] { return std::filesystem::exists(up); }, "worker");
+  CHECK_FALSE(std::filesystem::is_empty(temporary.path()));
+  child.signal(SIGKILL);
+  child.wait_until([&] { return std::filesystem::is_empty(temporary.path()); }, "removal of the folder");
+  CHECK(marker.processes() <= 1);  // the guardian may be on its way out
+}
+
 TEST_CASE("SIGKILL of ddprun's whole process group leaves nothing") {
   Job job({"fork=plain"});
   ::kill(-job.child.pid(), SIGKILL);
