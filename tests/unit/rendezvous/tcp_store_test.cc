@@ -224,7 +224,7 @@ TEST_CASE("a server that goes is a lost connection, named") {
   server.reset();
   const auto error = waiting.get();
   CHECK(error.code() == Errc::connection_lost);
-  CHECK_THAT(error.what(), Catch::Contains("get 'k'") && Catch::Contains("closed the connection"));
+  CHECK_THAT(error.what(), Catch::Contains("get 'k' failed after"));  // closed or reset: as the bytes were under way
 }
 
 TEST_CASE("keys go out with PyTorch's slash, and list_keys knows its own") {
