@@ -103,10 +103,11 @@ TEST_CASE("a connection begins with VALIDATE, once, and nothing else will do") {
   const auto hello = from_hex("00 CE F7 85 3C");
   for (std::size_t at = 0; at <= hello.size(); ++at) {
     RequestParser parser;
-    parser.feed(hello.substr(0, at));
+    const auto first = hello.substr(0, at), second = hello.substr(at) + "\x07";
+    parser.feed(first);
     CHECK(parser.next() == nullptr);
     CHECK(parser.validated() == (at == hello.size()));
-    parser.feed(hello.substr(at) + "\x07");
+    parser.feed(second);
     const auto* request = parser.next();
     REQUIRE(request);
     CHECK(std::holds_alternative<NumKeysRequest>(*request));
