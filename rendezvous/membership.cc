@@ -197,6 +197,8 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
 
 // The membership of the current round does not hold any more.
 void Membership::reshape(Time now, const std::string& why) {
+  if (!enough() && !policy_.may_be_replaced())
+    return end({.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)});
   settled_at_.reset();
   failures_.clear();
   if (enough())

@@ -37,6 +37,10 @@ struct JobPolicy {
   std::chrono::milliseconds join_timeout{std::chrono::seconds(600)};
   std::chrono::milliseconds keep_alive_interval{std::chrono::seconds(1)};
   int keep_alive_max_attempt = 5;  // missed beats, by the receiver's clock, before a node counts as lost
+
+  // Whether a job that has lost a node it cannot do without waits for another in its place. A fixed number of nodes and
+  // no restarts mean that nothing is to be started twice: there the loss is the job's end.
+  bool may_be_replaced() const { return min_nodes < max_nodes || max_restarts > 0; }
 };
 
 struct RoundMember {

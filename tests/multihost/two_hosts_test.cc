@@ -1,6 +1,6 @@
 #include <csignal>
 
-#include "tests/process/launch.h"
+#include "tests/process/training.h"
 #include "tests/support/catch.h"
 #include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
@@ -92,4 +92,30 @@ TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the o
   const auto b = second.wait();
   CHECK(b.code == 1);
   CHECK(b.err.find(two.hosts.address(0)) != std::string::npos);
+}
+
+TEST_CASE("a training whose peer is cut off ends with an error that names its rank, within the deadline") {
+  need_hosts();
+  TwoHosts two;
+  const Training training;
+  const auto job = [&](int host) {
+    auto words = two.hosts.enter(host);
+    words.front() = "/sbin/ip";
+    const auto launch = Words{"--nnodes=2", "--nproc_per_node=1", "--shutdown_timeout=1",
+                              "--rdzv_endpoint=" + two.hosts.address(0) + ":29400"};
+    for (const auto& word : training.job(launch, {"--dist.timeout=3", "--train.epochs=1000"})) words.push_back(word);
+    return words;
+  };
+  Child first(job(0), training.marker.variables());
+  Child second(job(1), training.marker.variables());
+  first.wait_until([&] { return training.has_checkpoint(); }, "a checkpoint");
+  const auto rank_of_second = first.out().find("step") != std::string::npos ? "1" : "0";
+  two.hosts.link_down(1);
+  const auto a = first.wait(std::chrono::seconds(20));
+  INFO(a.err);
+  CHECK(a.code == 1);
+  CHECK(a.err.find(std::string("rank ") + rank_of_second) != std::string::npos);
+  two.hosts.link_up(1);
+  second.wait(std::chrono::seconds(20));
+  CHECK(training.marker.processes() == 0);
 }

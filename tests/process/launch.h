@@ -41,6 +41,8 @@ class Marker {
     entry_ = "DDPRUN_TEST_MARKER=" + value_ + std::string(1, '\0');
   }
   Variables variables() const { return {{"DDPRUN_TEST_MARKER", value_}}; }
+  // As it stands in /proc/*/environ, its end included.
+  const std::string& entry() const { return entry_; }
 
   // Processes of the job that exist, zombies left out; of one state ('T' stopped) only when it is given.
   int processes(char state = 0) const {

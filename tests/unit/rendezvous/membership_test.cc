@@ -327,7 +327,7 @@ TEST_CASE("a loss before all are ready leads to the next generation, and nobody 
 }
 
 TEST_CASE("below the minimum the job waits for a replacement, and goes on with it") {
-  Job job({.min_nodes = 2, .max_nodes = 2, .join_timeout = 600s});
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .join_timeout = 600s});
   job.join_and_start({"a", "b"});
   job.lose("b");
   CHECK_THAT(job.waiting["a"], Catch::Contains("node b was lost: its connection closed; 1 of 2 nodes are here"));
@@ -336,6 +336,14 @@ TEST_CASE("below the minimum the job waits for a replacement, and goes on with i
   job.ready_all();
   CHECK(job.running().generation == 1);
   CHECK(job.running().restarts_used == 0);
+}
+
+TEST_CASE("with a fixed number of nodes and no restarts a lost node is the end of the job") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .join_timeout = 600s});
+  job.join_and_start({"a", "b"});
+  job.lose("b");
+  CHECK(job.ended["a"].exit_code == 1);
+  CHECK(job.ended["a"].reason == "node b was lost: its connection closed");
 }
 
 TEST_CASE("below the minimum without a replacement the job ends after the join timeout, naming the loss") {

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# usage: check.sh BUILD_FOLDER CONSUMER_FOLDER CXX
+# Installs the build into a fresh prefix, builds the consumer against it alone, and runs what came of it.
+set -euo pipefail
+build=$1 consumer=$2 cxx=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+"$work/prefix/bin/ddprun" --version
+cmake -S "$consumer" -B "$work/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+cmake --build "$work/build" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$work/prefix/bin/ddprun" --standalone --nproc_per_node=2 "$work/build/consumer" | tee "$work/out"
+grep -qx 'sum over 2 ranks: 3' "$work/out"

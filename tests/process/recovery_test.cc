@@ -1,0 +1,87 @@
+#include <csignal>
+#include <random>
+
+#include "tests/process/training.h"
+#include "tests/support/catch.h"
+
+// A job that loses a worker ends as if nothing had happened; one that loses a peer for good says whom.
+using namespace ddprun::testing;
+
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+struct Undisturbed {
+  std::string parameters;
+  Milliseconds duration;
+};
+
+Undisturbed undisturbed_run() {
+  const Training training;
+  const auto start = std::chrono::steady_clock::now();
+  const auto result = run_child(training.job({"--standalone", "--nproc_per_node=2"}));
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  const auto duration = std::chrono::steady_clock::now() - start;
+  return {parameters_of(result.out + result.err), std::chrono::duration_cast<Milliseconds>(duration)};
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 of a random worker at a random moment, twenty times: the same parameters to the last bit") {
+  const auto seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const auto expected = undisturbed_run();
+  REQUIRE(expected.parameters.size() == 64);
+  std::uniform_int_distribution<Milliseconds::rep> moments(0, expected.duration.count() * 9 / 10);
+
+  for (int kills = 0; kills < 20;) {
+    const Training training;
+    Child child(training.job({"--standalone", "--nproc_per_node=2", "--max_restarts=1"}), training.marker.variables());
+    const auto moment = ddprun::Deadline::in(Milliseconds(moments(random)));
+    child.wait_until([&] { return moment.expired(); }, "the moment");
+    const auto workers = workers_of(training.marker);
+    const bool killed = !workers.empty() && ::kill(workers[random() % workers.size()], SIGKILL) == 0;
+    const auto result = child.wait(std::chrono::seconds(60));
+    INFO("kill " << kills << (killed ? "" : " (fell before or after the workers' life)") << "\n" << result.err);
+    REQUIRE(result.code == 0);
+    REQUIRE(parameters_of(result.out + result.err) == expected.parameters);
+    // What was written before the kill could be read after it.
+    REQUIRE(result.err.find("skipped") == std::string::npos);
+    if (killed) ++kills;
+  }
+}
+
+TEST_CASE("kill -9 of the whole job: the next command goes on where the last checkpoint was") {
+  const auto expected = undisturbed_run();
+  const Training training;
+  {
+    Child child(training.job({"--standalone", "--nproc_per_node=2"}), training.marker.variables());
+    child.wait_until([&] { return training.has_checkpoint(); }, "a checkpoint");
+    child.signal(SIGKILL);
+    child.wait_until([&] { return training.marker.processes() == 0; }, "end of every process");
+  }
+  const auto result = run_child(training.job({"--standalone", "--nproc_per_node=2"}));
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(parameters_of(result.out + result.err) == expected.parameters);
+}
+
+TEST_CASE("a frozen worker: the other ends with an error that names its rank, within the deadline") {
+  const std::string frozen = GENERATE("0", "1");
+  CAPTURE(frozen);
+  const Training training;
+  Child child(training.job({"--standalone", "--nproc_per_node=2", "--shutdown_timeout=1"},
+                           {"--dist.timeout=3", "--train.epochs=1000"}),
+              training.marker.variables());
+  child.wait_until([&] { return training.has_checkpoint(); }, "a checkpoint");
+  const auto workers = workers_of(training.marker, frozen);
+  REQUIRE(workers.size() == 1);
+  ::kill(workers.front(), SIGSTOP);
+  const auto result = child.wait(std::chrono::seconds(15));
+  CHECK(result.code == 1);
+  INFO(result.err);
+  CHECK(result.err.find("rank " + frozen) != std::string::npos);
+  CHECK(training.marker.processes() == 0);
+}

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdlib>
+#include <dirent.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "tests/process/launch.h"
+#include "tests/support/temp_dir.h"
+
+// ddprun with its own worker training a small CNN, and a hand on the workers' processes.
+namespace ddprun::testing {
+
+// A few seconds of training on generated digits: 100 steps of two ranks, checkpoints every 7.
+struct Training {
+  TempDir folder;
+  Marker marker;
+
+  Words job(const Words& launch, const Words& overrides = {}) const {
+    std::ofstream(folder / "train.cfg") << "[data]\nname = digits\nsamples = 3200\ntest_samples = 200\n"
+                                           "[train]\nepochs = 2\nbatch_size = 32\n"
+                                           "[checkpoint]\ndir = "
+                                        << (folder / "checkpoints").string() << "\nevery_steps = 7\n";
+    Words words{DDPRUN_PROGRAM};
+    words.insert(words.end(), launch.begin(), launch.end());
+    words.push_back((folder / "train.cfg").string());
+    words.insert(words.end(), overrides.begin(), overrides.end());
+    return words;
+  }
+
+  bool has_checkpoint() const {
+    std::error_code absent;
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "checkpoints", absent))
+      if (entry.path().filename().string().starts_with("step_")) return true;
+    return false;
+  }
+};
+
+// The digest on the last line of a training run; empty when there is none.
+inline std::string parameters_of(const std::string& output) {
+  std::smatch found;
+  return std::regex_search(output, found, std::regex("sha256:([0-9a-f]{64})")) ? found[1].str() : "";
+}
+
+// Process ids of the job's workers (not of the agent, which has no rank).
+inline std::vector<pid_t> workers_of(const Marker& marker, const std::string& rank = "") {
+  std::vector<pid_t> pids;
+  const auto entry = marker.entry();
+  const auto wanted = std::string(1, '\0') + "RANK=" + (rank.empty() ? "" : rank + std::string(1, '\0'));
+  for (const auto& process : std::filesystem::directory_iterator("/proc")) {
+    const auto pid = std::atoi(process.path().filename().c_str());
+    if (pid <= 0) continue;
+    std::ifstream file(process.path() / "environ", std::ios::binary);
+    const auto text = std::string(1, '\0') + std::string(std::istreambuf_iterator<char>(file), {});
+    if (text.find(entry) != std::string::npos && text.find(wanted) != std::string::npos) pids.push_back(pid);
+  }
+  return pids;
+}
+
+}  // namespace ddprun::testing
