@@ -2,7 +2,7 @@
 #include <csignal>
 #include <random>
 
-#include "tests/process/launch.h"
+#include "tests/process/training.h"
 #include "tests/support/catch.h"
 
 // Whatever is killed, and whenever in the life of the job (its first milliseconds included), nothing of it is left.
@@ -10,17 +10,34 @@ using namespace ddprun::testing;
 
 namespace {
 
+enum class Target { ddprun, its_group, a_worker };
 struct Blow {
   const char* name;
   int signal_number;
-  bool whole_group;
+  Target target;
 };
-constexpr std::array blows{Blow{"kill -9 of ddprun", SIGKILL, false}, Blow{"kill -9 of its group", SIGKILL, true},
-                           Blow{"Ctrl-C", SIGINT, true}, Blow{"SIGTERM", SIGTERM, false}};
+constexpr std::array blows{Blow{"kill -9 of ddprun", SIGKILL, Target::ddprun},
+                           Blow{"kill -9 of its group", SIGKILL, Target::its_group},
+                           Blow{"kill -9 of a worker", SIGKILL, Target::a_worker},
+                           Blow{"Ctrl-C", SIGINT, Target::its_group}, Blow{"SIGTERM", SIGTERM, Target::ddprun}};
 
 // Workers that ignore SIGTERM and have children of their own.
 Words hard_to_stop() {
   return {"ignore=15", "ignore=2", "fork=plain", "fork=setsid", "pause"};
+}
+
+pid_t parent_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto name_end = text.rfind(')');  // then: state, parent
+  return name_end == std::string::npos ? -1 : std::atoi(text.c_str() + name_end + 4);
+}
+
+// A worker itself, not one of its children, which carry its environment too.
+pid_t some_worker(const Marker& marker, pid_t agent) {
+  for (const auto pid : workers_of(marker))
+    if (parent_of(pid) == agent) return pid;
+  return -1;
 }
 
 void strike(const Blow& blow, std::chrono::microseconds moment) {
@@ -28,7 +45,13 @@ void strike(const Blow& blow, std::chrono::microseconds moment) {
   Child child(command(two_workers({"--shutdown_timeout=1"}), hard_to_stop()), marker.variables());
   const auto start = ddprun::Deadline::in(moment);
   child.wait_until([&] { return start.expired(); }, "the moment");
-  ::kill(blow.whole_group ? -child.pid() : child.pid(), blow.signal_number);
+  if (blow.target == Target::a_worker) {
+    pid_t worker = -1;
+    child.wait_until([&] { return (worker = some_worker(marker, child.pid())) > 0; }, "a worker");
+    ::kill(worker, blow.signal_number);
+  } else {
+    ::kill(blow.target == Target::its_group ? -child.pid() : child.pid(), blow.signal_number);
+  }
   child.wait_until([&] { return marker.processes() == 0; }, "end of every process");
 }
 
