@@ -1,15 +1,10 @@
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <fcntl.h>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <spawn.h>
 #include <string>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -18,12 +13,11 @@
 
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
+#include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"
 
 namespace ddprun::bench {
 namespace {
-
-using Words = std::vector<std::string>;
 
 struct Options {
   std::vector<int> workers{2, 8, 32};
@@ -42,38 +36,13 @@ struct Usage {
   double rss_mib = 0;
 };
 
-pid_t spawn(const Words& arguments) {
-  std::vector<char*> argv;
-  for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-  ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  pid_t pid = -1;
-  const int failure = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) throw make_error(Errc::io, "cannot execute {}: {}", arguments[0], errno_text(failure));
-  return pid;
-}
-
-// Memory: of the process or of the largest one that it waited for.
-double reap(pid_t pid, const std::string& name) {
-  int status = 0;
-  rusage usage{};
-  while (::wait4(pid, &status, 0, &usage) < 0 && errno == EINTR) continue;
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw make_error(Errc::io, "{} did not end well (wait status {})", name, status);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
-}
-
 // One command, or, for the floor, as many processes as there are workers.
 Usage run_once(const Words& command, int copies) {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<pid_t> pids;
-  for (int i = 0; i < copies; ++i) pids.push_back(spawn(command));
+  std::vector<Process> processes;
+  for (int i = 0; i < copies; ++i) processes.emplace_back(command);
   Usage usage;
-  for (const pid_t pid : pids) usage.rss_mib = std::max(usage.rss_mib, reap(pid, command[0]));
+  for (auto& process : processes) usage.rss_mib = std::max(usage.rss_mib, process.wait());
   usage.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return usage;
 }

@@ -19,6 +19,8 @@ constexpr Row rows[] = {
     {"collectives", "process groups: latency and bandwidth of each operation", ddprun::bench::collectives_bench},
     {"launch", "starting workers: wall time and memory beside fork and exec", ddprun::bench::launch_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
+    {"train", "a whole training job: samples a second, and from the command to the first step",
+     ddprun::bench::train_bench},
     {"train_step", "one training step on one rank: forward, backward, optimizer", ddprun::bench::train_step_bench},
 };
 

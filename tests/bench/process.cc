@@ -1,0 +1,54 @@
+#include "tests/bench/process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::bench {
+namespace {
+
+std::vector<char*> pointers(const Words& words) {
+  std::vector<char*> result;
+  for (const auto& word : words) result.push_back(const_cast<char*>(word.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+Process::Process(const Words& command, const ProcessOptions& options) : name_(command.at(0)) {
+  const auto argv = pointers(command);
+  const auto envp = pointers(options.environment);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  if (!options.show_errors) ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+  const int failure = ::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(),
+                                    options.environment.empty() ? environ : envp.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) throw make_error(Errc::io, "cannot execute {}: {}", name_, errno_text(failure));
+}
+
+Process::~Process() {
+  if (pid_ < 0) return;
+  ::kill(pid_, SIGKILL);
+  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+double Process::wait() {
+  int status = 0;
+  rusage usage{};
+  while (::wait4(pid_, &status, 0, &usage) < 0 && errno == EINTR) continue;
+  pid_ = -1;
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    throw make_error(Errc::io, "{} did not end well (wait status {})", name_, status);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+}  // namespace ddprun::bench

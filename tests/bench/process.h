@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+namespace ddprun::bench {
+
+using Words = std::vector<std::string>;
+
+struct ProcessOptions {
+  std::vector<std::string> environment{};  // "NAME=value"; empty: this process's own
+  bool show_errors = false;                // else its standard error is thrown away, as its standard output always is
+};
+
+// A program under measurement, started by as little as there is: posix_spawn. One that has not been waited for is
+// killed and reaped by the destructor.
+class Process {
+ public:
+  // command[0] is a path. Throws Errc::io.
+  explicit Process(const Words& command, const ProcessOptions& options = {});
+  Process(Process&& other) noexcept : pid_(std::exchange(other.pid_, -1)), name_(std::move(other.name_)) {}
+  Process& operator=(Process&&) = delete;
+  ~Process();
+
+  pid_t pid() const { return pid_; }
+  // Peak memory in MiB, of the process or of the largest one that it waited for; at least this program's own, which
+  // the new process has for a moment. Throws Errc::io when it did not end with 0.
+  double wait();
+
+ private:
+  pid_t pid_ = -1;
+  std::string name_;
+};
+
+}  // namespace ddprun::bench
