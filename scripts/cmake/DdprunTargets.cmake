@@ -7,6 +7,7 @@ function(ddprun_library name)
   set(target ddprun_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(ddprun::${name} ALIAS ${target})
+  target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
 
   file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})

@@ -13,3 +13,4 @@ cmake -S "$consumer" -B "$work/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMA
 cmake --build "$work/build" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$work/prefix/bin/ddprun" --standalone --nproc_per_node=2 "$work/build/consumer" | tee "$work/out"
 grep -qx '\[default0\]:sum over 2 ranks: 3' "$work/out"
+"$work/build/linear_two_ranks" | grep -q '^step 100  loss 0\.0000'
