@@ -4,6 +4,8 @@
 #include "ddprun/worker/tensor/plain/loops.h"
 #include "ddprun/worker/tensor/plain/vectorize.h"
 
+// The only pooling there is: oneDNN's (2.6, jit:avx512_core) takes 3.3 times as long forward and 4 times backward on
+// 64x10x24x24, window and stride 2, and 1.6 and 10 times on 64x20x8x8.
 namespace ddprun::plain {
 namespace {
 
