@@ -15,7 +15,6 @@ struct TwoHosts {
 
   Words on(int host, const Words& options, const Words& verbs) const {
     Words words = hosts.enter(host);
-    words.front() = "/sbin/ip";
     for (const auto& word : command(options, verbs)) words.push_back(word);
     return words;
   }
@@ -100,7 +99,6 @@ TEST_CASE("a training whose peer is cut off ends with an error that names its ra
   const Training training;
   const auto job = [&](int host) {
     auto words = two.hosts.enter(host);
-    words.front() = "/sbin/ip";
     const auto launch = Words{"--nnodes=2", "--nproc_per_node=1", "--shutdown_timeout=1",
                               "--rdzv_endpoint=" + two.hosts.address(0) + ":29400"};
     for (const auto& word : training.job(launch, {"--dist.timeout=3", "--train.epochs=1000"})) words.push_back(word);

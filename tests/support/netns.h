@@ -37,10 +37,10 @@ class NetnsHosts {
 
   std::string address(int host) const { return fmt::format("10.213.7.{}", host + 1); }
   // To be put before a command line.
-  std::vector<std::string> enter(int host) const { return {"ip", "netns", "exec", name(host)}; }
+  std::vector<std::string> enter(int host) const { return {"/usr/bin/nsenter", "--net=/run/netns/" + name(host)}; }
   // A cable pulled and put back: the host's packets vanish in silence, no connection is closed.
-  void link_down(int host) { must(fmt::format("ip -n {0}s link set {0}v{1} down", prefix_, host)); }
-  void link_up(int host) { must(fmt::format("ip -n {0}s link set {0}v{1} up", prefix_, host)); }
+  void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} down", prefix_, host)); }
+  void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} up", prefix_, host)); }
 
  private:
   std::string name(int host) const { return fmt::format("{}h{}", prefix_, host); }
@@ -49,18 +49,24 @@ class NetnsHosts {
     if (std::system((command + " 2>/dev/null").c_str()) != 0) throw std::runtime_error("failed: " + command);
   }
 
+  // ip in a namespace, by nsenter: ip's own -n remounts /sys, which a chroot does not permit.
+  static void inside(const std::string& name, const std::string& words) {
+    must(fmt::format("nsenter --net=/run/netns/{} ip {}", name, words));
+  }
+
   void make() {
-    must(fmt::format("ip netns add {}s", prefix_));
-    must(fmt::format("ip -n {}s link add br0 type bridge", prefix_));
-    must(fmt::format("ip -n {}s link set br0 up", prefix_));
+    const auto bridge = prefix_ + "s";
+    must("ip netns add " + bridge);
+    inside(bridge, "link add br0 type bridge");
+    inside(bridge, "link set br0 up");
     for (int host = 0; host < count_; ++host) {
-      must(fmt::format("ip netns add {}", name(host)));
-      must(fmt::format("ip -n {0}s link add {0}v{1} type veth peer name eth0 netns {2}", prefix_, host, name(host)));
-      must(fmt::format("ip -n {0}s link set {0}v{1} master br0", prefix_, host));
-      must(fmt::format("ip -n {0}s link set {0}v{1} up", prefix_, host));
-      must(fmt::format("ip -n {} link set lo up", name(host)));
-      must(fmt::format("ip -n {} address add {}/24 dev eth0", name(host), address(host)));
-      must(fmt::format("ip -n {} link set eth0 up", name(host)));
+      const auto cable = fmt::format("{}v{}", prefix_, host);
+      must("ip netns add " + name(host));
+      inside(bridge, fmt::format("link add {} type veth peer name eth0 netns {}", cable, name(host)));
+      inside(bridge, fmt::format("link set {} master br0 up", cable));
+      inside(name(host), "link set lo up");
+      inside(name(host), fmt::format("address add {}/24 dev eth0", address(host)));
+      inside(name(host), "link set eth0 up");
     }
   }
 
