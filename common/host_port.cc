@@ -45,6 +45,10 @@ std::string format_host_port(std::string_view host, std::uint16_t port) {
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
+std::string name_to_resolve(std::string_view host) {
+  return std::string(host == "localhost" || host.ends_with(".localhost") ? "127.0.0.1" : host);
+}
+
 std::string local_host_name() {
   char name[HOST_NAME_MAX + 1] = {};
   if (::gethostname(name, sizeof name - 1) != 0) return "localhost";

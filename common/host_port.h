@@ -22,6 +22,10 @@ HostPort parse_host_port(std::string_view text);
 // "10.0.0.1:29400", "[fe80::1]:29400"
 std::string format_host_port(std::string_view host, std::uint16_t port);
 
+// What to hand to a resolver for a host as typed: "localhost" is the loopback address also on a machine whose resolver
+// does not know it, as in a bare container without /etc/hosts (RFC 6761, section 6.3).
+std::string name_to_resolve(std::string_view host);
+
 // The machine's host name as the kernel knows it.
 std::string local_host_name();
 

@@ -47,7 +47,7 @@ std::set<std::string> resolved_addresses(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return addresses;
+  if (::getaddrinfo(name_to_resolve(host).c_str(), nullptr, &hints, &list) != 0) return addresses;
   const std::unique_ptr<addrinfo, FreeAddresses> owner(list);
   for (const addrinfo* entry = list; entry; entry = entry->ai_next) addresses.insert(numeric(entry->ai_addr));
   addresses.erase("");

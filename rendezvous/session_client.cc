@@ -144,7 +144,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       co_return failure;
     }
     const auto [lookup, found] =
-        co_await resolver_.async_resolve(options_.host, std::to_string(options_.port), awaited);
+        co_await resolver_.async_resolve(name_to_resolve(options_.host), std::to_string(options_.port), awaited);
     if (lookup) co_return lookup;
     const auto [failure, endpoint] = co_await asio::async_connect(socket_, found, awaited);
     co_return failure;

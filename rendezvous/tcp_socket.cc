@@ -41,7 +41,7 @@ AddressList resolve(const std::string& host, std::uint16_t port, int flags) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV | flags;
   addrinfo* list = nullptr;
-  const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  const int status = ::getaddrinfo(name_to_resolve(host).c_str(), std::to_string(port).c_str(), &hints, &list);
   if (status != 0)
     throw make_error(Errc::unreachable, "cannot resolve host '{}': {}", host,
                      status == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(status));

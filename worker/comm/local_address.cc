@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/common/unique_fd.h"
 
 namespace ddprun::comm {
@@ -55,7 +56,8 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
+  if (const int error = ::getaddrinfo(name_to_resolve(host).c_str(), std::to_string(port).c_str(), &hints, &found);
+      error != 0) {
     throw make_error(Errc::unreachable, "the host name {} cannot be resolved: {}", host, ::gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);

@@ -27,6 +27,13 @@ TEST_CASE("a bad port is a usage error that repeats the text") {
   }
 }
 
+TEST_CASE("localhost needs no resolver") {
+  CHECK(name_to_resolve("localhost") == "127.0.0.1");
+  CHECK(name_to_resolve("job.localhost") == "127.0.0.1");
+  CHECK(name_to_resolve("localhost.example") == "localhost.example");
+  CHECK(name_to_resolve("::1") == "::1");
+}
+
 TEST_CASE("IPv6 is bracketed again when printed") {
   CHECK(format_host_port("fe80::1", 7) == "[fe80::1]:7");
   CHECK(format_host_port("10.0.0.1", 7) == "10.0.0.1:7");
