@@ -11,10 +11,19 @@ namespace {
 
 constexpr auto redraw_interval = std::chrono::milliseconds(100);
 constexpr int default_columns = 80;
+constexpr const char* erase_bar = "\r\x1b[K";
 
 int columns_of(std::FILE* file) {
   winsize size{};
   return ::ioctl(::fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : default_columns;
+}
+
+std::string filled(const ProgressState& s, int room) {
+  const auto done = static_cast<std::size_t>(s.total_steps > 0 ? room * s.step / s.total_steps : 0);
+  std::string bar(done, '=');
+  bar += '>';
+  bar.resize(static_cast<std::size_t>(room), ' ');
+  return bar;
 }
 
 }  // namespace
@@ -32,14 +41,19 @@ std::string progress_line(const ProgressState& s) {
 }
 
 std::string progress_bar(const ProgressState& s, int width) {
-  const auto text = progress_line(s);
-  const int room = std::min(30, width - static_cast<int>(text.size()) - 3);
-  if (room < 5) return text.substr(0, static_cast<std::size_t>(std::max(width, 0)));
-  const auto done = static_cast<int>(s.total_steps > 0 ? room * s.step / s.total_steps : 0);
-  std::string bar(static_cast<std::size_t>(done), '=');
-  if (done < room) bar += '>';
-  bar.resize(static_cast<std::size_t>(room), ' ');
-  return fmt::format("[{}] {}", bar, text);
+  const auto step = fmt::format("{:>{}}/{}", s.step, fmt::formatted_size("{}", s.total_steps), s.total_steps);
+  const auto left = duration_text(s.left);
+  const std::string texts[] = {fmt::format("step {}, epoch {}/{}, loss {:.4f}, {:.0f} samples/s, {} left", step,
+                                           s.epoch, s.epochs, s.loss, s.samples_per_s, left),
+                               fmt::format("{}, epoch {}/{}, loss {:.4f}, {:.0f}/s, {} left", step, s.epoch, s.epochs,
+                                           s.loss, s.samples_per_s, left),
+                               fmt::format("{}, loss {:.4f}, {} left", step, s.loss, left)};
+  for (const auto& text : texts) {
+    // In steps of five, lest the bar change its length whenever a number does.
+    const int room = std::min(30, (width - static_cast<int>(text.size()) - 3) / 5 * 5);
+    if (room >= (&text == texts ? 10 : 5)) return fmt::format("[{}] {}", filled(s, room), text);
+  }
+  return texts[2].substr(0, static_cast<std::size_t>(std::max(width, 0)));
 }
 
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation) {
@@ -52,14 +66,9 @@ Progress::Progress(std::FILE* file, std::int64_t log_every)
     : file_(file), log_every_(log_every), terminal_(file && ::isatty(::fileno(file)) == 1) {}
 
 Progress::~Progress() {
-  clear_bar();
-}
-
-void Progress::clear_bar() {
   if (!bar_drawn_) return;
-  std::fputs("\r\x1b[K", file_);
+  std::fputs(erase_bar, file_);
   std::fflush(file_);
-  bar_drawn_ = false;
 }
 
 void Progress::step(const ProgressState& state) {
@@ -76,11 +85,12 @@ void Progress::step(const ProgressState& state) {
   bar_drawn_ = true;
 }
 
+// The bar goes and the line comes in one write: a row that is empty between them would be seen.
 void Progress::line(const std::string& text) {
   if (!file_) return;
-  clear_bar();
-  fmt::print(file_, "{}\n", text);
+  fmt::print(file_, "{}{}\n", bar_drawn_ ? erase_bar : "", text);
   std::fflush(file_);
+  bar_drawn_ = false;
 }
 
 }  // namespace ddprun::trainer

@@ -23,7 +23,7 @@ struct ProgressState {
 
 // "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s, 25 s left"
 std::string progress_line(const ProgressState& state);
-// "[=====>    ] ..." of at most width columns.
+// "[=====>    ] ..." of at most width columns: on a narrow terminal fewer words, so that there is room for a bar.
 std::string progress_bar(const ProgressState& state, int width);
 // "epoch 2/10: test loss 0.1234, accuracy 96.10 %"
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
@@ -45,8 +45,6 @@ class Progress {
   void line(const std::string& text);
 
  private:
-  void clear_bar();
-
   std::FILE* file_;
   std::int64_t log_every_;
   bool terminal_;

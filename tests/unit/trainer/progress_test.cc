@@ -30,10 +30,16 @@ TEST_CASE("durations read well at every size") {
 }
 
 TEST_CASE("the bar shows how far, how well, how fast and how long yet, and fits the terminal") {
-  const std::string text = "step 50/100, epoch 2/4, loss 0.1235, 12346 samples/s, 1 min 05 s left";
-  CHECK(progress_line(half) == text);
-  CHECK(progress_bar(half, 100) == "[==============>             ] " + text);
-  CHECK(progress_bar(half, 40) == text.substr(0, 40));
+  CHECK(progress_line(half) == "step 50/100, epoch 2/4, loss 0.1235, 12346 samples/s, 1 min 05 s left");
+  const std::string text = "step  50/100, epoch 2/4, loss 0.1235, 12346 samples/s, 1 min 05 s left";
+  CHECK(progress_bar(half, 100) == "[============>            ] " + text);
+  CHECK(progress_bar(half, 69) == "[==>  ]  50/100, epoch 2/4, loss 0.1235, 12346/s, 1 min 05 s left");
+  CHECK(progress_bar(half, 50) == "[=====>    ]  50/100, loss 0.1235, 1 min 05 s left");
+  CHECK(progress_bar(half, 40) == " 50/100, loss 0.1235, 1 min 05 s left");
+  CHECK(progress_bar(half, 9) == " 50/100, ");
+  auto end = half;
+  end.step = 100;
+  CHECK(progress_bar(end, 100).starts_with("[=========================] step 100/100"));
   CHECK(progress_bar(half, 0).empty());
   for (int width = 1; width < 120; ++width) CHECK(progress_bar(half, width).size() <= static_cast<std::size_t>(width));
 }
