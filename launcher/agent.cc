@@ -59,7 +59,8 @@ class Agent {
  public:
   Agent(const AgentSpec& spec, const Guardian& guardian)
       : spec_(spec),
-        console_(STDOUT_FILENO, STDERR_FILENO, [this] { group_.room(); }),
+        console_(
+            STDOUT_FILENO, STDERR_FILENO, [this] { group_.room(); }, dumb_terminal(spec)),
         log_through_console_(console_),
         logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec)),
         signals_(loop_),
@@ -95,8 +96,11 @@ class Agent {
     return !spec.keep_logs && ::access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
   }
 
+  // One that knows no cursor movements (terminfo(5)'s name for it): an editor's window, for example.
+  static bool dumb_terminal(const AgentSpec& spec) { return spec.group.environment.get("TERM") == "dumb"; }
+
   void watch_signals() {
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2}) signals_.add(signal);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH}) signals_.add(signal);
     if (!ignored(SIGHUP)) signals_.add(SIGHUP);
     wait_for_signal();
   }
@@ -111,6 +115,9 @@ class Agent {
         case SIGUSR1:
         case SIGUSR2:
           group_.forward(signal);
+          break;
+        case SIGWINCH:
+          group_.window_changed();
           break;
         default:
           if (!signal_) signal_ = signal;

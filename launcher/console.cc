@@ -7,10 +7,11 @@
 #include <mutex>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
-#include <climits>
+#include "ddprun/launcher/pseudo_terminal.h"
 
 namespace ddprun {
 namespace {
@@ -24,6 +25,16 @@ void install_wake_signal() {
   ::sigaction(SIGRTMIN, &action, nullptr);
 }
 
+bool same_device(int one, int other) {
+  struct stat first {};
+  struct stat second {};
+  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 && first.st_rdev == second.st_rdev;
+}
+
+std::size_t index_of(Console::Stream stream) {
+  return stream == Console::Stream::out ? 0 : 1;
+}
+
 }  // namespace
 
 struct Console::Impl {
@@ -33,6 +44,7 @@ struct Console::Impl {
   };
 
   int descriptors[2];
+  std::shared_ptr<Screen> screens[2];  // none: not a terminal
   std::function<void()> on_room;
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -57,6 +69,29 @@ struct Console::Impl {
     thread = std::thread([this] { run(); });
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     started = true;
+  }
+
+  void find_screens() {
+    for (int i = 0; i < 2; ++i)
+      if (window_size(descriptors[i])) screens[i] = std::make_shared<Screen>();
+    if (screens[0] && screens[1] && same_device(descriptors[0], descriptors[1])) screens[1] = screens[0];
+  }
+
+  // The stream's screen, knowing its present size.
+  Screen* screen(Stream stream) {
+    const auto i = index_of(stream);
+    if (screens[i]) screens[i]->resize(window_size(descriptors[i]).value_or(WindowSize{}));
+    return screens[i].get();
+  }
+
+  // REQUIRES: the mutex is held.
+  void put(Stream stream, std::string text) {
+    if (text.empty()) return;
+    if (!started) start();
+    queued_bytes += text.size();
+    if (queued_bytes >= high_water_bytes) was_full = true;
+    queue.push_back({stream, std::move(text)});
+    changed.notify_all();
   }
 
   void run() {
@@ -86,7 +121,7 @@ struct Console::Impl {
   }
 
   void write_all(const Item& item) {
-    const int fd = descriptors[item.stream == Stream::out ? 0 : 1];
+    const int fd = descriptors[index_of(item.stream)];
     std::string_view rest = item.text;
     while (!rest.empty()) {
       const auto got = ::write(fd, rest.data(), rest.size());
@@ -113,10 +148,11 @@ struct Console::Impl {
   }
 };
 
-Console::Console(int out, int err, std::function<void()> on_room) : impl_(std::make_unique<Impl>()) {
+Console::Console(int out, int err, std::function<void()> on_room, bool plain) : impl_(std::make_unique<Impl>()) {
   impl_->descriptors[0] = out;
   impl_->descriptors[1] = err;
   impl_->on_room = std::move(on_room);
+  if (!plain) impl_->find_screens();
 }
 
 Console::~Console() {
@@ -136,11 +172,19 @@ Console::~Console() {
 void Console::write(Stream stream, std::string text) {
   if (text.empty()) return;
   const std::lock_guard lock(impl_->mutex);
-  if (!impl_->started) impl_->start();
-  impl_->queued_bytes += text.size();
-  if (impl_->queued_bytes >= high_water_bytes) impl_->was_full = true;
-  impl_->queue.push_back({stream, std::move(text)});
-  impl_->changed.notify_all();
+  if (auto* screen = impl_->screen(stream)) text = screen->write(text);
+  impl_->put(stream, std::move(text));
+}
+
+void Console::update(Stream stream, int source, std::string lines, std::string bar) {
+  const std::lock_guard lock(impl_->mutex);
+  if (auto* screen = impl_->screen(stream)) lines = screen->update(source, lines, std::move(bar));
+  impl_->put(stream, std::move(lines));
+}
+
+std::optional<WindowSize> Console::window(Stream stream) const {
+  const auto i = index_of(stream);
+  return impl_->screens[i] ? window_size(impl_->descriptors[i]) : std::nullopt;
 }
 
 bool Console::full() const {

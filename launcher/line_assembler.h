@@ -30,6 +30,31 @@ class LineAssembler {
   bool carriage_return_ = false;  // the last byte was '\r': whether a '\n' follows is not known yet
 };
 
+// The same for a terminal that several workers share: a line that is being redrawn (a carriage return came in it) is a
+// bar, for Screen to show, until its newline makes it a line. Of control sequences only colours are left.
+class TerminalLines {
+ public:
+  explicit TerminalLines(std::string prefix, std::size_t max_line = LineAssembler::default_max_line)
+      : prefix_(std::move(prefix)), max_line_(max_line) {}
+
+  // Appends to lines what has become whole.
+  void feed(std::string_view bytes, std::string& lines);
+  // What stands in the unfinished line, prefix in front; empty while there is nothing to see or nothing was redrawn.
+  std::string bar() const;
+  // The stream has ended: its last line, if it lacks an end.
+  void flush(std::string& lines);
+
+ private:
+  void append(std::string_view text);
+  void emit(std::string& lines);
+
+  std::string prefix_;
+  std::size_t max_line_;
+  std::string partial_;
+  bool redrawn_ = false;
+  bool at_begin_ = false;  // the next text replaces what stands there
+};
+
 // The last bytes of a stream, for the report of a failure.
 class Tail {
  public:
@@ -37,7 +62,8 @@ class Tail {
   static constexpr int max_lines = 20;
 
   void feed(std::string_view bytes);
-  // At most max_lines lines, the first one whole; no newline behind the last.
+  // At most max_lines lines, the first one whole; no newline behind the last. Of a redrawn line what was drawn last,
+  // and no colours.
   std::string lines() const { return last_lines(bytes_); }
   static std::string last_lines(std::string_view text);
 

@@ -1,10 +1,12 @@
 #include "ddprun/launcher/output.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <map>
 #include <optional>
 #include <unistd.h>
+#include <variant>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -16,6 +18,8 @@
 #include "ddprun/common/log.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/line_assembler.h"
+#include "ddprun/launcher/pseudo_terminal.h"
+#include "ddprun/launcher/terminal_text.h"
 
 namespace ddprun {
 namespace {
@@ -28,7 +32,7 @@ UniqueFd open_log(const std::filesystem::path& path) {
   return file;
 }
 
-// A file that a pipe is copied to. After a failed write (a full disk) it says so once and takes no more.
+// A file that a stream is copied to. After a failed write (a full disk) it says so once and takes no more.
 class LogCopy {
  public:
   explicit LogCopy(std::filesystem::path path) : path_(std::move(path)), file_(open_log(path_)) {}
@@ -55,13 +59,35 @@ struct Capture {
   Capture(asio::io_context& loop, Console::Stream to_stream) : reader(loop), to(to_stream) {}
 
   asio::posix::stream_descriptor reader;
-  UniqueFd worker_end;
   Console::Stream to;
-  std::optional<LineAssembler> lines;  // none: bytes pass as they come
+  int source = 0;  // its row on a terminal
+  bool terminal = false;
+  std::string prefix;
+  std::variant<std::monostate, LineAssembler, TerminalLines> lines;  // none: bytes pass as they come
   std::optional<LogCopy> copy;
   Tail tail;
   bool waiting = false;
 };
+
+// Room for the prefix is taken off.
+WindowSize window_of_worker(WindowSize window, std::string_view prefix) {
+  return {.columns = std::max(1, window.columns - static_cast<int>(columns_of(prefix))), .rows = window.rows};
+}
+
+struct Ends {
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+Ends make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw make_error(Errc::io, "cannot make a pipe for a worker: {}", errno_text(errno));
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// More than any pipe or pseudo-terminal holds.
+constexpr std::size_t pipe_capacity = 128 * 1024;
 
 }  // namespace
 
@@ -78,9 +104,9 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   std::vector<UniqueFd> worker_ends;
 
   int open_stream(int local_rank, Console::Stream stream, const std::filesystem::path& file);
-  std::shared_ptr<Capture> capture(Console::Stream stream);
+  std::shared_ptr<Capture> capture(Console::Stream stream, std::string prefix);
   void watch(const std::shared_ptr<Capture>& stream);
-  bool read_some(Capture& stream);
+  std::size_t read_some(Capture& stream);
   void take(Capture& stream, std::string_view bytes);
   void close(Capture& stream);
 };
@@ -100,23 +126,32 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
   }
   const bool inherited = stream == Console::Stream::out && spec.nproc == 1 && !tee;
   if (inherited) return -1;
-  const auto captured = capture(stream);
+  const bool prefixed = spec.nproc > 1 || tee;
+  const auto captured = capture(stream, prefixed ? fmt::format("[{}{}]:", spec.role, local_rank) : "");
+  captured->source = 2 * local_rank + (stream == Console::Stream::err ? 1 : 0);
   if (tee && file != "/dev/null") captured->copy.emplace(file);
-  if (spec.nproc > 1 || tee) captured->lines.emplace(fmt::format("[{}{}]:", spec.role, local_rank));
   if (stream == Console::Stream::err) errors[local_rank] = captured;
   watch(captured);
   return worker_ends.back().get();
 }
 
-std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    throw make_error(Errc::io, "cannot make a pipe for a worker: {}", errno_text(errno));
-  UniqueFd read_end(ends[0]);
-  worker_ends.emplace_back(ends[1]);
-  ::fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
+std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std::string prefix) {
   auto captured = std::make_shared<Capture>(loop, stream);
-  captured->reader.assign(read_end.release());
+  const auto window = console.window(stream);
+  Ends ends;
+  if (window) {
+    if (auto terminal = PseudoTerminal::open(window_of_worker(*window, prefix))) {
+      captured->terminal = true;
+      ends = {std::move(terminal->master), std::move(terminal->worker_end)};
+    }
+  }
+  if (!ends.reader) ends = make_pipe();
+  if (!prefix.empty() && window) captured->lines.emplace<TerminalLines>(prefix);
+  if (!prefix.empty() && !window) captured->lines.emplace<LineAssembler>(prefix);
+  captured->prefix = std::move(prefix);
+  worker_ends.push_back(std::move(ends.writer));
+  ::fcntl(ends.reader.get(), F_SETFL, ::fcntl(ends.reader.get(), F_GETFL) | O_NONBLOCK);
+  captured->reader.assign(ends.reader.release());
   captures.push_back(captured);
   return captured;
 }
@@ -128,38 +163,48 @@ void OutputRouter::Impl::watch(const std::shared_ptr<Capture>& stream) {
                             [self = shared_from_this(), stream](boost::system::error_code failure) {
                               stream->waiting = false;
                               if (failure || !stream->reader.is_open()) return;
-                              if (self->read_some(*stream)) self->watch(stream);
+                              self->read_some(*stream);
+                              self->watch(stream);
                             });
 }
 
-// Reads what is there, at most one block, and passes it on. False at the end of the stream.
-bool OutputRouter::Impl::read_some(Capture& stream) {
+// Reads what is there, at most one block, and passes it on. Returns how much that was; closes at the end of the stream,
+// which a pseudo-terminal without writers tells by EIO.
+std::size_t OutputRouter::Impl::read_some(Capture& stream) {
   char block[64 * 1024];
-  const auto got = ::read(stream.reader.native_handle(), block, sizeof(block));
+  ssize_t got = 0;
+  do got = ::read(stream.reader.native_handle(), block, sizeof(block));
+  while (got < 0 && errno == EINTR);
   if (got > 0) {
     take(stream, {block, static_cast<std::size_t>(got)});
-    return true;
+    return static_cast<std::size_t>(got);
   }
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  close(stream);
-  return false;
+  if (got == 0 || errno != EAGAIN) close(stream);
+  return 0;
 }
 
 void OutputRouter::Impl::take(Capture& stream, std::string_view bytes) {
   if (stream.to == Console::Stream::err) stream.tail.feed(bytes);
   if (stream.copy) stream.copy->write(bytes);
   std::string text;
-  if (stream.lines)
-    stream.lines->feed(bytes, text);
+  if (auto* terminal = std::get_if<TerminalLines>(&stream.lines)) {
+    terminal->feed(bytes, text);
+    return console.update(stream.to, stream.source, std::move(text), terminal->bar());
+  }
+  if (auto* lines = std::get_if<LineAssembler>(&stream.lines))
+    lines->feed(bytes, text);
   else
     text = bytes;
   console.write(stream.to, std::move(text));
 }
 
 void OutputRouter::Impl::close(Capture& stream) {
-  if (stream.lines) {
-    std::string text;
-    stream.lines->flush(text);
+  std::string text;
+  if (auto* terminal = std::get_if<TerminalLines>(&stream.lines)) {
+    terminal->flush(text);
+    console.update(stream.to, stream.source, std::move(text), "");
+  } else if (auto* lines = std::get_if<LineAssembler>(&stream.lines)) {
+    lines->flush(text);
     console.write(stream.to, std::move(text));
   }
   boost::system::error_code ignored;
@@ -201,23 +246,30 @@ std::string OutputRouter::last_lines(int local_rank) {
   const auto found = impl_->errors.find(local_rank);
   if (found == impl_->errors.end()) return {};
   auto& stream = *found->second;
-  // At most what a pipe holds: a child of the worker may go on writing.
-  for (int blocks = 0; blocks < 2 && stream.reader.is_open(); ++blocks)
-    if (!impl_->read_some(stream)) break;
+  // At most what was in it: a child of the worker may go on writing.
+  for (std::size_t bytes = 0; bytes < pipe_capacity && stream.reader.is_open();) {
+    const auto got = impl_->read_some(stream);
+    if (got == 0) break;
+    bytes += got;
+  }
   return stream.tail.lines();
+}
+
+bool OutputRouter::window_changed() {
+  bool any = false;
+  for (const auto& stream : impl_->captures) {
+    const auto window = impl_->console.window(stream->to);
+    if (!stream->terminal || !stream->reader.is_open() || !window) continue;
+    set_window_size(stream->reader.native_handle(), window_of_worker(*window, stream->prefix));
+    any = true;
+  }
+  return any;
 }
 
 void OutputRouter::finish() {
   for (const auto& stream : impl_->captures) {
-    while (stream->reader.is_open()) {
-      char block[64 * 1024];
-      const auto got = ::read(stream->reader.native_handle(), block, sizeof(block));
-      if (got > 0) {
-        impl_->take(*stream, {block, static_cast<std::size_t>(got)});
-      } else if (got == 0 || errno != EINTR) {
-        impl_->close(*stream);
-      }
-    }
+    while (stream->reader.is_open() && impl_->read_some(*stream) > 0) continue;
+    if (stream->reader.is_open()) impl_->close(*stream);
   }
 }
 

@@ -20,10 +20,13 @@ struct OutputSpec {
   StreamSpec tee;        // to files and to the terminal
 };
 
-// The output of a node's workers in one attempt: from pipes to the terminal and to files. With more than one worker,
-// lines on the terminal are whole and begin with "[<role><local rank>]:"; a single worker's pass as they are, and its
-// standard output is the terminal itself. Files get the bytes as they came. The end of each worker's standard error is
+// The output of a node's workers in one attempt: from pipes to the console and to files. With more than one worker,
+// lines on the console are whole and begin with "[<role><local rank>]:"; a single worker's pass as they are, and its
+// standard output is this process's own. Files get the bytes as they came. The end of each worker's standard error is
 // kept.
+//
+// Where the console is a terminal, so is what the worker gets (a pseudo-terminal instead of a pipe): programs draw
+// their progress bars and use colours as if they were alone. A worker's bar stands below the lines, prefix in front.
 //
 // When the console is full, nothing more is read until there is room: the workers wait, not this process.
 // Single-threaded, on the loop of the io_context; room() may be called from any thread.
@@ -43,6 +46,9 @@ class OutputRouter {
   Descriptors open(int local_rank, const std::filesystem::path& folder);
   // The worker just opened for has been started and holds its ends: they are closed here.
   void started();
+
+  // The console's terminal has another size: the workers' get it too. False when none of them has one.
+  bool window_changed();
 
   // The end of the worker's standard error, everything that is in its pipe by now included.
   std::string last_lines(int local_rank);

@@ -252,6 +252,10 @@ void WorkerGroup::forward(int signal_number) {
   for (const auto& worker : impl_->workers) ::kill(-worker.group(), signal_number);
 }
 
+void WorkerGroup::window_changed() {
+  if (impl_->output && impl_->output->window_changed()) forward(SIGWINCH);
+}
+
 void WorkerGroup::reap() {
   auto& self = *impl_;
   const auto exits = reap_children();

@@ -56,6 +56,8 @@ class WorkerGroup {
   void kill();
   // To every worker's group.
   void forward(int signal_number);
+  // The terminal of this process has another size: the workers get it and SIGWINCH.
+  void window_changed();
   // Children of this process have ended (SIGCHLD).
   void reap();
   // The console has room again; from any thread.

@@ -3,6 +3,7 @@
 //   if-rank=N / if-attempt=N / end-if   the verbs between run only for this RANK / TORCHELASTIC_RESTART_COUNT
 //   out=TEXT err=TEXT                   writes TEXT as it is, "\n" and "\r" spelt out
 //   env                                 prints the environment, sorted
+//   terminal  descriptors               prints which streams are terminals, of what size; its open descriptors
 //   ignore=N  answer=N                  ignores signal N; answers it with "got N" and exit code 0
 //   fork=plain|setsid|stubborn          a child that sleeps; in a session of its own; and deaf to SIGTERM too
 //   touch=PATH  wait-file=PATH          makes a file; waits until there is one
@@ -15,6 +16,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <string>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <vector>
 
@@ -62,6 +64,26 @@ void print_environment() {
   write_text(1, text);
 }
 
+std::string size_of_terminal(int fd) {
+  winsize size{};
+  if (::isatty(fd) != 1 || ::ioctl(fd, TIOCGWINSZ, &size) != 0) return "none";
+  return std::to_string(size.ws_col) + "x" + std::to_string(size.ws_row);
+}
+
+void print_terminal() {
+  const int controlling = ::open("/dev/tty", O_RDWR | O_CLOEXEC);
+  write_text(1, "stdout " + size_of_terminal(1) + ", stderr " + size_of_terminal(2) + ", " +
+                    (controlling < 0 ? "no" : "a") + " controlling terminal\n");
+  if (controlling >= 0) ::close(controlling);
+}
+
+void print_descriptors() {
+  std::string text = "descriptors";
+  for (int fd = 0; fd < 1024; ++fd)
+    if (::fcntl(fd, F_GETFD) >= 0) text += " " + std::to_string(fd);
+  write_text(1, text + "\n");
+}
+
 void answer(int number) {
   const std::string text = "got " + std::to_string(number) + "\n";
   write_text(1, text);
@@ -84,6 +106,8 @@ bool run(const std::string& verb, const std::string& value) {
   if (verb == "out") write_text(1, unescaped(value));
   if (verb == "err") write_text(2, unescaped(value));
   if (verb == "env") print_environment();
+  if (verb == "terminal") print_terminal();
+  if (verb == "descriptors") print_descriptors();
   if (verb == "ignore") std::signal(std::stoi(value), SIG_IGN);
   if (verb == "answer") std::signal(std::stoi(value), answer);
   if (verb == "fork") fork_child(value);

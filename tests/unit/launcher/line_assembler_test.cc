@@ -52,6 +52,48 @@ TEST_CASE("a long line goes out in bounded pieces") {
   CHECK(feed(lines, "abcdefghij\n") == "p:abcd\np:efgh\np:ij\n");
 }
 
+TEST_CASE("on a terminal a redrawn line is a bar until its newline") {
+  TerminalLines lines("p:");
+  const auto lines_of = [&](std::string_view bytes) {
+    std::string out;
+    lines.feed(bytes, out);
+    return out;
+  };
+  CHECK(lines_of("plain").empty());
+  CHECK(lines.bar().empty());
+  CHECK(lines_of(" text\n\r10") == "p:plain text\n");
+  CHECK(lines.bar() == "p:10");
+  CHECK(lines_of("%\r20%").empty());
+  CHECK(lines.bar() == "p:20%");
+  CHECK(lines_of("\r").empty());
+  CHECK(lines.bar() == "p:20%");
+  CHECK(lines_of("\x1b[K").empty());
+  CHECK(lines.bar().empty());
+  CHECK(lines_of("epoch\n30%\r") == "p:epoch\n");
+  CHECK(lines.bar() == "p:30%");
+  CHECK(lines_of("\nend\r   ") == "p:30%\n");
+  CHECK(lines.bar().empty());
+  std::string rest;
+  lines.flush(rest);
+  CHECK(rest.empty());
+  CHECK(lines_of("last").empty());
+  lines.flush(rest);
+  CHECK(rest == "p:last\n");
+}
+
+TEST_CASE("on a terminal a long line goes out in bounded pieces too") {
+  TerminalLines lines("p:", 4);
+  std::string out;
+  lines.feed("abcdefghij\n", out);
+  CHECK(out == "p:abcd\np:efgh\np:ij\n");
+}
+
+TEST_CASE("the tail has what redrawn lines showed last, without colours") {
+  Tail tail;
+  tail.feed("\r10%\r\x1b[32m20%\x1b[0m\r\nwhy\n");
+  CHECK(tail.lines() == "20%\nwhy");
+}
+
 TEST_CASE("the tail keeps the last lines only") {
   Tail tail;
   for (int i = 0; i < 100'000; ++i) tail.feed("line " + std::to_string(i) + "\n");

@@ -1,0 +1,93 @@
+#include "ddprun/common/atomic_file.h"
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/terminal_child.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+// Verbs of one rank alone.
+Words rank(int number, Words verbs) {
+  verbs.insert(verbs.begin(), "if-rank=" + std::to_string(number));
+  verbs.emplace_back("end-if");
+  return verbs;
+}
+
+Words both(Words first, const Words& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+}  // namespace
+
+TEST_CASE("workers find a terminal where ddprun has one, narrower by the prefix") {
+  TerminalChild child(command(two_workers(), rank(1, {"terminal", "descriptors"})));
+  CHECK(child.wait() == 0);
+  CHECK(child.rows() ==
+        Words{"[default1]:stdout 69x24, stderr 69x24, no controlling terminal", "[default1]:descriptors 0 1 2"});
+}
+
+TEST_CASE("workers find no terminal where ddprun has none, nor where theirs would not be one") {
+  const auto piped = run_child(command(two_workers(), rank(1, {"terminal"})));
+  CHECK(piped.out == "[default1]:stdout none, stderr none, no controlling terminal\n");
+  const TempDir folder;
+  TerminalChild redirected(
+      command(two_workers({"--log_dir=" + folder.path().string(), "-r", "2"}), rank(1, {"terminal"})));
+  CHECK(redirected.wait() == 0);
+  CHECK(redirected.text().find("stdout 69x24, stderr none") != std::string::npos);
+  TerminalChild dumb(command(two_workers(), rank(1, {"terminal"})), {{"TERM", "dumb"}});
+  CHECK(dumb.wait() == 0);
+  CHECK(dumb.text().find("stdout none, stderr none") != std::string::npos);
+}
+
+TEST_CASE("a single worker has the terminal itself as standard output, and another in its place as error") {
+  TerminalChild child(command({}, {"terminal", "err=\\rraw"}));
+  CHECK(child.wait() == 0);
+  CHECK(child.text().find("stdout 80x24, stderr 80x24") != std::string::npos);
+  CHECK(child.text().find("\rraw") != std::string::npos);
+}
+
+TEST_CASE("a bar is redrawn in place, and another worker's line stays whole above it") {
+  const TempDir folder;
+  const auto file = [&](const char* name) { return (folder / name).string(); };
+  TerminalChild child(command(two_workers(), both(rank(0, {"out=\\r10% of it", "wait-file=" + file("go"), "out=\\r20%",
+                                                           "wait-file=" + file("end"), "out=\\r30%\\n"}),
+                                                  rank(1, {"wait-file=" + file("line"), "out=whole\\n"}))));
+  child.wait_until([&] { return child.rows() == Words{"[default0]:10% of it"}; }, "bar");
+  std::ofstream(folder / "line").put('\n');
+  child.wait_until([&] { return child.rows() == Words{"[default1]:whole", "[default0]:10% of it"}; }, "line above");
+  std::ofstream(folder / "go").put('\n');
+  child.wait_until([&] { return child.rows() == Words{"[default1]:whole", "[default0]:20%"}; }, "bar that moved on");
+  std::ofstream(folder / "end").put('\n');
+  CHECK(child.wait() == 0);
+  CHECK(child.rows() == Words{"[default1]:whole", "[default0]:30%"});
+}
+
+TEST_CASE("the terminal's new size reaches the workers") {
+  TerminalChild child(command(two_workers(), rank(0, {"answer=28", "out=ready\\n", "pause"})));  // SIGWINCH
+  child.wait_for("ready");
+  child.resize(100, 30);
+  CHECK(child.wait() == 0);
+  CHECK(child.rows() == Words{"[default0]:ready", "[default0]:got 28"});
+}
+
+TEST_CASE("exit code, summary and log files are as without a terminal") {
+  const TempDir folder;
+  TerminalChild child(command(two_workers({"--log_dir=" + folder.path().string(), "--tee=3", "--rdzv-id=job"}),
+                              rank(1, {"err=\\r10%\\r20%\\nwhy\\n", "exit=5"})));
+  CHECK(child.wait() == 5);
+  CHECK(child.text().find("The end of rank 1's standard error:\r\n  20%\r\n  why\r\n") != std::string::npos);
+  const auto run = std::filesystem::directory_iterator(folder.path())->path();
+  CHECK(ddprun::read_whole_file(run / "attempt_0" / "1" / "stderr.log") == "\r10%\r20%\nwhy\n");
+}
+
+TEST_CASE("the job ends when its terminal goes away") {
+  const Marker marker;
+  TerminalChild child(command(two_workers(), {"out=\\rbar", "err=ready\\n", "flood"}), marker.variables());
+  child.wait_for("ready");
+  child.hang_up();
+  CHECK(child.wait() == 128 + SIGHUP);
+  CHECK(marker.processes() == 0);
+}
