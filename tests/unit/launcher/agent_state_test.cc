@@ -77,7 +77,7 @@ TEST_CASE("a job that goes well") {
   CHECK(f.signal(SIGTERM).empty());
 }
 
-TEST_CASE("a failure stops the node's workers at once, then is reported; the verdict ends the job once they are gone") {
+TEST_CASE("a failure stops the node's workers at once, then is reported, the verdict ends the job once they are gone") {
   Fixture f;
   f.run(0);
   CHECK(f.failed(1) == "stop 15; failure 0 of rank 1");
@@ -120,7 +120,7 @@ TEST_CASE("a round may be proposed to a node whose workers have already succeede
   CHECK(f.started(1) == "start 1");
 }
 
-TEST_CASE("the first signal ends gracefully, the second kills; the exit code is 128 + the first") {
+TEST_CASE("the first signal ends gracefully, the second kills, the exit code is 128 + the first") {
   Fixture f;
   f.run(0);
   CHECK(f.signal(SIGINT) == "leave; stop 2");

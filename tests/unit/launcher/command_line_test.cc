@@ -55,7 +55,7 @@ TEST_CASE("usage errors name what is wrong and what would be right") {
   CHECK_THROWS_WITH(normal({"-q", "x"}), "unknown option -q; ddprun --help lists them all");
 }
 
-TEST_CASE("the command line assigns options; the last of several wins") {
+TEST_CASE("the command line assigns options, the last of several wins") {
   LaunchSettings s;
   const auto line =
       parse_command_line({"--nnodes=2", "--nnodes=3", "--standalone", "--monitor-interval", "5", "a", "b"}, s);

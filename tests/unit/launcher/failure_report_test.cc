@@ -66,7 +66,7 @@ TEST_CASE("a scheduler's error file is the root cause's with its code, or one li
         expected);
 }
 
-TEST_CASE("the root cause is the one observed first; of equals the lowest rank") {
+TEST_CASE("the root cause is the one observed first, of equals the lowest rank") {
   std::vector<WorkerFailure> failures{{.rank = 0, .time_us = 5}, {.rank = 2, .time_us = 3}, {.rank = 1, .time_us = 3}};
   root_cause_first(failures);
   CHECK(failures[0].rank == 1);

@@ -13,7 +13,7 @@ TEST_CASE("one digit is for all local ranks") {
   CHECK_FALSE(StreamSpec::parse("0", "tee").any());
 }
 
-TEST_CASE("a list names ranks, of several digits too; others get none") {
+TEST_CASE("a list names ranks, of several digits too, others get none") {
   const auto spec = StreamSpec::parse("0:1,12:3", "redirects");
   CHECK(spec.of(0) == Streams{.out = true});
   CHECK(spec.of(1) == Streams{});

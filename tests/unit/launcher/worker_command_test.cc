@@ -40,7 +40,7 @@ TEST_CASE("a train.cfg runs the built-in worker, from the own folder or from PAT
   CHECK(command.title == "a.cfg");
 }
 
-TEST_CASE("a .py runs under Python, unbuffered; -m makes it a module") {
+TEST_CASE("a .py runs under Python, unbuffered, -m makes it a module") {
   const Folder folder;
   const auto script = folder.file("train.py", false);
   CHECK_THROWS_WITH(folder.resolve({script}),

@@ -80,7 +80,7 @@ TEST_CASE("initial values are uniform within one over the root of the fan-in, an
   CHECK(first(layer) != first(stranger));
 }
 
-TEST_CASE("training and evaluation reach every child; dropout is the identity in evaluation") {
+TEST_CASE("training and evaluation reach every child, dropout is the identity in evaluation") {
   Generator generator(1);
   nn::Sequential model;
   auto inner = std::make_unique<nn::Sequential>();

@@ -41,7 +41,7 @@ TEST_CASE("slices begin on borders of 64 bytes and do not overlap") {
   CHECK(buckets[0].count == 64);
 }
 
-TEST_CASE("a bucket holds one element type; buckets are in the order of their first parameters") {
+TEST_CASE("a bucket holds one element type, buckets are in the order of their first parameters") {
   const std::vector<ParameterRef> model = {parameter("a", 16), parameter("b", 8, DType::float64), parameter("c", 16),
                                            parameter("d", 8, DType::float64)};
   const auto buckets = plan_buckets(model, {});
