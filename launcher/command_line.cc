@@ -29,15 +29,16 @@ std::vector<OptionInfo> with_own_flags(std::vector<OptionInfo> table) {
   return table;
 }
 
-const OptionInfo& find_long(std::string name, const std::vector<OptionInfo>& table) {
+// Both finders return an element of the table, never null; GCC 13 and newer suspect a reference of dangling.
+const OptionInfo* find_long(std::string name, const std::vector<OptionInfo>& table) {
   const std::string typed = "--" + name;
   std::replace(name.begin(), name.end(), '-', '_');
   std::vector<const OptionInfo*> matches;
   for (const auto& option : table) {
-    if (option.name == name) return option;
+    if (option.name == name) return &option;
     if (!name.empty() && option.name.starts_with(name)) matches.push_back(&option);
   }
-  if (matches.size() == 1) return *matches.front();
+  if (matches.size() == 1) return matches.front();
   std::vector<std::string> names;
   for (const auto* option : matches) names.push_back("--" + option->name);
   if (!matches.empty())
@@ -47,9 +48,9 @@ const OptionInfo& find_long(std::string name, const std::vector<OptionInfo>& tab
   throw make_error(Errc::usage, "unknown option {}{}", typed, near ? fmt::format("; did you mean {}?", *near) : "");
 }
 
-const OptionInfo& find_short(const std::string& argument, const std::vector<OptionInfo>& table) {
+const OptionInfo* find_short(const std::string& argument, const std::vector<OptionInfo>& table) {
   for (const auto& option : table)
-    if (option.short_name != 0 && option.short_name == argument[1]) return option;
+    if (option.short_name != 0 && option.short_name == argument[1]) return &option;
   throw make_error(Errc::usage, "unknown option {}; ddprun --help lists them all", argument);
 }
 
@@ -62,7 +63,7 @@ class OptionReader {
     const std::string argument = arguments_[next_++];
     const bool is_long = argument.starts_with("--");
     const auto equals = is_long ? argument.find('=') : std::string::npos;
-    const auto& option = is_long ? find_long(argument.substr(2, equals - 2), table) : find_short(argument, table);
+    const auto& option = *(is_long ? find_long(argument.substr(2, equals - 2), table) : find_short(argument, table));
     if (!option.supported) throw make_error(Errc::usage, "--{} is not supported yet", option.name);
     std::optional<std::string> attached;
     if (equals != std::string::npos) attached = argument.substr(equals + 1);

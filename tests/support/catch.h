@@ -5,7 +5,9 @@
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 namespace Catch {  // under the names of version 2
-inline auto Contains(const std::string& part) { return Matchers::ContainsSubstring(part); }
+inline auto Contains(const std::string& part) {
+  return Matchers::ContainsSubstring(part);
+}
 using Matchers::EndsWith;
 using Matchers::Equals;
 using Matchers::StartsWith;
