@@ -36,7 +36,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::vector<int> ranks{1, 2};
   int rounds = 5;
-  int steps = 100;  // measured, of each run
+  int steps = 60;  // measured, of each run
   int batch = 64;
 };
 
