@@ -33,4 +33,4 @@ contract::Groups make_gloo(int size, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-DDPRUN_GROUP_CONTRACT("gloo", make_gloo, {2, 3, 4})
+DDPRUN_GROUP_CONTRACT("gloo", make_gloo, {1, 2, 3, 4})

@@ -120,9 +120,7 @@ void JoinedWorld::leave() {
 }  // namespace
 
 std::unique_ptr<World> init_process_group(const InitOptions& options) {
-  if (options.env.world_size == 1 && (options.backend == "auto" || options.backend == "self")) {
-    return std::make_unique<LoneWorld>(options);
-  }
+  if (options.env.world_size == 1) return std::make_unique<LoneWorld>(options);
   return std::make_unique<JoinedWorld>(options);
 }
 

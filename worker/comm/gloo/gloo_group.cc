@@ -9,6 +9,7 @@
 #include "ddprun/worker/comm/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
 #include "ddprun/worker/comm/quiet_thread.h"
+#include "ddprun/worker/comm/self_group.h"
 #include "ddprun/worker/comm/transport_group.h"
 
 namespace ddprun::comm {
@@ -104,6 +105,7 @@ class GlooTransport : public Transport {
 }  // namespace
 
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
+  if (options.size == 1) return make_self_group();  // Gloo's algorithms, and ours over it, begin at two ranks
   return make_transport_group(std::make_shared<GlooTransport>(options), options);
 }
 

@@ -9,7 +9,8 @@ namespace ddprun::comm {
 
 // Ranks that exchange over TCP by Gloo's pairs: between hosts, and the plain choice on one. Allreduce of a small buffer
 // is one exchange of every rank with every other; of a large one, Gloo's ring. 16-bit floats round once a step of the
-// ring. Throws what make_transport_group throws; Errc::usage for a local_address that is neither address nor interface.
+// ring. A single rank gets a self group. Throws what make_transport_group throws; Errc::usage for a local_address that
+// is neither address nor interface.
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options);
 
 }  // namespace ddprun::comm
