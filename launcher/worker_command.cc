@@ -5,6 +5,8 @@
 #include <string_view>
 #include <unistd.h>
 
+#include <boost/process/v2/environment.hpp>
+
 #include "ddprun/common/error.h"
 
 namespace ddprun {
@@ -18,15 +20,9 @@ bool is_executable_file(const fs::path& path) {
 }
 
 std::optional<fs::path> search_path(const std::string& name, const Environment& environment) {
-  const auto folders = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
-  for (std::string_view rest = folders;;) {
-    const auto colon = rest.find(':');
-    const auto folder = rest.substr(0, colon);
-    const auto candidate = fs::path(folder.empty() ? "." : folder) / name;
-    if (is_executable_file(candidate)) return candidate;
-    if (colon == std::string_view::npos) return std::nullopt;
-    rest.remove_prefix(colon + 1);
-  }
+  const std::vector<std::string> path{"PATH=" + environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin")};
+  const auto found = boost::process::v2::environment::find_executable(name, path);
+  return found.empty() ? std::nullopt : std::optional<fs::path>(found.native());
 }
 
 // As a shell finds a program: a name with a slash is a path, another is looked for on PATH.

@@ -72,6 +72,20 @@ TEST_CASE("anything else is a program, and so is everything with --no_python") {
                     "--module needs Python: it excludes --no_python");
 }
 
+TEST_CASE("on PATH, folders and files that cannot be executed are passed over") {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "first" / "prog");
+  std::filesystem::create_directory(folder / "second");
+  folder.file("second/prog", false);
+  const auto program = folder.file("prog");
+  const auto at = [&](const char* name) { return (folder / name).string(); };
+  const Environment environment({{"PATH", at("first") + ":" + at("second") + "::" + folder.path().string()}});
+  CHECK(resolve_command({"prog"}, {}, "/", environment).executable == program);
+  const Environment empty({{"PATH", ""}});
+  CHECK_THROWS_WITH(resolve_command({"prog"}, {}, "/", empty),
+                    "cannot execute prog: No such file or directory (not on PATH either)");
+}
+
 TEST_CASE("what cannot be executed is refused with its cause") {
   const Folder folder;
   const auto plain = folder.file("plain", false);
