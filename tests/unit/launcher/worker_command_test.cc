@@ -81,7 +81,8 @@ TEST_CASE("on PATH, folders and files that cannot be executed are passed over") 
   const auto at = [&](const char* name) { return (folder / name).string(); };
   const Environment environment({{"PATH", at("first") + ":" + at("second") + "::" + folder.path().string()}});
   CHECK(resolve_command({"prog"}, {}, "/", environment).executable == program);
-  const Environment empty({{"PATH", ""}});
+  Environment empty;
+  empty.set("PATH", "");
   CHECK_THROWS_WITH(resolve_command({"prog"}, {}, "/", empty),
                     "cannot execute prog: No such file or directory (not on PATH either)");
 }
