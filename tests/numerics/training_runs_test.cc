@@ -149,6 +149,29 @@ TEST_CASE("a run goes on at the same sample with another number of ranks") {
   CHECK(difference(losses_in(one / "metrics"), losses_in(changing / "metrics"), 45) < 1e-5);
 }
 
+TEST_CASE("an epoch that has no samples left for this run is over") {
+  const auto job = [](const TempDir& dir, const std::string& data, std::int64_t epochs) {
+    return TrainingJob("[model]\nname = linear\n[data]\nname = random\ntest_samples = 10\n" + data +
+                       "[train]\nbatch_size = 10\nepochs = " + std::to_string(epochs) +
+                       "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n");
+  };
+  SECTION("because the data set has become smaller") {
+    TempDir dir;
+    job(dir, "samples = 100\n[train]\nmax_steps = 8\n", 2).run(1);
+    CHECK(job(dir, "samples = 50\n", 2).run(1)[0].steps == 8 + 5);
+    CHECK(job(dir, "samples = 50\n", 2).run(1)[0].steps == 8 + 5);
+  }
+  SECTION("because more ranks leave out a longer tail") {
+    TempDir dir;
+    job(dir, "samples = 17\ndrop_last = true\n[train]\nmax_steps = 1\n", 2).run(1);
+    // 8 of 10 samples are left to 2 ranks: 5 each are done, 3 to do; then another epoch.
+    CHECK(job(dir, "samples = 17\ndrop_last = true\n", 2).run(2)[0].steps == 1 + 1 + 1);
+    TempDir other;
+    job(other, "samples = 11\ndrop_last = true\n[train]\nmax_steps = 1\n", 2).run(1);
+    CHECK(job(other, "samples = 11\ndrop_last = true\n", 2).run(2)[0].steps == 1 + 1);
+  }
+}
+
 TEST_CASE("a linear model stays under 95 % on the generated digits") {
   const auto summary = TrainingJob("[model]\nname = linear\n[data]\nname = digits\n[train]\nepochs = 6\n").run(1)[0];
   REQUIRE(summary.evaluation.accuracy);

@@ -138,6 +138,11 @@ class Trainer::Impl {
         .accumulate = config_.train.accumulate,
         .epochs = config_.train.epochs,
         .max_steps = config_.train.max_steps};
+    // The data set may have been larger, or the tail that is left out shorter.
+    if (samples_per_rank_done() >= schedule.samples_per_rank) {
+      ++state_.epoch;
+      state_.samples = 0;
+    }
     total_steps_ = schedule.total_steps(state_.step, state_.epoch, samples_per_rank_done());
   }
 
