@@ -16,6 +16,8 @@ std::vector<std::string> texts(const std::vector<std::string_view>& names) {
   return {names.begin(), names.end()};
 }
 
+constexpr double most = 1e9;  // of counts that are multiplied with each other
+
 void bind_model(Settings& s, TrainConfig::Model& m) {
   s.add("model.name", m.name, {.help = "network to train", .choices = texts(nn::model_names())});
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
@@ -53,13 +55,14 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
 }
 
 void bind_train(Settings& s, TrainConfig::Train& t) {
-  s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1});
-  s.add("train.batch_size", t.batch_size, {.help = "per rank and micro-batch", .unit = "samples", .min = 1});
+  s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
+  s.add("train.batch_size", t.batch_size,
+        {.help = "per rank and micro-batch", .unit = "samples", .min = 1, .max = most});
   s.add("train.max_steps", t.max_steps,
         {.help = "stop after so many optimizer steps; 0: at the end of the epochs", .min = 0});
   s.add("train.seed", t.seed, {.help = "of initial parameters, data order and dropout", .min = 0});
   s.add("train.accumulate", t.accumulate,
-        {.help = "micro-batches a step; gradients are reduced once a step", .min = 1});
+        {.help = "micro-batches a step; gradients are reduced once a step", .min = 1, .max = most});
   s.add("train.log_every", t.log_every,
         {.help = "a line on standard output each so many steps; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
@@ -67,7 +70,7 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
 }
 
 void bind_eval(Settings& s, TrainConfig::Eval& e) {
-  s.add("eval.batch_size", e.batch_size, {.help = "per rank", .unit = "samples", .min = 1});
+  s.add("eval.batch_size", e.batch_size, {.help = "per rank", .unit = "samples", .min = 1, .max = most});
   s.add("eval.every_epochs", e.every_epochs, {.help = "evaluate each so many epochs; 0: at the end alone", .min = 0});
 }
 
@@ -107,6 +110,12 @@ void check_extents(const Settings& settings, std::string_view key, const std::st
   } catch (const Error& e) {
     reject(settings, key, e.what());
   }
+}
+
+// What the smallest layers of the CNN can take.
+void check_image(const Settings& settings, const std::vector<std::int64_t>& shape) {
+  if (shape.size() == 3 && shape[1] >= 16 && shape[2] >= 16) return;
+  reject(settings, "data.shape", "model cnn takes channels, height and width, at least 1x16x16");
 }
 
 }  // namespace
@@ -149,6 +158,9 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_extents(settings, "data.shape", c.data.shape, false);
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
     reject(settings, "data.outputs", "labels need at least 2 classes");
+  if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
+  if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
+  if (c.optim.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
 }

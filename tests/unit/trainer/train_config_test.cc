@@ -38,7 +38,8 @@ std::string error_of(const std::string& text) {
 
 TEST_CASE("a mistake in a train.cfg is one line with file, line and what would be right") {
   CHECK(error_of("[train]\nepoch = 3\n") == "t.cfg:2: unknown key train.epoch; did you mean train.epochs?");
-  CHECK(error_of("[train]\nbatch_size = 0\n") == "t.cfg:2: train.batch_size = 0: expected a whole number at least 1");
+  CHECK(error_of("[train]\nbatch_size = 0\n") ==
+        "t.cfg:2: train.batch_size = 0: expected a whole number from 1 to 1000000000");
   CHECK(error_of("[model]\nname = resnet\n") == "t.cfg:2: model.name = resnet: expected one of cnn, mlp, linear");
   CHECK(error_of("[data]\n\nshape = 3xx\n") == "no error");
   CHECK(error_of("[data]\nshape = 3x0\n") ==
@@ -46,6 +47,12 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[data]\nshape = \"\"\n") == "t.cfg:2: data.shape = : expected at least one size");
   CHECK(error_of("[model]\nhidden = 12.5\n") ==
         "t.cfg:2: model.hidden = 12.5: expected sizes from 1 to 1000000, such as 128 64 or 1x28x28");
+  CHECK(error_of("[train]\nbatch_size = 9223372036854775807\n") ==
+        "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 1 to 1000000000");
+  CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
+  CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
+  CHECK(error_of("[data]\nname = random\nshape = 28x28\n") ==
+        "t.cfg:3: data.shape = 28x28: model cnn takes channels, height and width, at least 1x16x16");
   CHECK(error_of("[checkpoint]\nevery_steps = 5\n") ==
         "t.cfg:2: checkpoint.every_steps = 5: checkpoint.dir has to be given as well");
   CHECK(error_of("[data]\nname = random\nlabels = true\n") ==
