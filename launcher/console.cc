@@ -176,9 +176,9 @@ void Console::write(Stream stream, std::string text) {
   impl_->put(stream, std::move(text));
 }
 
-void Console::update(Stream stream, int source, std::string lines, std::string bar) {
+void Console::update(Stream stream, int source, std::string lines, std::string bars) {
   const std::lock_guard lock(impl_->mutex);
-  if (auto* screen = impl_->screen(stream)) lines = screen->update(source, lines, std::move(bar));
+  if (auto* screen = impl_->screen(stream)) lines = screen->update(source, lines, std::move(bars));
   impl_->put(stream, std::move(lines));
 }
 

@@ -31,8 +31,9 @@ class Console {
   Console& operator=(const Console&) = delete;
 
   void write(Stream stream, std::string text);
-  // The lines, and the row that this source, any number, has from now on; without a terminal the lines alone.
-  void update(Stream stream, int source, std::string lines, std::string bar);
+  // The lines, and the bars that this source, any number, has from now on (Screen::update); without a terminal the
+  // lines alone.
+  void update(Stream stream, int source, std::string lines, std::string bars);
   // The size of the stream's terminal now; nothing when it is none.
   std::optional<WindowSize> window(Stream stream) const;
   bool full() const;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun {
 
@@ -31,7 +32,8 @@ class LineAssembler {
 };
 
 // The same for a terminal that several workers share: a line that is being redrawn (a carriage return came in it) is a
-// bar, for Screen to show, until its newline makes it a line. Of control sequences only colours are left.
+// bar, for Screen to show. A bar stays one after its newline, in case the cursor comes up again (nested bars); it is a
+// whole line once something is written below it that does. Of control sequences only colours are left.
 class TerminalLines {
  public:
   explicit TerminalLines(std::string prefix, std::size_t max_line = LineAssembler::default_max_line)
@@ -39,19 +41,36 @@ class TerminalLines {
 
   // Appends to lines what has become whole.
   void feed(std::string_view bytes, std::string& lines);
-  // What stands in the unfinished line, prefix in front; empty while there is nothing to see or nothing was redrawn.
-  std::string bar() const;
-  // The stream has ended: its last line, if it lacks an end.
+  // The rows that may yet be redrawn, prefix in front of each, '\n' between them; those with nothing to see left out.
+  std::string bars() const;
+  // The stream has ended: its last lines, also without an end.
   void flush(std::string& lines);
 
  private:
-  void append(std::string_view text);
-  void emit(std::string& lines);
+  static constexpr std::size_t max_rows = 16;
+  struct Row {
+    std::string text;
+    bool redrawn = false;
+    bool blank() const;
+  };
+
+  void escape_byte(char c, std::string& lines);
+  void append(std::string_view text, std::string& lines);
+  void carriage_return(std::string& lines);
+  void newline(std::string& lines);
+  void cursor_up(std::size_t count);
+  void arrive(bool from_below);
+  void commit(std::size_t count, std::string& lines);
+  std::string shown(const Row& row) const;
 
   std::string prefix_;
   std::size_t max_line_;
-  std::string partial_;
-  bool redrawn_ = false;
+  std::vector<Row> rows_{1};
+  std::size_t at_ = 0;  // the row that the cursor is in
+  std::string escape_;  // a control sequence that is not whole yet
+  // Since the cursor came to its row:
+  bool from_below_ = false;
+  bool returned_ = false;  // a carriage return came
   bool at_begin_ = false;  // the next text replaces what stands there
 };
 

@@ -189,7 +189,7 @@ void OutputRouter::Impl::take(Capture& stream, std::string_view bytes) {
   std::string text;
   if (auto* terminal = std::get_if<TerminalLines>(&stream.lines)) {
     terminal->feed(bytes, text);
-    return console.update(stream.to, stream.source, std::move(text), terminal->bar());
+    return console.update(stream.to, stream.source, std::move(text), terminal->bars());
   }
   if (auto* lines = std::get_if<LineAssembler>(&stream.lines))
     lines->feed(bytes, text);

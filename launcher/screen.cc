@@ -13,6 +13,10 @@ namespace {
 constexpr std::string_view erase_line_behind = "\x1b[K";
 constexpr std::string_view erase_screen_below = "\x1b[J";
 
+std::ptrdiff_t rows_in(const std::string& bars) {
+  return 1 + std::count(bars.begin(), bars.end(), '\n');
+}
+
 }  // namespace
 
 std::string Screen::to_first_row() const {
@@ -26,12 +30,15 @@ std::string Screen::rows(bool erase_behind) {
   const auto fit = std::max(1, size_.rows - 1);
   std::string text;
   drawn_ = 0;
-  for (const auto& [source, bar] : bars_) {
-    if (drawn_ == fit) break;
-    const auto row = one_line_text(bar, width);
-    if (drawn_++ > 0) text += '\n';
-    text += row;
-    if (erase_behind && columns_of(row) < width) text += erase_line_behind;
+  for (const auto& [source, bars] : bars_) {
+    for (std::size_t begin = 0; begin <= bars.size() && drawn_ < fit; ++drawn_) {
+      const auto end = std::min(bars.find('\n', begin), bars.size());
+      const auto row = one_line_text(std::string_view(bars).substr(begin, end - begin), width);
+      begin = end + 1;
+      if (drawn_ > 0) text += '\n';
+      text += row;
+      if (erase_behind && columns_of(row) < width) text += erase_line_behind;
+    }
   }
   return text;
 }
@@ -42,16 +49,16 @@ void Screen::resize(WindowSize size) {
   resized_ = true;
 }
 
-std::string Screen::update(int source, std::string_view lines, std::string bar) {
+std::string Screen::update(int source, std::string_view lines, std::string bars) {
   const auto known = bars_.find(source);
-  const bool had_one = known != bars_.end();
-  if (lines.empty() && bar == (had_one ? known->second : "")) return {};
-  const bool moves_on = lines.empty() && had_one && !bar.empty();
-  if (bar.empty())
+  const auto before = known == bars_.end() ? std::string() : known->second;
+  if (lines.empty() && bars == before) return {};
+  const bool same_rows = !before.empty() && !bars.empty() && rows_in(before) == rows_in(bars);
+  if (bars.empty())
     bars_.erase(source);
   else
-    bars_[source] = std::move(bar);
-  if (!moves_on || resized_) return write(lines);
+    bars_[source] = std::move(bars);
+  if (!lines.empty() || !same_rows || resized_) return write(lines);
   // The usual case is written over the old rows: erasing them first would flicker.
   auto result = to_first_row();
   return result += rows(true);

@@ -13,7 +13,7 @@ struct WindowSize {
 };
 
 // What to write to a terminal that several workers share. Whole lines scroll up as ever; below the last of them stand
-// the bars, one row each in the order of their sources: lines that are still being redrawn. A new line goes above the
+// the bars, each in a row, in the order of their sources: lines that are still being redrawn. A new line goes above the
 // bars, so that neither is torn. Only sequences that every terminal of today knows are used: carriage return, cursor up
 // (CUU), erase to the end of the line (EL) and of the screen (ED).
 //
@@ -23,8 +23,8 @@ class Screen {
   // Bars that do not fit are cut or left out from now on.
   void resize(WindowSize size);
 
-  // lines: whole lines, or nothing. bar: the row that this source has from now on, without an end; empty: none.
-  std::string update(int source, std::string_view lines, std::string bar);
+  // lines: whole lines, or nothing. bars: the rows that this source has from now on, '\n' between them; empty: none.
+  std::string update(int source, std::string_view lines, std::string bars);
   // What comes from elsewhere, as it is; above bars it gets an end where it lacks one.
   std::string write(std::string_view text);
 

@@ -52,33 +52,71 @@ TEST_CASE("a long line goes out in bounded pieces") {
   CHECK(feed(lines, "abcdefghij\n") == "p:abcd\np:efgh\np:ij\n");
 }
 
-TEST_CASE("on a terminal a redrawn line is a bar until its newline") {
-  TerminalLines lines("p:");
-  const auto lines_of = [&](std::string_view bytes) {
+namespace {
+
+struct Terminal {
+  TerminalLines lines{"p:"};
+  std::string feed(std::string_view bytes) {
     std::string out;
     lines.feed(bytes, out);
     return out;
-  };
-  CHECK(lines_of("plain").empty());
-  CHECK(lines.bar().empty());
-  CHECK(lines_of(" text\n\r10") == "p:plain text\n");
-  CHECK(lines.bar() == "p:10");
-  CHECK(lines_of("%\r20%").empty());
-  CHECK(lines.bar() == "p:20%");
-  CHECK(lines_of("\r").empty());
-  CHECK(lines.bar() == "p:20%");
-  CHECK(lines_of("\x1b[K").empty());
-  CHECK(lines.bar().empty());
-  CHECK(lines_of("epoch\n30%\r") == "p:epoch\n");
-  CHECK(lines.bar() == "p:30%");
-  CHECK(lines_of("\nend\r   ") == "p:30%\n");
-  CHECK(lines.bar().empty());
-  std::string rest;
-  lines.flush(rest);
-  CHECK(rest.empty());
-  CHECK(lines_of("last").empty());
-  lines.flush(rest);
-  CHECK(rest == "p:last\n");
+  }
+  std::string flush() {
+    std::string out;
+    lines.flush(out);
+    return out;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("on a terminal a redrawn line is a bar until something is below it") {
+  Terminal t;
+  CHECK(t.feed("plain").empty());
+  CHECK(t.lines.bars().empty());
+  CHECK(t.feed(" text\n\n\r10") == "p:plain text\np:\n");
+  CHECK(t.lines.bars() == "p:10");
+  CHECK(t.feed("%\r20%").empty());
+  CHECK(t.lines.bars() == "p:20%");
+  CHECK(t.feed("\r").empty());
+  CHECK(t.lines.bars() == "p:20%");
+  CHECK(t.feed("\x1b[K").empty());
+  CHECK(t.lines.bars().empty());
+  CHECK(t.feed("epoch\n30%\r") == "p:epoch\n");
+  CHECK(t.lines.bars() == "p:30%");
+  CHECK(t.feed("\n").empty());
+  CHECK(t.lines.bars() == "p:30%");
+  CHECK(t.feed("\r0%").empty());
+  CHECK(t.lines.bars() == "p:30%\np:0%");
+  CHECK(t.feed("\r1%") == "p:30%\n");
+  CHECK(t.lines.bars() == "p:1%");
+  CHECK(t.feed("\r   ").empty());
+  CHECK(t.lines.bars().empty());
+  CHECK(t.flush().empty());
+  CHECK(t.feed("\rbar\nlast") == "p:bar\n");
+  CHECK(t.flush() == "p:last\n");
+}
+
+TEST_CASE("nested bars keep their rows, whatever the pieces") {
+  const std::string drawn = "\router 0\n\rinner 0\x1b[A\n\rinner 1\x1b[A\router 1\n\rinner 0\x1b[1A";
+  Terminal whole;
+  CHECK(whole.feed(drawn).empty());
+  CHECK(whole.lines.bars() == "p:outer 1\np:inner 0");
+  Terminal pieces;
+  for (const char c : drawn) CHECK(pieces.feed({&c, 1}).empty());
+  CHECK(pieces.lines.bars() == "p:outer 1\np:inner 0");
+  // The inner one goes, a line takes the outer one's place, the outer one comes below it.
+  CHECK(whole.feed("\n\r       \r\x1b[A\r       \rsaved\n\router 2").empty());
+  CHECK(whole.lines.bars() == "p:saved\np:outer 2");
+  CHECK(whole.feed("\n\rinner 0\x1b[A\router 3") == "p:saved\n");
+  CHECK(whole.lines.bars() == "p:outer 3\np:inner 0");
+  CHECK(whole.flush() == "p:outer 3\np:inner 0\n");
+}
+
+TEST_CASE("only so many rows may be redrawn") {
+  Terminal t;
+  CHECK(t.feed("\rbar" + std::string(15, '\n')).empty());
+  CHECK(t.feed("\n") == "p:bar\n");
 }
 
 TEST_CASE("on a terminal a long line goes out in bounded pieces too") {

@@ -39,6 +39,18 @@ TEST_CASE("lines go above the bars, each source keeps its row") {
   CHECK(seen.rows() == Rows{"log", "line", "a whole", "b whole"});
 }
 
+TEST_CASE("a source may have several rows") {
+  Screen screen;
+  ScreenEmulator seen;
+  seen.feed(screen.update(1, "", "below"));
+  seen.feed(screen.update(0, "", "outer\ninner"));
+  CHECK(seen.rows() == Rows{"outer", "inner", "below"});
+  seen.feed(screen.update(0, "", "outer\nin"));
+  CHECK(seen.rows() == Rows{"outer", "in", "below"});
+  seen.feed(screen.update(0, "", "outer"));
+  CHECK(seen.rows() == Rows{"outer", "below"});
+}
+
 TEST_CASE("a text without an end does not run into a bar") {
   Screen screen;
   ScreenEmulator seen;
