@@ -63,15 +63,20 @@ TEST_CASE("a usage error is one line and exit code 2") {
   CHECK_THAT(fails({config("mnist.cfg"), "--data.dir=" + dir.path().string()}),
              Catch::Contains("--data.dir: data.dir = " + dir.path().string() + ": expected the four IDX files"));
   CHECK_THAT(fails({config("mnist.cfg"), "--data.name=random"}),
-             Catch::Contains("model cnn: the input has shape [16]"));
+             Catch::Contains("default: data.shape = 16: model cnn takes"));
 }
 
-TEST_CASE("all workers of a host make a usage error, one of them says so") {
-  const std::map<std::string, std::string> second{
+TEST_CASE("all workers of a host make a usage error, under a launcher one of them says so") {
+  TempDir dir;
+  std::map<std::string, std::string> second{
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}};
-  const auto result = run_worker({"/nonexistent.cfg"}, second);
-  CHECK(result.code == 2);
-  CHECK(result.err.empty());
+  const auto by_hand = run_worker({"/nonexistent.cfg"}, second);  // in a terminal of its own
+  CHECK(by_hand.code == 2);
+  CHECK_THAT(by_hand.err, Catch::Contains("/nonexistent.cfg"));
+  second["TORCHELASTIC_ERROR_FILE"] = (dir / "error.json").string();
+  const auto launched = run_worker({"/nonexistent.cfg"}, second);
+  CHECK(launched.code == 2);
+  CHECK(launched.err.empty());
 }
 
 TEST_CASE("a failing worker leaves its reason where the launcher looks") {

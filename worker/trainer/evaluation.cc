@@ -1,10 +1,10 @@
 #include "ddprun/worker/trainer/evaluation.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "ddprun/worker/autograd/ops/loss.h"
 #include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -23,12 +23,11 @@ class EvaluationMode {
 };
 
 std::int64_t count_correct(const Tensor& scores, const Tensor& labels) {
-  const auto classes = scores.size(1);
-  const float* row = scores.data<float>();
+  const Tensor answers = kernels::argmax_rows(scores);
+  const auto* answer = answers.data<std::int64_t>();
   const auto* label = labels.data<std::int64_t>();
   std::int64_t correct = 0;
-  for (std::int64_t i = 0; i < scores.size(0); ++i, row += classes)
-    correct += std::max_element(row, row + classes) - row == label[i];
+  for (std::int64_t i = 0; i < answers.numel(); ++i) correct += answer[i] == label[i];
   return correct;
 }
 

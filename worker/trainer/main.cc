@@ -89,9 +89,9 @@ void run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
 }
 
 // Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:
-// one line is enough.
+// under a launcher, which shows them together, one line is enough.
 int fail(const std::string& message, int exit_code, const WorkerEnv& place) {
-  if (exit_code != exit_usage || place.local_rank == 0) log::error("{}", message);
+  if (exit_code != exit_usage || place.local_rank == 0 || place.error_file.empty()) log::error("{}", message);
   if (place.error_file.empty()) return exit_code;
   try {
     write_error_file(place.error_file, message, std::time(nullptr));
