@@ -103,7 +103,9 @@ std::optional<ErrorFile> parse_error_file(std::string_view text) {
 }
 
 std::int64_t failure_time_us(std::int64_t noticed_us, std::optional<double> timestamp) {
-  if (!timestamp || *timestamp <= 0) return noticed_us;
+  // Neither what is no time, nor one that has not come yet: it may be in other units, and leave 64 bits.
+  const bool past = timestamp && *timestamp > 0 && *timestamp * 1e6 < static_cast<double>(noticed_us);
+  if (!past) return noticed_us;
   const bool whole_second = *timestamp == std::floor(*timestamp);
   const auto stamp = static_cast<std::int64_t>(*timestamp * 1e6) + (whole_second ? 999'999 : 0);
   return std::min(noticed_us, stamp);

@@ -35,6 +35,11 @@ TEST_CASE("a stamp of whole seconds makes no failure earlier than it was") {
   CHECK(failure_time_us(5'300'000, 3.0) == 3'999'999);
   CHECK(failure_time_us(5'300'000, 5.25) == 5'250'000);
   CHECK(failure_time_us(5'300'000, 9.0) == 5'300'000);
+  // Nanoseconds, or no number at all.
+  CHECK(failure_time_us(5'300'000, 1.7e18) == 5'300'000);
+  CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::infinity()) == 5'300'000);
+  CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::quiet_NaN()) == 5'300'000);
+  CHECK(failure_time_us(5'300'000, -1.0) == 5'300'000);
 }
 
 TEST_CASE("a failure is described from its exit and its error file") {
