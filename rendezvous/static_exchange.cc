@@ -15,7 +15,8 @@ namespace ddprun {
 namespace {
 
 namespace json = boost::json;
-constexpr auto slice = std::chrono::milliseconds(500);  // how long a wait is deaf to a request to stop
+constexpr auto slice = std::chrono::milliseconds(500);     // how long a wait is deaf to a request to stop
+constexpr auto answer_timeout = std::chrono::seconds(10);  // for what the store can answer at once
 
 std::string role_key(int rank) {
   return fmt::format("torchelastic/role_info/{}", rank);
@@ -24,14 +25,15 @@ std::string assigned_key(int rank) {
   return fmt::format("torchelastic/assigned_ranks/{}", rank);
 }
 
-// Waits for one key until the deadline, in slices; false when a slice has passed.
+// Waits for one key until the deadline, in slices; false when a slice has passed. A store that does not answer is an
+// error: its waits time out too, and at once.
 bool came(Store& store, const std::string& key, Deadline deadline) {
   try {
     store.wait({key}, earlier(Deadline::in(slice), deadline));
     return true;
   } catch (const Error& error) {
     if (error.code() != Errc::timeout) throw;
-    return false;
+    return store.check({key}, Deadline::in(answer_timeout));
   }
 }
 
@@ -58,7 +60,7 @@ void wait_for_all_nodes(Store& store, const StaticExchange& exchange, Deadline d
       ++rank;
       continue;
     }
-    const std::string missing = missing_nodes(store, exchange.nnodes, Deadline::in(std::chrono::seconds(30)));
+    const std::string missing = missing_nodes(store, exchange.nnodes, Deadline::in(answer_timeout));
     if (missing.empty()) continue;
     const auto elapsed = std::chrono::duration_cast<std::chrono::seconds>(Deadline::Clock::now() - began);
     if (deadline.expired())
@@ -117,12 +119,13 @@ std::vector<std::string> assign_static_ranks(const std::vector<RoleInfo>& nodes)
 StaticGroup exchange_static_ranks(Store& store, const StaticExchange& exchange, Deadline deadline,
                                   const std::stop_token& stop, const Waiting& waiting) {
   const int self = exchange.self.rank;
-  store.set(role_key(self), to_json(exchange.self), deadline);
+  const auto answer = [&] { return earlier(deadline, Deadline::in(answer_timeout)); };
+  store.set(role_key(self), to_json(exchange.self), answer());
   wait_for_all_nodes(store, exchange, deadline, stop, waiting);
 
   StaticGroup group{.all_ddprun = true};
   for (int rank = 0; rank < exchange.nnodes; ++rank) {
-    group.nodes.push_back(parse_role_info(store.get(role_key(rank), deadline)));
+    group.nodes.push_back(parse_role_info(store.get(role_key(rank), answer())));
     group.all_ddprun &= group.nodes.back().ddprun;
     if (rank < self) group.first_rank += group.nodes.back().local_world_size;
     group.world_size += group.nodes.back().local_world_size;
@@ -130,7 +133,7 @@ StaticGroup exchange_static_ranks(Store& store, const StaticExchange& exchange, 
   if (self == 0) {
     const auto assigned = assign_static_ranks(group.nodes);
     for (int rank = 0; rank < exchange.nnodes; ++rank)
-      store.set(assigned_key(rank), assigned[static_cast<std::size_t>(rank)], deadline);
+      store.set(assigned_key(rank), assigned[static_cast<std::size_t>(rank)], answer());
   }
   // What it says follows from the same values; that it is there means that node rank 0 has seen everybody.
   while (!came(store, assigned_key(self), deadline)) {

@@ -1,9 +1,15 @@
 #include "ddprun/rendezvous/static_exchange.h"
 
+#include <mutex>
 #include <thread>
 
+#include <boost/asio/io_context.hpp>
+
 #include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
 #include "ddprun/rendezvous/memory_store.h"
+#include "ddprun/rendezvous/store_server.h"
+#include "ddprun/rendezvous/tcp_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -79,4 +85,26 @@ TEST_CASE("an exchange can be stopped") {
   std::stop_source source;
   source.request_stop();
   CHECK_THROWS_AS(exchange_static_ranks(store, node(0, 1, 2), Deadline::never(), source.get_token(), no_word), Error);
+}
+
+TEST_CASE("a store that answers no more ends the exit barrier with its name, long before the deadline") {
+  boost::asio::io_context loop{1};
+  const StoreServer server(loop, {.host = "127.0.0.1"});
+  std::thread serving([&] { loop.run(); });
+  const TcpStoreOptions options{.host = "127.0.0.1", .port = server.port(), .grace = 100ms};
+  TcpStore waiting(options, Deadline::in(20s)), watching(options, Deadline::in(20s));
+
+  std::mutex mutex;
+  std::string said;
+  log::set_writer([&](std::string_view line) {
+    const std::lock_guard lock(mutex);
+    said += line;
+  });
+  std::jthread thread([&] { wait_at_exit_barrier(waiting, 2, Deadline::in(20s), {}); });
+  watching.wait({"torchelastic/agent/terminal_state/num_members"}, Deadline::in(20s));
+  loop.stop();  // frozen: the connections are there, nobody reads
+  serving.join();
+  thread.join();
+  log::set_writer(nullptr);
+  CHECK_THAT(said, Catch::Contains("exit barrier: store " + waiting.endpoint()));
 }
