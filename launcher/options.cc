@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/session_protocol.h"
 
 namespace ddprun {
 namespace {
@@ -64,7 +65,8 @@ LaunchSettings::LaunchSettings() {
   auto& o = options_;
   add("nnodes", o.nnodes, {.help = "number of nodes, N or MIN:MAX"});
   add("nproc_per_node", o.nproc_per_node, {.help = "workers on this node: a number, cpu, gpu or auto"});
-  add("node_rank", o.node_rank, {.help = "this node's rank; fixed with static, a wish with c10d", .min = 0});
+  add("node_rank", o.node_rank,
+      {.help = "this node's rank; fixed with static, a wish with c10d", .min = 0, .max = SessionLimits::nodes - 1});
   add("rdzv_backend", o.rdzv_backend,
       {.help = "how nodes meet: c10d (rounds formed by the server) or static (torchrun's own wire behaviour)",
        .choices = {"c10d", "static"}});
@@ -127,13 +129,15 @@ NodeCount parse_node_count(std::string_view text) {
   const auto colon = text.find(':');
   const auto min = whole_number(text.substr(0, colon));
   const auto max = colon == std::string_view::npos ? min : whole_number(text.substr(colon + 1));
-  if (!min || !max || *min < 1 || *max < *min)
-    throw make_error(Errc::usage, "--nnodes = {}: expected N or MIN:MAX with 1 <= MIN <= MAX", text);
+  if (!min || !max || *min < 1 || *max < *min || *max > SessionLimits::nodes)
+    throw make_error(Errc::usage, "--nnodes = {}: expected N or MIN:MAX with 1 <= MIN <= MAX <= {}", text,
+                     SessionLimits::nodes);
   return {*min, *max};
 }
 
 int resolve_nproc(std::string_view text, const Environment& environment) {
-  if (const auto number = whole_number(text); number && *number >= 1) return *number;
+  const auto number = whole_number(text);
+  if (number && *number >= 1 && *number <= SessionLimits::workers) return *number;
   if (text == "cpu") return usable_cpus();
   if (text == "gpu" || text == "auto") {
     const int gpus = visible_gpus(environment);
@@ -141,7 +145,8 @@ int resolve_nproc(std::string_view text, const Environment& environment) {
     if (text == "auto") return usable_cpus();
     throw make_error(Errc::usage, "--nproc_per_node = gpu: CUDA is not available: this machine shows no GPU");
   }
-  throw make_error(Errc::usage, "--nproc_per_node = {}: expected a number from 1, cpu, gpu or auto", text);
+  throw make_error(Errc::usage, "--nproc_per_node = {}: expected a number from 1 to {}, cpu, gpu or auto", text,
+                   SessionLimits::workers);
 }
 
 }  // namespace ddprun

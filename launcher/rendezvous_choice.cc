@@ -7,6 +7,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/session_protocol.h"
 
 namespace ddprun {
 namespace {
@@ -52,12 +53,20 @@ Pairs parse_conf(std::string_view text) {
   return pairs;
 }
 
-int parse_int(const std::string& key, const std::string& text, int least) {
+int parse_int(const std::string& key, const std::string& text, int least, int most) {
   int value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc{} || end != text.data() + text.size() || value < least)
-    throw make_error(Errc::usage, "--rdzv_conf: {} = {}: expected a whole number from {}", key, text, least);
+  if (status != std::errc{} || end != text.data() + text.size() || value < least || value > most)
+    throw make_error(Errc::usage, "--rdzv_conf: {} = {}: expected a whole number from {} to {}", key, text, least,
+                     most);
   return value;
+}
+
+// What a session can carry.
+int most_of(const std::string& key) {
+  if (key == "keep_alive_interval") return static_cast<int>(SessionLimits::keep_alive_milliseconds / 1000);
+  if (key == "keep_alive_max_attempt") return SessionLimits::keep_alive_attempts;
+  return static_cast<int>(SessionLimits::milliseconds / 1000);
 }
 
 bool parse_is_host(std::string text) {
@@ -76,9 +85,9 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
     } else if (key == "store_type") {
       if (value != "tcp") throw make_error(Errc::usage, "--rdzv_conf: store_type = {} is not supported yet", value);
     } else if (key == "rank") {
-      choice.node_rank = parse_int(key, value, 0);
+      choice.node_rank = parse_int(key, value, 0, SessionLimits::nodes - 1);
     } else {
-      choice.seconds[key] = parse_int(key, value, 1);
+      choice.seconds[key] = parse_int(key, value, 1, most_of(key));
     }
   }
   const auto set = [&](const char* key, std::chrono::milliseconds& target) {

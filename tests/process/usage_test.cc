@@ -21,7 +21,7 @@ void check_usage_error(const Words& arguments, const std::string& message, const
 
 TEST_CASE("a user's mistake is one line and exit code 2") {
   check_usage_error({"--nnode_rank=1", "/bin/true"}, "unknown option --nnode_rank; did you mean --node_rank?");
-  check_usage_error({"--nnodes=0", "/bin/true"}, "--nnodes = 0: expected N or MIN:MAX with 1 <= MIN <= MAX");
+  check_usage_error({"--nnodes=0", "/bin/true"}, "--nnodes = 0: expected N or MIN:MAX with 1 <= MIN <= MAX <= 65536");
   check_usage_error({"--max_restarts=-1", "/bin/true"},
                     "--max_restarts: launch.max_restarts = -1: expected a whole number at least 0");
   check_usage_error({"--numa-binding=node", "/bin/true"}, "--numa_binding is not supported yet");
@@ -38,13 +38,14 @@ TEST_CASE("the [launch] section of a train.cfg counts, and the environment and t
   std::ofstream(config) << "[launch]\nnproc_per_node = 3\nrole = trainer\nmax_restart = 1\n";
   check_usage_error({config}, config + ":4: unknown key launch.max_restart; did you mean launch.max_restarts?");
   std::ofstream(config) << "[launch]\nnproc_per_node = 0\n[train]\nwhatever = 1\n";
-  check_usage_error({config}, "--nproc_per_node = 0: expected a number from 1, cpu, gpu or auto");
-  check_usage_error({config}, "--nproc_per_node = x: expected a number from 1, cpu, gpu or auto",
+  check_usage_error({config}, "--nproc_per_node = 0: expected a number from 1 to 4096, cpu, gpu or auto");
+  check_usage_error({config}, "--nproc_per_node = x: expected a number from 1 to 4096, cpu, gpu or auto",
                     {{"PET_NPROC_PER_NODE", "x"}});
-  check_usage_error({"--nproc_per_node=y", config}, "--nproc_per_node = y: expected a number from 1, cpu, gpu or auto",
+  check_usage_error({"--nproc_per_node=y", config},
+                    "--nproc_per_node = y: expected a number from 1 to 4096, cpu, gpu or auto",
                     {{"PET_NPROC_PER_NODE", "x"}});
   check_usage_error({config, "--launch.nproc_per_node=z"},
-                    "--nproc_per_node = z: expected a number from 1, cpu, gpu or auto");
+                    "--nproc_per_node = z: expected a number from 1 to 4096, cpu, gpu or auto");
 }
 
 TEST_CASE("help and version need no script") {

@@ -76,7 +76,7 @@ TEST_CASE("node counts") {
   CHECK(parse_node_count("3").max == 3);
   CHECK(parse_node_count("1:4").min == 1);
   CHECK(parse_node_count("1:4").max == 4);
-  for (const char* bad : {"0", "-1", "4:2", "a", "", "1:", ":2", "1:2:3", "0:2"}) {
+  for (const char* bad : {"0", "-1", "4:2", "a", "", "1:", ":2", "1:2:3", "0:2", "65537", "1:100000"}) {
     INFO(bad);
     CHECK_THROWS_AS(parse_node_count(bad), Error);
   }
@@ -90,6 +90,9 @@ TEST_CASE("nproc_per_node is a number or a word") {
   CHECK(resolve_nproc("auto", with({{"CUDA_VISIBLE_DEVICES", ""}})) == resolve_nproc("cpu", {}));
   CHECK_THROWS_WITH(resolve_nproc("gpu", with({{"CUDA_VISIBLE_DEVICES", ""}})),
                     "--nproc_per_node = gpu: CUDA is not available: this machine shows no GPU");
-  CHECK_THROWS_WITH(resolve_nproc("tpu", {}), "--nproc_per_node = tpu: expected a number from 1, cpu, gpu or auto");
+  CHECK_THROWS_WITH(resolve_nproc("tpu", {}),
+                    "--nproc_per_node = tpu: expected a number from 1 to 4096, cpu, gpu or auto");
   CHECK_THROWS_AS(resolve_nproc("0", {}), Error);
+  CHECK(resolve_nproc("4096", {}) == 4096);
+  CHECK_THROWS_AS(resolve_nproc("4097", {}), Error);
 }

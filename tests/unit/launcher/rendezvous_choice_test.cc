@@ -97,8 +97,14 @@ TEST_CASE("errors in rdzv_conf") {
   CHECK_THROWS_WITH(error("join_timeout"), "--rdzv_conf: 'join_timeout': expected KEY=VALUE");
   CHECK_THROWS_WITH(error("join_timeout="), "--rdzv_conf: 'join_timeout=': expected KEY=VALUE");
   CHECK_THROWS_WITH(error("joint_timeout=3"), "--rdzv_conf: unknown key joint_timeout; did you mean join_timeout?");
-  CHECK_THROWS_WITH(error("join_timeout=1.5"), "--rdzv_conf: join_timeout = 1.5: expected a whole number from 1");
-  CHECK_THROWS_WITH(error("join_timeout=0"), "--rdzv_conf: join_timeout = 0: expected a whole number from 1");
+  CHECK_THROWS_WITH(error("join_timeout=1.5"),
+                    "--rdzv_conf: join_timeout = 1.5: expected a whole number from 1 to 1000000000");
+  CHECK_THROWS_WITH(error("join_timeout=0"),
+                    "--rdzv_conf: join_timeout = 0: expected a whole number from 1 to 1000000000");
+  CHECK_THROWS_WITH(error("keep_alive_interval=86401"),
+                    "--rdzv_conf: keep_alive_interval = 86401: expected a whole number from 1 to 86400");
+  CHECK_THROWS_WITH(error("keep_alive_max_attempt=10001"),
+                    "--rdzv_conf: keep_alive_max_attempt = 10001: expected a whole number from 1 to 10000");
   CHECK_THROWS_WITH(error("store_type=file"), "--rdzv_conf: store_type = file is not supported yet");
   CHECK_THROWS_WITH(error("is_host=maybe"), "--rdzv_conf: is_host = maybe: expected true or false");
 }
