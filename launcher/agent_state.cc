@@ -53,7 +53,7 @@ AgentActions AgentState::on_event(const JobEnded& event) {
 }
 
 AgentActions AgentState::on_event(const ContactLost& event) {
-  return on_fault(event.error);
+  return end_with({.exit_code = exit_for(event.error.code())}, {Announce{Kind::error, event.error.what()}}, SIGTERM);
 }
 
 AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures) {
@@ -95,7 +95,9 @@ AgentActions AgentState::on_signal(int signal_number) {
 
 AgentActions AgentState::on_fault(const Error& error) {
   if (end_ || finished_) return {};
-  return end_with({.exit_code = exit_for(error.code())}, {Announce{Kind::error, error.what()}}, SIGTERM);
+  // The others hear why, and at once: the rendezvous that this process may serve waits at the end for all to have gone.
+  AgentActions actions{Announce{Kind::error, error.what()}, LeaveJob{error.what()}};
+  return end_with({.exit_code = exit_for(error.code())}, std::move(actions), SIGTERM);
 }
 
 AgentActions AgentState::end_with(Finish end, AgentActions actions, int stop_signal) {

@@ -161,6 +161,16 @@ TEST_CASE("a lost rendezvous stops the workers, and its error is the exit code")
   CHECK(names(refused.state.on(ContactLost{Error(Errc::usage, "differs")})) == "finish 2");
 }
 
+TEST_CASE("an agent that cannot go on tells the others before it goes") {
+  Fixture f;
+  f.proposed(0);
+  CHECK(names(f.state.on_fault(Error(Errc::io, "no descriptors"))) == "leave; finish 1");
+  Fixture running;
+  running.run(0);
+  CHECK(names(running.state.on_fault(Error(Errc::io, "no descriptors"))) == "leave; stop 15");
+  CHECK(running.stopped() == "finish 1");
+}
+
 TEST_CASE("a failure while the job is ending is not reported") {
   Fixture f;
   f.run(0);
