@@ -45,7 +45,7 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
     continue_forming(now);
   } else if (was_member) {
     reshape(now, fmt::format("node {} started its session anew", info.host));
-  } else if (member_count() < policy_.max_nodes && !any_member(&Node::succeeded)) {
+  } else if (member_count() < policy_.max_nodes && !any_member(&Node::succeeded) && !settled_at_) {
     propose(now, fmt::format("node {} joined", info.host));
   }
   if (!nodes_.at(info.id).member) announce({info.id});

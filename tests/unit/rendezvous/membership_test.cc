@@ -541,6 +541,23 @@ TEST_CASE("failures of one moment count once") {
   CHECK(job.proposals == 2);
 }
 
+TEST_CASE("a node that comes between a failure and its judgement does not make it undone") {
+  const int restarts = GENERATE(0, 1);
+  CAPTURE(restarts);
+  Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = restarts, .last_call = 0ms});
+  job.join_and_start({"a", "b"});
+  job.fail("a", {.exit_code = 5});
+  job.join("c");
+  job.pass(1s);
+  if (restarts == 0) {
+    CHECK(job.ended["a"].exit_code == 5);
+  } else {
+    job.ready_all();
+    CHECK(job.running().restarts_used == 1);
+    CHECK(job.running().members.size() == 3);
+  }
+}
+
 TEST_CASE("a failure of an old generation is ignored") {
   Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0ms});
   job.join_and_start({"a"});
