@@ -59,8 +59,10 @@ class Agent {
  public:
   Agent(const AgentSpec& spec, const Guardian& guardian)
       : spec_(spec),
+        guardian_(guardian),
         console_(
-            STDOUT_FILENO, STDERR_FILENO, [this] { group_.room(); }, dumb_terminal(spec)),
+            STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { group_.room(); }); },
+            dumb_terminal(spec)),
         log_through_console_(console_),
         logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec)),
         signals_(loop_),
@@ -221,12 +223,15 @@ class Agent {
     tell_scheduler();
     bool error_files = false;
     for (const auto& failure : finish_->failures) error_files |= !failure.error_file.empty();
-    logs_.remove_if_temporary(spec_.keep_logs || error_files);
+    const bool keep = spec_.keep_logs || error_files;
+    if (keep) guardian_.remove_with_job("");
+    logs_.remove_if_temporary(keep);
     console_.drain(patience());
     return finish_->exit_code;
   }
 
   const AgentSpec& spec_;
+  const Guardian& guardian_;
   asio::io_context loop_{1};
   Console console_;
   LogThroughConsole log_through_console_;

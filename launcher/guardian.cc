@@ -125,11 +125,10 @@ std::string text_of(const Record& record) {
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
   // After an orderly end there is no group left and nothing to look for. A process may fork while being looked for:
   // again.
-  if (!groups.empty()) {
+  if (!groups.empty())
     for (int round = 0; round < 10 && kill_marked(marker) > 0; ++round) continue;
-    std::error_code ignored;
-    if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
-  }
+  std::error_code ignored;
+  if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
   ::_exit(0);
 }
 

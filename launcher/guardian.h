@@ -35,7 +35,8 @@ class Guardian {
   // than 1,023 bytes.
   void set_marker(const std::string& prefix) const noexcept;
 
-  // A folder that only this job uses: removed when the agent is gone in the middle of it. At most 1,023 bytes.
+  // A folder that only this job uses: removed when the agent is gone, unless an empty name has taken it back. At most
+  // 1,023 bytes.
   void remove_with_job(const std::string& folder) const noexcept;
 
   pid_t pid() const { return pid_; }

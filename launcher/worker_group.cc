@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <sys/wait.h>
@@ -58,6 +57,7 @@ struct WorkerGroup::Impl {
         handlers(std::move(handlers_)),
         timer(loop_) {
     // Children that this process had before it became ddprun (exec from a shell) are none of the job's.
+    reap_children();
     int status = 0;
     if (::waitpid(-1, &status, WNOHANG) == 0)
       for (const pid_t pid : living_children()) foreign.insert(pid);
@@ -79,7 +79,6 @@ struct WorkerGroup::Impl {
   std::set<pid_t> leftovers_signalled;
   int stop_signal = SIGTERM;
   int kills = 0;
-  std::mutex output_mutex;  // room() may come from the console's thread
   std::shared_ptr<OutputRouter> output;
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
@@ -179,7 +178,9 @@ void WorkerGroup::Impl::kill_everything() {
   const auto left = all_exited() ? leftover_children() : std::vector<pid_t>{};
   for (const pid_t pid : left) ::kill(pid, SIGKILL);
   if (++kills > kill_rounds) {
-    log::error("{} processes of the job cannot be killed (stuck in the kernel?); leaving them", left.size());
+    const auto workers_left = std::count_if(workers.begin(), workers.end(), [](const Worker& w) { return !w.exit; });
+    log::error("{} processes of the job cannot be killed (stuck in the kernel?); leaving them",
+               left.size() + static_cast<std::size_t>(workers_left));
     return finish();
   }
   arm(kill_again_after);
@@ -204,10 +205,7 @@ void WorkerGroup::Impl::finish() {
   timer.cancel();
   for (const auto& worker : workers) guardian.remove_group(worker.group());
   if (output) output->finish();
-  {
-    const std::lock_guard lock(output_mutex);
-    output.reset();
-  }
+  output.reset();
   workers.clear();
   was_stopped ? handlers.stopped() : handlers.succeeded();
 }
@@ -225,10 +223,7 @@ void WorkerGroup::start(const Round& round) {
   self.round = round;
   self.leftovers_signalled.clear();
   self.kills = 0;
-  {
-    const std::lock_guard lock(self.output_mutex);
-    self.output = std::make_shared<OutputRouter>(self.loop, self.console, self.spec.output);
-  }
+  self.output = std::make_shared<OutputRouter>(self.loop, self.console, self.spec.output);
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank);
 }
 
@@ -271,7 +266,6 @@ void WorkerGroup::reap() {
 }
 
 void WorkerGroup::room() {
-  const std::lock_guard lock(impl_->output_mutex);
   if (impl_->output) impl_->output->room();
 }
 

@@ -60,7 +60,7 @@ class WorkerGroup {
   void window_changed();
   // Children of this process have ended (SIGCHLD).
   void reap();
-  // The console has room again; from any thread.
+  // The console has room again.
   void room();
 
  private:

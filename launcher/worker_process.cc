@@ -25,8 +25,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// Blocks every signal of this thread for a scope: between vfork and exec the child shares this process's memory, so
-// that none of its handlers may run there.
+// Blocks every signal of this thread for a scope: between fork and exec none of this process's handlers may run in the
+// child, where they would speak to the parent's event loop through descriptors that both share.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -69,8 +69,9 @@ struct Child {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
     // The parent may have died before the line above; nobody else would tell.
     if (::getppid() != parent) return ESRCH;
-    // Without a guardian (somebody killed it) the parent-death signal has to do.
-    static_cast<void>(guardian.add_own_group());
+    // Without a guardian (somebody killed it) the parent-death signal has to do, and the broken pipe is no reason to
+    // die.
+    if (!guardian.add_own_group()) discard_broken_pipe();
     if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
     // Best effort for descriptors inherited from elsewhere (older kernels lack the call); this program's own close on
@@ -78,6 +79,14 @@ struct Child {
     ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
     reset_signals();
     return 0;
+  }
+
+  static void discard_broken_pipe() noexcept {
+    const timespec at_once{};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    ::sigtimedwait(&set, nullptr, &at_once);
   }
 
   static void reset_signals() noexcept {

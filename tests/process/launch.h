@@ -44,22 +44,36 @@ class Marker {
   // As it stands in /proc/*/environ, its end included.
   const std::string& entry() const { return entry_; }
 
+  // The job's process whose name (comm) is this, -1 if there is none.
+  pid_t process_named(const std::string& name) const {
+    pid_t found = -1;
+    for_each([&](const char* pid) {
+      std::string comm;
+      std::getline(std::ifstream(std::string("/proc/") + pid + "/comm"), comm);
+      if (comm == name) found = std::atoi(pid);
+    });
+    return found;
+  }
+
   // Processes of the job that exist, zombies left out; of one state ('T' stopped) only when it is given.
   int processes(char state = 0) const {
     int count = 0;
+    for_each([&](const char* pid) { count += state == 0 || state_of(pid) == state; });
+    return count;
+  }
+
+ private:
+  template <class Action>
+  void for_each(Action action) const {
     DIR* folder = ::opendir("/proc");
     while (const auto* entry = ::readdir(folder)) {
       if (std::atoi(entry->d_name) <= 0) continue;
       std::ifstream file(std::string("/proc/") + entry->d_name + "/environ", std::ios::binary);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
-      if (text.find(entry_) == std::string::npos) continue;
-      if (state == 0 || state_of(entry->d_name) == state) ++count;
+      if (text.find(entry_) != std::string::npos) action(entry->d_name);
     }
     ::closedir(folder);
-    return count;
   }
-
- private:
   static char state_of(const char* pid) {
     std::ifstream file(std::string("/proc/") + pid + "/stat");
     const std::string text{std::istreambuf_iterator<char>(file), {}};

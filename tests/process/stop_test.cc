@@ -120,6 +120,33 @@ TEST_CASE("SIGKILL of ddprun leaves no temporary folder either") {
   CHECK(marker.processes() <= 1);  // the guardian may be on its way out
 }
 
+TEST_CASE("SIGKILL of ddprun before it has any worker leaves no temporary folder") {
+  const Marker marker;
+  const TempDir temporary;
+  auto variables = marker.variables();
+  variables["TMPDIR"] = temporary.path().string();
+  // Waits for a node that never comes.
+  Child child(command({"--nnodes=2", "--rdzv_endpoint=127.0.0.1:1", "--rdzv_conf=is_host=false"}, {}), variables);
+  child.wait_until([&] { return !std::filesystem::is_empty(temporary.path()); }, "the folder");
+  child.wait_for_err("no rendezvous server");
+  child.signal(SIGKILL);
+  child.wait_until([&] { return std::filesystem::is_empty(temporary.path()); }, "removal of the folder");
+}
+
+TEST_CASE("a guardian that was killed is no reason for workers to die") {
+  const Marker marker;
+  const TempDir folder;
+  Child child(command({"--max_restarts=1"}, {"if-attempt=0", "touch=" + (folder / "up").string(),
+                                             "wait-file=" + (folder / "go").string(), "exit=3", "end-if"}),
+              marker.variables());
+  child.wait_until([&] { return std::filesystem::exists(folder / "up"); }, "worker");
+  const auto guardian = marker.process_named("ddprun-guardian");
+  REQUIRE(guardian > 0);
+  ::kill(guardian, SIGKILL);
+  std::ofstream(folder / "go").put('\n');
+  CHECK(child.wait().code == 0);
+}
+
 TEST_CASE("SIGKILL of ddprun's whole process group leaves nothing") {
   Job job({"fork=plain"});
   ::kill(-job.child.pid(), SIGKILL);
@@ -134,10 +161,10 @@ TEST_CASE("the guardian holds none of ddprun's descriptors and leaves with it") 
 }
 
 TEST_CASE("children that were there before an exec of ddprun are left alone") {
-  const TempDir folder;
   const Marker marker;
+  // One lives, one has ended and is nobody's to wait for but ddprun's.
   Child child({"/bin/sh", "-c",
-               "sleep 1000 >/dev/null 2>&1 & echo $!; exec " DDPRUN_PROGRAM " --nproc_per_node=2 " VICTIM_PROGRAM
+               "sleep 1000 >/dev/null 2>&1 & echo $!; true & exec " DDPRUN_PROGRAM " --nproc_per_node=2 " VICTIM_PROGRAM
                " fork=plain"},
               marker.variables());
   const auto result = child.wait();
