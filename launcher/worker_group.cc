@@ -153,7 +153,9 @@ bool WorkerGroup::Impl::nothing_left() const {
 
 void WorkerGroup::Impl::signal_groups(int signal_number) const {
   for (const auto& worker : workers) {
-    ::kill(-worker.group(), signal_number);
+    // One that was forked a moment ago does not lead its group yet: it gets the signal itself, and acts on it before
+    // its exec.
+    if (::kill(-worker.group(), signal_number) != 0 && !worker.exit) ::kill(worker.process.pid, signal_number);
     // A process that is stopped (SIGSTOP) could not act on the signal.
     if (signal_number != SIGKILL) ::kill(-worker.group(), SIGCONT);
   }

@@ -70,6 +70,18 @@ TEST_CASE("a second signal does not wait for the grace") {
   job.check_nothing_left();
 }
 
+TEST_CASE("a failure stops also workers that were forked a moment ago") {
+  // By the time the last of many is forked the first has failed.
+  for (int round = 0; round < 5; ++round) {
+    const Marker marker;
+    const auto result = run_child(command({"--standalone", "--nproc_per_node=12", "--shutdown_timeout=3600"},
+                                          {"if-rank=0", "exit=3", "end-if", "pause"}),
+                                  marker.variables());
+    CHECK(result.code == 3);
+    CHECK(marker.processes() == 0);
+  }
+}
+
 TEST_CASE("a worker that is stopped (SIGSTOP) still ends on SIGTERM") {
   const Marker marker;
   Child child(command(two_workers({"--shutdown_timeout=3600"}), {"raise=19", "pause"}), marker.variables());
