@@ -99,6 +99,7 @@ Found verify_checkpoint(const fs::path& folder) {
 
 Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {
   if (options_.keep < 1) throw make_error(Errc::internal, "checkpoints: keep is {}", options_.keep);
+  make_folder(options_.folder);
 }
 
 std::optional<Found> Checkpoints::newest() const {

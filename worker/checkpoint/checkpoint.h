@@ -39,6 +39,7 @@ struct CheckpointOptions {
 // fails; the one just written is on the disk before older ones are removed. Not thread-safe.
 class Checkpoints {
  public:
+  // Makes the folder: one that cannot be made is found out before the work, not after. Throws Errc::io naming it.
   explicit Checkpoints(CheckpointOptions options);
 
   // Throws Errc::io naming the file and the cause (a full disk); then the older checkpoints are as they were.

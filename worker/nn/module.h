@@ -25,8 +25,8 @@ class Module {
   // The handles share memory with the module: writing into them changes it.
   std::vector<std::pair<std::string, Variable>> named_parameters() const;
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
-  // The sources of randomness that forward() draws from (dropout): a checkpoint saves and restores their states, and
-  // each rank gives them streams of its own.
+  // The sources of randomness that forward() draws from (dropout): whoever trains gives each rank a stream of its own,
+  // as a function of the step, so that no checkpoint has to hold them.
   std::vector<std::pair<std::string, Generator*>> named_generators();
 
   // Training or evaluation, for this module and all below it; training at first.

@@ -220,8 +220,9 @@ TEST_CASE("a failure at any act before the commit leaves everything as it was") 
   }
 }
 
-TEST_CASE("a folder that cannot be made is an error naming it") {
+TEST_CASE("a folder that cannot be made is an error naming it, before anything is to be saved") {
   TempDir dir;
   write_file_atomically(dir / "file", "x");
-  CHECK_THROWS_WITH(save(dir / "file/sub", 1), Catch::Contains("cannot create folder " + (dir / "file/sub").string()));
+  CHECK_THROWS_WITH(Checkpoints({.folder = dir / "file/sub"}),
+                    Catch::Contains("cannot create folder " + (dir / "file/sub").string()));
 }
