@@ -80,6 +80,11 @@ TEST_CASE("a rank killed by a signal is named with the signal") {
   CHECK(contains(error, "rank 0 failed: ended by signal 9 (KILL)"));
 }
 
+TEST_CASE("a signal without a name is named by its number") {
+  const auto error = failure_of(1, [](const WorkerEnv&) { ::raise(SIGRTMIN + 2); });
+  CHECK(contains(error, "rank 0 failed: ended by signal " + std::to_string(SIGRTMIN + 2)));
+}
+
 TEST_CASE("spawn refuses a process that has threads, and no ranks at all") {
   CHECK(failure_of(0, [](const WorkerEnv&) {}).code() == Errc::usage);
   std::mutex mutex;

@@ -186,9 +186,10 @@ std::optional<Failure> Ranks::reap(Rank& rank) {
   const auto report = read_all(rank.report.get());
   if (!report.empty()) return Failure{rank.number, comm::decode_verdict(report)};
   if (WIFSIGNALED(status)) {
-    return Failure{
-        rank.number,
-        {Errc::peer_lost, fmt::format("ended by signal {} ({})", WTERMSIG(status), ::sigabbrev_np(WTERMSIG(status)))}};
+    const char* name = ::sigabbrev_np(WTERMSIG(status));  // real-time signals have none
+    return Failure{rank.number,
+                   {Errc::peer_lost, fmt::format("ended by signal {}{}", WTERMSIG(status),
+                                                 name ? fmt::format(" ({})", name) : std::string())}};
   }
   if (WEXITSTATUS(status) != 0) {
     return Failure{rank.number, {Errc::internal, fmt::format("exited with code {}", WEXITSTATUS(status))}};
