@@ -65,7 +65,15 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void open(SessionId id, const SessionPeer& peer) { sessions_[id].peer = peer; }
 
   void frame(SessionId id, const std::string& bytes) {
-    NodeFrame frame = decode_node_frame(bytes);
+    NodeFrame frame;
+    try {
+      frame = decode_node_frame(bytes);
+    } catch (const Error& error) {
+      if (error.code() != Errc::unsupported) throw;
+      // Of another version: it is told, where a closed connection would make it dial again.
+      sender_.send(id, encode(ServerFrame{JoinRefused{error.what()}}));
+      return sender_.close(id);
+    }
     if (auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, std::move(*join));
     const Session& session = sessions_.at(id);
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");

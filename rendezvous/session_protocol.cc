@@ -291,7 +291,9 @@ std::string encode_one(const JobEnded& frame) {
 SessionJoin read_join(Reader& in) {
   const auto version = in.integer<std::uint16_t>("version", 0, 65535);
   if (version != session_protocol_version)
-    throw make_error(Errc::unsupported, "the other side speaks version {} of the session protocol, this one version {}",
+    throw make_error(Errc::unsupported,
+                     "the agent speaks version {} of the session protocol, the rendezvous server version {}: run the "
+                     "same ddprun on all nodes",
                      version, session_protocol_version);
   NodeInfo node = read_node(in);
   return {.node = std::move(node), .policy = read_policy(in)};

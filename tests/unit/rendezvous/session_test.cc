@@ -318,6 +318,27 @@ TEST_CASE("where no server comes, the error names the endpoint, the time and the
                                  Catch::Contains("Connection refused"));
 }
 
+TEST_CASE("an agent of another version is refused by name") {
+  struct Sender final : SessionSender {
+    void send(SessionId, std::string frame) override { sent.push_back(std::move(frame)); }
+    void close(SessionId session) override { closed.push_back(session); }
+    std::vector<std::string> sent;
+    std::vector<SessionId> closed;
+  };
+  asio::io_context loop;
+  Sender sender;
+  MembershipHub hub(loop, sender);
+  std::string join = encode(NodeFrame{SessionJoin{{.id = "a", .host = "a"}, quick(1, 1)}});
+  join[1] = 7;  // the version follows the kind
+  hub.on_open(1, {});
+  hub.on_frame(1, join);
+  REQUIRE(sender.sent.size() == 1);
+  const auto answer = decode_server_frame(sender.sent[0]);
+  REQUIRE(std::holds_alternative<JoinRefused>(answer));
+  CHECK_THAT(std::get<JoinRefused>(answer).text, Catch::Contains("the agent speaks version 7"));
+  CHECK(sender.closed == std::vector<SessionId>{1});
+}
+
 TEST_CASE("a store that knows no sessions is named as such") {
   Loops loops;
   auto& loop = loops.make();
