@@ -58,7 +58,7 @@ TEST_CASE("kill -9 of the whole job: the next command goes on where the last che
   const Training training;
   {
     Child child(training.job({"--standalone", "--nproc_per_node=2"}), training.marker.variables());
-    child.wait_until([&] { return training.has_checkpoint(); }, "a checkpoint");
+    child.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint");
     child.signal(SIGKILL);
     child.wait_until([&] { return training.marker.processes() == 0; }, "end of every process");
   }
@@ -68,6 +68,16 @@ TEST_CASE("kill -9 of the whole job: the next command goes on where the last che
   CHECK(parameters_of(result.out + result.err) == expected.parameters);
 }
 
+TEST_CASE("where nobody says how often, a checkpoint is written at the end of each epoch") {
+  const Training training;
+  const auto result =
+      run_child(training.job({"--standalone", "--nproc_per_node=2"},
+                             {"--checkpoint.every_steps=0", "--train.epochs=3", "--checkpoint.keep=9"}));
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(training.checkpoints() == 3);
+}
+
 TEST_CASE("a frozen worker: the other ends with an error that names its rank, within the deadline") {
   const std::string frozen = GENERATE("0", "1");
   CAPTURE(frozen);
@@ -75,7 +85,7 @@ TEST_CASE("a frozen worker: the other ends with an error that names its rank, wi
   Child child(training.job({"--standalone", "--nproc_per_node=2", "--shutdown_timeout=1"},
                            {"--dist.timeout=3", "--train.epochs=1000"}),
               training.marker.variables());
-  child.wait_until([&] { return training.has_checkpoint(); }, "a checkpoint");
+  child.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint");
   const auto workers = workers_of(training.marker, frozen);
   REQUIRE(workers.size() == 1);
   ::kill(workers.front(), SIGSTOP);

@@ -32,11 +32,12 @@ struct Training {
     return words;
   }
 
-  bool has_checkpoint() const {
+  int checkpoints() const {
+    int count = 0;
     std::error_code absent;
     for (const auto& entry : std::filesystem::directory_iterator(folder / "checkpoints", absent))
-      if (entry.path().filename().string().starts_with("step_")) return true;
-    return false;
+      if (entry.path().filename().string().starts_with("step_")) ++count;
+    return count;
   }
 };
 

@@ -147,15 +147,12 @@ fs::path Checkpoints::write_aside(const Content& content) const {
 
 void Checkpoints::publish(const fs::path& aside, const fs::path& target) const {
   options_.before("publish");
-  // A folder of that name is there when it was skipped as torn and the run has come back to its step: the two change
-  // places.
-  const bool taken = fs::exists(target);
-  const auto flags = taken ? RENAME_EXCHANGE : 0U;
-  if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, target.c_str(), flags) != 0)
+  // A folder of that name is there when it was skipped as torn and the run has come back to its step: it makes room.
+  if (fs::exists(target)) retire(target);
+  if (::rename(aside.c_str(), target.c_str()) != 0)
     throw make_error(Errc::io, "cannot rename {} to {}: {}", aside.string(), target.string(), errno_text(errno));
   options_.before("flush the rename");
   sync_folder(options_.folder);
-  if (taken) remove_or_warn(aside);
 }
 
 void Checkpoints::remove_leftovers() const {

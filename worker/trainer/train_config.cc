@@ -94,7 +94,7 @@ void bind_rest(Settings& s, TrainConfig& c) {
   s.add("checkpoint.dir", c.checkpoint.dir,
         {.help = "folder of the checkpoints; a run starts from the newest one in it. Empty: none are written"});
   s.add("checkpoint.every_steps", c.checkpoint.every_steps,
-        {.help = "write one each so many steps; 0: at the end alone", .unit = "steps", .min = 0});
+        {.help = "write one each so many steps; 0: at the end of each epoch", .unit = "steps", .min = 0});
   s.add("checkpoint.keep", c.checkpoint.keep, {.help = "newest ones to keep", .min = 1, .max = 1'000'000});
   s.add("metrics.file", c.metrics.file, {.help = "JSON lines, one a step and one an evaluation (rank 0). Empty: none"});
 }

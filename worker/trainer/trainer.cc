@@ -192,7 +192,7 @@ class Trainer::Impl {
     if (last || (ends_epoch && config_.eval.every_epochs > 0 && epoch % config_.eval.every_epochs == 0))
       evaluate_and_report(epoch);
     const auto every = config_.checkpoint.every_steps;
-    if (last || (every > 0 && state_.step % every == 0)) save();
+    if (last || (every > 0 ? state_.step % every == 0 : ends_epoch)) save();
   }
 
   // Forward, backward, update. Returns the mean loss over the samples of all ranks.
