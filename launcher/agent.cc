@@ -81,7 +81,8 @@ class Agent {
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
       backend_ = spec_.open_rendezvous(loop_);
-      backend_->rendezvous().join(spec_.node, spec_.policy, [this](RendezvousEvent event) { act(state_.on(event)); });
+      backend_->rendezvous().join(spec_.node, spec_.policy,
+                                  [this](const RendezvousEvent& event) { act(state_.on(event)); });
     } catch (const Error& e) {
       act(state_.on_fault(e));
     }
@@ -199,35 +200,35 @@ class Agent {
   }
 
   // How long a terminal that takes nothing may hold up the end.
-  milliseconds patience() const {
+  milliseconds patience(const Finish& finish) const {
     if (signal_) return milliseconds(1000);
-    return finish_->exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
+    return finish.exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
   }
 
   // For a scheduler that watches a file of its own.
-  void tell_scheduler() const {
+  void tell_scheduler(const Finish& finish) const {
     const auto path = spec_.group.environment.get("TORCHELASTIC_ERROR_FILE");
-    if (!path || path->empty() || finish_->failures.empty()) return;
+    if (!path || path->empty() || finish.failures.empty()) return;
     try {
-      write_file_atomically(*path, scheduler_error_file(finish_->failures.front()));
+      write_file_atomically(*path, scheduler_error_file(finish.failures.front()));
     } catch (const Error& e) {
       log::warn("{}", e.what());
     }
   }
 
   int end() {
-    if (!finish_) finish_ = Finish{.exit_code = exit_fault};
+    const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     backend_.reset();
     worker_store_.reset();
-    console_.write(Console::Stream::err, failure_summary(spec_.group.command.title, finish_->failures));
-    tell_scheduler();
+    console_.write(Console::Stream::err, failure_summary(spec_.group.command.title, finish.failures));
+    tell_scheduler(finish);
     bool error_files = false;
-    for (const auto& failure : finish_->failures) error_files |= !failure.error_file.empty();
+    for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty();
     const bool keep = spec_.keep_logs || error_files;
     if (keep) guardian_.remove_with_job("");
     logs_.remove_if_temporary(keep);
-    console_.drain(patience());
-    return finish_->exit_code;
+    console_.drain(patience(finish));
+    return finish.exit_code;
   }
 
   const AgentSpec& spec_;

@@ -20,7 +20,7 @@ namespace ddprun {
 class Console {
  public:
   enum class Stream { out, err };
-  static constexpr std::size_t high_water_bytes = 1024 * 1024;
+  static constexpr std::size_t high_water_bytes = std::size_t{1024} * 1024;
 
   // on_room: called on the console's thread when a full queue has fallen to half. Descriptors are borrowed.
   // plain: a terminal is treated as a file, being one that cannot move its cursor.

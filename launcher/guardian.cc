@@ -88,10 +88,7 @@ void forget_everything_inherited(int pipe) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU})
     std::signal(signal, SIG_IGN);
   if (::chdir("/") != 0) return;
-  if (pipe != 0) {
-    ::dup2(pipe, 0);
-    pipe = 0;
-  }
+  if (pipe != 0) ::dup2(pipe, 0);
   if (::syscall(SYS_close_range, 1u, ~0u, 0u) != 0)
     for (int fd = 1; fd < 4096; ++fd) ::close(fd);
 }

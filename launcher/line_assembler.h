@@ -12,7 +12,7 @@ namespace ddprun {
 // bytes goes out in pieces of that length, each a line of its own.
 class LineAssembler {
  public:
-  static constexpr std::size_t default_max_line = 64 * 1024;
+  static constexpr std::size_t default_max_line = std::size_t{64} * 1024;
 
   explicit LineAssembler(std::string prefix, std::size_t max_line = default_max_line)
       : prefix_(std::move(prefix)), max_line_(max_line) {}
@@ -77,7 +77,7 @@ class TerminalLines {
 // The last bytes of a stream, for the report of a failure.
 class Tail {
  public:
-  static constexpr std::size_t max_bytes = 16 * 1024;
+  static constexpr std::size_t max_bytes = std::size_t{16} * 1024;
   static constexpr int max_lines = 20;
 
   void feed(std::string_view bytes);

@@ -54,7 +54,7 @@ LogFolder::LogFolder(const std::string& base, const std::string& run_id, const f
 fs::path LogFolder::worker_folder(std::int64_t attempt, int local_rank) const {
   if (!enabled()) return {};
   const auto attempt_folder = root_ / fmt::format("attempt_{}", attempt);
-  const auto folder = attempt_folder / std::to_string(local_rank);
+  auto folder = attempt_folder / std::to_string(local_rank);
   ::mkdir(attempt_folder.c_str(), 0777);
   if (::mkdir(folder.c_str(), 0777) == 0) return folder;
   std::error_code ignored;

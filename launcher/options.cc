@@ -56,9 +56,9 @@ int visible_gpus(const Environment& environment) {
 }  // namespace
 
 template <class T>
-void LaunchSettings::add(std::string name, T& target, SettingSpec spec, char short_name) {
+void LaunchSettings::add(const std::string& name, T& target, SettingSpec spec, char short_name) {
   settings_.add("launch." + name, target, std::move(spec));
-  table_.push_back({.name = std::move(name), .short_name = short_name, .flag = std::is_same_v<T, bool>});
+  table_.push_back({.name = name, .short_name = short_name, .flag = std::is_same_v<T, bool>});
 }
 
 LaunchSettings::LaunchSettings() {
@@ -116,7 +116,7 @@ void LaunchSettings::apply_environment(const Environment& environment) {
     if (!value || value->empty()) continue;
     if (!option.supported) throw make_error(Errc::usage, "{}: --{} is not supported yet", variable, option.name);
     // torchrun's flags are integers in the environment: anything but 0 is on.
-    if (option.flag && whole_number(*value)) value = *whole_number(*value) == 0 ? "0" : "1";
+    if (const auto number = option.flag ? whole_number(*value) : std::nullopt) value = *number == 0 ? "0" : "1";
     settings_.assign("launch." + option.name, *value, {Origin::environment, variable});
   }
 }

@@ -69,7 +69,7 @@ class LaunchSettings {
 
  private:
   template <class T>
-  void add(std::string name, T& target, SettingSpec spec, char short_name = 0);
+  void add(const std::string& name, T& target, SettingSpec spec, char short_name = 0);
 
   LaunchOptions options_;
   Settings settings_;

@@ -87,7 +87,7 @@ Ends make_pipe() {
 }
 
 // More than any pipe or pseudo-terminal holds.
-constexpr std::size_t pipe_capacity = 128 * 1024;
+constexpr std::size_t pipe_capacity = std::size_t{128} * 1024;
 
 }  // namespace
 

@@ -53,7 +53,7 @@ fs::path find_python(const std::string& script, const Environment& environment) 
 }
 
 fs::path find_builtin_worker(const fs::path& own_folder, const Environment& environment) {
-  const auto beside = own_folder / "ddprun-worker";
+  auto beside = own_folder / "ddprun-worker";
   if (is_executable_file(beside)) return beside;
   if (const auto found = search_path("ddprun-worker", environment)) return *found;
   throw make_error(Errc::io, "the built-in worker ddprun-worker is neither in {} nor on PATH", own_folder.string());

@@ -84,7 +84,7 @@ struct WorkerGroup::Impl {
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
   void start_worker(int local_rank);
   void note(const ProcessExit& exit);
-  WorkerFailure failure_of(const Worker& worker);
+  WorkerFailure failure_of(const Worker& worker, const ProcessExit& exit);
   bool all_exited() const;
   bool nothing_left() const;
   std::vector<pid_t> leftover_children() const;
@@ -111,14 +111,14 @@ void WorkerGroup::Impl::start_worker(int local_rank) {
   workers.push_back(std::move(worker));
 }
 
-WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker) {
+WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, const ProcessExit& exit) {
   auto failure = describe_failure({.rank = self().first_rank + worker.local_rank,
                                    .local_rank = worker.local_rank,
                                    .group_rank = self().group_rank,
                                    .host = spec.host,
                                    .error_file = worker.error_file,
                                    .last_lines = output->last_lines(worker.local_rank)},
-                                  *worker.exit, now_us());
+                                  exit, now_us());
   if (const int cause = exec_error(worker.process); cause != 0) {
     failure.exit_code = exit_fault;
     failure.message = fmt::format("cannot execute {}: {}", spec.command.executable.string(), errno_text(cause));
@@ -260,7 +260,7 @@ void WorkerGroup::reap() {
   if (self.phase == Impl::Phase::running) {
     std::vector<WorkerFailure> failures;
     for (const auto& worker : self.workers)
-      if (worker.exit && !worker.exit->success()) failures.push_back(self.failure_of(worker));
+      if (worker.exit && !worker.exit->success()) failures.push_back(self.failure_of(worker, *worker.exit));
     root_cause_first(failures);
     if (!failures.empty()) return self.handlers.failed(std::move(failures));
   }

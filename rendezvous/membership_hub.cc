@@ -112,7 +112,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     return current != session.job->sessions.end() && current->second == id;
   }
 
-  void take_join(SessionId id, SessionJoin join) {
+  void take_join(SessionId id, const SessionJoin& join) {
     Session& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
     if (turning_away_) return sender_.close(id);
@@ -144,7 +144,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if (const auto found = jobs_.find(policy.run_id); found != jobs_.end()) return found->second;
     if (jobs_.size() >= options_.max_jobs)
       throw make_error(Errc::protocol, "this server has {} jobs, which is its limit", jobs_.size());
-    const JobPtr job = std::make_shared<Job>(loop_, policy, options_.membership);
+    JobPtr job = std::make_shared<Job>(loop_, policy, options_.membership);
     jobs_[policy.run_id] = job;
     arm(job);
     return job;

@@ -293,7 +293,8 @@ void StoreServer::Impl::touch(const ConnectionPtr& c) {
 // The end of a turn
 
 void StoreServer::Impl::settle() {
-  for (std::size_t i = 0; i < dirty_.size(); ++i) {  // grows: a connection that ends may release others by its will
+  // It grows meanwhile: a connection that ends may release others by its will.
+  for (std::size_t i = 0; i < dirty_.size(); ++i) {  // NOLINT(modernize-loop-convert)
     const auto c = dirty_[i];
     c->dirty = false;
     if (c->open) settle_one(c);

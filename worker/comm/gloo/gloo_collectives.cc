@@ -15,7 +15,7 @@ namespace {
 using ::gloo::transport::UnboundBuffer;
 
 // Up to here the latency of the ring's 2(n-1) steps costs more than sending everything to everybody.
-constexpr std::size_t exchange_limit = 64 * 1024;
+constexpr std::size_t exchange_limit = std::size_t{64} * 1024;
 
 std::uint32_t tag_of(const Collective& collective) {
   return static_cast<std::uint32_t>(collective.sequence & 0xffff) << 16 | signature(collective.operation);
