@@ -140,11 +140,10 @@ Membership::Time Membership::next_tick() const {
 
 std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPolicy& policy) const {
   if (ended()) return fmt::format("the job of run id '{}' has just ended; try again", policy_.run_id);
-  if (const auto difference = policy_difference(policy_, policy); difference)
+  if (const auto difference = policy_difference(policy_, policy))
     return fmt::format(
-        "run id '{}' is in use by a job that host {} began: node {} asks for {}; give the same options on every node, "
-        "or "
-        "another --rdzv_id to another job",
+        "run id '{}' is in use by a job that host {} began: node {} asks for {}; "
+        "give the same options on every node, or another --rdzv_id to another job",
         policy_.run_id, founder_, info.host, *difference);
   if (info.nproc < 1) return fmt::format("node {} brings {} workers; it takes at least 1", info.host, info.nproc);
   if (!policy_.fixed_ranks) return std::nullopt;
@@ -153,11 +152,10 @@ std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPo
     return fmt::format("node {} has node rank {}; a job of --nnodes={} has ranks 0 to {}", info.host, rank,
                        nnodes_text(policy_), policy_.max_nodes - 1);
   for (const auto& [id, node] : nodes_)
-    if (id != info.id && node.info.node_rank == info.node_rank)
+    if (id != info.id && node.info.node_rank == rank)
       return fmt::format(
-          "node rank {} of run id '{}' is taken by host {}: node {} needs another --node_rank, or another --rdzv_id if "
-          "it is "
-          "another job",
+          "node rank {} of run id '{}' is taken by host {}: "
+          "node {} needs another --node_rank, or another --rdzv_id if it is another job",
           rank, policy_.run_id, node.info.host, info.host);
   return std::nullopt;
 }

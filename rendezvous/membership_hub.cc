@@ -74,7 +74,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       sender_.send(id, encode(ServerFrame{JoinRefused{error.what()}}));
       return sender_.close(id);
     }
-    if (auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, std::move(*join));
+    if (auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, *join);
     const Session& session = sessions_.at(id);
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
     if (!speaks_for_node(id, session)) return;  // it has been dropped, or a newer session has taken over

@@ -127,7 +127,7 @@ void Checkpoints::save(const Content& content) {
 }
 
 fs::path Checkpoints::write_aside(const Content& content) const {
-  const auto aside = options_.folder / (std::string(aside_prefix) + folder_name(content.state.step));
+  auto aside = options_.folder / (std::string(aside_prefix) + folder_name(content.state.step));
   options_.before("create the folder");
   make_folder(aside);
   Manifest manifest{.step = content.state.step};

@@ -143,7 +143,7 @@ void PeerMonitor::watch() {
 
 // One look around; takes a slice of time. Throws when the store is lost.
 std::optional<Verdict> PeerMonitor::next_verdict() {
-  if (const auto verdict = await_failure_key()) return verdict;
+  if (auto verdict = await_failure_key()) return verdict;
   if (const auto own = take_published()) return settle(*own);
   const auto now = Clock::now();
   if (now >= next_beat_) beat(false);

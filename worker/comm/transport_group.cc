@@ -211,8 +211,7 @@ Error TransportGroup::explain(PeerMonitor::OperationId id, const std::string& me
     std::unique_lock lock(mutex_);
     if (broken_.wait_for(lock, 2 * monitor_->verdict_delay(), [this] { return cause_.has_value(); })) return *cause_;
   }
-  const auto error =
-      make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
+  auto error = make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
   break_with(error);
   return error;
 }

@@ -67,7 +67,7 @@ float distance_to_segment(Point p, Point a, Point b) {
   return std::hypot(p.x - a.x - t * dx, p.y - a.y - t * dy);
 }
 
-using Canvas = std::array<float, digit_extent * digit_extent>;
+using Canvas = std::array<float, digit_pixels>;
 
 // Ink is 1 within the pen's radius and falls to 0 over one pixel.
 void draw_segment(Canvas& canvas, Point a, Point b, float radius) {
@@ -79,7 +79,7 @@ void draw_segment(Canvas& canvas, Point a, Point b, float radius) {
   for (int y = low(a.y, b.y); y <= high(a.y, b.y); ++y) {
     for (int x = low(a.x, b.x); x <= high(a.x, b.x); ++x) {
       const float distance = distance_to_segment({static_cast<float>(x), static_cast<float>(y)}, a, b);
-      float& ink = canvas[static_cast<std::size_t>(y * digit_extent + x)];
+      float& ink = canvas[static_cast<std::size_t>(y) * digit_extent + static_cast<std::size_t>(x)];
       ink = std::max(ink, std::clamp(radius + 0.5F - distance, 0.0F, 1.0F));
     }
   }

@@ -11,7 +11,8 @@
 namespace ddprun::data {
 
 inline constexpr int digit_extent = 28;  // pixels, both ways
-using DigitImage = std::array<std::uint8_t, digit_extent * digit_extent>;
+inline constexpr std::size_t digit_pixels = std::size_t{digit_extent} * digit_extent;
+using DigitImage = std::array<std::uint8_t, digit_pixels>;
 
 struct Digit {
   DigitImage levels{};

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <poll.h>
+#include <ranges>
 #include <string>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -207,9 +208,9 @@ std::vector<Failure> Ranks::wait_for_all(std::chrono::milliseconds grace) {
   int next_signal = 0;  // sent when the deadline passes
   while (!running_.empty()) {
     const auto ended = wait_for_ends(deadline);
-    for (auto i = ended.rbegin(); i != ended.rend(); ++i) {
-      auto rank = std::move(running_[*i]);
-      running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(*i));
+    for (const auto i : ended | std::views::reverse) {
+      auto rank = std::move(running_[i]);
+      running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
       auto failure = reap(rank);
       if (!failure) continue;
       if (next_signal == 0) {

@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ std::string filled(const ProgressState& s, int room) {
 }  // namespace
 
 std::string duration_text(std::chrono::duration<double> duration) {
-  const auto seconds = static_cast<std::int64_t>(std::max(0.0, duration.count()) + 0.5);
+  const auto seconds = std::llround(std::max(0.0, duration.count()));
   if (seconds < 60) return fmt::format("{} s", seconds);
   if (seconds < 3600) return fmt::format("{} min {:02} s", seconds / 60, seconds % 60);
   return fmt::format("{} h {:02} min", seconds / 3600, seconds / 60 % 60);

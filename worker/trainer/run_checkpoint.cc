@@ -27,24 +27,28 @@ std::vector<checkpoint::TensorView> views_of(const NamedTensors& tensors) {
   return views;
 }
 
-void load_tensors(const checkpoint::SafetensorsFile& file, const std::string& name_of_file, NamedTensors tensors) {
+void load_tensors(const checkpoint::SafetensorsFile& file, const std::string& name_of_file,
+                  const NamedTensors& tensors) {
   if (file.tensors().size() != tensors.size())
     throw make_error(Errc::mismatch, "{} holds {} tensors, this run has {}", name_of_file, file.tensors().size(),
                      tensors.size());
-  for (auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor] : tensors) {
     const auto* info = file.find(name);
     if (!info) throw make_error(Errc::mismatch, "{} has no tensor {}", name_of_file, name);
     if (info->dtype != tensor.dtype() || info->shape != tensor.shape())
       throw make_error(Errc::mismatch, "{}: tensor {} is {} {}, this run needs {} {}", name_of_file, name,
                        ddprun::name_of(info->dtype), to_string(info->shape), ddprun::name_of(tensor.dtype()),
                        to_string(tensor.shape()));
-    file.read(*info, {static_cast<std::byte*>(tensor.raw()), tensor.bytes()});
+    auto target = tensor;  // a handle on the same elements
+    file.read(*info, {static_cast<std::byte*>(target.raw()), target.bytes()});
   }
 }
 
-void broadcast_tensors(NamedTensors tensors, ProcessGroup& group) {
-  for (auto& [name, tensor] : tensors)
-    group.broadcast({tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()}, 0)->wait();
+void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {
+  for (const auto& [name, tensor] : tensors) {
+    auto target = tensor;  // a handle on the same elements
+    group.broadcast({target.raw(), static_cast<std::size_t>(target.numel()), target.dtype()}, 0)->wait();
+  }
 }
 
 // Rank 0's text at every rank.
