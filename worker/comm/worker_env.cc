@@ -49,8 +49,8 @@ constexpr int any = std::numeric_limits<int>::max();
 const Spelling* find_spelling(const Environment& environment) {
   for (const auto& each : spellings) {
     if (!each.required.empty() && !environment.get(each.required)) continue;
-    const bool has_rank = environment.get(each.rank).has_value();
-    const bool has_size = environment.get(each.world_size).has_value();
+    const bool has_rank = !environment.get(each.rank).value_or("").empty();
+    const bool has_size = !environment.get(each.world_size).value_or("").empty();
     if (has_rank && has_size) return &each;
     if (has_rank || has_size) {
       throw make_error(Errc::usage, "the environment variable {} is set but {} is not; a worker needs both",

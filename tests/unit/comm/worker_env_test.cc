@@ -108,3 +108,8 @@ TEST_CASE("mistakes are refused by name") {
                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
                  "MASTER_ADDR is not set"));
 }
+
+TEST_CASE("a variable that is set but empty counts as not set") {
+  CHECK_THROWS_AS(WorkerEnv::from(Environment({{"RANK", "0"}, {"WORLD_SIZE", ""}})), Error);
+  CHECK_THROWS_AS(WorkerEnv::from(Environment({{"RANK", ""}, {"WORLD_SIZE", "2"}})), Error);
+}
