@@ -6,12 +6,12 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
-#include "ddprun/launcher/agent.h"
-#include "ddprun/launcher/command_line.h"
-#include "ddprun/launcher/guardian.h"
-#include "ddprun/launcher/job.h"
-#include "ddprun/launcher/meeting.h"
-#include "ddprun/launcher/rendezvous_choice.h"
+#include "ddprun/launcher/agent/agent.h"
+#include "ddprun/launcher/agent/job.h"
+#include "ddprun/launcher/cli/command_line.h"
+#include "ddprun/launcher/cluster/meeting.h"
+#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "ddprun/launcher/workers/guardian.h"
 
 using namespace ddprun;
 

@@ -6,7 +6,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/tcp_socket.h"
+#include "ddprun/rendezvous/store/tcp_socket.h"
 
 namespace ddprun::bench {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/protocol.h"
-#include "ddprun/rendezvous/store_server_thread.h"
+#include "ddprun/rendezvous/store/protocol.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
 #include "tests/bench/echo_server.h"
 #include "tests/bench/load.h"
 #include "tests/bench/subcommand.h"

@@ -1,7 +1,7 @@
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 
-#include "ddprun/rendezvous/store_server_thread.h"
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/contract/group_contract.h"
 #include "tests/support/catch.h"
 

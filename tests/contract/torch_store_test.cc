@@ -7,8 +7,8 @@
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store_server_thread.h"
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 

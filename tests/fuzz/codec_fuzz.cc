@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/protocol.h"
+#include "ddprun/rendezvous/store/protocol.h"
 
 using namespace ddprun::rendezvous;
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/rendezvous/session_protocol.h"
+#include "ddprun/rendezvous/membership/session_protocol.h"
 #include "tests/support/store_junk.h"
 
 namespace {

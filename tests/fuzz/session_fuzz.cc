@@ -8,8 +8,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/membership_hub.h"
-#include "ddprun/rendezvous/session_protocol.h"
+#include "ddprun/rendezvous/membership/membership_hub.h"
+#include "ddprun/rendezvous/membership/session_protocol.h"
 
 using namespace ddprun;
 

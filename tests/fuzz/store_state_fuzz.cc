@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/protocol.h"
-#include "ddprun/rendezvous/store_state.h"
+#include "ddprun/rendezvous/store/protocol.h"
+#include "ddprun/rendezvous/store/store_state.h"
 
 using namespace ddprun::rendezvous;
 

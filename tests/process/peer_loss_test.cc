@@ -3,7 +3,7 @@
 #include <csignal>
 #include <thread>
 
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/membership.h"
+#include "ddprun/rendezvous/membership/membership.h"
 
 namespace ddprun::testing {
 

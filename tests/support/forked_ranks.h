@@ -9,7 +9,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store_server_thread.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
 
 namespace ddprun::testing {
 

@@ -7,8 +7,8 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/protocol.h"
-#include "ddprun/rendezvous/tcp_socket.h"
+#include "ddprun/rendezvous/store/protocol.h"
+#include "ddprun/rendezvous/store/tcp_socket.h"
 
 namespace ddprun::testing {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddprun/common/bytes.h"
-#include "ddprun/rendezvous/protocol.h"
+#include "ddprun/rendezvous/store/protocol.h"
 
 namespace ddprun::testing {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/rendezvous/store.h"
+#include "ddprun/rendezvous/store/store.h"
 
 namespace ddprun {
 

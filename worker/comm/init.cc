@@ -6,10 +6,10 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
-#include "ddprun/rendezvous/memory_store.h"
-#include "ddprun/rendezvous/prefix_store.h"
-#include "ddprun/rendezvous/store_server_thread.h"
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/store/memory_store.h"
+#include "ddprun/rendezvous/store/prefix_store.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/backends.h"
 #include "ddprun/worker/comm/local_address.h"
 

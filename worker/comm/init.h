@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ddprun/rendezvous/store.h"
+#include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/comm/worker_env.h"
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/rendezvous/store.h"
+#include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/peer_record.h"
 

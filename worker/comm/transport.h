@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store.h"
+#include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/operation.h"
 
 namespace ddprun::comm {

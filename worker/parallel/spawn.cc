@@ -18,7 +18,7 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
-#include "ddprun/rendezvous/store_server_thread.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/worker/comm/peer_record.h"
 
 namespace ddprun {

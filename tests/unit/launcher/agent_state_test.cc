@@ -1,4 +1,4 @@
-#include "ddprun/launcher/agent_state.h"
+#include "ddprun/launcher/agent/agent_state.h"
 
 #include <csignal>
 

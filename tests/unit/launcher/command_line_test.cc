@@ -1,4 +1,4 @@
-#include "ddprun/launcher/command_line.h"
+#include "ddprun/launcher/cli/command_line.h"
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/console.h"
+#include "ddprun/launcher/output/console.h"
 
 #include <atomic>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/failure_report.h"
+#include "ddprun/launcher/report/failure_report.h"
 
 #include <cstdlib>
 #include <ctime>

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/log_folder.h"
+#include "ddprun/launcher/output/log_folder.h"
 
 #include <fstream>
 

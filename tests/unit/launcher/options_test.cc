@@ -1,4 +1,4 @@
-#include "ddprun/launcher/options.h"
+#include "ddprun/launcher/cli/options.h"
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/rendezvous_choice.h"
+#include "ddprun/launcher/cluster/rendezvous_choice.h"
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"

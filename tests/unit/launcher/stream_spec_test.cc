@@ -1,4 +1,4 @@
-#include "ddprun/launcher/stream_spec.h"
+#include "ddprun/launcher/output/stream_spec.h"
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/terminal_text.h"
+#include "ddprun/launcher/output/terminal_text.h"
 
 #include "tests/support/catch.h"
 

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/worker_command.h"
+#include "ddprun/launcher/cli/worker_command.h"
 
 #include <fstream>
 #include <sys/stat.h>

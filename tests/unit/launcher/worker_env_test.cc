@@ -1,4 +1,4 @@
-#include "ddprun/launcher/worker_env.h"
+#include "ddprun/launcher/workers/worker_env.h"
 
 #include "tests/support/catch.h"
 

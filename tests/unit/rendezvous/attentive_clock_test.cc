@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/attentive_clock.h"
+#include "ddprun/rendezvous/membership/attentive_clock.h"
 
 #include "tests/support/catch.h"
 

@@ -1,6 +1,6 @@
-#include "ddprun/rendezvous/backoff.h"
+#include "ddprun/rendezvous/store/backoff.h"
 
-#include "ddprun/rendezvous/log_limiter.h"
+#include "ddprun/rendezvous/store/log_limiter.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

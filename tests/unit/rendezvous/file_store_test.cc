@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/file_store.h"
+#include "ddprun/rendezvous/store/file_store.h"
 
 #include <csignal>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership.h"
+#include "ddprun/rendezvous/membership/membership.h"
 
 #include <map>
 #include <set>

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/node_address.h"
+#include "ddprun/rendezvous/backends/node_address.h"
 
 #include "tests/support/catch.h"
 

@@ -1,8 +1,8 @@
 // The worked examples of the c10d protocol, A to H, and that of PROTOCOL.md, played against parser and state machine.
 #include <map>
 
-#include "ddprun/rendezvous/protocol.h"
-#include "ddprun/rendezvous/store_state.h"
+#include "ddprun/rendezvous/store/protocol.h"
+#include "ddprun/rendezvous/store/store_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 

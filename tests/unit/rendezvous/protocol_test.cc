@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/protocol.h"
+#include "ddprun/rendezvous/store/protocol.h"
 
 #include "ddprun/common/bytes.h"
 #include "ddprun/common/error.h"

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/rank_assignment.h"
+#include "ddprun/rendezvous/backends/rank_assignment.h"
 
 #include "tests/support/catch.h"
 

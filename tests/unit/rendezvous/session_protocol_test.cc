@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/session_protocol.h"
+#include "ddprun/rendezvous/membership/session_protocol.h"
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"

@@ -9,12 +9,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
-#include "ddprun/rendezvous/backends.h"
-#include "ddprun/rendezvous/hosted_endpoint.h"
-#include "ddprun/rendezvous/prefix_store.h"
-#include "ddprun/rendezvous/session_client.h"
-#include "ddprun/rendezvous/session_protocol.h"
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/backends/backends.h"
+#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/membership/session_client.h"
+#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "ddprun/rendezvous/store/prefix_store.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

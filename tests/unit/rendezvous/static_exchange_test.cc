@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/static_exchange.h"
+#include "ddprun/rendezvous/backends/static_exchange.h"
 
 #include <mutex>
 #include <thread>
@@ -7,9 +7,9 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
-#include "ddprun/rendezvous/memory_store.h"
-#include "ddprun/rendezvous/store_server.h"
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/store/memory_store.h"
+#include "ddprun/rendezvous/store/store_server.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/protocol.h"
-#include "ddprun/rendezvous/store_state.h"
+#include "ddprun/rendezvous/store/protocol.h"
+#include "ddprun/rendezvous/store/store_state.h"
 #include "tests/support/allocated_bytes.h"
 #include "tests/support/catch.h"
 

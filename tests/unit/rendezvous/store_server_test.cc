@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store_server.h"
+#include "ddprun/rendezvous/store/store_server.h"
 
 #include <fcntl.h>
 #include <future>
@@ -13,7 +13,7 @@
 #include <boost/asio/post.hpp>
 
 #include "ddprun/common/log.h"
-#include "ddprun/rendezvous/store_server_thread.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 #include "tests/support/raw_socket.h"

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/store_state.h"
+#include "ddprun/rendezvous/store/store_state.h"
 
 #include "ddprun/common/bytes.h"
 #include "ddprun/common/error.h"

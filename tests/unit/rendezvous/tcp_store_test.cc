@@ -1,11 +1,11 @@
-#include "ddprun/rendezvous/tcp_store.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 
 #include <future>
 #include <thread>
 
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store_server_thread.h"
-#include "ddprun/rendezvous/tcp_socket.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/rendezvous/store/tcp_socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/hex.h"
 #include "tests/support/raw_socket.h"

@@ -8,7 +8,7 @@
 #include <gloo/transport/device.h>
 
 #include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/store.h"
+#include "ddprun/rendezvous/store/store.h"
 
 namespace ddprun::comm {
 

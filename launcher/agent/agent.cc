@@ -1,0 +1,258 @@
+#include "ddprun/launcher/agent/agent.h"
+
+#include <csignal>
+#include <deque>
+#include <optional>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+#include "ddprun/launcher/agent/agent_state.h"
+#include "ddprun/launcher/output/console.h"
+#include "ddprun/launcher/output/log_folder.h"
+#include "ddprun/launcher/report/failure_report.h"
+#include "ddprun/launcher/workers/descendants.h"
+#include "ddprun/rendezvous/store/store_server.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::milliseconds;
+
+// How long the process that serves the endpoint waits, at the end, for nodes that have not heard of it.
+constexpr milliseconds drain_timeout{10'000};
+
+// nohup's wish stands: a hang-up that was ignored when this process began stays ignored.
+bool ignored(int signal_number) {
+  struct sigaction action {};
+  return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// A handler, not SIG_IGN: an exec resets it, so that workers start with the default.
+void survive_broken_pipes() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+// Log lines go through the console while there is one: in order with the workers' lines, and never waiting for a
+// terminal.
+class LogThroughConsole {
+ public:
+  explicit LogThroughConsole(Console& console) {
+    log::set_writer([&console](std::string_view line) { console.write(Console::Stream::err, std::string(line)); });
+  }
+  ~LogThroughConsole() { log::set_writer(nullptr); }
+  LogThroughConsole(const LogThroughConsole&) = delete;
+  LogThroughConsole& operator=(const LogThroughConsole&) = delete;
+};
+
+class Agent {
+ public:
+  Agent(const AgentSpec& spec, const Guardian& guardian)
+      : spec_(spec),
+        guardian_(guardian),
+        console_(
+            STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { group_.room(); }); },
+            dumb_terminal(spec)),
+        log_through_console_(console_),
+        logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec)),
+        signals_(loop_),
+        group_(loop_, guardian, console_, logs_, spec.group,
+               {.failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
+                .succeeded = [this] { act(state_.on_workers_succeeded()); },
+                .stopped = [this] { act(state_.on_workers_stopped()); }}) {
+    if (logs_.enabled()) guardian.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
+    if (!logs_.temporary().empty() && !spec.keep_logs) guardian.remove_with_job(logs_.temporary().string());
+    adopt_orphans();
+    survive_broken_pipes();
+  }
+
+  int run() {
+    watch_signals();
+    if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
+    try {
+      backend_ = spec_.open_rendezvous(loop_);
+      backend_->rendezvous().join(spec_.node, spec_.policy,
+                                  [this](const RendezvousEvent& event) { act(state_.on(event)); });
+    } catch (const Error& e) {
+      act(state_.on_fault(e));
+    }
+    loop_.run();
+    return end();
+  }
+
+ private:
+  // Error files alone are small, and go to memory where there is some: they can be written also when the disk is full,
+  // and folders come and go there a hundred times faster than on some disks.
+  static std::filesystem::path temporary_folder(const AgentSpec& spec) {
+    const auto chosen = spec.group.environment.get("TMPDIR");
+    if (chosen && !chosen->empty()) return *chosen;
+    return !spec.keep_logs && ::access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+  }
+
+  // One that knows no cursor movements (terminfo(5)'s name for it): an editor's window, for example.
+  static bool dumb_terminal(const AgentSpec& spec) { return spec.group.environment.get("TERM") == "dumb"; }
+
+  void watch_signals() {
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH}) signals_.add(signal);
+    if (!ignored(SIGHUP)) signals_.add(SIGHUP);
+    wait_for_signal();
+  }
+
+  void wait_for_signal() {
+    signals_.async_wait([this](boost::system::error_code failure, int signal) {
+      if (failure) return;
+      switch (signal) {
+        case SIGCHLD:
+          group_.reap();
+          break;
+        case SIGUSR1:
+        case SIGUSR2:
+          group_.forward(signal);
+          break;
+        case SIGWINCH:
+          group_.window_changed();
+          break;
+        default:
+          if (!signal_) signal_ = signal;
+          if (finish_) return loop_.stop();
+          act(state_.on_signal(signal));
+      }
+      wait_for_signal();
+    });
+  }
+
+  // Actions may cause further events at once: those wait their turn.
+  void act(AgentActions actions) {
+    for (auto& action : actions) queue_.push_back(std::move(action));
+    if (acting_) return;
+    acting_ = true;
+    while (!queue_.empty()) {
+      const auto action = std::move(queue_.front());
+      queue_.pop_front();
+      try {
+        std::visit([this](const auto& a) { carry_out(a); }, action);
+      } catch (const Error& e) {
+        for (auto& next : state_.on_fault(e)) queue_.push_back(std::move(next));
+      }
+    }
+    acting_ = false;
+  }
+
+  void carry_out(const PrepareRound& action) {
+    const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
+    worker_store_.reset();
+    if (self.group_rank == 0 && !backend_->serves_workers())
+      worker_store_ = std::make_unique<StoreServer>(loop_, StoreServerOptions{});
+    backend_->rendezvous().ready(action.round.generation, worker_store_ ? worker_store_->port() : std::uint16_t{0});
+  }
+
+  void carry_out(const StartWorkers& action) {
+    try {
+      group_.start(action.round);
+    } catch (const Error& e) {
+      const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
+      const auto now = std::chrono::system_clock::now().time_since_epoch();
+      log::error("{}", e.what());
+      act(state_.on_workers_failed({{.rank = self.first_rank,
+                                     .group_rank = self.group_rank,
+                                     .host = spec_.group.host,
+                                     .exit_code = exit_fault,
+                                     .time_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
+                                     .message = e.what()}}));
+    }
+  }
+
+  void carry_out(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
+  void carry_out(const KillWorkers&) { group_.kill(); }
+  void carry_out(const ReportSuccess& action) { backend_->rendezvous().report_success(action.generation); }
+  void carry_out(const ReportFailure& action) {
+    backend_->rendezvous().report_failure(action.generation, action.failures);
+  }
+  void carry_out(const LeaveJob& action) {
+    if (backend_) backend_->rendezvous().leave(action.reason);
+  }
+  void carry_out(const Announce& action) {
+    switch (action.kind) {
+      case Announce::Kind::info:
+        return log::info("{}", action.text);
+      case Announce::Kind::warning:
+        return log::warn("{}", action.text);
+      case Announce::Kind::error:
+        return log::error("{}", action.text);
+    }
+  }
+
+  // Others may still need the endpoint that this process serves, to hear the verdict.
+  void carry_out(const Finish& action) {
+    finish_ = action;
+    if (!backend_ || signal_) return loop_.stop();
+    backend_->drain(Deadline::in(drain_timeout), [this] { loop_.stop(); });
+  }
+
+  // How long a terminal that takes nothing may hold up the end.
+  milliseconds patience(const Finish& finish) const {
+    if (signal_) return milliseconds(1000);
+    return finish.exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
+  }
+
+  // For a scheduler that watches a file of its own.
+  void tell_scheduler(const Finish& finish) const {
+    const auto path = spec_.group.environment.get("TORCHELASTIC_ERROR_FILE");
+    if (!path || path->empty() || finish.failures.empty()) return;
+    try {
+      write_file_atomically(*path, scheduler_error_file(finish.failures.front()));
+    } catch (const Error& e) {
+      log::warn("{}", e.what());
+    }
+  }
+
+  int end() {
+    const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
+    backend_.reset();
+    worker_store_.reset();
+    console_.write(Console::Stream::err, failure_summary(spec_.group.command.title, finish.failures));
+    tell_scheduler(finish);
+    bool error_files = false;
+    for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty();
+    const bool keep = spec_.keep_logs || error_files;
+    if (keep) guardian_.remove_with_job("");
+    logs_.remove_if_temporary(keep);
+    console_.drain(patience(finish));
+    return finish.exit_code;
+  }
+
+  const AgentSpec& spec_;
+  const Guardian& guardian_;
+  asio::io_context loop_{1};
+  Console console_;
+  LogThroughConsole log_through_console_;
+  LogFolder logs_;
+  asio::signal_set signals_;
+  WorkerGroup group_;
+  AgentState state_;
+  std::unique_ptr<StoreServer> worker_store_;  // of the round; group rank 0's
+  std::unique_ptr<RendezvousBackend> backend_;
+  std::deque<AgentAction> queue_;
+  bool acting_ = false;
+  std::optional<int> signal_;
+  std::optional<Finish> finish_;
+};
+
+}  // namespace
+
+int run_agent(const AgentSpec& spec, const Guardian& guardian) {
+  Agent agent(spec, guardian);
+  return agent.run();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/launcher/workers/guardian.h"
+#include "ddprun/launcher/workers/worker_group.h"
+#include "ddprun/rendezvous/backends/backends.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace ddprun {
+
+struct AgentSpec {
+  NodeInfo node;
+  JobPolicy policy;
+  GroupSpec group;
+  std::string log_dir;     // as --log_dir was given
+  bool keep_logs = false;  // the user asked for files
+  std::chrono::milliseconds grace{30'000};
+  std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
+};
+
+// One node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin shell
+// around AgentState: one event loop, on the calling thread, which has to be the main one (workers die with the thread
+// that started them). Worker deaths come from SIGCHLD. SIGTERM, SIGINT, SIGQUIT and SIGHUP end the job, SIGUSR1 and
+// SIGUSR2 pass through.
+int run_agent(const AgentSpec& spec, const Guardian& guardian);
+
+}  // namespace ddprun

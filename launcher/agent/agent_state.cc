@@ -1,0 +1,115 @@
+#include "ddprun/launcher/agent/agent_state.h"
+
+#include <csignal>
+
+#include "ddprun/common/exit_code.h"
+#include "ddprun/launcher/report/failure_report.h"
+
+namespace ddprun {
+namespace {
+
+using Kind = Announce::Kind;
+
+}  // namespace
+
+AgentActions AgentState::on(const RendezvousEvent& event) {
+  if (end_ || finished_) return {};
+  return std::visit([this](const auto& e) { return on_event(e); }, event);
+}
+
+AgentActions AgentState::on_event(const RendezvousWaiting& event) {
+  return {Announce{Kind::info, event.text}};
+}
+
+AgentActions AgentState::on_event(const RoundProposed& event) {
+  proposed_ = event.round;
+  AgentActions actions;
+  if (event.round.generation > 0) actions.push_back(Announce{Kind::warning, "new round: " + event.reason});
+  if (!workers_there_) {
+    actions.push_back(PrepareRound{event.round});
+  } else if (!stopping_) {
+    stopping_ = true;
+    actions.push_back(StopWorkers{SIGTERM});
+  }
+  return actions;
+}
+
+AgentActions AgentState::on_event(const RoundStarted& event) {
+  const bool expected = proposed_ && proposed_->generation == event.round.generation && !workers_there_;
+  if (!expected) return {};
+  proposed_.reset();
+  current_ = event.round.generation;
+  workers_there_ = true;
+  stopping_ = false;
+  failure_announced_ = false;
+  return {StartWorkers{event.round}};
+}
+
+AgentActions AgentState::on_event(const JobEnded& event) {
+  const auto& verdict = event.verdict;
+  AgentActions actions;
+  if (!verdict.success && !failure_announced_) actions.push_back(Announce{Kind::error, verdict.reason});
+  return end_with({.exit_code = verdict.exit_code, .failures = verdict.failures}, std::move(actions), SIGTERM);
+}
+
+AgentActions AgentState::on_event(const ContactLost& event) {
+  return end_with({.exit_code = exit_for(event.error.code())}, {Announce{Kind::error, event.error.what()}}, SIGTERM);
+}
+
+AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures) {
+  AgentActions actions;
+  for (const auto& failure : failures) actions.push_back(Announce{Kind::error, one_line(failure)});
+  failure_announced_ = true;
+  stopping_ = true;
+  actions.push_back(StopWorkers{SIGTERM});
+  if (!end_ && current_) actions.push_back(ReportFailure{*current_, std::move(failures)});
+  return actions;
+}
+
+AgentActions AgentState::on_workers_succeeded() {
+  workers_there_ = false;
+  if (end_) return on_workers_stopped();
+  // A round that was proposed meanwhile goes on without a stop.
+  if (proposed_) return {PrepareRound{*proposed_}};
+  return {ReportSuccess{current_.value_or(0)}};
+}
+
+AgentActions AgentState::on_workers_stopped() {
+  workers_there_ = false;
+  stopping_ = false;
+  if (end_) {
+    finished_ = true;
+    return {*end_};
+  }
+  if (proposed_) return {PrepareRound{*proposed_}};
+  return {};
+}
+
+AgentActions AgentState::on_signal(int signal_number) {
+  if (finished_) return {};
+  if (end_) return {KillWorkers{}};
+  const auto name = signal_name(signal_number);
+  AgentActions actions{Announce{Kind::warning, fmt::format("stopped by {}", name)}, LeaveJob{"stopped by " + name}};
+  return end_with({.exit_code = exit_for_signal(signal_number)}, std::move(actions), signal_number);
+}
+
+AgentActions AgentState::on_fault(const Error& error) {
+  if (end_ || finished_) return {};
+  // The others hear why, and at once: the rendezvous that this process may serve waits at the end for all to have gone.
+  AgentActions actions{Announce{Kind::error, error.what()}, LeaveJob{error.what()}};
+  return end_with({.exit_code = exit_for(error.code())}, std::move(actions), SIGTERM);
+}
+
+AgentActions AgentState::end_with(Finish end, AgentActions actions, int stop_signal) {
+  end_ = std::move(end);
+  if (!workers_there_) {
+    finished_ = true;
+    actions.push_back(*end_);
+  } else if (!stopping_ || stop_signal != SIGTERM) {
+    stopping_ = true;
+    actions.push_back(StopWorkers{stop_signal});
+  }
+  return actions;
+}
+
+}  // namespace ddprun

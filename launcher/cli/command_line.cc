@@ -1,0 +1,180 @@
+#include "ddprun/launcher/cli/command_line.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+constexpr const char* usage_line = "usage: ddprun [options] train.cfg|script.py|program [arguments...]";
+
+bool is_option(const std::string& argument) {
+  return argument.size() > 1 && argument.front() == '-';
+}
+
+// "-1" and "-0.5" are values, as argparse has it.
+bool is_negative_number(const std::string& argument) {
+  return is_option(argument) &&
+         std::all_of(argument.begin() + 1, argument.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
+}
+
+std::vector<OptionInfo> with_own_flags(std::vector<OptionInfo> table) {
+  table.push_back({.name = "help", .short_name = 'h', .flag = true});
+  table.push_back({.name = "version", .flag = true});
+  return table;
+}
+
+// Both finders return an element of the table, never null; GCC 13 and newer suspect a reference of dangling.
+const OptionInfo* find_long(std::string name, const std::vector<OptionInfo>& table) {
+  const std::string typed = "--" + name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  std::vector<const OptionInfo*> matches;
+  for (const auto& option : table) {
+    if (option.name == name) return &option;
+    if (!name.empty() && option.name.starts_with(name)) matches.push_back(&option);
+  }
+  if (matches.size() == 1) return matches.front();
+  std::vector<std::string> names;
+  for (const auto* option : matches) names.push_back("--" + option->name);
+  if (!matches.empty())
+    throw make_error(Errc::usage, "{} is ambiguous: it could be {}", typed, fmt::join(names, " or "));
+  for (const auto& option : table) names.push_back("--" + option.name);
+  const auto near = nearest("--" + name, names);
+  throw make_error(Errc::usage, "unknown option {}{}", typed, near ? fmt::format("; did you mean {}?", *near) : "");
+}
+
+const OptionInfo* find_short(const std::string& argument, const std::vector<OptionInfo>& table) {
+  for (const auto& option : table)
+    if (option.short_name != 0 && option.short_name == argument[1]) return &option;
+  throw make_error(Errc::usage, "unknown option {}; ddprun --help lists them all", argument);
+}
+
+// One option with its value, wherever that stands; next is moved behind what was used.
+class OptionReader {
+ public:
+  OptionReader(const std::vector<std::string>& arguments, std::size_t& next) : arguments_(arguments), next_(next) {}
+
+  std::string read(const std::vector<OptionInfo>& table) {
+    const std::string argument = arguments_[next_++];
+    const bool is_long = argument.starts_with("--");
+    const auto equals = is_long ? argument.find('=') : std::string::npos;
+    const auto& option = *(is_long ? find_long(argument.substr(2, equals - 2), table) : find_short(argument, table));
+    if (!option.supported) throw make_error(Errc::usage, "--{} is not supported yet", option.name);
+    std::optional<std::string> attached;
+    if (equals != std::string::npos) attached = argument.substr(equals + 1);
+    if (!is_long && argument.size() > 2) attached = argument.substr(argument[2] == '=' ? 3 : 2);
+    if (option.flag) {
+      if (attached) throw make_error(Errc::usage, "--{} takes no value, got '{}'", option.name, *attached);
+      return "--" + option.name;
+    }
+    return "--" + option.name + "=" + (attached ? *attached : value_behind(option));
+  }
+
+ private:
+  std::string value_behind(const OptionInfo& option) {
+    if (next_ == arguments_.size() || (is_option(arguments_[next_]) && !is_negative_number(arguments_[next_])))
+      throw make_error(Errc::usage, "--{} expects a value", option.name);
+    return arguments_[next_++];
+  }
+
+  const std::vector<std::string>& arguments_;
+  std::size_t& next_;
+};
+
+// The options as CLI11 objects; values lands what was given, in order of the table.
+struct Parser {
+  struct Value {
+    std::string text;
+    bool flag = false;
+    CLI::Option* option = nullptr;
+  };
+  CLI::App app{"Starts, places, watches and restarts the processes of a distributed training job."};
+  std::map<std::string, Value> values;
+
+  explicit Parser(const LaunchSettings& settings) {
+    app.set_help_flag();
+    for (const auto& option : settings.table()) {
+      if (!option.supported) continue;
+      auto& value = values[option.name];
+      const auto& setting = *settings.settings().find("launch." + option.name);
+      const auto spelling = (option.short_name ? fmt::format("-{},", option.short_name) : "") + "--" + option.name;
+      value.option = option.flag ? app.add_flag(spelling, value.flag, setting.spec.help)
+                                 : app.add_option(spelling, value.text, describe(setting));
+      if (!option.flag) value.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->type_name("");
+    }
+    app.add_flag("-h,--help", help, "this page");
+    app.add_flag("--version", version, "the version");
+  }
+
+  static std::string describe(const Setting& setting) {
+    auto text = setting.spec.help;
+    if (!setting.spec.unit.empty()) text += fmt::format(" [{}]", setting.spec.unit);
+    if (!setting.fallback.empty()) text += fmt::format(" (default {})", setting.fallback);
+    return text;
+  }
+
+  bool help = false;
+  bool version = false;
+};
+
+}  // namespace
+
+NormalForm normal_form(const std::vector<std::string>& arguments, const std::vector<OptionInfo>& own_table) {
+  const auto table = with_own_flags(own_table);
+  NormalForm result;
+  std::size_t next = 0;
+  OptionReader reader(arguments, next);
+  while (next < arguments.size() && is_option(arguments[next])) {
+    if (arguments[next] == "--") {
+      ++next;
+      break;
+    }
+    result.options.push_back(reader.read(table));
+  }
+  result.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(next), arguments.end());
+  return result;
+}
+
+CommandLine parse_command_line(const std::vector<std::string>& arguments, LaunchSettings& settings) {
+  auto form = normal_form(arguments, settings.table());
+  Parser parser(settings);
+  try {
+    std::reverse(form.options.begin(), form.options.end());  // CLI11 takes a vector from its back
+    parser.app.parse(form.options);
+  } catch (const CLI::ParseError& e) {
+    throw Error(Errc::usage, e.what());
+  }
+  for (const auto& [name, value] : parser.values)
+    if (value.option->count() > 0)
+      settings.assign_from_command_line(name, value.option->get_expected_max() == 0 ? "true" : value.text);
+  CommandLine result{.help = parser.help, .version = parser.version, .command = std::move(form.command)};
+  if (result.command.empty() && !result.help && !result.version)
+    throw make_error(Errc::usage, "no script given\n{}", usage_line);
+  return result;
+}
+
+std::string help_text(const LaunchSettings& settings) {
+  Parser parser(settings);
+  parser.app.name("ddprun");
+  auto formatter = std::make_shared<CLI::Formatter>();
+  formatter->column_width(28);
+  parser.app.formatter(formatter);
+  auto text = parser.app.help();
+  const auto usage = text.find("Usage:");
+  const auto options = text.find("Options:");
+  if (usage != std::string::npos && options != std::string::npos)
+    text.replace(usage, options - usage, std::string(usage_line) + "\n\n");
+  return text +
+         "\nAn argument that ends in .cfg runs the built-in worker on it, one that ends in .py runs under Python, "
+         "anything\n"
+         "else is a program to execute. Every option can also be set as PET_<NAME> in the environment and, without "
+         "the\n"
+         "dashes, in the [launch] section of a train.cfg; the command line beats the environment beats the file.\n";
+}
+
+}  // namespace ddprun

@@ -1,0 +1,99 @@
+#include "ddprun/launcher/cli/worker_command.h"
+
+#include <cerrno>
+#include <optional>
+#include <string_view>
+#include <unistd.h>
+
+#include <boost/process/v2/environment.hpp>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_executable_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+}
+
+std::optional<fs::path> search_path(const std::string& name, const Environment& environment) {
+  const std::vector<std::string> path{"PATH=" + environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin")};
+  const auto found = boost::process::v2::environment::find_executable(name, path);
+  return found.empty() ? std::nullopt : std::optional<fs::path>(found.native());
+}
+
+// As a shell finds a program: a name with a slash is a path, another is looked for on PATH.
+fs::path find_program(const std::string& name, const Environment& environment) {
+  if (name.find('/') != std::string::npos) {
+    if (is_executable_file(name)) return name;
+    std::error_code ignored;
+    if (fs::is_directory(name, ignored)) throw make_error(Errc::io, "cannot execute {}: it is a folder", name);
+    const int cause = ::access(name.c_str(), F_OK) != 0 ? errno : EACCES;
+    throw make_error(Errc::io, "cannot execute {}: {}", name, errno_text(cause));
+  }
+  if (const auto found = search_path(name, environment)) return *found;
+  const bool here = ::access(name.c_str(), F_OK) == 0;
+  throw make_error(
+      Errc::io, "cannot execute {}: {}", name,
+      here ? fmt::format("it is not on PATH; did you mean ./{}?", name) : errno_text(ENOENT) + " (not on PATH either)");
+}
+
+fs::path find_python(const std::string& script, const Environment& environment) {
+  const auto chosen = environment.get("PYTHON_EXEC");
+  const std::string name = chosen && !chosen->empty() ? *chosen : "python3";
+  try {
+    return find_program(name, environment);
+  } catch (const Error& e) {
+    throw make_error(Errc::io, "{} needs a Python interpreter, and there is none: {}; name one in PYTHON_EXEC", script,
+                     e.what());
+  }
+}
+
+fs::path find_builtin_worker(const fs::path& own_folder, const Environment& environment) {
+  auto beside = own_folder / "ddprun-worker";
+  if (is_executable_file(beside)) return beside;
+  if (const auto found = search_path("ddprun-worker", environment)) return *found;
+  throw make_error(Errc::io, "the built-in worker ddprun-worker is neither in {} nor on PATH", own_folder.string());
+}
+
+bool ends_in(const std::string& text, std::string_view suffix) {
+  return std::string_view(text).ends_with(suffix);
+}
+
+}  // namespace
+
+WorkerCommand resolve_command(const std::vector<std::string>& command, const CommandChoice& choice,
+                              const fs::path& own_folder, const Environment& environment) {
+  if (choice.no_python && choice.module)
+    throw make_error(Errc::usage, "--module needs Python: it excludes --no_python");
+  const std::string& script = command.at(0);
+  WorkerCommand result{.title = script};
+  if (choice.module || (!choice.no_python && ends_in(script, ".py"))) {
+    result.executable = find_python(script, environment);
+    result.arguments = {result.executable.string(), "-u"};
+    if (choice.module) result.arguments.push_back("-m");
+    if (!choice.module && ::access(script.c_str(), R_OK) != 0)
+      throw make_error(Errc::io, "cannot read {}: {}", script, errno_text(errno));
+  } else if (!choice.no_python && ends_in(script, ".cfg")) {
+    result.executable = find_builtin_worker(own_folder, environment);
+    result.arguments = {result.executable.string()};
+  } else {
+    result.executable = find_program(script, environment);
+  }
+  result.arguments.insert(result.arguments.end(), command.begin(), command.end());
+  return result;
+}
+
+std::vector<std::string> arguments_for(const WorkerCommand& command, int local_rank) {
+  constexpr std::string_view placeholder = "${local_rank}";
+  auto result = command.arguments;
+  for (auto& argument : result)
+    for (auto at = argument.find(placeholder); at != std::string::npos; at = argument.find(placeholder, at))
+      argument.replace(at, placeholder.size(), std::to_string(local_rank));
+  return result;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,18 @@
+#include "ddprun/launcher/cluster/meeting.h"
+
+#include "ddprun/rendezvous/backends/backends.h"
+
+namespace ddprun {
+
+void arrange_meeting(AgentSpec& spec, const RendezvousChoice& choice) {
+  const bool is_static = choice.backend == RendezvousChoice::Backend::static_;
+  const BackendOptions options{.backend = is_static ? "static" : "c10d",
+                               .standalone = choice.standalone,
+                               .host = choice.host,
+                               .port = choice.port,
+                               .is_host = choice.is_host,
+                               .node_rank = choice.node_rank};
+  spec.open_rendezvous = [options](boost::asio::io_context& loop) { return open_rendezvous(loop, options); };
+}
+
+}  // namespace ddprun

@@ -1,0 +1,186 @@
+#include "ddprun/launcher/cluster/rendezvous_choice.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/membership/session_protocol.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::uint16_t default_port = 29400;
+
+using Pairs = std::map<std::string, std::string>;
+
+// Every key that torchrun's back ends know; those of the dynamic handler's polling have no use here and are accepted.
+const std::vector<std::string>& known_conf_keys() {
+  static const std::vector<std::string> keys = {"join_timeout",
+                                                "last_call_timeout",
+                                                "close_timeout",
+                                                "heartbeat_timeout",
+                                                "keep_alive_interval",
+                                                "keep_alive_max_attempt",
+                                                "timeout",
+                                                "read_timeout",
+                                                "store_type",
+                                                "is_host",
+                                                "rank"};
+  return keys;
+}
+
+Pairs parse_conf(std::string_view text) {
+  Pairs pairs;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const std::string item(text.substr(0, comma));
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+    const auto equals = item.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == item.size())
+      throw make_error(Errc::usage, "--rdzv_conf: '{}': expected KEY=VALUE", item);
+    const auto key = item.substr(0, equals);
+    const auto& known = known_conf_keys();
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      const auto near = nearest(key, known);
+      throw make_error(Errc::usage, "--rdzv_conf: unknown key {}{}", key,
+                       near ? fmt::format("; did you mean {}?", *near) : "");
+    }
+    pairs[key] = item.substr(equals + 1);
+  }
+  return pairs;
+}
+
+int parse_int(const std::string& key, const std::string& text, int least, int most) {
+  int value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || value < least || value > most)
+    throw make_error(Errc::usage, "--rdzv_conf: {} = {}: expected a whole number from {} to {}", key, text, least,
+                     most);
+  return value;
+}
+
+// What a session can carry.
+int most_of(const std::string& key) {
+  if (key == "keep_alive_interval") return static_cast<int>(SessionLimits::keep_alive_milliseconds / 1000);
+  if (key == "keep_alive_max_attempt") return SessionLimits::keep_alive_attempts;
+  return static_cast<int>(SessionLimits::milliseconds / 1000);
+}
+
+bool parse_is_host(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  static const std::set<std::string> yes = {"1", "true", "t", "yes", "y"};
+  static const std::set<std::string> no = {"0", "false", "f", "no", "n"};
+  if (yes.contains(text)) return true;
+  if (no.contains(text)) return false;
+  throw make_error(Errc::usage, "--rdzv_conf: is_host = {}: expected true or false", text);
+}
+
+void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
+  for (const auto& [key, value] : conf) {
+    if (key == "is_host") {
+      choice.is_host = parse_is_host(value);
+    } else if (key == "store_type") {
+      if (value != "tcp") throw make_error(Errc::usage, "--rdzv_conf: store_type = {} is not supported yet", value);
+    } else if (key == "rank") {
+      choice.node_rank = parse_int(key, value, 0, SessionLimits::nodes - 1);
+    } else {
+      choice.seconds[key] = parse_int(key, value, 1, most_of(key));
+    }
+  }
+  const auto set = [&](const char* key, std::chrono::milliseconds& target) {
+    if (const auto found = choice.seconds.find(key); found != choice.seconds.end())
+      target = std::chrono::seconds(found->second);
+  };
+  set("last_call_timeout", choice.policy.last_call);
+  set("join_timeout", choice.policy.join_timeout);
+  set("keep_alive_interval", choice.policy.keep_alive_interval);
+  if (const auto found = choice.seconds.find("keep_alive_max_attempt"); found != choice.seconds.end())
+    choice.policy.keep_alive_max_attempt = found->second;
+  if (choice.backend == RendezvousChoice::Backend::static_) set("timeout", choice.policy.join_timeout);
+}
+
+RendezvousChoice::Backend choose_backend(const LaunchSettings& settings, bool node_rank_given) {
+  using Backend = RendezvousChoice::Backend;
+  if (settings.given("rdzv_backend"))
+    return settings.options().rdzv_backend == "static" ? Backend::static_ : Backend::c10d;
+  const bool address_given = settings.given("master_addr") || settings.given("rdzv_endpoint");
+  return node_rank_given && address_given ? Backend::static_ : Backend::c10d;
+}
+
+std::uint16_t parse_port(const std::string& text) {
+  int port = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (status != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65535)
+    throw make_error(Errc::usage, "MASTER_PORT = {}: expected a port from 1 to 65535", text);
+  return static_cast<std::uint16_t>(port);
+}
+
+// The endpoint that somebody named: option, master address, or MASTER_ADDR and MASTER_PORT of the environment.
+std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Environment& environment,
+                                       RendezvousChoice::Backend backend) {
+  const auto& o = settings.options();
+  const auto master_port = static_cast<std::uint16_t>(o.master_port);
+  if (settings.given("rdzv_endpoint") && !o.rdzv_endpoint.empty()) {
+    auto endpoint = parse_host_port(o.rdzv_endpoint);
+    if (endpoint.host.empty()) endpoint.host = "127.0.0.1";
+    const bool is_static = backend == RendezvousChoice::Backend::static_;
+    if (!endpoint.port) endpoint.port = is_static ? master_port : default_port;
+    return endpoint;
+  }
+  if (settings.given("master_addr") || settings.given("master_port")) return HostPort{o.master_addr, master_port};
+  if (const auto host = environment.get("MASTER_ADDR"); host && !host->empty()) {
+    const auto port = environment.get("MASTER_PORT");
+    return HostPort{*host, port && !port->empty() ? parse_port(*port) : master_port};
+  }
+  if (backend == RendezvousChoice::Backend::static_) return HostPort{o.master_addr, master_port};
+  return std::nullopt;
+}
+
+std::string waiting_notice(const NodeCount& nodes) {
+  return fmt::format(
+      "waiting at 127.0.0.1:{} for {} nodes, all of this machine; to name another host, give every node "
+      "--rdzv_endpoint=HOST:PORT",
+      default_port,
+      nodes.min == nodes.max ? fmt::format("{}", nodes.max) : fmt::format("{} to {}", nodes.min, nodes.max));
+}
+
+}  // namespace
+
+RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environment& environment) {
+  const auto& o = settings.options();
+  const auto nodes = parse_node_count(o.nnodes);
+  const auto conf = parse_conf(o.rdzv_conf);
+  const bool rank_given = settings.given("node_rank") || conf.contains("rank");
+
+  RendezvousChoice choice;
+  choice.policy = {.run_id = o.rdzv_id, .min_nodes = nodes.min, .max_nodes = nodes.max, .max_restarts = o.max_restarts};
+  if (settings.given("node_rank")) choice.node_rank = o.node_rank;
+  if (!o.standalone) choice.backend = choose_backend(settings, rank_given);
+  apply_conf(conf, choice);
+  const auto endpoint = o.standalone ? std::nullopt : named_endpoint(settings, environment, choice.backend);
+  const bool asked_for_static = settings.given("rdzv_backend") && choice.backend == RendezvousChoice::Backend::static_;
+  const bool endpoint_by_option =
+      settings.given("rdzv_endpoint") || settings.given("master_addr") || settings.given("master_port");
+  if (o.standalone || (nodes.max == 1 && !endpoint_by_option && !asked_for_static)) {
+    choice.standalone = true;
+    choice.backend = RendezvousChoice::Backend::c10d;
+    choice.policy.min_nodes = choice.policy.max_nodes = 1;
+    choice.node_rank.reset();
+    return choice;
+  }
+  if (choice.backend == RendezvousChoice::Backend::static_) {
+    if (!choice.node_rank) choice.node_rank = 0;
+    if (*choice.node_rank >= nodes.max)
+      throw make_error(Errc::usage, "--node_rank = {}: expected less than --nnodes = {}", *choice.node_rank, nodes.max);
+    choice.policy.min_nodes = nodes.max;  // static is not elastic: all of them
+  }
+  choice.host = endpoint ? endpoint->host : "127.0.0.1";
+  choice.port = endpoint ? endpoint->port_or(default_port) : default_port;
+  if (!endpoint) choice.notice = waiting_notice(nodes);
+  return choice;
+}
+
+}  // namespace ddprun

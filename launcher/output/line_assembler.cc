@@ -1,0 +1,206 @@
+#include "ddprun/launcher/output/line_assembler.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "ddprun/launcher/output/terminal_text.h"
+
+namespace ddprun {
+namespace {
+
+std::string as_shown(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    result += plain_text(after_last_redraw(line));
+    text.remove_prefix(line.size());
+    if (text.empty()) break;
+    result += '\n';
+    text.remove_prefix(1);
+  }
+  return result;
+}
+
+}  // namespace
+
+void LineAssembler::emit(std::string_view end, std::string& out) {
+  out += prefix_;
+  out += partial_;
+  out += end;
+  partial_.clear();
+}
+
+void LineAssembler::feed(std::string_view bytes, std::string& out) {
+  while (!bytes.empty()) {
+    if (carriage_return_) {
+      carriage_return_ = false;
+      const bool windows_line = bytes.front() == '\n';
+      emit(windows_line ? "\r\n" : "\r", out);
+      if (windows_line) {
+        bytes.remove_prefix(1);
+        continue;
+      }
+    }
+    const auto end = bytes.find_first_of("\r\n");
+    const auto room = max_line_ - partial_.size();
+    const auto text = bytes.substr(0, std::min(end, room));
+    partial_ += text;
+    bytes.remove_prefix(text.size());
+    if (bytes.empty()) return;
+    if (bytes.front() == '\n') {
+      emit("\n", out);
+      bytes.remove_prefix(1);
+    } else if (bytes.front() == '\r') {
+      // A bar that begins with its '\r' has nothing to show yet.
+      carriage_return_ = !partial_.empty();
+      bytes.remove_prefix(1);
+    } else {
+      emit("\n", out);
+    }
+  }
+}
+
+void LineAssembler::flush(std::string& out) {
+  carriage_return_ = false;
+  if (!partial_.empty()) emit("\n", out);
+}
+
+bool TerminalLines::Row::blank() const {
+  return plain_text(text).find_first_not_of(" \t") == std::string::npos;
+}
+
+void TerminalLines::feed(std::string_view bytes, std::string& lines) {
+  while (!bytes.empty()) {
+    std::size_t taken = 1;
+    const char c = bytes.front();
+    if (!escape_.empty() || c == '\x1b') {
+      escape_byte(c, lines);
+    } else if (c == '\r') {
+      carriage_return(lines);
+    } else if (c == '\n') {
+      newline(lines);
+    } else {
+      if (at_begin_ || rows_[at_].text.size() >= max_line_) append({}, lines);
+      const auto room = max_line_ - rows_[at_].text.size();
+      taken = std::min({bytes.find_first_of("\r\n\x1b"), room, bytes.size()});
+      append(bytes.substr(0, taken), lines);
+    }
+    bytes.remove_prefix(taken);
+  }
+}
+
+// "ESC [ parameters final", of which only "cursor up" (CUU) is obeyed; the beginning of anything else is text.
+void TerminalLines::escape_byte(char c, std::string& lines) {
+  escape_ += c;
+  if (escape_.size() == 1 || (escape_.size() == 2 && c == '[')) return;
+  const bool sequence = escape_[1] == '[';
+  if (sequence && (c < 0x40 || c == 0x7f) && escape_.size() < 32) return;
+  const auto whole = std::exchange(escape_, {});
+  if (sequence && c == 'A') return cursor_up(static_cast<std::size_t>(std::max(1, std::atoi(whole.c_str() + 2))));
+  append(whole, lines);
+}
+
+// Text that comes to a new row by a newline alone, or to one above others, is no nested bar's: what is above is done.
+void TerminalLines::append(std::string_view text, std::string& lines) {
+  if (rows_[at_].text.size() >= max_line_ && !at_begin_) {
+    commit(at_ + 1, lines);
+    if (rows_.empty()) rows_.emplace_back();
+    at_ = 0;
+  }
+  if (!returned_ || from_below_) commit(at_, lines);
+  from_below_ = false;
+  if (at_begin_) rows_[at_] = {.text = {}, .redrawn = returned_};
+  at_begin_ = false;
+  rows_[at_].text += text;
+}
+
+// A row that is drawn for the second time without a visit to those above leaves them behind.
+void TerminalLines::carriage_return(std::string& lines) {
+  if (from_below_ || (!at_begin_ && !rows_[at_].blank())) commit(at_, lines);
+  from_below_ = false;
+  rows_[at_].redrawn = returned_ = at_begin_ = true;
+}
+
+void TerminalLines::newline(std::string& lines) {
+  const bool last = at_ + 1 == rows_.size();
+  if (last && at_ == 0 && !rows_[0].redrawn) {
+    commit(1, lines);
+    rows_.emplace_back();
+    return arrive(false);
+  }
+  if (last) rows_.emplace_back();
+  ++at_;
+  if (rows_.size() > max_rows) commit(1, lines);
+  arrive(false);
+}
+
+void TerminalLines::cursor_up(std::size_t count) {
+  at_ -= std::min(at_, count);
+  arrive(true);
+}
+
+void TerminalLines::arrive(bool from_below) {
+  from_below_ = from_below;
+  returned_ = false;
+  at_begin_ = true;
+}
+
+// Bars that were wiped out leave no line.
+void TerminalLines::commit(std::size_t count, std::string& lines) {
+  for (std::size_t i = 0; i < count; ++i)
+    if (!rows_[i].redrawn || !rows_[i].blank()) lines += shown(rows_[i]) + '\n';
+  rows_.erase(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(count));
+  at_ -= std::min(at_, count);
+}
+
+std::string TerminalLines::shown(const Row& row) const {
+  auto text = prefix_ + one_line_text(row.text);
+  if (row.redrawn) text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+std::string TerminalLines::bars() const {
+  std::string result;
+  for (const auto& row : rows_) {
+    if (row.blank() || (rows_.size() == 1 && !row.redrawn)) continue;
+    if (!result.empty()) result += '\n';
+    result += shown(row);
+  }
+  return result;
+}
+
+void TerminalLines::flush(std::string& lines) {
+  while (!rows_.empty() && rows_.back().blank()) rows_.pop_back();
+  commit(rows_.size(), lines);
+  rows_.assign(1, {});
+  arrive(false);
+}
+
+void Tail::feed(std::string_view bytes) {
+  if (bytes.size() >= max_bytes) {
+    bytes_.assign(bytes.substr(bytes.size() - max_bytes));
+    return;
+  }
+  bytes_ += bytes;
+  if (bytes_.size() > 2 * max_bytes) bytes_.erase(0, bytes_.size() - max_bytes);
+}
+
+std::string Tail::last_lines(std::string_view text) {
+  const bool cut = text.size() > max_bytes;
+  if (cut) text.remove_prefix(text.size() - max_bytes);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
+  std::size_t begin = text.size();
+  for (int lines = 0; lines < max_lines; ++lines) {
+    const auto newline = begin == 0 ? std::string_view::npos : text.rfind('\n', begin - 1);
+    if (newline == std::string_view::npos) {
+      begin = 0;
+      break;
+    }
+    begin = newline;
+  }
+  if (begin < text.size() && text[begin] == '\n') ++begin;
+  return as_shown(text.substr(begin));
+}
+
+}  // namespace ddprun

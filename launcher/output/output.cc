@@ -1,0 +1,283 @@
+#include "ddprun/launcher/output/output.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <map>
+#include <optional>
+#include <unistd.h>
+#include <variant>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/common/unique_fd.h"
+#include "ddprun/launcher/output/line_assembler.h"
+#include "ddprun/launcher/output/terminal_text.h"
+#include "ddprun/launcher/workers/pseudo_terminal.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+
+UniqueFd open_log(const std::filesystem::path& path) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  if (!file) throw make_error(Errc::io, "cannot open the log file {}: {}", path.string(), errno_text(errno));
+  return file;
+}
+
+// A file that a stream is copied to. After a failed write (a full disk) it says so once and takes no more.
+class LogCopy {
+ public:
+  explicit LogCopy(std::filesystem::path path) : path_(std::move(path)), file_(open_log(path_)) {}
+
+  void write(std::string_view bytes) {
+    while (file_ && !bytes.empty()) {
+      const auto got = ::write(file_.get(), bytes.data(), bytes.size());
+      if (got >= 0) {
+        bytes.remove_prefix(static_cast<std::size_t>(got));
+      } else if (errno != EINTR) {
+        log::error("cannot write the log file {}: {}; it ends here", path_.string(), errno_text(errno));
+        file_.reset();
+      }
+    }
+  }
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd file_;
+};
+
+// One captured stream of one worker.
+struct Capture {
+  Capture(asio::io_context& loop, Console::Stream to_stream) : reader(loop), to(to_stream) {}
+
+  asio::posix::stream_descriptor reader;
+  Console::Stream to;
+  int source = 0;  // its row on a terminal
+  bool terminal = false;
+  std::string prefix;
+  std::variant<std::monostate, LineAssembler, TerminalLines> lines;  // none: bytes pass as they come
+  std::optional<LogCopy> copy;
+  Tail tail;
+  bool waiting = false;
+};
+
+// Room for the prefix is taken off.
+WindowSize window_of_worker(WindowSize window, std::string_view prefix) {
+  return {.columns = std::max(1, window.columns - static_cast<int>(columns_of(prefix))), .rows = window.rows};
+}
+
+struct Ends {
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+Ends make_pipe() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw make_error(Errc::io, "cannot make a pipe for a worker: {}", errno_text(errno));
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// More than any pipe or pseudo-terminal holds.
+constexpr std::size_t pipe_capacity = std::size_t{128} * 1024;
+
+}  // namespace
+
+struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
+  Impl(asio::io_context& loop_, Console& console_, OutputSpec spec_)
+      : loop(loop_), console(console_), spec(std::move(spec_)) {}
+
+  asio::io_context& loop;
+  Console& console;
+  OutputSpec spec;
+  std::vector<std::shared_ptr<Capture>> captures;
+  std::map<int, std::shared_ptr<Capture>> errors;    // by local rank
+  std::map<int, std::filesystem::path> error_files;  // standard error that goes to a file alone
+  std::vector<UniqueFd> worker_ends;
+
+  int open_stream(int local_rank, Console::Stream stream, const std::filesystem::path& file);
+  std::shared_ptr<Capture> capture(Console::Stream stream, std::string prefix);
+  void watch(const std::shared_ptr<Capture>& stream);
+  std::size_t read_some(Capture& stream);
+  void take(Capture& stream, std::string_view bytes);
+  void close(Capture& stream);
+};
+
+// Decides where one stream goes. Returns the descriptor for the worker, -1 for this process's own.
+int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, const std::filesystem::path& file) {
+  const auto picks = [&](const StreamSpec& streams) {
+    const auto chosen = streams.of(local_rank);
+    return stream == Console::Stream::out ? chosen.out : chosen.err;
+  };
+  const bool tee = picks(spec.tee);
+  const bool to_file_alone = picks(spec.redirects) && !tee;
+  if (to_file_alone) {
+    worker_ends.push_back(open_log(file));
+    if (stream == Console::Stream::err) error_files[local_rank] = file;
+    return worker_ends.back().get();
+  }
+  const bool inherited = stream == Console::Stream::out && spec.nproc == 1 && !tee;
+  if (inherited) return -1;
+  const bool prefixed = spec.nproc > 1 || tee;
+  const auto captured = capture(stream, prefixed ? fmt::format("[{}{}]:", spec.role, local_rank) : "");
+  captured->source = 2 * local_rank + (stream == Console::Stream::err ? 1 : 0);
+  if (tee && file != "/dev/null") captured->copy.emplace(file);
+  if (stream == Console::Stream::err) errors[local_rank] = captured;
+  watch(captured);
+  return worker_ends.back().get();
+}
+
+std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std::string prefix) {
+  auto captured = std::make_shared<Capture>(loop, stream);
+  const auto window = console.window(stream);
+  Ends ends;
+  if (window) {
+    if (auto terminal = PseudoTerminal::open(window_of_worker(*window, prefix))) {
+      captured->terminal = true;
+      ends = {std::move(terminal->master), std::move(terminal->worker_end)};
+    }
+  }
+  if (!ends.reader) ends = make_pipe();
+  if (!prefix.empty() && window) captured->lines.emplace<TerminalLines>(prefix);
+  if (!prefix.empty() && !window) captured->lines.emplace<LineAssembler>(prefix);
+  captured->prefix = std::move(prefix);
+  worker_ends.push_back(std::move(ends.writer));
+  ::fcntl(ends.reader.get(), F_SETFL, ::fcntl(ends.reader.get(), F_GETFL) | O_NONBLOCK);
+  captured->reader.assign(ends.reader.release());
+  captures.push_back(captured);
+  return captured;
+}
+
+void OutputRouter::Impl::watch(const std::shared_ptr<Capture>& stream) {
+  if (stream->waiting || !stream->reader.is_open() || console.full()) return;
+  stream->waiting = true;
+  stream->reader.async_wait(asio::posix::descriptor_base::wait_read,
+                            [self = shared_from_this(), stream](boost::system::error_code failure) {
+                              stream->waiting = false;
+                              if (failure || !stream->reader.is_open()) return;
+                              self->read_some(*stream);
+                              self->watch(stream);
+                            });
+}
+
+// Reads what is there, at most one block, and passes it on. Returns how much that was; closes at the end of the stream,
+// which a pseudo-terminal without writers tells by EIO.
+std::size_t OutputRouter::Impl::read_some(Capture& stream) {
+  char block[64 * 1024];
+  ssize_t got = 0;
+  do got = ::read(stream.reader.native_handle(), block, sizeof(block));
+  while (got < 0 && errno == EINTR);
+  if (got > 0) {
+    take(stream, {block, static_cast<std::size_t>(got)});
+    return static_cast<std::size_t>(got);
+  }
+  if (got == 0 || errno != EAGAIN) close(stream);
+  return 0;
+}
+
+void OutputRouter::Impl::take(Capture& stream, std::string_view bytes) {
+  if (stream.to == Console::Stream::err) stream.tail.feed(bytes);
+  if (stream.copy) stream.copy->write(bytes);
+  std::string text;
+  if (auto* terminal = std::get_if<TerminalLines>(&stream.lines)) {
+    terminal->feed(bytes, text);
+    return console.update(stream.to, stream.source, std::move(text), terminal->bars());
+  }
+  if (auto* lines = std::get_if<LineAssembler>(&stream.lines))
+    lines->feed(bytes, text);
+  else
+    text = bytes;
+  console.write(stream.to, std::move(text));
+}
+
+void OutputRouter::Impl::close(Capture& stream) {
+  std::string text;
+  if (auto* terminal = std::get_if<TerminalLines>(&stream.lines)) {
+    terminal->flush(text);
+    console.update(stream.to, stream.source, std::move(text), "");
+  } else if (auto* lines = std::get_if<LineAssembler>(&stream.lines)) {
+    lines->flush(text);
+    console.write(stream.to, std::move(text));
+  }
+  boost::system::error_code ignored;
+  stream.reader.close(ignored);
+}
+
+OutputRouter::OutputRouter(asio::io_context& loop, Console& console, OutputSpec spec)
+    : impl_(std::make_shared<Impl>(loop, console, std::move(spec))) {}
+
+OutputRouter::~OutputRouter() {
+  for (const auto& stream : impl_->captures) {
+    boost::system::error_code ignored;
+    stream->reader.close(ignored);
+  }
+}
+
+OutputRouter::Descriptors OutputRouter::open(int local_rank, const std::filesystem::path& folder) {
+  const auto file = [&](const char* name) {
+    return folder.empty() ? std::filesystem::path("/dev/null") : folder / name;
+  };
+  Descriptors result;
+  result.out = impl_->open_stream(local_rank, Console::Stream::out, file("stdout.log"));
+  result.err = impl_->open_stream(local_rank, Console::Stream::err, file("stderr.log"));
+  return result;
+}
+
+void OutputRouter::started() {
+  impl_->worker_ends.clear();
+}
+
+std::string OutputRouter::last_lines(int local_rank) {
+  if (const auto file = impl_->error_files.find(local_rank); file != impl_->error_files.end()) {
+    try {
+      return Tail::last_lines(read_whole_file(file->second));
+    } catch (const Error&) {
+      return {};
+    }
+  }
+  const auto found = impl_->errors.find(local_rank);
+  if (found == impl_->errors.end()) return {};
+  auto& stream = *found->second;
+  // At most what was in it: a child of the worker may go on writing.
+  for (std::size_t bytes = 0; bytes < pipe_capacity && stream.reader.is_open();) {
+    const auto got = impl_->read_some(stream);
+    if (got == 0) break;
+    bytes += got;
+  }
+  return stream.tail.lines();
+}
+
+bool OutputRouter::window_changed() {
+  bool any = false;
+  for (const auto& stream : impl_->captures) {
+    const auto window = impl_->console.window(stream->to);
+    if (!stream->terminal || !stream->reader.is_open() || !window) continue;
+    set_window_size(stream->reader.native_handle(), window_of_worker(*window, stream->prefix));
+    any = true;
+  }
+  return any;
+}
+
+void OutputRouter::finish() {
+  for (const auto& stream : impl_->captures) {
+    while (stream->reader.is_open() && impl_->read_some(*stream) > 0) continue;
+    if (stream->reader.is_open()) impl_->close(*stream);
+  }
+}
+
+void OutputRouter::room() {
+  asio::post(impl_->loop, [weak = std::weak_ptr<Impl>(impl_)] {
+    if (const auto self = weak.lock())
+      for (const auto& stream : self->captures) self->watch(stream);
+  });
+}
+
+}  // namespace ddprun

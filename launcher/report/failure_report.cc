@@ -1,0 +1,203 @@
+#include "ddprun/launcher/report/failure_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <tuple>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/chrono.h>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+namespace json = boost::json;
+
+std::optional<double> to_seconds(const json::value* value) {
+  if (!value) return std::nullopt;
+  if (value->is_number()) return value->to_number<double>();
+  if (!value->is_string()) return std::nullopt;
+  const std::string text(value->as_string());
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0') return std::nullopt;
+  return seconds;
+}
+
+std::string text_of(const json::value* value) {
+  return value && value->is_string() ? std::string(value->as_string()) : std::string();
+}
+
+std::string local_time(std::int64_t time_us) {
+  const std::time_t seconds = time_us / 1'000'000;
+  std::tm parts{};
+  ::localtime_r(&seconds, &parts);
+  return fmt::format("{:%Y-%m-%d_%H:%M:%S}", parts);
+}
+
+std::string indented(std::string_view text, std::string_view indent) {
+  std::string result;
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += indent;
+  }
+  return result;
+}
+
+std::string record(int number, const WorkerFailure& f) {
+  const int code = f.signal_number != 0 ? -f.signal_number : f.exit_code;
+  const auto name = f.signal_number != 0 ? " (" + signal_name(f.signal_number) + ")" : "";
+  return fmt::format(
+      "[{}]:\n"
+      "  time      : {}\n"
+      "  host      : {}\n"
+      "  rank      : {} (local_rank: {})\n"
+      "  exitcode  : {} (pid: {}) {}\n"
+      "  error_file: {}\n"
+      "  traceback : {}\n",
+      number, local_time(f.time_us), f.host, f.rank, f.local_rank, code, f.pid, name,
+      f.error_file.empty() ? "<N/A>" : f.error_file, indented(f.message, "  "));
+}
+
+std::string rule(const std::string& body, char c) {
+  std::size_t longest = 0;
+  for (std::size_t begin = 0; begin < body.size();) {
+    const auto end = std::min(body.find('\n', begin), body.size());
+    longest = std::max(longest, end - begin);
+    begin = end + 1;
+  }
+  return std::string(std::min<std::size_t>(longest, 60), c) + "\n";
+}
+
+}  // namespace
+
+std::optional<ErrorFile> parse_error_file(std::string_view text) {
+  boost::system::error_code failure;
+  const auto document = json::parse(json::string_view(text.data(), text.size()), failure);
+  if (failure || !document.is_object()) return std::nullopt;
+  const auto* outer = document.as_object().if_contains("message");
+  if (!outer) return std::nullopt;
+  ErrorFile result;
+  if (outer->is_object()) {
+    const auto& message = outer->as_object();
+    result.message = text_of(message.if_contains("message"));
+    if (const auto* extra = message.if_contains("extraInfo"); extra && extra->is_object()) {
+      result.timestamp = to_seconds(extra->as_object().if_contains("timestamp"));
+      if (auto stack = text_of(extra->as_object().if_contains("py_callstack")); !stack.empty())
+        result.message = std::move(stack);
+    }
+  } else {
+    result.message = text_of(outer);
+    result.timestamp = to_seconds(document.as_object().if_contains("timestamp"));
+  }
+  while (!result.message.empty() && result.message.back() == '\n') result.message.pop_back();
+  return result;
+}
+
+std::int64_t failure_time_us(std::int64_t noticed_us, std::optional<double> timestamp) {
+  // Neither what is no time, nor one that has not come yet: it may be in other units, and leave 64 bits.
+  const bool past = timestamp && *timestamp > 0 && *timestamp * 1e6 < static_cast<double>(noticed_us);
+  if (!past) return noticed_us;
+  const bool whole_second = *timestamp == std::floor(*timestamp);
+  const auto stamp = static_cast<std::int64_t>(*timestamp * 1e6) + (whole_second ? 999'999 : 0);
+  return std::min(noticed_us, stamp);
+}
+
+WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& exit, std::int64_t noticed_us) {
+  WorkerFailure failure{.rank = worker.rank,
+                        .local_rank = worker.local_rank,
+                        .group_rank = worker.group_rank,
+                        .host = worker.host,
+                        .pid = exit.pid,
+                        .exit_code = exit.code,
+                        .signal_number = exit.signal_number,
+                        .time_us = noticed_us,
+                        .last_lines = worker.last_lines};
+  std::optional<ErrorFile> told;
+  std::error_code ignored;
+  if (!worker.error_file.empty() && std::filesystem::exists(worker.error_file, ignored)) {
+    failure.error_file = worker.error_file;
+    try {
+      told = parse_error_file(read_whole_file(worker.error_file));
+    } catch (const Error&) {
+      told.reset();
+    }
+    if (!told) failure.message = "(the error file cannot be read as JSON)";
+  }
+  if (told) {
+    failure.message = told->message;
+    failure.time_us = failure_time_us(noticed_us, told->timestamp);
+  } else if (failure.message.empty()) {
+    failure.message = exit.signal_number != 0 ? fmt::format("Signal {} ({}) received by PID {}", exit.signal_number,
+                                                            signal_name(exit.signal_number), exit.pid)
+                                              : "the worker wrote no error file; see the end of its standard error";
+  }
+  return failure;
+}
+
+std::string signal_name(int signal_number) {
+  const char* name = ::sigabbrev_np(signal_number);
+  return name ? std::string("SIG") + name : fmt::format("signal {}", signal_number);
+}
+
+std::string how_it_ended(const WorkerFailure& failure) {
+  if (failure.signal_number == 0) return fmt::format("exit code {}", failure.exit_code);
+  const bool maybe_memory = failure.signal_number == SIGKILL;
+  return fmt::format("ended by {}{}", signal_name(failure.signal_number),
+                     maybe_memory ? " (somebody's kill -9, or the kernel when memory ran out)" : "");
+}
+
+std::string one_line(const WorkerFailure& failure) {
+  return fmt::format("rank {} (local rank {}, pid {}) on {} failed: {}", failure.rank, failure.local_rank, failure.pid,
+                     failure.host, how_it_ended(failure));
+}
+
+void root_cause_first(std::vector<WorkerFailure>& failures) {
+  std::stable_sort(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.time_us, a.rank) < std::tie(b.time_us, b.rank);
+  });
+}
+
+std::string scheduler_error_file(const WorkerFailure& root) {
+  json::object document;
+  try {
+    if (!root.error_file.empty()) document = json::parse(read_whole_file(root.error_file)).as_object();
+  } catch (const std::exception&) {
+    document.clear();  // unreadable, or on another host: what the failure itself says has to do
+  }
+  auto* message = document.if_contains("message");
+  if (!message || !message->is_object()) {
+    const auto stamp = std::to_string(root.time_us / 1'000'000);
+    document["message"] = {{"message", root.message},
+                           {"extraInfo", {{"py_callstack", root.message}, {"timestamp", stamp}}}};
+    message = document.if_contains("message");
+  }
+  message->as_object()["errorCode"] = root.signal_number != 0 ? -root.signal_number : root.exit_code;
+  return json::serialize(document);
+}
+
+std::string failure_summary(const std::string& title, const std::vector<WorkerFailure>& failures) {
+  if (failures.empty()) return {};
+  std::string others;
+  for (std::size_t i = 1; i < failures.size(); ++i) others += record(static_cast<int>(i), failures[i]);
+  if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
+  const auto heading = title + " FAILED\n";
+  const auto other_part = "Failures:\n" + others;
+  const auto root_part = "Root Cause (first observed failure):\n" + record(0, failures.front());
+  const auto body = heading + other_part + root_part;
+  auto text = rule(body, '=') + heading + rule(body, '-') + other_part + rule(body, '-') + root_part + rule(body, '=');
+  const auto& root = failures.front();
+  if (!root.last_lines.empty())
+    text += fmt::format("The end of rank {}'s standard error:\n  {}\n", root.rank, indented(root.last_lines, "  "));
+  return text;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,57 @@
+#include "ddprun/launcher/workers/descendants.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+struct Stat {
+  char state = 'X';
+  pid_t parent = -1;
+};
+
+// "pid (name) S ppid ...": the name may hold blanks and parentheses, hence the last ')'.
+Stat read_stat(const char* pid) {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+  const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return {};
+  char text[512];
+  const auto got = ::read(file.get(), text, sizeof(text) - 1);
+  if (got <= 0) return {};
+  text[got] = '\0';
+  Stat stat;
+  const char* behind_name = std::strrchr(text, ')');
+  if (!behind_name || std::sscanf(behind_name + 1, " %c %d", &stat.state, &stat.parent) != 2) return {};
+  return stat;
+}
+
+}  // namespace
+
+bool adopt_orphans() {
+  return ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+}
+
+std::vector<pid_t> living_children() {
+  std::vector<pid_t> children;
+  DIR* folder = ::opendir("/proc");
+  if (!folder) return children;
+  const pid_t self = ::getpid();
+  while (const auto* entry = ::readdir(folder)) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+    const auto stat = read_stat(entry->d_name);
+    if (stat.parent == self && stat.state != 'Z' && stat.state != 'X') children.push_back(std::atoi(entry->d_name));
+  }
+  ::closedir(folder);
+  return children;
+}
+
+}  // namespace ddprun

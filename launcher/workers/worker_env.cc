@@ -1,0 +1,40 @@
+#include "ddprun/launcher/workers/worker_env.h"
+
+namespace ddprun {
+
+bool limits_omp_threads(const Environment& agent, int nproc) {
+  return nproc > 1 && !agent.get("OMP_NUM_THREADS");
+}
+
+Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
+                               const std::string& error_file) {
+  const auto& self = round.members.at(static_cast<std::size_t>(round.self));
+  const auto number = [](auto value) { return std::to_string(value); };
+  const auto rank = number(self.first_rank + local_rank);
+  const auto world_size = number(round.world_size);
+
+  Environment env = agent;
+  env.set("RANK", rank);
+  env.set("WORLD_SIZE", world_size);
+  env.set("LOCAL_RANK", number(local_rank));
+  env.set("LOCAL_WORLD_SIZE", number(self.nproc));
+  env.set("GROUP_RANK", number(self.group_rank));
+  env.set("GROUP_WORLD_SIZE", number(round.members.size()));
+  env.set("ROLE_NAME", spec.role);
+  env.set("ROLE_RANK", rank);  // one role a job
+  env.set("ROLE_WORLD_SIZE", world_size);
+  env.set("MASTER_ADDR", round.master_addr);
+  env.set("MASTER_PORT", number(round.master_port));
+  env.set("TORCHELASTIC_RESTART_COUNT", number(round.generation));
+  env.set("TORCHELASTIC_MAX_RESTARTS", number(spec.max_restarts));
+  env.set("TORCHELASTIC_RUN_ID", spec.run_id);
+  env.set("TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
+  env.set("TORCHELASTIC_ERROR_FILE", error_file);
+  env.set("TORCHELASTIC_SIGNALS_TO_HANDLE",
+          agent.get("TORCHELASTIC_SIGNALS_TO_HANDLE").value_or("SIGTERM,SIGINT,SIGHUP,SIGQUIT"));
+  env.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", agent.get("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
+  if (limits_omp_threads(agent, self.nproc)) env.set("OMP_NUM_THREADS", "1");
+  return env;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,154 @@
+#include "ddprun/launcher/workers/worker_process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+#ifndef CLOSE_RANGE_CLOEXEC
+constexpr unsigned CLOSE_RANGE_CLOEXEC = 1U << 2;
+#endif
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (const auto& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+// Blocks every signal of this thread for a scope: between fork and exec none of this process's handlers may run in the
+// child, where they would speak to the parent's event loop through descriptors that both share.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Everything the child needs, made ready before it exists: other threads may hold the allocator's lock.
+struct Child {
+  const char* executable;
+  char* const* arguments;
+  char* const* environment;
+  int out;
+  int err;
+  pid_t parent;
+  const Guardian& guardian;
+  int error_pipe;
+
+  [[noreturn]] void run() noexcept {
+    int error = prepare();
+    if (error == 0) {
+      ::execve(executable, arguments, environment);
+      error = errno;
+    }
+    if (::write(error_pipe, &error, sizeof(error)) < 0) ::_exit(126);
+    ::_exit(127);
+  }
+
+ private:
+  int prepare() noexcept {
+    if (::setsid() < 0) return errno;
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+    // The parent may have died before the line above; nobody else would tell.
+    if (::getppid() != parent) return ESRCH;
+    // Without a guardian (somebody killed it) the parent-death signal has to do, and the broken pipe is no reason to
+    // die.
+    if (!guardian.add_own_group()) discard_broken_pipe();
+    if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
+    if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
+    // Best effort for descriptors inherited from elsewhere (older kernels lack the call); this program's own close on
+    // exec.
+    ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+    reset_signals();
+    return 0;
+  }
+
+  static void discard_broken_pipe() noexcept {
+    const timespec at_once{};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    ::sigtimedwait(&set, nullptr, &at_once);
+  }
+
+  static void reset_signals() noexcept {
+    struct sigaction action;
+    for (int signal = 1; signal < 65; ++signal) {
+      if (::sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN || action.sa_handler == SIG_DFL)
+        continue;
+      action = {};
+      action.sa_handler = SIG_DFL;
+      ::sigaction(signal, &action, nullptr);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+};
+
+}  // namespace
+
+StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) {
+  const auto arguments = pointers(spec.arguments);
+  const auto environment = pointers(spec.environment);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    throw make_error(Errc::io, "cannot make a pipe to start {}: {}", spec.executable.string(), errno_text(errno));
+  UniqueFd read_end(ends[0]);
+  const UniqueFd write_end(ends[1]);
+  Child child{.executable = spec.executable.c_str(),
+              .arguments = arguments.data(),
+              .environment = environment.data(),
+              .out = spec.out,
+              .err = spec.err,
+              .parent = ::getpid(),
+              .guardian = guardian,
+              .error_pipe = write_end.get()};
+  const SignalsBlocked blocked;
+  const pid_t pid = ::fork();
+  if (pid == 0) child.run();
+  if (pid < 0) throw make_error(Errc::io, "cannot start {}: {}", spec.executable.string(), errno_text(errno));
+  return {pid, std::move(read_end)};
+}
+
+int exec_error(const StartedProcess& process) {
+  int error = 0;
+  return ::read(process.exec_error.get(), &error, sizeof(error)) == sizeof(error) ? error : 0;
+}
+
+ProcessExit ProcessExit::from_status(pid_t pid, int status) {
+  if (WIFSIGNALED(status)) return {.pid = pid, .signal_number = WTERMSIG(status)};
+  return {.pid = pid, .code = WEXITSTATUS(status)};
+}
+
+std::vector<ProcessExit> reap_children() {
+  std::vector<ProcessExit> exits;
+  int status = 0;
+  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
+    exits.push_back(ProcessExit::from_status(pid, status));
+  return exits;
+}
+
+bool group_exists(pid_t group) {
+  return ::kill(-group, 0) == 0 || errno == EPERM;
+}
+
+}  // namespace ddprun

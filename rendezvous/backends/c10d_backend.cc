@@ -1,0 +1,75 @@
+#include "ddprun/rendezvous/backends/c10d_backend.h"
+
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/backends/endpoint.h"
+#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/backends/node_address.h"
+#include "ddprun/rendezvous/membership/session_client.h"
+
+namespace ddprun {
+namespace {
+
+BackendOptions normalised(BackendOptions options) {
+  if (!options.standalone) return options;
+  options.host = "127.0.0.1";
+  options.port = 0;
+  options.is_host = true;
+  return options;
+}
+
+class C10dBackend final : public RendezvousBackend {
+ public:
+  C10dBackend(boost::asio::io_context& loop, BackendOptions options)
+      : loop_(loop), options_(std::move(options)), hosting_(decide_hosting(options_.host, options_.is_host)) {
+    try_to_host();
+    client_ = std::make_unique<SessionClient>(
+        loop_,
+        SessionClientOptions{.host = dialled_host(), .port = options_.port, .before_retry = [this] { try_to_host(); }});
+  }
+
+  Rendezvous& rendezvous() override { return *client_; }
+  std::string endpoint() const override { return format_host_port(options_.host, options_.port); }
+  bool is_host() const override { return hosted_ != nullptr; }
+  bool serves_workers() const override { return false; }
+
+  void drain(Deadline deadline, std::function<void()> done) override {
+    if (hosted_)
+      hosted_->drain(deadline, std::move(done));
+    else
+      boost::asio::post(loop_, std::move(done));
+  }
+
+ private:
+  void try_to_host() {
+    if (hosted_) return;
+    auto server = serve_endpoint(loop_, options_.host, options_.port, hosting_);
+    if (!server) return;
+    options_.port = server->port();
+    hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
+  }
+
+  // Whoever was told to serve an endpoint under a name that need not lead back to itself, does not look it up.
+  std::string dialled_host() const {
+    const bool by_order = hosted_ && hosting_ == Hosting::must && !is_loopback_address(options_.host);
+    return by_order ? "127.0.0.1" : options_.host;
+  }
+
+  boost::asio::io_context& loop_;
+  BackendOptions options_;
+  const Hosting hosting_;
+  std::unique_ptr<HostedEndpoint> hosted_;
+  std::unique_ptr<SessionClient> client_;  // goes first: its session is one of the server's
+};
+
+}  // namespace
+
+std::unique_ptr<RendezvousBackend> open_c10d(boost::asio::io_context& loop, const BackendOptions& options) {
+  return std::make_unique<C10dBackend>(loop, normalised(options));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/rendezvous/backends/backends.h"
+
+namespace ddprun {
+
+// Rounds formed by the server at the endpoint, over sessions. The host of the endpoint serves it: found out when
+// opened, and again before each new try while nobody answers, so that a server which goes away before the job begins is
+// replaced.
+std::unique_ptr<RendezvousBackend> open_c10d(boost::asio::io_context& loop, const BackendOptions& options);
+
+}  // namespace ddprun

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/membership/membership_hub.h"
+#include "ddprun/rendezvous/store/store_server.h"
+
+namespace ddprun {
+
+// What the host of an endpoint runs: the store server, and the memberships behind its sessions. On the server's event
+// loop.
+class HostedEndpoint {
+ public:
+  HostedEndpoint(boost::asio::io_context& loop, std::unique_ptr<StoreServer> server, MembershipHubOptions options = {});
+  ~HostedEndpoint();
+  HostedEndpoint(const HostedEndpoint&) = delete;
+  HostedEndpoint& operator=(const HostedEndpoint&) = delete;
+
+  std::uint16_t port() const { return server_->port(); }
+  MembershipHub& hub() { return hub_; }
+  // Turns newcomers away and calls done once, from the loop, when no session is left or the deadline has passed.
+  void drain(Deadline deadline, std::function<void()> done);
+
+ private:
+  struct Drain;
+  boost::asio::io_context& loop_;
+  std::unique_ptr<StoreServer> server_;
+  MembershipHub hub_;
+  std::shared_ptr<Drain> drain_;
+};
+
+}  // namespace ddprun

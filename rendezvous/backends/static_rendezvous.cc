@@ -1,0 +1,256 @@
+#include "ddprun/rendezvous/backends/static_rendezvous.h"
+
+#include <chrono>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/backends/endpoint.h"
+#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/backends/static_exchange.h"
+#include "ddprun/rendezvous/membership/membership_text.h"
+#include "ddprun/rendezvous/membership/session_client.h"
+#include "ddprun/rendezvous/store/prefix_store.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+constexpr auto dial_slice = std::chrono::seconds(2);  // how long a dial is deaf to a request to stop
+constexpr auto exit_barrier_timeout = std::chrono::seconds(300);
+
+struct Endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string text() const { return format_host_port(host, port); }
+};
+
+// Dials until somebody answers, telling what it waits for.
+std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop,
+                               const std::function<void(const std::string&)>& waiting) {
+  for (bool said = false;; said = true) {
+    if (stop.stop_requested()) throw make_error(Errc::aborted, "the rendezvous was stopped");
+    try {
+      return std::make_shared<TcpStore>(TcpStoreOptions{.host = endpoint.host, .port = endpoint.port},
+                                        earlier(deadline, Deadline::in(dial_slice)));
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout) throw;
+      if (deadline.expired())
+        throw make_error(Errc::timeout,
+                         "{}; the agent of node rank 0 serves it: check that it runs, with the same address and port",
+                         error.what());
+      if (!said) waiting(fmt::format("no store at {} yet; node rank 0 serves it", endpoint.text()));
+    }
+  }
+}
+
+}  // namespace
+
+// One join. The exchange blocks, so it has a thread; what it finds is posted to the loop.
+class StaticRendezvous final : public Rendezvous {
+ public:
+  StaticRendezvous(asio::io_context& loop, Endpoint endpoint) : loop_(loop), endpoint_(std::move(endpoint)) {}
+
+  void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override {
+    helper_ = std::jthread();  // a join before this one ends first
+    alive_ = std::make_shared<bool>(true);
+    self_ = self;
+    policy_ = policy;
+    policy_.fixed_ranks = true;
+    policy_.min_nodes = policy_.max_nodes;
+    handler_ = std::move(handler);
+    client_.reset();
+    generation_ = restarts_used_ = 0;
+    helper_ = std::jthread([this](const std::stop_token& stop) { exchange(stop); });
+  }
+
+  void ready(std::int64_t generation, std::uint16_t) override {
+    if (client_) return client_->ready(generation, 0);
+    if (generation != generation_ || started_) return;
+    started_ = true;
+    later([this] { emit(RoundStarted{round_}); });
+  }
+
+  void report_success(std::int64_t generation) override {
+    if (client_) return client_->report_success(generation);
+    if (generation != generation_ || !started_) return;
+    helper_ = std::jthread([this](const std::stop_token& stop) {
+      wait_at_exit_barrier(*job_store_, policy_.max_nodes, Deadline::in(exit_barrier_timeout), stop);
+      const std::string reason = fmt::format("all {} of this node ended with 0", count_text(self_.nproc, "worker"));
+      later([this, reason] { emit(JobEnded{{.success = true, .exit_code = exit_success, .reason = reason}}); });
+    });
+  }
+
+  void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override {
+    if (client_) return client_->report_failure(generation, failures);
+    if (generation != generation_ || !started_ || failures.empty()) return;
+    const std::string cause = failure_text(failures.front());
+    if (restarts_used_ == policy_.max_restarts) {
+      const Verdict verdict{.exit_code = exit_code_of(failures.front()), .reason = cause, .failures = failures};
+      return later([this, verdict] { emit(JobEnded{verdict}); });
+    }
+    ++restarts_used_;
+    ++generation_;
+    const std::string reason =
+        fmt::format("{}; restart {} of {} of this node", cause, restarts_used_, policy_.max_restarts);
+    later([this, reason] { propose(reason); });
+  }
+
+  void leave(const std::string& reason) override {
+    handler_ = nullptr;
+    if (client_) client_->leave(reason);
+    helper_.request_stop();
+  }
+
+ private:
+  // ---- on the helper thread
+
+  void exchange(const std::stop_token& stop) {
+    try {
+      const Deadline deadline = Deadline::in(policy_.join_timeout);
+      const auto waiting = [this](const std::string& text) { later([this, text] { emit(RendezvousWaiting{text}); }); };
+      const auto store = dial(endpoint_, deadline, stop, waiting);
+      store->join(deadline);
+      const auto job_store = std::make_shared<PrefixStore>(policy_.run_id, store);
+      const RoleInfo self{.rank = self_.node_rank.value_or(0), .local_world_size = self_.nproc, .ddprun = true};
+      const StaticGroup group =
+          exchange_static_ranks(*job_store, {.self = self, .nnodes = policy_.max_nodes, .endpoint = endpoint_.text()},
+                                deadline, stop, waiting);
+      later([this, job_store, group] { begin(job_store, group); });
+    } catch (const Error& error) {
+      later([this, error] { emit(ContactLost{error}); });
+    }
+  }
+
+  // Runs action on the loop unless this object or this join is gone by then.
+  template <class Action>
+  void later(Action action) {
+    asio::post(loop_, [weak = std::weak_ptr(alive_), action = std::move(action)] {
+      if (const auto alive = weak.lock()) action();
+    });
+  }
+
+  // ---- on the loop
+
+  void begin(std::shared_ptr<Store> job_store, const StaticGroup& group) {
+    if (!handler_) return;
+    if (group.all_ddprun) return begin_session();
+    job_store_ = std::move(job_store);
+    emit(RendezvousWaiting{"a torchrun agent takes part: restarts are each node's own"});
+    round_ = round_of(group);
+    propose("first round");
+  }
+
+  void begin_session() {
+    client_ =
+        std::make_unique<SessionClient>(loop_, SessionClientOptions{.host = endpoint_.host, .port = endpoint_.port});
+    client_->join(self_, policy_, [this](RendezvousEvent event) {
+      if (auto* started = std::get_if<RoundStarted>(&event)) set_master(started->round);
+      emit(std::move(event));
+    });
+  }
+
+  // The address is passed on as the user gave it.
+  void set_master(Round& round) const {
+    round.master_addr = endpoint_.host;
+    round.master_port = endpoint_.port;
+  }
+
+  // Of the other nodes only rank and size are known; their names are their ranks.
+  Round round_of(const StaticGroup& group) const {
+    Round round;
+    for (const auto& node : group.nodes) {
+      const bool self = node.rank == self_.node_rank.value_or(0);
+      const std::string name = fmt::format("node-rank-{}", node.rank);
+      round.members.push_back({.node_id = self ? self_.id : name,
+                               .host = self ? self_.host : name,
+                               .address = self && !self_.address.empty() ? self_.address : name,
+                               .group_rank = node.rank,
+                               .nproc = node.local_world_size,
+                               .first_rank = round.world_size});
+      if (self) round.self = node.rank;
+      round.world_size += node.local_world_size;
+    }
+    return round;
+  }
+
+  void propose(const std::string& reason) {
+    started_ = false;
+    round_.generation = generation_;
+    round_.restarts_used = restarts_used_;
+    round_.master_addr.clear();
+    const Round proposed = round_;
+    set_master(round_);
+    emit(RoundProposed{proposed, reason});
+  }
+
+  void emit(RendezvousEvent event) {
+    if (const Handler handler = handler_) handler(std::move(event));
+  }
+
+  asio::io_context& loop_;
+  const Endpoint endpoint_;
+  NodeInfo self_;
+  JobPolicy policy_;
+  Handler handler_;
+  std::unique_ptr<SessionClient> client_;  // all agents are ddprun's
+
+  std::shared_ptr<Store> job_store_;  // otherwise: torchrun's way
+  Round round_;
+  std::int64_t generation_ = 0;
+  int restarts_used_ = 0;
+  bool started_ = false;
+
+  std::shared_ptr<bool> alive_;
+  std::jthread helper_;  // last: stopped and joined before what it uses goes
+};
+
+namespace {
+
+class StaticBackend final : public RendezvousBackend {
+ public:
+  StaticBackend(asio::io_context& loop, const BackendOptions& options)
+      : loop_(loop), endpoint_{options.host, options.port}, rendezvous_(loop, endpoint_) {
+    const bool serve = options.is_host.value_or(*options.node_rank == 0);
+    auto server = serve_endpoint(loop, options.host, options.port, serve ? Hosting::must : Hosting::no);
+    if (server) hosted_ = std::make_unique<HostedEndpoint>(loop, std::move(server));
+  }
+
+  Rendezvous& rendezvous() override { return rendezvous_; }
+  std::string endpoint() const override { return endpoint_.text(); }
+  bool is_host() const override { return hosted_ != nullptr; }
+  bool serves_workers() const override { return true; }
+  void drain(Deadline deadline, std::function<void()> done) override {
+    if (hosted_)
+      hosted_->drain(deadline, std::move(done));
+    else
+      asio::post(loop_, std::move(done));
+  }
+
+ private:
+  asio::io_context& loop_;
+  const Endpoint endpoint_;
+  std::unique_ptr<HostedEndpoint> hosted_;
+  StaticRendezvous rendezvous_;  // goes first
+};
+
+}  // namespace
+
+std::unique_ptr<RendezvousBackend> open_static(asio::io_context& loop, const BackendOptions& options) {
+  if (!options.node_rank || *options.node_rank < 0)
+    throw make_error(Errc::usage, "the static rendezvous needs --node_rank: which of the nodes this is, from 0");
+  if (options.port == 0)
+    throw make_error(Errc::usage, "the static rendezvous at {} needs a port that every node knows: --master_port",
+                     options.host);
+  return std::make_unique<StaticBackend>(loop, options);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,464 @@
+#include "ddprun/rendezvous/membership/membership.h"
+
+#include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/exit_code.h"
+#include "ddprun/rendezvous/backends/rank_assignment.h"
+#include "ddprun/rendezvous/membership/membership_text.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t max_former_ranks =
+    65536;  // a node that comes and goes under ever new ids costs no memory without end
+
+bool observed_before(const WorkerFailure& a, const WorkerFailure& b) {
+  return std::tie(a.time_us, a.rank) < std::tie(b.time_us, b.rank);
+}
+
+}  // namespace
+
+Membership::Membership(JobPolicy policy, MembershipOptions options)
+    : policy_(std::move(policy)), options_(options), attention_(policy_.keep_alive_interval / 2) {}
+
+// ---- events
+
+MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPolicy& policy,
+                                    const SessionAddresses& addresses) {
+  attention_.advance(now);
+  if (nodes_.empty()) last_tick_ = now;
+  if (auto text = refusal(info, policy)) {
+    say({info.id}, JoinRefused{std::move(*text)});
+    return take_messages();
+  }
+  const auto before = nodes_.find(info.id);
+  const bool was_member = before != nodes_.end() && before->second.member;
+  admit(info, addresses);
+
+  if (phase_ == Phase::forming) {
+    if (!form_deadline_) form_deadline_ = now + policy_.join_timeout;
+    continue_forming(now);
+  } else if (was_member) {
+    reshape(now, fmt::format("node {} started its session anew", info.host));
+  } else if (member_count() < policy_.max_nodes && !any_member(&Node::succeeded) && !settled_at_) {
+    propose(now, fmt::format("node {} joined", info.host));
+  }
+  if (!nodes_.at(info.id).member) announce({info.id});
+  return take_messages();
+}
+
+// Keeps the rank and the membership of a node that comes back, so that it is first in line for the next round.
+void Membership::admit(const NodeInfo& info, const SessionAddresses& addresses) {
+  if (founder_.empty()) founder_ = info.host;
+  Node& node = nodes_[info.id];
+  const std::optional<int> rank = node.rank;
+  const bool member = node.member;
+  node = {.info = info, .addresses = addresses, .arrival = arrivals_++, .heard = attention_.elapsed()};
+  node.member = member;
+  node.rank = rank;
+  if (const auto old = former_ranks_.find(info.id); !rank && old != former_ranks_.end()) node.rank = old->second;
+}
+
+MembershipMessages Membership::ready(Time now, const std::string& id, std::int64_t generation,
+                                     std::uint16_t worker_store_port) {
+  heard_from(now, id);
+  if (Node* node = current_member(id, generation, Phase::proposed)) {
+    node->ready = true;
+    if (node->rank == 0) worker_store_port_ = worker_store_port;
+    if (all_members(&Node::ready)) start_round();
+  }
+  return take_messages();
+}
+
+MembershipMessages Membership::success(Time now, const std::string& id, std::int64_t generation) {
+  heard_from(now, id);
+  if (Node* node = current_member(id, generation, Phase::running)) {
+    node->succeeded = true;
+    finish_if_all_succeeded();
+  }
+  return take_messages();
+}
+
+MembershipMessages Membership::failure(Time now, const std::string& id, std::int64_t generation,
+                                       const std::vector<WorkerFailure>& failures) {
+  heard_from(now, id);
+  Node* node = current_member(id, generation, Phase::running);
+  if (!node || node->failed) return take_messages();
+  node->failed = true;
+  std::copy(failures.begin(), failures.end(), std::back_inserter(failures_));
+  if (failures.empty())
+    failures_.push_back({.host = node->info.host, .message = "its agent could not run the workers and gave no reason"});
+  if (!settled_at_) settled_at_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
+  check_settled(now);
+  return take_messages();
+}
+
+MembershipMessages Membership::leave(Time now, const std::string& id, const std::string& reason) {
+  attention_.advance(now);
+  if (nodes_.contains(id)) remove(now, {id}, fmt::format("node {} left: {}", nodes_.at(id).info.host, reason));
+  return take_messages();
+}
+
+MembershipMessages Membership::session_closed(Time now, const std::string& id, const std::string& how) {
+  attention_.advance(now);
+  if (nodes_.contains(id)) remove(now, {id}, fmt::format("node {} was lost: {}", nodes_.at(id).info.host, how));
+  return take_messages();
+}
+
+MembershipMessages Membership::beat(Time now, const std::string& id) {
+  heard_from(now, id);
+  return take_messages();
+}
+
+MembershipMessages Membership::tick(Time now) {
+  attention_.advance(now);
+  last_tick_ = now;
+  if (phase_ == Phase::ended) return take_messages();
+  if (attention_.fair()) {
+    check_silence(now);
+    check_settled(now);
+  }
+  check_ready(now);
+  check_forming(now);
+  if (phase_ == Phase::forming) announce(everyone());
+  return take_messages();
+}
+
+Membership::Time Membership::next_tick() const {
+  Time next = last_tick_ + policy_.keep_alive_interval / 2;
+  for (const auto& timer : {form_deadline_, last_call_, ready_deadline_, settled_at_})
+    if (timer && *timer > last_tick_) next = std::min(next, *timer);
+  return next;
+}
+
+// ---- who is in
+
+std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPolicy& policy) const {
+  if (ended()) return fmt::format("the job of run id '{}' has just ended; try again", policy_.run_id);
+  if (const auto difference = policy_difference(policy_, policy))
+    return fmt::format(
+        "run id '{}' is in use by a job that host {} began: node {} asks for {}; "
+        "give the same options on every node, or another --rdzv_id to another job",
+        policy_.run_id, founder_, info.host, *difference);
+  if (info.nproc < 1) return fmt::format("node {} brings {} workers; it takes at least 1", info.host, info.nproc);
+  if (!policy_.fixed_ranks) return std::nullopt;
+  const int rank = info.node_rank.value_or(-1);
+  if (rank < 0 || rank >= policy_.max_nodes)
+    return fmt::format("node {} has node rank {}; a job of --nnodes={} has ranks 0 to {}", info.host, rank,
+                       nnodes_text(policy_), policy_.max_nodes - 1);
+  for (const auto& [id, node] : nodes_)
+    if (id != info.id && node.info.node_rank == rank)
+      return fmt::format(
+          "node rank {} of run id '{}' is taken by host {}: "
+          "node {} needs another --node_rank, or another --rdzv_id if it is another job",
+          rank, policy_.run_id, node.info.host, info.host);
+  return std::nullopt;
+}
+
+void Membership::heard_from(Time now, const std::string& id) {
+  attention_.advance(now);
+  if (const auto node = nodes_.find(id); node != nodes_.end()) node->second.heard = attention_.elapsed();
+}
+
+Membership::Node* Membership::current_member(const std::string& id, std::int64_t generation, Phase phase) {
+  const auto node = nodes_.find(id);
+  const bool current = phase_ == phase && generation == round_.generation;
+  return current && node != nodes_.end() && node->second.member ? &node->second : nullptr;
+}
+
+// Takes nodes out as one change, so that a rack that goes dark costs one round and not one a node.
+void Membership::remove(Time now, const std::vector<std::string>& lost, const std::string& why) {
+  bool changes_round = false;
+  for (const auto& id : lost) {
+    const Node& node = nodes_.at(id);
+    // A node whose workers are through is not missed before the next round.
+    changes_round |= node.member && !(phase_ == Phase::running && node.succeeded);
+    if (node.rank && former_ranks_.size() < max_former_ranks) former_ranks_[id] = *node.rank;
+    nodes_.erase(id);
+  }
+  if (phase_ == Phase::forming) {
+    if (!last_change_.empty()) last_change_ = why;
+    if (!enough()) last_call_.reset();
+  } else if (phase_ != Phase::ended && changes_round) {
+    reshape(now, why);
+  } else if (phase_ == Phase::running) {
+    finish_if_all_succeeded();
+  }
+}
+
+// ---- rounds
+
+// The membership of the current round does not hold any more.
+void Membership::reshape(Time now, const std::string& why) {
+  if (!enough() && !policy_.may_be_replaced())
+    return end({.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)});
+  settled_at_.reset();
+  failures_.clear();
+  if (enough())
+    propose(now, why);
+  else
+    begin_forming(now, why);
+}
+
+void Membership::begin_forming(Time now, const std::string& why) {
+  phase_ = Phase::forming;
+  ready_deadline_.reset();
+  last_call_.reset();
+  form_deadline_ = now + policy_.join_timeout;
+  last_change_ = why;
+  for (auto& [id, node] : nodes_) node.member = false;
+  announce(everyone());
+}
+
+void Membership::continue_forming(Time now) {
+  if (!enough()) return;
+  const bool full = static_cast<int>(nodes_.size()) >= policy_.max_nodes;
+  if (full || policy_.last_call.count() <= 0) return propose(now, last_change_.empty() ? "first round" : last_change_);
+  if (!last_call_) last_call_ = now + policy_.last_call;
+}
+
+void Membership::propose(Time now, const std::string& why) {
+  const std::vector<std::string> ids = select_members();
+  for (auto& [id, node] : nodes_) node.member = node.ready = node.succeeded = node.failed = false;
+  round_ = make_round(ids);
+  phase_ = Phase::proposed;
+  form_deadline_.reset();
+  last_call_.reset();
+  settled_at_.reset();
+  failures_.clear();
+  last_change_.clear();
+  ready_deadline_ = now + policy_.join_timeout;
+  worker_store_port_ = 0;
+  std::vector<std::string> to;
+  for (const auto& member : round_.members) to.push_back(member.node_id);
+  say(std::move(to), RoundProposed{round_, why});
+}
+
+// Members of the last round first, then in order of arrival, at most max_nodes.
+std::vector<std::string> Membership::select_members() const {
+  std::vector<const Nodes::value_type*> order;
+  for (const auto& entry : nodes_) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::make_tuple(!a->second.member, a->second.arrival) <
+           std::make_tuple(!b->second.member, b->second.arrival);
+  });
+  order.resize(std::min(order.size(), static_cast<std::size_t>(policy_.max_nodes)));
+  std::vector<std::string> ids;
+  for (const auto* entry : order) ids.push_back(entry->first);
+  return ids;
+}
+
+Round Membership::make_round(const std::vector<std::string>& ids) {
+  std::vector<RankCandidate> candidates;
+  std::vector<AddressCandidate> sessions;
+  for (const auto& id : ids) {
+    const Node& node = nodes_.at(id);
+    candidates.push_back({.host = node.info.host,
+                          .arrival = node.arrival,
+                          .previous_rank = policy_.fixed_ranks ? std::nullopt : node.rank,
+                          .wished_rank = node.info.node_rank});
+    sessions.push_back({node.info.address, node.addresses});
+  }
+  const std::vector<int> ranks = assign_group_ranks(candidates);
+  const std::vector<std::string> addresses = dialable_addresses(sessions);
+
+  Round round{.generation = next_generation_++, .restarts_used = restarts_used_};
+  round.members.resize(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    Node& node = nodes_.at(ids[i]);
+    node.member = true;
+    node.rank = ranks[i];
+    round.members[static_cast<std::size_t>(ranks[i])] = {.node_id = ids[i],
+                                                         .host = node.info.host,
+                                                         .address = addresses[i],
+                                                         .group_rank = ranks[i],
+                                                         .nproc = node.info.nproc};
+  }
+  for (auto& member : round.members) {
+    member.first_rank = round.world_size;
+    round.world_size += member.nproc;
+  }
+  return round;
+}
+
+void Membership::start_round() {
+  phase_ = Phase::running;
+  ready_deadline_.reset();
+  round_.master_addr = round_.members.front().address;
+  round_.master_port = worker_store_port_;
+  std::vector<std::string> to;
+  for (const auto& member : round_.members) to.push_back(member.node_id);
+  say(std::move(to), RoundStarted{round_});
+}
+
+// ---- the end
+
+void Membership::finish_if_all_succeeded() {
+  if (member_count() == 0 || !all_members(&Node::succeeded)) return;
+  end({.success = true,
+       .exit_code = exit_success,
+       .reason = fmt::format("all {} on {} ended with 0", count_text(round_.world_size, "worker"),
+                             count_text(static_cast<int>(round_.members.size()), "node"))});
+}
+
+void Membership::judge_failures(Time now) {
+  std::stable_sort(failures_.begin(), failures_.end(), observed_before);
+  const WorkerFailure& cause = failures_.front();
+  if (restarts_used_ < policy_.max_restarts) {
+    ++restarts_used_;
+    return reshape(now, fmt::format("{}; restart {} of {}", failure_text(cause), restarts_used_, policy_.max_restarts));
+  }
+  const std::string budget =
+      policy_.max_restarts == 0 ? "" : fmt::format("; all {} used", count_text(policy_.max_restarts, "restart"));
+  end({.exit_code = exit_code_of(cause), .reason = failure_text(cause) + budget, .failures = std::move(failures_)});
+}
+
+void Membership::end(Verdict verdict) {
+  phase_ = Phase::ended;
+  for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &settled_at_}) timer->reset();
+  say(everyone(), JobEnded{std::move(verdict)});
+}
+
+// ---- time
+
+AttentiveClock::Duration Membership::silence_bound() const {
+  return policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
+}
+
+void Membership::check_silence(Time now) {
+  std::vector<std::string> lost;
+  for (const auto& [id, node] : nodes_)
+    if (attention_.elapsed() - node.heard > silence_bound()) lost.push_back(id);
+  if (lost.empty()) return;
+  const std::string bound = duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(silence_bound()));
+  const std::string first = nodes_.at(lost.front()).info.host;
+  const std::string others = lost.size() > 1 ? fmt::format(" and {} more were", lost.size() - 1) : " was";
+  say(lost,
+      NodeDropped{fmt::format("the rendezvous heard nothing from this node for {} and counts it as lost", bound)});
+  remove(now, lost, fmt::format("node {}{} lost: no heartbeat for {}", first, others, bound));
+}
+
+void Membership::check_forming(Time now) {
+  if (phase_ != Phase::forming) return;
+  if (last_call_ && now >= *last_call_) return propose(now, last_change_.empty() ? "first round" : last_change_);
+  if (last_call_ || !form_deadline_ || now < *form_deadline_) return;
+  const std::string cause = last_change_.empty() ? "" : fmt::format("{}, and ", last_change_);
+  end({.exit_code = exit_fault,
+       .reason = fmt::format("{}after {} only {} of {} are here ({})", cause, duration_text(policy_.join_timeout),
+                             nodes_.size(), count_text(policy_.min_nodes, "node"), missing_text())});
+}
+
+// A node that beats but does not come to an end with what it runs holds up all others.
+void Membership::check_ready(Time now) {
+  if (phase_ != Phase::proposed || !ready_deadline_ || now < *ready_deadline_) return;
+  std::vector<std::string> stuck;
+  for (const auto& [id, node] : nodes_)
+    if (node.member && !node.ready) stuck.push_back(id);
+  const std::string first = nodes_.at(stuck.front()).info.host;
+  const std::string what =
+      fmt::format("not ready for generation {} after {}", round_.generation, duration_text(policy_.join_timeout));
+  say(stuck, NodeDropped{fmt::format("this node counts as lost: {}", what)});
+  remove(now, stuck, fmt::format("node {} was lost: {}", first, what));
+}
+
+void Membership::check_settled(Time now) {
+  if (phase_ != Phase::running || !settled_at_) return;
+  const bool all_reported = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
+    const Node& node = entry.second;
+    return !node.member || node.failed || node.succeeded;
+  });
+  if (all_reported || (now >= *settled_at_ && !anyone_suspect())) judge_failures(now);
+}
+
+// A member that has missed a beat may be the cause of the failures seen elsewhere: wait until it is heard or counts as
+// lost.
+bool Membership::anyone_suspect() const {
+  const auto bound = 2 * AttentiveClock::Duration(policy_.keep_alive_interval);
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const Node& node = entry.second;
+    return node.member && !node.failed && !node.succeeded && attention_.elapsed() - node.heard > bound;
+  });
+}
+
+// Says what is waited for to those who have not heard it.
+void Membership::announce(const std::vector<std::string>& ids) {
+  std::string text = waiting_text();
+  if (text != announced_) {
+    announced_ = text;
+    ++announcement_;
+  }
+  std::vector<std::string> to;
+  for (const auto& id : ids)
+    if (std::exchange(nodes_.at(id).told, announcement_) != announcement_) to.push_back(id);
+  say(std::move(to), RendezvousWaiting{std::move(text)});
+}
+
+// ---- small things
+
+bool Membership::enough() const {
+  return static_cast<int>(nodes_.size()) >= policy_.min_nodes;
+}
+
+int Membership::member_count() const {
+  return static_cast<int>(
+      std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.member; }));
+}
+
+bool Membership::any_member(bool Node::*flag) const {
+  return std::any_of(nodes_.begin(), nodes_.end(),
+                     [&](const auto& entry) { return entry.second.member && entry.second.*flag; });
+}
+
+bool Membership::all_members(bool Node::*flag) const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [&](const auto& entry) { return !entry.second.member || entry.second.*flag; });
+}
+
+std::string Membership::missing_text() const {
+  std::string missing;
+  for (int rank = 0; policy_.fixed_ranks && rank < policy_.max_nodes && missing.size() < 200; ++rank) {
+    const bool here = std::any_of(nodes_.begin(), nodes_.end(),
+                                  [&](const auto& entry) { return entry.second.info.node_rank == rank; });
+    if (!here) missing += fmt::format("{}{}", missing.empty() ? "missing: node rank " : ", ", rank);
+  }
+  if (!missing.empty()) return missing;
+  std::string hosts;
+  for (const auto& [id, node] : nodes_)
+    if (hosts.size() < 200) hosts += (hosts.empty() ? "" : ", ") + node.info.host;
+  return fmt::format("here: {}; missing: {}", hosts.empty() ? "none" : hosts,
+                     count_text(policy_.min_nodes - static_cast<int>(nodes_.size()), "node"));
+}
+
+std::string Membership::waiting_text() const {
+  const auto here = static_cast<int>(nodes_.size());
+  if (phase_ != Phase::forming)
+    return fmt::format("run id '{}' has its {}; this node stands by and steps in when one leaves", policy_.run_id,
+                       count_text(member_count(), "node"));
+  if (enough())
+    return fmt::format("{} of --nnodes={} are here; waiting up to {} for more", here, nnodes_text(policy_),
+                       duration_text(policy_.last_call));
+  const std::string why = last_change_.empty() ? "" : fmt::format("{}; ", last_change_);
+  return fmt::format("{}{} of {} are here ({}); waiting up to {}", why, here, count_text(policy_.min_nodes, "node"),
+                     missing_text(), duration_text(policy_.join_timeout));
+}
+
+std::vector<std::string> Membership::everyone() const {
+  std::vector<std::string> ids;
+  for (const auto& entry : nodes_) ids.push_back(entry.first);
+  return ids;
+}
+
+void Membership::say(std::vector<std::string> to, MembershipMessage::What what) {
+  if (!to.empty()) messages_.push_back({std::move(to), std::move(what)});
+}
+
+MembershipMessages Membership::take_messages() {
+  return std::exchange(messages_, {});
+}
+
+}  // namespace ddprun

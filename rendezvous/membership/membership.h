@@ -1,0 +1,136 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/rendezvous/backends/node_address.h"
+#include "ddprun/rendezvous/membership/attentive_clock.h"
+#include "ddprun/rendezvous/membership/membership_message.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+struct MembershipOptions {
+  // After the first failure of a round in which several nodes run: how long others may report theirs, so that the root
+  // cause is the one observed first and not the one that the network brought first.
+  std::chrono::milliseconds settle{200};
+};
+
+// One job's membership: who takes part, in which round, and how it ends. A state machine: events and the time in,
+// messages out, each with a sentence saying why. No I/O, no clock, no threads; the owner calls tick() at the latest
+// when next_tick() says.
+//
+//   forming --enough nodes--> proposed --all ready--> running --all succeeded, or failures beyond the budget--> ended
+//
+// Any change of membership in proposed or running leads to a proposal of the next generation, or back to forming when
+// too few nodes are left. A round starts only when each of its members has said that it runs nothing any more, so
+// nobody ever runs in two rounds. Events of another generation than the current one, and duplicates, change nothing.
+class Membership {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
+
+  explicit Membership(JobPolicy policy, MembershipOptions options = {});
+
+  // A node that is here already comes back: its old session has been superseded.
+  MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
+  MembershipMessages ready(Time now, const std::string& node, std::int64_t generation, std::uint16_t worker_store_port);
+  MembershipMessages success(Time now, const std::string& node, std::int64_t generation);
+  // Times in failures are by the server's clock.
+  MembershipMessages failure(Time now, const std::string& node, std::int64_t generation,
+                             const std::vector<WorkerFailure>& failures);
+  MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
+  MembershipMessages session_closed(Time now, const std::string& node, const std::string& how);
+  MembershipMessages beat(Time now, const std::string& node);
+  MembershipMessages tick(Time now);
+  Time next_tick() const;
+
+  bool ended() const { return phase_ == Phase::ended; }
+  bool empty() const { return nodes_.empty(); }
+  bool has(const std::string& node) const { return nodes_.contains(node); }
+  const JobPolicy& policy() const { return policy_; }
+  std::int64_t generation() const { return round_.generation; }
+  int restarts_used() const { return restarts_used_; }
+
+ private:
+  enum class Phase { forming, proposed, running, ended };
+
+  struct Node {
+    NodeInfo info;
+    SessionAddresses addresses;
+    std::uint64_t arrival = 0;
+    AttentiveClock::Duration heard{};  // by attention_
+    std::optional<int> rank;           // its group rank in the latest round it was part of
+    bool member = false;               // of round_
+    bool ready = false;
+    bool succeeded = false;
+    bool failed = false;
+    std::uint64_t told = 0;  // the announcement it has heard
+  };
+  using Nodes = std::map<std::string, Node>;
+
+  std::optional<std::string> refusal(const NodeInfo& info, const JobPolicy& policy) const;
+  void admit(const NodeInfo& info, const SessionAddresses& addresses);
+  void heard_from(Time now, const std::string& node);
+  Node* current_member(const std::string& node, std::int64_t generation, Phase phase);
+  void remove(Time now, const std::vector<std::string>& lost, const std::string& why);
+  void reshape(Time now, const std::string& why);
+  void begin_forming(Time now, const std::string& why);
+  void continue_forming(Time now);
+  void propose(Time now, const std::string& why);
+  void start_round();
+  void finish_if_all_succeeded();
+  void judge_failures(Time now);
+  void end(Verdict verdict);
+
+  void check_silence(Time now);
+  void check_forming(Time now);
+  void check_ready(Time now);
+  void check_settled(Time now);
+  void announce(const std::vector<std::string>& ids);
+  bool anyone_suspect() const;
+
+  bool enough() const;
+  int member_count() const;
+  bool any_member(bool Node::*flag) const;
+  bool all_members(bool Node::*flag) const;
+  AttentiveClock::Duration silence_bound() const;
+  std::string waiting_text() const;
+  std::string missing_text() const;
+  std::vector<std::string> everyone() const;
+  std::vector<std::string> select_members() const;
+  Round make_round(const std::vector<std::string>& ids);
+  void say(std::vector<std::string> to, MembershipMessage::What what);
+  MembershipMessages take_messages();
+
+  JobPolicy policy_;
+  MembershipOptions options_;
+  std::string founder_;  // host of the node that set the policy
+  Phase phase_ = Phase::forming;
+  Nodes nodes_;
+  std::map<std::string, int> former_ranks_;  // of nodes that went away, should they come back
+  std::uint64_t arrivals_ = 0;
+  AttentiveClock attention_;
+  Time last_tick_{};
+
+  Round round_;  // the latest proposed
+  std::int64_t next_generation_ = 0;
+  std::uint16_t worker_store_port_ = 0;
+  int restarts_used_ = 0;
+
+  std::optional<Time> form_deadline_;   // forming, too few nodes
+  std::optional<Time> last_call_;       // forming, enough nodes
+  std::optional<Time> ready_deadline_;  // proposed
+  std::optional<Time> settled_at_;      // running, a failure has been reported
+  std::vector<WorkerFailure> failures_;
+  std::string last_change_;  // why the job is forming again; empty before the first round
+  std::string announced_;    // what is waited for, and its number
+  std::uint64_t announcement_ = 0;
+  MembershipMessages messages_;
+};
+
+}  // namespace ddprun

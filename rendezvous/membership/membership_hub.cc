@@ -1,0 +1,277 @@
+#include "ddprun/rendezvous/membership/membership_hub.h"
+
+#include <algorithm>
+#include <map>
+#include <type_traits>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/membership/session_protocol.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+
+Membership::Time now() {
+  return Membership::Clock::now();
+}
+
+std::int64_t wall_clock_us() {
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
+}
+
+// One membership with what it needs around it. Sessions keep it alive.
+struct Job {
+  Job(asio::io_context& loop, const JobPolicy& policy, MembershipOptions options)
+      : membership(policy, options), timer(loop) {}
+
+  Membership membership;
+  asio::steady_timer timer;
+  bool armed = false;
+  std::map<std::string, SessionId> sessions;  // node -> the session that speaks for it
+};
+using JobPtr = std::shared_ptr<Job>;
+
+struct Session {
+  SessionPeer peer;
+  JobPtr job;  // none before JOIN
+  std::string node;
+};
+
+ServerFrame to_frame(RoundStarted&& what) {
+  return SessionStarted{.generation = what.round.generation,
+                        .master_addr = std::move(what.round.master_addr),
+                        .master_port = what.round.master_port};
+}
+template <class What>
+ServerFrame to_frame(What&& what) {
+  return std::forward<What>(what);
+}
+
+}  // namespace
+
+class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(asio::io_context& loop, SessionSender& sender, MembershipHubOptions options)
+      : loop_(loop), sender_(sender), options_(options) {}
+
+  void open(SessionId id, const SessionPeer& peer) { sessions_[id].peer = peer; }
+
+  void frame(SessionId id, const std::string& bytes) {
+    NodeFrame frame;
+    try {
+      frame = decode_node_frame(bytes);
+    } catch (const Error& error) {
+      if (error.code() != Errc::unsupported) throw;
+      // Of another version: it is told, where a closed connection would make it dial again.
+      sender_.send(id, encode(ServerFrame{JoinRefused{error.what()}}));
+      return sender_.close(id);
+    }
+    if (auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, *join);
+    const Session& session = sessions_.at(id);
+    if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
+    if (!speaks_for_node(id, session)) return;  // it has been dropped, or a newer session has taken over
+    std::visit([&](auto& one) { take(id, session, one); }, frame);
+  }
+
+  void close(SessionId id) {
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    const Session session = std::move(found->second);
+    sessions_.erase(found);
+    if (session.job && speaks_for_node(id, session)) {
+      session.job->sessions.erase(session.node);
+      deliver(session.job, session.job->membership.session_closed(now(), session.node, "its connection closed"));
+    }
+    if (session_end_) session_end_();
+  }
+
+  // Ends everything that could call back.
+  void stop() {
+    session_end_ = nullptr;
+    for (auto& [run_id, job] : jobs_) job->timer.cancel();
+    jobs_.clear();
+    sessions_.clear();
+  }
+
+  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t jobs() const { return jobs_.size(); }
+  void turn_newcomers_away() { turning_away_ = true; }
+  void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
+
+ private:
+  static bool speaks_for_node(SessionId id, const Session& session) {
+    const auto current = session.job->sessions.find(session.node);
+    return current != session.job->sessions.end() && current->second == id;
+  }
+
+  void take_join(SessionId id, const SessionJoin& join) {
+    Session& session = sessions_.at(id);
+    if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
+    if (turning_away_) return sender_.close(id);
+    const JobPtr job = job_for(join.policy);
+    session.job = job;
+    session.node = join.node.id;
+    const SessionAddresses addresses{session.peer.peer_address, session.peer.local_address};
+    const auto before = job->sessions.find(join.node.id);
+    const std::optional<SessionId> superseded =
+        before == job->sessions.end() ? std::nullopt : std::optional(before->second);
+    job->sessions[join.node.id] = id;
+    auto messages = job->membership.join(now(), join.node, join.policy, addresses);
+    if (superseded) restore_or_close(job, join.node.id, *superseded, messages);
+    deliver(job, std::move(messages));
+  }
+
+  // A node that comes back takes over from its old session, unless it was refused: then the old one goes on.
+  void restore_or_close(const JobPtr& job, const std::string& node, SessionId superseded,
+                        MembershipMessages& messages) {
+    const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
+    if (!refused) return sender_.close(superseded);
+    const SessionId refused_session = std::exchange(job->sessions[node], superseded);
+    sender_.send(refused_session, encode(ServerFrame{std::get<JoinRefused>(std::move(messages.front().what))}));
+    sender_.close(refused_session);
+    messages.erase(messages.begin());
+  }
+
+  JobPtr job_for(const JobPolicy& policy) {
+    if (const auto found = jobs_.find(policy.run_id); found != jobs_.end()) return found->second;
+    if (jobs_.size() >= options_.max_jobs)
+      throw make_error(Errc::protocol, "this server has {} jobs, which is its limit", jobs_.size());
+    JobPtr job = std::make_shared<Job>(loop_, policy, options_.membership);
+    jobs_[policy.run_id] = job;
+    arm(job);
+    return job;
+  }
+
+  void take(SessionId, const Session&, SessionJoin&) {}
+  void take(SessionId id, const Session& session, SessionBeat&) {
+    const JobPtr job = session.job;
+    sender_.send(id, encode(ServerFrame{SessionBeat{}}));
+    deliver(job, job->membership.beat(now(), session.node));
+  }
+  void take(SessionId, const Session& session, SessionReady& frame) {
+    const JobPtr job = session.job;
+    deliver(job, job->membership.ready(now(), session.node, frame.generation, frame.worker_store_port));
+  }
+  void take(SessionId, const Session& session, SessionSuccess& frame) {
+    const JobPtr job = session.job;
+    deliver(job, job->membership.success(now(), session.node, frame.generation));
+  }
+  void take(SessionId, const Session& session, SessionFailure& frame) {
+    const JobPtr job = session.job;
+    const std::int64_t here = wall_clock_us();
+    for (auto& failure : frame.failures) {
+      const std::int64_t age = std::max<std::int64_t>(0, frame.sent_us - failure.time_us);
+      failure.time_us = std::max<std::int64_t>(0, here - age);
+    }
+    deliver(job, job->membership.failure(now(), session.node, frame.generation, frame.failures));
+  }
+  void take(SessionId id, const Session& session, SessionLeave& frame) {
+    const JobPtr job = session.job;
+    const std::string node = session.node;
+    job->sessions.erase(node);
+    sender_.close(id);
+    deliver(job, job->membership.leave(now(), node, frame.reason));
+  }
+
+  void deliver(const JobPtr& job, MembershipMessages messages) {
+    for (auto& message : messages) std::visit([&](auto& what) { say(job, message.to, std::move(what)); }, message.what);
+    if (job->membership.ended() || job->membership.empty())
+      retire(job);
+    else
+      arm(job);
+  }
+
+  template <class What>
+  void say(const JobPtr& job, const std::vector<std::string>& to, What what) {
+    constexpr bool ends_session = std::is_same_v<What, JoinRefused> || std::is_same_v<What, NodeDropped>;
+    constexpr bool addressed = std::is_same_v<What, RoundProposed>;
+    std::string bytes = encode(to_frame(std::move(what)));
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      const auto session = job->sessions.find(to[i]);
+      if (session == job->sessions.end()) continue;
+      if constexpr (addressed) set_proposed_self(bytes, static_cast<int>(i));
+      const SessionId id = session->second;
+      sender_.send(id, bytes);
+      if constexpr (ends_session) {
+        job->sessions.erase(session);
+        sender_.close(id);
+      }
+    }
+  }
+
+  void arm(const JobPtr& job) {
+    const auto due = job->membership.next_tick();
+    if (job->armed && job->timer.expiry() == due) return;
+    job->armed = true;
+    job->timer.expires_at(due);
+    job->timer.async_wait(
+        [weak_self = weak_from_this(), weak_job = std::weak_ptr(job)](boost::system::error_code error) {
+          const auto self = weak_self.lock();
+          const auto ticking = weak_job.lock();
+          if (error || !self || !ticking) return;
+          ticking->armed = false;
+          self->deliver(ticking, ticking->membership.tick(now()));
+        });
+  }
+
+  // The job is over, or nobody is left in it: its run id is free.
+  void retire(const JobPtr& job) {
+    const auto found = jobs_.find(job->membership.policy().run_id);
+    if (found == jobs_.end() || found->second != job) return;
+    jobs_.erase(found);
+    job->timer.expires_after(options_.verdict_grace);
+    job->timer.async_wait(
+        [weak_self = weak_from_this(), weak_job = std::weak_ptr(job)](boost::system::error_code error) {
+          const auto self = weak_self.lock();
+          const auto ended = weak_job.lock();
+          if (error || !self || !ended) return;
+          for (const auto& [node, session] : ended->sessions) self->sender_.close(session);
+        });
+  }
+
+  asio::io_context& loop_;
+  SessionSender& sender_;
+  const MembershipHubOptions options_;
+  std::map<std::string, JobPtr> jobs_;  // by run id; those without a verdict
+  std::map<SessionId, Session> sessions_;
+  std::function<void()> session_end_;
+  bool turning_away_ = false;
+};
+
+MembershipHub::MembershipHub(asio::io_context& loop, SessionSender& sender, MembershipHubOptions options)
+    : impl_(std::make_shared<Impl>(loop, sender, options)) {}
+MembershipHub::~MembershipHub() {
+  impl_->stop();
+}
+
+void MembershipHub::on_open(SessionId session, const SessionPeer& peer) {
+  impl_->open(session, peer);
+}
+void MembershipHub::on_frame(SessionId session, std::string frame) {
+  impl_->frame(session, frame);
+}
+void MembershipHub::on_close(SessionId session) {
+  impl_->close(session);
+}
+void MembershipHub::turn_newcomers_away() {
+  impl_->turn_newcomers_away();
+}
+std::size_t MembershipHub::sessions() const {
+  return impl_->sessions();
+}
+std::size_t MembershipHub::jobs() const {
+  return impl_->jobs();
+}
+void MembershipHub::on_session_end(std::function<void()> listener) {
+  impl_->on_session_end(std::move(listener));
+}
+
+}  // namespace ddprun

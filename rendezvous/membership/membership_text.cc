@@ -1,0 +1,68 @@
+#include "ddprun/rendezvous/membership/membership_text.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/exit_code.h"
+
+namespace ddprun {
+namespace {
+
+std::string signal_name(int number) {
+  const char* name = ::sigabbrev_np(number);
+  return name ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
+}
+
+}  // namespace
+
+std::string nnodes_text(const JobPolicy& policy) {
+  if (policy.min_nodes == policy.max_nodes) return fmt::format("{}", policy.min_nodes);
+  return fmt::format("{}:{}", policy.min_nodes, policy.max_nodes);
+}
+
+std::optional<std::string> policy_difference(const JobPolicy& job, const JobPolicy& node) {
+  const auto differs = [](const char* name, const auto& theirs, const auto& ours) {
+    return fmt::format("{} {} where the job has {}", name, theirs, ours);
+  };
+  if (!job.program.empty() && !node.program.empty() && job.program != node.program)
+    return differs("the program", node.program, job.program);
+  if (job.min_nodes != node.min_nodes || job.max_nodes != node.max_nodes)
+    return differs("--nnodes", nnodes_text(node), nnodes_text(job));
+  if (job.fixed_ranks != node.fixed_ranks)
+    return differs("--rdzv_backend", node.fixed_ranks ? "static" : "c10d", job.fixed_ranks ? "static" : "c10d");
+  if (job.max_restarts != node.max_restarts) return differs("--max_restarts", node.max_restarts, job.max_restarts);
+  if (job.last_call != node.last_call)
+    return differs("last_call_timeout", duration_text(node.last_call), duration_text(job.last_call));
+  if (job.join_timeout != node.join_timeout)
+    return differs("join_timeout", duration_text(node.join_timeout), duration_text(job.join_timeout));
+  if (job.keep_alive_interval != node.keep_alive_interval)
+    return differs("keep_alive_interval", duration_text(node.keep_alive_interval),
+                   duration_text(job.keep_alive_interval));
+  if (job.keep_alive_max_attempt != node.keep_alive_max_attempt)
+    return differs("keep_alive_max_attempt", node.keep_alive_max_attempt, job.keep_alive_max_attempt);
+  return std::nullopt;
+}
+
+std::string failure_text(const WorkerFailure& failure) {
+  const std::string how = failure.signal_number != 0 ? fmt::format("killed by {}", signal_name(failure.signal_number))
+                          : failure.exit_code != 0   ? fmt::format("exit code {}", failure.exit_code)
+                                                     : failure.message;
+  return fmt::format("rank {} (local rank {}) on host {} failed: {}", failure.rank, failure.local_rank, failure.host,
+                     how);
+}
+
+int exit_code_of(const WorkerFailure& failure) {
+  if (failure.signal_number != 0) return exit_for_signal(failure.signal_number);
+  return failure.exit_code != 0 ? failure.exit_code : exit_fault;
+}
+
+std::string count_text(int count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string duration_text(std::chrono::milliseconds duration) {
+  return fmt::format("{:g} s", static_cast<double>(duration.count()) / 1000.0);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,388 @@
+#include "ddprun/rendezvous/membership/session_protocol.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ddprun/common/bytes.h"
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+enum class Kind : std::uint8_t {
+  join = 0x01,
+  ready = 0x02,
+  success = 0x03,
+  failure = 0x04,
+  leave = 0x05,
+  beat = 0x10,
+  refused = 0x81,
+  dropped = 0x82,
+  waiting = 0x83,
+  proposed = 0x84,
+  started = 0x85,
+  ended = 0x86,
+};
+
+using Limits = SessionLimits;
+constexpr std::int32_t any_int = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t any_long = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t self_offset = 1;  // behind the kind of a proposal
+
+class Writer {
+ public:
+  explicit Writer(Kind kind) { integer(static_cast<std::uint8_t>(kind)); }
+
+  template <class T>
+  void integer(T value) {
+    put_le(out_, value);
+  }
+  void text(std::string_view value, std::uint32_t limit) {
+    value = value.substr(0, limit);
+    integer(static_cast<std::uint32_t>(value.size()));
+    out_.append(value);
+  }
+  void duration(std::chrono::milliseconds value) { integer(static_cast<std::int64_t>(value.count())); }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : rest_(bytes) {}
+
+  template <class T>
+  T integer(const char* field, T low, T high) {
+    if (rest_.size() < sizeof(T)) throw make_error(Errc::protocol, "session frame ends within {}", field);
+    const T value = get_le<T>(rest_);
+    rest_.remove_prefix(sizeof(T));
+    if (value < low || value > high)
+      throw make_error(Errc::protocol, "session frame: {} is {}, not from {} to {}", field, value, low, high);
+    return value;
+  }
+  std::string text(const char* field, std::uint32_t limit) {
+    const auto size = integer<std::uint32_t>(field, 0, limit);
+    if (rest_.size() < size) throw make_error(Errc::protocol, "session frame ends within {}", field);
+    std::string value(rest_.substr(0, size));
+    rest_.remove_prefix(size);
+    return value;
+  }
+  std::chrono::milliseconds duration(const char* field, std::int64_t low, std::int64_t high = Limits::milliseconds) {
+    return std::chrono::milliseconds(integer<std::int64_t>(field, low, high));
+  }
+  bool flag(const char* field) { return integer<std::uint8_t>(field, 0, 1) != 0; }
+  void finish() const {
+    if (!rest_.empty()) throw make_error(Errc::protocol, "session frame: {} bytes behind its end", rest_.size());
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+// ---- parts of frames
+
+void write(Writer& out, const NodeInfo& node) {
+  out.text(node.id, Limits::name);
+  out.text(node.host, Limits::name);
+  out.text(node.address, Limits::name);
+  out.integer<std::int32_t>(node.nproc);
+  out.integer<std::int32_t>(node.node_rank.value_or(-1));
+}
+
+NodeInfo read_node(Reader& in) {
+  NodeInfo node{.id = in.text("node id", Limits::name),
+                .host = in.text("host", Limits::name),
+                .address = in.text("address", Limits::name),
+                .nproc = in.integer<std::int32_t>("nproc", 1, Limits::workers)};
+  const auto rank = in.integer<std::int32_t>("node rank", -1, Limits::nodes - 1);
+  if (rank >= 0) node.node_rank = rank;
+  if (node.id.empty()) throw make_error(Errc::protocol, "session frame: the node id is empty");
+  return node;
+}
+
+void write(Writer& out, const JobPolicy& policy) {
+  out.text(policy.run_id, Limits::name);
+  out.text(policy.program, Limits::name);
+  out.integer<std::int32_t>(policy.min_nodes);
+  out.integer<std::int32_t>(policy.max_nodes);
+  out.integer<std::uint8_t>(policy.fixed_ranks);
+  out.integer<std::int32_t>(policy.max_restarts);
+  out.duration(policy.last_call);
+  out.duration(policy.join_timeout);
+  out.duration(policy.keep_alive_interval);
+  out.integer<std::int32_t>(policy.keep_alive_max_attempt);
+}
+
+JobPolicy read_policy(Reader& in) {
+  JobPolicy policy{.run_id = in.text("run id", Limits::name), .program = in.text("program", Limits::name)};
+  policy.min_nodes = in.integer<std::int32_t>("min nodes", 1, Limits::nodes);
+  policy.max_nodes = in.integer<std::int32_t>("max nodes", policy.min_nodes, Limits::nodes);
+  policy.fixed_ranks = in.flag("fixed ranks");
+  policy.max_restarts = in.integer<std::int32_t>("max restarts", 0, any_int);
+  policy.last_call = in.duration("last call", 0);
+  policy.join_timeout = in.duration("join timeout", 0);
+  policy.keep_alive_interval = in.duration("keep-alive interval", 1, Limits::keep_alive_milliseconds);
+  policy.keep_alive_max_attempt = in.integer<std::int32_t>("keep-alive attempts", 1, Limits::keep_alive_attempts);
+  if (policy.fixed_ranks && policy.min_nodes != policy.max_nodes)
+    throw make_error(Errc::protocol, "session frame: fixed ranks with {} to {} nodes", policy.min_nodes,
+                     policy.max_nodes);
+  return policy;
+}
+
+void write(Writer& out, const WorkerFailure& failure) {
+  out.integer<std::int32_t>(failure.rank);
+  out.integer<std::int32_t>(failure.local_rank);
+  out.integer<std::int32_t>(failure.group_rank);
+  out.text(failure.host, Limits::name);
+  out.integer<std::int64_t>(failure.pid);
+  out.integer<std::int32_t>(failure.exit_code);
+  out.integer<std::int32_t>(failure.signal_number);
+  out.integer<std::int64_t>(failure.time_us);
+  out.text(failure.message, Limits::text);
+  out.text(failure.last_lines, Limits::text);
+  out.text(failure.error_file, Limits::text);
+}
+
+WorkerFailure read_failure(Reader& in) {
+  return {.rank = in.integer<std::int32_t>("rank", 0, any_int),
+          .local_rank = in.integer<std::int32_t>("local rank", 0, any_int),
+          .group_rank = in.integer<std::int32_t>("group rank", 0, any_int),
+          .host = in.text("host", Limits::name),
+          .pid = in.integer<std::int64_t>("pid", 0, any_long),
+          .exit_code = in.integer<std::int32_t>("exit code", 0, 255),
+          .signal_number = in.integer<std::int32_t>("signal", 0, 127),
+          .time_us = in.integer<std::int64_t>("time", 0, any_long),
+          .message = in.text("message", Limits::text),
+          .last_lines = in.text("last lines", Limits::text),
+          .error_file = in.text("error file", Limits::text)};
+}
+
+void write(Writer& out, const std::vector<WorkerFailure>& failures) {
+  // The first ones tell the story, and a report of all of a very large node would not fit a frame.
+  const auto count = std::min<std::size_t>(failures.size(), Limits::failures);
+  out.integer(static_cast<std::uint32_t>(count));
+  for (std::size_t i = 0; i < count; ++i) write(out, failures[i]);
+}
+
+std::vector<WorkerFailure> read_failures(Reader& in) {
+  const auto count = in.integer<std::uint32_t>("failure count", 0, Limits::failures);
+  std::vector<WorkerFailure> failures;  // grown as they are read: a count costs no memory
+  for (std::uint32_t i = 0; i < count; ++i) failures.push_back(read_failure(in));
+  return failures;
+}
+
+// group_rank, first_rank and world_size follow from the order and are not sent; nor is the master, which is not known
+// yet.
+void write(Writer& out, const Round& round) {
+  out.integer(static_cast<std::uint32_t>(round.self));
+  out.integer<std::int64_t>(round.generation);
+  out.integer<std::int32_t>(round.restarts_used);
+  out.integer(static_cast<std::uint32_t>(round.members.size()));
+  for (const auto& member : round.members) {
+    out.text(member.node_id, Limits::name);
+    out.text(member.host, Limits::name);
+    out.text(member.address, Limits::name);
+    out.integer<std::int32_t>(member.nproc);
+  }
+}
+
+Round read_round(Reader& in) {
+  Round round;
+  const auto self = in.integer<std::uint32_t>("self", 0, Limits::nodes - 1);
+  round.generation = in.integer<std::int64_t>("generation", 0, any_long);
+  round.restarts_used = in.integer<std::int32_t>("restarts used", 0, any_int);
+  const auto count = in.integer<std::uint32_t>("member count", self + 1, Limits::nodes);
+  round.self = static_cast<int>(self);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    RoundMember member{.node_id = in.text("node id", Limits::name),
+                       .host = in.text("host", Limits::name),
+                       .address = in.text("address", Limits::name),
+                       .group_rank = static_cast<int>(i),
+                       .nproc = in.integer<std::int32_t>("nproc", 1, Limits::workers),
+                       .first_rank = round.world_size};
+    round.world_size += member.nproc;
+    round.members.push_back(std::move(member));
+  }
+  return round;
+}
+
+void write(Writer& out, const Verdict& verdict) {
+  out.integer<std::uint8_t>(verdict.success);
+  out.integer<std::int32_t>(verdict.exit_code);
+  out.text(verdict.reason, Limits::text);
+  write(out, verdict.failures);
+}
+
+Verdict read_verdict(Reader& in) {
+  return {.success = in.flag("success"),
+          .exit_code = in.integer<std::int32_t>("exit code", 0, 255),
+          .reason = in.text("reason", Limits::text),
+          .failures = read_failures(in)};
+}
+
+// ---- one frame each
+
+std::string encode_one(const SessionJoin& frame) {
+  Writer out(Kind::join);
+  out.integer(session_protocol_version);
+  write(out, frame.node);
+  write(out, frame.policy);
+  return out.take();
+}
+std::string encode_one(const SessionBeat&) {
+  return Writer(Kind::beat).take();
+}
+std::string encode_one(const SessionReady& frame) {
+  Writer out(Kind::ready);
+  out.integer(frame.generation);
+  out.integer(frame.worker_store_port);
+  return out.take();
+}
+std::string encode_one(const SessionSuccess& frame) {
+  Writer out(Kind::success);
+  out.integer(frame.generation);
+  return out.take();
+}
+std::string encode_one(const SessionFailure& frame) {
+  Writer out(Kind::failure);
+  out.integer(frame.generation);
+  out.integer(frame.sent_us);
+  write(out, frame.failures);
+  return out.take();
+}
+std::string encode_text(Kind kind, std::string_view text) {
+  Writer out(kind);
+  out.text(text, Limits::text);
+  return out.take();
+}
+std::string encode_one(const SessionLeave& frame) {
+  return encode_text(Kind::leave, frame.reason);
+}
+std::string encode_one(const JoinRefused& frame) {
+  return encode_text(Kind::refused, frame.text);
+}
+std::string encode_one(const NodeDropped& frame) {
+  return encode_text(Kind::dropped, frame.text);
+}
+std::string encode_one(const RendezvousWaiting& frame) {
+  return encode_text(Kind::waiting, frame.text);
+}
+std::string encode_one(const RoundProposed& frame) {
+  Writer out(Kind::proposed);
+  write(out, frame.round);
+  out.text(frame.reason, Limits::text);
+  return out.take();
+}
+std::string encode_one(const SessionStarted& frame) {
+  Writer out(Kind::started);
+  out.integer(frame.generation);
+  out.text(frame.master_addr, Limits::name);
+  out.integer(frame.master_port);
+  return out.take();
+}
+std::string encode_one(const JobEnded& frame) {
+  Writer out(Kind::ended);
+  write(out, frame.verdict);
+  return out.take();
+}
+
+SessionJoin read_join(Reader& in) {
+  const auto version = in.integer<std::uint16_t>("version", 0, 65535);
+  if (version != session_protocol_version)
+    throw make_error(Errc::unsupported,
+                     "the agent speaks version {} of the session protocol, the rendezvous server version {}: run the "
+                     "same ddprun on all nodes",
+                     version, session_protocol_version);
+  NodeInfo node = read_node(in);
+  return {.node = std::move(node), .policy = read_policy(in)};
+}
+
+SessionFailure read_failure_report(Reader& in) {
+  return {.generation = in.integer<std::int64_t>("generation", 0, any_long),
+          .sent_us = in.integer<std::int64_t>("time sent", 0, any_long),
+          .failures = read_failures(in)};
+}
+
+RoundProposed read_proposed(Reader& in) {
+  Round round = read_round(in);
+  return {.round = std::move(round), .reason = in.text("reason", Limits::text)};
+}
+
+NodeFrame read_node_frame(Reader& in) {
+  const auto kind = in.integer<std::uint8_t>("kind", 0, 255);
+  switch (static_cast<Kind>(kind)) {
+    case Kind::join:
+      return read_join(in);
+    case Kind::beat:
+      return SessionBeat{};
+    case Kind::ready:
+      return SessionReady{.generation = in.integer<std::int64_t>("generation", 0, any_long),
+                          .worker_store_port = in.integer<std::uint16_t>("port", 0, 65535)};
+    case Kind::success:
+      return SessionSuccess{in.integer<std::int64_t>("generation", 0, any_long)};
+    case Kind::failure:
+      return read_failure_report(in);
+    case Kind::leave:
+      return SessionLeave{in.text("reason", Limits::text)};
+    default:
+      throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
+  }
+}
+
+ServerFrame read_server_frame(Reader& in) {
+  const auto kind = in.integer<std::uint8_t>("kind", 0, 255);
+  switch (static_cast<Kind>(kind)) {
+    case Kind::beat:
+      return SessionBeat{};
+    case Kind::refused:
+      return JoinRefused{in.text("text", Limits::text)};
+    case Kind::dropped:
+      return NodeDropped{in.text("text", Limits::text)};
+    case Kind::waiting:
+      return RendezvousWaiting{in.text("text", Limits::text)};
+    case Kind::proposed:
+      return read_proposed(in);
+    case Kind::started:
+      return SessionStarted{.generation = in.integer<std::int64_t>("generation", 0, any_long),
+                            .master_addr = in.text("master address", Limits::name),
+                            .master_port = in.integer<std::uint16_t>("master port", 0, 65535)};
+    case Kind::ended:
+      return JobEnded{read_verdict(in)};
+    default:
+      throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
+  }
+}
+
+}  // namespace
+
+std::string encode(const NodeFrame& frame) {
+  return std::visit([](const auto& one) { return encode_one(one); }, frame);
+}
+
+std::string encode(const ServerFrame& frame) {
+  return std::visit([](const auto& one) { return encode_one(one); }, frame);
+}
+
+void set_proposed_self(std::string& frame, int self) {
+  std::string bytes;
+  put_le(bytes, static_cast<std::uint32_t>(self));
+  frame.replace(self_offset, bytes.size(), bytes);
+}
+
+NodeFrame decode_node_frame(std::string_view bytes) {
+  Reader in(bytes);
+  NodeFrame frame = read_node_frame(in);
+  in.finish();
+  return frame;
+}
+
+ServerFrame decode_server_frame(std::string_view bytes) {
+  Reader in(bytes);
+  ServerFrame frame = read_server_frame(in);
+  in.finish();
+  return frame;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,54 @@
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/store/store_server.h"
+
+// ddprun-store: the store and the rendezvous behind its sessions, alone, for clusters where it should not live in an
+// agent.
+namespace {
+
+void serve_until_signalled(const ddprun::StoreServerOptions& options) {
+  boost::asio::io_context loop{1};
+  boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
+  auto server = std::make_unique<ddprun::StoreServer>(loop, options);
+  std::printf("ddprun-store listens at %s\n", server->endpoint().c_str());
+  std::fflush(stdout);
+  std::optional<ddprun::HostedEndpoint> endpoint;
+  endpoint.emplace(loop, std::move(server));
+  signals.async_wait([&](const boost::system::error_code&, int) { endpoint.reset(); });
+  loop.run();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ddprun::log::init("ddprun-store");
+  ddprun::StoreServerOptions options{.port = 29500};
+  CLI::App app{"Serves a rendezvous store to ddprun and PyTorch processes until SIGINT or SIGTERM.", "ddprun-store"};
+  app.add_option("--port", options.port, "TCP port; 0 lets the system choose")->capture_default_str();
+  app.add_option("--host", options.host, "address to listen at; all of them if not given");
+  try {
+    app.parse(argc, argv);
+    serve_until_signalled(options);
+    return ddprun::exit_success;
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    ddprun::log::error("{}", e.what());
+    return ddprun::exit_usage;
+  } catch (const ddprun::Error& e) {
+    ddprun::log::error("{}", e.what());
+    return ddprun::exit_for(e.code());
+  }
+}

@@ -1,0 +1,471 @@
+#include "ddprun/rendezvous/store/store_server.h"
+
+#include <cerrno>
+#include <set>
+#include <sys/socket.h>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
+#include "ddprun/rendezvous/store/log_limiter.h"
+#include "ddprun/rendezvous/store/store_state.h"
+#include "ddprun/rendezvous/store/tcp_socket.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+using asio::posix::stream_descriptor;
+using rendezvous::ConnectionId;
+using rendezvous::SessionRequest;
+using Clock = std::chrono::steady_clock;
+using ErrorCode = boost::system::error_code;
+
+constexpr std::size_t receive_bytes = 64 << 10;
+constexpr std::size_t pause_reading_above_bytes = 1 << 20;  // of replies that the client has not taken
+constexpr std::size_t keep_output_capacity = 512;           // an idle connection holds no more than this
+constexpr int accepts_a_turn = 64;
+constexpr std::chrono::milliseconds accept_pause{200};
+constexpr std::chrono::seconds close_grace{5};
+
+struct Connection {
+  Connection(asio::io_context& loop, ConnectionId number, UniqueFd fd)
+      : id(number),
+        socket(loop, fd.get()),
+        peer(rendezvous::peer_address(socket.native_handle())),
+        began(Clock::now()) {
+    fd.release();
+  }
+  std::string peer_text() const { return format_host_port(peer.address, peer.port); }
+  std::size_t unsent() const { return output.size() - sent; }
+  // A client that does not take its answers gets no new ones: its requests stay in the network.
+  bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
+
+  const ConnectionId id;
+  stream_descriptor socket;
+  const rendezvous::SocketAddress peer;
+  rendezvous::RequestParser parser;
+  std::string output;  // replies; the first `sent` bytes have left
+  std::size_t sent = 0;
+  bool open = true;
+  bool reading = false;  // a handler waits for the socket to become readable, or writable
+  bool writing = false;
+  bool dirty = false;  // in the list of those to flush
+  bool session = false;
+  bool closing = false;  // as soon as the output has left
+  const Clock::time_point began;
+  Clock::time_point progress;  // the last byte in or out
+  std::optional<Clock::time_point> deadline;
+};
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+}  // namespace
+
+// One turn of the loop handles one event: it reads once, applies every whole request, gathers the replies in the
+// outputs of their connections and ends with settle(), which sends each touched output in one write.
+class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, public SessionSender {
+ public:
+  Impl(asio::io_context& loop, const StoreServerOptions& options);
+
+  void start() { arm_accept(); }
+  void stop();
+
+  std::string endpoint() const { return format_host_port(local_.address, local_.port); }
+  std::uint16_t port() const { return local_.port; }
+  std::size_t connections() const { return connections_.size(); }
+  void set_hub(SessionHub* hub) { hub_ = hub; }
+
+  void send(SessionId session, std::string frame) override;
+  void close(SessionId session) override;
+
+ private:
+  void arm_accept();
+  void accept_ready();
+  void pause_accept(int cause);
+  void add(UniqueFd fd);
+
+  void arm_read(const ConnectionPtr& c);
+  void readable(const ConnectionPtr& c);
+  void process(const ConnectionPtr& c);
+  void handle(const ConnectionPtr& c, const rendezvous::Request& request);
+  void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
+  void deliver();
+  void touch(const ConnectionPtr& c);
+
+  void settle();
+  void settle_one(const ConnectionPtr& c);
+  void flush(const ConnectionPtr& c);
+  void arm_write(const ConnectionPtr& c);
+  void schedule_settle();
+
+  void reject(const ConnectionPtr& c, std::string_view reason);
+  void finish(const ConnectionPtr& c);
+  std::optional<Clock::time_point> deadline_of(const Connection& c) const;
+  void set_deadline(const ConnectionPtr& c, std::optional<Clock::time_point> deadline);
+  void arm_timer();
+  void expire();
+  template <class... Args>
+  void warn(fmt::format_string<Args...> format, Args&&... args);
+
+  asio::io_context& loop_;
+  const StoreServerOptions options_;
+  stream_descriptor acceptor_;
+  const rendezvous::SocketAddress local_;
+  asio::steady_timer accept_timer_;
+  asio::steady_timer timer_;
+  std::optional<Clock::time_point> timer_set_for_;
+  std::set<std::pair<Clock::time_point, ConnectionId>> deadlines_;
+  bool stopped_ = false;
+  bool settle_scheduled_ = false;
+  SessionHub* hub_ = nullptr;
+  rendezvous::LogLimiter limiter_{{}};
+
+  rendezvous::StoreState state_;
+  std::unordered_map<ConnectionId, ConnectionPtr> connections_;
+  ConnectionId next_id_ = 1;
+  std::vector<rendezvous::Reply> replies_;
+  std::vector<ConnectionPtr> dirty_;
+  std::vector<char> buffer_ = std::vector<char>(receive_bytes);  // shared: an idle connection needs none of its own
+};
+
+StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& options)
+    : loop_(loop),
+      options_(options),
+      acceptor_(loop, rendezvous::listen_on(options.host, options.port).release()),
+      local_(rendezvous::local_address(acceptor_.native_handle())),
+      accept_timer_(loop),
+      timer_(loop) {}
+
+// The handlers that are still queued keep this object, find it stopped and return.
+void StoreServer::Impl::stop() {
+  stopped_ = true;
+  hub_ = nullptr;
+  ErrorCode ignored;
+  acceptor_.close(ignored);
+  accept_timer_.cancel();
+  timer_.cancel();
+  for (auto& [id, c] : connections_) {
+    c->open = false;
+    c->socket.close(ignored);
+  }
+  connections_.clear();
+  dirty_.clear();
+}
+
+template <class... Args>
+void StoreServer::Impl::warn(fmt::format_string<Args...> format, Args&&... args) {
+  const auto kept_back = limiter_.admit(Clock::now());
+  if (!kept_back) return;
+  const auto text = fmt::format(format, std::forward<Args>(args)...);
+  if (*kept_back > 0)
+    log::warn("store: {} ({} more lines like this were left out)", text, *kept_back);
+  else
+    log::warn("store: {}", text);
+}
+
+// Accepting
+
+void StoreServer::Impl::arm_accept() {
+  acceptor_.async_wait(stream_descriptor::wait_read, [self = shared_from_this()](ErrorCode error) {
+    if (!error && !self->stopped_) self->accept_ready();
+  });
+}
+
+void StoreServer::Impl::accept_ready() {
+  for (int i = 0; i < accepts_a_turn; ++i) {
+    auto fd = rendezvous::accept_from(acceptor_.native_handle());
+    if (fd) {
+      add(std::move(fd));
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      return pause_accept(errno);
+    } else if (errno == EAGAIN) {
+      break;
+    }
+  }
+  arm_accept();
+}
+
+// Out of descriptors or memory: the listener stays readable, so look again later in place of spinning.
+void StoreServer::Impl::pause_accept(int cause) {
+  warn("cannot accept a connection: {}; {} are open", errno_text(cause), connections_.size());
+  accept_timer_.expires_after(accept_pause);
+  accept_timer_.async_wait([self = shared_from_this()](ErrorCode error) {
+    if (!error && !self->stopped_) self->arm_accept();
+  });
+}
+
+void StoreServer::Impl::add(UniqueFd fd) {
+  const auto id = next_id_++;
+  const auto c = std::make_shared<Connection>(loop_, id, std::move(fd));
+  c->progress = c->began;
+  connections_.emplace(id, c);
+  set_deadline(c, deadline_of(*c));
+  arm_read(c);
+}
+
+// Reading
+
+void StoreServer::Impl::arm_read(const ConnectionPtr& c) {
+  c->reading = true;
+  c->socket.async_wait(stream_descriptor::wait_read, [self = shared_from_this(), c](ErrorCode error) {
+    c->reading = false;
+    if (error || self->stopped_ || !c->open) return;
+    self->readable(c);
+    self->settle();
+  });
+}
+
+void StoreServer::Impl::readable(const ConnectionPtr& c) {
+  touch(c);
+  const auto n = ::recv(c->socket.native_handle(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  if (n > 0) {
+    c->progress = Clock::now();
+    c->parser.feed({buffer_.data(), static_cast<std::size_t>(n)});
+    process(c);
+  } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+    finish(c);
+  }
+}
+
+void StoreServer::Impl::process(const ConnectionPtr& c) {
+  try {
+    while (c->open && !c->paused()) {
+      const auto* request = c->parser.next();
+      if (!request) return;
+      if (c->session || std::holds_alternative<SessionRequest>(*request))
+        handle_session(c, *request);
+      else
+        handle(c, *request);
+    }
+    c->parser.retain();
+  } catch (const Error& e) {
+    reject(c, e.what());
+  }
+}
+
+void StoreServer::Impl::handle(const ConnectionPtr& c, const rendezvous::Request& request) {
+  state_.apply(c->id, request, replies_);
+  deliver();
+}
+
+void StoreServer::Impl::handle_session(const ConnectionPtr& c, const rendezvous::Request& request) {
+  const auto* frame = std::get_if<SessionRequest>(&request);
+  if (!frame) throw Error(Errc::protocol, "a request of another kind on a session");
+  if (!hub_) throw Error(Errc::protocol, "SESSION, but this server serves none");
+  const std::string bytes(frame->frame);
+  if (!c->session) {
+    if (state_.is_waiting(c->id)) throw Error(Errc::protocol, "SESSION while a wait is pending");
+    c->session = true;
+    hub_->on_open(c->id, {c->peer.address, c->peer.port, rendezvous::local_address(c->socket.native_handle()).address});
+  }
+  if (hub_) hub_->on_frame(c->id, bytes);
+}
+
+// Moves the replies of the state machine to the outputs of their connections.
+void StoreServer::Impl::deliver() {
+  for (auto& reply : replies_) {
+    const auto found = connections_.find(reply.to);
+    if (found == connections_.end()) continue;
+    auto& output = found->second->output;
+    if (output.empty())
+      output = std::move(reply.bytes);
+    else
+      output.append(reply.bytes);
+    touch(found->second);
+  }
+  replies_.clear();
+}
+
+// The connection is looked at when the turn ends.
+void StoreServer::Impl::touch(const ConnectionPtr& c) {
+  if (std::exchange(c->dirty, true)) return;
+  dirty_.push_back(c);
+}
+
+// The end of a turn
+
+void StoreServer::Impl::settle() {
+  // It grows meanwhile: a connection that ends may release others by its will.
+  for (std::size_t i = 0; i < dirty_.size(); ++i) {  // NOLINT(modernize-loop-convert)
+    const auto c = dirty_[i];
+    c->dirty = false;
+    if (c->open) settle_one(c);
+  }
+  dirty_.clear();
+}
+
+void StoreServer::Impl::settle_one(const ConnectionPtr& c) {
+  for (;;) {
+    if (c->unsent() > 0 && !c->writing) flush(c);
+    if (!c->open) return;
+    if (c->unsent() > options_.max_queued_bytes)
+      return reject(c, fmt::format("it has left {} bytes of answers unread", c->unsent()));
+    if (c->closing && c->unsent() == 0) return finish(c);
+    if (c->paused() || c->parser.pending_bytes() == 0) break;
+    // Whole requests may have been kept back while the output was full.
+    const auto before = c->parser.pending_bytes();
+    process(c);
+    if (!c->open) return;
+    if (c->parser.pending_bytes() == before) break;
+  }
+  set_deadline(c, deadline_of(*c));
+  if (!c->reading && !c->paused()) arm_read(c);
+}
+
+void StoreServer::Impl::flush(const ConnectionPtr& c) {
+  while (c->unsent() > 0) {
+    const auto n =
+        ::send(c->socket.native_handle(), c->output.data() + c->sent, c->unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+      c->sent += static_cast<std::size_t>(n);
+      c->progress = Clock::now();
+    } else if (errno == EAGAIN) {
+      return arm_write(c);
+    } else if (errno != EINTR) {
+      return finish(c);
+    }
+  }
+  c->sent = 0;
+  if (c->output.capacity() > keep_output_capacity)
+    c->output = std::string();
+  else
+    c->output.clear();
+}
+
+void StoreServer::Impl::arm_write(const ConnectionPtr& c) {
+  // What has left goes from the buffer once it is the larger part: each byte is moved at most once.
+  if (c->sent > c->unsent()) c->output.erase(0, std::exchange(c->sent, 0));
+  c->writing = true;
+  c->socket.async_wait(stream_descriptor::wait_write, [self = shared_from_this(), c](ErrorCode error) {
+    c->writing = false;
+    if (error || self->stopped_ || !c->open) return;
+    self->touch(c);
+    self->settle();
+  });
+}
+
+void StoreServer::Impl::schedule_settle() {
+  if (std::exchange(settle_scheduled_, true)) return;
+  asio::post(loop_, [self = shared_from_this()] {
+    self->settle_scheduled_ = false;
+    if (!self->stopped_) self->settle();
+  });
+}
+
+// Sessions
+
+void StoreServer::Impl::send(SessionId session, std::string frame) {
+  if (frame.size() > rendezvous::max_value_bytes)
+    throw make_error(Errc::usage, "a session frame of {} bytes (at most {})", frame.size(),
+                     rendezvous::max_value_bytes);
+  const auto found = connections_.find(session);
+  if (found == connections_.end() || !found->second->session || found->second->closing) return;
+  rendezvous::put_vec(found->second->output, frame);
+  touch(found->second);
+  schedule_settle();
+}
+
+void StoreServer::Impl::close(SessionId session) {
+  const auto found = connections_.find(session);
+  if (found == connections_.end() || !found->second->session || found->second->closing) return;
+  found->second->closing = true;
+  found->second->progress = Clock::now();
+  touch(found->second);
+  schedule_settle();
+}
+
+// Endings
+
+void StoreServer::Impl::reject(const ConnectionPtr& c, std::string_view reason) {
+  warn("closed the connection of {}: {}", c->peer_text(), reason);
+  finish(c);
+}
+
+void StoreServer::Impl::finish(const ConnectionPtr& c) {
+  if (!std::exchange(c->open, false)) return;
+  set_deadline(c, std::nullopt);
+  connections_.erase(c->id);
+  ErrorCode ignored;
+  c->socket.close(ignored);
+  state_.close(c->id, replies_);
+  deliver();
+  if (c->session && hub_) hub_->on_close(c->id);
+}
+
+std::optional<Clock::time_point> StoreServer::Impl::deadline_of(const Connection& c) const {
+  if (c.closing) return c.progress + close_grace;
+  if (c.unsent() > 0) return c.progress + options_.write_timeout;
+  if (!c.parser.validated()) return c.began + options_.start_timeout;
+  if (c.parser.pending_bytes() > 0) return c.progress + options_.request_timeout;
+  return std::nullopt;
+}
+
+void StoreServer::Impl::set_deadline(const ConnectionPtr& c, std::optional<Clock::time_point> deadline) {
+  if (c->deadline == deadline) return;
+  if (c->deadline) deadlines_.erase({*c->deadline, c->id});
+  c->deadline = deadline;
+  if (!deadline) return;
+  deadlines_.emplace(*deadline, c->id);
+  if (!timer_set_for_ || *deadline < *timer_set_for_) arm_timer();
+}
+
+void StoreServer::Impl::arm_timer() {
+  timer_set_for_ = deadlines_.begin()->first;
+  timer_.expires_at(*timer_set_for_);
+  timer_.async_wait([self = shared_from_this()](ErrorCode error) {
+    if (error || self->stopped_) return;
+    self->timer_set_for_.reset();
+    self->expire();
+    self->settle();
+    if (!self->deadlines_.empty() && !self->timer_set_for_) self->arm_timer();
+  });
+}
+
+void StoreServer::Impl::expire() {
+  const auto now = Clock::now();
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const auto c = connections_.at(deadlines_.begin()->second);
+    if (c->closing) {
+      finish(c);
+    } else if (c->unsent() > 0) {
+      reject(c, fmt::format("it does not read; {} bytes wait for it", c->unsent()));
+    } else if (!c->parser.validated()) {
+      reject(c, "no VALIDATE came");
+    } else {
+      reject(c, "the rest of a request did not come");
+    }
+  }
+}
+
+StoreServer::StoreServer(asio::io_context& loop, const StoreServerOptions& options)
+    : impl_(std::make_shared<Impl>(loop, options)) {
+  impl_->start();
+}
+StoreServer::~StoreServer() {
+  impl_->stop();
+}
+std::uint16_t StoreServer::port() const {
+  return impl_->port();
+}
+std::string StoreServer::endpoint() const {
+  return impl_->endpoint();
+}
+std::size_t StoreServer::connections() const {
+  return impl_->connections();
+}
+void StoreServer::set_session_hub(SessionHub* hub) {
+  impl_->set_hub(hub);
+}
+SessionSender& StoreServer::session_sender() {
+  return *impl_;
+}
+
+}  // namespace ddprun

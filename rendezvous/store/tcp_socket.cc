@@ -1,0 +1,192 @@
+#include "ddprun/rendezvous/store/tcp_socket.h"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <fcntl.h>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <climits>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+constexpr int keep_alive_idle_s = 60;
+constexpr int keep_alive_interval_s = 15;
+constexpr int keep_alive_probes = 4;
+
+void set_option(int fd, int level, int option, int value) {
+  ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+void set_connection_options(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_idle_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_interval_s);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_probes);
+}
+
+AddressList resolve(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | flags;
+  addrinfo* list = nullptr;
+  const int status = ::getaddrinfo(name_to_resolve(host).c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (status != 0)
+    throw make_error(Errc::unreachable, "cannot resolve host '{}': {}", host,
+                     status == EAI_SYSTEM ? errno_text(errno) : ::gai_strerror(status));
+  return AddressList(list, &::freeaddrinfo);
+}
+
+SocketAddress describe(const sockaddr_storage& raw) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (raw.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(raw);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    return {text, ntohs(v4.sin_port)};
+  }
+  if (raw.ss_family != AF_INET6) return {};
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(raw);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof text);
+  else
+    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+  return {text, ntohs(v6.sin6_port)};
+}
+
+// Null with errno set when this address cannot be had.
+UniqueFd try_listen(const sockaddr* address, socklen_t size) {
+  UniqueFd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address->sa_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  // Every rank of a job connects at once: as long a queue as the system allows.
+  if (::bind(fd.get(), address, size) != 0 || ::listen(fd.get(), INT_MAX) != 0) {
+    const int cause = errno;
+    fd.reset();
+    errno = cause;
+  }
+  return fd;
+}
+
+UniqueFd try_listen_wildcard(std::uint16_t port) {
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  auto fd = try_listen(reinterpret_cast<const sockaddr*>(&v6), sizeof v6);
+  if (fd || (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL)) return fd;
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(port);
+  return try_listen(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
+}
+
+// False when the deadline passed first.
+bool wait_ready(int fd, short events, Deadline deadline) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int ready = ::poll(&entry, 1, deadline.poll_timeout_ms());
+    if (ready > 0) return true;
+    if (ready == 0 && deadline.expired()) return false;
+    if (ready < 0 && errno != EINTR) throw make_error(Errc::connection_lost, "poll failed: {}", errno_text(errno));
+  }
+}
+
+// 0, or the cause as an errno; ETIMEDOUT when the deadline passed.
+int try_connect(int fd, const addrinfo& address, Deadline deadline) {
+  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  if (!wait_ready(fd, POLLOUT, deadline)) return ETIMEDOUT;
+  int cause = 0;
+  socklen_t size = sizeof cause;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &cause, &size) == 0 ? cause : errno;
+}
+
+}  // namespace
+
+SocketAddress peer_address(int fd) {
+  sockaddr_storage raw{};
+  socklen_t size = sizeof raw;
+  return ::getpeername(fd, reinterpret_cast<sockaddr*>(&raw), &size) == 0 ? describe(raw) : SocketAddress{};
+}
+
+SocketAddress local_address(int fd) {
+  sockaddr_storage raw{};
+  socklen_t size = sizeof raw;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&raw), &size) == 0 ? describe(raw) : SocketAddress{};
+}
+
+UniqueFd listen_on(const std::string& host, std::uint16_t port) {
+  UniqueFd fd;
+  if (host.empty()) {
+    fd = try_listen_wildcard(port);
+  } else {
+    const auto addresses = resolve(host, port, AI_PASSIVE);
+    fd = try_listen(addresses->ai_addr, addresses->ai_addrlen);
+  }
+  if (!fd)
+    throw make_error(Errc::io, "cannot listen at {}: {}", format_host_port(host.empty() ? "*" : host, port),
+                     errno_text(errno));
+  return fd;
+}
+
+UniqueFd accept_from(int listener) {
+  UniqueFd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd) set_connection_options(fd.get());
+  return fd;
+}
+
+UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline) {
+  const auto addresses = resolve(host, port, 0);
+  int cause = 0;
+  for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
+    UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) {
+      cause = errno;
+      continue;
+    }
+    cause = try_connect(fd.get(), *address, deadline);
+    if (cause == 0) {
+      set_connection_options(fd.get());
+      return fd;
+    }
+  }
+  throw make_error(cause == ETIMEDOUT && deadline.expired() ? Errc::timeout : Errc::unreachable,
+                   "cannot connect to {}: {}", format_host_port(host, port), errno_text(cause));
+}
+
+void send_all(int fd, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {
+      if (!wait_ready(fd, POLLOUT, deadline)) throw Error(Errc::timeout, "the server does not take the request");
+    } else if (errno != EINTR) {
+      throw make_error(Errc::connection_lost, "the connection broke: {}", errno_text(errno));
+    }
+  }
+}
+
+std::size_t receive_some(int fd, char* buffer, std::size_t size, Deadline deadline) {
+  for (;;) {
+    if (!wait_ready(fd, POLLIN, deadline)) throw Error(Errc::timeout, "no answer");
+    const ssize_t n = ::recv(fd, buffer, size, MSG_DONTWAIT);
+    if (n > 0) return static_cast<std::size_t>(n);
+    if (n == 0) throw Error(Errc::connection_lost, "the server closed the connection");
+    if (errno != EAGAIN && errno != EINTR)
+      throw make_error(Errc::connection_lost, "the connection broke: {}", errno_text(errno));
+  }
+}
+
+}  // namespace ddprun::rendezvous
