@@ -15,7 +15,9 @@ set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 
 find_program(DDPRUN_CCACHE ccache)
 if(DDPRUN_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${DDPRUN_CCACHE})
+  # Without this sloppiness ccache passes over every file that has a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${DDPRUN_CCACHE})
 endif()
 find_program(DDPRUN_MOLD mold)
 if(DDPRUN_MOLD)
