@@ -9,6 +9,7 @@
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
 #include "ddprun/launcher/cli/command_line.h"
+#include "ddprun/launcher/cluster/discovery.h"
 #include "ddprun/launcher/cluster/meeting.h"
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
 #include "ddprun/launcher/workers/guardian.h"
@@ -35,8 +36,11 @@ int launch(const std::vector<std::string>& arguments) {
   }
   settings.apply_environment(environment);
   apply_config_file(settings, line.command);
+  const auto place = apply_cluster(settings, environment);
   const auto choice = choose_rendezvous(settings, environment);
   auto spec = make_agent_spec(settings, choice, environment, line.command, own_folder());
+  // Once a job, not once a node.
+  if (place) log::log(place->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*place, settings));
   if (!choice.notice.empty()) log::info("{}", choice.notice);
   if (limits_omp_threads(environment, spec.node.nproc))
     log::debug("OMP_NUM_THREADS is unset: each of the {} workers gets 1", spec.node.nproc);

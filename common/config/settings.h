@@ -11,7 +11,7 @@
 namespace ddprun {
 
 // Where a value came from; a later one in this list beats an earlier one.
-enum class Origin { fallback, file, environment, command_line };
+enum class Origin { fallback, cluster, file, environment, command_line };
 
 struct SettingSource {
   Origin origin = Origin::fallback;

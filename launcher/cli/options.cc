@@ -103,7 +103,7 @@ Origin LaunchSettings::origin(std::string_view name) const {
 }
 
 bool LaunchSettings::given(std::string_view name) const {
-  return origin(name) != Origin::fallback;
+  return origin(name) > Origin::cluster;
 }
 
 void LaunchSettings::apply_environment(const Environment& environment) {

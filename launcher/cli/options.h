@@ -46,7 +46,7 @@ struct OptionInfo {
 };
 
 // The launcher's options, each defined once: name, type, default, bounds, help, short spelling. Precedence is
-// Settings': command line > PET_<NAME> > [launch] section of a train.cfg > default.
+// Settings': command line > PET_<NAME> > [launch] section of a train.cfg > cluster (discovery.h) > default.
 class LaunchSettings {
  public:
   LaunchSettings();
@@ -58,7 +58,7 @@ class LaunchSettings {
   const Settings& settings() const { return settings_; }
   const std::vector<OptionInfo>& table() const { return table_; }
 
-  // True when anybody (command line, environment, file) gave the option a value.
+  // True when a person (command line, environment, file) gave the option a value.
   bool given(std::string_view name) const;
   Origin origin(std::string_view name) const;
 

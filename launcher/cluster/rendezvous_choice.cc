@@ -118,7 +118,8 @@ std::uint16_t parse_port(const std::string& text) {
   return static_cast<std::uint16_t>(port);
 }
 
-// The endpoint that somebody named: option, master address, or MASTER_ADDR and MASTER_PORT of the environment.
+// The endpoint that somebody named: option, master address, MASTER_ADDR and MASTER_PORT of the environment, or the
+// cluster.
 std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Environment& environment,
                                        RendezvousChoice::Backend backend) {
   const auto& o = settings.options();
@@ -135,6 +136,7 @@ std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Env
     const auto port = environment.get("MASTER_PORT");
     return HostPort{*host, port && !port->empty() ? parse_port(*port) : master_port};
   }
+  if (settings.origin("rdzv_endpoint") == Origin::cluster) return parse_host_port(o.rdzv_endpoint);
   if (backend == RendezvousChoice::Backend::static_) return HostPort{o.master_addr, master_port};
   return std::nullopt;
 }
@@ -157,7 +159,7 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
 
   RendezvousChoice choice;
   choice.policy = {.run_id = o.rdzv_id, .min_nodes = nodes.min, .max_nodes = nodes.max, .max_restarts = o.max_restarts};
-  if (settings.given("node_rank")) choice.node_rank = o.node_rank;
+  if (settings.origin("node_rank") != Origin::fallback) choice.node_rank = o.node_rank;
   if (!o.standalone) choice.backend = choose_backend(settings, rank_given);
   apply_conf(conf, choice);
   const auto endpoint = o.standalone ? std::nullopt : named_endpoint(settings, environment, choice.backend);
@@ -177,6 +179,11 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
       throw make_error(Errc::usage, "--node_rank = {}: expected less than --nnodes = {}", *choice.node_rank, nodes.max);
     choice.policy.min_nodes = nodes.max;  // static is not elastic: all of them
   }
+  // The cluster knows which node is the first: no name lookup has to find it out.
+  const bool placed =
+      settings.origin("rdzv_endpoint") == Origin::cluster && settings.origin("node_rank") == Origin::cluster;
+  if (placed && !choice.is_host && endpoint->host == parse_host_port(o.rdzv_endpoint).host)
+    choice.is_host = o.node_rank == 0;
   choice.host = endpoint ? endpoint->host : "127.0.0.1";
   choice.port = endpoint ? endpoint->port_or(default_port) : default_port;
   if (!endpoint) choice.notice = waiting_notice(nodes);

@@ -1,0 +1,175 @@
+#include "ddprun/launcher/cluster/discovery.h"
+
+#include <set>
+#include <sstream>
+
+#include "ddprun/common/error.h"
+#include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/slurm_environments.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using Options = std::vector<std::pair<std::string, std::string>>;
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+namespace {
+
+Environment environment(const std::string& text, const Variables& more = {}) {
+  Variables variables = more;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);)
+    if (const auto equals = line.find('='); equals != std::string::npos)
+      variables.emplace(line.substr(0, equals), line.substr(equals + 1));
+  return Environment(variables);
+}
+
+const Variables pod = {{"JOB_COMPLETION_INDEX", "2"},
+                       {"DDPRUN_K8S_JOB", "train"},
+                       {"DDPRUN_K8S_SERVICE", "train-nodes"},
+                       {"DDPRUN_K8S_COMPLETIONS", "4"}};
+
+Variables pod_with(const std::string& name, const std::string& value) {
+  auto variables = pod;
+  variables[name] = value;
+  return variables;
+}
+
+// What a job of these options comes to where the environment is this one.
+struct Outcome {
+  RendezvousChoice choice;
+  std::string nproc;
+  std::string line;  // for people; empty where nothing was discovered
+};
+Outcome outcome(const Environment& variables, const Options& options = {}) {
+  LaunchSettings settings;
+  for (const auto& [name, value] : options) settings.assign_from_command_line(name, value);
+  settings.apply_environment(variables);
+  const auto place = apply_cluster(settings, variables);
+  return {.choice = choose_rendezvous(settings, variables),
+          .nproc = settings.options().nproc_per_node,
+          .line = place ? describe(*place, settings) : ""};
+}
+
+}  // namespace
+
+TEST_CASE("nothing is discovered where there is no scheduler") {
+  CHECK_FALSE(discover_cluster(Environment(Variables{})));
+  CHECK_FALSE(discover_cluster(Environment(Variables{{"SLURM_JOB_ID", "x"}, {"JOB_COMPLETION_INDEX", "3"}})));
+  CHECK(outcome(Environment(Variables{})).choice.standalone);
+}
+
+TEST_CASE("one ddprun a node of a Slurm step: nodes, rank, endpoint and id") {
+  const auto place = discover_slurm(environment(slurm::second_of_two));
+  REQUIRE(place);
+  CHECK(place->mistake.empty());
+  CHECK(place->nodes == 2);
+  CHECK(place->node_rank == 1);
+  CHECK(place->host == "n1");
+  CHECK(place->port == 16384 + 37);
+  CHECK(place->id == "slurm-1.0");
+  CHECK_FALSE(place->workers);
+}
+
+TEST_CASE("what Slurm says becomes the job, with rounds of its own and the first node as host") {
+  const auto second = outcome(environment(slurm::second_of_two));
+  CHECK_FALSE(second.choice.standalone);
+  CHECK(second.choice.backend == RendezvousChoice::Backend::c10d);
+  CHECK(second.choice.policy.min_nodes == 2);
+  CHECK(second.choice.policy.max_nodes == 2);
+  CHECK(second.choice.policy.run_id == "slurm-1.0");
+  CHECK(second.choice.host == "n1");
+  CHECK(second.choice.port == 16421);
+  CHECK(second.choice.node_rank == 1);
+  CHECK(second.choice.is_host == false);
+  CHECK(second.choice.notice.empty());
+  CHECK(second.nproc == "1");
+  CHECK(second.line == "Slurm job 1, step 0: node 1 of 2, meeting at n1:16421");
+  CHECK(outcome(environment(slurm::second_of_two, {{"SLURM_NODEID", "0"}})).choice.is_host == true);
+}
+
+TEST_CASE("GPUs that Slurm allotted become workers, unless their number is given") {
+  const auto with_gpus = environment(slurm::second_with_gpus);
+  CHECK(outcome(with_gpus).nproc == "2");
+  CHECK(outcome(with_gpus).line == "Slurm job 3, step 0: node 1 of 2, meeting at n1:16495, 2 workers for its GPUs");
+  CHECK(outcome(with_gpus, {{"nproc_per_node", "8"}}).nproc == "8");
+}
+
+TEST_CASE("jobs that follow one another, and steps of one, meet at different ports below those of the kernel") {
+  std::set<std::uint16_t> ports;
+  for (int job = 70000; job < 70100; ++job)
+    for (int step = 0; step < 8; ++step)
+      ports.insert(discover_slurm(environment(slurm::second_of_two, {{"SLURM_JOB_ID", std::to_string(job)},
+                                                                     {"SLURM_STEP_ID", std::to_string(step)}}))
+                       ->port);
+  CHECK(ports.size() == 800);
+  CHECK(*ports.begin() >= 16384);
+  CHECK(*ports.rbegin() < 29400);
+}
+
+TEST_CASE("a step on one node of a larger job is a job of one node") {
+  CHECK(outcome(environment(slurm::one_node_step)).choice.standalone);
+  CHECK(outcome(environment(slurm::array_task)).choice.standalone);
+  CHECK(outcome(environment(slurm::array_task)).choice.policy.run_id == "slurm-6.0");
+}
+
+TEST_CASE("several tasks on a node are a mistake, and the line says what to type") {
+  CHECK_THROWS_WITH(
+      outcome(environment(slurm::several_tasks)),
+      "Slurm job 2, step 0 started 2 ddprun on this node, and one is enough: it starts the workers itself; "
+      "use 'srun --ntasks-per-node=1 ddprun --nproc_per_node=2 ...'");
+  // Whoever counts the nodes himself may run as many as he likes; and each may be a job of its own.
+  CHECK(outcome(environment(slurm::several_tasks), {{"nnodes", "4"}}).choice.policy.max_nodes == 4);
+  CHECK(outcome(environment(slurm::several_tasks), {{"standalone", "true"}}).choice.standalone);
+}
+
+TEST_CASE("the batch script of several nodes is a mistake, that of one node is none") {
+  CHECK_THROWS_WITH(outcome(environment(slurm::batch_script)), Catch::Contains("srun --ntasks-per-node=1 ddprun"));
+  CHECK(outcome(environment(slurm::batch_script), {{"nnodes", "1"}}).choice.standalone);
+  const auto alone = outcome(environment(slurm::batch_script, {{"SLURM_JOB_NUM_NODES", "1"}}));
+  CHECK(alone.choice.standalone);
+  CHECK(alone.line == "Slurm job 3: node 0 of 1, 2 workers for its GPUs");
+}
+
+TEST_CASE("variables of Slurm that make no sense are named") {
+  CHECK_THROWS_WITH(outcome(environment(slurm::second_of_two, {{"SLURM_STEP_NODELIST", "n[1-"}})),
+                    Catch::Contains("'n[1-' is no node list"));
+  CHECK_THROWS_WITH(outcome(environment(slurm::second_of_two, {{"SLURM_NODEID", "2"}})),
+                    "Slurm job 1, step 0: SLURM_NODEID = 2, but SLURM_STEP_NODELIST names 2 nodes");
+}
+
+TEST_CASE("options and PET_ variables beat what was discovered, one by one") {
+  const auto& base = slurm::second_of_two;
+  const auto elastic = outcome(environment(base), {{"nnodes", "1:2"}});
+  CHECK(elastic.choice.policy.min_nodes == 1);
+  CHECK(elastic.choice.host == "n1");
+  CHECK(elastic.choice.node_rank == 1);
+  CHECK(outcome(environment(base, {{"PET_RDZV_ID", "mine"}})).choice.policy.run_id == "mine");
+  const auto elsewhere = outcome(environment(base), {{"rdzv_endpoint", "other:7"}});
+  CHECK(elsewhere.choice.host == "other");
+  CHECK(elsewhere.choice.policy.max_nodes == 2);
+  CHECK_FALSE(elsewhere.choice.is_host);
+  CHECK(outcome(environment(base, {{"MASTER_ADDR", "e"}})).choice.host == "e");
+  CHECK(outcome(environment(base), {{"nnodes", "2"}, {"rdzv_endpoint", "other:7"}}).line.empty());
+}
+
+TEST_CASE("a pod of an indexed Job finds its place from its index and what the manifest hands in") {
+  const auto found = outcome(Environment(pod));
+  CHECK(found.choice.policy.max_nodes == 4);
+  CHECK(found.choice.policy.run_id == "train");
+  CHECK(found.choice.node_rank == 2);
+  CHECK(found.choice.host == "train-0.train-nodes");
+  CHECK(found.choice.port == 29400);
+  CHECK(found.choice.is_host == false);
+  CHECK(found.line == "Kubernetes job train: node 2 of 4, meeting at train-0.train-nodes:29400");
+}
+
+TEST_CASE("a manifest that forgets a variable is told which") {
+  CHECK_THROWS_WITH(outcome(Environment(pod_with("DDPRUN_K8S_JOB", ""))), Catch::Contains("but not DDPRUN_K8S_JOB"));
+  CHECK_THROWS_WITH(outcome(Environment(pod_with("JOB_COMPLETION_INDEX", ""))),
+                    Catch::Contains("but not JOB_COMPLETION_INDEX"));
+  CHECK_THROWS_WITH(outcome(Environment(pod_with("DDPRUN_K8S_COMPLETIONS", "many"))),
+                    "DDPRUN_K8S_COMPLETIONS = many: expected a whole number from 1");
+  CHECK_THROWS_WITH(outcome(Environment(pod_with("JOB_COMPLETION_INDEX", "4"))),
+                    "JOB_COMPLETION_INDEX = 4: expected less than DDPRUN_K8S_COMPLETIONS = 4");
+}
