@@ -15,6 +15,14 @@
 // its *generation* is job-wide, 0 first, one more each round.
 namespace ddprun {
 
+// What a node that comes back knows of the round it was last part of. The server may not know it: one that was started
+// anew goes on from the latest that it hears.
+struct FormerRound {
+  std::int64_t generation = 0;
+  int group_rank = 0;
+  int restarts_used = 0;
+};
+
 // What a node says of itself when it joins.
 struct NodeInfo {
   std::string id;                // unique and lasting for one agent: a node that rejoins with it gets its old rank back
@@ -22,6 +30,7 @@ struct NodeInfo {
   std::string address;           // as others should dial it (--local_addr); empty: the address its session came in on
   int nproc = 1;                 // workers it starts
   std::optional<int> node_rank;  // static: its rank; c10d: a wish
+  std::optional<FormerRound> former;
 };
 
 // What all nodes of a job have to agree on. The first node to join sets it; one that differs is refused by name.
@@ -85,7 +94,8 @@ struct Verdict {
   std::vector<WorkerFailure> failures;  // the root cause (first observed, job-wide) first
 };
 
-// What an agent hears. Order of one round: proposed -> (this node: ready()) -> started.
+// What an agent hears. Order of one round: proposed -> (this node: ready()) -> started. After ContactBroken the next
+// thing heard of a round is another proposal.
 struct RendezvousWaiting {  // for people: what is waited for, and who is missing
   std::string text;
 };
@@ -99,10 +109,14 @@ struct RoundStarted {  // all members are ready: start the workers
 struct JobEnded {  // stop what runs and leave with the verdict
   Verdict verdict;
 };
+struct ContactBroken {  // contact is lost for now, and tried for again: no round holds here any more; stop what runs
+  std::string text;
+};
 struct ContactLost {  // the rendezvous itself is gone, or refused us; nothing more follows
   Error error;
 };
-using RendezvousEvent = std::variant<RendezvousWaiting, RoundProposed, RoundStarted, JobEnded, ContactLost>;
+using RendezvousEvent =
+    std::variant<RendezvousWaiting, RoundProposed, RoundStarted, JobEnded, ContactBroken, ContactLost>;
 
 // One agent's handle on the rendezvous. All calls and the handler run on the agent's one event loop; no call blocks.
 class Rendezvous {

@@ -28,6 +28,8 @@ using std::chrono::milliseconds;
 
 // How long the process that serves the endpoint waits, at the end, for nodes that have not heard of it.
 constexpr milliseconds drain_timeout{10'000};
+// The same when a signal ends it: just long enough for a last word.
+constexpr milliseconds farewell_timeout{200};
 
 // nohup's wish stands: a hang-up that was ignored when this process began stays ignored.
 bool ignored(int signal_number) {
@@ -179,7 +181,7 @@ class Agent {
     backend_->rendezvous().report_failure(action.generation, action.failures);
   }
   void carry_out(const LeaveJob& action) {
-    if (backend_) backend_->rendezvous().leave(action.reason);
+    if (backend_) backend_->withdraw(action.reason);
   }
   void carry_out(const Announce& action) {
     switch (action.kind) {
@@ -195,8 +197,8 @@ class Agent {
   // Others may still need the endpoint that this process serves, to hear the verdict.
   void carry_out(const Finish& action) {
     finish_ = action;
-    if (!backend_ || signal_) return loop_.stop();
-    backend_->drain(Deadline::in(drain_timeout), [this] { loop_.stop(); });
+    if (!backend_) return loop_.stop();
+    backend_->drain(Deadline::in(signal_ ? farewell_timeout : drain_timeout), [this] { loop_.stop(); });
   }
 
   // How long a terminal that takes nothing may hold up the end.

@@ -1,8 +1,10 @@
 #include "ddprun/launcher/agent/agent_state.h"
 
 #include <csignal>
+#include <utility>
 
 #include "ddprun/common/exit_code.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/launcher/report/failure_report.h"
 
 namespace ddprun {
@@ -25,12 +27,8 @@ AgentActions AgentState::on_event(const RoundProposed& event) {
   proposed_ = event.round;
   AgentActions actions;
   if (event.round.generation > 0) actions.push_back(Announce{Kind::warning, "new round: " + event.reason});
-  if (!workers_there_) {
-    actions.push_back(PrepareRound{event.round});
-  } else if (!stopping_) {
-    stopping_ = true;
-    actions.push_back(StopWorkers{SIGTERM});
-  }
+  if (workers_there_) return stop_workers(std::move(actions));
+  actions.push_back(PrepareRound{event.round});
   return actions;
 }
 
@@ -42,7 +40,14 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
   workers_there_ = true;
   stopping_ = false;
   failure_announced_ = false;
-  return {StartWorkers{event.round}};
+  AgentActions actions;
+  const auto store = format_host_port(event.round.master_addr, event.round.master_port);
+  if (!worker_store_.empty() && worker_store_ != store)
+    actions.push_back(Announce{Kind::info, fmt::format("the workers of generation {} meet at {}, no longer at {}",
+                                                       event.round.generation, store, worker_store_)});
+  worker_store_ = store;
+  actions.push_back(StartWorkers{event.round});
+  return actions;
 }
 
 AgentActions AgentState::on_event(const JobEnded& event) {
@@ -50,6 +55,13 @@ AgentActions AgentState::on_event(const JobEnded& event) {
   AgentActions actions;
   if (!verdict.success && !failure_announced_) actions.push_back(Announce{Kind::error, verdict.reason});
   return end_with({.exit_code = verdict.exit_code, .failures = verdict.failures}, std::move(actions), SIGTERM);
+}
+
+// The others may go on without this node: its workers must not go on as well.
+AgentActions AgentState::on_event(const ContactBroken& event) {
+  proposed_.reset();
+  AgentActions actions{Announce{Kind::warning, event.text}};
+  return workers_there_ ? stop_workers(std::move(actions)) : actions;
 }
 
 AgentActions AgentState::on_event(const ContactLost& event) {
@@ -98,6 +110,11 @@ AgentActions AgentState::on_fault(const Error& error) {
   // The others hear why, and at once: the rendezvous that this process may serve waits at the end for all to have gone.
   AgentActions actions{Announce{Kind::error, error.what()}, LeaveJob{error.what()}};
   return end_with({.exit_code = exit_for(error.code())}, std::move(actions), SIGTERM);
+}
+
+AgentActions AgentState::stop_workers(AgentActions actions) {
+  if (!std::exchange(stopping_, true)) actions.push_back(StopWorkers{SIGTERM});
+  return actions;
 }
 
 AgentActions AgentState::end_with(Finish end, AgentActions actions, int stop_signal) {

@@ -64,11 +64,14 @@ class AgentState {
   AgentActions on_event(const RoundProposed& event);
   AgentActions on_event(const RoundStarted& event);
   AgentActions on_event(const JobEnded& event);
+  AgentActions on_event(const ContactBroken& event);
   AgentActions on_event(const ContactLost& event);
+  AgentActions stop_workers(AgentActions before);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);
 
   std::optional<Round> proposed_;        // agreed, not started yet
   std::optional<std::int64_t> current_;  // generation whose workers were started last
+  std::string worker_store_;             // where the workers of the latest round met
   bool workers_there_ = false;
   bool stopping_ = false;
   bool failure_announced_ = false;

@@ -11,7 +11,8 @@ void arrange_meeting(AgentSpec& spec, const RendezvousChoice& choice) {
                                .host = choice.host,
                                .port = choice.port,
                                .is_host = choice.is_host,
-                               .node_rank = choice.node_rank};
+                               .node_rank = choice.node_rank,
+                               .store_timeout = choice.store_timeout};
   spec.open_rendezvous = [options](boost::asio::io_context& loop) { return open_rendezvous(loop, options); };
 }
 

@@ -26,6 +26,7 @@ const std::vector<std::string>& known_conf_keys() {
                                                 "keep_alive_max_attempt",
                                                 "timeout",
                                                 "read_timeout",
+                                                "store_timeout",
                                                 "store_type",
                                                 "is_host",
                                                 "rank"};
@@ -96,6 +97,7 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
   };
   set("last_call_timeout", choice.policy.last_call);
   set("join_timeout", choice.policy.join_timeout);
+  set("store_timeout", choice.store_timeout);
   set("keep_alive_interval", choice.policy.keep_alive_interval);
   if (const auto found = choice.seconds.find("keep_alive_max_attempt"); found != choice.seconds.end())
     choice.policy.keep_alive_max_attempt = found->second;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -19,6 +20,7 @@ struct RendezvousChoice {
   std::uint16_t port = 0;       // 0: a free one (standalone)
   std::optional<bool> is_host;  // whether this agent serves the endpoint; unset: find out
   std::optional<int> node_rank;
+  std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};  // for a lost server of the endpoint to come back
   JobPolicy policy;
   std::map<std::string, int> seconds;  // settings of --rdzv_conf that were given, by torchrun's names
   std::string notice;                  // one line for people, empty when there is nothing to say

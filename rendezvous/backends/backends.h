@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,8 @@ struct BackendOptions {
   std::uint16_t port = 29400;
   std::optional<bool> is_host;   // whether this agent serves the endpoint; unset: found out (endpoint.h)
   std::optional<int> node_rank;  // static: required. Node rank 0 serves the endpoint
+  // c10d: how long to wait for a server that went away to come back, in a job that may start its workers anew
+  std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};
 };
 
 // One agent's rendezvous with all it needs: the handle, and the store server when this host serves the endpoint. Lives
@@ -39,6 +42,9 @@ class RendezvousBackend {
   // True (static): the workers meet at the endpoint's own store, which RoundStarted names; ready() takes port 0. False
   // (c10d): the agent of group rank 0 serves the workers a store of its own and names its port in ready().
   virtual bool serves_workers() const = 0;
+  // This agent leaves a job that has no verdict yet: says so to the rendezvous and, where this process serves the
+  // endpoint, to all others, for whom the rendezvous goes with it.
+  virtual void withdraw(const std::string& reason) { rendezvous().leave(reason); }
   // For the end of an agent, after JobEnded: calls done once, when no other node needs the endpoint of this process any
   // more (each has its verdict) or the deadline has passed; at once when it serves nothing. Newcomers are turned away
   // meanwhile.

@@ -27,15 +27,21 @@ class C10dBackend final : public RendezvousBackend {
   C10dBackend(boost::asio::io_context& loop, BackendOptions options)
       : loop_(loop), options_(std::move(options)), hosting_(decide_hosting(options_.host, options_.is_host)) {
     try_to_host();
-    client_ = std::make_unique<SessionClient>(
-        loop_,
-        SessionClientOptions{.host = dialled_host(), .port = options_.port, .before_retry = [this] { try_to_host(); }});
+    client_ = std::make_unique<SessionClient>(loop_, SessionClientOptions{.host = dialled_host(),
+                                                                          .port = options_.port,
+                                                                          .before_retry = [this] { try_to_host(); },
+                                                                          .rejoin_timeout = options_.store_timeout});
   }
 
   Rendezvous& rendezvous() override { return *client_; }
   std::string endpoint() const override { return format_host_port(options_.host, options_.port); }
   bool is_host() const override { return hosted_ != nullptr; }
   bool serves_workers() const override { return false; }
+
+  void withdraw(const std::string& reason) override {
+    client_->leave(reason);
+    if (hosted_) hosted_->hub().say_farewell(reason);
+  }
 
   void drain(Deadline deadline, std::function<void()> done) override {
     if (hosted_)

@@ -228,6 +228,10 @@ class StaticBackend final : public RendezvousBackend {
   std::string endpoint() const override { return endpoint_.text(); }
   bool is_host() const override { return hosted_ != nullptr; }
   bool serves_workers() const override { return true; }
+  void withdraw(const std::string& reason) override {
+    rendezvous_.leave(reason);
+    if (hosted_) hosted_->hub().say_farewell(reason);
+  }
   void drain(Deadline deadline, std::function<void()> done) override {
     if (hosted_)
       hosted_->drain(deadline, std::move(done));

@@ -24,7 +24,10 @@ bool observed_before(const WorkerFailure& a, const WorkerFailure& b) {
 }  // namespace
 
 Membership::Membership(JobPolicy policy, MembershipOptions options)
-    : policy_(std::move(policy)), options_(options), attention_(policy_.keep_alive_interval / 2) {}
+    : policy_(std::move(policy)),
+      options_(options),
+      restless_(options.restless),
+      attention_(policy_.keep_alive_interval / 2) {}
 
 // ---- events
 
@@ -36,9 +39,11 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
     say({info.id}, JoinRefused{std::move(*text)});
     return take_messages();
   }
+  if (restless_.turned_away(now, info.host)) return turn_away(now, info);
   const auto before = nodes_.find(info.id);
   const bool was_member = before != nodes_.end() && before->second.member;
-  admit(info, addresses);
+  if (info.former) go_on_from(*info.former);
+  admit(now, info, addresses);
 
   if (phase_ == Phase::forming) {
     if (!form_deadline_) form_deadline_ = now + policy_.join_timeout;
@@ -52,16 +57,35 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
   return take_messages();
 }
 
+MembershipMessages Membership::turn_away(Time now, const NodeInfo& info) {
+  say({info.id}, NodeDropped{.text = restless_text(info.host), .may_return = false});
+  if (nodes_.contains(info.id))
+    remove(now, {info.id}, fmt::format("node {} was turned away", info.host), Pending::cause);
+  return take_messages();
+}
+
 // Keeps the rank and the membership of a node that comes back, so that it is first in line for the next round.
-void Membership::admit(const NodeInfo& info, const SessionAddresses& addresses) {
+void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& addresses) {
   if (founder_.empty()) founder_ = info.host;
+  if (const auto before = nodes_.find(info.id); before != nodes_.end()) count_out(now, before->second);
+  restless_.joined(info.host);
   Node& node = nodes_[info.id];
   const std::optional<int> rank = node.rank;
   const bool member = node.member;
-  node = {.info = info, .addresses = addresses, .arrival = arrivals_++, .heard = attention_.elapsed()};
+  node = {.info = info, .addresses = addresses, .arrival = arrivals_++, .joined = now, .heard = attention_.elapsed()};
   node.member = member;
   node.rank = rank;
-  if (const auto old = former_ranks_.find(info.id); !rank && old != former_ranks_.end()) node.rank = old->second;
+  if (rank) return;
+  if (const auto old = former_ranks_.find(info.id); old != former_ranks_.end())
+    node.rank = old->second;
+  else if (info.former)
+    node.rank = info.former->group_rank;
+}
+
+void Membership::go_on_from(const FormerRound& former) {
+  next_generation_ = std::max(next_generation_, former.generation + 1);
+  restarts_used_ = std::max(restarts_used_, std::min(former.restarts_used, policy_.max_restarts));
+  if (phase_ == Phase::forming && last_change_.empty()) last_change_ = "the rendezvous server was started anew";
 }
 
 MembershipMessages Membership::ready(Time now, const std::string& id, std::int64_t generation,
@@ -100,13 +124,21 @@ MembershipMessages Membership::failure(Time now, const std::string& id, std::int
 
 MembershipMessages Membership::leave(Time now, const std::string& id, const std::string& reason) {
   attention_.advance(now);
-  if (nodes_.contains(id)) remove(now, {id}, fmt::format("node {} left: {}", nodes_.at(id).info.host, reason));
+  if (nodes_.contains(id))
+    remove(now, {id}, fmt::format("node {} left: {}", nodes_.at(id).info.host, reason), Pending::cause);
   return take_messages();
 }
 
 MembershipMessages Membership::session_closed(Time now, const std::string& id, const std::string& how) {
   attention_.advance(now);
-  if (nodes_.contains(id)) remove(now, {id}, fmt::format("node {} was lost: {}", nodes_.at(id).info.host, how));
+  if (nodes_.contains(id))
+    remove(now, {id}, fmt::format("node {} was lost: {}", nodes_.at(id).info.host, how), Pending::cause);
+  return take_messages();
+}
+
+MembershipMessages Membership::server_leaves(Time now, const std::string& why) {
+  attention_.advance(now);
+  if (!ended() && !policy_.may_be_replaced()) end_by_loss(why, Pending::cause);
   return take_messages();
 }
 
@@ -171,13 +203,19 @@ Membership::Node* Membership::current_member(const std::string& id, std::int64_t
   return current && node != nodes_.end() && node->second.member ? &node->second : nullptr;
 }
 
+// Returns whether the others need a new round for it: a node whose workers are through is not missed before the next.
+bool Membership::count_out(Time now, const Node& node) {
+  const bool missed = node.member && !(phase_ == Phase::running && node.succeeded);
+  restless_.left(now, node.info.host, node.joined, missed);
+  return missed;
+}
+
 // Takes nodes out as one change, so that a rack that goes dark costs one round and not one a node.
-void Membership::remove(Time now, const std::vector<std::string>& lost, const std::string& why) {
+void Membership::remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures) {
   bool changes_round = false;
   for (const auto& id : lost) {
     const Node& node = nodes_.at(id);
-    // A node whose workers are through is not missed before the next round.
-    changes_round |= node.member && !(phase_ == Phase::running && node.succeeded);
+    changes_round |= count_out(now, node);
     if (node.rank && former_ranks_.size() < max_former_ranks) former_ranks_[id] = *node.rank;
     nodes_.erase(id);
   }
@@ -185,7 +223,7 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
     if (!last_change_.empty()) last_change_ = why;
     if (!enough()) last_call_.reset();
   } else if (phase_ != Phase::ended && changes_round) {
-    reshape(now, why);
+    reshape(now, why, failures);
   } else if (phase_ == Phase::running) {
     finish_if_all_succeeded();
   }
@@ -194,9 +232,8 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
 // ---- rounds
 
 // The membership of the current round does not hold any more.
-void Membership::reshape(Time now, const std::string& why) {
-  if (!enough() && !policy_.may_be_replaced())
-    return end({.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)});
+void Membership::reshape(Time now, const std::string& why, Pending failures) {
+  if (!enough() && !policy_.may_be_replaced()) return end_by_loss(why, failures);
   settled_at_.reset();
   failures_.clear();
   if (enough())
@@ -239,13 +276,15 @@ void Membership::propose(Time now, const std::string& why) {
   say(std::move(to), RoundProposed{round_, why});
 }
 
-// Members of the last round first, then in order of arrival, at most max_nodes.
+// Members of the last round first, as this server knows it or as they say, then in order of arrival, at most max_nodes.
 std::vector<std::string> Membership::select_members() const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return std::make_tuple(!a->second.member, a->second.arrival) <
-           std::make_tuple(!b->second.member, b->second.arrival);
+    const Node& x = a->second;
+    const Node& y = b->second;
+    return std::make_tuple(!x.member, !x.info.former, x.arrival) <
+           std::make_tuple(!y.member, !y.info.former, y.arrival);
   });
   order.resize(std::min(order.size(), static_cast<std::size_t>(policy_.max_nodes)));
   std::vector<std::string> ids;
@@ -318,6 +357,17 @@ void Membership::judge_failures(Time now) {
   end({.exit_code = exit_code_of(cause), .reason = failure_text(cause) + budget, .failures = std::move(failures_)});
 }
 
+// A job that cannot go on without what it has lost. A failure that was observed before the loss is what it ended by.
+void Membership::end_by_loss(const std::string& why, Pending failures) {
+  std::stable_sort(failures_.begin(), failures_.end(), observed_before);
+  Verdict verdict{.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)};
+  if (failures == Pending::cause && !verdict.failures.empty()) {
+    verdict.exit_code = exit_code_of(verdict.failures.front());
+    verdict.reason = fmt::format("{}; then {}", failure_text(verdict.failures.front()), why);
+  }
+  end(std::move(verdict));
+}
+
 void Membership::end(Verdict verdict) {
   phase_ = Phase::ended;
   for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &settled_at_}) timer->reset();
@@ -338,9 +388,9 @@ void Membership::check_silence(Time now) {
   const std::string bound = duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(silence_bound()));
   const std::string first = nodes_.at(lost.front()).info.host;
   const std::string others = lost.size() > 1 ? fmt::format(" and {} more were", lost.size() - 1) : " was";
-  say(lost,
-      NodeDropped{fmt::format("the rendezvous heard nothing from this node for {} and counts it as lost", bound)});
-  remove(now, lost, fmt::format("node {}{} lost: no heartbeat for {}", first, others, bound));
+  say(lost, NodeDropped{.text = fmt::format("the rendezvous heard nothing from this node for {} and counts it as lost",
+                                            bound)});
+  remove(now, lost, fmt::format("node {}{} lost: no heartbeat for {}", first, others, bound), Pending::consequence);
 }
 
 void Membership::check_forming(Time now) {
@@ -362,8 +412,8 @@ void Membership::check_ready(Time now) {
   const std::string first = nodes_.at(stuck.front()).info.host;
   const std::string what =
       fmt::format("not ready for generation {} after {}", round_.generation, duration_text(policy_.join_timeout));
-  say(stuck, NodeDropped{fmt::format("this node counts as lost: {}", what)});
-  remove(now, stuck, fmt::format("node {} was lost: {}", first, what));
+  say(stuck, NodeDropped{.text = fmt::format("this node counts as lost: {}", what), .may_return = false});
+  remove(now, stuck, fmt::format("node {} was lost: {}", first, what), Pending::consequence);
 }
 
 void Membership::check_settled(Time now) {
@@ -432,6 +482,14 @@ std::string Membership::missing_text() const {
     if (hosts.size() < 200) hosts += (hosts.empty() ? "" : ", ") + node.info.host;
   return fmt::format("here: {}; missing: {}", hosts.empty() ? "none" : hosts,
                      count_text(policy_.min_nodes - static_cast<int>(nodes_.size()), "node"));
+}
+
+std::string Membership::restless_text(const std::string& host) const {
+  return fmt::format(
+      "host {} has left run id '{}' {} times in a row, each within {} of joining; it is not taken again before it has "
+      "stayed away for {}",
+      host, policy_.run_id, restless_.count(host), duration_text(options_.restless.soon),
+      duration_text(options_.restless.rest));
 }
 
 std::string Membership::waiting_text() const {

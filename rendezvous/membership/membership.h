@@ -10,6 +10,7 @@
 #include "ddprun/rendezvous/backends/node_address.h"
 #include "ddprun/rendezvous/membership/attentive_clock.h"
 #include "ddprun/rendezvous/membership/membership_message.h"
+#include "ddprun/rendezvous/membership/restless_hosts.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
@@ -18,6 +19,7 @@ struct MembershipOptions {
   // After the first failure of a round in which several nodes run: how long others may report theirs, so that the root
   // cause is the one observed first and not the one that the network brought first.
   std::chrono::milliseconds settle{200};
+  RestlessHosts::Options restless;  // how often a host may come and go
 };
 
 // One job's membership: who takes part, in which round, and how it ends. A state machine: events and the time in,
@@ -29,6 +31,9 @@ struct MembershipOptions {
 // Any change of membership in proposed or running leads to a proposal of the next generation, or back to forming when
 // too few nodes are left. A round starts only when each of its members has said that it runs nothing any more, so
 // nobody ever runs in two rounds. Events of another generation than the current one, and duplicates, change nothing.
+//
+// Nodes that come back to a server which was started anew bring their last round along: generations go on upward from
+// the highest, restarts that were used stay used, ranks are kept.
 class Membership {
  public:
   using Clock = std::chrono::steady_clock;
@@ -46,6 +51,8 @@ class Membership {
   MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
   MembershipMessages session_closed(Time now, const std::string& node, const std::string& how);
   MembershipMessages beat(Time now, const std::string& node);
+  // The server itself goes away. A job that does not wait for it to come back has its verdict now.
+  MembershipMessages server_leaves(Time now, const std::string& why);
   MembershipMessages tick(Time now);
   Time next_tick() const;
 
@@ -63,6 +70,7 @@ class Membership {
     NodeInfo info;
     SessionAddresses addresses;
     std::uint64_t arrival = 0;
+    Time joined{};
     AttentiveClock::Duration heard{};  // by attention_
     std::optional<int> rank;           // its group rank in the latest round it was part of
     bool member = false;               // of round_
@@ -74,17 +82,24 @@ class Membership {
   using Nodes = std::map<std::string, Node>;
 
   std::optional<std::string> refusal(const NodeInfo& info, const JobPolicy& policy) const;
-  void admit(const NodeInfo& info, const SessionAddresses& addresses);
+  void admit(Time now, const NodeInfo& info, const SessionAddresses& addresses);
+  bool count_out(Time now, const Node& node);
+  MembershipMessages turn_away(Time now, const NodeInfo& info);
+  void go_on_from(const FormerRound& former);
+  std::string restless_text(const std::string& host) const;
   void heard_from(Time now, const std::string& node);
   Node* current_member(const std::string& node, std::int64_t generation, Phase phase);
-  void remove(Time now, const std::vector<std::string>& lost, const std::string& why);
-  void reshape(Time now, const std::string& why);
+  // What failures that have been reported, but not judged, are to a loss.
+  enum class Pending { consequence, cause };
+  void remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures);
+  void reshape(Time now, const std::string& why, Pending failures = Pending::consequence);
   void begin_forming(Time now, const std::string& why);
   void continue_forming(Time now);
   void propose(Time now, const std::string& why);
   void start_round();
   void finish_if_all_succeeded();
   void judge_failures(Time now);
+  void end_by_loss(const std::string& why, Pending failures);
   void end(Verdict verdict);
 
   void check_silence(Time now);
@@ -113,6 +128,7 @@ class Membership {
   Phase phase_ = Phase::forming;
   Nodes nodes_;
   std::map<std::string, int> former_ranks_;  // of nodes that went away, should they come back
+  RestlessHosts restless_;
   std::uint64_t arrivals_ = 0;
   AttentiveClock attention_;
   Time last_tick_{};

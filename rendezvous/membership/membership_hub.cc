@@ -104,6 +104,23 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   std::size_t sessions() const { return sessions_.size(); }
   std::size_t jobs() const { return jobs_.size(); }
   void turn_newcomers_away() { turning_away_ = true; }
+
+  void say_farewell(const std::string& reason) {
+    turning_away_ = true;
+    const std::string farewell = encode(ServerFrame{SessionFarewell{reason}});
+    const auto jobs = jobs_;
+    for (const auto& [run_id, job] : jobs) {
+      deliver(job, job->membership.server_leaves(now(), reason));
+      if (job->membership.ended()) continue;
+      for (const auto& [node, session] : std::exchange(job->sessions, {})) {
+        sender_.send(session, farewell);
+        sender_.close(session);
+      }
+      job->timer.cancel();
+      jobs_.erase(run_id);
+    }
+  }
+
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
 
  private:
@@ -263,6 +280,9 @@ void MembershipHub::on_close(SessionId session) {
 }
 void MembershipHub::turn_newcomers_away() {
   impl_->turn_newcomers_away();
+}
+void MembershipHub::say_farewell(const std::string& reason) {
+  impl_->say_farewell(reason);
 }
 std::size_t MembershipHub::sessions() const {
   return impl_->sessions();

@@ -40,6 +40,9 @@ class MembershipHub final : public SessionHub {
   // From now on a JOIN ends its session without an answer: the node takes it for a server that is not up yet, and dials
   // again.
   void turn_newcomers_away();
+  // The server goes away: turns newcomers away, and ends every session with the job's verdict where the job does not
+  // wait for the server to come back, else with the reason.
+  void say_farewell(const std::string& reason);
   std::size_t sessions() const;
   std::size_t jobs() const;
   // Called each time a session has ended.

@@ -13,6 +13,7 @@ struct JoinRefused {  // the node is no part of the job; its session ends
 };
 struct NodeDropped {  // the node counts as lost; its session ends
   std::string text;
+  bool may_return = true;  // it may join again
 };
 
 // What a Membership wants said. In RoundProposed and RoundStarted, Round::self is left at 0: the receiver's place in

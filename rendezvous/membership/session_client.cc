@@ -97,24 +97,51 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     while (!over_) {
       const std::string problem = co_await attempt();
       if (over_) co_return;
-      if (established_) co_return lose(Errc::connection_lost, lost_text(problem));
-      if (join_deadline_.expired()) co_return lose(Errc::timeout, unreachable_text(problem));
-      notice(problem);
-      pause_.expires_at(*earlier(Deadline::in(backoff.next(random)), join_deadline_).when());
-      co_await pause_.async_wait(awaited);
+      if (established_) {
+        if (!may_rejoin()) co_return lose(Errc::connection_lost, lost_text(problem));
+        begin_rejoin(problem);
+        backoff = Backoff();
+      } else {
+        if (join_deadline_.expired()) co_return give_up(problem);
+        notice(problem);
+        pause_.expires_at(*earlier(Deadline::in(backoff.next(random)), join_deadline_).when());
+        co_await pause_.async_wait(awaited);
+      }
       if (!over_ && options_.before_retry) options_.before_retry();
     }
+  }
+
+  // ---- after the session was lost
+
+  bool may_rejoin() const { return options_.rejoin_timeout.count() > 0 && policy_.may_be_replaced(); }
+
+  // The server at the endpoint may be another one by then: it is told which round this node comes from.
+  void begin_rejoin(const std::string& problem) {
+    established_ = false;
+    parting_.reset();
+    began_ = Deadline::Clock::now();
+    join_deadline_ = Deadline::in(options_.rejoin_timeout);
+    lost_ = lost_text(problem);
+    if (round_)
+      self_.former = FormerRound{
+          .generation = round_->generation, .group_rank = round_->self, .restarts_used = round_->restarts_used};
+    emit(ContactBroken{fmt::format("{}; trying to rejoin for {}", lost_, duration_text(options_.rejoin_timeout))});
+  }
+
+  void give_up(const std::string& problem) {
+    if (lost_.empty()) return lose(Errc::timeout, unreachable_text(problem));
+    lose(Errc::connection_lost, fmt::format("{}; it did not come back within {} (--rdzv_conf=store_timeout)", lost_,
+                                            duration_text(options_.rejoin_timeout)));
   }
 
   // Dials once and serves the session to its end. Returns why there is none (any more).
   asio::awaitable<std::string> attempt() {
     socket_ = tcp::socket(loop_);
+    ++attempts_;
     timed_out_ = false;
     set_watchdog();
     const std::string problem = co_await serve();
-    watchdog_.cancel();
-    error_code ignored;
-    socket_.close(ignored);
+    end_attempt();
     // An attempt cut short by the join deadline says less than the one before.
     if (!timed_out_) problem_ = problem;
     if (timed_out_ && (problem_.empty() || !join_deadline_.expired()))
@@ -156,15 +183,17 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     while (!over_) {
       const auto [error, size] = co_await socket_.async_read_some(asio::buffer(chunk), awaited);
       if (over_) co_return "";
+      if (parting_) co_return *parting_;
       if (error == asio::error::eof)
         co_return established_ ? "it closed the connection" : "it closed the connection without opening a session";
       if (error) co_return error.message();
       try {
         parser.feed({chunk.data(), size});
-        while (auto bytes = over_ ? std::nullopt : parser.next()) hear(decode_server_frame(*bytes));
+        while (auto bytes = over_ || parting_ ? std::nullopt : parser.next()) hear(decode_server_frame(*bytes));
       } catch (const Error& broken) {
         lose(broken.code(), lost_text(broken.what()));
       }
+      if (parting_) co_return *parting_;
     }
     co_return "";
   }
@@ -180,7 +209,11 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void take(SessionBeat&&) {}
   void take(JoinRefused&& frame) { lose(Errc::usage, frame.text); }
-  void take(NodeDropped&& frame) { lose(Errc::peer_lost, frame.text); }
+  void take(NodeDropped&& frame) {
+    if (!frame.may_return || !may_rejoin()) return lose(Errc::peer_lost, frame.text);
+    parting_ = frame.text;
+  }
+  void take(SessionFarewell&& frame) { parting_ = "its agent goes: " + frame.reason; }
   void take(RendezvousWaiting&& frame) { emit(std::move(frame)); }
   void take(RoundProposed&& frame) {
     const auto self = static_cast<std::size_t>(frame.round.self);
@@ -213,12 +246,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void close() {
     over_ = true;
+    end_attempt();
+    pause_.cancel();
+  }
+
+  void end_attempt() {
     error_code ignored;
     socket_.close(ignored);
     resolver_.cancel();
     watchdog_.cancel();
     beat_timer_.cancel();
-    pause_.cancel();
   }
 
   // ---- time
@@ -253,9 +290,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     attention_.advance(AttentiveClock::Clock::now());
     const auto bound = policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
     if (attention_.fair() && attention_.elapsed() - heard_ > bound)
-      return lose(Errc::connection_lost, lost_text(fmt::format("no sign of life for {}", duration_text(bound))));
+      return part(fmt::format("no sign of life for {}", duration_text(bound)));
     send(SessionBeat{});
     next_beat();
+  }
+
+  // Ends the session from this side; the reader goes on from there.
+  void part(const std::string& why) {
+    parting_ = why;
+    error_code ignored;
+    socket_.close(ignored);
   }
 
   // ---- writing
@@ -267,8 +311,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void write_next() {
     asio::async_write(socket_, asio::buffer(outgoing_.front()),
-                      [self = shared_from_this()](error_code error, std::size_t) {
-                        if (error || self->over_) return;  // the reader finds out
+                      [self = shared_from_this(), attempt = attempts_](error_code error, std::size_t) {
+                        if (error || self->over_ || attempt != self->attempts_) return;  // the reader finds out
                         self->outgoing_.pop_front();
                         if (!self->outgoing_.empty()) self->write_next();
                       });
@@ -278,7 +322,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   void notice(const std::string& problem) {
     const auto elapsed = Deadline::Clock::now() - began_;
-    if (elapsed < first_notice || problem == noticed_) return;
+    if (elapsed < first_notice || problem == noticed_ || !lost_.empty()) return;
     noticed_ = problem;
     emit(RendezvousWaiting{fmt::format("no rendezvous server at {} yet ({}); trying for up to {}", endpoint_, problem,
                                        duration_text(policy_.join_timeout))});
@@ -299,7 +343,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   const SessionClientOptions options_;
   const std::string endpoint_;
-  const NodeInfo self_;
+  NodeInfo self_;
   const JobPolicy policy_;
   Handler handler_;
 
@@ -313,13 +357,16 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   AttentiveClock attention_;
   AttentiveClock::Duration heard_{};
-  const Deadline::Clock::time_point began_;
-  const Deadline join_deadline_;
+  Deadline::Clock::time_point began_;
+  Deadline join_deadline_;
+  unsigned attempts_ = 0;
   bool timed_out_ = false;
-  bool established_ = false;  // the server has answered our JOIN
-  bool over_ = false;         // nothing more is to happen
-  std::optional<Round> round_;
-  std::string problem_;  // of the last attempt
+  bool established_ = false;            // the server has answered our JOIN
+  bool over_ = false;                   // nothing more is to happen
+  std::optional<std::string> parting_;  // why this session is about to end
+  std::optional<Round> round_;          // the latest that was proposed
+  std::string lost_;                    // how the session before was lost; empty in the first
+  std::string problem_;                 // of the last attempt
   std::string noticed_;
 };
 

@@ -19,18 +19,22 @@ struct SessionClientOptions {
   // Called before each new try to reach a server that does not answer; an agent whose host owns the endpoint takes over
   // there.
   std::function<void()> before_retry;
+  // How long to try to get back into a session that was lost. Only in a job that may start its workers anew
+  // (JobPolicy::may_be_replaced), and not at all when 0.
+  std::chrono::milliseconds rejoin_timeout{0};
 };
 
 // An agent's session with the rendezvous server (SESSIONS.md): the Rendezvous of the c10d back end.
 //
-// join() dials until a server answers, at most for the policy's join_timeout, so agents may start in any order; after
-// that the session is never redialled by itself. A beat goes out each keep_alive_interval and comes back. ContactLost
-// comes with
+// join() dials until a server answers, at most for the policy's join_timeout, so agents may start in any order. A beat
+// goes out each keep_alive_interval and comes back. When the session ends against its will (the server went away, was
+// silent for keep_alive_max_attempt intervals, or counted this node as lost), ContactBroken says so, and the server is
+// dialled again for rejoin_timeout; the node comes back with its id and its last round. ContactLost ends it all, with
 //   Errc::timeout          nobody answered in time, naming the endpoint and what to check
 //   Errc::usage            this node was refused (other options, another job of the same id)
-//   Errc::connection_lost  the server went away, or did not answer beats for keep_alive_max_attempt intervals
-//   Errc::peer_lost        the server counted this node as lost (it was frozen, or cut off)
-// and then join() may be called again, with the same NodeInfo::id to get the old rank back.
+//   Errc::connection_lost  the server went away and was not back in time
+//   Errc::peer_lost        the server does not want this node any more
+// and then join() may be called again.
 // Lives on the event loop handed in, which must live longer; the handler may destroy this object.
 class SessionClient final : public Rendezvous {
  public:

@@ -22,6 +22,7 @@ enum class Kind : std::uint8_t {
   proposed = 0x84,
   started = 0x85,
   ended = 0x86,
+  farewell = 0x87,
 };
 
 using Limits = SessionLimits;
@@ -89,6 +90,18 @@ void write(Writer& out, const NodeInfo& node) {
   out.text(node.address, Limits::name);
   out.integer<std::int32_t>(node.nproc);
   out.integer<std::int32_t>(node.node_rank.value_or(-1));
+  out.integer<std::int64_t>(node.former ? node.former->generation : -1);
+  if (!node.former) return;
+  out.integer<std::int32_t>(node.former->group_rank);
+  out.integer<std::int32_t>(node.former->restarts_used);
+}
+
+std::optional<FormerRound> read_former(Reader& in) {
+  const auto generation = in.integer<std::int64_t>("former generation", -1, Limits::generation);
+  if (generation < 0) return std::nullopt;
+  return FormerRound{.generation = generation,
+                     .group_rank = in.integer<std::int32_t>("former group rank", 0, Limits::nodes - 1),
+                     .restarts_used = in.integer<std::int32_t>("former restarts", 0, any_int)};
 }
 
 NodeInfo read_node(Reader& in) {
@@ -98,6 +111,7 @@ NodeInfo read_node(Reader& in) {
                 .nproc = in.integer<std::int32_t>("nproc", 1, Limits::workers)};
   const auto rank = in.integer<std::int32_t>("node rank", -1, Limits::nodes - 1);
   if (rank >= 0) node.node_rank = rank;
+  node.former = read_former(in);
   if (node.id.empty()) throw make_error(Errc::protocol, "session frame: the node id is empty");
   return node;
 }
@@ -264,7 +278,13 @@ std::string encode_one(const JoinRefused& frame) {
   return encode_text(Kind::refused, frame.text);
 }
 std::string encode_one(const NodeDropped& frame) {
-  return encode_text(Kind::dropped, frame.text);
+  Writer out(Kind::dropped);
+  out.integer<std::uint8_t>(frame.may_return);
+  out.text(frame.text, Limits::text);
+  return out.take();
+}
+std::string encode_one(const SessionFarewell& frame) {
+  return encode_text(Kind::farewell, frame.reason);
 }
 std::string encode_one(const RendezvousWaiting& frame) {
   return encode_text(Kind::waiting, frame.text);
@@ -305,6 +325,11 @@ SessionFailure read_failure_report(Reader& in) {
           .failures = read_failures(in)};
 }
 
+NodeDropped read_dropped(Reader& in) {
+  const bool may_return = in.flag("may return");
+  return {.text = in.text("text", Limits::text), .may_return = may_return};
+}
+
 RoundProposed read_proposed(Reader& in) {
   Round round = read_round(in);
   return {.round = std::move(round), .reason = in.text("reason", Limits::text)};
@@ -339,7 +364,7 @@ ServerFrame read_server_frame(Reader& in) {
     case Kind::refused:
       return JoinRefused{in.text("text", Limits::text)};
     case Kind::dropped:
-      return NodeDropped{in.text("text", Limits::text)};
+      return read_dropped(in);
     case Kind::waiting:
       return RendezvousWaiting{in.text("text", Limits::text)};
     case Kind::proposed:
@@ -350,6 +375,8 @@ ServerFrame read_server_frame(Reader& in) {
                             .master_port = in.integer<std::uint16_t>("master port", 0, 65535)};
     case Kind::ended:
       return JobEnded{read_verdict(in)};
+    case Kind::farewell:
+      return SessionFarewell{in.text("reason", Limits::text)};
     default:
       throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
   }

@@ -13,7 +13,7 @@
 // same bytes. Decoders throw Errc::protocol naming the field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 1;
+inline constexpr std::uint16_t session_protocol_version = 2;
 
 struct SessionLimits {
   static constexpr std::uint32_t name = 1024;       // bytes of an id, host, address, program
@@ -24,6 +24,7 @@ struct SessionLimits {
   static constexpr std::int64_t milliseconds = 1'000'000'000'000;
   static constexpr std::int64_t keep_alive_milliseconds = 86'400'000;  // times the attempts: must not overflow
   static constexpr std::int32_t keep_alive_attempts = 10'000;
+  static constexpr std::int64_t generation = 1'000'000'000'000;  // of a round that a node comes back from
 };
 
 // From an agent.
@@ -49,14 +50,18 @@ struct SessionLeave {
 };
 using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionLeave>;
 
-// From the server. The members are in the proposal; the start adds what was not known then.
+// From the server. The server goes away, and may be back: the reason, and the session ends.
+struct SessionFarewell {
+  std::string reason;
+};
+// The members are in the proposal; the start adds what was not known then.
 struct SessionStarted {
   std::int64_t generation = 0;
   std::string master_addr;
   std::uint16_t master_port = 0;
 };
-using ServerFrame =
-    std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, SessionStarted, JobEnded>;
+using ServerFrame = std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed,
+                                 SessionStarted, JobEnded, SessionFarewell>;
 
 // Texts longer than the limit are cut; REQUIRES the other limits.
 std::string encode(const NodeFrame& frame);

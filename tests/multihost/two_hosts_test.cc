@@ -72,7 +72,7 @@ TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the o
   need_hosts();
   TwoHosts two;
   const TempDir folder;
-  const auto conf = "--rdzv_conf=keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=5";
+  const auto conf = "--rdzv_conf=keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=5,store_timeout=1";
   const auto options = two.options({"--nnodes=1:2", "--shutdown_timeout=1", conf});
   // In the first round all wait; in the next the survivors print their world and end.
   const auto verbs = [&](const std::string& host) {

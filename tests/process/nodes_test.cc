@@ -1,29 +1,14 @@
-#include <arpa/inet.h>
-#include <csignal>
-#include <netinet/in.h>
-#include <set>
-#include <sys/socket.h>
+#include "tests/process/nodes.h"
 
-#include "tests/process/launch.h"
+#include <csignal>
+#include <set>
+
 #include "tests/support/catch.h"
-#include "tests/support/temp_dir.h"
 
 // Two agents on one machine, as two nodes of one job.
 using namespace ddprun::testing;
 
 namespace {
-
-// A port that was free a moment ago.
-int free_port() {
-  const ddprun::UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  REQUIRE(::bind(probe.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  return ntohs(address.sin_port);
-}
 
 struct TwoNodes {
   Marker marker;

@@ -36,11 +36,25 @@ class NetnsHosts {
   ~NetnsHosts() { remove(); }
 
   std::string address(int host) const { return fmt::format("10.213.7.{}", host + 1); }
-  // To be put before a command line.
+  std::string address6(int host) const { return fmt::format("fd00:213:7::{}", host + 1); }
+  // To be put before a command line, which takes the place of this one's process.
   std::vector<std::string> enter(int host) const { return {"/usr/bin/nsenter", "--net=/run/netns/" + name(host)}; }
+  // The same under a host name.
+  std::vector<std::string> enter_as(const std::string& host_name, int host) const {
+    std::vector<std::string> words{"/usr/bin/unshare", "--uts", "/bin/sh", "-c", "hostname \"$0\" && exec \"$@\"",
+                                   host_name};
+    for (const auto& word : enter(host)) words.push_back(word);
+    return words;
+  }
   // A cable pulled and put back: the host's packets vanish in silence, no connection is closed.
   void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} down", prefix_, host)); }
   void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} up", prefix_, host)); }
+  // Bandwidth of the cable in both directions, for example "100mbit".
+  void limit(int host, const std::string& rate) {
+    const auto bucket = fmt::format("root tbf rate {} burst 64kb latency 50ms", rate);
+    must(fmt::format("nsenter --net=/run/netns/{0}s tc qdisc add dev {0}v{1} {2}", prefix_, host, bucket));
+    must(fmt::format("nsenter --net=/run/netns/{} tc qdisc add dev eth0 {}", name(host), bucket));
+  }
 
  private:
   std::string name(int host) const { return fmt::format("{}h{}", prefix_, host); }
@@ -66,6 +80,7 @@ class NetnsHosts {
       inside(bridge, fmt::format("link set {} master br0 up", cable));
       inside(name(host), "link set lo up");
       inside(name(host), fmt::format("address add {}/24 dev eth0", address(host)));
+      inside(name(host), fmt::format("address add {}/64 dev eth0 nodad", address6(host)));
       inside(name(host), "link set eth0 up");
     }
   }

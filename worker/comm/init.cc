@@ -63,7 +63,9 @@ class JoinedWorld : public World {
   std::shared_ptr<TcpStore> connect() const;
   std::string left_key(int rank) const { return attempt_prefix(env_) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return attempt_prefix(env_) + "/group/0/"; }
-  void leave();
+  void make_group(const InitOptions& options);
+  // Returns once the others have left, or have died, or the bound has passed.
+  void leave(std::chrono::milliseconds patience) noexcept;
 
   const WorkerEnv env_;
   const std::chrono::milliseconds timeout_;
@@ -80,7 +82,16 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
   client_ = connect();
   if (hosting_) client_->set_will(left_key(env_.rank), "lost", Deadline::in(timeout_));
   store_ = std::make_unique<PrefixStore>(attempt_prefix(env_) + "/user", client_);
+  try {
+    make_group(options);
+  } catch (...) {
+    // The others are to learn from the store why, and not that it is gone.
+    leave(farewell_after_failure);
+    throw;
+  }
+}
 
+void JoinedWorld::make_group(const InitOptions& options) {
   auto address = options.local_address.empty() ? env_.network_interface : options.local_address;
   if (address.empty()) address = comm::local_address_towards(env_.master_addr, env_.master_port);
   GroupOptions group{.rank = env_.rank,
@@ -100,21 +111,19 @@ std::shared_ptr<TcpStore> JoinedWorld::connect() const {
 
 JoinedWorld::~JoinedWorld() {
   group_.reset();
-  if (!hosting_) return;
-  try {
-    leave();
-  } catch (const Error& error) {
-    log::debug("leaving the store: {}", error.what());
-  }
+  leave(farewell);
 }
 
-void JoinedWorld::leave() {
+void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
+  if (!hosting_) return;
   client_->set(left_key(env_.rank), "left", Deadline::in(farewell_after_failure));
   if (!server_) return;
   const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(farewell_after_failure));
   std::vector<std::string> keys;
   for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(left_key(rank));
-  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? farewell_after_failure : farewell)));
+  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? farewell_after_failure : patience)));
+} catch (const Error& error) {
+  log::debug("leaving the store: {}", error.what());
 }
 
 }  // namespace

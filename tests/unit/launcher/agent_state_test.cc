@@ -161,6 +161,28 @@ TEST_CASE("a lost rendezvous stops the workers, and its error is the exit code")
   CHECK(names(refused.state.on(ContactLost{Error(Errc::usage, "differs")})) == "finish 2");
 }
 
+TEST_CASE("while contact is broken nothing runs, and the next round is prepared when it comes") {
+  Fixture f;
+  f.run(3);
+  CHECK(names(f.state.on(ContactBroken{"gone"})) == "stop 15");
+  CHECK(f.stopped().empty());
+  CHECK(names(f.state.on(ContactBroken{"gone again"})).empty());
+  f.run(5);
+  Fixture slow;
+  slow.run(3);
+  slow.state.on(ContactBroken{"gone"});
+  CHECK(slow.proposed(5).empty());
+  CHECK(slow.stopped() == "prepare 5");
+}
+
+TEST_CASE("a round that was proposed before contact broke is not started") {
+  Fixture f;
+  f.proposed(3);
+  CHECK(names(f.state.on(ContactBroken{"gone"})).empty());
+  CHECK(f.started(3).empty());
+  CHECK(names(f.state.on(ContactLost{Error(Errc::connection_lost, "gone for good")})) == "finish 1");
+}
+
 TEST_CASE("an agent that cannot go on tells the others before it goes") {
   Fixture f;
   f.proposed(0);
@@ -177,6 +199,21 @@ TEST_CASE("a failure while the job is ending is not reported") {
   f.ended(5);
   CHECK(f.failed(1) == "stop 15");
   CHECK(f.stopped() == "finish 5");
+}
+
+TEST_CASE("people hear where the workers meet when that has changed") {
+  AgentState state;
+  Round round = round_of(0);
+  round.master_addr = "10.0.0.1";
+  round.master_port = 4000;
+  state.on(RoundProposed{round, "first round"});
+  CHECK(announced(state.on(RoundStarted{round})).empty());
+  state.on_workers_succeeded();
+  round.generation = 1;
+  round.master_addr = "10.0.0.2";
+  state.on(RoundProposed{round, "node a left"});
+  CHECK(announced(state.on(RoundStarted{round})) ==
+        "the workers of generation 1 meet at 10.0.0.2:4000, no longer at 10.0.0.1:4000\n");
 }
 
 TEST_CASE("people hear of what was lost, who waits and why there is a new round") {

@@ -82,12 +82,13 @@ TEST_CASE("rdzv_conf sets the policy") {
   const auto choice = choose({{"nnodes", "1:2"},
                               {"rdzv_conf",
                                "last_call_timeout=3,join_timeout=4,keep_alive_interval=2,"
-                               "keep_alive_max_attempt=7,is_host=no,close_timeout=1"}});
+                               "keep_alive_max_attempt=7,is_host=no,close_timeout=1,store_timeout=8"}});
   CHECK(choice.policy.last_call == std::chrono::seconds(3));
   CHECK(choice.policy.join_timeout == std::chrono::seconds(4));
   CHECK(choice.policy.keep_alive_interval == std::chrono::seconds(2));
   CHECK(choice.policy.keep_alive_max_attempt == 7);
   CHECK(choice.is_host == false);
+  CHECK(choice.store_timeout == std::chrono::seconds(8));
   CHECK(choose({{"nnodes", "2"}, {"rdzv_backend", "static"}, {"rdzv_conf", "timeout=9"}}).policy.join_timeout ==
         std::chrono::seconds(9));
 }

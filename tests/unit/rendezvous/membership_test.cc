@@ -36,6 +36,12 @@ class Job {
     alive_.insert(host);
     take(membership_.join(now_, info, policy, {"10.0.0." + std::to_string(alive_.size()), "10.0.0.1"}));
   }
+  // A node that was in a round of a server before this one.
+  void come_back(const std::string& host, const FormerRound& former) {
+    alive_.insert(host);
+    take(membership_.join(now_, {.id = host, .host = host, .former = former}, policy_, {"10.0.0.2", "10.0.0.1"}));
+  }
+  void server_leaves() { take(membership_.server_leaves(now_, "stopped by SIGTERM")); }
   void join_and_start(const std::vector<std::string>& hosts) {
     for (const auto& host : hosts) join(host);
     ready_all();
@@ -580,6 +586,31 @@ TEST_CASE("failures that come with the loss of a node are its consequence and co
   CHECK(job.membership().restarts_used() == 0);
 }
 
+TEST_CASE("in a job that is never started twice, a failure observed before a loss is what it ended by") {
+  Job job({.min_nodes = 2, .max_nodes = 2});
+  job.join_and_start({"a", "b"});
+  SECTION("the node's connection closes") {
+    job.fail("a", {.rank = 0, .exit_code = 5});
+    job.lose("b");
+    CHECK(job.ended["a"].exit_code == 5);
+    CHECK_THAT(job.ended["a"].reason, Catch::Contains("exit code 5; then node b was lost: its connection closed"));
+    CHECK(job.ended["a"].failures.size() == 1);
+  }
+  SECTION("the server goes") {
+    job.fail("a", {.rank = 0, .exit_code = 5});
+    job.server_leaves();
+    CHECK(job.ended["b"].exit_code == 5);
+  }
+  SECTION("the node had fallen silent before: the failure may come of that") {
+    job.silence("b");
+    job.pass(3s);
+    job.fail("a", {.rank = 0, .exit_code = 5});
+    job.pass(3s);
+    CHECK(job.ended["a"].exit_code == 1);
+    CHECK_THAT(job.ended["a"].reason, Catch::Contains("no heartbeat"));
+  }
+}
+
 TEST_CASE("a failure is not judged while another node is overdue") {
   Job job({.min_nodes = 1, .max_nodes = 2});
   job.join_and_start({"a", "b"});
@@ -598,6 +629,109 @@ TEST_CASE("a failure is not judged while another node is overdue") {
     job.pass(1s);
     CHECK(job.ended["a"].exit_code == 5);
   }
+}
+
+// ---- the server goes, and another comes
+
+TEST_CASE("a server that goes ends what is never started twice, and leaves alone what can be") {
+  Job rigid({.min_nodes = 2, .max_nodes = 2});
+  rigid.join_and_start({"a", "b"});
+  rigid.server_leaves();
+  CHECK(rigid.ended["b"].exit_code == 1);
+  CHECK(rigid.ended["b"].reason == "stopped by SIGTERM");
+  Job elastic({.min_nodes = 1, .max_nodes = 2});
+  elastic.join_and_start({"a", "b"});
+  elastic.server_leaves();
+  CHECK(elastic.ended.empty());
+}
+
+TEST_CASE("a new server goes on from the latest round that it hears of") {
+  Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = 5});
+  job.come_back("node9", {.generation = 6, .group_rank = 2, .restarts_used = 1});
+  job.come_back("node4", {.generation = 7, .group_rank = 0, .restarts_used = 3});
+  job.join("node1");
+  CHECK(job.ranks() == Ranks{{"node4", 0}, {"node1", 1}, {"node9", 2}});
+  CHECK(job.proposed["node1"].reason == "the rendezvous server was started anew");
+  job.ready_all();
+  CHECK(job.running().generation == 8);
+  CHECK(job.running().restarts_used == 3);
+}
+
+TEST_CASE("a new server does not take more restarts for used than there are") {
+  Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 2});
+  job.come_back("a", {.generation = 1, .restarts_used = 100});
+  job.ready_all();
+  job.fail("a", {.exit_code = 5});
+  CHECK_THAT(job.ended["a"].reason, Catch::Contains("all 2 restarts used"));
+}
+
+TEST_CASE("of those who stand by at a new server, one that was in the job steps in before a new one") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  job.join("c");
+  job.come_back("b", {.generation = 3, .group_rank = 1});
+  job.join("spare");
+  job.come_back("a", {.generation = 3, .group_rank = 0});
+  job.lose("c");
+  CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}});
+}
+
+TEST_CASE("one that comes back late to a job that another server began anew leads to a later generation") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
+  job.join_and_start({"a"});
+  CHECK(job.running().generation == 0);
+  job.come_back("b", {.generation = 7, .group_rank = 0});
+  job.ready_all();
+  CHECK(job.running().generation == 8);
+}
+
+// ---- coming and going
+
+TEST_CASE("a host that comes and goes without end is turned away after the fifth time, and taken again after a rest") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
+  job.join_and_start({"a"});
+  const auto come = [&] {
+    job.dropped.clear();
+    job.join("b");
+    job.ready_all();
+    return job.dropped.empty();
+  };
+  for (int i = 0; i < 6; ++i) {
+    REQUIRE(come());
+    job.pass(1s);
+    job.lose("b");
+    job.ready_all();
+  }
+  const int proposals = job.proposals;
+  CHECK_FALSE(come());
+  CHECK_THAT(job.dropped["b"], Catch::Contains("host b has left run id 'none' 6 times in a row") &&
+                                   Catch::Contains("stayed away for 600 s"));
+  CHECK(job.proposals == proposals);
+  CHECK(job.membership().restarts_used() == 0);
+  job.pass(10min);
+  CHECK(come());
+}
+
+TEST_CASE("a host whose node has stayed for a while may go and come as it likes") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
+  job.join_and_start({"a"});
+  for (int i = 0; i < 10; ++i) {
+    job.join("b");
+    job.ready_all();
+    job.pass(61s);
+    job.lose("b");
+    job.ready_all();
+  }
+  CHECK(job.dropped.empty());
+}
+
+TEST_CASE("sessions begun anew count as coming and going") {
+  Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
+  job.join_and_start({"a", "b"});
+  for (int i = 0; i < 6; ++i) job.join("b");
+  CHECK(job.dropped.empty());
+  job.join("b");
+  CHECK(job.dropped.contains("b"));
+  CHECK(job.ranks() == Ranks{{"a", 0}});
 }
 
 TEST_CASE("after the verdict nothing changes and nobody joins") {

@@ -10,7 +10,8 @@ namespace {
 
 NodeFrame example_join() {
   return SessionJoin{
-      .node = {.id = "b-1", .host = "b", .address = "10.0.0.2", .nproc = 4, .node_rank = 1},
+      .node =
+          {.id = "b-1", .host = "b", .address = "10.0.0.2", .nproc = 4, .node_rank = 1, .former = FormerRound{7, 1, 2}},
       .policy = {.run_id = "none", .program = "train.cfg", .min_nodes = 2, .max_nodes = 8, .max_restarts = 3}};
 }
 
@@ -35,11 +36,9 @@ WorkerFailure example_failure() {
 }
 
 std::vector<NodeFrame> node_frames() {
-  return {example_join(),
-          SessionBeat{},
-          SessionReady{3, 29501},
-          SessionSuccess{3},
-          SessionFailure{3, 123, {example_failure(), example_failure()}},
+  return {example_join(),         SessionJoin{.node = {.id = "new"}},
+          SessionBeat{},          SessionReady{3, 29501},
+          SessionSuccess{3},      SessionFailure{3, 123, {example_failure(), example_failure()}},
           SessionLeave{"SIGTERM"}};
 }
 
@@ -47,6 +46,8 @@ std::vector<ServerFrame> server_frames() {
   return {SessionBeat{},
           JoinRefused{"no"},
           NodeDropped{"silent"},
+          NodeDropped{"restless", false},
+          SessionFarewell{"stopped by SIGTERM"},
           RendezvousWaiting{"1 of 2"},
           example_round(),
           SessionStarted{7, "10.0.0.1", 4000},
@@ -66,6 +67,10 @@ TEST_CASE("a join arrives field by field") {
   CHECK(join.node.address == "10.0.0.2");
   CHECK(join.node.nproc == 4);
   CHECK(join.node.node_rank == 1);
+  REQUIRE(join.node.former);
+  CHECK(join.node.former->generation == 7);
+  CHECK(join.node.former->group_rank == 1);
+  CHECK(join.node.former->restarts_used == 2);
   CHECK(join.policy.program == "train.cfg");
   CHECK(join.policy.max_nodes == 8);
   CHECK(join.policy.max_restarts == 3);

@@ -79,6 +79,7 @@ class Agent {
   std::optional<Verdict> ended;
   std::optional<Error> lost;
   std::string waiting;
+  std::string broken;
 
  private:
   void hear(RendezvousWaiting what) { waiting = what.text; }
@@ -89,6 +90,10 @@ class Agent {
   }
   void hear(RoundStarted what) { started = what.round; }
   void hear(JobEnded what) { ended = what.verdict; }
+  void hear(ContactBroken what) {
+    started.reset();
+    broken = what.text;
+  }
   void hear(ContactLost what) { lost = what.error; }
 
   Rendezvous& rendezvous_;
@@ -100,8 +105,8 @@ std::unique_ptr<HostedEndpoint> host(asio::io_context& loop, std::uint16_t port 
   return std::make_unique<HostedEndpoint>(loop, std::move(server));
 }
 
-SessionClientOptions to(std::uint16_t port) {
-  return {.host = "127.0.0.1", .port = port};
+SessionClientOptions to(std::uint16_t port, std::chrono::milliseconds rejoin_timeout = 0ms) {
+  return {.host = "127.0.0.1", .port = port, .rejoin_timeout = rejoin_timeout};
 }
 
 std::uint16_t free_port() {
@@ -272,6 +277,99 @@ TEST_CASE("a server that is frozen is noticed after the bound") {
   CHECK_THAT(a.lost->what(), Catch::Contains("no sign of life for 0.2 s"));
 }
 
+TEST_CASE("agents wait for a server that went away, and their generations, ranks and restarts go on with the next") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  const auto port = server->port();
+  SessionClient first(loop, to(port, 20s)), second(loop, to(port, 20s));
+  Agent a(first, "a", quick(2, 2, 3)), b(second, "b", quick(2, 2, 3));
+  REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
+  a.fail(3);
+  REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
+  server.reset();
+  REQUIRE(loops.run_until([&] { return !a.broken.empty() && !b.broken.empty(); }));
+  CHECK_THAT(a.broken, Catch::Contains("lost the rendezvous server at 127.0.0.1:" + std::to_string(port)) &&
+                           Catch::Contains("trying to rejoin for 20 s"));
+  CHECK_FALSE(loops.run_until([&] { return a.started || a.lost; }, 300ms));
+  server = host(loop, port);
+  REQUIRE(loops.run_until([&] { return a.runs(2) && b.runs(2); }));
+  CHECK(a.started->self == 0);
+  CHECK(a.started->restarts_used == 1);
+  a.succeed();
+  b.succeed();
+  REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
+  CHECK(a.ended->success);
+}
+
+TEST_CASE("a server that is not back in time ends its agents with one line") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  SessionClient first(loop, to(server->port(), 300ms));
+  Agent a(first, "a", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
+  server.reset();
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK(a.lost->code() == Errc::connection_lost);
+  CHECK_THAT(a.lost->what(), Catch::Contains("lost the rendezvous server at 127.0.0.1:") &&
+                                 Catch::Contains("did not come back within 0.3 s (--rdzv_conf=store_timeout)"));
+}
+
+TEST_CASE("a job that is never started twice does not wait for its server") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  SessionClient first(loop, to(server->port(), 20s));
+  Agent a(first, "a", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
+  SECTION("killed") {
+    server.reset();
+    REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+    CHECK(a.broken.empty());
+  }
+  SECTION("with a word") {
+    server->hub().say_farewell("stopped by SIGTERM");
+    REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
+    CHECK(a.ended->reason == "stopped by SIGTERM");
+  }
+}
+
+TEST_CASE("a server that says farewell is waited for, and turns newcomers away meanwhile") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto server = host(loop);
+  const auto port = server->port();
+  SessionClient first(loop, to(port, 20s));
+  Agent a(first, "a", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
+  server->hub().say_farewell("stopped by SIGTERM");
+  REQUIRE(loops.run_until([&] { return !a.broken.empty(); }));
+  CHECK_THAT(a.broken, Catch::Contains("its agent goes: stopped by SIGTERM"));
+  CHECK_FALSE(loops.run_until([&] { return a.started.has_value(); }, 300ms));
+  server.reset();
+  server = host(loop, port);
+  CHECK(loops.run_until([&] { return a.runs(1); }));
+}
+
+TEST_CASE("an agent that was frozen and counted as lost comes back by itself") {
+  Loops loops;
+  auto& loop = loops.make();
+  auto& other = loops.make();
+  const auto server = host(loop);
+  SessionClient first(loop, to(server->port(), 20s)), second(other, to(server->port(), 20s));
+  Agent a(first, "a", quick(1, 2)), b(second, "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return a.started && a.started->members.size() == 2 && b.started; }));
+  loops.freeze(other);
+  REQUIRE(loops.run_until([&] { return a.started && a.started->members.size() == 1; }));
+  const auto alone = a.started->generation;
+  loops.thaw();
+  REQUIRE(loops.run_until([&] { return b.started && b.started->generation > alone; }));
+  CHECK_THAT(b.broken, Catch::Contains("counts it as lost"));
+  CHECK(b.started->self == 1);
+  CHECK_FALSE(b.lost);
+}
+
 TEST_CASE("a server that was frozen for a while drops nobody when it goes on") {
   Loops loops;
   auto& server_loop = loops.make();
@@ -430,6 +528,24 @@ TEST_CASE("an agent of the endpoint's host takes over when the server goes befor
   first.reset();
   Agent b(second->rendezvous(), "b", quick(1, 1));
   REQUIRE(loops.run_until([&] { return b.started.has_value(); }));
+  CHECK(second->is_host());
+}
+
+TEST_CASE("an agent of the endpoint's host takes over when the server goes in the middle of a job") {
+  Loops loops;
+  auto& loop = loops.make();
+  const auto port = free_port();
+  auto first = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  auto second = open_rendezvous(loop, {.host = "127.0.0.1", .port = port});
+  Agent a(first->rendezvous(), "a", quick(1, 2)), b(second->rendezvous(), "b", quick(1, 2));
+  REQUIRE(loops.run_until([&] { return b.started && b.started->members.size() == 2; }));
+  const auto generation = b.started->generation;
+  first->withdraw("stopped by SIGTERM");
+  bool drained = false;
+  first->drain(Deadline::in(20s), [&] { drained = true; });
+  REQUIRE(loops.run_until([&] { return drained; }));
+  first.reset();
+  REQUIRE(loops.run_until([&] { return b.runs(generation + 1); }));
   CHECK(second->is_host());
 }
 

@@ -1,0 +1,133 @@
+#include <csignal>
+#include <set>
+
+#include "tests/process/nodes.h"
+#include "tests/support/catch.h"
+
+// Nodes that come and go while a job runs.
+using namespace ddprun::testing;
+
+TEST_CASE("nodes join late, leave by a signal and are killed: each time the others go on, and it costs no restart") {
+  Nodes job{.options = {"--nnodes=1:3", "--max_restarts=0"}};
+  auto a = job.host();
+  a.wait_for_round(1);
+  auto b = job.guest();
+  a.wait_for_round(2);
+  b.wait_for_round(2);
+  const auto rank_of_a = a.variable("GROUP_RANK");
+  auto c = job.guest();
+  for (auto* node : {&a, &b, &c}) node->wait_for_round(3);
+  CHECK(a.variable("GROUP_RANK") == rank_of_a);
+  const auto three = a.generation();
+  CHECK((b.generation() == three && c.generation() == three));
+
+  b.signal(SIGTERM);
+  CHECK(b.wait().code == 128 + SIGTERM);
+  for (auto* node : {&a, &c}) node->wait_for_round(2, three + 1);
+  CHECK(a.variable("GROUP_RANK") == rank_of_a);
+  CHECK(std::set<std::string>{a.variable("RANK"), c.variable("RANK")} == std::set<std::string>{"0", "1"});
+  CHECK(a.said("left: stopped by SIGTERM"));
+
+  c.signal(SIGKILL);
+  a.wait_for_round(1, three + 2);
+  CHECK(a.said("was lost: its connection closed"));
+  job.finish();
+  CHECK(a.wait().code == 0);
+  CHECK_FALSE(a.said("restart 1"));
+}
+
+TEST_CASE("a spare beyond the maximum stands by and steps in at once when a node is lost") {
+  Nodes job{.options = {"--nnodes=2", "--max_restarts=1"}};
+  auto a = job.host();
+  auto b = job.guest();
+  for (auto* node : {&a, &b}) node->wait_for_round(2);
+  auto spare = job.guest();
+  spare.wait_for_err("stands by and steps in when one leaves");
+  const auto rank_of_a = a.variable("RANK");
+  const auto rank_of_b = b.variable("RANK");
+  b.signal(SIGKILL);
+  spare.wait_for_round(2, 1);
+  a.wait_for_round(2, 1);
+  CHECK(a.variable("RANK") == rank_of_a);
+  CHECK(spare.variable("RANK") == rank_of_b);
+  CHECK(spare.generation() == 1);
+  job.finish();
+  CHECK(a.wait().code == 0);
+  CHECK(spare.wait().code == 0);
+}
+
+TEST_CASE("--node_rank is honoured as a wish by nodes that meet by c10d") {
+  Nodes job{.options = {"--nnodes=3", "--rdzv_backend=c10d"}};
+  auto a = job.host("", {"--node_rank=2"});
+  auto b = job.guest("", {"--node_rank=0"});
+  auto c = job.guest("", {"--node_rank=0"});
+  for (auto* node : {&a, &b, &c}) node->wait_for_round(3);
+  CHECK(a.variable("GROUP_RANK") == "2");
+  CHECK(std::set<std::string>{b.variable("GROUP_RANK"), c.variable("GROUP_RANK")} == std::set<std::string>{"0", "1"});
+  job.finish();
+  for (auto* node : {&a, &b, &c}) CHECK(node->wait().code == 0);
+}
+
+TEST_CASE("a node that becomes group rank 0 in a later round serves the workers' store, and says where it is now") {
+  Nodes job{.options = {"--nnodes=1:2", "--rdzv_backend=c10d"}};
+  auto b = job.guest("", {"--node_rank=0"});
+  auto a = job.host("", {"--node_rank=1"});
+  for (auto* node : {&a, &b}) node->wait_for_round(2);
+  // Whichever came first may have had a round of its own, in which it was rank 0.
+  const auto first = a.variable("GROUP_RANK") == "0" ? "a" : "b";
+  CAPTURE(first);
+  const auto port = a.variable("MASTER_PORT");
+  CHECK(b.variable("MASTER_PORT") == port);
+  const auto generation = a.generation();
+  b.signal(SIGKILL);
+  a.wait_for_round(1, generation + 1);
+  CHECK(a.variable("GROUP_RANK") == "0");
+  CHECK(a.variable("MASTER_PORT") != port);
+  a.wait_for_err("the workers of generation " + std::to_string(generation + 1) +
+                 " meet at 127.0.0.1:" + a.variable("MASTER_PORT") + ", no longer at 127.0.0.1:" + port);
+  job.finish();
+  CHECK(a.wait().code == 0);
+}
+
+TEST_CASE("a frozen agent is lost within the bound, and comes back by itself when it goes on") {
+  Nodes job{.options = {"--nnodes=1:2"}};
+  const std::string quick = "keep_alive_interval=1,keep_alive_max_attempt=3";
+  auto a = job.host(quick);
+  auto b = job.guest(quick);
+  for (auto* node : {&a, &b}) node->wait_for_round(2);
+  const auto generation = a.generation();
+  b.signal(SIGSTOP);
+  a.wait_for_round(1, generation + 1);
+  CHECK(a.said("no heartbeat for 3 s"));
+  b.signal(SIGCONT);
+  a.wait_for_round(2, generation + 2);
+  b.wait_for_round(2, generation + 2);
+  CHECK(b.said("trying to rejoin"));
+  job.finish();
+  CHECK(a.wait().code == 0);
+  CHECK(b.wait().code == 0);
+}
+
+TEST_CASE("a node that comes and goes without end is turned away, and the job goes on without it") {
+  Nodes job{.options = {"--nnodes=1:2", "--max_restarts=0"}};
+  auto a = job.host();
+  a.wait_for_round(1);
+  const std::string refusal = "times in a row, each within 60 s of joining";
+  int taken = 0;
+  for (bool turned_away = false; !turned_away; ++taken) {
+    REQUIRE(taken < 15);  // five times for each of the two nodes that this host has at a time
+    auto b = job.guest();
+    b.wait_until([&] { return b.number("WORLD_SIZE") == 2 || b.said(refusal); }, "round or refusal");
+    turned_away = b.said(refusal);
+    if (turned_away) {
+      CHECK(b.wait().code == 1);
+      continue;
+    }
+    const auto generation = b.generation();
+    b.signal(SIGKILL);
+    a.wait_for_round(1, generation + 1);
+  }
+  CHECK(taken > 5);
+  job.finish();
+  CHECK(a.wait().code == 0);
+}

@@ -1,0 +1,85 @@
+#include <csignal>
+#include <set>
+
+#include "tests/process/nodes.h"
+#include "tests/support/catch.h"
+
+// What happens to the others when the agent goes that serves the endpoint.
+using namespace ddprun::testing;
+
+TEST_CASE("when the store's host is killed and started again, the others rejoin and the job goes on from there") {
+  Nodes job{.options = {"--nnodes=2", "--max_restarts=1"}};
+  auto host = job.host("store_timeout=60");
+  auto b = job.guest("store_timeout=60");
+  for (auto* node : {&host, &b}) node->wait_for_round(2);
+  const auto rank_of_b = b.variable("RANK");
+  host.signal(SIGKILL);
+  host.wait();
+  b.wait_for_err("lost the rendezvous server at " + job.endpoint);
+  auto again = job.host("store_timeout=60");
+  for (auto* node : {&again, &b}) node->wait_for_round(2, 1);
+  CHECK(again.generation() == 1);
+  CHECK(b.generation() == 1);
+  CHECK(b.variable("RANK") == rank_of_b);
+  CHECK(b.variable("MASTER_PORT") == again.variable("MASTER_PORT"));
+  job.finish();
+  CHECK(again.wait().code == 0);
+  CHECK(b.wait().code == 0);
+}
+
+TEST_CASE("when the store's host does not come back, the others end with a line that says so") {
+  Nodes job{.options = {"--nnodes=1:2"}};
+  auto host = job.host();
+  auto b = job.guest("store_timeout=1");
+  for (auto* node : {&host, &b}) node->wait_for_round(2);
+  host.signal(SIGKILL);
+  const auto result = b.wait();
+  CHECK(result.code == 1);
+  CHECK(result.err.find("lost the rendezvous server at " + job.endpoint) != std::string::npos);
+  CHECK(result.err.find("did not come back within 1 s (--rdzv_conf=store_timeout)") != std::string::npos);
+  host.wait();
+  b.wait_until([&] { return job.marker.processes() == 0; }, "end of every process");
+}
+
+TEST_CASE("another agent of the store's host takes its place") {
+  Nodes job{.options = {"--nnodes=1:3"}};
+  auto host = job.host();
+  host.wait_for_round(1);
+  auto b = job.start("");  // of this machine, so it may serve the endpoint
+  auto c = job.guest();
+  for (auto* node : {&host, &b, &c}) node->wait_for_round(3);
+  const auto generation = b.generation();
+  host.signal(SIGKILL);
+  for (auto* node : {&b, &c}) node->wait_for_round(2, generation + 1);
+  job.finish();
+  CHECK(b.wait().code == 0);
+  CHECK(c.wait().code == 0);
+}
+
+TEST_CASE("an agent that is stopped while it serves the endpoint tells the others who wait there") {
+  Nodes job{.options = {"--nnodes=3"}};
+  auto host = job.host();
+  auto b = job.guest();
+  b.wait_for_err("2 of 3 nodes are here");
+  host.signal(SIGTERM);
+  CHECK(host.wait().code == 128 + SIGTERM);
+  const auto result = b.wait();
+  CHECK(result.code == 1);
+  CHECK(result.err.find("stopped by SIGTERM") != std::string::npos);
+}
+
+TEST_CASE("agents hear at once that the store's host is being stopped, and wait for the next") {
+  Nodes job{.options = {"--nnodes=1:2"}};
+  auto host = job.host();
+  auto b = job.guest("store_timeout=60");
+  for (auto* node : {&host, &b}) node->wait_for_round(2);
+  const auto generation = b.generation();
+  host.signal(SIGTERM);
+  b.wait_for_err("its agent goes: stopped by SIGTERM; trying to rejoin for 60 s");
+  CHECK(host.wait().code == 128 + SIGTERM);
+  auto again = job.host();
+  for (auto* node : {&again, &b}) node->wait_for_round(2, generation + 1);
+  job.finish();
+  CHECK(again.wait().code == 0);
+  CHECK(b.wait().code == 0);
+}

@@ -1,0 +1,47 @@
+#include <set>
+
+#include "tests/process/nodes.h"
+#include "tests/support/catch.h"
+
+// The store at which the workers of a round meet.
+using namespace ddprun::testing;
+
+TEST_CASE("after a restart workers find no keys of the attempt before, on either back end") {
+  const std::string backend = GENERATE("c10d", "static");
+  CAPTURE(backend);
+  const auto result =
+      run_child({DDPRUN_PROGRAM, "--nproc_per_node=2", "--max_restarts=1", "--rdzv_backend=" + backend, "--node_rank=0",
+                 "--master_addr=127.0.0.1", "--master_port=" + std::to_string(free_port()), STALE_KEYS_PROGRAM});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK(result.out.find("attempt 0: no stale key\n") != std::string::npos);
+  CHECK(result.out.find("attempt 1: no stale key\n") != std::string::npos);
+}
+
+TEST_CASE("two jobs side by side need no port from anybody") {
+  Nodes files;
+  const Words job{"--nproc_per_node=1"};
+  const Words verbs{"env", "wait-file=" + (files.folder / "done").string()};
+  Node a(command(job, verbs), {});
+  Node b(command(job, verbs), {});
+  for (auto* node : {&a, &b}) node->wait_for_round(1);
+  CHECK(a.variable("MASTER_PORT") != b.variable("MASTER_PORT"));
+  files.finish();
+  CHECK(a.wait().code == 0);
+  CHECK(b.wait().code == 0);
+}
+
+TEST_CASE("two jobs of different ids meet at one endpoint") {
+  Nodes jobs{.options = {"--nnodes=2"}};
+  auto a = jobs.host("", {"--rdzv_id=first"});
+  auto b = jobs.guest("", {"--rdzv_id=first"});
+  auto c = jobs.guest("", {"--rdzv_id=second"});
+  auto d = jobs.guest("", {"--rdzv_id=second"});
+  for (auto* node : {&a, &b, &c, &d}) node->wait_for_round(2);
+  CHECK(a.variable("MASTER_PORT") == b.variable("MASTER_PORT"));
+  CHECK(c.variable("MASTER_PORT") == d.variable("MASTER_PORT"));
+  CHECK(a.variable("MASTER_PORT") != c.variable("MASTER_PORT"));
+  CHECK(d.variable("TORCHELASTIC_RUN_ID") == "second");
+  jobs.finish();
+  for (auto* node : {&a, &b, &c, &d}) CHECK(node->wait().code == 0);
+}
