@@ -155,6 +155,7 @@ MembershipMessages Membership::tick(Time now) {
     check_silence(now);
     check_settled(now);
   }
+  silence_due_ = next_silence(now);
   check_ready(now);
   check_forming(now);
   if (phase_ == Phase::forming) announce(everyone());
@@ -163,7 +164,7 @@ MembershipMessages Membership::tick(Time now) {
 
 Membership::Time Membership::next_tick() const {
   Time next = last_tick_ + policy_.keep_alive_interval / 2;
-  for (const auto& timer : {form_deadline_, last_call_, ready_deadline_, settled_at_})
+  for (const auto& timer : {form_deadline_, last_call_, ready_deadline_, settled_at_, silence_due_})
     if (timer && *timer > last_tick_) next = std::min(next, *timer);
   return next;
 }
@@ -381,16 +382,30 @@ AttentiveClock::Duration Membership::silence_bound() const {
 }
 
 void Membership::check_silence(Time now) {
-  std::vector<std::string> lost;
-  for (const auto& [id, node] : nodes_)
-    if (attention_.elapsed() - node.heard > silence_bound()) lost.push_back(id);
-  if (lost.empty()) return;
+  const auto silent = [&](AttentiveClock::Duration bound) {
+    std::vector<std::string> ids;
+    for (const auto& [id, node] : nodes_)
+      if (attention_.elapsed() - node.heard >= bound) ids.push_back(id);
+    return ids;
+  };
+  if (silent(silence_bound()).empty()) return;
+  // Those that have only a beat left go with it: a rack that goes dark is to cost one round.
+  const AttentiveClock::Duration interval = policy_.keep_alive_interval;
+  const auto lost = silent(std::max(silence_bound() - interval, std::min(silence_bound(), 2 * interval)));
   const std::string bound = duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(silence_bound()));
   const std::string first = nodes_.at(lost.front()).info.host;
   const std::string others = lost.size() > 1 ? fmt::format(" and {} more were", lost.size() - 1) : " was";
   say(lost, NodeDropped{.text = fmt::format("the rendezvous heard nothing from this node for {} and counts it as lost",
                                             bound)});
   remove(now, lost, fmt::format("node {}{} lost: no heartbeat for {}", first, others, bound), Pending::consequence);
+}
+
+// When the one that has been silent longest will be lost; those heard meanwhile are only later.
+std::optional<Membership::Time> Membership::next_silence(Time now) const {
+  if (nodes_.empty() || !attention_.fair()) return std::nullopt;
+  const auto oldest = std::min_element(nodes_.begin(), nodes_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
+  return now + (oldest->second.heard + silence_bound() - attention_.elapsed());
 }
 
 void Membership::check_forming(Time now) {

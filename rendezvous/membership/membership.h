@@ -107,6 +107,7 @@ class Membership {
   void check_ready(Time now);
   void check_settled(Time now);
   void announce(const std::vector<std::string>& ids);
+  std::optional<Time> next_silence(Time now) const;
   bool anyone_suspect() const;
 
   bool enough() const;
@@ -142,6 +143,7 @@ class Membership {
   std::optional<Time> last_call_;       // forming, enough nodes
   std::optional<Time> ready_deadline_;  // proposed
   std::optional<Time> settled_at_;      // running, a failure has been reported
+  std::optional<Time> silence_due_;     // a node may have been silent for too long by then
   std::vector<WorkerFailure> failures_;
   std::string last_change_;  // why the job is forming again; empty before the first round
   std::string announced_;    // what is waited for, and its number

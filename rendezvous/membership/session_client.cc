@@ -213,7 +213,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     if (!frame.may_return || !may_rejoin()) return lose(Errc::peer_lost, frame.text);
     parting_ = frame.text;
   }
-  void take(SessionFarewell&& frame) { parting_ = "its agent goes: " + frame.reason; }
+  void take(SessionFarewell&& frame) { parting_ = fmt::format("it goes away ({})", frame.reason); }
   void take(RendezvousWaiting&& frame) { emit(std::move(frame)); }
   void take(RoundProposed&& frame) {
     const auto self = static_cast<std::size_t>(frame.round.self);
@@ -275,22 +275,28 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     established_ = true;
     watchdog_.cancel();
     attention_.advance(AttentiveClock::Clock::now());
+    heard_ = attention_.elapsed();
     next_beat();
   }
 
   void next_beat() {
-    beat_timer_.expires_after(policy_.keep_alive_interval);
+    const AttentiveClock::Duration left = heard_ + silence_bound() - attention_.elapsed();
+    const bool last = attention_.fair() && left < policy_.keep_alive_interval;
+    beat_timer_.expires_after(last ? left : policy_.keep_alive_interval);
     beat_timer_.async_wait([weak = weak_from_this()](error_code error) {
       const auto self = weak.lock();
       if (!error && self && !self->over_) self->beat();
     });
   }
 
+  std::chrono::milliseconds silence_bound() const {
+    return policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
+  }
+
   void beat() {
     attention_.advance(AttentiveClock::Clock::now());
-    const auto bound = policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
-    if (attention_.fair() && attention_.elapsed() - heard_ > bound)
-      return part(fmt::format("no sign of life for {}", duration_text(bound)));
+    if (attention_.fair() && attention_.elapsed() - heard_ >= silence_bound())
+      return part(fmt::format("no sign of life for {}", duration_text(silence_bound())));
     send(SessionBeat{});
     next_beat();
   }

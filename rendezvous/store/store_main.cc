@@ -1,3 +1,4 @@
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -18,6 +19,9 @@
 // agent.
 namespace {
 
+// Long enough for a last word to those who hold a session.
+constexpr std::chrono::milliseconds farewell_timeout{200};
+
 void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   boost::asio::io_context loop{1};
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
@@ -26,7 +30,10 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   std::fflush(stdout);
   std::optional<ddprun::HostedEndpoint> endpoint;
   endpoint.emplace(loop, std::move(server));
-  signals.async_wait([&](const boost::system::error_code&, int) { endpoint.reset(); });
+  signals.async_wait([&](const boost::system::error_code&, int) {
+    endpoint->hub().say_farewell("stopped by a signal");
+    endpoint->drain(ddprun::Deadline::in(farewell_timeout), [&] { endpoint.reset(); });
+  });
   loop.run();
 }
 

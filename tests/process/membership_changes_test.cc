@@ -56,7 +56,7 @@ TEST_CASE("a spare beyond the maximum stands by and steps in at once when a node
   CHECK(spare.wait().code == 0);
 }
 
-TEST_CASE("--node_rank is honoured as a wish by nodes that meet by c10d") {
+TEST_CASE("a wish for a rank (--node_rank) is honoured as a wish among nodes that meet by c10d") {
   Nodes job{.options = {"--nnodes=3", "--rdzv_backend=c10d"}};
   auto a = job.host("", {"--node_rank=2"});
   auto b = job.guest("", {"--node_rank=0"});

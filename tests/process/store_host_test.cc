@@ -68,6 +68,22 @@ TEST_CASE("an agent that is stopped while it serves the endpoint tells the other
   CHECK(result.err.find("stopped by SIGTERM") != std::string::npos);
 }
 
+TEST_CASE("a store's host that was frozen goes on with all who were there") {
+  Nodes job{.options = {"--nnodes=1:2"}};
+  const std::string quick = "keep_alive_interval=1,keep_alive_max_attempt=3,store_timeout=60";
+  auto host = job.host(quick);
+  auto b = job.guest(quick);
+  for (auto* node : {&host, &b}) node->wait_for_round(2);
+  const auto generation = b.generation();
+  host.signal(SIGSTOP);
+  b.wait_for_err("no sign of life for 3 s; trying to rejoin for 60 s");
+  host.signal(SIGCONT);
+  for (auto* node : {&host, &b}) node->wait_for_round(2, generation + 1);
+  job.finish();
+  CHECK(host.wait().code == 0);
+  CHECK(b.wait().code == 0);
+}
+
 TEST_CASE("agents hear at once that the store's host is being stopped, and wait for the next") {
   Nodes job{.options = {"--nnodes=1:2"}};
   auto host = job.host();
@@ -75,7 +91,7 @@ TEST_CASE("agents hear at once that the store's host is being stopped, and wait 
   for (auto* node : {&host, &b}) node->wait_for_round(2);
   const auto generation = b.generation();
   host.signal(SIGTERM);
-  b.wait_for_err("its agent goes: stopped by SIGTERM; trying to rejoin for 60 s");
+  b.wait_for_err("it goes away (stopped by SIGTERM); trying to rejoin for 60 s");
   CHECK(host.wait().code == 128 + SIGTERM);
   auto again = job.host();
   for (auto* node : {&again, &b}) node->wait_for_round(2, generation + 1);

@@ -345,7 +345,7 @@ TEST_CASE("a server that says farewell is waited for, and turns newcomers away m
   REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
   server->hub().say_farewell("stopped by SIGTERM");
   REQUIRE(loops.run_until([&] { return !a.broken.empty(); }));
-  CHECK_THAT(a.broken, Catch::Contains("its agent goes: stopped by SIGTERM"));
+  CHECK_THAT(a.broken, Catch::Contains("it goes away (stopped by SIGTERM)"));
   CHECK_FALSE(loops.run_until([&] { return a.started.has_value(); }, 300ms));
   server.reset();
   server = host(loop, port);
