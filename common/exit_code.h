@@ -8,11 +8,14 @@ namespace ddprun {
 //   0        success
 //   1        rendezvous, store, timeout or any other fault of the job
 //   2        usage: the command line, a configuration file, a value
-//   128 + n  ended by signal n (a worker, or ddprun itself)
+//   75       preempted: a worker was told to make room, has saved its state and stopped; start the job again later
+//            (EX_TEMPFAIL of sysexits.h). A worker that ends with it has not failed, and is not restarted.
+//   128 + n  ended by signal n (a worker, or ddprun itself; 143 also after ddprun stop)
 //   other    a worker's own exit code, passed on as the root cause's
 inline constexpr int exit_success = 0;
 inline constexpr int exit_fault = 1;
 inline constexpr int exit_usage = 2;
+inline constexpr int exit_preempted = 75;
 
 constexpr int exit_for_signal(int signal_number) {
   return 128 + signal_number;

@@ -84,6 +84,18 @@ struct WorkerFailure {
   std::string message;       // from the error file, or what is known
   std::string last_lines;    // of its standard error
   std::string error_file;    // path on its host, empty if none
+  std::string cause;         // what happened, as its host knows it: "out of memory: ..."; empty: the code or the signal
+  bool consequence = false;  // it failed because of another and says so (it lost a peer)
+};
+
+// What an agent tells of one of its workers while the round lasts.
+struct WorkerReport {
+  enum class State : std::uint8_t { running, stopped, ended };  // stopped: by a signal, until another continues it
+  int local_rank = 0;
+  std::int64_t pid = 0;
+  State state = State::running;
+  int exit_code = 0;      // ended: as the process gave it
+  int signal_number = 0;  // ended: by this signal; stopped: likewise
 };
 
 // How a job ended, the same at every node.
@@ -131,6 +143,13 @@ class Rendezvous {
   virtual void ready(std::int64_t generation, std::uint16_t worker_store_port) = 0;
   // All local workers of generation ended with 0; JobEnded follows when every node's have.
   virtual void report_success(std::int64_t generation) = 0;
+  // All local workers of generation have ended, and some with exit_preempted: their state is saved, and the job is to
+  // be started again later. JobEnded follows when every node's have ended, with that code.
+  virtual void report_preempted(std::int64_t generation) = 0;
+  // The state of these local workers has changed; for those who ask (ddprun status). Nothing follows.
+  virtual void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) = 0;
+  // Somebody asks for the end of the whole job. JobEnded follows, here and everywhere.
+  virtual void request_stop(const std::string& who) = 0;
   // A local worker failed. RoundProposed or JobEnded follows, here and everywhere.
   virtual void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) = 0;
   // This node goes away on purpose (a signal): a membership change for the others.

@@ -1,6 +1,7 @@
 #include "ddprun/rendezvous/backends/static_rendezvous.h"
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "ddprun/rendezvous/backends/static_exchange.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/membership/session_client.h"
+#include "ddprun/rendezvous/membership/worker_failure.h"
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 
@@ -89,6 +91,22 @@ class StaticRendezvous final : public Rendezvous {
     });
   }
 
+  // torchrun knows no such thing: this node ends alone.
+  void report_preempted(std::int64_t generation) override {
+    if (client_) return client_->report_preempted(generation);
+    if (generation != generation_ || !started_) return;
+    end_here(exit_preempted, "preempted: the workers of this node have saved their state and stopped");
+  }
+
+  void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) override {
+    if (client_) client_->report_workers(generation, changed);
+  }
+
+  void request_stop(const std::string& who) override {
+    if (client_) return client_->request_stop(who);
+    end_here(exit_for_signal(SIGTERM), "stopped by " + who);
+  }
+
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override {
     if (client_) return client_->report_failure(generation, failures);
     if (generation != generation_ || !started_ || failures.empty()) return;
@@ -111,6 +129,10 @@ class StaticRendezvous final : public Rendezvous {
   }
 
  private:
+  void end_here(int exit_code, const std::string& reason) {
+    later([this, exit_code, reason] { emit(JobEnded{{.exit_code = exit_code, .reason = reason}}); });
+  }
+
   // ---- on the helper thread
 
   void exchange(const std::stop_token& stop) {

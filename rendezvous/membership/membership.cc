@@ -1,6 +1,7 @@
 #include "ddprun/rendezvous/membership/membership.h"
 
 #include <algorithm>
+#include <csignal>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/rendezvous/backends/rank_assignment.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
+#include "ddprun/rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {
@@ -17,8 +19,12 @@ namespace {
 constexpr std::size_t max_former_ranks =
     65536;  // a node that comes and goes under ever new ids costs no memory without end
 
-bool observed_before(const WorkerFailure& a, const WorkerFailure& b) {
-  return std::tie(a.time_us, a.rank) < std::tie(b.time_us, b.rank);
+// " (rank 3)" or " (ranks 2-3)" of a node that is to run in this round; else nothing.
+std::string ranks_in(const Round& round, std::optional<int> group_rank) {
+  if (!group_rank || *group_rank >= static_cast<int>(round.members.size())) return "";
+  const RoundMember& member = round.members[static_cast<std::size_t>(*group_rank)];
+  if (member.nproc == 1) return fmt::format(" (rank {})", member.first_rank);
+  return fmt::format(" (ranks {}-{})", member.first_rank, member.first_rank + member.nproc - 1);
 }
 
 }  // namespace
@@ -34,7 +40,7 @@ Membership::Membership(JobPolicy policy, MembershipOptions options)
 MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPolicy& policy,
                                     const SessionAddresses& addresses) {
   attention_.advance(now);
-  if (nodes_.empty()) last_tick_ = now;
+  if (nodes_.empty()) last_tick_ = phase_since_ = now;
   if (auto text = refusal(info, policy)) {
     say({info.id}, JoinRefused{std::move(*text)});
     return take_messages();
@@ -94,15 +100,24 @@ MembershipMessages Membership::ready(Time now, const std::string& id, std::int64
   if (Node* node = current_member(id, generation, Phase::proposed)) {
     node->ready = true;
     if (node->rank == 0) worker_store_port_ = worker_store_port;
-    if (all_members(&Node::ready)) start_round();
+    if (all_members(&Node::ready)) start_round(now);
   }
   return take_messages();
 }
 
 MembershipMessages Membership::success(Time now, const std::string& id, std::int64_t generation) {
+  return ended_well(now, id, generation, false);
+}
+
+MembershipMessages Membership::preempted(Time now, const std::string& id, std::int64_t generation) {
+  return ended_well(now, id, generation, true);
+}
+
+MembershipMessages Membership::ended_well(Time now, const std::string& id, std::int64_t generation, bool preempted) {
   heard_from(now, id);
   if (Node* node = current_member(id, generation, Phase::running)) {
     node->succeeded = true;
+    preempted_ |= preempted;
     finish_if_all_succeeded();
   }
   return take_messages();
@@ -131,8 +146,10 @@ MembershipMessages Membership::leave(Time now, const std::string& id, const std:
 
 MembershipMessages Membership::session_closed(Time now, const std::string& id, const std::string& how) {
   attention_.advance(now);
-  if (nodes_.contains(id))
-    remove(now, {id}, fmt::format("node {} was lost: {}", nodes_.at(id).info.host, how), Pending::cause);
+  const auto node = nodes_.find(id);
+  if (node == nodes_.end()) return {};
+  const auto ranks = ranks_in(round_, node->second.member ? node->second.rank : std::nullopt);
+  remove(now, {id}, fmt::format("node {} was lost: {}{}", node->second.info.host, how, ranks), Pending::cause);
   return take_messages();
 }
 
@@ -144,6 +161,12 @@ MembershipMessages Membership::server_leaves(Time now, const std::string& why) {
 
 MembershipMessages Membership::beat(Time now, const std::string& id) {
   heard_from(now, id);
+  return take_messages();
+}
+
+MembershipMessages Membership::stop(Time now, const std::string& who) {
+  attention_.advance(now);
+  if (!ended()) end({.exit_code = exit_for_signal(SIGTERM), .reason = fmt::format("stopped by {}", who)});
   return take_messages();
 }
 
@@ -245,6 +268,7 @@ void Membership::reshape(Time now, const std::string& why, Pending failures) {
 
 void Membership::begin_forming(Time now, const std::string& why) {
   phase_ = Phase::forming;
+  phase_since_ = now;
   ready_deadline_.reset();
   last_call_.reset();
   form_deadline_ = now + policy_.join_timeout;
@@ -265,6 +289,8 @@ void Membership::propose(Time now, const std::string& why) {
   for (auto& [id, node] : nodes_) node.member = node.ready = node.succeeded = node.failed = false;
   round_ = make_round(ids);
   phase_ = Phase::proposed;
+  phase_since_ = now;
+  preempted_ = false;
   form_deadline_.reset();
   last_call_.reset();
   settled_at_.reset();
@@ -326,8 +352,10 @@ Round Membership::make_round(const std::vector<std::string>& ids) {
   return round;
 }
 
-void Membership::start_round() {
+void Membership::start_round(Time now) {
   phase_ = Phase::running;
+  phase_since_ = now;
+  for (auto& [id, node] : nodes_) node.workers.clear();
   ready_deadline_.reset();
   round_.master_addr = round_.members.front().address;
   round_.master_port = worker_store_port_;
@@ -340,6 +368,9 @@ void Membership::start_round() {
 
 void Membership::finish_if_all_succeeded() {
   if (member_count() == 0 || !all_members(&Node::succeeded)) return;
+  if (preempted_)
+    return end({.exit_code = exit_preempted,
+                .reason = "preempted: the workers have saved their state and stopped; start the job again to go on"});
   end({.success = true,
        .exit_code = exit_success,
        .reason = fmt::format("all {} on {} ended with 0", count_text(round_.world_size, "worker"),
@@ -347,7 +378,7 @@ void Membership::finish_if_all_succeeded() {
 }
 
 void Membership::judge_failures(Time now) {
-  std::stable_sort(failures_.begin(), failures_.end(), observed_before);
+  std::stable_sort(failures_.begin(), failures_.end(), rather_the_cause);
   const WorkerFailure& cause = failures_.front();
   if (restarts_used_ < policy_.max_restarts) {
     ++restarts_used_;
@@ -360,7 +391,7 @@ void Membership::judge_failures(Time now) {
 
 // A job that cannot go on without what it has lost. A failure that was observed before the loss is what it ended by.
 void Membership::end_by_loss(const std::string& why, Pending failures) {
-  std::stable_sort(failures_.begin(), failures_.end(), observed_before);
+  std::stable_sort(failures_.begin(), failures_.end(), rather_the_cause);
   Verdict verdict{.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)};
   if (failures == Pending::cause && !verdict.failures.empty()) {
     verdict.exit_code = exit_code_of(verdict.failures.front());
@@ -393,11 +424,15 @@ void Membership::check_silence(Time now) {
   const AttentiveClock::Duration interval = policy_.keep_alive_interval;
   const auto lost = silent(std::max(silence_bound() - interval, std::min(silence_bound(), 2 * interval)));
   const std::string bound = duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(silence_bound()));
-  const std::string first = nodes_.at(lost.front()).info.host;
+  const Node& one = nodes_.at(lost.front());
+  const std::string first = one.info.host;
+  const std::string ranks = ranks_in(round_, one.member ? one.rank : std::nullopt);
   const std::string others = lost.size() > 1 ? fmt::format(" and {} more were", lost.size() - 1) : " was";
   say(lost, NodeDropped{.text = fmt::format("the rendezvous heard nothing from this node for {} and counts it as lost",
                                             bound)});
-  remove(now, lost, fmt::format("node {}{} lost: no heartbeat for {}", first, others, bound), Pending::consequence);
+  remove(now, lost,
+         fmt::format("node {}{} lost: no heartbeat for {}, frozen or cut off{}", first, others, bound, ranks),
+         Pending::consequence);
 }
 
 // When the one that has been silent longest will be lost; those heard meanwhile are only later.

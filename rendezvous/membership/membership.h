@@ -9,6 +9,7 @@
 
 #include "ddprun/rendezvous/backends/node_address.h"
 #include "ddprun/rendezvous/membership/attentive_clock.h"
+#include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/membership/membership_message.h"
 #include "ddprun/rendezvous/membership/restless_hosts.h"
 #include "ddprun/rendezvous/rendezvous.h"
@@ -45,6 +46,8 @@ class Membership {
   MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
   MembershipMessages ready(Time now, const std::string& node, std::int64_t generation, std::uint16_t worker_store_port);
   MembershipMessages success(Time now, const std::string& node, std::int64_t generation);
+  // Like a success, but the job is to be started again later: exit_preempted once all have ended.
+  MembershipMessages preempted(Time now, const std::string& node, std::int64_t generation);
   // Times in failures are by the server's clock.
   MembershipMessages failure(Time now, const std::string& node, std::int64_t generation,
                              const std::vector<WorkerFailure>& failures);
@@ -53,6 +56,10 @@ class Membership {
   MembershipMessages beat(Time now, const std::string& node);
   // The server itself goes away. A job that does not wait for it to come back has its verdict now.
   MembershipMessages server_leaves(Time now, const std::string& why);
+  // Somebody, named for people, wants the job to end.
+  MembershipMessages stop(Time now, const std::string& who);
+  // The state of some workers of a node, for status() alone.
+  void workers(Time now, const std::string& node, std::int64_t generation, const std::vector<WorkerReport>& changed);
   MembershipMessages tick(Time now);
   Time next_tick() const;
 
@@ -62,6 +69,7 @@ class Membership {
   const JobPolicy& policy() const { return policy_; }
   std::int64_t generation() const { return round_.generation; }
   int restarts_used() const { return restarts_used_; }
+  JobStatus status(Time now) const;
 
  private:
   enum class Phase { forming, proposed, running, ended };
@@ -78,6 +86,11 @@ class Membership {
     bool succeeded = false;
     bool failed = false;
     std::uint64_t told = 0;  // the announcement it has heard
+    struct Worker {
+      WorkerReport now;
+      Time since{};
+    };
+    std::vector<Worker> workers;  // of the round, by local rank, as far as they have been told of
   };
   using Nodes = std::map<std::string, Node>;
 
@@ -96,7 +109,8 @@ class Membership {
   void begin_forming(Time now, const std::string& why);
   void continue_forming(Time now);
   void propose(Time now, const std::string& why);
-  void start_round();
+  void start_round(Time now);
+  MembershipMessages ended_well(Time now, const std::string& node, std::int64_t generation, bool preempted);
   void finish_if_all_succeeded();
   void judge_failures(Time now);
   void end_by_loss(const std::string& why, Pending failures);
@@ -120,6 +134,7 @@ class Membership {
   std::vector<std::string> everyone() const;
   std::vector<std::string> select_members() const;
   Round make_round(const std::vector<std::string>& ids);
+  JobStatus::Node status_of(Time now, const Node& node) const;
   void say(std::vector<std::string> to, MembershipMessage::What what);
   MembershipMessages take_messages();
 
@@ -138,6 +153,8 @@ class Membership {
   std::int64_t next_generation_ = 0;
   std::uint16_t worker_store_port_ = 0;
   int restarts_used_ = 0;
+  bool preempted_ = false;  // some node of the round says so
+  Time phase_since_{};
 
   std::optional<Time> form_deadline_;   // forming, too few nodes
   std::optional<Time> last_call_;       // forming, enough nodes

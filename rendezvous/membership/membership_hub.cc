@@ -75,6 +75,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       return sender_.close(id);
     }
     if (auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, *join);
+    if (auto* request = std::get_if<StatusRequest>(&frame)) return take_request(id, *request);
+    if (auto* request = std::get_if<StopRequest>(&frame)) return take_request(id, *request);
     const Session& session = sessions_.at(id);
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
     if (!speaks_for_node(id, session)) return;  // it has been dropped, or a newer session has taken over
@@ -124,6 +126,56 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
 
  private:
+  // ---- those who ask from outside
+
+  std::vector<JobPtr> jobs_named(const std::string& run_id) const {
+    std::vector<JobPtr> found;
+    for (const auto& [id, job] : jobs_)
+      if (run_id.empty() || id == run_id) found.push_back(job);
+    return found;
+  }
+
+  std::string names() const {
+    std::string text;
+    for (const auto& [id, job] : jobs_)
+      if (text.size() < 1000) text += (text.empty() ? "" : ", ") + id;
+    return text.empty() ? "none" : text;
+  }
+
+  void answer(SessionId id, const std::vector<JobPtr>& jobs) {
+    std::vector<JobStatus> statuses;
+    for (const auto& job : jobs) statuses.push_back(job->membership.status(now()));
+    std::string text = to_json(statuses);
+    if (text.size() > SessionLimits::answer) {  // many jobs, or very large nodes: what they do has to be enough
+      for (auto& status : statuses) status.nodes.clear();
+      text = to_json(statuses);
+    }
+    if (text.size() > SessionLimits::answer) return refuse(id, "there are too many jobs to tell of; name one");
+    sender_.send(id, encode(ServerFrame{RequestAnswer{std::move(text)}}));
+    sender_.close(id);
+  }
+
+  void refuse(SessionId id, const std::string& why) {
+    sender_.send(id, encode(ServerFrame{JoinRefused{why}}));
+    sender_.close(id);
+  }
+
+  void take_request(SessionId id, const StatusRequest& request) {
+    const auto jobs = jobs_named(request.run_id);
+    if (jobs.empty() && !request.run_id.empty())
+      return refuse(id, fmt::format("there is no job of run id '{}' here; jobs: {}", request.run_id, names()));
+    answer(id, jobs);
+  }
+
+  void take_request(SessionId id, const StopRequest& request) {
+    const JobPtr own = sessions_.at(id).job;
+    const auto jobs = own ? std::vector<JobPtr>{own} : jobs_named(request.run_id);
+    if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs, name one of them: {}", names()));
+    if (jobs.empty()) return refuse(id, fmt::format("there is no such job here; jobs: {}", names()));
+    if (!own) answer(id, jobs);
+    deliver(jobs.front(), jobs.front()->membership.stop(now(), request.who));
+  }
+
   static bool speaks_for_node(SessionId id, const Session& session) {
     const auto current = session.job->sessions.find(session.node);
     return current != session.job->sessions.end() && current->second == id;
@@ -168,6 +220,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void take(SessionId, const Session&, SessionJoin&) {}
+  void take(SessionId, const Session&, StatusRequest&) {}
+  void take(SessionId, const Session&, StopRequest&) {}
   void take(SessionId id, const Session& session, SessionBeat&) {
     const JobPtr job = session.job;
     sender_.send(id, encode(ServerFrame{SessionBeat{}}));
@@ -180,6 +234,13 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void take(SessionId, const Session& session, SessionSuccess& frame) {
     const JobPtr job = session.job;
     deliver(job, job->membership.success(now(), session.node, frame.generation));
+  }
+  void take(SessionId, const Session& session, SessionPreempted& frame) {
+    const JobPtr job = session.job;
+    deliver(job, job->membership.preempted(now(), session.node, frame.generation));
+  }
+  void take(SessionId, const Session& session, SessionWorkers& frame) {
+    session.job->membership.workers(now(), session.node, frame.generation, frame.changed);
   }
   void take(SessionId, const Session& session, SessionFailure& frame) {
     const JobPtr job = session.job;

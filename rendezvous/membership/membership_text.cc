@@ -1,20 +1,8 @@
 #include "ddprun/rendezvous/membership/membership_text.h"
 
-#include <cstring>
-
 #include <fmt/format.h>
 
-#include "ddprun/common/exit_code.h"
-
 namespace ddprun {
-namespace {
-
-std::string signal_name(int number) {
-  const char* name = ::sigabbrev_np(number);
-  return name ? fmt::format("SIG{}", name) : fmt::format("signal {}", number);
-}
-
-}  // namespace
 
 std::string nnodes_text(const JobPolicy& policy) {
   if (policy.min_nodes == policy.max_nodes) return fmt::format("{}", policy.min_nodes);
@@ -42,19 +30,6 @@ std::optional<std::string> policy_difference(const JobPolicy& job, const JobPoli
   if (job.keep_alive_max_attempt != node.keep_alive_max_attempt)
     return differs("keep_alive_max_attempt", node.keep_alive_max_attempt, job.keep_alive_max_attempt);
   return std::nullopt;
-}
-
-std::string failure_text(const WorkerFailure& failure) {
-  const std::string how = failure.signal_number != 0 ? fmt::format("killed by {}", signal_name(failure.signal_number))
-                          : failure.exit_code != 0   ? fmt::format("exit code {}", failure.exit_code)
-                                                     : failure.message;
-  return fmt::format("rank {} (local rank {}) on host {} failed: {}", failure.rank, failure.local_rank, failure.host,
-                     how);
-}
-
-int exit_code_of(const WorkerFailure& failure) {
-  if (failure.signal_number != 0) return exit_for_signal(failure.signal_number);
-  return failure.exit_code != 0 ? failure.exit_code : exit_fault;
 }
 
 std::string count_text(int count, const char* noun) {

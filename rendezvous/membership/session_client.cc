@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <deque>
 #include <optional>
 #include <random>
@@ -13,11 +14,13 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
 #include "ddprun/common/deadline.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/rendezvous/membership/attentive_clock.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
@@ -74,6 +77,17 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   void send(const NodeFrame& frame) {
     if (!established_ || over_) return;
     write(rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(frame)})));
+  }
+
+  // Before there is a session nobody else knows of this node: the verdict is its own.
+  void request_stop(const std::string& who) {
+    if (over_) return;
+    if (established_) return send(StopRequest{.who = who});
+    asio::post(loop_, [self = shared_from_this(), who] {
+      if (self->over_) return;
+      self->close();
+      self->emit(JobEnded{{.exit_code = exit_for_signal(SIGTERM), .reason = "stopped by " + who}});
+    });
   }
 
   // The owner may go away right after this, so the word is given to the system at once where it takes it.
@@ -208,6 +222,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   void take(SessionBeat&&) {}
+  void take(RequestAnswer&&) {}  // to who asks from outside
   void take(JoinRefused&& frame) { lose(Errc::usage, frame.text); }
   void take(NodeDropped&& frame) {
     if (!frame.may_return || !may_rejoin()) return lose(Errc::peer_lost, frame.text);
@@ -395,6 +410,18 @@ void SessionClient::ready(std::int64_t generation, std::uint16_t worker_store_po
 
 void SessionClient::report_success(std::int64_t generation) {
   if (session_) session_->send(SessionSuccess{generation});
+}
+
+void SessionClient::report_preempted(std::int64_t generation) {
+  if (session_) session_->send(SessionPreempted{generation});
+}
+
+void SessionClient::report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) {
+  if (session_) session_->send(SessionWorkers{generation, changed});
+}
+
+void SessionClient::request_stop(const std::string& who) {
+  if (session_) session_->request_stop(who);
 }
 
 void SessionClient::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) {

@@ -44,7 +44,10 @@ class SessionClient final : public Rendezvous {
   void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override;
   void ready(std::int64_t generation, std::uint16_t worker_store_port) override;
   void report_success(std::int64_t generation) override;
+  void report_preempted(std::int64_t generation) override;
+  void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) override;
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
+  void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
 
  private:

@@ -15,7 +15,11 @@ enum class Kind : std::uint8_t {
   success = 0x03,
   failure = 0x04,
   leave = 0x05,
+  preempted = 0x06,
+  workers = 0x07,
   beat = 0x10,
+  status = 0x20,
+  stop = 0x21,
   refused = 0x81,
   dropped = 0x82,
   waiting = 0x83,
@@ -23,6 +27,7 @@ enum class Kind : std::uint8_t {
   started = 0x85,
   ended = 0x86,
   farewell = 0x87,
+  answer = 0x88,
 };
 
 using Limits = SessionLimits;
@@ -157,6 +162,8 @@ void write(Writer& out, const WorkerFailure& failure) {
   out.text(failure.message, Limits::text);
   out.text(failure.last_lines, Limits::text);
   out.text(failure.error_file, Limits::text);
+  out.text(failure.cause, Limits::name);
+  out.integer<std::uint8_t>(failure.consequence);
 }
 
 WorkerFailure read_failure(Reader& in) {
@@ -170,7 +177,9 @@ WorkerFailure read_failure(Reader& in) {
           .time_us = in.integer<std::int64_t>("time", 0, any_long),
           .message = in.text("message", Limits::text),
           .last_lines = in.text("last lines", Limits::text),
-          .error_file = in.text("error file", Limits::text)};
+          .error_file = in.text("error file", Limits::text),
+          .cause = in.text("cause", Limits::name),
+          .consequence = in.flag("consequence")};
 }
 
 void write(Writer& out, const std::vector<WorkerFailure>& failures) {
@@ -185,6 +194,23 @@ std::vector<WorkerFailure> read_failures(Reader& in) {
   std::vector<WorkerFailure> failures;  // grown as they are read: a count costs no memory
   for (std::uint32_t i = 0; i < count; ++i) failures.push_back(read_failure(in));
   return failures;
+}
+
+void write(Writer& out, const WorkerReport& status) {
+  out.integer<std::int32_t>(status.local_rank);
+  out.integer<std::int64_t>(status.pid);
+  out.integer<std::uint8_t>(static_cast<std::uint8_t>(status.state));
+  out.integer<std::int32_t>(status.exit_code);
+  out.integer<std::int32_t>(status.signal_number);
+}
+
+WorkerReport read_worker(Reader& in) {
+  constexpr auto last_state = static_cast<std::uint8_t>(WorkerReport::State::ended);
+  return {.local_rank = in.integer<std::int32_t>("local rank", 0, Limits::workers - 1),
+          .pid = in.integer<std::int64_t>("pid", 0, any_long),
+          .state = static_cast<WorkerReport::State>(in.integer<std::uint8_t>("state", 0, last_state)),
+          .exit_code = in.integer<std::int32_t>("exit code", 0, 255),
+          .signal_number = in.integer<std::int32_t>("signal", 0, 127)};
 }
 
 // group_rank, first_rank and world_size follow from the order and are not sent; nor is the master, which is not known
@@ -274,6 +300,31 @@ std::string encode_text(Kind kind, std::string_view text) {
 std::string encode_one(const SessionLeave& frame) {
   return encode_text(Kind::leave, frame.reason);
 }
+std::string encode_one(const SessionPreempted& frame) {
+  Writer out(Kind::preempted);
+  out.integer(frame.generation);
+  return out.take();
+}
+std::string encode_one(const SessionWorkers& frame) {
+  Writer out(Kind::workers);
+  out.integer(frame.generation);
+  out.integer(static_cast<std::uint32_t>(frame.changed.size()));
+  for (const auto& worker : frame.changed) write(out, worker);
+  return out.take();
+}
+std::string encode_one(const StatusRequest& frame) {
+  Writer out(Kind::status);
+  out.integer(session_protocol_version);
+  out.text(frame.run_id, Limits::name);
+  return out.take();
+}
+std::string encode_one(const StopRequest& frame) {
+  Writer out(Kind::stop);
+  out.integer(session_protocol_version);
+  out.text(frame.run_id, Limits::name);
+  out.text(frame.who, Limits::name);
+  return out.take();
+}
 std::string encode_one(const JoinRefused& frame) {
   return encode_text(Kind::refused, frame.text);
 }
@@ -308,13 +359,23 @@ std::string encode_one(const JobEnded& frame) {
   return out.take();
 }
 
-SessionJoin read_join(Reader& in) {
+std::string encode_one(const RequestAnswer& frame) {
+  Writer out(Kind::answer);
+  out.text(frame.jobs, Limits::answer);
+  return out.take();
+}
+
+void check_version(Reader& in) {
   const auto version = in.integer<std::uint16_t>("version", 0, 65535);
   if (version != session_protocol_version)
     throw make_error(Errc::unsupported,
                      "the agent speaks version {} of the session protocol, the rendezvous server version {}: run the "
                      "same ddprun on all nodes",
                      version, session_protocol_version);
+}
+
+SessionJoin read_join(Reader& in) {
+  check_version(in);
   NodeInfo node = read_node(in);
   return {.node = std::move(node), .policy = read_policy(in)};
 }
@@ -328,6 +389,24 @@ SessionFailure read_failure_report(Reader& in) {
 NodeDropped read_dropped(Reader& in) {
   const bool may_return = in.flag("may return");
   return {.text = in.text("text", Limits::text), .may_return = may_return};
+}
+
+SessionWorkers read_workers(Reader& in) {
+  SessionWorkers frame{.generation = in.integer<std::int64_t>("generation", 0, any_long)};
+  const auto count = in.integer<std::uint32_t>("worker count", 0, Limits::workers);
+  for (std::uint32_t i = 0; i < count; ++i) frame.changed.push_back(read_worker(in));
+  return frame;
+}
+
+StatusRequest read_status_request(Reader& in) {
+  check_version(in);
+  return {.run_id = in.text("run id", Limits::name)};
+}
+
+StopRequest read_stop_request(Reader& in) {
+  check_version(in);
+  std::string run_id = in.text("run id", Limits::name);
+  return {.run_id = std::move(run_id), .who = in.text("who", Limits::name)};
 }
 
 RoundProposed read_proposed(Reader& in) {
@@ -351,6 +430,14 @@ NodeFrame read_node_frame(Reader& in) {
       return read_failure_report(in);
     case Kind::leave:
       return SessionLeave{in.text("reason", Limits::text)};
+    case Kind::preempted:
+      return SessionPreempted{in.integer<std::int64_t>("generation", 0, any_long)};
+    case Kind::workers:
+      return read_workers(in);
+    case Kind::status:
+      return read_status_request(in);
+    case Kind::stop:
+      return read_stop_request(in);
     default:
       throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
   }
@@ -377,6 +464,8 @@ ServerFrame read_server_frame(Reader& in) {
       return JobEnded{read_verdict(in)};
     case Kind::farewell:
       return SessionFarewell{in.text("reason", Limits::text)};
+    case Kind::answer:
+      return RequestAnswer{in.text("answer", Limits::answer)};
     default:
       throw make_error(Errc::protocol, "session frame of unknown kind {:#04x}", kind);
   }

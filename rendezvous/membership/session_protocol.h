@@ -13,7 +13,7 @@
 // same bytes. Decoders throw Errc::protocol naming the field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 2;
+inline constexpr std::uint16_t session_protocol_version = 3;
 
 struct SessionLimits {
   static constexpr std::uint32_t name = 1024;       // bytes of an id, host, address, program
@@ -21,6 +21,7 @@ struct SessionLimits {
   static constexpr std::int32_t nodes = 65536;      // of a job
   static constexpr std::int32_t workers = 4096;     // of a node
   static constexpr std::uint32_t failures = 128;    // of a report: a frame of them stays below 8 MiB
+  static constexpr std::uint32_t answer = 4 << 20;  // bytes of what those who ask are told
   static constexpr std::int64_t milliseconds = 1'000'000'000'000;
   static constexpr std::int64_t keep_alive_milliseconds = 86'400'000;  // times the attempts: must not overflow
   static constexpr std::int32_t keep_alive_attempts = 10'000;
@@ -48,7 +49,24 @@ struct SessionFailure {
 struct SessionLeave {
   std::string reason;
 };
-using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionLeave>;
+struct SessionPreempted {
+  std::int64_t generation = 0;
+};
+struct SessionWorkers {
+  std::int64_t generation = 0;
+  std::vector<WorkerReport> changed;
+};
+// From anybody: what becomes of one job, or of all where the run id is empty. Answered, and the session ends.
+struct StatusRequest {
+  std::string run_id;
+};
+// From anybody, an agent of the job included: the job is to end. An empty run id means the only job there is.
+struct StopRequest {
+  std::string run_id;
+  std::string who;  // for people
+};
+using NodeFrame = std::variant<SessionJoin, SessionBeat, SessionReady, SessionSuccess, SessionFailure, SessionLeave,
+                               SessionPreempted, SessionWorkers, StatusRequest, StopRequest>;
 
 // From the server. The server goes away, and may be back: the reason, and the session ends.
 struct SessionFarewell {
@@ -60,8 +78,12 @@ struct SessionStarted {
   std::string master_addr;
   std::uint16_t master_port = 0;
 };
+// To who asked: the jobs concerned, as job_status.h writes them.
+struct RequestAnswer {
+  std::string jobs;
+};
 using ServerFrame = std::variant<SessionBeat, JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed,
-                                 SessionStarted, JobEnded, SessionFarewell>;
+                                 SessionStarted, JobEnded, SessionFarewell, RequestAnswer>;
 
 // Texts longer than the limit are cut; REQUIRES the other limits.
 std::string encode(const NodeFrame& frame);

@@ -336,7 +336,8 @@ TEST_CASE("below the minimum the job waits for a replacement, and goes on with i
   Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .join_timeout = 600s});
   job.join_and_start({"a", "b"});
   job.lose("b");
-  CHECK_THAT(job.waiting["a"], Catch::Contains("node b was lost: its connection closed; 1 of 2 nodes are here"));
+  CHECK_THAT(job.waiting["a"],
+             Catch::Contains("node b was lost: its connection closed (rank 1); 1 of 2 nodes are here"));
   job.pass(500s);
   job.join("c");
   job.ready_all();
@@ -349,7 +350,7 @@ TEST_CASE("with a fixed number of nodes and no restarts a lost node is the end o
   job.join_and_start({"a", "b"});
   job.lose("b");
   CHECK(job.ended["a"].exit_code == 1);
-  CHECK(job.ended["a"].reason == "node b was lost: its connection closed");
+  CHECK(job.ended["a"].reason == "node b was lost: its connection closed (rank 1)");
 }
 
 TEST_CASE("below the minimum without a replacement the job ends after the join timeout, naming the loss") {
@@ -391,7 +392,8 @@ TEST_CASE("a node that is silent for the bound is dropped, not before") {
   CHECK(job.dropped.empty());
   job.pass(1ms);
   CHECK_THAT(job.dropped["b"], Catch::Contains("5 s"));
-  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b was lost: no heartbeat for 5 s"));
+  CHECK_THAT(job.proposed["a"].reason,
+             Catch::Contains("node b was lost: no heartbeat for 5 s, frozen or cut off (rank 1)"));
 }
 
 TEST_CASE("a node that beats just in time stays") {
@@ -500,7 +502,7 @@ TEST_CASE("a signal gives 128 + n") {
   job.join_and_start({"a"});
   job.fail("a", {.signal_number = 9});
   CHECK(job.ended["a"].exit_code == 137);
-  CHECK_THAT(job.ended["a"].reason, Catch::Contains("killed by SIGKILL"));
+  CHECK_THAT(job.ended["a"].reason, Catch::Contains("ended by SIGKILL"));
 }
 
 TEST_CASE("a job of one node is judged at once") {

@@ -32,14 +32,25 @@ WorkerFailure example_failure() {
           .time_us = 99,
           .message = "m",
           .last_lines = "l\n",
-          .error_file = "/tmp/e"};
+          .error_file = "/tmp/e",
+          .cause = "out of memory",
+          .consequence = true};
 }
 
 std::vector<NodeFrame> node_frames() {
-  return {example_join(),         SessionJoin{.node = {.id = "new"}},
-          SessionBeat{},          SessionReady{3, 29501},
-          SessionSuccess{3},      SessionFailure{3, 123, {example_failure(), example_failure()}},
-          SessionLeave{"SIGTERM"}};
+  return {example_join(),
+          SessionJoin{.node = {.id = "new"}},
+          SessionBeat{},
+          SessionReady{3, 29501},
+          SessionSuccess{3},
+          SessionFailure{3, 123, {example_failure(), example_failure()}},
+          SessionLeave{"SIGTERM"},
+          SessionPreempted{3},
+          SessionWorkers{3,
+                         {{.local_rank = 1, .pid = 4711},
+                          {.local_rank = 2, .pid = 4712, .state = WorkerReport::State::ended, .exit_code = 7}}},
+          StatusRequest{"job"},
+          StopRequest{"job", "root on host b"}};
 }
 
 std::vector<ServerFrame> server_frames() {
@@ -51,6 +62,7 @@ std::vector<ServerFrame> server_frames() {
           RendezvousWaiting{"1 of 2"},
           example_round(),
           SessionStarted{7, "10.0.0.1", 4000},
+          RequestAnswer{"{}"},
           JobEnded{{.exit_code = 137, .reason = "rank 5 failed", .failures = {example_failure()}}}};
 }
 
@@ -90,6 +102,8 @@ TEST_CASE("a failure and a verdict arrive field by field") {
   CHECK(failure.time_us == 99);
   CHECK(failure.last_lines == "l\n");
   CHECK(failure.error_file == "/tmp/e");
+  CHECK(failure.cause == "out of memory");
+  CHECK(failure.consequence);
 }
 
 TEST_CASE("ranks of a round follow from the order of its members") {

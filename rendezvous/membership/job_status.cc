@@ -1,0 +1,141 @@
+#include "ddprun/rendezvous/membership/job_status.h"
+
+#include <array>
+
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+namespace json = boost::json;
+using State = WorkerReport::State;
+
+constexpr std::array<const char*, 3> state_names = {"running", "stopped", "ended"};
+
+JobStatus::Age age(const json::value& value) {
+  return JobStatus::Age(value.to_number<std::int64_t>());
+}
+
+State state_named(std::string_view name) {
+  for (std::size_t i = 0; i < state_names.size(); ++i)
+    if (name == state_names[i]) return static_cast<State>(i);
+  throw make_error(Errc::protocol, "a status has a worker in the unknown state '{}'", name);
+}
+
+json::object to_object(const JobStatus::Worker& worker, int first_rank) {
+  json::object object{{"rank", first_rank + worker.now.local_rank},
+                      {"local_rank", worker.now.local_rank},
+                      {"pid", worker.now.pid},
+                      {"state", state_names.at(static_cast<std::size_t>(worker.now.state))},
+                      {"since_ms", worker.since.count()}};
+  if (worker.now.state == State::ended) object["exit_code"] = worker.now.exit_code;
+  if (worker.now.signal_number != 0) object["signal"] = worker.now.signal_number;
+  return object;
+}
+
+json::object to_object(const JobStatus::Node& node) {
+  json::array workers;
+  for (const auto& worker : node.workers) workers.push_back(to_object(worker, node.first_rank));
+  return {{"host", node.host},
+          {"address", node.address},
+          {"state", node.state},
+          {"group_rank", node.group_rank},
+          {"first_rank", node.first_rank},
+          {"nproc", node.nproc},
+          {"since_ms", node.since.count()},
+          {"heard_ms", node.heard.count()},
+          {"workers", std::move(workers)}};
+}
+
+json::object to_object(const JobStatus& job) {
+  json::array nodes;
+  for (const auto& node : job.nodes) nodes.push_back(to_object(node));
+  return {{"run_id", job.run_id},
+          {"program", job.program},
+          {"phase", job.phase},
+          {"waiting_for", job.waiting_for},
+          {"generation", job.generation},
+          {"restarts_used", job.restarts_used},
+          {"max_restarts", job.max_restarts},
+          {"min_nodes", job.min_nodes},
+          {"max_nodes", job.max_nodes},
+          {"world_size", job.world_size},
+          {"node_count", job.node_count},
+          {"since_ms", job.since.count()},
+          {"nodes", std::move(nodes)}};
+}
+
+std::string text(const json::object& object, const char* key) {
+  return std::string(object.at(key).as_string());
+}
+template <class T>
+T number(const json::object& object, const char* key) {
+  return object.at(key).to_number<T>();
+}
+
+JobStatus::Worker worker_from(const json::object& object) {
+  JobStatus::Worker worker{.now = {.local_rank = number<int>(object, "local_rank"),
+                                   .pid = number<std::int64_t>(object, "pid"),
+                                   .state = state_named(text(object, "state"))},
+                           .since = age(object.at("since_ms"))};
+  if (const auto* code = object.if_contains("exit_code")) worker.now.exit_code = code->to_number<int>();
+  if (const auto* signal = object.if_contains("signal")) worker.now.signal_number = signal->to_number<int>();
+  return worker;
+}
+
+JobStatus::Node node_from(const json::object& object) {
+  JobStatus::Node node{.host = text(object, "host"),
+                       .address = text(object, "address"),
+                       .state = text(object, "state"),
+                       .group_rank = number<int>(object, "group_rank"),
+                       .first_rank = number<int>(object, "first_rank"),
+                       .nproc = number<int>(object, "nproc"),
+                       .since = age(object.at("since_ms")),
+                       .heard = age(object.at("heard_ms"))};
+  for (const auto& worker : object.at("workers").as_array()) node.workers.push_back(worker_from(worker.as_object()));
+  return node;
+}
+
+JobStatus job_from(const json::object& object) {
+  JobStatus job{.run_id = text(object, "run_id"),
+                .program = text(object, "program"),
+                .phase = text(object, "phase"),
+                .waiting_for = text(object, "waiting_for"),
+                .generation = number<std::int64_t>(object, "generation"),
+                .restarts_used = number<int>(object, "restarts_used"),
+                .max_restarts = number<int>(object, "max_restarts"),
+                .min_nodes = number<int>(object, "min_nodes"),
+                .max_nodes = number<int>(object, "max_nodes"),
+                .world_size = number<int>(object, "world_size"),
+                .node_count = number<int>(object, "node_count"),
+                .since = age(object.at("since_ms"))};
+  for (const auto& node : object.at("nodes").as_array()) job.nodes.push_back(node_from(node.as_object()));
+  return job;
+}
+
+}  // namespace
+
+std::string to_json(const std::vector<JobStatus>& jobs) {
+  json::array array;
+  for (const auto& job : jobs) array.push_back(to_object(job));
+  return json::serialize(json::object{{"jobs", std::move(array)}});
+}
+
+std::vector<JobStatus> parse_job_statuses(std::string_view text) {
+  try {
+    const auto document = json::parse(json::string_view(text.data(), text.size()));
+    std::vector<JobStatus> jobs;
+    for (const auto& job : document.as_object().at("jobs").as_array()) jobs.push_back(job_from(job.as_object()));
+    return jobs;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw make_error(Errc::protocol, "this is no status of a job: {}", e.what());
+  }
+}
+
+}  // namespace ddprun

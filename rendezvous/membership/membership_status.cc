@@ -1,0 +1,77 @@
+// What a Membership tells of its job to those who ask.
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "ddprun/rendezvous/membership/membership.h"
+
+namespace ddprun {
+namespace {
+
+JobStatus::Age age(AttentiveClock::Duration duration) {
+  return std::max(JobStatus::Age(0), std::chrono::duration_cast<JobStatus::Age>(duration));
+}
+
+}  // namespace
+
+void Membership::workers(Time now, const std::string& id, std::int64_t generation,
+                         const std::vector<WorkerReport>& changed) {
+  heard_from(now, id);
+  Node* node = current_member(id, generation, Phase::running);
+  if (!node) return;
+  for (const auto& status : changed) {
+    const auto index = static_cast<std::size_t>(status.local_rank);
+    if (status.local_rank < 0 || status.local_rank >= node->info.nproc) continue;
+    if (node->workers.size() <= index) node->workers.resize(index + 1);
+    node->workers[index] = {status, now};
+  }
+}
+
+JobStatus::Node Membership::status_of(Time now, const Node& node) const {
+  const bool in_round = phase_ != Phase::forming && node.member;
+  JobStatus::Node status{.host = node.info.host,
+                         .address = node.info.address,
+                         .state = in_round                   ? "member"
+                                  : phase_ == Phase::forming ? "waiting"
+                                                             : "spare",
+                         .nproc = node.info.nproc,
+                         .since = age(now - node.joined),
+                         .heard = age(attention_.elapsed() - node.heard)};
+  if (in_round && node.rank && *node.rank < static_cast<int>(round_.members.size())) {
+    const RoundMember& member = round_.members[static_cast<std::size_t>(*node.rank)];
+    status.address = member.address;
+    status.group_rank = member.group_rank;
+    status.first_rank = member.first_rank;
+  }
+  for (const auto& worker : node.workers)
+    if (in_round && worker.now.pid > 0) status.workers.push_back({worker.now, age(now - worker.since)});
+  return status;
+}
+
+JobStatus Membership::status(Time now) const {
+  static constexpr std::array<const char*, 4> phases = {"forming", "starting", "running", "ended"};
+  JobStatus status{.run_id = policy_.run_id,
+                   .program = policy_.program,
+                   .phase = phases.at(static_cast<std::size_t>(phase_)),
+                   .waiting_for = phase_ == Phase::forming ? waiting_text() : "",
+                   .generation = phase_ == Phase::forming ? next_generation_ : round_.generation,
+                   .restarts_used = restarts_used_,
+                   .max_restarts = policy_.max_restarts,
+                   .min_nodes = policy_.min_nodes,
+                   .max_nodes = policy_.max_nodes,
+                   .world_size = phase_ == Phase::forming ? 0 : round_.world_size,
+                   .node_count = static_cast<int>(nodes_.size()),
+                   .since = age(now - phase_since_)};
+  for (const auto& [id, node] : nodes_) status.nodes.push_back(status_of(now, node));
+  // Members in order of rank, then the others as they came.
+  std::sort(status.nodes.begin(), status.nodes.end(), [](const auto& a, const auto& b) {
+    const auto key = [](const JobStatus::Node& n) {
+      return std::make_tuple(n.group_rank < 0, n.group_rank, -n.since.count());
+    };
+    return key(a) < key(b);
+  });
+  if (status.nodes.size() > JobStatus::max_nodes_told) status.nodes.resize(JobStatus::max_nodes_told);
+  return status;
+}
+
+}  // namespace ddprun

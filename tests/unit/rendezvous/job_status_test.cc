@@ -1,0 +1,185 @@
+#include "ddprun/rendezvous/membership/job_status.h"
+
+#include <csignal>
+
+#include <boost/asio/io_context.hpp>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/membership/membership.h"
+#include "ddprun/rendezvous/membership/membership_hub.h"
+#include "ddprun/rendezvous/membership/session_protocol.h"
+#include "ddprun/rendezvous/membership/worker_failure.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+namespace {
+
+const SessionAddresses here{"10.0.0.2", "10.0.0.1"};
+
+// A job of two nodes that runs, and a spare one.
+struct RunningJob {
+  JobPolicy policy{.program = "train.cfg", .min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
+  Membership membership{policy};
+  Membership::Time now{1000s};
+
+  RunningJob() {
+    for (const char* id : {"a", "b", "spare"}) membership.join(now, {.id = id, .host = id, .nproc = 2}, policy, here);
+    now += 2s;
+    for (const char* id : {"a", "b"}) membership.ready(now, id, 0, 4000);
+  }
+};
+
+// A hub without a socket, and what it sent to whom.
+struct Hub {
+  struct Sender final : SessionSender {
+    void send(SessionId id, std::string frame) override { sent.emplace_back(id, decode_server_frame(frame)); }
+    void close(SessionId id) override { closed.push_back(id); }
+    std::vector<std::pair<SessionId, ServerFrame>> sent;
+    std::vector<SessionId> closed;
+  };
+  boost::asio::io_context loop;
+  Sender sender;
+  MembershipHub hub{loop, sender};
+
+  void say(SessionId id, const NodeFrame& frame) { hub.on_frame(id, encode(frame)); }
+  void join(SessionId id, const std::string& run_id) {
+    hub.on_open(id, {});
+    say(id, SessionJoin{{.id = run_id, .host = run_id}, {.run_id = run_id}});
+  }
+  // What a session that only asks is told.
+  ServerFrame ask(SessionId id, const NodeFrame& question) {
+    hub.on_open(id, {});
+    say(id, question);
+    for (const auto& [to, frame] : sender.sent)
+      if (to == id) return frame;
+    throw std::runtime_error("no answer");
+  }
+};
+
+std::vector<JobStatus> jobs_in(const ServerFrame& answer) {
+  return parse_job_statuses(std::get<RequestAnswer>(answer).jobs);
+}
+
+}  // namespace
+
+TEST_CASE("a membership tells who is in the round, who stands by, and what the workers do, each since when") {
+  RunningJob job;
+  job.now += 5s;
+  job.membership.workers(job.now, "b", 0, {{.local_rank = 1, .pid = 4711}, {.local_rank = 0, .pid = 4710}});
+  job.now += 3s;
+  job.membership.workers(job.now, "b", 0,
+                         {{.local_rank = 0, .pid = 4710, .state = WorkerReport::State::ended, .exit_code = 3}});
+  job.now += 1s;
+  const auto status = job.membership.status(job.now);
+  CHECK(status.phase == "running");
+  CHECK(status.since == 9s);
+  CHECK(status.program == "train.cfg");
+  CHECK(status.max_restarts == 3);
+  CHECK(status.world_size == 4);
+  REQUIRE(status.nodes.size() == 3);
+  const auto& b = status.nodes[1];
+  CHECK(b.host == "b");
+  CHECK(b.state == "member");
+  CHECK(b.first_rank == 2);
+  CHECK(b.address == "10.0.0.2");
+  CHECK(b.since == 11s);
+  REQUIRE(b.workers.size() == 2);
+  CHECK(b.workers[0].now.exit_code == 3);
+  CHECK(b.workers[0].since == 1s);
+  CHECK(b.workers[1].now.pid == 4711);
+  CHECK(b.workers[1].since == 4s);
+  CHECK(status.nodes[2].state == "spare");
+  CHECK(status.nodes[2].group_rank == -1);
+}
+
+TEST_CASE("workers of another generation, of a spare node, and of ranks that a node has not, are not told of") {
+  RunningJob job;
+  job.membership.workers(job.now, "a", 7, {{.local_rank = 0, .pid = 1}});
+  job.membership.workers(job.now, "a", 0, {{.local_rank = 2, .pid = 1}});
+  job.membership.workers(job.now, "spare", 0, {{.local_rank = 0, .pid = 1}});
+  for (const auto& node : job.membership.status(job.now).nodes) CHECK(node.workers.empty());
+}
+
+TEST_CASE("a membership that waits says for what") {
+  const JobPolicy policy{.min_nodes = 2, .max_nodes = 4};
+  Membership membership(policy);
+  membership.join(Membership::Time(1s), {.id = "a", .host = "a"}, policy, here);
+  const auto status = membership.status(Membership::Time(2s));
+  CHECK(status.phase == "forming");
+  CHECK_THAT(status.waiting_for, Catch::Contains("1 of 2 nodes"));
+  REQUIRE(status.nodes.size() == 1);
+  CHECK(status.nodes[0].state == "waiting");
+}
+
+TEST_CASE("a status is the same after a round trip through JSON, and junk is refused") {
+  RunningJob job;
+  job.membership.workers(job.now, "a", 0,
+                         {{.local_rank = 0, .pid = 9, .state = WorkerReport::State::stopped, .signal_number = 19}});
+  const auto text = to_json({job.membership.status(job.now)});
+  CHECK(to_json(parse_job_statuses(text)) == text);
+  CHECK_THAT(text, Catch::Contains(R"("rank":0,"local_rank":0,"pid":9,"state":"stopped","since_ms":0)"));
+  for (const char* junk : {"", "{}", "[]", R"({"jobs": [1]})", R"({"jobs": [{"run_id": "x"}]})"}) {
+    CAPTURE(junk);
+    CHECK_THROWS_AS(parse_job_statuses(junk), Error);
+  }
+}
+
+TEST_CASE("a server tells of one job, of all, and says which it has when the name is wrong") {
+  Hub hub;
+  hub.join(1, "x");
+  hub.join(2, "y");
+  CHECK(jobs_in(hub.ask(3, StatusRequest{})).size() == 2);
+  const auto one = jobs_in(hub.ask(4, StatusRequest{"y"}));
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].run_id == "y");
+  CHECK_THAT(std::get<JoinRefused>(hub.ask(5, StatusRequest{"z"})).text, Catch::Contains("x, y"));
+  CHECK(hub.sender.closed == std::vector<SessionId>{3, 4, 5});
+}
+
+TEST_CASE("a request to stop ends the job it names, and says who asked") {
+  Hub hub;
+  hub.join(1, "x");
+  hub.join(2, "y");
+  CHECK_THAT(std::get<JoinRefused>(hub.ask(3, StopRequest{})).text, Catch::Contains("several jobs"));
+  CHECK(jobs_in(hub.ask(4, StopRequest{"y", "root on host h"})).size() == 1);
+  REQUIRE(hub.sender.sent.back().first == 2);
+  const auto verdict = std::get<JobEnded>(hub.sender.sent.back().second).verdict;
+  CHECK(verdict.exit_code == 128 + SIGTERM);
+  CHECK(verdict.reason == "stopped by root on host h");
+  // The other job lives, and is the only one now.
+  CHECK(jobs_in(hub.ask(5, StopRequest{"", "me"})).at(0).run_id == "x");
+}
+
+TEST_CASE("an agent may ask for the end of its own job") {
+  Hub hub;
+  hub.join(1, "x");
+  hub.join(2, "y");
+  hub.say(1, StopRequest{"", "a key"});
+  REQUIRE(hub.sender.sent.back().first == 1);
+  CHECK(std::get<JobEnded>(hub.sender.sent.back().second).verdict.reason == "stopped by a key");
+  CHECK(hub.hub.jobs() == 1);
+}
+
+TEST_CASE("a job whose workers make room ends with the code that says so, once all nodes have") {
+  RunningJob job;
+  CHECK(job.membership.preempted(job.now, "a", 0).empty());
+  const auto messages = job.membership.success(job.now, "b", 0);
+  REQUIRE(messages.size() == 1);
+  const auto verdict = std::get<JobEnded>(messages[0].what).verdict;
+  CHECK(verdict.exit_code == 75);
+  CHECK_FALSE(verdict.success);
+  CHECK_THAT(verdict.reason, Catch::Contains("preempted"));
+}
+
+TEST_CASE("who blames another is not the cause, and of failures seen at once a signal is") {
+  const WorkerFailure killed{.rank = 3, .signal_number = 9, .time_us = 50};
+  const WorkerFailure lost_a_peer{.rank = 0, .exit_code = 1, .time_us = 40, .consequence = true};
+  const WorkerFailure left_at_once{.rank = 1, .exit_code = 1, .time_us = 50};
+  const WorkerFailure left_before{.rank = 1, .exit_code = 1, .time_us = 49};
+  CHECK(rather_the_cause(killed, lost_a_peer));
+  CHECK(rather_the_cause(killed, left_at_once));
+  CHECK(rather_the_cause(left_before, killed));
+  CHECK_FALSE(rather_the_cause(killed, killed));
+}
