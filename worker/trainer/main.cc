@@ -66,35 +66,49 @@ void read_settings(Settings& settings, const TrainConfig& config, const Argument
   validate(config, settings);
 }
 
-void train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
+// Returns the exit code.
+int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
+  // First of all, so that no notice is lost. Without a place for a checkpoint there is nothing to do about one.
+  const PreemptionNotice preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings);
   if (!datasets.note.empty()) progress.line(datasets.note);
   const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(config.dist.timeout));
   const auto world = init_process_group({.backend = config.dist.backend, .timeout = timeout, .env = place});
-  Trainer trainer(config, settings_that_decide(settings), datasets, {world->group(), progress, place.restart_count});
-  progress.line(summary_line(trainer.run()));
+  Trainer trainer(config, settings_that_decide(settings), datasets,
+                  {world->group(), progress, place.restart_count, &preemption});
+  const auto summary = trainer.run();
+  progress.line(summary_line(summary));
+  return summary.preempted ? exit_preempted : exit_success;
 }
 
-void run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
+int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
   const auto arguments = parse_arguments(command_line);
   TrainConfig config;
   Settings settings;
   bind(settings, config);
-  if (arguments.help) return fmt::print("{}", usage_text);
-  if (arguments.reference) return fmt::print("{}", reference_page());
+  if (arguments.help || arguments.reference) {
+    fmt::print("{}", arguments.help ? usage_text : reference_page());
+    return exit_success;
+  }
   read_settings(settings, config, arguments);
-  if (arguments.print_config) return fmt::print("{}", settings.effective());
-  train(config, settings, place);
+  if (!arguments.print_config) return train(config, settings, place);
+  fmt::print("{}", settings.effective());
+  return exit_success;
+}
+
+// A peer's end, not a fault of this process.
+bool is_consequence(Errc code) {
+  return code == Errc::peer_lost || code == Errc::connection_lost || code == Errc::aborted;
 }
 
 // Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:
 // under a launcher, which shows them together, one line is enough.
-int fail(const std::string& message, int exit_code, const WorkerEnv& place) {
+int fail(const std::string& message, int exit_code, const WorkerEnv& place, bool consequence = false) {
   if (exit_code != exit_usage || place.local_rank == 0 || place.error_file.empty()) log::error("{}", message);
   if (place.error_file.empty()) return exit_code;
   try {
-    write_error_file(place.error_file, message, std::time(nullptr));
+    write_error_file(place.error_file, message, std::time(nullptr), consequence);
   } catch (const Error& e) {
     log::warn("the error file could not be written: {}", e.what());
   }
@@ -109,10 +123,9 @@ int main(int argc, char** argv) {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());
     if (place.world_size > 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
-    run({argv + 1, argv + argc}, place);
-    return exit_success;
+    return run({argv + 1, argv + argc}, place);
   } catch (const Error& e) {
-    return fail(e.what(), exit_for(e.code()), place);
+    return fail(e.what(), exit_for(e.code()), place, is_consequence(e.code()));
   } catch (const std::exception& e) {
     return fail(e.what(), exit_fault, place);
   }

@@ -8,6 +8,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/trainer/preemption.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -67,6 +68,10 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
         {.help = "a line on standard output each so many steps; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
         {.help = "after every step, compare the parameters of all ranks bit for bit and stop when they differ"});
+  s.add("train.preempt_signal", t.preempt_signal,
+        {.help = "a notice at any rank to make room: all ranks stop behind the same step, with a checkpoint of it and "
+                 "exit code 75; without a checkpoint.dir it is not taken",
+         .choices = PreemptionNotice::names()});
 }
 
 void bind_eval(Settings& s, TrainConfig::Eval& e) {
@@ -166,9 +171,18 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 11> others{
-      "train.epochs",  "train.max_steps", "train.log_every", "train.check_replicas", "data.dir", "data.workers",
-      "data.prefetch", "eval.",           "dist.",           "checkpoint.",          "metrics."};
+  static constexpr std::array<std::string_view, 12> others{"train.epochs",
+                                                           "train.max_steps",
+                                                           "train.log_every",
+                                                           "train.check_replicas",
+                                                           "train.preempt_signal",
+                                                           "data.dir",
+                                                           "data.workers",
+                                                           "data.prefetch",
+                                                           "eval.",
+                                                           "dist.",
+                                                           "checkpoint.",
+                                                           "metrics."};
   std::map<std::string, std::string> deciding;
   for (const auto& setting : settings.all()) {
     const auto is_prefix = [&](std::string_view prefix) { return setting.key.starts_with(prefix); };

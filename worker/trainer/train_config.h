@@ -42,6 +42,7 @@ struct TrainConfig {
     std::int64_t accumulate = 1;
     std::int64_t log_every = 100;
     bool check_replicas = false;
+    std::string preempt_signal = "USR1";
   } train;
   struct Eval {
     std::int64_t batch_size = 1000;

@@ -73,6 +73,7 @@ DdpOptions ddp_options(const TrainConfig& c) {
 }  // namespace
 
 std::string summary_line(const Summary& s) {
+  if (s.preempted) return fmt::format("preempted at step {}: saved; the same command goes on from there", s.steps);
   auto line = fmt::format("done: {} steps, loss {:.4f}", s.steps, s.evaluation.loss);
   if (s.evaluation.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *s.evaluation.accuracy);
   return line + fmt::format(", parameters sha256:{}", s.parameter_digest);
@@ -86,6 +87,7 @@ class Trainer::Impl {
         datasets_(datasets),
         group_(context.group),
         progress_(context.progress),
+        preemption_(context.preemption),
         model_(make_model(config, datasets.train->layout())),
         ddp_(*model_, group_, ddp_options(config)),
         optimizer_(make_optimizer(config, *model_)) {
@@ -104,7 +106,8 @@ class Trainer::Impl {
   Summary run() {
     go_on_from_checkpoint();
     if (is_first() && !config_.metrics.file.empty()) metrics_.emplace(config_.metrics.file, state_.step);
-    while (state_.step < total_steps_) train_epoch();
+    while (state_.step < total_steps_ && !make_room_) train_epoch();
+    if (make_room_) return {.steps = state_.step, .preempted = true};
     if (!evaluation_) evaluation_ = evaluate_now();  // the checkpoint was the end
     return {state_.step, *evaluation_, parameter_digest(*model_)};
   }
@@ -163,7 +166,7 @@ class Trainer::Impl {
         *datasets_.train, std::move(indices),
         {.batch_size = config_.train.batch_size, .workers = config_.data.workers, .prefetch = config_.data.prefetch});
     std::int64_t left = loader.batches();
-    while (left > 0 && state_.step < total_steps_) {
+    while (left > 0 && state_.step < total_steps_ && !make_room_) {
       StepTimes times;
       Stopwatch watch;
       const auto batches = take(loader, config_.train.accumulate);
@@ -192,7 +195,9 @@ class Trainer::Impl {
     if (last || (ends_epoch && config_.eval.every_epochs > 0 && epoch % config_.eval.every_epochs == 0))
       evaluate_and_report(epoch);
     const auto every = config_.checkpoint.every_steps;
-    if (last || (every > 0 ? state_.step % every == 0 : ends_epoch)) save();
+    make_room_ = asked_to_make_room_ && !last && !config_.checkpoint.dir.empty();
+    if (last || make_room_ || (every > 0 ? state_.step % every == 0 : ends_epoch)) save();
+    if (make_room_) group_.barrier()->wait();  // nobody says that the state is saved before it is
   }
 
   // Forward, backward, update. Returns the mean loss over the samples of all ranks.
@@ -201,7 +206,9 @@ class Trainer::Impl {
     const auto waited_before = ddp_.waited();
     seed_dropout();
     optimizer_->zero_grad();
-    std::vector<double> sums{0, static_cast<double>(samples)};
+    // The notice of one rank reaches all with the loss: every rank learns of it in the same step, at no extra message.
+    const bool notice = preemption_ && preemption_->given();
+    std::vector<double> sums{0, static_cast<double>(samples), notice ? 1.0 : 0.0};
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
       const auto local = ddp_.no_sync();
       forward_and_backward(batches[i], samples, sums[0]);
@@ -213,6 +220,7 @@ class Trainer::Impl {
     times.compute = watch.lap() - times.wait;
     reduced_sums->wait();
     times.wait += watch.lap();
+    asked_to_make_room_ = sums[2] > 0;
     return sums[0] / sums[1];
   }
 
@@ -283,6 +291,7 @@ class Trainer::Impl {
   const Datasets& datasets_;
   ProcessGroup& group_;
   Progress& progress_;
+  const PreemptionNotice* preemption_;
   std::unique_ptr<nn::Module> model_;
   DistributedDataParallel ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -290,6 +299,8 @@ class Trainer::Impl {
   std::optional<MetricsFile> metrics_;                  // rank 0
   checkpoint::RunState state_;
   std::int64_t total_steps_ = 0;
+  bool asked_to_make_room_ = false;       // some rank, in the latest step
+  bool make_room_ = false;                // this step was the last one for now
   std::optional<Evaluation> evaluation_;  // of the last step's model, when there was one at that step
 
   Seconds spent_{0};

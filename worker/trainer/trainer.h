@@ -10,6 +10,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/preemption.h"
 #include "ddprun/worker/trainer/progress.h"
 #include "ddprun/worker/trainer/train_config.h"
 
@@ -20,21 +21,25 @@ struct Summary {
   std::int64_t steps = 0;
   Evaluation evaluation;
   std::string parameter_digest;  // SHA-256, hexadecimal
+  bool preempted = false;        // it made room: the checkpoint of this step is complete, the rest is still to be done
 };
 
-// "done: 630 steps, loss 0.0412, accuracy 97.85 %, parameters sha256:..."
+// For a run that made room "preempted at step 12: ...", else "done: 630 steps, loss 0.0412, accuracy 97.85 %,
+// parameters sha256:..."
 std::string summary_line(const Summary& summary);
 
 // One rank's part of a training job: model, optimizer, data, checkpoints and metrics as the configuration asks for. All
 // ranks of the group make one and call run() once; both are collective. Where checkpoint.dir holds a checkpoint, run()
-// goes on from it at the exact sample. Errors: what the parts throw, and Errc::mismatch from train.check_replicas; the
-// object is of no use afterwards. One thread.
+// goes on from it at the exact sample. When any rank has been asked to make room, all stop behind the same step, once
+// rank 0 has saved it; this needs a checkpoint.dir. Errors: what the parts throw, and Errc::mismatch from
+// train.check_replicas; the object is of no use afterwards. One thread.
 class Trainer {
  public:
   struct Context {
     ProcessGroup& group;
     Progress& progress;
-    std::int64_t generation = 0;  // of the job, for the record
+    std::int64_t generation = 0;                   // of the job, for the record
+    const PreemptionNotice* preemption = nullptr;  // none: nobody can ask this rank to make room
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().
