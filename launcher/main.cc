@@ -12,6 +12,7 @@
 #include "ddprun/launcher/cluster/discovery.h"
 #include "ddprun/launcher/cluster/meeting.h"
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
+#include "ddprun/launcher/control/control_command.h"
 #include "ddprun/launcher/workers/guardian.h"
 
 using namespace ddprun;
@@ -28,6 +29,7 @@ int launch(const std::vector<std::string>& arguments) {
   const auto environment = Environment::capture();
   log::init("ddprun", log::parse_level(environment.get("LOGLEVEL").value_or(""), log::Level::info));
 
+  if (is_control_command(arguments)) return run_control_command(arguments, environment);
   LaunchSettings settings;
   auto line = parse_command_line(arguments, settings);
   if (line.help || line.version) {

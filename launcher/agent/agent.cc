@@ -14,6 +14,8 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/launcher/agent/agent_state.h"
+#include "ddprun/launcher/control/agent_record.h"
+#include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
 #include "ddprun/launcher/report/failure_report.h"
@@ -71,7 +73,9 @@ class Agent {
         group_(loop_, guardian, console_, logs_, spec.group,
                {.failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
-                .stopped = [this] { act(state_.on_workers_stopped()); }}) {
+                .preempted = [this] { act(state_.on_workers_preempted()); },
+                .stopped = [this](bool made_room) { act(state_.on_workers_stopped(made_room)); },
+                .changed = [this](const auto& workers) { tell_of_workers(workers); }}) {
     if (logs_.enabled()) guardian.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
     if (!logs_.temporary().empty() && !spec.keep_logs) guardian.remove_with_job(logs_.temporary().string());
     adopt_orphans();
@@ -83,6 +87,7 @@ class Agent {
     if (logs_.enabled() && spec_.keep_logs) log::info("logs: {}", logs_.root().string());
     try {
       backend_ = spec_.open_rendezvous(loop_);
+      open_control_socket();
       backend_->rendezvous().join(spec_.node, spec_.policy,
                                   [this](const RendezvousEvent& event) { act(state_.on(event)); });
     } catch (const Error& e) {
@@ -119,7 +124,7 @@ class Agent {
           break;
         case SIGUSR1:
         case SIGUSR2:
-          group_.forward(signal);
+          group_.notify(signal);
           break;
         case SIGWINCH:
           group_.window_changed();
@@ -160,23 +165,28 @@ class Agent {
 
   void carry_out(const StartWorkers& action) {
     try {
+      round_ = action.round;
       group_.start(action.round);
     } catch (const Error& e) {
       const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
       const auto now = std::chrono::system_clock::now().time_since_epoch();
-      log::error("{}", e.what());
       act(state_.on_workers_failed({{.rank = self.first_rank,
                                      .group_rank = self.group_rank,
                                      .host = spec_.group.host,
                                      .exit_code = exit_fault,
                                      .time_us = std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
-                                     .message = e.what()}}));
+                                     .message = e.what(),
+                                     .cause = e.what()}}));
     }
   }
 
   void carry_out(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
   void carry_out(const KillWorkers&) { group_.kill(); }
   void carry_out(const ReportSuccess& action) { backend_->rendezvous().report_success(action.generation); }
+  void carry_out(const ReportPreempted& action) { backend_->rendezvous().report_preempted(action.generation); }
+  void carry_out(const RequestStop& action) {
+    if (backend_) backend_->rendezvous().request_stop(action.who);
+  }
   void carry_out(const ReportFailure& action) {
     backend_->rendezvous().report_failure(action.generation, action.failures);
   }
@@ -192,6 +202,45 @@ class Agent {
       case Announce::Kind::error:
         return log::error("{}", action.text);
     }
+  }
+
+  void open_control_socket() {
+    control_ = std::make_unique<ControlSocket>(
+        loop_, spec_.group.environment,
+        ControlSocket::Handlers{.status = [this] { return to_json(record()); },
+                                .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); }});
+  }
+
+  // This node alone, as the agent knows it; the rendezvous knows the others.
+  AgentRecord record() const {
+    JobStatus own{.run_id = spec_.policy.run_id,
+                  .program = spec_.policy.program,
+                  .phase = round_ ? "running" : "forming",
+                  .max_restarts = spec_.policy.max_restarts,
+                  .min_nodes = spec_.policy.min_nodes,
+                  .max_nodes = spec_.policy.max_nodes,
+                  .node_count = 1};
+    JobStatus::Node node{.host = spec_.node.host, .state = round_ ? "member" : "waiting", .nproc = spec_.node.nproc};
+    if (round_) {
+      const auto& self = round_->members.at(static_cast<std::size_t>(round_->self));
+      own.generation = round_->generation;
+      own.restarts_used = round_->restarts_used;
+      own.world_size = round_->world_size;
+      node.address = self.address;
+      node.group_rank = self.group_rank;
+      node.first_rank = self.first_rank;
+      for (const auto& worker : group_.statuses()) node.workers.push_back({.now = worker});
+    }
+    own.nodes.push_back(std::move(node));
+    return {.pid = ::getpid(),
+            .endpoint = backend_ ? backend_->endpoint() : "",
+            .grace = std::chrono::duration_cast<std::chrono::seconds>(spec_.grace),
+            .own = std::move(own)};
+  }
+
+  // For those who ask what becomes of the job.
+  void tell_of_workers(const std::vector<WorkerReport>& changed) {
+    if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
   }
 
   // Others may still need the endpoint that this process serves, to hear the verdict.
@@ -244,6 +293,8 @@ class Agent {
   AgentState state_;
   std::unique_ptr<StoreServer> worker_store_;  // of the round; group rank 0's
   std::unique_ptr<RendezvousBackend> backend_;
+  std::unique_ptr<ControlSocket> control_;
+  std::optional<Round> round_;  // whose workers were started last
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;

@@ -5,7 +5,8 @@
 
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
-#include "ddprun/launcher/report/failure_report.h"
+#include "ddprun/common/signal_name.h"
+#include "ddprun/rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {
@@ -26,6 +27,11 @@ AgentActions AgentState::on_event(const RendezvousWaiting& event) {
 AgentActions AgentState::on_event(const RoundProposed& event) {
   proposed_ = event.round;
   AgentActions actions;
+  // The reason names the cause. What failed here for another one, and does not blame it itself, is worth a line.
+  for (const auto& failure : untold_)
+    if (!failure.consequence && event.reason.find(failure_text(failure)) == std::string::npos)
+      actions.push_back(Announce{Kind::warning, failure_text(failure)});
+  untold_.clear();
   if (event.round.generation > 0) actions.push_back(Announce{Kind::warning, "new round: " + event.reason});
   if (workers_there_) return stop_workers(std::move(actions));
   actions.push_back(PrepareRound{event.round});
@@ -39,7 +45,6 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
   current_ = event.round.generation;
   workers_there_ = true;
   stopping_ = false;
-  failure_announced_ = false;
   AgentActions actions;
   const auto store = format_host_port(event.round.master_addr, event.round.master_port);
   if (!worker_store_.empty() && worker_store_ != store)
@@ -53,28 +58,33 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
 AgentActions AgentState::on_event(const JobEnded& event) {
   const auto& verdict = event.verdict;
   AgentActions actions;
-  if (!verdict.success && !failure_announced_) actions.push_back(Announce{Kind::error, verdict.reason});
+  untold_.clear();
+  const bool on_purpose = verdict.exit_code == exit_preempted || verdict.exit_code == exit_for_signal(SIGTERM);
+  stopped_on_purpose_ = on_purpose && verdict.failures.empty();
+  if (!verdict.success) actions.push_back(Announce{stopped_on_purpose_ ? Kind::warning : Kind::error, verdict.reason});
   return end_with({.exit_code = verdict.exit_code, .failures = verdict.failures}, std::move(actions), SIGTERM);
 }
 
 // The others may go on without this node: its workers must not go on as well.
 AgentActions AgentState::on_event(const ContactBroken& event) {
   proposed_.reset();
-  AgentActions actions{Announce{Kind::warning, event.text}};
+  auto actions = untold_failures();
+  actions.push_back(Announce{Kind::warning, event.text});
   return workers_there_ ? stop_workers(std::move(actions)) : actions;
 }
 
 AgentActions AgentState::on_event(const ContactLost& event) {
-  return end_with({.exit_code = exit_for(event.error.code())}, {Announce{Kind::error, event.error.what()}}, SIGTERM);
+  auto actions = untold_failures();
+  actions.push_back(Announce{Kind::error, event.error.what()});
+  return end_with({.exit_code = exit_for(event.error.code())}, std::move(actions), SIGTERM);
 }
 
 AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures) {
-  AgentActions actions;
-  for (const auto& failure : failures) actions.push_back(Announce{Kind::error, one_line(failure)});
-  failure_announced_ = true;
+  AgentActions actions{StopWorkers{SIGTERM}};
   stopping_ = true;
-  actions.push_back(StopWorkers{SIGTERM});
-  if (!end_ && current_) actions.push_back(ReportFailure{*current_, std::move(failures)});
+  if (end_ || !current_) return actions;
+  untold_ = failures;
+  actions.push_back(ReportFailure{*current_, std::move(failures)});
   return actions;
 }
 
@@ -86,11 +96,19 @@ AgentActions AgentState::on_workers_succeeded() {
   return {ReportSuccess{current_.value_or(0)}};
 }
 
-AgentActions AgentState::on_workers_stopped() {
+AgentActions AgentState::on_workers_preempted() {
+  workers_there_ = false;
+  if (end_) return on_workers_stopped(true);
+  if (proposed_) return {PrepareRound{*proposed_}};
+  return {ReportPreempted{current_.value_or(0)}};
+}
+
+AgentActions AgentState::on_workers_stopped(bool made_room) {
   workers_there_ = false;
   stopping_ = false;
   if (end_) {
     finished_ = true;
+    if (made_room && stopped_on_purpose_) end_->exit_code = exit_preempted;
     return {*end_};
   }
   if (proposed_) return {PrepareRound{*proposed_}};
@@ -99,16 +117,36 @@ AgentActions AgentState::on_workers_stopped() {
 
 AgentActions AgentState::on_signal(int signal_number) {
   if (finished_) return {};
-  if (end_) return {KillWorkers{}};
   const auto name = signal_name(signal_number);
-  AgentActions actions{Announce{Kind::warning, fmt::format("stopped by {}", name)}, LeaveJob{"stopped by " + name}};
+  if (std::exchange(signalled_, true)) return {KillWorkers{}};
+  if (end_)
+    return {Announce{Kind::warning,
+                     fmt::format("{}: the workers are being stopped already; a second signal kills them", name)}};
+  stopped_on_purpose_ = true;
+  auto actions = untold_failures();
+  actions.push_back(Announce{Kind::warning, fmt::format("stopped by {}", name)});
+  actions.push_back(LeaveJob{"stopped by " + name});
   return end_with({.exit_code = exit_for_signal(signal_number)}, std::move(actions), signal_number);
+}
+
+AgentActions AgentState::on_stop_request(const std::string& who) {
+  if (end_ || finished_) return {};
+  return {RequestStop{who}};
+}
+
+AgentActions AgentState::untold_failures() {
+  AgentActions actions;
+  for (const auto& failure : std::exchange(untold_, {}))
+    actions.push_back(Announce{Kind::error, failure_text(failure)});
+  return actions;
 }
 
 AgentActions AgentState::on_fault(const Error& error) {
   if (end_ || finished_) return {};
   // The others hear why, and at once: the rendezvous that this process may serve waits at the end for all to have gone.
-  AgentActions actions{Announce{Kind::error, error.what()}, LeaveJob{error.what()}};
+  auto actions = untold_failures();
+  actions.push_back(Announce{Kind::error, error.what()});
+  actions.push_back(LeaveJob{error.what()});
   return end_with({.exit_code = exit_for(error.code())}, std::move(actions), SIGTERM);
 }
 

@@ -24,6 +24,12 @@ struct KillWorkers {};  // ends the grace
 struct ReportSuccess {
   std::int64_t generation = 0;
 };
+struct ReportPreempted {
+  std::int64_t generation = 0;
+};
+struct RequestStop {  // of the whole job
+  std::string who;
+};
 struct ReportFailure {
   std::int64_t generation = 0;
   std::vector<WorkerFailure> failures;
@@ -39,8 +45,8 @@ struct Finish {  // nothing of the job runs here any more
   int exit_code = 0;
   std::vector<WorkerFailure> failures;  // to be summed up, the root cause first
 };
-using AgentAction = std::variant<PrepareRound, StartWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportFailure,
-                                 LeaveJob, Announce, Finish>;
+using AgentAction = std::variant<PrepareRound, StartWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportPreempted,
+                                 RequestStop, ReportFailure, LeaveJob, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
 // The decisions of one node's agent: what follows from the rendezvous's events, from its workers' ends and from
@@ -52,10 +58,15 @@ class AgentState {
   AgentActions on_workers_failed(std::vector<WorkerFailure> failures);
   // All of this node's workers ended with 0 and are gone.
   AgentActions on_workers_succeeded();
-  // After a StopWorkers: they are gone.
-  AgentActions on_workers_stopped();
-  // A signal that means "end": the first stops gracefully, any further one kills.
+  // All of this node's workers ended, and some of them with exit_preempted: they were told to make room.
+  AgentActions on_workers_preempted();
+  // After a StopWorkers: they are gone. made_room: they all ended as for on_workers_preempted().
+  AgentActions on_workers_stopped(bool made_room = false);
+  // A signal that means "end": the first stops gracefully, or leaves a stop that is under way its grace; any further
+  // one kills.
   AgentActions on_signal(int signal_number);
+  // Somebody wants the whole job to end (ddprun stop).
+  AgentActions on_stop_request(const std::string& who);
   // This agent itself cannot go on.
   AgentActions on_fault(const Error& error);
 
@@ -68,14 +79,18 @@ class AgentState {
   AgentActions on_event(const ContactLost& event);
   AgentActions stop_workers(AgentActions before);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);
+  // What this node saw fail and nobody has said yet, now that no verdict will name the cause.
+  AgentActions untold_failures();
 
   std::optional<Round> proposed_;        // agreed, not started yet
   std::optional<std::int64_t> current_;  // generation whose workers were started last
   std::string worker_store_;             // where the workers of the latest round met
   bool workers_there_ = false;
   bool stopping_ = false;
-  bool failure_announced_ = false;
-  std::optional<Finish> end_;  // decided; carried out once no worker is left
+  std::vector<WorkerFailure> untold_;  // this node's, until a verdict or a new round names the job's root cause
+  bool signalled_ = false;
+  bool stopped_on_purpose_ = false;  // by a signal or a request
+  std::optional<Finish> end_;        // decided; carried out once no worker is left
   bool finished_ = false;
 };
 

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
-#include <tuple>
 
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
@@ -15,6 +13,8 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/signal_name.h"
+#include "ddprun/rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {
@@ -67,6 +67,26 @@ std::string record(int number, const WorkerFailure& f) {
       f.error_file.empty() ? "<N/A>" : f.error_file, indented(f.message, "  "));
 }
 
+// Of a traceback that is the exception; cut where it would no longer be one line for people.
+std::string last_line_of(const std::string& message) {
+  constexpr std::size_t most = 300;
+  const auto end = message.find_last_not_of(" \n");
+  if (end == std::string::npos) return {};
+  const auto newline = message.rfind('\n', end);
+  const auto begin = newline == std::string::npos ? 0 : newline + 1;
+  const auto line = message.substr(begin, end + 1 - begin);
+  return line.size() > most ? line.substr(0, most) + "..." : line;
+}
+
+// As torchrun words it, and what is known beyond.
+std::string message_without_file(const FailedWorker& worker, const ProcessExit& exit) {
+  if (exit.signal_number == 0)
+    return worker.cause.empty() ? "the worker wrote no error file; see the end of its standard error" : worker.cause;
+  const auto text =
+      fmt::format("Signal {} ({}) received by PID {}", exit.signal_number, signal_name(exit.signal_number), exit.pid);
+  return worker.cause.starts_with("out of memory") ? text + ": " + worker.cause : text;
+}
+
 std::string rule(const std::string& body, char c) {
   std::size_t longest = 0;
   for (std::size_t begin = 0; begin < body.size();) {
@@ -91,6 +111,8 @@ std::optional<ErrorFile> parse_error_file(std::string_view text) {
     result.message = text_of(message.if_contains("message"));
     if (const auto* extra = message.if_contains("extraInfo"); extra && extra->is_object()) {
       result.timestamp = to_seconds(extra->as_object().if_contains("timestamp"));
+      const auto* consequence = extra->as_object().if_contains("consequence");
+      result.consequence = consequence && consequence->is_bool() && consequence->as_bool();
       if (auto stack = text_of(extra->as_object().if_contains("py_callstack")); !stack.empty())
         result.message = std::move(stack);
     }
@@ -111,6 +133,17 @@ std::int64_t failure_time_us(std::int64_t noticed_us, std::optional<double> time
   return std::min(noticed_us, stamp);
 }
 
+std::string cause_of(const ProcessExit& exit, const MemoryEvidence::Finding& memory) {
+  using Answer = MemoryEvidence::Finding::Answer;
+  if (exit.signal_number == SIGBUS) return "ended by SIGBUS (a mapped file was cut short, or /dev/shm is full)";
+  if (exit.signal_number == 0)  // a shell passes its child's end on like this
+    return memory.answer == Answer::yes ? fmt::format("exit code {}: {}", exit.code, memory.text) : "";
+  if (exit.signal_number != SIGKILL) return {};
+  if (memory.answer == Answer::yes) return memory.text;
+  return memory.answer == Answer::no ? "ended by SIGKILL (another process sent it: the kernel had memory left)"
+                                     : "ended by SIGKILL (another process sent it, or the kernel had no memory left)";
+}
+
 WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& exit, std::int64_t noticed_us) {
   WorkerFailure failure{.rank = worker.rank,
                         .local_rank = worker.local_rank,
@@ -120,7 +153,8 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
                         .exit_code = exit.code,
                         .signal_number = exit.signal_number,
                         .time_us = noticed_us,
-                        .last_lines = worker.last_lines};
+                        .last_lines = worker.last_lines,
+                        .cause = worker.cause};
   std::optional<ErrorFile> told;
   std::error_code ignored;
   if (!worker.error_file.empty() && std::filesystem::exists(worker.error_file, ignored)) {
@@ -135,35 +169,17 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
   if (told) {
     failure.message = told->message;
     failure.time_us = failure_time_us(noticed_us, told->timestamp);
+    failure.consequence = told->consequence;
+    if (const auto line = last_line_of(told->message); exit.signal_number == 0 && !line.empty())
+      failure.cause = how_it_ended(failure) + ": " + line;
   } else if (failure.message.empty()) {
-    failure.message = exit.signal_number != 0 ? fmt::format("Signal {} ({}) received by PID {}", exit.signal_number,
-                                                            signal_name(exit.signal_number), exit.pid)
-                                              : "the worker wrote no error file; see the end of its standard error";
+    failure.message = message_without_file(worker, exit);
   }
   return failure;
 }
 
-std::string signal_name(int signal_number) {
-  const char* name = ::sigabbrev_np(signal_number);
-  return name ? std::string("SIG") + name : fmt::format("signal {}", signal_number);
-}
-
-std::string how_it_ended(const WorkerFailure& failure) {
-  if (failure.signal_number == 0) return fmt::format("exit code {}", failure.exit_code);
-  const bool maybe_memory = failure.signal_number == SIGKILL;
-  return fmt::format("ended by {}{}", signal_name(failure.signal_number),
-                     maybe_memory ? " (somebody's kill -9, or the kernel when memory ran out)" : "");
-}
-
-std::string one_line(const WorkerFailure& failure) {
-  return fmt::format("rank {} (local rank {}, pid {}) on {} failed: {}", failure.rank, failure.local_rank, failure.pid,
-                     failure.host, how_it_ended(failure));
-}
-
 void root_cause_first(std::vector<WorkerFailure>& failures) {
-  std::stable_sort(failures.begin(), failures.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.time_us, a.rank) < std::tie(b.time_us, b.rank);
-  });
+  std::stable_sort(failures.begin(), failures.end(), rather_the_cause);
 }
 
 std::string scheduler_error_file(const WorkerFailure& root) {

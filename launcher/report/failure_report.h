@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddprun/launcher/report/memory_evidence.h"
 #include "ddprun/launcher/workers/worker_process.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
@@ -16,6 +17,7 @@ namespace ddprun {
 struct ErrorFile {
   std::string message;              // the traceback where there is one
   std::optional<double> timestamp;  // seconds since the epoch, usually whole ones
+  bool consequence = false;         // extraInfo.consequence: it failed because another did (our workers' addition)
 };
 // Nothing when the text is no such thing: a torn error file must not hide the failure itself.
 std::optional<ErrorFile> parse_error_file(std::string_view text);
@@ -33,17 +35,16 @@ struct FailedWorker {
   std::string host;
   std::string error_file;  // path; need not exist
   std::string last_lines;
+  std::string cause;  // where more is known than the code or the signal says
 };
+
+// What an end means beside its code or signal, given what the kernel says of memory; empty: nothing more.
+std::string cause_of(const ProcessExit& exit, const MemoryEvidence::Finding& memory);
+
 // Puts together what is known, reading the error file. REQUIRES: !exit.success()
 WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& exit, std::int64_t noticed_us);
 
-// "SIGKILL" for 9, "signal 70" for one without a name.
-std::string signal_name(int signal_number);
-// "exit code 3", "signal SIGKILL (it may have run out of memory: see the kernel's log)"
-std::string how_it_ended(const WorkerFailure& failure);
-// One line: "rank 3 (local rank 1, pid 4711) on host b failed: exit code 7"
-std::string one_line(const WorkerFailure& failure);
-// The one observed first goes to the front; of equals the lowest rank.
+// The root cause goes to the front (rather_the_cause).
 void root_cause_first(std::vector<WorkerFailure>& failures);
 
 // What a scheduler that gave the agent an error file of its own finds in it: the root cause's error file with

@@ -16,9 +16,10 @@ namespace {
 struct Stat {
   char state = 'X';
   pid_t parent = -1;
+  pid_t group = -1;
 };
 
-// "pid (name) S ppid ...": the name may hold blanks and parentheses, hence the last ')'.
+// "pid (name) S ppid pgrp ...": the name may hold blanks and parentheses, hence the last ')'.
 Stat read_stat(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
@@ -30,8 +31,22 @@ Stat read_stat(const char* pid) {
   text[got] = '\0';
   Stat stat;
   const char* behind_name = std::strrchr(text, ')');
-  if (!behind_name || std::sscanf(behind_name + 1, " %c %d", &stat.state, &stat.parent) != 2) return {};
+  if (!behind_name || std::sscanf(behind_name + 1, " %c %d %d", &stat.state, &stat.parent, &stat.group) != 3) return {};
   return stat;
+}
+
+template <class Condition>
+std::vector<pid_t> living_processes(Condition condition) {
+  std::vector<pid_t> found;
+  DIR* folder = ::opendir("/proc");
+  if (!folder) return found;
+  while (const auto* entry = ::readdir(folder)) {
+    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+    const auto stat = read_stat(entry->d_name);
+    if (stat.state != 'Z' && stat.state != 'X' && condition(stat)) found.push_back(std::atoi(entry->d_name));
+  }
+  ::closedir(folder);
+  return found;
 }
 
 }  // namespace
@@ -41,17 +56,12 @@ bool adopt_orphans() {
 }
 
 std::vector<pid_t> living_children() {
-  std::vector<pid_t> children;
-  DIR* folder = ::opendir("/proc");
-  if (!folder) return children;
   const pid_t self = ::getpid();
-  while (const auto* entry = ::readdir(folder)) {
-    if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-    const auto stat = read_stat(entry->d_name);
-    if (stat.parent == self && stat.state != 'Z' && stat.state != 'X') children.push_back(std::atoi(entry->d_name));
-  }
-  ::closedir(folder);
-  return children;
+  return living_processes([self](const Stat& stat) { return stat.parent == self; });
+}
+
+std::vector<pid_t> processes_of_group(pid_t group) {
+  return living_processes([group](const Stat& stat) { return stat.group == group; });
 }
 
 }  // namespace ddprun

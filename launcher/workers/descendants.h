@@ -12,4 +12,7 @@ bool adopt_orphans();
 // The living children of this process, by a look through /proc; zombies are left out.
 std::vector<pid_t> living_children();
 
+// The living processes of a process group, likewise.
+std::vector<pid_t> processes_of_group(pid_t group);
+
 }  // namespace ddprun

@@ -13,8 +13,12 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/signal_name.h"
 #include "ddprun/launcher/report/failure_report.h"
+#include "ddprun/launcher/report/memory_evidence.h"
 #include "ddprun/launcher/workers/descendants.h"
+#include "ddprun/launcher/workers/exec_failure.h"
+#include "ddprun/launcher/workers/notice.h"
 #include "ddprun/launcher/workers/worker_process.h"
 
 namespace ddprun {
@@ -38,9 +42,24 @@ struct Worker {
   StartedProcess process;
   std::string error_file;
   std::optional<ProcessExit> exit;
+  int stopped_by = 0;  // a signal, until another one continues it
 
   pid_t group() const { return process.pid; }
+  WorkerReport status() const {
+    using State = WorkerReport::State;
+    return {.local_rank = local_rank,
+            .pid = process.pid,
+            .state = exit              ? State::ended
+                     : stopped_by != 0 ? State::stopped
+                                       : State::running,
+            .exit_code = exit ? exit->code : 0,
+            .signal_number = exit ? exit->signal_number : stopped_by};
+  }
 };
+
+bool made_room(const Worker& worker) {
+  return worker.exit && worker.exit->signal_number == 0 && worker.exit->code == exit_preempted;
+}
 
 }  // namespace
 
@@ -55,7 +74,8 @@ struct WorkerGroup::Impl {
         logs(logs_),
         spec(std::move(spec_)),
         handlers(std::move(handlers_)),
-        timer(loop_) {
+        timer(loop_),
+        memory(MemoryEvidence::Sources::of_this_process()) {
     // Children that this process had before it became ddprun (exec from a shell) are none of the job's.
     reap_children();
     int status = 0;
@@ -71,6 +91,7 @@ struct WorkerGroup::Impl {
   GroupSpec spec;
   Handlers handlers;
   boost::asio::steady_timer timer;
+  MemoryEvidence memory;
   std::set<pid_t> foreign;
 
   Phase phase = Phase::idle;
@@ -83,8 +104,13 @@ struct WorkerGroup::Impl {
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
   void start_worker(int local_rank);
-  void note(const ProcessExit& exit);
-  WorkerFailure failure_of(const Worker& worker, const ProcessExit& exit);
+  void note(const std::vector<ProcessChange>& changes);
+  void tell_changes(const std::vector<WorkerReport>& changed) const;
+  void warn_of_frozen() const;
+  std::vector<WorkerFailure> failures();
+  std::string cause_of_end(const Worker& worker, ProcessExit& exit);
+  WorkerFailure failure_of(const Worker& worker, std::int64_t noticed_us);
+  bool all_made_room() const;
   bool all_exited() const;
   bool nothing_left() const;
   std::vector<pid_t> leftover_children() const;
@@ -111,26 +137,69 @@ void WorkerGroup::Impl::start_worker(int local_rank) {
   workers.push_back(std::move(worker));
 }
 
-WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, const ProcessExit& exit) {
-  auto failure = describe_failure({.rank = self().first_rank + worker.local_rank,
-                                   .local_rank = worker.local_rank,
-                                   .group_rank = self().group_rank,
-                                   .host = spec.host,
-                                   .error_file = worker.error_file,
-                                   .last_lines = output->last_lines(worker.local_rank)},
-                                  exit, now_us());
-  if (const int cause = exec_error(worker.process); cause != 0) {
-    failure.exit_code = exit_fault;
-    failure.message = fmt::format("cannot execute {}: {}", spec.command.executable.string(), errno_text(cause));
-    log::error("{}", failure.message);
+// What is known beyond code and signal. A process that never came to its exec has no code of its own.
+std::string WorkerGroup::Impl::cause_of_end(const Worker& worker, ProcessExit& exit) {
+  if (const int error = exec_error(worker.process); error != 0) {
+    exit.code = exit_fault;
+    return exec_failure_text(spec.command.executable, error);
   }
-  return failure;
+  const bool killed = exit.signal_number == SIGKILL || exit.code == exit_for_signal(SIGKILL);
+  return cause_of(exit, killed ? memory.about(exit.pid, exit.peak_kib) : MemoryEvidence::Finding{});
 }
 
-void WorkerGroup::Impl::note(const ProcessExit& exit) {
-  const auto found =
-      std::find_if(workers.begin(), workers.end(), [&](const Worker& w) { return w.process.pid == exit.pid; });
-  if (found != workers.end()) found->exit = exit;
+WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, std::int64_t noticed_us) {
+  auto exit = *worker.exit;
+  const auto cause = cause_of_end(worker, exit);
+  return describe_failure({.rank = self().first_rank + worker.local_rank,
+                           .local_rank = worker.local_rank,
+                           .group_rank = self().group_rank,
+                           .host = spec.host,
+                           .error_file = worker.error_file,
+                           .last_lines = output->last_lines(worker.local_rank),
+                           .cause = cause},
+                          exit, noticed_us);
+}
+
+// Those that ended by themselves and neither well nor to make room; the root cause first. They were all noticed at
+// once.
+std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
+  std::vector<WorkerFailure> failures;
+  const auto noticed = now_us();
+  for (const auto& worker : workers)
+    if (worker.exit && !worker.exit->success() && !made_room(worker)) failures.push_back(failure_of(worker, noticed));
+  root_cause_first(failures);
+  return failures;
+}
+
+void WorkerGroup::Impl::note(const std::vector<ProcessChange>& changes) {
+  std::vector<WorkerReport> changed;
+  for (const auto& change : changes) {
+    const auto worker =
+        std::find_if(workers.begin(), workers.end(), [&](const Worker& w) { return w.process.pid == change.exit.pid; });
+    if (worker == workers.end()) continue;
+    if (change.kind == ProcessChange::Kind::ended) worker->exit = change.exit;
+    worker->stopped_by = change.kind == ProcessChange::Kind::stopped ? change.exit.signal_number : 0;
+    changed.push_back(worker->status());
+  }
+  tell_changes(changed);
+}
+
+void WorkerGroup::Impl::tell_changes(const std::vector<WorkerReport>& changed) const {
+  if (!changed.empty() && handlers.changed) handlers.changed(changed);
+}
+
+// The others may have failed for want of an answer from these.
+void WorkerGroup::Impl::warn_of_frozen() const {
+  for (const auto& worker : workers)
+    if (!worker.exit && worker.stopped_by != 0)
+      log::warn("rank {} (local rank {}, pid {}) on host {} is frozen: stopped by {}",
+                self().first_rank + worker.local_rank, worker.local_rank, worker.process.pid, spec.host,
+                signal_name(worker.stopped_by));
+}
+
+bool WorkerGroup::Impl::all_made_room() const {
+  const auto well = [](const Worker& w) { return w.exit && (w.exit->success() || made_room(w)); };
+  return std::all_of(workers.begin(), workers.end(), well) && std::any_of(workers.begin(), workers.end(), made_room);
 }
 
 bool WorkerGroup::Impl::all_exited() const {
@@ -203,13 +272,15 @@ void WorkerGroup::Impl::advance() {
 
 void WorkerGroup::Impl::finish() {
   const bool was_stopped = phase == Phase::stopping;
+  const bool room = all_made_room();
   phase = Phase::idle;
   timer.cancel();
   for (const auto& worker : workers) guardian.remove_group(worker.group());
   if (output) output->finish();
   output.reset();
   workers.clear();
-  was_stopped ? handlers.stopped() : handlers.succeeded();
+  if (was_stopped) return handlers.stopped(room);
+  room ? handlers.preempted() : handlers.succeeded();
 }
 
 WorkerGroup::WorkerGroup(boost::asio::io_context& loop, const Guardian& guardian, Console& console,
@@ -226,13 +297,16 @@ void WorkerGroup::start(const Round& round) {
   self.leftovers_signalled.clear();
   self.kills = 0;
   self.output = std::make_shared<OutputRouter>(self.loop, self.console, self.spec.output);
+  self.memory.begin();
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank);
+  self.tell_changes(statuses());
 }
 
 void WorkerGroup::stop(int signal_number, milliseconds grace) {
   auto& self = *impl_;
   if (self.phase == Impl::Phase::idle) return;
   self.stop_signal = signal_number;
+  if (self.phase != Impl::Phase::stopping) self.warn_of_frozen();
   self.signal_groups(signal_number);
   if (self.phase != Impl::Phase::stopping) {
     self.phase = Impl::Phase::stopping;
@@ -245,26 +319,32 @@ void WorkerGroup::kill() {
   if (impl_->phase == Impl::Phase::stopping || impl_->phase == Impl::Phase::leftovers) impl_->kill_everything();
 }
 
-void WorkerGroup::forward(int signal_number) {
-  for (const auto& worker : impl_->workers) ::kill(-worker.group(), signal_number);
+void WorkerGroup::notify(int signal_number) {
+  std::size_t without = 0;
+  for (const auto& worker : impl_->workers)
+    if (!notify_group(worker.group(), signal_number) && !worker.exit) ++without;
+  if (without > 0)
+    log::warn("{} was not passed to {} of {} workers: they have no handler for it and would end",
+              signal_name(signal_number), without, impl_->workers.size());
 }
 
 void WorkerGroup::window_changed() {
-  if (impl_->output && impl_->output->window_changed()) forward(SIGWINCH);
+  if (!impl_->output || !impl_->output->window_changed()) return;
+  for (const auto& worker : impl_->workers) ::kill(-worker.group(), SIGWINCH);
 }
 
 void WorkerGroup::reap() {
   auto& self = *impl_;
-  const auto exits = reap_children();
-  for (const auto& exit : exits) self.note(exit);
-  if (self.phase == Impl::Phase::running) {
-    std::vector<WorkerFailure> failures;
-    for (const auto& worker : self.workers)
-      if (worker.exit && !worker.exit->success()) failures.push_back(self.failure_of(worker, *worker.exit));
-    root_cause_first(failures);
-    if (!failures.empty()) return self.handlers.failed(std::move(failures));
-  }
+  self.note(reap_children());
+  if (self.phase == Impl::Phase::running)
+    if (auto failures = self.failures(); !failures.empty()) return self.handlers.failed(std::move(failures));
   self.advance();
+}
+
+std::vector<WorkerReport> WorkerGroup::statuses() const {
+  std::vector<WorkerReport> statuses;
+  for (const auto& worker : impl_->workers) statuses.push_back(worker.status());
+  return statuses;
 }
 
 void WorkerGroup::room() {

@@ -36,8 +36,12 @@ class WorkerGroup {
     std::function<void(std::vector<WorkerFailure>)> failed;
     // All workers ended with 0, and nothing they made is left.
     std::function<void()> succeeded;
-    // After stop(): nothing of the round is left.
-    std::function<void()> stopped;
+    // All workers ended with 0 or exit_preempted, some with that, and nothing they made is left.
+    std::function<void()> preempted;
+    // After stop(): nothing of the round is left. made_room: all workers ended as for preempted.
+    std::function<void(bool made_room)> stopped;
+    // The state of these workers is another, the first one included.
+    std::function<void(const std::vector<WorkerReport>&)> changed;
   };
 
   WorkerGroup(boost::asio::io_context& loop, const Guardian& guardian, Console& console, const LogFolder& logs,
@@ -54,14 +58,17 @@ class WorkerGroup {
   void stop(int signal_number, std::chrono::milliseconds grace);
   // Ends the grace of a stop() now.
   void kill();
-  // To every worker's group.
-  void forward(int signal_number);
+  // SIGUSR1 or SIGUSR2, to every process of the workers' groups that it would not end.
+  void notify(int signal_number);
   // The terminal of this process has another size: the workers get it and SIGWINCH.
   void window_changed();
   // Children of this process have ended (SIGCHLD).
   void reap();
   // The console has room again.
   void room();
+
+  // Of the latest round; empty once it has ended.
+  std::vector<WorkerReport> statuses() const;
 
  private:
   struct Impl;

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,12 +140,22 @@ ProcessExit ProcessExit::from_status(pid_t pid, int status) {
   return {.pid = pid, .code = WEXITSTATUS(status)};
 }
 
-std::vector<ProcessExit> reap_children() {
-  std::vector<ProcessExit> exits;
+std::vector<ProcessChange> reap_children() {
+  using Kind = ProcessChange::Kind;
+  std::vector<ProcessChange> changes;
   int status = 0;
-  for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
-    exits.push_back(ProcessExit::from_status(pid, status));
-  return exits;
+  rusage usage{};
+  for (pid_t pid = 0; (pid = ::wait4(-1, &status, WNOHANG | WUNTRACED | WCONTINUED, &usage)) > 0;) {
+    if (WIFSTOPPED(status)) {
+      changes.push_back({Kind::stopped, {.pid = pid, .signal_number = WSTOPSIG(status)}});
+    } else if (WIFCONTINUED(status)) {
+      changes.push_back({Kind::continued, {.pid = pid}});
+    } else {
+      changes.push_back({Kind::ended, ProcessExit::from_status(pid, status)});
+      changes.back().exit.peak_kib = usage.ru_maxrss;
+    }
+  }
+  return changes;
 }
 
 bool group_exists(pid_t group) {

@@ -40,13 +40,20 @@ struct ProcessExit {
   pid_t pid = 0;
   int code = 0;           // as it gave it; 0 when ended by a signal
   int signal_number = 0;  // 0 when it ended by itself
+  long peak_kib = 0;      // the most memory that it, or a child it has reaped, had resident
 
   static ProcessExit from_status(pid_t pid, int status);
   bool success() const { return code == 0 && signal_number == 0; }
 };
 
-// Every child that has ended by now, adopted ones too.
-std::vector<ProcessExit> reap_children();
+// What has become of a child: it has ended, has been stopped by a signal (SIGSTOP and the like), or runs on.
+struct ProcessChange {
+  enum class Kind { ended, stopped, continued } kind = Kind::ended;
+  ProcessExit exit;  // stopped: with the signal that did it; continued: the process id alone
+};
+
+// Every change by now, of adopted children too; those that have ended are reaped.
+std::vector<ProcessChange> reap_children();
 
 // False once no process of the group is left.
 bool group_exists(pid_t group);

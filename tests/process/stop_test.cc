@@ -47,11 +47,36 @@ TEST_CASE("a signal reaches the workers and is the exit code") {
 }
 
 TEST_CASE("SIGUSR1 and SIGUSR2 pass through and end nothing of ddprun") {
+  const int number = GENERATE(SIGUSR1, SIGUSR2);
+  CAPTURE(number);
   Job job({"answer=10", "answer=12"});
-  job.child.signal(SIGUSR1);
+  job.child.signal(number);
   const auto result = job.child.wait();
   CHECK(result.code == 0);
-  CHECK(result.out.find("[default1]:got 10\n") != std::string::npos);
+  CHECK(result.out.find("[default1]:got " + std::to_string(number) + "\n") != std::string::npos);
+}
+
+TEST_CASE("SIGUSR1 ends no process that has no handler for it, neither worker nor child") {
+  Job job({"fork=plain"});
+  job.child.signal(SIGUSR1);
+  job.child.wait_for_err("SIGUSR1 was not passed to 2 of 2 workers");
+  CHECK(job.marker.processes() == 6);  // ddprun, its guardian, two workers with a child each
+  job.child.signal(SIGTERM);
+  CHECK(job.child.wait().code == 128 + SIGTERM);
+}
+
+TEST_CASE("a child with a handler gets SIGUSR1 also from a shell that has none") {
+  const Marker marker;
+  const TempDir folder;
+  const auto up = (folder / "up").string();
+  Child child({DDPRUN_PROGRAM, "sh", "-c",
+               std::string(VICTIM_PROGRAM) + " answer=10 touch=" + up + " pause; echo the shell goes on"},
+              marker.variables());
+  child.wait_until([&] { return std::filesystem::exists(up); }, "the child");
+  child.signal(SIGUSR1);
+  const auto result = child.wait();
+  CHECK(result.code == 0);
+  CHECK(result.out == "got 10\nthe shell goes on\n");
 }
 
 TEST_CASE("a worker that ignores SIGTERM is killed after the grace") {
@@ -68,6 +93,53 @@ TEST_CASE("a second signal does not wait for the grace") {
   job.child.signal(SIGTERM);
   CHECK(job.child.wait().code == 128 + SIGTERM);
   job.check_nothing_left();
+}
+
+TEST_CASE("a signal during the stop after a failure leaves the grace alone, a second one ends it") {
+  const Marker marker;
+  const TempDir folder;
+  const auto up = (folder / "up").string();
+  Child child(command(two_workers({"--shutdown_timeout=3600"}),
+                      {"if-rank=0", "wait-file=" + up, "exit=3", "end-if", "ignore=15", "touch=" + up, "pause"}),
+              marker.variables());
+  child.wait_for_err("failed: exit code 3");
+  child.signal(SIGTERM);
+  child.wait_for_err("a second signal kills them");
+  CHECK(marker.processes() == 3);  // rank 1 is still there
+  child.signal(SIGTERM);
+  CHECK(child.wait().code == 3);
+  CHECK(marker.processes() == 0);
+}
+
+TEST_CASE("a signal during the stop for a new round ends the job gracefully, a second one at once") {
+  const Marker marker;
+  const TempDir folder;
+  const auto up = (folder / "up").string();
+  Child child(command(two_workers({"--shutdown_timeout=3600", "--max_restarts=1"}),
+                      {"if-rank=0", "wait-file=" + up, "exit=3", "end-if", "ignore=15", "touch=" + up, "pause"}),
+              marker.variables());
+  child.wait_for_err("new round: rank 0");
+  child.signal(SIGTERM);
+  child.wait_for_err("stopped by SIGTERM");
+  CHECK(marker.processes() == 3);
+  child.signal(SIGTERM);
+  CHECK(child.wait().code == 128 + SIGTERM);
+  CHECK(marker.processes() == 0);
+}
+
+TEST_CASE("the grace is --shutdown_timeout also after a failure and before a new round") {
+  const int restarts = GENERATE(0, 1);
+  CAPTURE(restarts);
+  const Marker marker;
+  const TempDir folder;
+  const auto up = (folder / "up").string();
+  const auto result =
+      run_child(command(two_workers({"--shutdown_timeout=1", "--max_restarts=" + std::to_string(restarts)}),
+                        {"if-attempt=0", "if-rank=0", "wait-file=" + up, "exit=3", "end-if", "if-attempt=0",
+                         "ignore=15", "touch=" + up, "pause", "end-if"}),
+                marker.variables());
+  CHECK(result.code == (restarts == 0 ? 3 : 0));
+  CHECK(marker.processes() == 0);
 }
 
 TEST_CASE("a failure stops also workers that were forked a moment ago") {

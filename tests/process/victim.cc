@@ -7,6 +7,7 @@
 //   ignore=N  answer=N                  ignores signal N; answers it with "got N" and exit code 0
 //   fork=plain|setsid|stubborn          a child that sleeps; in a session of its own; and deaf to SIGTERM too
 //   touch=PATH  wait-file=PATH          makes a file; waits until there is one
+//   eat=MIB                             takes so much memory and writes to all of it, bit by bit
 //   error-file=TEXT                     writes TEXT to TORCHELASTIC_ERROR_FILE
 //   raise=N  exit=N  pause  flood       the usual; flood writes lines for ever
 #include <algorithm>
@@ -99,6 +100,15 @@ void wait_for_file(const std::string& path) {
   while (::access(path.c_str(), F_OK) != 0) ::usleep(2000);
 }
 
+void eat(std::size_t mebibytes) {
+  constexpr std::size_t block = 1 << 20;
+  for (std::size_t i = 0; i < mebibytes; ++i) {
+    auto* bytes = static_cast<volatile char*>(std::malloc(block));
+    if (!bytes) std::_Exit(91);
+    for (std::size_t at = 0; at < block; at += 4096) bytes[at] = 1;
+  }
+}
+
 // Returns whether the following verbs run.
 bool run(const std::string& verb, const std::string& value) {
   if (verb == "if-rank") return variable("RANK") == value;
@@ -113,6 +123,7 @@ bool run(const std::string& verb, const std::string& value) {
   if (verb == "fork") fork_child(value);
   if (verb == "touch") std::ofstream(value).put('\n');
   if (verb == "wait-file") wait_for_file(value);
+  if (verb == "eat") eat(std::stoul(value));
   if (verb == "error-file") std::ofstream(variable("TORCHELASTIC_ERROR_FILE")) << value;
   if (verb == "raise") reset_and_raise(std::stoi(value));  // SIGSTOP is 19
   if (verb == "exit") std::_Exit(std::stoi(value));

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "ddprun/rendezvous/membership/worker_failure.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -24,6 +25,8 @@ struct Name {
   std::string operator()(const StopWorkers& a) const { return fmt::format("stop {}", a.signal_number); }
   std::string operator()(const KillWorkers&) const { return "kill"; }
   std::string operator()(const ReportSuccess& a) const { return fmt::format("success {}", a.generation); }
+  std::string operator()(const ReportPreempted& a) const { return fmt::format("preempted {}", a.generation); }
+  std::string operator()(const RequestStop& a) const { return "request stop: " + a.who; }
   std::string operator()(const ReportFailure& a) const {
     return fmt::format("failure {} of rank {}", a.generation, a.failures.at(0).rank);
   }
@@ -143,13 +146,86 @@ TEST_CASE("workers that all end well after a signal end the job just the same") 
   CHECK(f.succeeded() == "finish 143");
 }
 
-TEST_CASE("a signal while workers are being stopped for a verdict kills them and leaves the verdict's code") {
+TEST_CASE(
+    "the first signal leaves a stop that is under way its grace, the second kills, and the verdict's code stays") {
   Fixture f;
   f.run(0);
   f.failed(0);
   f.ended(3);
+  CHECK(f.signal(SIGTERM).empty());
   CHECK(f.signal(SIGTERM) == "kill");
   CHECK(f.stopped() == "finish 3");
+}
+
+TEST_CASE("a signal while workers are being stopped for a new round ends the job, a second one kills") {
+  Fixture f;
+  f.run(0);
+  CHECK(f.proposed(1) == "stop 15");
+  CHECK(f.signal(SIGINT) == "leave; stop 2");
+  CHECK(f.signal(SIGINT) == "kill");
+  CHECK(f.stopped() == "finish 130");
+}
+
+TEST_CASE("workers that make room are reported when all have ended, and the verdict is the exit code") {
+  Fixture f;
+  f.run(0);
+  CHECK(names(f.state.on_workers_preempted()) == "preempted 0");
+  CHECK(f.ended(75) == "finish 75");
+}
+
+TEST_CASE("workers that make room because ddprun was told to stop say so in its exit code, but not for a verdict") {
+  Fixture signalled;
+  signalled.run(0);
+  signalled.signal(SIGTERM);
+  CHECK(names(signalled.state.on_workers_stopped(true)) == "finish 75");
+  Fixture asked;
+  asked.run(0);
+  asked.ended(128 + SIGTERM);
+  CHECK(names(asked.state.on_workers_stopped(true)) == "finish 75");
+  Fixture failed;
+  failed.run(0);
+  failed.ended(1);
+  CHECK(names(failed.state.on_workers_stopped(true)) == "finish 1");
+}
+
+TEST_CASE("workers that make room for a node that leaves go on in the next round") {
+  Fixture f;
+  f.run(0);
+  CHECK(f.proposed(1) == "stop 15");
+  CHECK(names(f.state.on_workers_stopped(true)) == "prepare 1");
+  CHECK(f.started(1) == "start 1");
+}
+
+TEST_CASE("a request to stop goes to all, and what follows is the verdict's") {
+  Fixture f;
+  f.run(0);
+  CHECK(names(f.state.on_stop_request("root on host a")) == "request stop: root on host a");
+  CHECK(f.ended(143) == "stop 15");
+  CHECK(names(f.state.on_stop_request("again")).empty());
+  CHECK(f.stopped() == "finish 143");
+}
+
+TEST_CASE("a failure is told once, as the job's root cause") {
+  const WorkerFailure failure{.rank = 1, .host = "a", .exit_code = 3};
+  AgentState state;
+  state.on(RoundProposed{round_of(0), "first round"});
+  state.on(RoundStarted{round_of(0)});
+  CHECK(announced(state.on_workers_failed({failure})).empty());
+  SECTION("a verdict") {
+    CHECK(announced(state.on(JobEnded{{.exit_code = 9, .reason = "rank 7 on host b failed"}})) ==
+          "rank 7 on host b failed\n");
+  }
+  SECTION("a new round for it") {
+    CHECK(announced(state.on(RoundProposed{round_of(1), failure_text(failure) + "; restart 1 of 2"})) ==
+          "new round: " + failure_text(failure) + "; restart 1 of 2\n");
+  }
+  SECTION("a new round for another reason") {
+    CHECK(announced(state.on(RoundProposed{round_of(1), "node c was lost"})) ==
+          failure_text(failure) + "\nnew round: node c was lost\n");
+  }
+  SECTION("no verdict will come") {
+    CHECK(announced(state.on(ContactLost{Error(Errc::connection_lost, "gone")})) == failure_text(failure) + "\ngone\n");
+  }
 }
 
 TEST_CASE("a lost rendezvous stops the workers, and its error is the exit code") {

@@ -1,0 +1,92 @@
+#include "ddprun/launcher/control/agent_client.h"
+
+#include <cerrno>
+#include <cstring>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/launcher/control/runtime_folder.h"
+
+namespace ddprun {
+namespace {
+
+UniqueFd connect_to(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const auto name = path.string();
+  if (name.size() >= sizeof(address.sun_path)) throw make_error(Errc::unreachable, "{}: the name is too long", name);
+  std::memcpy(address.sun_path, name.data(), name.size());
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    throw make_error(Errc::unreachable, "{}: {}", name, errno_text(errno));
+  return socket;
+}
+
+// Blocks for at most the time left; the file descriptor then has something to read, or its end.
+bool readable(int connection, Deadline deadline) {
+  for (;;) {
+    pollfd entry{connection, POLLIN, 0};
+    const int got = ::poll(&entry, 1, deadline.poll_timeout_ms());
+    if (got > 0) return true;
+    if (got == 0 || errno != EINTR) return false;
+  }
+}
+
+std::string read_line(int connection, Deadline deadline) {
+  std::string text;
+  char chunk[4096];
+  while (!text.ends_with('\n')) {
+    if (!readable(connection, deadline)) throw make_error(Errc::timeout, "an agent does not answer");
+    const auto got = ::read(connection, chunk, sizeof(chunk));
+    if (got <= 0) throw make_error(Errc::connection_lost, "an agent has just ended");
+    text.append(chunk, static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+UniqueFd ask(const std::filesystem::path& path, const std::string& request) {
+  auto socket = connect_to(path);
+  if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0)
+    throw make_error(Errc::connection_lost, "{}: {}", path.string(), errno_text(errno));
+  return socket;
+}
+
+}  // namespace
+
+std::vector<LocalAgent> local_agents(const Environment& environment, Deadline deadline) {
+  std::vector<LocalAgent> agents;
+  for (const auto& folder : runtime_folders(environment)) {
+    for (const auto& path : agent_sockets(folder)) {
+      try {
+        const auto socket = ask(path, "status\n");
+        agents.push_back({path, parse_agent_record(read_line(socket.get(), deadline))});
+      } catch (const Error& e) {
+        log::debug("{}", e.what());
+      }
+    }
+  }
+  return agents;
+}
+
+UniqueFd ask_agent_to_stop(const LocalAgent& agent, const std::string& who, Deadline deadline) {
+  auto socket = ask(agent.socket, "stop " + who + "\n");
+  read_line(socket.get(), deadline);
+  return socket;
+}
+
+UniqueFd follow_agent(const LocalAgent& agent) {
+  return connect_to(agent.socket);
+}
+
+bool wait_for_end(int connection, Deadline deadline) {
+  char chunk[256];
+  while (readable(connection, deadline))
+    if (::read(connection, chunk, sizeof(chunk)) <= 0) return true;
+  return false;
+}
+
+}  // namespace ddprun

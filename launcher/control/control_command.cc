@@ -1,0 +1,185 @@
+#include "ddprun/launcher/control/control_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <pwd.h>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
+#include "ddprun/launcher/cli/command_line.h"
+#include "ddprun/launcher/control/agent_client.h"
+#include "ddprun/launcher/control/status_text.h"
+#include "ddprun/rendezvous/membership/session_request.h"
+
+namespace ddprun {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience = 10s;  // for an answer
+constexpr std::uint16_t default_port = 29400;
+
+constexpr const char* usage =
+    "usage: ddprun status [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID] [--json]\n"
+    "       ddprun stop   [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID]\n"
+    "\n"
+    "status: who is in a running job, its generation and restarts, and each worker's process and state.\n"
+    "stop:   ends a job on all its nodes, its workers first with SIGTERM and the grace that the job was given.\n"
+    "\n"
+    "  --rdzv_endpoint   the job's rendezvous, from any host; without it, the jobs of this user on this machine\n"
+    "  --rdzv_id         the job's name; status: all jobs unless named\n"
+    "  --json            one JSON object, {\"jobs\": [...]}\n"
+    "\n"
+    "A program named status or stop is started as ./status or ./stop.\n";
+
+struct Request {
+  std::string word;
+  std::string endpoint;
+  std::string run_id;
+  bool json = false;
+  bool help = false;
+};
+
+Request parse(const std::vector<std::string>& arguments) {
+  static const std::vector<OptionInfo> table = {{.name = "rdzv_endpoint"},
+                                                {.name = "rdzv_id"},
+                                                {.name = "json", .flag = true},
+                                                {.name = "help", .short_name = 'h', .flag = true}};
+  Request request{.word = arguments.front()};
+  const auto form = normal_form({arguments.begin() + 1, arguments.end()}, table);
+  if (!form.command.empty())
+    throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
+                     request.word, form.command.front(), request.word);
+  for (const auto& option : form.options) {
+    const auto equals = option.find('=');
+    const auto name = option.substr(0, equals);
+    const auto value = equals == std::string::npos ? "" : option.substr(equals + 1);
+    if (name == "--rdzv_endpoint") request.endpoint = value;
+    if (name == "--rdzv_id") request.run_id = value;
+    if (name == "--json") request.json = true;
+    if (name == "--help") request.help = true;
+  }
+  return request;
+}
+
+ServerAddress server_at(const std::string& endpoint) {
+  const auto parsed = parse_host_port(endpoint);
+  return {.host = parsed.host.empty() ? "127.0.0.1" : parsed.host, .port = parsed.port_or(default_port)};
+}
+
+// One job on this machine: its agents here.
+using JobKey = std::pair<std::string, std::string>;  // run id, endpoint
+using LocalJobs = std::map<JobKey, std::vector<LocalAgent>>;
+
+LocalJobs local_jobs(const Environment& environment, const std::string& run_id) {
+  LocalJobs jobs;
+  for (auto& agent : local_agents(environment, Deadline::in(patience)))
+    if (run_id.empty() || agent.record.own.run_id == run_id) {
+      const JobKey key{agent.record.own.run_id, agent.record.endpoint};
+      jobs[key].push_back(std::move(agent));
+    }
+  return jobs;
+}
+
+std::string nothing_text(const std::string& run_id) {
+  return fmt::format("no job{} of this user runs on this machine; --rdzv_endpoint=HOST:PORT asks elsewhere",
+                     run_id.empty() ? "" : fmt::format(" of run id '{}'", run_id));
+}
+
+// The whole job where its rendezvous answers, else what the agents here know.
+std::vector<JobStatus> status_of(const JobKey& key, const std::vector<LocalAgent>& agents) {
+  try {
+    return ask_for_status(server_at(key.second), key.first, Deadline::in(patience));
+  } catch (const Error& e) {
+    log::warn("{}; what the agents on this machine know:", e.what());
+  }
+  std::vector<JobStatus> jobs;
+  for (const auto& agent : agents) jobs.push_back(agent.record.own);
+  return jobs;
+}
+
+int show_status(const Request& request, const Environment& environment) {
+  std::vector<JobStatus> jobs;
+  if (!request.endpoint.empty()) {
+    jobs = ask_for_status(server_at(request.endpoint), request.run_id, Deadline::in(patience));
+  } else {
+    for (const auto& [key, agents] : local_jobs(environment, request.run_id))
+      for (auto& job : status_of(key, agents)) jobs.push_back(std::move(job));
+    if (jobs.empty() && !request.run_id.empty())
+      throw make_error(Errc::unreachable, "{}", nothing_text(request.run_id));
+  }
+  if (request.json) {
+    fmt::print("{}\n", to_json(jobs));
+    return exit_success;
+  }
+  for (const auto& job : jobs) fmt::print("{}", status_text(job));
+  if (jobs.empty()) fmt::print("{}\n", request.endpoint.empty() ? nothing_text("") : "no job at " + request.endpoint);
+  return exit_success;
+}
+
+std::string who_asks() {
+  const auto* user = ::getpwuid(::geteuid());
+  const auto name = user ? std::string(user->pw_name) : fmt::format("user {}", ::geteuid());
+  return fmt::format("ddprun stop ({} on host {})", name, local_host_name());
+}
+
+// Told by one agent, all nodes end; those of this machine are waited for.
+int stop_local(const LocalJobs& jobs) {
+  const auto& [key, agents] = *jobs.begin();
+  std::vector<UniqueFd> ends;
+  std::chrono::seconds grace{0};
+  for (const auto& agent : agents) {
+    ends.push_back(follow_agent(agent));
+    grace = std::max(grace, agent.record.grace);
+  }
+  ends.push_back(ask_agent_to_stop(agents.front(), who_asks(), Deadline::in(patience)));
+  const auto deadline = Deadline::in(grace + 3 * patience);
+  for (const auto& end : ends)
+    if (!wait_for_end(end.get(), deadline))
+      throw make_error(Errc::timeout, "job {} has been told to stop, and has not within its grace of {} s", key.first,
+                       grace.count());
+  fmt::print("job {} has stopped\n", key.first);
+  return exit_success;
+}
+
+int stop_job(const Request& request, const Environment& environment) {
+  if (!request.endpoint.empty()) {
+    const auto job = ask_to_stop(server_at(request.endpoint), request.run_id, who_asks(), Deadline::in(patience));
+    fmt::print("job {} has been told to stop: {} node{}\n", job.run_id, job.node_count, job.node_count == 1 ? "" : "s");
+    return exit_success;
+  }
+  const auto jobs = local_jobs(environment, request.run_id);
+  if (jobs.empty()) throw make_error(Errc::unreachable, "{}", nothing_text(request.run_id));
+  if (jobs.size() == 1) return stop_local(jobs);
+  std::vector<std::string> names;
+  for (const auto& [key, agents] : jobs) names.push_back(fmt::format("{} at {}", key.first, key.second));
+  throw make_error(Errc::usage, "there are several jobs ({}): name one with --rdzv_id or --rdzv_endpoint",
+                   fmt::join(names, ", "));
+}
+
+}  // namespace
+
+bool is_control_command(const std::vector<std::string>& arguments) {
+  return !arguments.empty() && (arguments.front() == "status" || arguments.front() == "stop");
+}
+
+int run_control_command(const std::vector<std::string>& arguments, const Environment& environment) {
+  const auto request = parse(arguments);
+  if (request.help) {
+    fmt::print("{}", usage);
+    return exit_success;
+  }
+  if (request.json && request.word == "stop") throw make_error(Errc::usage, "ddprun stop takes no --json");
+  return request.word == "status" ? show_status(request, environment) : stop_job(request, environment);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,119 @@
+#include "ddprun/launcher/control/control_socket.h"
+
+#include <unistd.h>
+#include <vector>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
+
+#include "ddprun/common/log.h"
+#include "ddprun/launcher/control/runtime_folder.h"
+
+namespace ddprun {
+namespace {
+
+namespace asio = boost::asio;
+using asio::local::stream_protocol;
+using boost::system::error_code;
+
+constexpr std::size_t max_request = 1024;
+constexpr std::size_t max_connections = 64;  // beyond, the next has to wait for one to go
+
+struct Connection {
+  explicit Connection(stream_protocol::socket connected) : socket(std::move(connected)) {}
+  stream_protocol::socket socket;
+  std::string request;
+  std::string answer;
+};
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+}  // namespace
+
+class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(asio::io_context& loop, Handlers handlers) : acceptor_(loop), handlers_(std::move(handlers)) {}
+
+  void open(const Environment& environment) {
+    const auto folder = own_runtime_folder(environment);
+    if (!folder) return log::debug("there is no folder for a control socket: ddprun status will not find this agent");
+    agent_sockets(*folder);  // sweeps up behind agents that were killed
+    const auto path = *folder / (std::to_string(::getpid()) + ".sock");
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+    try {
+      acceptor_.open();
+      acceptor_.bind(path.string());
+      path_ = path;
+      acceptor_.listen();
+      accept();
+    } catch (const boost::system::system_error& e) {
+      log::debug("no control socket at {}: {}", path.string(), e.what());
+    }
+  }
+
+  void close() {
+    error_code ignored;
+    acceptor_.close(ignored);
+    for (const auto& connection : connections_) connection->socket.close(ignored);
+    connections_.clear();
+    handlers_ = {};
+    if (!path_.empty()) ::unlink(path_.c_str());
+  }
+
+ private:
+  void accept() {
+    acceptor_.async_accept([self = shared_from_this()](error_code failure, stream_protocol::socket socket) {
+      if (failure == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
+      if (!failure) self->read(std::make_shared<Connection>(std::move(socket)));
+      if (self->connections_.size() < max_connections) self->accept();
+    });
+  }
+
+  void read(const ConnectionPtr& connection) {
+    connections_.push_back(connection);
+    asio::async_read_until(connection->socket, asio::dynamic_buffer(connection->request, max_request), '\n',
+                           [self = shared_from_this(), connection](error_code failure, std::size_t size) {
+                             if (failure || !self->handlers_.status) return self->forget(connection);
+                             self->take(connection, connection->request.substr(0, size - 1));
+                           });
+  }
+
+  void take(const ConnectionPtr& connection, const std::string& request) {
+    constexpr std::string_view stop = "stop ";
+    const bool is_stop = request.starts_with(stop);
+    if (!is_stop && request != "status") return forget(connection);
+    connection->answer = handlers_.status() + "\n";
+    asio::async_write(connection->socket, asio::buffer(connection->answer),
+                      [self = shared_from_this(), connection, is_stop](error_code failure, std::size_t) {
+                        if (failure || !is_stop) self->forget(connection);
+                      });
+    if (is_stop) handlers_.stop(request.substr(stop.size()));
+  }
+
+  void forget(const ConnectionPtr& connection) {
+    const bool was_full = connections_.size() >= max_connections;
+    std::erase(connections_, connection);
+    error_code ignored;
+    connection->socket.close(ignored);
+    if (was_full && acceptor_.is_open()) accept();
+  }
+
+  stream_protocol::acceptor acceptor_;
+  Handlers handlers_;
+  std::filesystem::path path_;
+  std::vector<ConnectionPtr> connections_;
+};
+
+ControlSocket::ControlSocket(asio::io_context& loop, const Environment& environment, Handlers handlers)
+    : impl_(std::make_shared<Impl>(loop, std::move(handlers))) {
+  impl_->open(environment);
+}
+
+ControlSocket::~ControlSocket() {
+  impl_->close();
+}
+
+}  // namespace ddprun

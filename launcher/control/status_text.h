@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/rendezvous/membership/job_status.h"
+
+namespace ddprun {
+
+// A job for people, a line each for the job, its nodes and their workers:
+//   job none (train.cfg): running for 2 min 03 s, generation 1, 1 of 3 restarts used, 2 of 2 nodes, 8 workers
+//     node 0  host a (10.0.0.1), ranks 0-3, here for 5 min 10 s
+//       rank 0  pid 4711  running for 2 min 03 s
+//     spare   host c, here for 12 s
+std::string status_text(const JobStatus& job);
+
+}  // namespace ddprun

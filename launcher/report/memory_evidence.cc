@@ -1,0 +1,186 @@
+#include "ddprun/launcher/report/memory_evidence.h"
+
+#include <cerrno>
+#include <charconv>
+#include <fcntl.h>
+#include <sstream>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const auto end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+bool lists(std::string_view text, std::string_view word) {
+  for (const auto part : split(text, ','))
+    if (part == word) return true;
+  return false;
+}
+
+// "4:memory:/a" and "0::/b": the path in the hierarchy of the memory controller, and whether that is version 2's.
+struct Place {
+  std::string_view path;
+  bool unified = true;
+};
+std::optional<Place> place_in(std::string_view cgroup) {
+  std::optional<Place> unified;
+  for (const auto line : split(cgroup, '\n')) {
+    const auto first = line.find(':');
+    const auto second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    if (lists(controllers, "memory")) return Place{line.substr(second + 1), false};
+    if (controllers.empty()) unified = Place{line.substr(second + 1), true};
+  }
+  return unified;
+}
+
+// One line of mountinfo: "36 35 98:0 ROOT POINT options [optional fields] - TYPE source SUPER-OPTIONS".
+struct Mount {
+  std::string_view root;
+  std::string_view point;
+};
+std::optional<Mount> mount_of(std::string_view line, bool unified) {
+  const auto fields = split(line, ' ');
+  std::size_t dash = 6;
+  while (dash < fields.size() && fields[dash] != "-") ++dash;
+  if (dash + 3 >= fields.size()) return std::nullopt;
+  const bool fits =
+      unified ? fields[dash + 1] == "cgroup2" : fields[dash + 1] == "cgroup" && lists(fields[dash + 3], "memory");
+  return fits ? std::optional(Mount{fields[3], fields[4]}) : std::nullopt;
+}
+
+// Where a cgroup's folder is below a mount that may show a part of the tree only (in a container).
+fs::path folder_below(const Mount& mount, std::string_view path) {
+  const auto root = mount.root == "/" ? std::string_view() : mount.root;
+  path = path.starts_with(root) ? path.substr(root.size()) : std::string_view();
+  fs::path folder(mount.point);
+  while (path.starts_with('/')) path.remove_prefix(1);
+  return path.empty() ? folder : folder / path;
+}
+
+std::string text_of(const fs::path& path) {
+  try {
+    return read_whole_file(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// The number behind the first occurrence of a key.
+std::optional<std::int64_t> number_behind(std::string_view text, std::string_view key) {
+  const auto at = text.find(key);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::int64_t value = 0;
+  const auto* begin = text.data() + at + key.size();
+  const auto [end, status] = std::from_chars(begin, text.data() + text.size(), value);
+  return status == std::errc{} ? std::optional(value) : std::nullopt;
+}
+
+// The kernel's log has the ids of the first process namespace.
+bool in_first_pid_namespace() {
+  std::error_code failure;
+  return fs::read_symlink("/proc/self/ns/pid", failure) == "pid:[4026531836]";
+}
+
+}  // namespace
+
+std::optional<MemoryCgroup> memory_cgroup(std::string_view cgroup, std::string_view mountinfo) {
+  const auto place = place_in(cgroup);
+  if (!place) return std::nullopt;
+  for (const auto line : split(mountinfo, '\n'))
+    if (const auto mount = mount_of(line, place->unified))
+      return MemoryCgroup{
+          .folder = folder_below(*mount, place->path), .unified = place->unified, .name = std::string(place->path)};
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> oom_kills(std::string_view text) {
+  for (const auto line : split(text, '\n'))
+    if (line.starts_with("oom_kill ")) return number_behind(line, "oom_kill ");
+  return std::nullopt;
+}
+
+std::optional<KernelKill> parse_kernel_kill(std::string_view record) {
+  const auto pid = number_behind(record, "Killed process ");
+  if (!pid) return std::nullopt;
+  const auto kib = [&](std::string_view key) { return number_behind(record, key).value_or(0); };
+  return KernelKill{.pid = static_cast<pid_t>(*pid),
+                    .resident_kib = kib("anon-rss:") + kib("file-rss:") + kib("shmem-rss:"),
+                    .by_cgroup_limit = record.find("Memory cgroup out of memory") != std::string_view::npos};
+}
+
+std::string memory_text(std::int64_t kib) {
+  if (kib >= 10 * 1024 * 1024) return fmt::format("{} GiB", kib / (1024 * 1024));
+  return kib >= 10 * 1024 ? fmt::format("{} MiB", kib / 1024) : fmt::format("{} KiB", kib);
+}
+
+MemoryEvidence::Sources MemoryEvidence::Sources::of_this_process() {
+  Sources sources{.cgroup = memory_cgroup(text_of("/proc/self/cgroup"), text_of("/proc/self/mountinfo"))};
+  if (in_first_pid_namespace() && ::access("/dev/kmsg", R_OK) == 0) sources.kernel_log = "/dev/kmsg";
+  return sources;
+}
+
+MemoryEvidence::MemoryEvidence(Sources sources) : sources_(std::move(sources)) {}
+
+void MemoryEvidence::begin() {
+  kills_before_ = sources_.cgroup ? oom_kills(text_of(sources_.cgroup->counter())) : std::nullopt;
+  if (sources_.kernel_log.empty()) return;
+  if (!log_) log_ = UniqueFd(::open(sources_.kernel_log.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (log_) ::lseek(log_.get(), 0, SEEK_END);
+}
+
+// A read gives one record; EPIPE says that some were overwritten before they could be read.
+std::optional<KernelKill> MemoryEvidence::find_in_log(pid_t pid) {
+  if (!log_) return std::nullopt;
+  char record[8192];
+  for (;;) {
+    const auto got = ::read(log_.get(), record, sizeof(record));
+    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;
+    if (got <= 0) return std::nullopt;
+    const auto kill = parse_kernel_kill({record, static_cast<std::size_t>(got)});
+    if (kill && kill->pid == pid) return kill;
+  }
+}
+
+// "max" is no limit, nor is the largest number there is, which version 1 has instead.
+std::string MemoryEvidence::limit_text() const {
+  if (!sources_.cgroup) return {};
+  const auto text = text_of(sources_.cgroup->limit());
+  const auto bytes = number_behind(text, "");
+  if (!bytes || *bytes > (std::int64_t{1} << 60)) return fmt::format(" (cgroup {})", sources_.cgroup->name);
+  return fmt::format(" (cgroup {} may have {})", sources_.cgroup->name, memory_text(*bytes / 1024));
+}
+
+MemoryEvidence::Finding MemoryEvidence::about(pid_t pid, std::int64_t peak_kib) {
+  using Answer = Finding::Answer;
+  if (const auto kill = find_in_log(pid)) {
+    const auto why = kill->by_cgroup_limit ? limit_text() : ", the whole machine had no more";
+    return {Answer::yes,
+            fmt::format("out of memory: the kernel killed it at {}{}", memory_text(kill->resident_kib), why)};
+  }
+  if (!kills_before_) return {};
+  const auto kills = oom_kills(text_of(sources_.cgroup->counter()));
+  if (!kills) return {};
+  if (*kills <= *kills_before_) return {Answer::no, ""};
+  return {Answer::yes,
+          fmt::format("out of memory: killed by the kernel, it had {} at most{}", memory_text(peak_kib), limit_text())};
+}
+
+}  // namespace ddprun

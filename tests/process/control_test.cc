@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <csignal>
+
+#include <boost/json.hpp>
+
+#include "tests/process/launch.h"
+#include "tests/process/nodes.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+// ddprun status and ddprun stop against running jobs.
+namespace ddprun::testing {
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A folder of this test's own in which its agents register, and nobody else's.
+struct Machine {
+  TempDir runtime;
+  TempDir folder;
+  Marker marker;
+
+  Variables variables() const {
+    auto variables = marker.variables();
+    variables["XDG_RUNTIME_DIR"] = runtime.path().string();
+    return variables;
+  }
+  // Each worker makes a file named after its rank and then does what the verbs say.
+  Child start(const Words& options, Words verbs = {"pause"}) const {
+    verbs.insert(verbs.begin(), "touch=" + (folder / "up-${local_rank}").string());
+    return Child(command(options, verbs), variables());
+  }
+  bool up(int workers) const {
+    for (int rank = 0; rank < workers; ++rank)
+      if (!std::filesystem::exists(folder / ("up-" + std::to_string(rank)))) return false;
+    return true;
+  }
+  Child::Result ask(Words words) const {
+    words.insert(words.begin(), DDPRUN_PROGRAM);
+    return Child(words, variables()).wait();
+  }
+  // The only job there, as --json tells of it; null before there is one.
+  boost::json::value job(Words options = {}) const {
+    options.insert(options.begin(), {"status", "--json"});
+    const auto result = ask(options);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    const auto document = boost::json::parse(result.out);
+    const auto& jobs = document.at("jobs").as_array();
+    return jobs.size() == 1 ? jobs[0] : boost::json::value();
+  }
+};
+
+std::size_t workers_in(const boost::json::value& job) {
+  if (!job.is_object()) return 0;
+  std::size_t count = 0;
+  for (const auto& node : job.at("nodes").as_array()) count += node.at("workers").as_array().size();
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("ddprun status tells of the job on this machine: round, nodes, workers and their states") {
+  const Machine machine;
+  auto child =
+      machine.start(two_workers({"--rdzv_id=shop", "--max_restarts=3"}), {"if-rank=1", "raise=19", "end-if", "pause"});
+  child.wait_until([&] { return machine.up(2) && machine.marker.processes('T') == 1; }, "both workers");
+  boost::json::value job;
+  child.wait_until(
+      [&] {
+        job = machine.job({"--rdzv-id=shop"});
+        return workers_in(job) == 2 && job.at("nodes").at(0).at("workers").at(1).at("state").as_string() == "stopped";
+      },
+      "the word of a stopped worker");
+  CHECK(job.at("run_id").as_string() == "shop");
+  CHECK(job.at("phase").as_string() == "running");
+  CHECK(job.at("generation").as_int64() == 0);
+  CHECK(job.at("max_restarts").as_int64() == 3);
+  const auto& worker = job.at("nodes").at(0).at("workers").at(0);
+  CHECK(worker.at("state").as_string() == "running");
+  const auto pid = static_cast<pid_t>(worker.at("pid").as_int64());
+  CHECK(::kill(pid, 0) == 0);
+
+  const auto text = machine.ask({"status"});
+  CHECK(contains(text.out, "job shop (ddprun-victim): running for "));
+  CHECK(contains(text.out, "0 of 3 restarts used, 1 of 1 node, 2 workers\n"));
+  CHECK(contains(text.out, "    rank 0  pid " + std::to_string(pid) + "  running for "));
+  CHECK(contains(text.out, "frozen by SIGSTOP for "));
+  child.signal(SIGTERM);
+  child.wait();
+}
+
+TEST_CASE("ddprun status tells of a restart") {
+  const Machine machine;
+  auto child = machine.start(two_workers({"--max_restarts=1"}), {"if-attempt=0", "exit=3", "end-if", "pause"});
+  boost::json::value job;
+  child.wait_until(
+      [&] {
+        job = machine.job();
+        return job.is_object() && job.at("generation").as_int64() == 1 && workers_in(job) == 2;
+      },
+      "the second attempt");
+  CHECK(job.at("restarts_used").as_int64() == 1);
+  child.signal(SIGTERM);
+  child.wait();
+}
+
+TEST_CASE("ddprun stop ends the job gracefully and waits for it") {
+  const Machine machine;
+  auto child = machine.start(two_workers(), {"answer=15", "pause"});
+  child.wait_until([&] { return machine.up(2) && workers_in(machine.job()) == 2; }, "both workers");
+  const auto stopped = machine.ask({"stop"});
+  CHECK(stopped.code == 0);
+  CHECK(stopped.out == "job none has stopped\n");
+  const auto result = child.wait();
+  CHECK(result.code == 128 + SIGTERM);
+  CHECK(contains(result.err, "stopped by ddprun stop ("));
+  CHECK_FALSE(contains(result.err, "FAILED"));
+  CHECK(machine.marker.processes() == 0);
+  CHECK(contains(machine.ask({"status"}).out, "no job of this user runs on this machine"));
+}
+
+TEST_CASE("by its endpoint a job of two nodes is seen and ended from anywhere") {
+  const Machine machine;
+  const Machine elsewhere;  // agents register where it does not look
+  const auto endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());
+  const Words options{"--nnodes=2", endpoint, "--rdzv_id=pair"};
+  auto a = machine.start(options);
+  auto b = machine.start(options);
+  boost::json::value job;
+  a.wait_until(
+      [&] {
+        const auto result = elsewhere.ask({"status", endpoint, "--json"});
+        if (result.code != 0) return false;
+        const auto jobs = boost::json::parse(result.out).at("jobs").as_array();
+        if (!jobs.empty()) job = jobs[0];
+        return workers_in(job) == 2;
+      },
+      "two nodes with a worker each");
+  CHECK(job.at("world_size").as_int64() == 2);
+  CHECK(job.at("nodes").at(1).at("group_rank").as_int64() == 1);
+  const auto wrong = elsewhere.ask({"stop", endpoint, "--rdzv_id=other"});
+  CHECK(wrong.code == 2);
+  CHECK(contains(wrong.err, "pair"));
+  const auto told = elsewhere.ask({"stop", endpoint});
+  CHECK(told.code == 0);
+  CHECK(told.out == "job pair has been told to stop: 2 nodes\n");
+  for (auto* node : {&a, &b}) {
+    const auto result = node->wait();
+    CHECK(result.code == 128 + SIGTERM);
+    CHECK(contains(result.err, "stopped by ddprun stop ("));
+  }
+  CHECK(machine.marker.processes() == 0);
+}
+
+TEST_CASE("a node that still waits for others is seen, and can be stopped") {
+  const Machine machine;
+  auto child = machine.start({"--nnodes=2", "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port())});
+  child.wait_until([&] { return contains(machine.ask({"status"}).out, "waiting host "); }, "the waiting node");
+  CHECK(contains(machine.ask({"status"}).out, "1 of 2 nodes are here"));
+  CHECK(machine.ask({"stop"}).code == 0);
+  CHECK(child.wait().code == 128 + SIGTERM);
+}
+
+TEST_CASE("several jobs have to be told apart") {
+  const Machine machine;
+  auto a = machine.start({"--rdzv_id=a"});
+  auto b = machine.start({"--rdzv_id=b"});
+  a.wait_until(
+      [&] { return contains(machine.ask({"status"}).out, "job b ") && workers_in(machine.job({"--rdzv_id=a"})) == 1; },
+      "both jobs");
+  const auto refused = machine.ask({"stop"});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "several jobs"));
+  CHECK(machine.ask({"stop", "--rdzv_id=b"}).code == 0);
+  CHECK(b.wait().code == 128 + SIGTERM);
+  CHECK(contains(machine.ask({"status"}).out, "job a "));
+  a.signal(SIGTERM);
+  a.wait();
+}
+
+TEST_CASE("an agent that was killed leaves a socket that nobody takes for an agent") {
+  const Machine machine;
+  auto child = machine.start({});
+  child.wait_until([&] { return machine.up(1); }, "the worker");
+  const auto folder = machine.runtime / "ddprun";
+  REQUIRE_FALSE(std::filesystem::is_empty(folder));
+  child.signal(SIGKILL);
+  child.wait();
+  CHECK(contains(machine.ask({"status"}).out, "no job"));
+  CHECK(std::filesystem::is_empty(folder));
+  CHECK(machine.ask({"stop"}).code == 1);
+}
+
+TEST_CASE("a program named status is started by its path") {
+  const TempDir folder;
+  std::filesystem::create_symlink(VICTIM_PROGRAM, folder / "status");
+  CHECK(run_child({DDPRUN_PROGRAM, (folder / "status").string(), "exit=5"}).code == 5);
+  const auto refused = run_child({DDPRUN_PROGRAM, "status", "exit=5"});
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "./status"));
+}
+
+}  // namespace ddprun::testing

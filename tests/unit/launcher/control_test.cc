@@ -1,0 +1,97 @@
+#include <fstream>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+
+#include "ddprun/common/error.h"
+#include "ddprun/launcher/control/agent_record.h"
+#include "ddprun/launcher/control/control_command.h"
+#include "ddprun/launcher/control/runtime_folder.h"
+#include "ddprun/launcher/control/status_text.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+
+namespace {
+
+JobStatus example() {
+  JobStatus job{.run_id = "none",
+                .program = "train.cfg",
+                .phase = "running",
+                .generation = 1,
+                .restarts_used = 1,
+                .max_restarts = 3,
+                .min_nodes = 1,
+                .max_nodes = 4,
+                .world_size = 2,
+                .node_count = 2,
+                .since = 123s};
+  using State = WorkerReport::State;
+  job.nodes = {{.host = "a",
+                .address = "10.0.0.1",
+                .state = "member",
+                .group_rank = 0,
+                .first_rank = 0,
+                .nproc = 2,
+                .since = 3840s,
+                .workers = {{{.local_rank = 0, .pid = 4711}, 123s},
+                            {{.local_rank = 1, .pid = 4712, .state = State::ended, .signal_number = 9}, 4s}}},
+               {.host = "c", .state = "spare", .since = 12s, .heard = 4s}};
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("a job in words") {
+  CHECK(status_text(example()) ==
+        "job none (train.cfg): running for 2 min 03 s, generation 1, 1 of 3 restarts used, 1 of 1:4 nodes, 2 workers\n"
+        "  node 0  host a (10.0.0.1), ranks 0-1, here for 1 h 04 min\n"
+        "    rank 0  pid 4711  running for 2 min 03 s\n"
+        "    rank 1  pid 4712  ended by SIGKILL 4 s ago\n"
+        "  spare   host c, here for 12 s, silent for 4 s\n");
+}
+
+TEST_CASE("an agent's word is the same after a round trip, and junk is refused") {
+  const AgentRecord record{.pid = 17, .endpoint = "127.0.0.1:400", .grace = 7s, .own = example()};
+  const auto again = parse_agent_record(to_json(record));
+  CHECK(to_json(again) == to_json(record));
+  CHECK(again.grace == 7s);
+  CHECK(again.own.nodes.size() == 2);
+  CHECK_THROWS_AS(parse_agent_record("{}"), Error);
+  CHECK_THROWS_AS(parse_agent_record("no"), Error);
+}
+
+TEST_CASE("agents register in a folder of their owner alone, and sockets of dead processes are swept up") {
+  const testing::TempDir base;
+  const Environment environment({{"XDG_RUNTIME_DIR", base.path().string()}});
+  const auto folder = own_runtime_folder(environment);
+  REQUIRE(folder == base / "ddprun");
+  struct stat info {};
+  REQUIRE(::stat(folder->c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0700);
+
+  const auto own = *folder / (std::to_string(::getpid()) + ".sock");
+  std::ofstream(own).put('\n');
+  std::ofstream(*folder / "4194305.sock").put('\n');  // beyond the largest process id
+  std::ofstream(*folder / "note.txt").put('\n');
+  CHECK(agent_sockets(*folder) == std::vector{own});
+  CHECK_FALSE(std::filesystem::exists(*folder / "4194305.sock"));
+  CHECK(std::filesystem::exists(*folder / "note.txt"));
+
+  std::filesystem::permissions(*folder, std::filesystem::perms::all);
+  CHECK(agent_sockets(*folder).empty());  // others could have put them there
+  CHECK(own_runtime_folder(environment) != folder);
+}
+
+TEST_CASE("status and stop are words of ddprun only where they come first") {
+  CHECK(is_control_command({"status"}));
+  CHECK(is_control_command({"stop", "--rdzv_id=x"}));
+  CHECK_FALSE(is_control_command({"./status"}));
+  CHECK_FALSE(is_control_command({"--nproc_per_node=2", "status"}));
+  CHECK_FALSE(is_control_command({}));
+  CHECK_THROWS_WITH(run_control_command({"status", "train.py"}, {}), Catch::Contains("./status"));
+  CHECK_THROWS_WITH(run_control_command({"status", "--rdzv_endpiont=a"}, {}), Catch::Contains("did you mean"));
+}
