@@ -71,6 +71,11 @@ TEST_CASE("a failure on one node stops both, and both end with the root cause's 
   for (auto* node : {&a, &b}) {
     const auto result = node->wait();
     CHECK(result.code == 9);
+    // Job-wide, and the first error that either tells of; no node puts a failure of its own before it.
+    const auto first = result.err.find("[ddprun] error: ");
+    REQUIRE(first != std::string::npos);
+    CHECK(result.err.find("[ddprun] error: rank 2 (local rank 0, pid ") == first);
+    CHECK(contains(result.err, "failed: exit code 9\n"));
     CHECK(contains(result.err, "  rank      : 2 (local_rank: 0)\n"));
     CHECK(contains(result.err, "The end of rank 2's standard error:\n  why\n"));
   }

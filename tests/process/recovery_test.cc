@@ -95,3 +95,21 @@ TEST_CASE("a frozen worker: the other ends with an error that names its rank, wi
   CHECK(result.err.find("rank " + frozen) != std::string::npos);
   CHECK(training.marker.processes() == 0);
 }
+
+TEST_CASE("the root cause of a killed worker's job is that worker, not the one that lost its peer") {
+  const std::string killed = GENERATE("0", "1");
+  CAPTURE(killed);
+  const Training training;
+  Child child(training.job({"--standalone", "--nproc_per_node=2"}, {"--train.epochs=1000"}),
+              training.marker.variables());
+  child.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint", std::chrono::seconds(60));
+  const auto workers = workers_of(training.marker, killed);
+  REQUIRE(workers.size() == 1);
+  ::kill(workers.front(), SIGKILL);
+  const auto result = child.wait(std::chrono::seconds(60));
+  INFO(result.err);
+  CHECK(result.code == 128 + SIGKILL);
+  const auto rank = "rank " + killed + " (local rank " + killed + ", pid " + std::to_string(workers.front()) + ")";
+  CHECK(result.err.find("[ddprun] error: " + rank) != std::string::npos);
+  CHECK(result.err.find("ended by SIGKILL") != std::string::npos);
+}
