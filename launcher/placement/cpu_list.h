@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+// Logical processors by the kernel's numbers, ascending, none twice.
+using CpuList = std::vector<int>;
+
+// The kernel's notation: "0-3,8", with or without a newline behind it; "" is the empty list. Nothing for any other text
+// and for numbers that no machine has.
+std::optional<CpuList> parse_cpu_list(std::string_view text);
+std::string format_cpu_list(const CpuList& cpus);
+
+bool contains(const CpuList& cpus, int cpu);
+CpuList intersection(const CpuList& a, const CpuList& b);
+
+}  // namespace ddprun

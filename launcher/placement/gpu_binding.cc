@@ -1,0 +1,109 @@
+#include "ddprun/launcher/placement/gpu_binding.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+using Cores = std::vector<std::size_t>;
+
+Cores cores_of_node(const Topology& machine, int node) {
+  Cores cores;
+  for (std::size_t i = 0; i < machine.cores.size(); ++i)
+    if (machine.cores[i].node == node) cores.push_back(i);
+  return cores;
+}
+
+Cores cores_of_package(const Topology& machine, int package) {
+  Cores cores;
+  for (std::size_t i = 0; i < machine.cores.size(); ++i)
+    if (machine.cores[i].package == package) cores.push_back(i);
+  return cores;
+}
+
+// A GPU among those of its node.
+struct Place {
+  std::size_t index = 0;
+  std::size_t among = 0;
+};
+
+Place place_on_node(const Topology& machine, std::size_t gpu) {
+  Place place;
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) {
+    if (machine.gpus[i].node != machine.gpus[gpu].node) continue;
+    if (i < gpu) ++place.index;
+    ++place.among;
+  }
+  return place;
+}
+
+// By number, as torchrun divides them: the order of a node's caches plays no part.
+Cores exclusive_part(const Topology& machine, Cores cores, const Place& place, int node) {
+  if (cores.size() < place.among)
+    throw make_error(Errc::usage, "--numa_binding = exclusive: NUMA node {} has {} cores for {} GPUs", node,
+                     cores.size(), place.among);
+  std::sort(cores.begin(), cores.end(),
+            [&](std::size_t a, std::size_t b) { return machine.cores[a].cpus < machine.cores[b].cpus; });
+  const std::size_t each = cores.size() / place.among;
+  const std::size_t left_over = cores.size() % place.among;
+  const std::size_t begin = place.index * each + std::min(place.index, left_over);
+  const std::size_t size = each + (place.index < left_over ? 1 : 0);
+  const auto first = cores.begin() + static_cast<std::ptrdiff_t>(begin);
+  return {first, first + static_cast<std::ptrdiff_t>(size)};
+}
+
+std::size_t cpus_in(const Topology& machine, const Cores& cores) {
+  std::size_t count = 0;
+  for (const auto core : cores) count += machine.cores[core].cpus.size();
+  return count;
+}
+
+// The largest come first: part of one may be out of bounds for this process.
+Cores core_complex(const Topology& machine, const Cores& cores, const Place& place) {
+  std::map<int, Cores> by_cache;
+  for (const auto core : cores) by_cache[machine.cores[core].cache].push_back(core);
+  std::vector<Cores> complexes;
+  for (auto& [cache, members] : by_cache) complexes.push_back(std::move(members));
+  std::stable_sort(complexes.begin(), complexes.end(),
+                   [&](const Cores& a, const Cores& b) { return cpus_in(machine, a) > cpus_in(machine, b); });
+  return complexes[place.index % complexes.size()];
+}
+
+}  // namespace
+
+std::vector<Cores> bind_to_gpus(const Topology& machine, std::size_t workers, Binding binding,
+                                std::vector<std::string>& notices) {
+  const auto option = binding_text(binding);
+  if (machine.gpus.empty())
+    throw make_error(Errc::usage, "--{}: no NVIDIA GPU is visible here; --bind places workers without one", option);
+  if (machine.gpus.size() < workers)
+    throw make_error(Errc::usage, "--{}: {} workers, but {} visible GPUs; each worker needs one of its own", option,
+                     workers, machine.gpus.size());
+  std::vector<Cores> result(workers);
+  std::string homeless;
+  for (std::size_t worker = 0; worker < workers; ++worker) {
+    const auto& gpu = machine.gpus[worker];
+    if (!gpu.node) {
+      homeless += (homeless.empty() ? "" : ", ") + gpu.name;
+      continue;
+    }
+    auto cores = cores_of_node(machine, *gpu.node);
+    if (cores.empty())
+      throw make_error(Errc::usage, "--{}: no CPU of NUMA node {}, where GPU {} is, may be used here", option,
+                       *gpu.node, gpu.name);
+    if (binding == Binding::gpu_socket) cores = cores_of_package(machine, machine.cores[cores.front()].package);
+    if (binding == Binding::gpu_exclusive)
+      cores = exclusive_part(machine, cores, place_on_node(machine, worker), *gpu.node);
+    if (binding == Binding::gpu_core_complex) cores = core_complex(machine, cores, place_on_node(machine, worker));
+    result[worker] = std::move(cores);
+  }
+  if (!homeless.empty())
+    notices.push_back(
+        fmt::format("--{}: the system does not tell the NUMA node of GPU {}; not bound", option, homeless));
+  return result;
+}
+
+}  // namespace ddprun
