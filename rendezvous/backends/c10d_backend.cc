@@ -40,7 +40,7 @@ class C10dBackend final : public RendezvousBackend {
 
   void withdraw(const std::string& reason) override {
     client_->leave(reason);
-    if (hosted_) hosted_->hub().say_farewell(reason);
+    if (hosted_) hosted_->withdraw(reason);
   }
 
   void drain(Deadline deadline, std::function<void()> done) override {

@@ -5,6 +5,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <fmt/format.h>
+
+#include "ddprun/common/host_port.h"
 
 namespace ddprun {
 
@@ -27,6 +30,10 @@ HostedEndpoint::HostedEndpoint(boost::asio::io_context& loop, std::unique_ptr<St
 
 HostedEndpoint::~HostedEndpoint() {
   server_->set_session_hub(nullptr);
+}
+
+void HostedEndpoint::withdraw(const std::string& reason) {
+  hub_.say_farewell(fmt::format("{} on host {}", reason, local_host_name()));
 }
 
 void HostedEndpoint::drain(Deadline deadline, std::function<void()> done) {

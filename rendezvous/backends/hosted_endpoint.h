@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/membership/membership_hub.h"
@@ -21,6 +22,8 @@ class HostedEndpoint {
 
   std::uint16_t port() const { return server_->port(); }
   MembershipHub& hub() { return hub_; }
+  // This process leaves before the job has ended: tells all sessions, which end.
+  void withdraw(const std::string& reason);
   // Turns newcomers away and calls done once, from the loop, when no session is left or the deadline has passed.
   void drain(Deadline deadline, std::function<void()> done);
 

@@ -252,7 +252,7 @@ class StaticBackend final : public RendezvousBackend {
   bool serves_workers() const override { return true; }
   void withdraw(const std::string& reason) override {
     rendezvous_.leave(reason);
-    if (hosted_) hosted_->hub().say_farewell(reason);
+    if (hosted_) hosted_->withdraw(reason);
   }
   void drain(Deadline deadline, std::function<void()> done) override {
     if (hosted_)

@@ -112,7 +112,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const std::string farewell = encode(ServerFrame{SessionFarewell{reason}});
     const auto jobs = jobs_;
     for (const auto& [run_id, job] : jobs) {
-      deliver(job, job->membership.server_leaves(now(), reason));
+      deliver(job, job->membership.server_leaves(now(), "the rendezvous server goes away: " + reason));
       if (job->membership.ended()) continue;
       for (const auto& [node, session] : std::exchange(job->sessions, {})) {
         sender_.send(session, farewell);

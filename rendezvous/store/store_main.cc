@@ -31,7 +31,7 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   std::optional<ddprun::HostedEndpoint> endpoint;
   endpoint.emplace(loop, std::move(server));
   signals.async_wait([&](const boost::system::error_code&, int) {
-    endpoint->hub().say_farewell("stopped by a signal");
+    endpoint->withdraw("stopped by a signal");
     endpoint->drain(ddprun::Deadline::in(farewell_timeout), [&] { endpoint.reset(); });
   });
   loop.run();

@@ -331,7 +331,7 @@ TEST_CASE("a job that is never started twice does not wait for its server") {
   SECTION("with a word") {
     server->hub().say_farewell("stopped by SIGTERM");
     REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
-    CHECK(a.ended->reason == "stopped by SIGTERM");
+    CHECK(a.ended->reason == "the rendezvous server goes away: stopped by SIGTERM");
   }
 }
 
