@@ -1,6 +1,8 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <string_view>
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
@@ -13,22 +15,27 @@
 #include "ddprun/launcher/cluster/meeting.h"
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
 #include "ddprun/launcher/control/control_command.h"
+#include "ddprun/launcher/hosts/fleet.h"
+#include "ddprun/launcher/hosts/remote_agent.h"
 #include "ddprun/launcher/workers/guardian.h"
 
 using namespace ddprun;
 
 namespace {
 
-std::filesystem::path own_folder() {
+std::filesystem::path own_program() {
   std::error_code failure;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", failure);
-  return failure ? std::filesystem::path(".") : self.parent_path();
+  return failure ? std::filesystem::path("./ddprun") : self;
 }
 
-int launch(const std::vector<std::string>& arguments) {
-  const auto environment = Environment::capture();
+void init_log(const Environment& environment) {
   log::init("ddprun", log::parse_level(environment.get("LOGLEVEL").value_or(""), log::Level::info));
+}
 
+// remote: null, or on whose behalf this one runs that a ddprun --hosts has started.
+int launch(const std::vector<std::string>& arguments, const Environment& environment, RemoteAgent* remote) {
+  init_log(environment);
   if (is_control_command(arguments)) return run_control_command(arguments, environment);
   LaunchSettings settings;
   auto line = parse_command_line(arguments, settings);
@@ -38,26 +45,32 @@ int launch(const std::vector<std::string>& arguments) {
   }
   settings.apply_environment(environment);
   apply_config_file(settings, line.command);
-  const auto place = apply_cluster(settings, environment);
+  if (!remote && names_hosts(settings)) {
+    const auto fleet = make_fleet_spec(settings, environment, arguments, own_program().string(), DDPRUN_VERSION);
+    const Guardian guardian;
+    return run_fleet(fleet, guardian);
+  }
+  if (remote) remote->apply_options(settings);
+  const auto place = remote ? std::nullopt : apply_cluster(settings, environment);
   const auto choice = choose_rendezvous(settings, environment);
-  auto spec = make_agent_spec(settings, choice, environment, line.command, own_folder());
+  auto spec = make_agent_spec(settings, choice, environment, line.command, own_program().parent_path());
   // Once a job, not once a node.
   if (place) log::log(place->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*place, settings));
   if (!choice.notice.empty()) log::info("{}", choice.notice);
   if (limits_omp_threads(environment, spec.node.nproc))
     log::debug("OMP_NUM_THREADS is unset: each of the {} workers gets 1", spec.node.nproc);
   arrange_meeting(spec, choice);
+  if (remote) remote->announce_meeting(spec);
 
   // Before any thread exists; it outlives this process by a moment.
   const Guardian guardian;
+  if (remote) remote->obey();
   return run_agent(spec, guardian);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int exit_code_of(const std::function<int()>& program) {
   try {
-    return launch({argv + 1, argv + argc});
+    return program();
   } catch (const Error& e) {
     log::error("{}", e.what());
     return exit_for(e.code());
@@ -65,4 +78,28 @@ int main(int argc, char** argv) {
     log::error("unexpected: {}", e.what());
     return exit_fault;
   }
+}
+
+int serve(const std::string& token) {
+  const auto environment = Environment::capture();
+  init_log(environment);
+  RemoteAgent remote(token, DDPRUN_VERSION, environment);
+  const int code = exit_code_of([&] {
+    remote.receive_order();
+    return launch(remote.order().arguments, remote.environment(), &remote);
+  });
+  remote.say_exit(code);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  constexpr std::string_view for_another = "--remote_agent=";
+  const std::vector<std::string> arguments{argv + 1, argv + argc};
+  return exit_code_of([&] {
+    if (arguments.size() == 1 && arguments[0].starts_with(for_another))
+      return serve(arguments[0].substr(for_another.size()));
+    return launch(arguments, Environment::capture(), nullptr);
+  });
 }

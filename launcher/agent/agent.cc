@@ -18,6 +18,7 @@
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
+#include "ddprun/launcher/output/log_through_console.h"
 #include "ddprun/launcher/report/failure_report.h"
 #include "ddprun/launcher/workers/descendants.h"
 #include "ddprun/rendezvous/store/store_server.h"
@@ -46,18 +47,6 @@ void survive_broken_pipes() {
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGPIPE, &action, nullptr);
 }
-
-// Log lines go through the console while there is one: in order with the workers' lines, and never waiting for a
-// terminal.
-class LogThroughConsole {
- public:
-  explicit LogThroughConsole(Console& console) {
-    log::set_writer([&console](std::string_view line) { console.write(Console::Stream::err, std::string(line)); });
-  }
-  ~LogThroughConsole() { log::set_writer(nullptr); }
-  LogThroughConsole(const LogThroughConsole&) = delete;
-  LogThroughConsole& operator=(const LogThroughConsole&) = delete;
-};
 
 class Agent {
  public:

@@ -93,6 +93,11 @@ LaunchSettings::LaunchSettings() {
   add("local_addr", o.local_addr, {.help = "address of this node as others should dial it"});
   add("shutdown_timeout", o.shutdown_timeout,
       {.help = "grace between the signal that stops a worker and SIGKILL", .unit = "s", .min = 0, .max = 1e8});
+  add("hosts", o.hosts,
+      {.help = "start the job on these hosts by ssh, HOST[:WORKERS][,HOST...], one agent each (docs/clusters.md)"});
+  add("hostfile", o.hostfile, {.help = "the same from a file: a line a host, as 'node1 slots=4' or node1:4"});
+  add("ssh", o.ssh, {.help = "the command that reaches a host, as in --ssh='ssh -p 2222'"});
+  add("env", o.env, {.help = "further variables that go to the hosts, NAME[=VALUE][,NAME...]"});
   for (const auto name : not_supported) table_.push_back({.name = std::string(name), .supported = false});
 }
 

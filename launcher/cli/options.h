@@ -35,6 +35,10 @@ struct LaunchOptions {
   int shutdown_timeout = 30;
   std::string local_addr;
   std::string role = "default";
+  std::string hosts;
+  std::string hostfile;
+  std::string ssh = "ssh";
+  std::string env;
 };
 
 // One option as the command line sees it; its type, bounds and help are in the Setting "launch.<name>".

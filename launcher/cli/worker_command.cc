@@ -25,22 +25,6 @@ std::optional<fs::path> search_path(const std::string& name, const Environment& 
   return found.empty() ? std::nullopt : std::optional<fs::path>(found.native());
 }
 
-// As a shell finds a program: a name with a slash is a path, another is looked for on PATH.
-fs::path find_program(const std::string& name, const Environment& environment) {
-  if (name.find('/') != std::string::npos) {
-    if (is_executable_file(name)) return name;
-    std::error_code ignored;
-    if (fs::is_directory(name, ignored)) throw make_error(Errc::io, "cannot execute {}: it is a folder", name);
-    const int cause = ::access(name.c_str(), F_OK) != 0 ? errno : EACCES;
-    throw make_error(Errc::io, "cannot execute {}: {}", name, errno_text(cause));
-  }
-  if (const auto found = search_path(name, environment)) return *found;
-  const bool here = ::access(name.c_str(), F_OK) == 0;
-  throw make_error(
-      Errc::io, "cannot execute {}: {}", name,
-      here ? fmt::format("it is not on PATH; did you mean ./{}?", name) : errno_text(ENOENT) + " (not on PATH either)");
-}
-
 fs::path find_python(const std::string& script, const Environment& environment) {
   const auto chosen = environment.get("PYTHON_EXEC");
   const std::string name = chosen && !chosen->empty() ? *chosen : "python3";
@@ -64,6 +48,21 @@ bool ends_in(const std::string& text, std::string_view suffix) {
 }
 
 }  // namespace
+
+fs::path find_program(const std::string& name, const Environment& environment) {
+  if (name.find('/') != std::string::npos) {
+    if (is_executable_file(name)) return name;
+    std::error_code ignored;
+    if (fs::is_directory(name, ignored)) throw make_error(Errc::io, "cannot execute {}: it is a folder", name);
+    const int cause = ::access(name.c_str(), F_OK) != 0 ? errno : EACCES;
+    throw make_error(Errc::io, "cannot execute {}: {}", name, errno_text(cause));
+  }
+  if (const auto found = search_path(name, environment)) return *found;
+  const bool here = ::access(name.c_str(), F_OK) == 0;
+  throw make_error(
+      Errc::io, "cannot execute {}: {}", name,
+      here ? fmt::format("it is not on PATH; did you mean ./{}?", name) : errno_text(ENOENT) + " (not on PATH either)");
+}
 
 WorkerCommand resolve_command(const std::vector<std::string>& command, const CommandChoice& choice,
                               const fs::path& own_folder, const Environment& environment) {

@@ -27,6 +27,10 @@ struct CommandChoice {
 WorkerCommand resolve_command(const std::vector<std::string>& command, const CommandChoice& choice,
                               const std::filesystem::path& own_folder, const Environment& environment);
 
+// The program that a name stands for, as a shell finds it: one with a slash is a path, another is looked for on PATH.
+// Throws Errc::io when there is none or it cannot be executed.
+std::filesystem::path find_program(const std::string& name, const Environment& environment);
+
 // The arguments of one worker: "${local_rank}" replaced, every other $ left as it is.
 std::vector<std::string> arguments_for(const WorkerCommand& command, int local_rank);
 

@@ -48,6 +48,7 @@ struct Child {
   const char* executable;
   char* const* arguments;
   char* const* environment;
+  int in;
   int out;
   int err;
   pid_t parent;
@@ -73,6 +74,7 @@ struct Child {
     // Without a guardian (somebody killed it) the parent-death signal has to do, and the broken pipe is no reason to
     // die.
     if (!guardian.add_own_group()) discard_broken_pipe();
+    if (in >= 0 && ::dup2(in, STDIN_FILENO) < 0) return errno;
     if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
     // Best effort for descriptors inherited from elsewhere (older kernels lack the call); this program's own close on
@@ -118,6 +120,7 @@ StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) 
   Child child{.executable = spec.executable.c_str(),
               .arguments = arguments.data(),
               .environment = environment.data(),
+              .in = spec.in,
               .out = spec.out,
               .err = spec.err,
               .parent = ::getpid(),

@@ -15,6 +15,7 @@ struct ProcessSpec {
   std::filesystem::path executable;
   std::vector<std::string> arguments;    // [0] included
   std::vector<std::string> environment;  // "NAME=value"
+  int in = -1;
   int out = -1;
   int err = -1;
 };
@@ -27,7 +28,7 @@ struct StartedProcess {
 
 // Starts a process that leads a session, hence a process group, of its own; that the kernel kills when this thread ends
 // (a parent-death signal follows the thread: call on the main thread); and whose group the guardian knows before its
-// exec. Standard input is inherited, every descriptor but 0 to 2 is closed, signals are as they were when this process
+// exec. Every descriptor but 0 to 2 is closed, signals are as they were when this process
 // began. Does not wait for the exec, so that several start side by side; one that fails ends with code 127 and leaves
 // the cause to exec_error(). The caller reaps. Throws Errc::io when there can be no process at all.
 StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian);

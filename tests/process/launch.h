@@ -32,6 +32,16 @@ inline Words two_workers(Words more = {}) {
   return more;
 }
 
+// A file of /proc, empty where its process is gone.
+inline std::string proc_text(const std::string& pid, const std::string& name) {
+  std::string text;
+  const UniqueFd file(::open(("/proc/" + pid + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  char block[16384];
+  for (ssize_t got = 0; file && (got = ::read(file.get(), block, sizeof(block))) > 0;)
+    text.append(block, static_cast<std::size_t>(got));
+  return text;
+}
+
 // A variable that every process of one job carries, and nobody else.
 class Marker {
  public:
@@ -68,9 +78,7 @@ class Marker {
     DIR* folder = ::opendir("/proc");
     while (const auto* entry = ::readdir(folder)) {
       if (std::atoi(entry->d_name) <= 0) continue;
-      std::ifstream file(std::string("/proc/") + entry->d_name + "/environ", std::ios::binary);
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
-      if (text.find(entry_) != std::string::npos) action(entry->d_name);
+      if (proc_text(entry->d_name, "environ").find(entry_) != std::string::npos) action(entry->d_name);
     }
     ::closedir(folder);
   }

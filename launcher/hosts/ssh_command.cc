@@ -1,0 +1,102 @@
+#include "ddprun/launcher/hosts/ssh_command.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+// Whole names, and with a '*' behind them beginnings of names.
+constexpr std::string_view passed_on[] = {
+    "PATH",  "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "LOGLEVEL",
+    "TERM",  "CUDA_*",          "DDPRUN_*",   "FI_*",        "GLOO_*",      "HF_*",         "KMP_*",
+    "MKL_*", "NCCL_*",          "OMP_*",      "OPENBLAS_*",  "PET_*",       "TORCH*",       "UCX_*",
+};
+
+// They say how this ddprun starts others, which those do not do again.
+constexpr std::string_view kept_here[] = {"PET_HOSTS", "PET_HOSTFILE", "PET_SSH", "PET_ENV", "TORCHELASTIC_ERROR_FILE"};
+
+bool goes_along(std::string_view name) {
+  if (std::find(std::begin(kept_here), std::end(kept_here), name) != std::end(kept_here)) return false;
+  return std::any_of(std::begin(passed_on), std::end(passed_on), [&](std::string_view pattern) {
+    if (!pattern.ends_with('*')) return name == pattern;
+    return name.starts_with(pattern.substr(0, pattern.size() - 1));
+  });
+}
+
+// Words as a shell has them: white space separates, quotes of either kind keep it.
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  bool inside = false;
+  char quote = 0;
+  for (const char c : text) {
+    if (quote != 0 ? c == quote : c == '\'' || c == '"') {
+      quote = quote != 0 ? '\0' : c;
+      if (!inside) words.emplace_back();
+      inside = true;
+    } else if (quote == 0 && (c == ' ' || c == '\t')) {
+      inside = false;
+    } else {
+      if (!inside) words.emplace_back();
+      inside = true;
+      words.back() += c;
+    }
+  }
+  if (quote != 0) throw make_error(Errc::usage, "--ssh = {}: a quote is not closed", text);
+  if (words.empty()) throw make_error(Errc::usage, "--ssh: expected a program, as in 'ssh -p 2222'");
+  return words;
+}
+
+std::string shell_quoted(std::string_view text) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\'')
+      result += "'\\''";
+    else
+      result += c;
+  }
+  return result + "'";
+}
+
+}  // namespace
+
+std::vector<std::string> ssh_command(std::string_view ssh, const HostEntry& host, const std::string& program,
+                                     const std::string& token) {
+  auto words = split_words(ssh);
+  if (std::filesystem::path(words.front()).filename() == "ssh")
+    for (const auto* word : {"-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
+                             "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"})
+      words.emplace_back(word);
+  words.push_back(host.name);
+  // Whatever shell the user has there, it only has to know single quotes.
+  words.push_back("exec /bin/sh -c " +
+                  shell_quoted("if [ -x \"$0\" ]; then exec \"$0\" \"$@\"; else exec ddprun \"$@\"; fi") + " " +
+                  shell_quoted(program) + " --remote_agent=" + token);
+  return words;
+}
+
+std::vector<std::string> environment_for_hosts(const Environment& environment, std::string_view named) {
+  std::map<std::string, std::string> chosen;
+  for (const auto& [name, value] : environment.values())
+    if (goes_along(name)) chosen[name] = value;
+  for (auto rest = named; !rest.empty();) {
+    const auto comma = rest.find(',');
+    const auto item = rest.substr(0, comma);
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    const auto equals = item.find('=');
+    const std::string name(item.substr(0, equals));
+    const auto value = equals == std::string_view::npos ? environment.get(name) : std::string(item.substr(equals + 1));
+    if (name.empty())
+      throw make_error(Errc::usage, "--env = {}: expected NAME or NAME=VALUE, separated by commas", named);
+    if (!value) throw make_error(Errc::usage, "--env: {} is not set here; --env {}=VALUE gives it a value", name, name);
+    chosen[name] = *value;
+  }
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : chosen) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,201 @@
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/ssh_hosts.h"
+#include "tests/support/temp_dir.h"
+
+// ddprun --hosts with two hosts behind a real sshd each.
+using namespace ddprun::testing;
+
+namespace {
+
+void need_hosts() {
+  if (const auto why = SshHosts::why_not(); !why.empty()) SKIP(why);
+}
+
+int count(const std::string& text, const std::string& part) {
+  int found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+struct TwoHosts {
+  SshHosts ssh{2};
+  Marker marker;
+  std::string first = ssh.address(1);
+  std::string second = ssh.address(2);
+
+  Words words(Words options, const Words& verbs) const {
+    options.insert(options.begin(), {"--hosts=" + first + ":2," + second + ":2", "--ssh=" + ssh.ssh()});
+    return ssh.at_user(command(options, verbs));
+  }
+  Variables variables(Variables more = {}) const {
+    for (const auto& [name, value] : marker.variables()) more[name] = value;
+    return more;
+  }
+  Child::Result finish(const Words& options, const Words& verbs, const Variables& more = {}) const {
+    return Child(words(options, verbs), variables(more)).wait(std::chrono::seconds(60));
+  }
+  std::unique_ptr<Child> start(const Words& options, const Words& verbs) const {
+    return std::make_unique<Child>(words(options, verbs), variables());
+  }
+};
+
+// The job's processes of one name whose command line holds a word.
+std::vector<pid_t> processes(const Marker& marker, const std::string& name, const std::string& word = "") {
+  std::vector<pid_t> found;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+    const auto pid = entry.path().filename().string();
+    if (std::atoi(pid.c_str()) <= 0 || proc_text(pid, "comm") != name + "\n") continue;
+    if (proc_text(pid, "environ").find(marker.entry()) == std::string::npos) continue;
+    if (proc_text(pid, "cmdline").find(word) != std::string::npos) found.push_back(std::atoi(pid.c_str()));
+  }
+  return found;
+}
+
+void kill_connection_to(const std::string& host, const Marker& marker) {
+  const auto connection = processes(marker, "ssh", host + std::string(1, '\0'));
+  REQUIRE(connection.size() == 1);
+  ::kill(connection.front(), SIGKILL);
+}
+
+void wait_for_workers(Child& job, const TwoHosts& two) {
+  job.wait_until([&] { return processes(two.marker, "ddprun-victim").size() >= 4; }, "four workers",
+                 std::chrono::seconds(60));
+}
+
+void wait_for_nothing_left(Child& job, const TwoHosts& two) {
+  job.wait_until([&] { return two.marker.processes() == 0; }, "end of all that was started", std::chrono::seconds(60));
+}
+
+}  // namespace
+
+TEST_CASE("a list of hosts starts an agent on each host by ssh, ranks follow the list, lines carry the host") {
+  need_hosts();
+  const TwoHosts two;
+  const auto job = two.finish({"--env=ddprun_mine,ddprun_other=o"}, {"env", "out=a 'b' \"c\" $d\\n"},
+                              {{"OMP_NUM_THREADS", "3"}, {"ddprun_mine", "two words"}, {"ddprun_not_named", "x"}});
+  INFO(job.out << job.err);
+  REQUIRE(job.code == 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto prefix = "[" + (rank < 2 ? two.first : two.second) + "] [default" + std::to_string(rank % 2) + "]:";
+    CHECK(count(job.out, prefix + "RANK=" + std::to_string(rank) + "\n") == 1);
+    CHECK(count(job.out, prefix + "a 'b' \"c\" $d\n") == 1);
+  }
+  CHECK(count(job.out, ":WORLD_SIZE=4\n") == 4);
+  CHECK(count(job.out, ":MASTER_ADDR=" + two.first + "\n") == 4);
+  CHECK(count(job.out, ":OMP_NUM_THREADS=3\n") == 4);
+  CHECK(count(job.out, ":ddprun_mine=two words\n") == 4);
+  CHECK(count(job.out, ":ddprun_other=o\n") == 4);
+  CHECK(count(job.out, "ddprun_not_named") == 0);
+}
+
+TEST_CASE("agents on hosts work in the folder of the one that started them, and say where there is none") {
+  need_hosts();
+  const TwoHosts two;
+  const TempDir folder;
+  Words words{"/usr/bin/env", "-C", folder.path().string()};
+  for (const auto& word : two.words({}, {"touch=made-on-${local_rank}", "env"})) words.push_back(word);
+  const auto job = Child(words, two.variables()).wait(std::chrono::seconds(60));
+  INFO(job.out << job.err);
+  CHECK(job.code == 0);
+  CHECK(std::filesystem::exists(folder / "made-on-1"));
+  CHECK(count(job.out, ":PWD=" + folder.path().string() + "\n") == 4);
+
+  // A folder that only the starting machine sees.
+  const auto inside = "mount -t tmpfs none $0 && mkdir $0/x && cd $0/x && exec \"$@\"";
+  Words alone{"/usr/bin/unshare", "--mount", "sh", "-c", inside, folder.path().string()};
+  for (const auto& word : two.words({}, {"env"})) alone.push_back(word);
+  const auto nowhere = Child(alone, two.variables()).wait(std::chrono::seconds(60));
+  INFO(nowhere.out << nowhere.err);
+  CHECK(nowhere.code == 1);
+  const auto error = " [ddprun] error: cannot change into the folder " + folder.path().string() + "/x: No such file";
+  CHECK(count(nowhere.err, "[" + two.first + "]" + error) == 1);
+}
+
+TEST_CASE("the exit code of a list of hosts is the root cause's, that of ssh's own errors included") {
+  need_hosts();
+  const TwoHosts two;
+  for (const auto* code : {"7", "255"}) {
+    const auto job = two.finish({}, {"if-rank=3", std::string("exit=") + code, "end-if", "pause"});
+    INFO(job.out << job.err);
+    CHECK(job.code == std::stoi(code));
+    CHECK(count(job.err, "lost contact") == 0);
+  }
+  CHECK(two.marker.processes() == 0);
+}
+
+TEST_CASE("a host that cannot be reached ends the job with one line that has its name and ssh's last words") {
+  need_hosts();
+  const TwoHosts two;
+  const auto nobody = two.ssh.address(0);
+  const auto hosts = "--hosts=" + two.first + "," + nobody;
+  const auto job =
+      Child(two.ssh.at_user(command({hosts, "--ssh=" + two.ssh.ssh()}, {"pause"})), two.variables()).wait();
+  INFO(job.out << job.err);
+  CHECK(job.code == 1);
+  CHECK(count(job.err, "cannot start ddprun on host " + nobody + ": ssh: connect to host " + nobody +
+                           " port 22: Connection refused") == 1);
+  CHECK(two.marker.processes() == 0);
+}
+
+TEST_CASE("a signal to the starting ddprun stops the workers on all hosts, a second one kills them") {
+  need_hosts();
+  const TwoHosts two;
+  const auto job = two.start({"--shutdown_timeout=600"}, {"answer=15", "out=ready\\n", "pause"});
+  job->wait_until([&] { return count(job->out(), "ready") == 4; }, "four workers", std::chrono::seconds(60));
+  job->signal(SIGTERM);
+  auto result = job->wait();
+  INFO(result.out << result.err);
+  CHECK(result.code == 128 + SIGTERM);
+  CHECK(count(result.out, "got 15") == 4);
+
+  const auto deaf = two.start({"--shutdown_timeout=600"}, {"ignore=15", "out=ready\\n", "pause"});
+  deaf->wait_until([&] { return count(deaf->out(), "ready") == 4; }, "four workers", std::chrono::seconds(60));
+  deaf->signal(SIGTERM);
+  deaf->wait_until([&] { return count(deaf->err(), "stopped by SIGTERM") == 2; }, "both agents' word");
+  deaf->signal(SIGTERM);
+  CHECK(deaf->wait().code == 128 + SIGTERM);
+  CHECK(two.marker.processes() == 0);
+}
+
+TEST_CASE("SIGKILL of the starting ddprun ends everything on the hosts, although sshd ends no command by itself") {
+  need_hosts();
+  const TwoHosts two;
+  const auto job = two.start({"--shutdown_timeout=1"}, {"ignore=15", "fork=stubborn", "pause"});
+  wait_for_workers(*job, two);
+  job->signal(SIGKILL);
+  wait_for_nothing_left(*job, two);
+}
+
+TEST_CASE("a connection that dies ends that host's agent and, its number of nodes being fixed, the job") {
+  need_hosts();
+  const TwoHosts two;
+  const auto job = two.start({"--shutdown_timeout=1"}, {"pause"});
+  wait_for_workers(*job, two);
+  kill_connection_to(two.second, two.marker);
+  const auto result = job->wait(std::chrono::seconds(60));
+  INFO(result.out << result.err);
+  CHECK(result.code == 1);
+  CHECK(count(result.err, "lost contact with host " + two.second) == 1);
+  wait_for_nothing_left(*job, two);
+}
+
+TEST_CASE("with fewer nodes allowed, the others go on without a host that is lost") {
+  need_hosts();
+  const TwoHosts two;
+  const auto job = two.start({"--nnodes=1:2", "--shutdown_timeout=1", "--rdzv_conf=last_call_timeout=1"},
+                             {"if-attempt=0", "pause", "end-if", "env"});
+  wait_for_workers(*job, two);
+  kill_connection_to(two.second, two.marker);
+  const auto result = job->wait(std::chrono::seconds(60));
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, ":WORLD_SIZE=2\n") == 2);
+  CHECK(count(result.err, "lost contact with host " + two.second) == 1);
+  wait_for_nothing_left(*job, two);
+}

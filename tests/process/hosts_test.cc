@@ -1,0 +1,55 @@
+#include <csignal>
+#include <fstream>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+// ddprun --hosts where the host is this machine: no ssh, the same way otherwise. tests/multihost has those behind an
+// sshd.
+using namespace ddprun::testing;
+
+TEST_CASE("localhost as a host starts its agent without ssh, and passes its code on") {
+  const auto job =
+      run_child(command({"--hosts=localhost:2", "--ssh=/nonexistent"}, {"if-rank=1", "exit=9", "end-if", "pause"}));
+  INFO(job.out << job.err);
+  CHECK(job.code == 9);
+  CHECK(job.err.find("Root Cause") != std::string::npos);
+}
+
+TEST_CASE("a hostfile does the same, one host alone gets no prefix") {
+  const TempDir folder;
+  std::ofstream(folder / "hosts") << "localhost slots=1  # me\n";
+  const auto job = run_child(command({"--hostfile=" + (folder / "hosts").string()}, {"out=no end of line"}));
+  INFO(job.err);
+  CHECK(job.code == 0);
+  CHECK(job.out == "no end of line");
+}
+
+TEST_CASE("workers behind --hosts are gone when the starting ddprun is, SIGKILL included") {
+  const Marker marker;
+  Child job(
+      command({"--hosts=localhost:2", "--shutdown_timeout=600"}, {"ignore=15", "fork=setsid", "err=runs\\n", "pause"}),
+      marker.variables());
+  const auto runs = [&] {
+    return job.err().find("default0]:runs") != std::string::npos &&
+           job.err().find("default1]:runs") != std::string::npos;
+  };
+  job.wait_until(runs, "both workers");
+  job.signal(SIGKILL);
+  job.wait_until([&] { return marker.processes() == 0; }, "end of all");
+}
+
+TEST_CASE("mistakes about hosts end with 2 and one line") {
+  const auto job = run_child(command({"--hosts=a:0"}, {}));
+  CHECK(job.code == 2);
+  CHECK(job.err == "[ddprun] error: --hosts: 'a:0': expected a number of workers from 1 to 4096, not '0'\n");
+  CHECK(run_child(command({"--hosts=a,b", "--node_rank=1"}, {})).code == 2);
+  CHECK(run_child(command({"--hostfile=/nonexistent"}, {})).code == 1);
+}
+
+TEST_CASE("what no ddprun --hosts has started says so instead of waiting") {
+  const auto job = run_child({"/bin/sh", "-c", std::string("echo hello | ") + DDPRUN_PROGRAM + " --remote_agent=x"});
+  CHECK(job.code == 1);
+  CHECK(job.err.find("'hello' is no order") != std::string::npos);
+}
