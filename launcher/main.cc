@@ -60,7 +60,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   if (limits_omp_threads(environment, spec.node.nproc))
     log::debug("OMP_NUM_THREADS is unset: each of the {} workers gets 1", spec.node.nproc);
   arrange_meeting(spec, choice);
-  if (remote) remote->announce_meeting(spec);
+  if (remote) remote->report_to_starter(spec);
 
   // Before any thread exists; it outlives this process by a moment.
   const Guardian guardian;

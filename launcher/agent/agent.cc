@@ -260,7 +260,8 @@ class Agent {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     backend_.reset();
     worker_store_.reset();
-    console_.write(Console::Stream::err, failure_summary(spec_.group.command.title, finish.failures));
+    const auto summary = failure_summary(spec_.group.command.title, finish.failures);
+    if (!spec_.summarize) console_.write(Console::Stream::err, summary);
     tell_scheduler(finish);
     bool error_files = false;
     for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty();
@@ -268,6 +269,7 @@ class Agent {
     if (keep) guardian_.remove_with_job("");
     logs_.remove_if_temporary(keep);
     console_.drain(patience(finish));
+    if (spec_.summarize) spec_.summarize(summary);
     return finish.exit_code;
   }
 

@@ -24,6 +24,8 @@ struct AgentSpec {
   bool keep_logs = false;  // the user asked for files
   std::chrono::milliseconds grace{30'000};
   std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
+  // Takes the failure's summary, at the very end; unset: it goes to standard error.
+  std::function<void(const std::string&)> summarize;
 };
 
 // One node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin shell

@@ -1,5 +1,6 @@
 #include "ddprun/launcher/hosts/fleet.h"
 
+#include <algorithm>
 #include <csignal>
 #include <deque>
 #include <fcntl.h>
@@ -241,6 +242,8 @@ class Fleet {
       std::string endpoint;
       stream >> endpoint;
       act(state_.on_meeting(endpoint));
+    } else if (word == "summary" && summary_.empty()) {
+      summary_ = several_lines(text.substr(std::min(text.size(), word.size() + 1)));
     } else if (word == "exit") {
       int code = exit_fault;
       stream >> code;
@@ -255,9 +258,11 @@ class Fleet {
   }
 
   void reap() {
-    for (const auto& exit : reap_children())
+    for (const auto& change : reap_children()) {
+      if (change.kind != ProcessChange::Kind::ended) continue;
       for (std::size_t i = 0; i < connections_.size(); ++i)
-        if (connections_[i]->process.pid == exit.pid) ended(i, exit);
+        if (connections_[i]->process.pid == change.exit.pid) ended(i, change.exit);
+    }
   }
 
   // What a host had written is all in its pipes by now; somebody else may still hold their other ends.
@@ -311,6 +316,7 @@ class Fleet {
   void carry_out(const SayError& action) { log::error("{}", action.text); }
   void carry_out(const FinishFleet& action) {
     exit_code_ = action.exit_code;
+    console_.write(Console::Stream::err, summary_);
     loop_.stop();
   }
 
@@ -323,6 +329,7 @@ class Fleet {
   asio::steady_timer timer_;
   FleetState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  std::string summary_;  // of the job's failure, the same from all hosts
   int exit_code_ = exit_fault;
 };
 

@@ -127,12 +127,13 @@ void RemoteAgent::apply_options(LaunchSettings& settings) const {
   for (const auto& [name, value] : order_.options) settings.assign_from_command_line(name, value);
 }
 
-void RemoteAgent::announce_meeting(AgentSpec& spec) const {
+void RemoteAgent::report_to_starter(AgentSpec& spec) const {
   spec.open_rendezvous = [this, open = std::move(spec.open_rendezvous)](boost::asio::io_context& loop) {
     auto backend = open(loop);
     if (backend->is_host()) say("meeting " + backend->endpoint());
     return backend;
   };
+  spec.summarize = [this](const std::string& summary) { say("summary " + one_line(summary)); };
 }
 
 void RemoteAgent::obey() {

@@ -29,8 +29,9 @@ class RemoteAgent {
   const Environment& environment() const { return environment_; }
   // Assigns what the order adds to the command line.
   void apply_options(LaunchSettings& settings) const;
-  // Once the agent serves the rendezvous, says where. Call on a specification that has its rendezvous.
-  void announce_meeting(AgentSpec& spec) const;
+  // Lets the agent say where it serves the rendezvous, and leave the summary of a failure to the starter, which hears
+  // the same one from all hosts. Call on a specification that has its rendezvous.
+  void report_to_starter(AgentSpec& spec) const;
   // From now on signals of the starter are raised in this process, the end of its stream as SIGTERM. By a thread: call
   // behind the guardian's birth.
   void obey();

@@ -80,6 +80,16 @@ std::string remote_word(std::string_view token, std::string_view text) {
   return RemoteWords::begin(token) + std::string(text) + "\n";
 }
 
+std::string one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', '\x1e');
+  return text;
+}
+
+std::string several_lines(std::string text) {
+  std::replace(text.begin(), text.end(), '\x1e', '\n');
+  return text;
+}
+
 void RemoteWords::feed(std::string_view bytes, std::string& output, std::vector<std::string>& words) {
   held_ += bytes;
   for (;;) {

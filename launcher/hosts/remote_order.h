@@ -29,8 +29,13 @@ RemoteOrder decode_order(std::string_view body);
 // write.
 //   here VERSION CLIENT SERVER   ddprun runs; the ends of the ssh connection ('-' without one)
 //   meeting ENDPOINT             where the first host's agent serves the rendezvous
+//   summary TEXT                 of the job's failure, as one_line() has it
 //   exit CODE                    the last one
 std::string remote_word(std::string_view token, std::string_view text);
+
+// Newlines made into a byte that people do not write, and back.
+std::string one_line(std::string text);
+std::string several_lines(std::string text);
 
 // Takes the words out of a stream.
 class RemoteWords {

@@ -125,6 +125,7 @@ TEST_CASE("the exit code of a list of hosts is the root cause's, that of ssh's o
     INFO(job.out << job.err);
     CHECK(job.code == std::stoi(code));
     CHECK(count(job.err, "lost contact") == 0);
+    CHECK(count(job.err, "\nRoot Cause (first observed failure):\n") == 1);
   }
   CHECK(two.marker.processes() == 0);
 }

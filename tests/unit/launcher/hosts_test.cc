@@ -101,6 +101,11 @@ TEST_CASE("an order comes out as it went in, whatever its texts hold") {
     CHECK_THROWS_AS(decode_order(std::string_view(text).substr(line + 1, size)), Error);
 }
 
+TEST_CASE("a summary travels as one line") {
+  CHECK(one_line("a\nb\n").find('\n') == std::string::npos);
+  CHECK(several_lines(one_line("a\nb\n")) == "a\nb\n");
+}
+
 TEST_CASE("words are taken out of a stream wherever it is cut, all else passes") {
   const std::string text = "noise\x01 half " + remote_word("tok", "here 1 - -") + "lin" + remote_word("tok", "exit 7") +
                            "e\n" + remote_word("other", "exit 9") + "\x01to";
