@@ -127,8 +127,10 @@ std::optional<KernelKill> parse_kernel_kill(std::string_view record) {
 }
 
 std::string memory_text(std::int64_t kib) {
-  if (kib >= 10 * 1024 * 1024) return fmt::format("{} GiB", kib / (1024 * 1024));
-  return kib >= 10 * 1024 ? fmt::format("{} MiB", kib / 1024) : fmt::format("{} KiB", kib);
+  constexpr std::int64_t mebibyte = 1024;
+  constexpr std::int64_t gibibyte = 1024 * mebibyte;
+  if (kib >= 10 * gibibyte) return fmt::format("{} GiB", kib / gibibyte);
+  return kib >= 10 * mebibyte ? fmt::format("{} MiB", kib / mebibyte) : fmt::format("{} KiB", kib);
 }
 
 MemoryEvidence::Sources MemoryEvidence::Sources::of_this_process() {
