@@ -163,6 +163,14 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     co_return problem_;
   }
 
+  // A JOIN that has had no answer is taken back: a server that reads it later, behind the next one, would take this for
+  // a node that has come back.
+  void drop_connection() {
+    error_code ignored;
+    if (!established_) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    socket_.close(ignored);
+  }
+
   asio::awaitable<std::string> serve() {
     if (const error_code error = co_await connect()) co_return error.message();
     if (over_) co_return "";
@@ -266,8 +274,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   void end_attempt() {
-    error_code ignored;
-    socket_.close(ignored);
+    drop_connection();
     resolver_.cancel();
     watchdog_.cancel();
     beat_timer_.cancel();
@@ -282,7 +289,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
       if (error || !self) return;
       self->timed_out_ = true;
       self->resolver_.cancel();
-      self->socket_.close(error);
+      self->drop_connection();
     });
   }
 

@@ -402,6 +402,26 @@ TEST_CASE("agents may come before their server") {
   REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
 }
 
+TEST_CASE("an agent that gives up before it was answered takes its JOIN back") {
+  asio::io_context loop;
+  asio::ip::tcp::acceptor server(loop, {asio::ip::address_v4::loopback(), 0});
+  std::optional<SessionClient> client(std::in_place, loop, to(server.local_endpoint().port()));
+  client->join({.id = "a", .host = "a"}, JobPolicy{}, [](const RendezvousEvent&) {});
+  asio::ip::tcp::socket peer(loop);
+  bool heard = false;
+  server.async_accept(peer, [&](boost::system::error_code) {
+    peer.async_wait(asio::ip::tcp::socket::wait_read, [&](boost::system::error_code) { heard = true; });
+  });
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (!heard && std::chrono::steady_clock::now() < deadline) loop.run_one_for(1s);
+  REQUIRE(heard);
+  client.reset();
+  char byte = 0;
+  boost::system::error_code error;
+  CHECK(peer.read_some(asio::buffer(&byte, 1), error) == 0);
+  CHECK(error == asio::error::connection_reset);
+}
+
 TEST_CASE("where no server comes, the error names the endpoint, the time and the cause") {
   Loops loops;
   auto& loop = loops.make();
