@@ -1,0 +1,130 @@
+#include "tests/simulation/agent_session.h"
+
+#include <utility>
+
+namespace ddprun::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration attempt_timeout = 10s;
+
+}  // namespace
+
+AgentSession::AgentSession(World& world, ProcessPtr process, Host& own, Host& endpoint, NodeInfo self, JobPolicy policy,
+                           Handler handler)
+    : world_(world),
+      process_(std::move(process)),
+      own_(own),
+      endpoint_(endpoint),
+      self_(std::move(self)),
+      policy_(std::move(policy)),
+      handler_(std::move(handler)),
+      join_deadline_(world.time.now() + policy_.join_timeout),
+      attention_(policy_.keep_alive_interval) {}
+
+void AgentSession::start() {
+  attempt();
+}
+
+void AgentSession::send(const NodeFrame& frame) {
+  if (established_ && !over_) connection_->send(Connection::client, {.bytes = encode(frame)});
+}
+
+void AgentSession::leave(const std::string& reason) {
+  send(SessionLeave{reason});
+  close();
+}
+
+// A server that does not answer in time may have heard the JOIN all the same: the next one is its second. The number of
+// the attempt is for the referee.
+void AgentSession::attempt() {
+  if (over_) return;
+  const std::weak_ptr<AgentSession> weak = weak_from_this();
+  const int number = ++attempts_;
+  connection_ = Connection::dial(world_.time, world_.chance, own_, process_, endpoint_, rendezvous_port,
+                                 {.packet =
+                                      [weak, number](const Packet& packet) {
+                                        const auto self = weak.lock();
+                                        if (self && self->attempts_ == number) self->hear(packet);
+                                      },
+                                  .closed =
+                                      [weak, number] {
+                                        const auto self = weak.lock();
+                                        if (self && self->attempts_ == number) self->closed();
+                                      }});
+  connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_, policy_}}), .place = number});
+  process_->after(attempt_timeout, [weak, number] {
+    const auto self = weak.lock();
+    if (self && self->attempts_ == number && !self->established_) self->give_up_attempt();
+  });
+}
+
+void AgentSession::give_up_attempt() {
+  ++attempts_;
+  connection_->reset(Connection::client);
+  if (over_) return;
+  if (world_.time.now() >= join_deadline_) return lose(Errc::timeout, "nobody answers at the endpoint");
+  process_->after(world_.chance.duration(100ms, 1s), [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->attempt();
+  });
+}
+
+void AgentSession::closed() {
+  if (over_) return;
+  if (established_) return lose(Errc::connection_lost, "the server closed the connection");
+  give_up_attempt();
+}
+
+void AgentSession::hear(const Packet& packet) {
+  if (over_) return;
+  attention_.advance(world_.time.now());
+  heard_ = attention_.elapsed();
+  if (!std::exchange(established_, true))
+    process_->after(policy_.keep_alive_interval, [self = shared_from_this()] { self->beat(); });
+  const ServerFrame& frame = *packet.frame;
+  if (const auto* refused = std::get_if<JoinRefused>(&frame)) return lose(Errc::usage, refused->text);
+  if (const auto* dropped = std::get_if<NodeDropped>(&frame)) return lose(Errc::peer_lost, dropped->text);
+  if (const auto* waiting = std::get_if<RendezvousWaiting>(&frame)) return handler_(packet.job, *waiting);
+  if (const auto* proposed = std::get_if<RoundProposed>(&frame)) {
+    proposal_ = packet.frame;
+    place_ = packet.place;
+    RoundProposed own = *proposed;
+    own.round.self = place_;
+    return handler_(packet.job, std::move(own));
+  }
+  if (const auto* started = std::get_if<SessionStarted>(&frame)) {
+    Round round = std::get<RoundProposed>(*proposal_).round;
+    if (round.generation != started->generation) return;
+    round.self = place_;
+    round.master_addr = started->master_addr;
+    round.master_port = started->master_port;
+    return handler_(packet.job, RoundStarted{std::move(round)});
+  }
+  if (const auto* ended = std::get_if<JobEnded>(&frame)) {
+    close();
+    handler_(packet.job, *ended);
+  }
+}
+
+void AgentSession::beat() {
+  if (over_) return;
+  attention_.advance(world_.time.now());
+  const auto bound = policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
+  if (attention_.fair() && attention_.elapsed() - heard_ > bound)
+    return lose(Errc::connection_lost, "no sign of life of the server");
+  send(SessionBeat{});
+  process_->after(policy_.keep_alive_interval, [self = shared_from_this()] { self->beat(); });
+}
+
+void AgentSession::lose(Errc code, const std::string& text) {
+  close();
+  handler_(-1, ContactLost{Error(code, text)});
+}
+
+void AgentSession::close() {
+  over_ = true;
+  established_ ? connection_->close(Connection::client) : connection_->reset(Connection::client);
+}
+
+}  // namespace ddprun::testing

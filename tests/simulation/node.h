@@ -1,0 +1,109 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/launcher/agent/agent_state.h"
+#include "ddprun/rendezvous/rendezvous.h"
+#include "tests/simulation/agent_session.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/server.h"
+#include "tests/simulation/worker.h"
+#include "tests/simulation/worker_store.h"
+#include "tests/simulation/world.h"
+
+namespace ddprun::testing {
+
+struct NodeSpec {
+  std::string name;
+  int nproc = 1;
+  std::optional<int> node_rank;
+  JobPolicy policy;
+  bool serves_endpoint = false;
+  // One store for the workers of all rounds, as the static rendezvous has it; else each round gets its own.
+  bool lasting_store = false;
+  std::chrono::microseconds longest_stop{};  // of a worker that was asked to end
+  std::chrono::microseconds longest_work{};
+};
+
+// A machine with an agent that is started and ends, any number of times. The agent is the real AgentState; this class
+// is what Agent and WorkerGroup are in a process.
+class Node {
+ public:
+  Node(World& world, NodeSpec spec, Host& host, Host& endpoint, FindHost find_host);
+
+  bool up() const { return agent_ && agent_->process->alive(); }
+  bool restartable() const { return !up() && !ended_by_verdict_; }
+  const std::string& name() const { return spec_.name; }
+  // What the agent of now has come to; REQUIRES: it has been started.
+  const AgentFacts& facts() const { return *agent_->facts; }
+
+  void start();
+  void kill();  // SIGKILL to the agent; its guardian kills the workers
+  void lose_power();
+  void signal(int number);
+  void freeze(Duration duration);  // the agent, not its workers
+  void cut_off(Duration duration);
+  // From now on workers do not fail.
+  void calm() { workers_fail_ = false; }
+
+ private:
+  // One life of the agent.
+  struct Agent {
+    ProcessPtr process;
+    AgentFactsPtr facts;
+    AgentState state;
+    std::shared_ptr<AgentSession> session;
+    std::shared_ptr<Server> server;
+    std::shared_ptr<WorkerStore> store;
+    std::uint16_t store_port = 0;
+    int job = -1;
+    std::vector<std::shared_ptr<Worker>> workers;
+    std::optional<Round> round;  // of the workers
+    int running = 0;             // workers that have not exited
+    bool stopping = false;
+    bool verdict = false;
+    std::deque<AgentAction> queue;
+    bool acting = false;
+  };
+  using AgentPtr = std::shared_ptr<Agent>;
+
+  void hear(Agent& agent, int job, const RendezvousEvent& event);
+  void act(Agent& agent, AgentActions actions);
+  void carry_out(Agent& agent, const PrepareRound& action);
+  void carry_out(Agent& agent, const StartWorkers& action);
+  void carry_out(Agent& agent, const StopWorkers& action);
+  void carry_out(Agent& agent, const KillWorkers& action);
+  void carry_out(Agent& agent, const ReportSuccess& action);
+  void carry_out(Agent& agent, const ReportFailure& action);
+  void carry_out(Agent& agent, const LeaveJob& action);
+  template <class Action>
+  void carry_out(Agent&, const Action&) {}  // what has no part in rounds
+  void carry_out(Agent& agent, const Finish& action);
+
+  Worker::Plan draw_plan();
+  void worker_exited(const AgentPtr& agent, int local_rank, int exit_code);
+  void reap(Agent& agent, int local_rank, int exit_code);
+  void stop_worker(const AgentPtr& agent, std::size_t index, Duration after);
+  void end_life(bool with_machine);
+  void serve_endpoint(Agent& agent);
+  static void stop_store(Agent& agent);
+  std::int64_t wall_clock_us() const;
+
+  World& world_;
+  const NodeSpec spec_;
+  Host& host_;
+  Host& endpoint_;
+  const FindHost find_host_;
+  AgentPtr agent_;
+  int lives_ = 0;
+  bool workers_fail_ = true;
+  bool ended_by_verdict_ = false;
+  Time disturbed_until_{};
+};
+
+}  // namespace ddprun::testing

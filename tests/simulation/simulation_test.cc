@@ -1,0 +1,41 @@
+// Jobs under virtual time, two thousand of them. A failing seed is printed with the command that replays it.
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "tests/simulation/simulated_job.h"
+#include "tests/simulation/sweep.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+// The schedules are worth something only if they reach all of it.
+void sweep_and_check_reach(std::uint64_t first, std::uint64_t last) {
+  const SweepResult result = sweep({.first = first, .last = last});
+  INFO(result.text());
+  CHECK(result.broken.empty());
+  CHECK(result.counts.starts > 500);
+  CHECK(result.counts.proposals > result.counts.starts);
+  CHECK(result.counts.drops > 100);
+  CHECK(result.counts.failures > 100);
+  CHECK(result.counts.successes > 100);
+  CHECK(result.counts.verdicts - result.counts.successes > 100);
+  CHECK(result.counts.reads > 1000);
+}
+
+}  // namespace
+
+TEST_CASE("whatever happens, a job keeps its promises and comes to an end: schedules 1 to 1,000") {
+  sweep_and_check_reach(1, 1000);
+}
+
+TEST_CASE("whatever happens, a job keeps its promises and comes to an end: schedules 1,001 to 2,000") {
+  sweep_and_check_reach(1001, 2000);
+}
+
+TEST_CASE("a schedule is the same story each time") {
+  const auto one = sweep({.first = 7, .last = 7}), again = sweep({.first = 7, .last = 7});
+  CHECK(one.text() == again.text());
+}

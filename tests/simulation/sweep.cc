@@ -1,0 +1,47 @@
+#include "tests/simulation/sweep.h"
+
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "tests/simulation/simulated_job.h"
+
+namespace ddprun::testing {
+
+void SweepResult::add(const SweepResult& other) {
+  schedules += other.schedules;
+  counts.add(other.counts);
+  broken.insert(broken.end(), other.broken.begin(), other.broken.end());
+}
+
+std::string SweepResult::text() const {
+  std::string text = fmt::format(
+      "{} schedules: {} rounds proposed, {} started, {} nodes dropped, {} failures, {} verdicts ({} successes), {} "
+      "servers started by agents, {} sessions superseded, {} keys read",
+      schedules, counts.proposals, counts.starts, counts.drops, counts.failures, counts.verdicts, counts.successes,
+      counts.servers, counts.superseded, counts.reads);
+  for (const auto& line : broken) text += "\n" + line;
+  return text;
+}
+
+SweepResult sweep(const SweepOptions& options) {
+  SweepResult result;
+  for (std::uint64_t seed = options.first; seed <= options.last; ++seed) {
+    SimulatedJob job(
+        {.seed = seed, .max_nodes = options.max_nodes, .all_nodes = options.all_nodes, .trace = options.trace});
+    try {
+      job.run();
+    } catch (const std::exception& broken) {
+      result.broken.push_back(
+          fmt::format("seed {}: {}; replay: build/tests/simulate --seed {}{} --trace", seed, broken.what(), seed,
+                      options.max_nodes == SweepOptions{}.max_nodes
+                          ? ""
+                          : fmt::format(" {} {}", options.all_nodes ? "--nodes" : "--max_nodes", options.max_nodes)));
+    }
+    ++result.schedules;
+    result.counts.add(job.counts());
+  }
+  return result;
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/referee.h"
+
+namespace ddprun::testing {
+
+struct SweepOptions {
+  std::uint64_t first = 1, last = 1;  // seeds
+  int max_nodes = 12;
+  bool all_nodes = false;
+  bool trace = false;
+};
+
+struct SweepResult {
+  std::uint64_t schedules = 0;
+  Referee::Counts counts;
+  std::vector<std::string> broken;  // a line each, with the command that replays it
+
+  void add(const SweepResult& other);
+  // What was reached, for people.
+  std::string text() const;
+};
+
+// Runs a schedule for each seed, on this thread.
+SweepResult sweep(const SweepOptions& options);
+
+}  // namespace ddprun::testing

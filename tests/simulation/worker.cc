@@ -1,0 +1,153 @@
+#include "tests/simulation/worker.h"
+
+#include <utility>
+
+#include "ddprun/common/bytes.h"
+#include "ddprun/rendezvous/store/protocol.h"
+
+namespace ddprun::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace rendezvous;
+
+constexpr Duration redial_after = 300ms;
+constexpr Duration patience = 120s;  // with a store that does not answer, or others that do not come
+constexpr int gave_up = 1;
+
+std::int64_t number(const Environment& environment, const char* name) {
+  return std::stoll(environment.get(name).value());
+}
+
+// The value of a WAIT_GET's whole reply; none when bytes are missing.
+bool take_value(std::string& bytes, std::string& value) {
+  constexpr std::size_t head = 1 + sizeof(std::uint64_t);
+  if (bytes.size() < head) return false;
+  const auto size = get_le<std::uint64_t>(bytes, 1);
+  if (bytes.size() < head + size) return false;
+  value = bytes.substr(head, size);
+  bytes.erase(0, head + size);
+  return true;
+}
+
+}  // namespace
+
+Worker::Worker(World& world, Host& host, const FindHost& find_host, const Environment& environment, int job, Plan plan,
+               Exited exited)
+    : world_(world),
+      host_(host),
+      master_(find_host(environment.get("MASTER_ADDR").value())),
+      job_(job),
+      plan_(plan),
+      exited_(std::move(exited)),
+      process_(std::make_shared<Process>(world.time)),
+      generation_(number(environment, "TORCHELASTIC_RESTART_COUNT")),
+      rank_(static_cast<int>(number(environment, "RANK"))),
+      world_size_(static_cast<int>(number(environment, "WORLD_SIZE"))),
+      port_(static_cast<std::uint16_t>(number(environment, "MASTER_PORT"))),
+      prefix_(fmt::format("/worker/attempt_{}/", environment.get("TORCHELASTIC_RESTART_COUNT").value())) {}
+
+void Worker::start() {
+  const auto on_time = [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self && self->step_ != Step::work) self->finish(gave_up);
+  };
+  process_->after(plan_.start_up, [self = shared_from_this()] { self->dial(); });
+  process_->after(patience, on_time);
+}
+
+void Worker::kill() {
+  exited_ = nullptr;
+  process_->kill();
+}
+
+void Worker::lose() {
+  exited_ = nullptr;
+  process_->lose();
+}
+
+void Worker::dial() {
+  const std::weak_ptr<Worker> weak = weak_from_this();
+  connection_ = Connection::dial(world_.time, world_.chance, host_, process_, master_, port_,
+                                 {.packet =
+                                      [weak](const Packet& packet) {
+                                        if (const auto self = weak.lock()) self->hear(packet.bytes);
+                                      },
+                                  .closed =
+                                      [weak] {
+                                        if (const auto self = weak.lock()) self->broken();
+                                      }});
+  const auto own = fmt::format("{}/{}/{}", job_, generation_, rank_);
+  send(encode(ValidateRequest{}) + encode(WillRequest{key("lost"), own}) +
+       encode(SetRequest{key(fmt::format("rank/{}", rank_)), own}));
+}
+
+void Worker::send(const std::string& bytes) {
+  connection_->send(Connection::client, {.bytes = bytes});
+}
+
+// A store that is not up yet is dialled again; one that goes is the end.
+void Worker::broken() {
+  if (step_ != Step::will) return finish(gave_up);
+  process_->after(redial_after, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->dial();
+  });
+}
+
+void Worker::hear(const std::string& bytes) {
+  received_ += bytes;
+  while (process_->alive() && advance()) continue;
+}
+
+// Takes the reply to the step that is under way, once it is whole, and sends the next request.
+bool Worker::advance() {
+  std::string value;
+  const int neighbour = (rank_ + 1) % world_size_;
+  switch (step_) {
+    case Step::will:
+      if (received_.empty()) return false;
+      received_.erase(0, 1);
+      step_ = Step::neighbour;
+      send(encode(WaitGetRequest{key(fmt::format("rank/{}", neighbour))}));
+      return true;
+    case Step::neighbour:
+      if (!take_value(received_, value)) return false;
+      world_.referee.read(value, job_, generation_, neighbour);
+      step_ = Step::first;
+      send(encode(WaitGetRequest{key("rank/0")}));
+      return true;
+    case Step::first:
+      if (!take_value(received_, value)) return false;
+      world_.referee.read(value, job_, generation_, 0);
+      step_ = Step::barrier;
+      send(encode(BarrierRequest{key("barrier"), world_size_}));
+      return true;
+    case Step::barrier:
+      if (received_.empty()) return false;
+      received_.erase(0, 1);
+      step_ = Step::work;
+      process_->after(plan_.work, [self = shared_from_this()] {
+        if (self->plan_.exit_code != 0) return self->finish(self->plan_.exit_code);
+        self->step_ = Step::done;
+        self->process_->after(patience, [self] { self->finish(gave_up); });
+        self->send(encode(AddRequest{self->key("done"), 1}) + encode(ClearWillRequest{}));
+      });
+      return false;
+    case Step::work:
+      return false;
+    case Step::done:
+      if (received_.size() < sizeof(std::int64_t) + 1) return false;
+      world_.referee.counted(get_le<std::int64_t>(received_), world_size_);
+      finish(0);
+      return false;
+  }
+  return false;
+}
+
+void Worker::finish(int exit_code) {
+  const auto exited = std::exchange(exited_, nullptr);
+  process_->kill();
+  if (exited) exited(exit_code);
+}
+
+}  // namespace ddprun::testing

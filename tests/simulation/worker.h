@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/common/environment.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/world.h"
+
+namespace ddprun::testing {
+
+// Finds a host by the address that the environment names.
+using FindHost = std::function<Host&(const std::string& address)>;
+
+// A worker as the store sees it: it meets the others under the prefix of its generation, at the address and port in its
+// environment, works for a while, counts itself and ends; or it fails. It gives up on a store that does not answer.
+class Worker : public std::enable_shared_from_this<Worker> {
+ public:
+  struct Plan {
+    Duration start_up{};
+    Duration work{};
+    int exit_code = 0;
+  };
+  using Exited = std::function<void(int exit_code)>;
+
+  Worker(World& world, Host& host, const FindHost& find_host, const Environment& environment, int job, Plan plan,
+         Exited exited);
+
+  void start();
+  // As SIGKILL does, and what a SIGTERM comes to.
+  void kill();
+  // With its machine.
+  void lose();
+  bool alive() const { return process_->alive(); }
+
+ private:
+  enum class Step { will, neighbour, first, barrier, work, done };
+
+  void dial();
+  void hear(const std::string& bytes);
+  bool advance();
+  void broken();
+  void finish(int exit_code);
+  void send(const std::string& bytes);
+  std::string key(const std::string& name) const { return prefix_ + name; }
+
+  World& world_;
+  Host& host_;
+  Host& master_;
+  const int job_;
+  const Plan plan_;
+  Exited exited_;
+  const ProcessPtr process_;
+  const std::int64_t generation_;
+  const int rank_, world_size_;
+  const std::uint16_t port_;
+  const std::string prefix_;
+
+  ConnectionPtr connection_;
+  std::string received_;
+  Step step_ = Step::will;
+};
+
+}  // namespace ddprun::testing
