@@ -5,6 +5,10 @@
 
 namespace ddprun::bench {
 
+void Latencies::add(const Latencies& others) {
+  nanoseconds_.insert(nanoseconds_.end(), others.nanoseconds_.begin(), others.nanoseconds_.end());
+}
+
 double Latencies::quantile_us(double share) {
   if (nanoseconds_.empty()) return 0;
   const auto rank = static_cast<std::ptrdiff_t>(std::ceil(share * static_cast<double>(nanoseconds_.size()))) - 1;

@@ -3,15 +3,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
-#include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"
@@ -59,17 +56,6 @@ Figures measure(const Words& command, int copies, int rounds) {
   figures.median_ms = times[times.size() / 2];
   figures.min_ms = times.front();
   return figures;
-}
-
-std::optional<std::string> find_on_path(const std::string& name) {
-  std::string folders = Environment::capture().get("PATH").value_or("/usr/bin:/bin");
-  for (std::size_t begin = 0; begin <= folders.size();) {
-    const auto end = std::min(folders.find(':', begin), folders.size());
-    const auto path = folders.substr(begin, end - begin) + "/" + name;
-    if (::access(path.c_str(), X_OK) == 0) return path;
-    begin = end + 1;
-  }
-  return std::nullopt;
 }
 
 struct Launcher {

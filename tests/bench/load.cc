@@ -23,6 +23,12 @@ UniqueFd connect_and_greet(const LoadOptions& options) {
 
 }  // namespace
 
+void LoadResult::add(const LoadResult& other) {
+  operations += other.operations;
+  elapsed += other.elapsed;
+  latencies.add(other.latencies);
+}
+
 Load::Load(const LoadOptions& options) : notifier_(connect_and_greet(options)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   for (int i = 0; i < options.connections; ++i) {
     clients_.push_back({.fd = connect_and_greet(options)});
@@ -46,7 +52,8 @@ bool Load::advance(Client& client, const Operation& operation) {
   if (n <= 0) throw Error(Errc::connection_lost, "the server closed a connection");
   const Step& step = operation[client.step];
   client.received += static_cast<std::size_t>(n);
-  if (client.received < step.reply_bytes) return false;
+  const bool line_ended = buffer[n - 1] == '\n';
+  if (step.reply_bytes == 0 ? !line_ended : client.received < step.reply_bytes) return false;
   if (step.timed) client.timed += Clock::now() - client.started;
   if (++client.step == operation.size()) return true;
   send(client, operation[client.step]);
@@ -87,8 +94,24 @@ LoadResult Load::run(const std::vector<Operation>& operations, std::chrono::dura
         --under_way;
     }
   }
-  const std::chrono::duration<double> elapsed = Clock::now() - start;
-  result.ops_per_s = static_cast<double>(result.latencies.count()) / elapsed.count();
+  result.elapsed = Clock::now() - start;
+  result.operations = result.latencies.count();
+  return result;
+}
+
+LoadResult Load::stream(const std::vector<std::string>& requests, std::chrono::duration<double> duration,
+                        const Step& last) {
+  LoadResult result;
+  const auto start = Clock::now();
+  const auto deadline = Deadline::in(std::chrono::milliseconds(patience_ms));
+  constexpr int at_a_time = 64;  // of one connection, so that a look at the clock costs little
+  while (Clock::now() - start < duration) {
+    for (std::size_t i = 0; i < clients_.size(); ++i)
+      for (int n = 0; n < at_a_time; ++n) rendezvous::send_all(clients_[i].fd.get(), requests[i], deadline);
+    result.operations += clients_.size() * at_a_time;
+  }
+  for (std::size_t i = 0; i < clients_.size(); ++i) run_once(static_cast<int>(i), {last});
+  result.elapsed = Clock::now() - start;
   return result;
 }
 

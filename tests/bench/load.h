@@ -13,9 +13,9 @@ namespace ddprun::bench {
 // A request and the size of its reply.
 struct Step {
   std::string request;
-  std::size_t reply_bytes = 0;
-  bool timed = true;         // counts for the operation's latency
-  bool by_notifier = false;  // the request goes out on a connection of its own, the reply comes on this one
+  std::size_t reply_bytes = 0;  // 0: one line, however long
+  bool timed = true;            // counts for the operation's latency
+  bool by_notifier = false;     // the request goes out on a connection of its own, the reply comes on this one
 };
 using Operation = std::vector<Step>;
 
@@ -27,8 +27,13 @@ struct LoadOptions {
 };
 
 struct LoadResult {
-  double ops_per_s = 0;
+  std::size_t operations = 0;
+  std::chrono::duration<double> elapsed{};
   Latencies latencies;
+
+  double ops_per_s() const { return elapsed.count() > 0 ? static_cast<double>(operations) / elapsed.count() : 0; }
+  // Another run of the same.
+  void add(const LoadResult& other);
 };
 
 // Clients of one server, driven by the calling thread alone as redis-benchmark does it: each has one operation under
@@ -41,6 +46,9 @@ class Load {
   void run_once(int connection, const Operation& operation);
   // operations[i] over connection i, again and again, for that long.
   LoadResult run(const std::vector<Operation>& operations, std::chrono::duration<double> duration);
+  // requests[i] over connection i without waiting for anything, a system call each, for that long; then `last`, whose
+  // reply of that many bytes comes when the server has taken all before it.
+  LoadResult stream(const std::vector<std::string>& requests, std::chrono::duration<double> duration, const Step& last);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -18,6 +18,8 @@ struct Row {
 constexpr Row rows[] = {
     {"collectives", "process groups: latency and bandwidth of each operation", ddprun::bench::collectives_bench},
     {"launch", "starting workers: wall time and memory beside fork and exec", ddprun::bench::launch_bench},
+    {"rendezvous", "many agents in one round, many store clients in one barrier, memory of each",
+     ddprun::bench::rendezvous_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
     {"train", "a whole training job: samples a second, and from the command to the first step",
      ddprun::bench::train_bench},

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
 
 namespace ddprun::bench {
@@ -21,6 +22,17 @@ std::vector<char*> pointers(const Words& words) {
 }
 
 }  // namespace
+
+std::optional<std::string> find_on_path(const std::string& name) {
+  std::string folders = Environment::capture().get("PATH").value_or("/usr/bin:/bin");
+  for (std::size_t begin = 0; begin <= folders.size();) {
+    const auto end = std::min(folders.find(':', begin), folders.size());
+    const auto path = folders.substr(begin, end - begin) + "/" + name;
+    if (::access(path.c_str(), X_OK) == 0) return path;
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
 
 Process::Process(const Words& command, const ProcessOptions& options) : name_(command.at(0)) {
   const auto argv = pointers(command);

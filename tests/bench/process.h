@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <utility>
@@ -8,6 +9,9 @@
 namespace ddprun::bench {
 
 using Words = std::vector<std::string>;
+
+// The first executable file of that name in the folders of PATH.
+std::optional<std::string> find_on_path(const std::string& name);
 
 struct ProcessOptions {
   std::vector<std::string> environment{};  // "NAME=value"; empty: this process's own

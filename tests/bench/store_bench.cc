@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
@@ -13,16 +15,21 @@
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "tests/bench/echo_server.h"
 #include "tests/bench/load.h"
+#include "tests/bench/redis.h"
 #include "tests/bench/subcommand.h"
+#include "tests/bench/torch_store.h"
 
 namespace ddprun::bench {
 namespace {
 
 using namespace rendezvous;
 
+const std::vector<std::string> all_ops{"echo", "set", "get", "add", "wait", "set_unanswered"};
+constexpr int slices = 4;  // of a row's time, in which the servers take turns
+
 struct Options {
   std::vector<int> connections{1, 8, 64};
-  std::vector<std::string> ops{"echo", "set", "get", "add", "wait"};
+  std::vector<std::string> ops = all_ops;
   std::size_t value_bytes = 64;
   double seconds = 0.5;
   bool c10d = false;
@@ -56,9 +63,6 @@ Operation wait_steps(const std::string& key, const std::string& value) {
            .timed = false},
           {.request = encode(SetRequest{waited, value}), .reply_bytes = 1, .by_notifier = true}};
 }
-Operation echo_steps(const std::string& value) {
-  return {{.request = value, .reply_bytes = value.size()}};
-}
 
 Operation steps_of(const std::string& op, int connection, const Options& options) {
   const auto key = key_of(connection);
@@ -67,76 +71,169 @@ Operation steps_of(const std::string& op, int connection, const Options& options
   if (op == "get") return get_steps(key, value, options.c10d);
   if (op == "add") return add_steps(key);
   if (op == "wait") return wait_steps(key, value);
-  return echo_steps(value);
+  return {{.request = value, .reply_bytes = value.size()}};  // echo
 }
 
-struct Endpoint {
-  std::string host;
-  std::uint16_t port;
+Operation redis_steps(const std::string& op, int connection, const Options& options) {
+  const auto key = key_of(connection);
+  if (op == "set") return Redis::set(key, std::string(options.value_bytes, 'v'));
+  if (op == "get") return Redis::get(key, options.value_bytes);
+  return Redis::add("n" + key);
+}
+
+// One server under measurement for one row.
+class Contender {
+ public:
+  using Steps = Operation (*)(const std::string& op, int connection, const Options& options);
+
+  Contender(std::string name, const LoadOptions& load, Steps steps, const std::string& op, const Options& options)
+      : name_(std::move(name)), load_(load) {
+    for (int i = 0; i < load.connections; ++i) {
+      if (op == "get") load_.run_once(i, steps("set", i, options));
+      operations_.push_back(steps(op, i, options));
+    }
+  }
+
+  const std::string& name() const { return name_; }
+  void run(double seconds) { result_.add(load_.run(operations_, std::chrono::duration<double>(seconds))); }
+  LoadResult& result() { return result_; }
+
+ private:
+  const std::string name_;
+  Load load_;
+  std::vector<Operation> operations_;
+  LoadResult result_;
 };
 
-void report(const std::string& op, int connections, LoadResult result, bool json) {
-  const auto p50 = result.latencies.quantile_us(0.5), p99 = result.latencies.quantile_us(0.99);
-  if (json)
-    std::printf("{\"op\": \"%s\", \"connections\": %d, \"ops_per_s\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f}\n",
-                op.c_str(), connections, result.ops_per_s, p50, p99);
-  else
-    std::printf("%-8s %11d %12.0f %10.1f %10.1f\n", op.c_str(), connections, result.ops_per_s, p50, p99);
-  std::fflush(stdout);
-}
-
-void run_row(const std::string& op, int connections, const Endpoint& server, const Options& options, bool json) {
-  Load load({.host = server.host,
-             .port = server.port,
-             .connections = connections,
-             .greeting = op == "echo" ? "" : encode(ValidateRequest{})});
-  if (op == "get")
-    for (int i = 0; i < connections; ++i) load.run_once(i, steps_of("set", i, options));
-  std::vector<Operation> operations;
-  for (int i = 0; i < connections; ++i) operations.push_back(steps_of(op, i, options));
-  report(op, connections, load.run(operations, std::chrono::duration<double>(options.seconds)), json);
-}
-
-void run(const Options& options, bool json) {
-  std::optional<StoreServerThread> own;
-  Endpoint store{};
-  if (options.endpoint.empty()) {
-    own.emplace(StoreServerOptions{.host = "127.0.0.1"});
-    store = {"127.0.0.1", own->port()};
-  } else {
-    const auto given = parse_host_port(options.endpoint);
-    store = {given.host, given.port_or(29500)};
+// All that is measured, and the words for it.
+class StoreBench {
+ public:
+  StoreBench(const Options& options, bool json) : options_(options), json_(json) {
+    if (options.endpoint.empty()) {
+      own_.emplace(StoreServerOptions{.host = "127.0.0.1"});
+      host_ = "127.0.0.1";
+      port_ = own_->port();
+    } else {
+      const auto given = parse_host_port(options.endpoint);
+      host_ = given.host;
+      port_ = given.port_or(29500);
+    }
+    redis_ = Redis::start();
+    torch_ = TorchStore::available();
+    if (!json)
+      fmt::print("{:<16} {:>5} {:<9} {:>11} {:>9} {:>9} {:>9}\n", "op", "conns", "server", "ops/s", "p50 us", "p99 us",
+                 "ddprun is");
   }
-  EchoServer echo;
-  if (!json) std::printf("%-8s %11s %12s %10s %10s\n", "op", "connections", "ops/s", "p50 us", "p99 us");
-  for (const auto& op : options.ops)
-    for (const int connections : options.connections)
-      run_row(op, connections, op == "echo" ? Endpoint{"127.0.0.1", echo.port()} : store, options, json);
-}
+
+  void run() {
+    for (const auto& op : options_.ops)
+      for (const int connections : options_.connections) {
+        if (op == "set_unanswered")
+          unanswered(connections);
+        else
+          answered(op, connections);
+      }
+  }
+
+ private:
+  LoadOptions load(int connections) const {
+    return {.host = host_, .port = port_, .connections = connections, .greeting = encode(ValidateRequest{})};
+  }
+
+  // Latency and rate of one request under way a connection.
+  void answered(const std::string& op, int connections) {
+    std::vector<std::unique_ptr<Contender>> contenders;
+    const auto add = [&](std::string name, const LoadOptions& target, Contender::Steps steps) {
+      contenders.push_back(std::make_unique<Contender>(std::move(name), target, steps, op, options_));
+    };
+    const bool compared = op == "set" || op == "get" || op == "add";
+    if (op == "echo")
+      add("echo", {.host = "127.0.0.1", .port = echo_.port(), .connections = connections, .greeting = ""}, steps_of);
+    else
+      add("ddprun", load(connections), steps_of);
+    if (compared && redis_)
+      add("redis", {.host = "127.0.0.1", .port = redis_->port(), .connections = connections, .greeting = ""},
+          redis_steps);
+    for (int slice = 0; slice < slices; ++slice)
+      for (const auto& contender : contenders) contender->run(options_.seconds / slices);
+    const double ours = contenders.front()->result().ops_per_s();
+    for (const auto& contender : contenders) {
+      auto& result = contender->result();
+      report(op, connections, contender->name(), result.ops_per_s(), result.latencies.quantile_us(0.5),
+             result.latencies.quantile_us(0.99), ours);
+    }
+    if (compared && op != "set") torch(op, op, connections, ours);
+  }
+
+  // The rate of what has no answer, until the server has taken all in.
+  void unanswered(int connections) {
+    Load clients(load(connections));
+    std::vector<std::string> requests;
+    for (int i = 0; i < connections; ++i)
+      requests.push_back(encode(SetRequest{key_of(i), std::string(options_.value_bytes, 'v')}));
+    const auto result = clients.stream(requests, std::chrono::duration<double>(options_.seconds),
+                                       {.request = encode(PingRequest{1}), .reply_bytes = 4});
+    report("set_unanswered", connections, "ddprun", result.ops_per_s(), 0, 0, result.ops_per_s());
+    torch("set_unanswered", "set", connections, result.ops_per_s());
+  }
+
+  void torch(const std::string& op, const std::string& torch_op, int connections, double ours) {
+    if (!torch_) return;
+    if (const auto figures = TorchStore::measure(torch_op, connections, options_.value_bytes, options_.seconds))
+      report(op, connections, "tcpstore", figures->ops_per_s, figures->p50_us, figures->p99_us, ours);
+  }
+
+  void report(const std::string& op, int connections, const std::string& server, double rate, double p50, double p99,
+              double ours) const {
+    const bool peer = server == "redis" || server == "tcpstore";
+    if (json_)
+      fmt::print(
+          "{{\"op\": \"{}\", \"connections\": {}, \"server\": \"{}\", \"ops_per_s\": {:.0f}, \"p50_us\": {:.1f}, "
+          "\"p99_us\": {:.1f}{}}}\n",
+          op, connections, server, rate, p50, p99, peer ? fmt::format(", \"ddprun_ratio\": {:.3f}", ours / rate) : "");
+    else
+      fmt::print("{:<16} {:>5} {:<9} {:>11.0f} {:>9.1f} {:>9.1f} {:>9}\n", op, connections, server, rate, p50, p99,
+                 peer ? fmt::format("{:.2f} x", ours / rate) : "");
+    std::fflush(stdout);
+  }
+
+  const Options& options_;
+  const bool json_;
+  std::optional<StoreServerThread> own_;
+  std::string host_;
+  std::uint16_t port_ = 0;
+  EchoServer echo_;
+  std::unique_ptr<Redis> redis_;
+  bool torch_ = false;
+};
 
 }  // namespace
 
 Run store_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   subcommand.footer(
-      "One thread drives all connections, each with one request under way. echo is the floor: a thread that sends back "
-      "what it\n"
-      "receives. set is confirmed by a PING behind it; get is one round trip, two with --c10d; wait is from one "
-      "client's set to\n"
-      "the other's answer.");
+      "One thread drives all connections, each with one request under way; servers that are compared take turns. echo "
+      "is the floor:\n"
+      "a thread that sends back what it receives. set is confirmed by a PING behind it; get is one round trip, two "
+      "with "
+      "--c10d; wait\n"
+      "is from one client's set to the other's answer; set_unanswered is the rate until the server has taken all in. "
+      "Redis is\n"
+      "measured where redis-server is on PATH; PyTorch's TCPStore (its Python client, a process a connection) where\n"
+      "DDPRUN_TORCH_PYTHON names a Python that has torch.");
   subcommand.add_option("--connections", options->connections, "clients at once")
       ->delimiter(',')
       ->capture_default_str();
   subcommand.add_option("--op", options->ops, "what to measure")
       ->delimiter(',')
-      ->check(CLI::IsMember({"echo", "set", "get", "add", "wait"}))
+      ->check(CLI::IsMember(all_ops))
       ->capture_default_str();
   subcommand.add_option("--value-bytes", options->value_bytes, "size of a value")->capture_default_str();
   subcommand.add_option("--seconds", options->seconds, "of each row")->capture_default_str();
   subcommand.add_flag("--c10d", options->c10d, "get as PyTorch's clients do it: WAIT, then GET");
   subcommand.add_option("--endpoint", options->endpoint,
                         "host:port of a server to measure, in place of one of its own");
-  return [options](bool json) { run(*options, json); };
+  return [options](bool json) { StoreBench(*options, json).run(); };
 }
 
 }  // namespace ddprun::bench

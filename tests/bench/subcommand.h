@@ -20,6 +20,7 @@ using MakeSubcommand = Run (*)(CLI::App& subcommand);
 
 Run collectives_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);
+Run rendezvous_bench(CLI::App& subcommand);
 Run store_bench(CLI::App& subcommand);
 Run train_bench(CLI::App& subcommand);
 Run train_step_bench(CLI::App& subcommand);

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tests/bench/load.h"
+#include "tests/bench/process.h"
+
+namespace ddprun::bench {
+
+// A redis-server of its own, in memory alone, on a free port of the loopback interface.
+class Redis {
+ public:
+  // None when there is no redis-server on PATH, or it does not come up; why is said on standard error.
+  static std::unique_ptr<Redis> start();
+
+  std::uint16_t port() const { return port_; }
+
+  // What the operations of the store are there, in its own protocol.
+  static Operation set(const std::string& key, const std::string& value);
+  static Operation get(const std::string& key, std::size_t value_bytes);
+  static Operation add(const std::string& key);
+
+ private:
+  Redis(Process process, std::uint16_t port) : process_(std::move(process)), port_(port) {}
+
+  Process process_;
+  const std::uint16_t port_;
+};
+
+}  // namespace ddprun::bench
