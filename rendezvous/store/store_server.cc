@@ -1,8 +1,10 @@
 #include "ddprun/rendezvous/store/store_server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -12,10 +14,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "ddprun/common/bytes.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/store/log_limiter.h"
+#include "ddprun/rendezvous/store/ready_set.h"
 #include "ddprun/rendezvous/store/store_state.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
 
@@ -32,32 +36,29 @@ using ErrorCode = boost::system::error_code;
 constexpr std::size_t receive_bytes = 64 << 10;
 constexpr std::size_t pause_reading_above_bytes = 1 << 20;  // of replies that the client has not taken
 constexpr std::size_t keep_output_capacity = 512;           // an idle connection holds no more than this
+constexpr std::size_t large_frame_bytes = 4096;             // worth a system call of its own in place of a copy
 constexpr int accepts_a_turn = 64;
+constexpr int takes_a_turn = 16;  // of what is ready, before the loop sees to other things
 constexpr std::chrono::milliseconds accept_pause{200};
 constexpr std::chrono::seconds close_grace{5};
 
 struct Connection {
-  Connection(asio::io_context& loop, ConnectionId number, UniqueFd fd)
-      : id(number),
-        socket(loop, fd.get()),
-        peer(rendezvous::peer_address(socket.native_handle())),
-        began(Clock::now()) {
-    fd.release();
-  }
+  Connection(ConnectionId number, UniqueFd fd)
+      : id(number), socket(std::move(fd)), peer(rendezvous::peer_address(socket.get())), began(Clock::now()) {}
   std::string peer_text() const { return format_host_port(peer.address, peer.port); }
   std::size_t unsent() const { return output.size() - sent; }
   // A client that does not take its answers gets no new ones: its requests stay in the network.
   bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
 
   const ConnectionId id;
-  stream_descriptor socket;
+  UniqueFd socket;
   const rendezvous::SocketAddress peer;
   rendezvous::RequestParser parser;
   std::string output;  // replies; the first `sent` bytes have left
   std::size_t sent = 0;
   bool open = true;
-  bool reading = false;  // a handler waits for the socket to become readable, or writable
-  bool writing = false;
+  bool writing = false;  // until the socket takes more
+  std::uint32_t interest = EPOLLIN;
   bool dirty = false;  // in the list of those to flush
   bool session = false;
   bool closing = false;  // as soon as the output has left
@@ -67,6 +68,15 @@ struct Connection {
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
+// How many of these bytes the system takes now. A round is told to each of its nodes: the copies would be as large as
+// all their frames together. An error is left for the next write to find.
+std::size_t send_two(int fd, std::string& first, std::string& second) {
+  iovec parts[] = {{first.data(), first.size()}, {second.data(), second.size()}};
+  const msghdr message{.msg_iov = parts, .msg_iovlen = 2};
+  const auto n = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return n > 0 ? static_cast<std::size_t>(n) : 0;
+}
+
 }  // namespace
 
 // One turn of the loop handles one event: it reads once, applies every whole request, gathers the replies in the
@@ -75,7 +85,10 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
  public:
   Impl(asio::io_context& loop, const StoreServerOptions& options);
 
-  void start() { arm_accept(); }
+  void start() {
+    arm_accept();
+    arm_ready();
+  }
   void stop();
 
   std::string endpoint() const { return format_host_port(local_.address, local_.port); }
@@ -92,7 +105,9 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void pause_accept(int cause);
   void add(UniqueFd fd);
 
-  void arm_read(const ConnectionPtr& c);
+  void arm_ready();
+  void serve_ready();
+  void ready(const ConnectionPtr& c, std::uint32_t events);
   void readable(const ConnectionPtr& c);
   void process(const ConnectionPtr& c);
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
@@ -103,7 +118,8 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void settle();
   void settle_one(const ConnectionPtr& c);
   void flush(const ConnectionPtr& c);
-  void arm_write(const ConnectionPtr& c);
+  void await_room(const ConnectionPtr& c);
+  void set_interest(const ConnectionPtr& c);
   void schedule_settle();
 
   void reject(const ConnectionPtr& c, std::string_view reason);
@@ -129,6 +145,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   rendezvous::LogLimiter limiter_{{}};
 
   rendezvous::StoreState state_;
+  rendezvous::ReadySet ready_;
   std::unordered_map<ConnectionId, ConnectionPtr> connections_;
   ConnectionId next_id_ = 1;
   std::vector<rendezvous::Reply> replies_;
@@ -142,7 +159,8 @@ StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& option
       acceptor_(loop, rendezvous::listen_on(options.host, options.port).release()),
       local_(rendezvous::local_address(acceptor_.native_handle())),
       accept_timer_(loop),
-      timer_(loop) {}
+      timer_(loop),
+      ready_(loop) {}
 
 // The handlers that are still queued keep this object, find it stopped and return.
 void StoreServer::Impl::stop() {
@@ -152,9 +170,10 @@ void StoreServer::Impl::stop() {
   acceptor_.close(ignored);
   accept_timer_.cancel();
   timer_.cancel();
+  ready_.close();
   for (auto& [id, c] : connections_) {
     c->open = false;
-    c->socket.close(ignored);
+    c->socket.reset();
   }
   connections_.clear();
   dirty_.clear();
@@ -204,28 +223,47 @@ void StoreServer::Impl::pause_accept(int cause) {
 
 void StoreServer::Impl::add(UniqueFd fd) {
   const auto id = next_id_++;
-  const auto c = std::make_shared<Connection>(loop_, id, std::move(fd));
+  const auto c = std::make_shared<Connection>(id, std::move(fd));
   c->progress = c->began;
   connections_.emplace(id, c);
   set_deadline(c, deadline_of(*c));
-  arm_read(c);
+  ready_.add(c->socket.get(), id, c->interest);
 }
 
 // Reading
 
-void StoreServer::Impl::arm_read(const ConnectionPtr& c) {
-  c->reading = true;
-  c->socket.async_wait(stream_descriptor::wait_read, [self = shared_from_this(), c](ErrorCode error) {
-    c->reading = false;
-    if (error || self->stopped_ || !c->open) return;
-    self->readable(c);
-    self->settle();
+void StoreServer::Impl::arm_ready() {
+  ready_.async_wait([self = shared_from_this()] {
+    if (self->stopped_) return;
+    self->serve_ready();
+    if (!self->stopped_) self->arm_ready();
   });
 }
 
-void StoreServer::Impl::readable(const ConnectionPtr& c) {
+// While requests come faster than they are served, the system is asked for all that are there, and no more often.
+void StoreServer::Impl::serve_ready() {
+  for (int i = 0; i < takes_a_turn && !stopped_; ++i) {
+    const auto events = ready_.take();
+    for (const auto& event : events) {
+      const auto found = connections_.find(event.data.u64);
+      if (found == connections_.end()) continue;  // ended by what was served before it
+      const ConnectionPtr c = found->second;
+      ready(c, event.events);
+      settle();
+    }
+    if (events.size() < 2) return;
+  }
+}
+
+void StoreServer::Impl::ready(const ConnectionPtr& c, std::uint32_t events) {
   touch(c);
-  const auto n = ::recv(c->socket.native_handle(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
+  if ((events & EPOLLOUT) != 0) c->writing = false;
+  if ((c->interest & EPOLLIN) != 0 && (events & ~std::uint32_t{EPOLLOUT}) != 0) return readable(c);
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) finish(c);  // not read from now, and nothing can be written
+}
+
+void StoreServer::Impl::readable(const ConnectionPtr& c) {
+  const auto n = ::recv(c->socket.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   if (n > 0) {
     c->progress = Clock::now();
     c->parser.feed({buffer_.data(), static_cast<std::size_t>(n)});
@@ -264,7 +302,7 @@ void StoreServer::Impl::handle_session(const ConnectionPtr& c, const rendezvous:
   if (!c->session) {
     if (state_.is_waiting(c->id)) throw Error(Errc::protocol, "SESSION while a wait is pending");
     c->session = true;
-    hub_->on_open(c->id, {c->peer.address, c->peer.port, rendezvous::local_address(c->socket.native_handle()).address});
+    hub_->on_open(c->id, {c->peer.address, c->peer.port, rendezvous::local_address(c->socket.get()).address});
   }
   if (hub_) hub_->on_frame(c->id, bytes);
 }
@@ -317,18 +355,17 @@ void StoreServer::Impl::settle_one(const ConnectionPtr& c) {
     if (c->parser.pending_bytes() == before) break;
   }
   set_deadline(c, deadline_of(*c));
-  if (!c->reading && !c->paused()) arm_read(c);
+  set_interest(c);
 }
 
 void StoreServer::Impl::flush(const ConnectionPtr& c) {
   while (c->unsent() > 0) {
-    const auto n =
-        ::send(c->socket.native_handle(), c->output.data() + c->sent, c->unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const auto n = ::send(c->socket.get(), c->output.data() + c->sent, c->unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
       c->sent += static_cast<std::size_t>(n);
       c->progress = Clock::now();
     } else if (errno == EAGAIN) {
-      return arm_write(c);
+      return await_room(c);
     } else if (errno != EINTR) {
       return finish(c);
     }
@@ -340,16 +377,15 @@ void StoreServer::Impl::flush(const ConnectionPtr& c) {
     c->output.clear();
 }
 
-void StoreServer::Impl::arm_write(const ConnectionPtr& c) {
+void StoreServer::Impl::await_room(const ConnectionPtr& c) {
   // What has left goes from the buffer once it is the larger part: each byte is moved at most once.
   if (c->sent > c->unsent()) c->output.erase(0, std::exchange(c->sent, 0));
   c->writing = true;
-  c->socket.async_wait(stream_descriptor::wait_write, [self = shared_from_this(), c](ErrorCode error) {
-    c->writing = false;
-    if (error || self->stopped_ || !c->open) return;
-    self->touch(c);
-    self->settle();
-  });
+}
+
+void StoreServer::Impl::set_interest(const ConnectionPtr& c) {
+  const std::uint32_t interest = (c->paused() ? 0U : EPOLLIN) | (c->writing ? EPOLLOUT : 0U);
+  if (std::exchange(c->interest, interest) != interest) ready_.change(c->socket.get(), c->id, interest);
 }
 
 void StoreServer::Impl::schedule_settle() {
@@ -368,8 +404,14 @@ void StoreServer::Impl::send(SessionId session, std::string frame) {
                      rendezvous::max_value_bytes);
   const auto found = connections_.find(session);
   if (found == connections_.end() || !found->second->session || found->second->closing) return;
-  rendezvous::put_vec(found->second->output, frame);
-  touch(found->second);
+  const ConnectionPtr& c = found->second;
+  std::string length;
+  put_le<std::uint64_t>(length, frame.size());
+  const bool at_once = frame.size() >= large_frame_bytes && c->unsent() == 0 && !c->writing;
+  const std::size_t gone = at_once ? send_two(c->socket.get(), length, frame) : 0;
+  if (gone < length.size()) c->output.append(length, gone);
+  c->output.append(frame, gone - std::min(gone, length.size()));
+  touch(c);
   schedule_settle();
 }
 
@@ -393,8 +435,8 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   if (!std::exchange(c->open, false)) return;
   set_deadline(c, std::nullopt);
   connections_.erase(c->id);
-  ErrorCode ignored;
-  c->socket.close(ignored);
+  ready_.remove(c->socket.get());
+  c->socket.reset();
   state_.close(c->id, replies_);
   deliver();
   if (c->session && hub_) hub_->on_close(c->id);

@@ -293,6 +293,7 @@ void StoreState::wait_for(ConnectionId id, std::string_view key) {
 }
 
 void StoreState::wake_all(std::string_view key, Replies& replies) {
+  if (waiters_.empty()) return;
   const auto entry = waiters_.find(key);
   if (entry == waiters_.end()) return;
   const auto waiters = std::move(entry->second);
