@@ -163,8 +163,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     co_return problem_;
   }
 
-  // A JOIN that has had no answer is taken back: a server that reads it later, behind the next one, would take this for
-  // a node that has come back.
+  // A JOIN that has had no answer is taken back by a reset: a server that reads it later, behind the next one, would
+  // take this for a node that has come back.
   void drop_connection() {
     error_code ignored;
     if (!established_) socket_.set_option(asio::socket_base::linger(true, 0), ignored);

@@ -61,6 +61,7 @@ struct Connection {
   std::uint32_t interest = EPOLLIN;
   bool dirty = false;  // in the list of those to flush
   bool session = false;
+  bool gone = false;     // the client has taken the connection back; what it had sent may still be there
   bool closing = false;  // as soon as the output has left
   const Clock::time_point began;
   Clock::time_point progress;  // the last byte in or out
@@ -258,8 +259,9 @@ void StoreServer::Impl::serve_ready() {
 void StoreServer::Impl::ready(const ConnectionPtr& c, std::uint32_t events) {
   touch(c);
   if ((events & EPOLLOUT) != 0) c->writing = false;
+  c->gone = (events & (EPOLLERR | EPOLLHUP)) != 0;
   if ((c->interest & EPOLLIN) != 0 && (events & ~std::uint32_t{EPOLLOUT}) != 0) return readable(c);
-  if ((events & (EPOLLERR | EPOLLHUP)) != 0) finish(c);  // not read from now, and nothing can be written
+  if (c->gone) finish(c);  // not read from now, and nothing can be written
 }
 
 void StoreServer::Impl::readable(const ConnectionPtr& c) {
@@ -300,6 +302,7 @@ void StoreServer::Impl::handle_session(const ConnectionPtr& c, const rendezvous:
   if (!hub_) throw Error(Errc::protocol, "SESSION, but this server serves none");
   const std::string bytes(frame->frame);
   if (!c->session) {
+    if (c->gone) return finish(c);  // what it wanted to be part of, it has given up
     if (state_.is_waiting(c->id)) throw Error(Errc::protocol, "SESSION while a wait is pending");
     c->session = true;
     hub_->on_open(c->id, {c->peer.address, c->peer.port, rendezvous::local_address(c->socket.get()).address});

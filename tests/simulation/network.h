@@ -63,7 +63,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_handlers(Side side, Handlers handlers) { ends_[side].handlers = std::move(handlers); }
   void send(Side from, Packet packet);
   void close(Side side);
-  // Closes, and takes back what the other side has not read yet (a reset, as a close with a linger of 0 gives).
+  // Closes, and takes back what the other side has not read yet (a reset: the network forgets the
+  // bytes, and the server looks for it before it opens a session).
   void reset(Side side);
   bool open(Side side) const { return ends_[side].open; }
   const Host& host(Side side) const { return *ends_[side].host; }

@@ -311,6 +311,30 @@ struct SessionServer {
 
 }  // namespace
 
+TEST_CASE("a client that has taken its connection back before it was served opens no session") {
+  SessionServer served;
+  std::promise<void> held, release;
+  boost::asio::post(served.loop, [&] {
+    held.set_value();
+    release.get_future().wait();
+  });
+  held.get_future().wait();
+  {
+    auto client = RawSocket::validated(served.server->port());
+    client.send(SessionRequest{"of the past"});
+    const linger at_once{.l_onoff = 1, .l_linger = 0};
+    REQUIRE(::setsockopt(client.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+  }
+  release.set_value();
+  auto next = RawSocket::validated(served.server->port());
+  next.send(SessionRequest{"hello"});
+  CHECK(next.receive(8 + 5) == from_hex("05 00 00 00 00 00 00 00") + "hello");
+  const auto left = [&] { return served.on_loop([&] { return served.server->connections(); }); };
+  for (const auto deadline = Deadline::in(20s); left() > 1 && !deadline.expired();) std::this_thread::yield();
+  CHECK(left() == 1);
+  CHECK(served.seen() == std::vector<std::string>{"open 127.0.0.1 127.0.0.1", "hello"});
+}
+
 TEST_CASE("a session carries frames both ways and tells the hub of its beginning and end") {
   SessionServer s;
   auto client = RawSocket::validated(s.server->port());
