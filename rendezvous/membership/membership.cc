@@ -77,10 +77,12 @@ void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& a
   restless_.joined(info.host);
   Node& node = nodes_[info.id];
   const std::optional<int> rank = node.rank;
+  const std::int64_t rank_of = node.rank_of;
   const bool member = node.member;
   node = {.info = info, .addresses = addresses, .arrival = arrivals_++, .joined = now, .heard = attention_.elapsed()};
   node.member = member;
   node.rank = rank;
+  node.rank_of = info.former ? std::max(rank_of, info.former->generation) : rank_of;
   if (rank) return;
   if (const auto old = former_ranks_.find(info.id); old != former_ranks_.end())
     node.rank = old->second;
@@ -303,15 +305,15 @@ void Membership::propose(Time now, const std::string& why) {
   say(std::move(to), RoundProposed{round_, why});
 }
 
-// Members of the last round first, as this server knows it or as they say, then in order of arrival, at most max_nodes.
+// Members of the last round first, then those of the rounds before, as this server knows it or as they say, then in
+// order of arrival, at most max_nodes. A rank goes to the first that had it.
 std::vector<std::string> Membership::select_members() const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
   std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     const Node& x = a->second;
     const Node& y = b->second;
-    return std::make_tuple(!x.member, !x.info.former, x.arrival) <
-           std::make_tuple(!y.member, !y.info.former, y.arrival);
+    return std::make_tuple(!x.member, -x.rank_of, x.arrival) < std::make_tuple(!y.member, -y.rank_of, y.arrival);
   });
   order.resize(std::min(order.size(), static_cast<std::size_t>(policy_.max_nodes)));
   std::vector<std::string> ids;
@@ -339,6 +341,7 @@ Round Membership::make_round(const std::vector<std::string>& ids) {
     Node& node = nodes_.at(ids[i]);
     node.member = true;
     node.rank = ranks[i];
+    node.rank_of = round.generation;
     round.members[static_cast<std::size_t>(ranks[i])] = {.node_id = ids[i],
                                                          .host = node.info.host,
                                                          .address = addresses[i],

@@ -81,6 +81,7 @@ class Membership {
     Time joined{};
     AttentiveClock::Duration heard{};  // by attention_
     std::optional<int> rank;           // its group rank in the latest round it was part of
+    std::int64_t rank_of = -1;         // that round's generation, as far as this server or the node knows it
     bool member = false;               // of round_
     bool ready = false;
     bool succeeded = false;
