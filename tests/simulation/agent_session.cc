@@ -12,13 +12,14 @@ constexpr Duration attempt_timeout = 10s;
 }  // namespace
 
 AgentSession::AgentSession(World& world, ProcessPtr process, Host& own, Host& endpoint, NodeInfo self, JobPolicy policy,
-                           Handler handler)
+                           Duration rejoin_timeout, Handler handler)
     : world_(world),
       process_(std::move(process)),
       own_(own),
       endpoint_(endpoint),
       self_(std::move(self)),
       policy_(std::move(policy)),
+      rejoin_timeout_(rejoin_timeout),
       handler_(std::move(handler)),
       join_deadline_(world.time.now() + policy_.join_timeout),
       attention_(policy_.keep_alive_interval) {}
@@ -64,7 +65,8 @@ void AgentSession::give_up_attempt() {
   ++attempts_;
   connection_->reset(Connection::client);
   if (over_) return;
-  if (world_.time.now() >= join_deadline_) return lose(Errc::timeout, "nobody answers at the endpoint");
+  if (world_.time.now() >= join_deadline_)
+    return lose(rejoining_ ? Errc::connection_lost : Errc::timeout, "nobody answers at the endpoint");
   process_->after(world_.chance.duration(100ms, 1s), [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->attempt();
   });
@@ -72,7 +74,7 @@ void AgentSession::give_up_attempt() {
 
 void AgentSession::closed() {
   if (over_) return;
-  if (established_) return lose(Errc::connection_lost, "the server closed the connection");
+  if (established_) return part(Errc::connection_lost, "the server closed the connection");
   give_up_attempt();
 }
 
@@ -81,10 +83,15 @@ void AgentSession::hear(const Packet& packet) {
   attention_.advance(world_.time.now());
   heard_ = attention_.elapsed();
   if (!std::exchange(established_, true))
-    process_->after(policy_.keep_alive_interval, [self = shared_from_this()] { self->beat(); });
+    process_->after(policy_.keep_alive_interval,
+                    [self = shared_from_this(), attempt = attempts_] { self->beat(attempt); });
   const ServerFrame& frame = *packet.frame;
   if (const auto* refused = std::get_if<JoinRefused>(&frame)) return lose(Errc::usage, refused->text);
-  if (const auto* dropped = std::get_if<NodeDropped>(&frame)) return lose(Errc::peer_lost, dropped->text);
+  if (const auto* dropped = std::get_if<NodeDropped>(&frame)) {
+    if (dropped->may_return) return part(Errc::peer_lost, dropped->text);
+    return lose(Errc::peer_lost, dropped->text);
+  }
+  if (const auto* farewell = std::get_if<SessionFarewell>(&frame)) return part(Errc::connection_lost, farewell->reason);
   if (const auto* waiting = std::get_if<RendezvousWaiting>(&frame)) return handler_(packet.job, *waiting);
   if (const auto* proposed = std::get_if<RoundProposed>(&frame)) {
     proposal_ = packet.frame;
@@ -107,14 +114,32 @@ void AgentSession::hear(const Packet& packet) {
   }
 }
 
-void AgentSession::beat() {
-  if (over_) return;
+void AgentSession::beat(int attempt) {
+  if (over_ || attempt != attempts_) return;
   attention_.advance(world_.time.now());
   const auto bound = policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
   if (attention_.fair() && attention_.elapsed() - heard_ > bound)
-    return lose(Errc::connection_lost, "no sign of life of the server");
+    return part(Errc::connection_lost, "no sign of life of the server");
   send(SessionBeat{});
-  process_->after(policy_.keep_alive_interval, [self = shared_from_this()] { self->beat(); });
+  process_->after(policy_.keep_alive_interval, [self = shared_from_this(), attempt] { self->beat(attempt); });
+}
+
+// The server that answers next may be another one: it is told what this node was last part of.
+void AgentSession::part(Errc code, const std::string& why) {
+  if (rejoin_timeout_ <= 0s || !policy_.may_be_replaced()) return lose(code, why);
+  connection_->close(Connection::client);
+  ++attempts_;
+  established_ = false;
+  rejoining_ = true;
+  join_deadline_ = world_.time.now() + rejoin_timeout_;
+  if (proposal_) {
+    const Round& round = std::get<RoundProposed>(*proposal_).round;
+    self_.former =
+        FormerRound{.generation = round.generation, .group_rank = place_, .restarts_used = round.restarts_used};
+  }
+  ++world_.referee.counts().rejoins;
+  handler_(-1, ContactBroken{why});
+  process_->after(0s, [self = shared_from_this()] { self->attempt(); });
 }
 
 void AgentSession::lose(Errc code, const std::string& text) {

@@ -19,7 +19,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   using Handler = std::function<void(int job, const RendezvousEvent&)>;
 
   AgentSession(World& world, ProcessPtr process, Host& own, Host& endpoint, NodeInfo self, JobPolicy policy,
-               Handler handler);
+               Duration rejoin_timeout, Handler handler);
 
   void start();
   void send(const NodeFrame& frame);
@@ -30,7 +30,9 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   void give_up_attempt();
   void hear(const Packet& packet);
   void closed();
-  void beat();
+  void beat(int attempt);
+  // The session has ended against its will.
+  void part(Errc code, const std::string& why);
   void lose(Errc code, const std::string& text);
   void close();
 
@@ -38,11 +40,13 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   const ProcessPtr process_;
   Host& own_;
   Host& endpoint_;
-  const NodeInfo self_;
+  NodeInfo self_;
   const JobPolicy policy_;
+  const Duration rejoin_timeout_;
   Handler handler_;
 
-  const Time join_deadline_;
+  Time join_deadline_;
+  bool rejoining_ = false;
   AttentiveClock attention_;
   AttentiveClock::Duration heard_{};
   ConnectionPtr connection_;

@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration drain_timeout = 10s;
-// Few, so that the store of a round often listens where the one before did.
+// Few for each life of an agent, so that the store of a round often listens where the one before did.
 constexpr std::uint16_t first_store_port = 4000;
 constexpr int store_ports = 2;
 
@@ -35,10 +35,11 @@ void Node::start() {
   serve_endpoint(agent);
   const NodeInfo info{.id = agent.facts->id, .host = spec_.name, .nproc = spec_.nproc, .node_rank = spec_.node_rank};
   const std::weak_ptr<Agent> weak = agent_;
-  agent.session = std::make_shared<AgentSession>(world_, agent.process, host_, endpoint_, info, spec_.policy,
-                                                 [this, weak](int job, const RendezvousEvent& event) {
-                                                   if (const auto life = weak.lock()) hear(*life, job, event);
-                                                 });
+  agent.session =
+      std::make_shared<AgentSession>(world_, agent.process, host_, endpoint_, info, spec_.policy, spec_.store_timeout,
+                                     [this, weak](int job, const RendezvousEvent& event) {
+                                       if (const auto life = weak.lock()) hear(*life, job, event);
+                                     });
   agent.session->start();
 }
 
@@ -135,7 +136,8 @@ void Node::carry_out(Agent& agent, const PrepareRound& action) {
   if (!agent.store) agent.store_port = 0;
   if (serves && !agent.store) {
     agent.store = std::make_shared<WorkerStore>(agent.process);
-    agent.store_port = static_cast<std::uint16_t>(first_store_port + world_.chance.between(0, store_ports - 1));
+    agent.store_port =
+        static_cast<std::uint16_t>(first_store_port + lives_ * store_ports + world_.chance.between(0, store_ports - 1));
     host_.listeners[agent.store_port] = agent.store;
   }
   agent.session->send(SessionReady{action.round.generation, agent.store_port});
@@ -145,7 +147,8 @@ void Node::carry_out(Agent& agent, const StartWorkers& action) {
   world_.note(spec_.name, "starts the workers of generation {}", action.round.generation);
   world_.referee.workers_started(*agent.facts, agent.job, action.round);
   agent.facts->started = {agent.job, action.round.generation};
-  agent.round = action.round;
+  agent.generation = action.round.generation;
+  agent.self = action.round.members.at(static_cast<std::size_t>(action.round.self));
   agent.stopping = false;
   agent.workers.clear();
   agent.running = spec_.nproc;
@@ -187,6 +190,7 @@ void Node::carry_out(Agent& agent, const ReportFailure& action) {
 
 void Node::carry_out(Agent& agent, const LeaveJob& action) {
   agent.session->leave(action.reason);
+  if (agent.server) agent.server->say_farewell(action.reason);
 }
 
 void Node::carry_out(Agent& agent, const Finish& action) {
@@ -209,7 +213,7 @@ void Node::carry_out(Agent& agent, const Finish& action) {
 
 Worker::Plan Node::draw_plan() {
   Chance& chance = world_.chance;
-  const bool fails = workers_fail_ && chance.percent(15);
+  const bool fails = workers_fail_ && chance.one_in(spec_.one_worker_fails_in);
   return {.start_up = chance.duration(0us, 500ms),
           .work = chance.duration(100ms, spec_.longest_work),
           .exit_code = fails ? chance.between(1, 9) : 0};
@@ -217,9 +221,9 @@ Worker::Plan Node::draw_plan() {
 
 // The kernel tells the agent, which may be stopped.
 void Node::worker_exited(const AgentPtr& agent, int local_rank, int exit_code) {
-  const auto round = agent->round->generation;
-  agent->process->after(0s, [this, agent, local_rank, exit_code, round] {
-    if (agent->round->generation == round) reap(*agent, local_rank, exit_code);
+  const auto generation = agent->generation;
+  agent->process->after(0s, [this, agent, local_rank, exit_code, generation] {
+    if (agent->generation == generation) reap(*agent, local_rank, exit_code);
   });
 }
 
@@ -229,7 +233,7 @@ void Node::reap(Agent& agent, int local_rank, int exit_code) {
   if (agent.running == 0) world_.referee.workers_gone(*agent.facts);
   if (!was_stopping && exit_code != 0) {
     world_.note(spec_.name, "worker {} failed with {}", local_rank, exit_code);
-    const auto& self = agent.round->members.at(static_cast<std::size_t>(agent.round->self));
+    const auto& self = agent.self;
     return act(agent, agent.state.on_workers_failed({{.rank = self.first_rank + local_rank,
                                                       .local_rank = local_rank,
                                                       .group_rank = self.group_rank,

@@ -26,8 +26,10 @@ struct NodeSpec {
   bool serves_endpoint = false;
   // One store for the workers of all rounds, as the static rendezvous has it; else each round gets its own.
   bool lasting_store = false;
+  Duration store_timeout{};                  // how long to try to get back into a session that was lost
   std::chrono::microseconds longest_stop{};  // of a worker that was asked to end
   std::chrono::microseconds longest_work{};
+  int one_worker_fails_in = 7;
 };
 
 // A machine with an agent that is started and ends, any number of times. The agent is the real AgentState; this class
@@ -63,8 +65,9 @@ class Node {
     std::uint16_t store_port = 0;
     int job = -1;
     std::vector<std::shared_ptr<Worker>> workers;
-    std::optional<Round> round;  // of the workers
-    int running = 0;             // workers that have not exited
+    std::int64_t generation = 0;  // of the workers, and whose they are
+    RoundMember self;
+    int running = 0;  // workers that have not exited
     bool stopping = false;
     bool verdict = false;
     std::deque<AgentAction> queue;

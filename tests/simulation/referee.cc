@@ -23,7 +23,7 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 
 void Referee::Counts::add(const Counts& other) {
   for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::verdicts,
-                           &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded})
+                           &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins})
     this->*field += other.*field;
 }
 
@@ -40,6 +40,11 @@ int Referee::job_began(const JobPolicy& policy) {
 
 void Referee::node_joined(int number, const std::string& id) {
   jobs_.at(static_cast<std::size_t>(number)).present.insert(id);
+}
+
+void Referee::came_back(int number, const FormerRound& former) {
+  int& before = jobs_.at(static_cast<std::size_t>(number)).restarts_before;
+  before = std::max(before, former.restarts_used);
 }
 
 void Referee::node_gone(int number, const std::string& id) {
@@ -98,7 +103,7 @@ void Referee::on(int number, const std::vector<std::string>& to, const RoundProp
   ++counts_.proposals;
   Job& job = jobs_.at(static_cast<std::size_t>(number));
   const Round& round = what.round;
-  check_ranks(job, to, round);
+  check_ranks(number, job, to, round);
   check_budget(job, round);
   const std::set<std::string> members(to.begin(), to.end());
   job.stayed = members;
@@ -109,7 +114,7 @@ void Referee::on(int number, const std::vector<std::string>& to, const RoundProp
   soon(number, ids, "a proposal", [key](const AgentFacts& agent) { return agent.heard >= key; });
 }
 
-void Referee::check_ranks(const Job& job, const std::vector<std::string>& to, const Round& round) const {
+void Referee::check_ranks(int number, const Job& job, const std::vector<std::string>& to, const Round& round) const {
   const auto size = static_cast<int>(round.members.size());
   require(size >= job.policy.min_nodes && size <= job.policy.max_nodes, "a round of {} nodes", size);
   std::set<std::string> ids;
@@ -119,6 +124,10 @@ void Referee::check_ranks(const Job& job, const std::vector<std::string>& to, co
     require(member.group_rank == i && member.first_rank == first_rank && member.nproc > 0,
             "generation {}: group rank {} is followed by ranks from {}, not by {} and {}", round.generation,
             member.group_rank, member.first_rank, i, first_rank);
+    const auto& [heard_job, heard_generation] = agents_.at(member.node_id)->heard;
+    require(heard_job == number || heard_generation < round.generation,
+            "node {} has been in generation {} at another server and is to be in {}", member.node_id, heard_generation,
+            round.generation);
     require(ids.insert(member.node_id).second, "node {} is in generation {} twice", member.node_id, round.generation);
     first_rank += member.nproc;
   }
@@ -135,12 +144,14 @@ void Referee::check_ranks(const Job& job, const std::vector<std::string>& to, co
 }
 
 void Referee::check_budget(const Job& job, const Round& round) const {
-  const int before = job.rounds.empty() ? 0 : job.rounds.rbegin()->second.round.restarts_used;
+  const int last = job.rounds.empty() ? 0 : job.rounds.rbegin()->second.round.restarts_used;
+  const int before = std::max(last, job.restarts_before);
   require(round.restarts_used >= before && round.restarts_used <= before + 1, "{} restarts after {}",
           round.restarts_used, before);
   require(round.restarts_used <= job.policy.max_restarts, "restart {} of {}", round.restarts_used,
           job.policy.max_restarts);
-  require(round.restarts_used <= job.failures, "{} restarts for {} failures", round.restarts_used, job.failures);
+  require(round.restarts_used <= job.restarts_before + job.failures, "{} restarts for {} failures", round.restarts_used,
+          job.failures);
 }
 
 void Referee::on(int number, const std::vector<std::string>& to, const RoundStarted& what) {
@@ -168,8 +179,8 @@ void Referee::on(int number, const std::vector<std::string>&, const JobEnded& wh
     for (const auto& member : last.round.members)
       require(last.succeeded.contains(member.node_id), "success before node {} has succeeded", member.node_id);
   } else if (!verdict.failures.empty()) {
-    require(job.rounds.rbegin()->second.round.restarts_used == job.policy.max_restarts,
-            "a failure ends the job after {} of {} restarts", job.rounds.rbegin()->second.round.restarts_used,
+    const int used = std::max(job.rounds.rbegin()->second.round.restarts_used, job.restarts_before);
+    require(used == job.policy.max_restarts, "a failure ends the job after {} of {} restarts", used,
             job.policy.max_restarts);
   }
   job.verdict = verdict;
@@ -197,7 +208,7 @@ void Referee::workers_started(const AgentFacts& agent, int number, const Round& 
   for (const auto& [running, ids] : running_) {
     require(!ids.contains(agent.id), "node {} starts generation {} while it runs generation {}", agent.id,
             round.generation, running.second);
-    if (running.first != number || running.second >= round.generation) continue;
+    if (running >= std::pair(number, round.generation)) continue;
     for (const auto& id : ids)
       require(!facts.members.contains(id), "generation {} runs on node {} while its member {} runs generation {}",
               round.generation, agent.id, id, running.second);

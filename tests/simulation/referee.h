@@ -41,6 +41,7 @@ class Referee {
 
   struct Counts {
     int proposals = 0, starts = 0, drops = 0, failures = 0, verdicts = 0, successes = 0, servers = 0, reads = 0;
+    int rejoins = 0;     // sessions that agents lost and tried to get back into
     int superseded = 0;  // sessions replaced by a later one of the same node
 
     void add(const Counts& other);
@@ -54,6 +55,7 @@ class Referee {
   // A job at the rendezvous; another one when its run id had become free.
   int job_began(const JobPolicy& policy);
   void node_joined(int job, const std::string& id);
+  void came_back(int job, const FormerRound& former);
   void node_gone(int job, const std::string& id);
   // A session of this node takes the place of an earlier one: by the node's count of its attempts.
   void superseded(int job, const std::string& id, int earlier_attempt, int later_attempt);
@@ -82,6 +84,7 @@ class Referee {
     std::set<std::string> stayed;               // members of the latest round that have not gone since
     std::map<std::string, Time> session_ended;  // when one of this node last did
     int failures = 0;
+    int restarts_before = 0;  // at servers before this one
     std::optional<Verdict> verdict;
   };
 
@@ -91,7 +94,7 @@ class Referee {
   void on(int number, const std::vector<std::string>& to, const NodeDropped& what);
   void on(int number, const std::vector<std::string>& to, const JoinRefused& what);
   void on(int, const std::vector<std::string>&, const RendezvousWaiting&) {}
-  void check_ranks(const Job& job, const std::vector<std::string>& to, const Round& round) const;
+  void check_ranks(int number, const Job& job, const std::vector<std::string>& to, const Round& round) const;
   void check_budget(const Job& job, const Round& round) const;
   template <class Learnt>
   void soon(int number, const std::vector<std::string>& ids, const char* what, Learnt learnt);

@@ -54,8 +54,23 @@ void Server::accept(const ConnectionPtr& connection) {
 }
 
 void Server::drain(std::function<void()> done) {
+  turning_away_ = true;
   drained_ = std::move(done);
   if (sessions_.empty()) process_->after(0s, drained_);
+}
+
+void Server::say_farewell(const std::string& reason) {
+  turning_away_ = true;
+  const JobPtr job = job_;
+  if (!job) return;
+  deliver(job, job->membership.server_leaves(world_.time.now(), reason));
+  if (job->membership.ended()) return;
+  job_.reset();
+  const auto farewell = std::make_shared<const ServerFrame>(SessionFarewell{reason});
+  for (const auto& [node, id] : std::exchange(job->sessions, {})) {
+    send(id, farewell, 0);
+    end_session(id);
+  }
 }
 
 void Server::hear(SessionId id, const Packet& packet) {
@@ -93,7 +108,7 @@ void Server::end_session(SessionId id) {
 
 // A later session of a node takes over from an earlier one, unless it is refused.
 void Server::take_join(SessionId id, const SessionJoin& frame, int attempt) {
-  if (drained_) return end_session(id);
+  if (turning_away_) return end_session(id);
   Session& session = sessions_.at(id);
   const JobPtr job = job_for(frame.policy);
   session.job = job;
@@ -106,6 +121,7 @@ void Server::take_join(SessionId id, const SessionJoin& frame, int attempt) {
                                    session.connection->host(Connection::server).name};
   job->sessions[frame.node.id] = id;
   world_.referee.node_joined(job->number, frame.node.id);
+  if (frame.node.former) world_.referee.came_back(job->number, *frame.node.former);
   auto messages = job->membership.join(world_.time.now(), frame.node, frame.policy, addresses);
   const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
   if (superseded && !refused) {

@@ -22,6 +22,8 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
 
   // Calls done when all sessions have ended; newcomers are turned away.
   void drain(std::function<void()> done);
+  // Before its process goes away on purpose.
+  void say_farewell(const std::string& reason);
 
  private:
   struct Job;
@@ -57,6 +59,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   JobPtr job_;  // without a verdict
   std::map<SessionId, Session> sessions_;
   SessionId next_id_ = 1;
+  bool turning_away_ = false;
   std::function<void()> drained_;
 };
 

@@ -22,6 +22,7 @@ void SimulatedJob::build(const Schedule& schedule) {
   Chance& chance = world_.chance;
   const JobPolicy policy = draw_policy(schedule);
   const bool lasting_store = chance.percent(50);
+  const Duration store_timeout = chance.percent(70) ? 30s : 0s;
   const bool standalone = schedule.all_nodes || chance.percent(60);
   const int spares = schedule.all_nodes || policy.fixed_ranks ? 0 : chance.between(0, 4);
   const int count = policy.fixed_ranks || schedule.all_nodes
@@ -42,13 +43,15 @@ void SimulatedJob::build(const Schedule& schedule) {
     spec.policy = policy;
     spec.serves_endpoint = !standalone && i == 0;
     spec.lasting_store = lasting_store;
+    spec.store_timeout = store_timeout;
     spec.longest_stop = schedule.all_nodes ? 50ms : 4s;
     spec.longest_work = 10s;
+    if (schedule.all_nodes) spec.one_worker_fails_in = 2 * count;
     Host& own = host(spec.name);
     nodes_.push_back(std::make_unique<Node>(world_, spec, own, *endpoint_,
                                             [this](const std::string& address) -> Host& { return host(address); }));
   }
-  for (const auto& node : nodes_) start_later(*node, chance.percent(80) ? 3s : 20s);
+  for (const auto& node : nodes_) start_later(*node, schedule.all_nodes || chance.percent(80) ? 3s : 20s);
   world_.time.after(chance.duration(0us, 5s), [this] { disturb(); });
 }
 
@@ -61,7 +64,7 @@ JobPolicy SimulatedJob::draw_policy(const Schedule& schedule) {
   policy.fixed_ranks = !schedule.all_nodes && chance.percent(25);
   if (policy.fixed_ranks) policy.min_nodes = policy.max_nodes;
   policy.max_restarts = chance.between(0, 4);
-  policy.last_call = chance.between(0, 5'000) * 1ms;
+  policy.last_call = (schedule.all_nodes ? 5'000 : chance.between(0, 5'000)) * 1ms;
   policy.join_timeout = 60s;
   policy.keep_alive_interval = chance.between(1, 3) * 1s;
   return policy;
@@ -113,7 +116,7 @@ void SimulatedJob::disturb() {
   const auto last = static_cast<int>(nodes_.size()) - 1;
   // Now and then a whole rack at once.
   const int rack = chance.one_in(10) ? chance.between(1, last / 3 + 1) : 1;
-  const int victims = large_ ? last / 100 + 1 : rack;
+  const int victims = large_ ? 5 : rack;
   for (int i = 0; i < victims; ++i) disturb_node(*nodes_[static_cast<std::size_t>(chance.between(0, last))]);
   const auto pause = large_ ? chance.duration(10s, 30s) : chance.duration(100ms, 8s);
   world_.time.after(pause, [this] { disturb(); });

@@ -52,7 +52,7 @@ class SimulatedJob {
   std::shared_ptr<Server> server_;
   Host* endpoint_ = nullptr;
   Time chaos_end_;
-  bool large_ = false;  // every node in one round: what happens to it happens to one node in a hundred
+  bool large_ = false;  // every node in one round, and little happens to it
   int starting_ = 0;    // nodes that are to be started yet
 };
 
