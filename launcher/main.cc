@@ -10,6 +10,8 @@
 #include "ddprun/common/log.h"
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
+#include "ddprun/launcher/agent/place.h"
+#include "ddprun/launcher/agent/preview.h"
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cluster/discovery.h"
 #include "ddprun/launcher/cluster/meeting.h"
@@ -46,6 +48,8 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   settings.apply_environment(environment);
   apply_config_file(settings, line.command);
   if (!remote && names_hosts(settings)) {
+    if (settings.options().dry_run)
+      throw make_error(Errc::usage, "--dry_run looks at one node: run it there, without --hosts and --hostfile");
     const auto fleet = make_fleet_spec(settings, environment, arguments, own_program().string(), DDPRUN_VERSION);
     const Guardian guardian;
     return run_fleet(fleet, guardian);
@@ -57,8 +61,11 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   // Once a job, not once a node.
   if (place) log::log(place->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*place, settings));
   if (!choice.notice.empty()) log::info("{}", choice.notice);
-  if (limits_omp_threads(environment, spec.node.nproc))
-    log::debug("OMP_NUM_THREADS is unset: each of the {} workers gets 1", spec.node.nproc);
+  place_on_machine(spec, settings);
+  if (settings.options().dry_run) {
+    std::fputs(preview(spec, choice).c_str(), stdout);
+    return exit_success;
+  }
   arrange_meeting(spec, choice);
   if (remote) remote->report_to_starter(spec);
 

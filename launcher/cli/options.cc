@@ -76,6 +76,12 @@ LaunchSettings::LaunchSettings() {
   add("master_addr", o.master_addr, {.help = "address of node rank 0 (static)"});
   add("master_port", o.master_port, {.help = "port at node rank 0 (static)", .min = 0, .max = 65535});
   add("standalone", o.standalone, {.help = "one node by itself on a free port, whatever the other options say"});
+  add("bind", o.bind,
+      {.help =
+           "binds each worker to cores of its own, or to an L3 cache, NUMA node or socket, near its GPU if it has one",
+       .choices = {"none", "cores", "l3", "numa", "socket"}});
+  add("dry_run", o.dry_run,
+      {.help = "prints ranks, devices, cores, environment and command of this node's workers, and starts nothing"});
   add("max_restarts", o.max_restarts,
       {.help = "failures after which the job is restarted, counted job-wide", .min = 0});
   add("monitor_interval", o.monitor_interval,

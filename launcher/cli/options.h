@@ -25,6 +25,8 @@ struct LaunchOptions {
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   bool standalone = false;
+  std::string bind = "none";
+  bool dry_run = false;
   int max_restarts = 0;
   double monitor_interval = 0.1;
   std::string log_dir;

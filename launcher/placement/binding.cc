@@ -172,7 +172,8 @@ Division divide(const Topology& machine, int workers, Binding binding, std::opti
                                 .gpu = i < machine.gpus.size() ? std::optional(machine.gpus[i]) : std::nullopt,
                                 .threads = threads_for(used[i], load, quota_share)});
   if (binding == Binding::cores && *std::max_element(load.begin(), load.end()) > 1)
-    division.notices.push_back(fmt::format("--bind = cores: {} workers share {} cores", workers, all.size()));
+    division.notices.push_back(
+        fmt::format("--bind = cores: more workers ({}) than cores ({}); several share one", workers, all.size()));
   return division;
 }
 

@@ -43,7 +43,7 @@ Place place_on_node(const Topology& machine, std::size_t gpu) {
 // By number, as torchrun divides them: the order of a node's caches plays no part.
 Cores exclusive_part(const Topology& machine, Cores cores, const Place& place, int node) {
   if (cores.size() < place.among)
-    throw make_error(Errc::usage, "--numa_binding = exclusive: NUMA node {} has {} cores for {} GPUs", node,
+    throw make_error(Errc::usage, "--numa_binding = exclusive: NUMA node {} has fewer cores ({}) than GPUs ({})", node,
                      cores.size(), place.among);
   std::sort(cores.begin(), cores.end(),
             [&](std::size_t a, std::size_t b) { return machine.cores[a].cpus < machine.cores[b].cpus; });
@@ -80,8 +80,8 @@ std::vector<Cores> bind_to_gpus(const Topology& machine, std::size_t workers, Bi
   if (machine.gpus.empty())
     throw make_error(Errc::usage, "--{}: no NVIDIA GPU is visible here; --bind places workers without one", option);
   if (machine.gpus.size() < workers)
-    throw make_error(Errc::usage, "--{}: {} workers, but {} visible GPUs; each worker needs one of its own", option,
-                     workers, machine.gpus.size());
+    throw make_error(Errc::usage, "--{}: more workers ({}) than visible GPUs ({}); each worker needs one of its own",
+                     option, workers, machine.gpus.size());
   std::vector<Cores> result(workers);
   std::string homeless;
   for (std::size_t worker = 0; worker < workers; ++worker) {

@@ -33,7 +33,8 @@ Environment worker_environment(const Environment& agent, const WorkerEnvSpec& sp
   env.set("TORCHELASTIC_SIGNALS_TO_HANDLE",
           agent.get("TORCHELASTIC_SIGNALS_TO_HANDLE").value_or("SIGTERM,SIGINT,SIGHUP,SIGQUIT"));
   env.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", agent.get("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
-  if (limits_omp_threads(agent, self.nproc)) env.set("OMP_NUM_THREADS", "1");
+  if (!spec.omp_threads.empty())
+    env.set("OMP_NUM_THREADS", number(spec.omp_threads.at(static_cast<std::size_t>(local_rank))));
   return env;
 }
 

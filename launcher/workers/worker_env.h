@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ddprun/common/environment.h"
 #include "ddprun/rendezvous/rendezvous.h"
@@ -10,6 +11,7 @@ namespace ddprun {
 
 // What the launcher tells every worker of one round beside the round itself.
 struct WorkerEnvSpec {
+  std::vector<int> omp_threads;  // OMP_NUM_THREADS by local rank; empty: as the agent has it
   std::string role = "default";
   std::string run_id = "none";
   int max_restarts = 0;

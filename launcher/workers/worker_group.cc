@@ -131,7 +131,8 @@ void WorkerGroup::Impl::start_worker(int local_rank) {
                                   .arguments = arguments_for(spec.command, local_rank),
                                   .environment = environment.entries(),
                                   .out = descriptors.out,
-                                  .err = descriptors.err},
+                                  .err = descriptors.err,
+                                  .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus},
                                  guardian);
   output->started();
   workers.push_back(std::move(worker));

@@ -11,6 +11,7 @@
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
 #include "ddprun/launcher/output/output.h"
+#include "ddprun/launcher/placement/placement.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/worker_env.h"
 #include "ddprun/rendezvous/rendezvous.h"
@@ -24,6 +25,7 @@ struct GroupSpec {
   WorkerEnvSpec exported;
   OutputSpec output;
   std::string host;  // of this node, for reports
+  Placement placement;
 };
 
 // The node's workers as one unit: started together, stopped together, gone together with every process they made, also

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/launcher/placement/affinity.h"
 
 namespace ddprun {
 namespace {
@@ -52,6 +53,7 @@ struct Child {
   int out;
   int err;
   pid_t parent;
+  const CpuMask& cpus;
   const Guardian& guardian;
   int error_pipe;
 
@@ -74,6 +76,7 @@ struct Child {
     // Without a guardian (somebody killed it) the parent-death signal has to do, and the broken pipe is no reason to
     // die.
     if (!guardian.add_own_group()) discard_broken_pipe();
+    if (const int error = cpus.empty() ? 0 : cpus.apply(); error != 0) return error;
     if (in >= 0 && ::dup2(in, STDIN_FILENO) < 0) return errno;
     if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
@@ -110,6 +113,10 @@ struct Child {
 }  // namespace
 
 StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) {
+  if (!spec.cpus.empty() && intersection(spec.cpus, current_affinity()).empty())
+    throw make_error(Errc::io, "cannot bind {} to CPUs {}: none of them may be used any more", spec.executable.string(),
+                     format_cpu_list(spec.cpus));
+  const CpuMask cpus(spec.cpus);
   const auto arguments = pointers(spec.arguments);
   const auto environment = pointers(spec.environment);
   int ends[2];
@@ -124,6 +131,7 @@ StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) 
               .out = spec.out,
               .err = spec.err,
               .parent = ::getpid(),
+              .cpus = cpus,
               .guardian = guardian,
               .error_pipe = write_end.get()};
   const SignalsBlocked blocked;

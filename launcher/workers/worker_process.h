@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/common/unique_fd.h"
+#include "ddprun/launcher/placement/cpu_list.h"
 #include "ddprun/launcher/workers/guardian.h"
 
 namespace ddprun {
@@ -18,6 +19,7 @@ struct ProcessSpec {
   int in = -1;
   int out = -1;
   int err = -1;
+  CpuList cpus;  // to be bound to; empty: this process's own
 };
 
 // A process on its way to its exec, or beyond.
@@ -28,9 +30,10 @@ struct StartedProcess {
 
 // Starts a process that leads a session, hence a process group, of its own; that the kernel kills when this thread ends
 // (a parent-death signal follows the thread: call on the main thread); and whose group the guardian knows before its
-// exec. Every descriptor but 0 to 2 is closed, signals are as they were when this process
-// began. Does not wait for the exec, so that several start side by side; one that fails ends with code 127 and leaves
-// the cause to exec_error(). The caller reaps. Throws Errc::io when there can be no process at all.
+// exec. It is bound before that too. Every descriptor but 0 to 2 is closed, signals are as
+// they were when this process began. Does not wait for the exec, so that several start side by side; one that fails
+// ends with code 127 and leaves the cause to exec_error(). The caller reaps. Throws Errc::io when there can be no
+// process at all, or when none of its CPUs may be used any more.
 StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian);
 
 // Of a process that has ended: the errno with which it failed before or at its exec; 0 when it came through.

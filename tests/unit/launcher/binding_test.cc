@@ -91,7 +91,7 @@ TEST_CASE("bind cores: more workers than cores share them, with a line") {
   const auto division = divide(plain_machine(2), 5, Binding::cores);
   CHECK(sets(division) == Sets{"0", "0", "0", "1", "1"});
   CHECK(threads(division) == Counts(5, 1));
-  CHECK(division.notices == Sets{"--bind = cores: 5 workers share 2 cores"});
+  CHECK(division.notices == Sets{"--bind = cores: more workers (5) than cores (2); several share one"});
 }
 
 TEST_CASE("bind l3, numa and socket: one each, spread as far as they go") {
@@ -151,7 +151,7 @@ TEST_CASE("numa_binding exclusive: the node's cores are divided among its visibl
   // GPUs 4, 5 and 6: 4 and 5 at node 0; with three cores there the first gets two.
   CHECK(sets(divide(gpu_machine({4, 5, 6}, cpus("0-2,8-15")), 3, Binding::gpu_exclusive)) == Sets{"0-1", "2", "8-15"});
   CHECK_THROWS_WITH(divide(gpu_machine({4, 5}, cpus("0,32")), 2, Binding::gpu_exclusive),
-                    "--numa_binding = exclusive: NUMA node 0 has 1 cores for 2 GPUs");
+                    "--numa_binding = exclusive: NUMA node 0 has fewer cores (1) than GPUs (2)");
 }
 
 TEST_CASE("numa_binding core-complex: a cache each, the fullest first, over again when they run out") {
@@ -163,8 +163,9 @@ TEST_CASE("numa_binding core-complex: a cache each, the fullest first, over agai
 TEST_CASE("numa_binding says in a line what it lacks") {
   CHECK_THROWS_WITH(divide(big_machine(), 2, Binding::gpu_node),
                     "--numa_binding = node: no NVIDIA GPU is visible here; --bind places workers without one");
-  CHECK_THROWS_WITH(divide(gpu_machine({1}), 2, Binding::gpu_socket),
-                    "--numa_binding = socket: 2 workers, but 1 visible GPUs; each worker needs one of its own");
+  CHECK_THROWS_WITH(
+      divide(gpu_machine({1}), 2, Binding::gpu_socket),
+      "--numa_binding = socket: more workers (2) than visible GPUs (1); each worker needs one of its own");
   CHECK_THROWS_WITH(divide(gpu_machine(first_cpus(8), cpus("0-7")), 1, Binding::gpu_core_complex),
                     "--numa_binding = core-complex: no CPU of NUMA node 2, where GPU 0 is, may be used here");
 }

@@ -23,7 +23,8 @@ Round two_nodes() {
 TEST_CASE("a worker's environment is the agent's and exactly what torchrun adds") {
   const Environment agent({{"HOME", "/h"}, {"RANK", "stale"}});
   const auto env =
-      worker_environment(agent, {.role = "trainer", .run_id = "job", .max_restarts = 4}, two_nodes(), 2, "/e.json");
+      worker_environment(agent, {.omp_threads = {6, 6, 5}, .role = "trainer", .run_id = "job", .max_restarts = 4},
+                         two_nodes(), 2, "/e.json");
   const std::map<std::string, std::string, std::less<>> expected = {
       {"HOME", "/h"},
       {"RANK", "4"},
@@ -44,7 +45,7 @@ TEST_CASE("a worker's environment is the agent's and exactly what torchrun adds"
       {"TORCHELASTIC_ERROR_FILE", "/e.json"},
       {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
-      {"OMP_NUM_THREADS", "1"},
+      {"OMP_NUM_THREADS", "5"},
   };
   CHECK(env.values() == expected);
 }
