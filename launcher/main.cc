@@ -8,11 +8,13 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
 #include "ddprun/launcher/agent/place.h"
 #include "ddprun/launcher/agent/preview.h"
 #include "ddprun/launcher/cli/command_line.h"
+#include "ddprun/launcher/cli/pages.h"
 #include "ddprun/launcher/cluster/discovery.h"
 #include "ddprun/launcher/cluster/meeting.h"
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
@@ -41,8 +43,8 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   if (is_control_command(arguments)) return run_control_command(arguments, environment);
   LaunchSettings settings;
   auto line = parse_command_line(arguments, settings);
-  if (line.help || line.version) {
-    std::fputs(line.help ? help_text(settings).c_str() : "ddprun " DDPRUN_VERSION "\n", stdout);
+  if (line.page != CommandLine::Page::none) {
+    std::fputs(page_text(line.page, settings).c_str(), stdout);
     return exit_success;
   }
   settings.apply_environment(environment);
@@ -50,7 +52,8 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   if (!remote && names_hosts(settings)) {
     if (settings.options().dry_run)
       throw make_error(Errc::usage, "--dry_run looks at one node: run it there, without --hosts and --hostfile");
-    const auto fleet = make_fleet_spec(settings, environment, arguments, own_program().string(), DDPRUN_VERSION);
+    const auto fleet =
+        make_fleet_spec(settings, environment, arguments, own_program().string(), std::string(project_version()));
     const Guardian guardian;
     return run_fleet(fleet, guardian);
   }
@@ -60,6 +63,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   auto spec = make_agent_spec(settings, choice, environment, line.command, own_program().parent_path());
   // Once a job, not once a node.
   if (place) log::log(place->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*place, settings));
+  for (const auto& text : idle_options(settings, spec)) log::info("{}", text);
   if (!choice.notice.empty()) log::info("{}", choice.notice);
   place_on_machine(spec, settings);
   if (settings.options().dry_run) {
@@ -90,7 +94,7 @@ int exit_code_of(const std::function<int()>& program) {
 int serve(const std::string& token) {
   const auto environment = Environment::capture();
   init_log(environment);
-  RemoteAgent remote(token, DDPRUN_VERSION, environment);
+  RemoteAgent remote(token, std::string(project_version()), environment);
   const int code = exit_code_of([&] {
     remote.receive_order();
     return launch(remote.order().arguments, remote.environment(), &remote);

@@ -43,6 +43,8 @@ bool parse_flag(std::string_view text) {
 }
 
 void check_choice(std::string_view text, const SettingSpec& spec) {
+  if (const auto why = spec.refused.find(std::string(text)); why != spec.refused.end())
+    throw Error(Errc::usage, why->second);
   if (spec.choices.empty() || std::find(spec.choices.begin(), spec.choices.end(), text) != spec.choices.end()) return;
   throw make_error(Errc::usage, "expected one of {}", fmt::join(spec.choices, ", "));
 }

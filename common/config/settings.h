@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ struct SettingSpec {
   std::optional<double> min;
   std::optional<double> max;
   std::vector<std::string> choices;
+  std::vector<std::string> suggested;          // texts worth offering where others are valid too
+  std::map<std::string, std::string> refused;  // texts that others would take, and why they are none here
 };
 
 // One setting, type-erased: what the command line, files, environment, reference page and --print-config share.

@@ -1,8 +1,10 @@
 #include "ddprun/launcher/agent/agent.h"
 
+#include <algorithm>
 #include <csignal>
 #include <deque>
 #include <optional>
+#include <set>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -13,14 +15,17 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/signal_name.h"
 #include "ddprun/launcher/agent/agent_state.h"
 #include "ddprun/launcher/control/agent_record.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/log_folder.h"
 #include "ddprun/launcher/output/log_through_console.h"
+#include "ddprun/launcher/report/event_log.h"
 #include "ddprun/launcher/report/failure_report.h"
 #include "ddprun/launcher/workers/descendants.h"
+#include "ddprun/launcher/workers/watchdog.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
 namespace ddprun {
@@ -57,10 +62,13 @@ class Agent {
             STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { group_.room(); }); },
             dumb_terminal(spec)),
         log_through_console_(console_),
+        events_(open_event_log(spec.events, event_facts(spec), console_)),
         logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec)),
+        watchdog_(make_watchdog(spec)),
         signals_(loop_),
-        group_(loop_, guardian, console_, logs_, spec.group,
-               {.failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
+        group_(loop_, guardian, console_, logs_, group_spec(spec),
+               {.ended = [this](const auto& workers) { on_workers_ended(workers); },
+                .failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool made_room) { act(state_.on_workers_stopped(made_room)); },
@@ -77,8 +85,11 @@ class Agent {
     try {
       backend_ = spec_.open_rendezvous(loop_);
       open_control_socket();
-      backend_->rendezvous().join(spec_.node, spec_.policy,
-                                  [this](const RendezvousEvent& event) { act(state_.on(event)); });
+      if (events_) events_->joining();
+      backend_->rendezvous().join(spec_.node, spec_.policy, [this](const RendezvousEvent& event) {
+        if (events_) events_->on(event);
+        act(state_.on(event));
+      });
     } catch (const Error& e) {
       act(state_.on_fault(e));
     }
@@ -87,6 +98,48 @@ class Agent {
   }
 
  private:
+  std::unique_ptr<Watchdog> make_watchdog(const AgentSpec& spec) {
+    if (!spec.watchdog) return nullptr;
+    auto pipe = std::filesystem::path(spec.watchdog_pipe);
+    const auto name = fmt::format("watchdog_timer_{}", ::getpid());
+    if (pipe.empty()) pipe = (logs_.enabled() ? logs_.root() : temporary_folder(spec)) / name;
+    return std::make_unique<Watchdog>(loop_, pipe, [this](const ExpiredTimer& timer) { on_expired(timer); });
+  }
+
+  GroupSpec group_spec(const AgentSpec& spec) const {
+    auto group = spec.group;
+    if (watchdog_) group.exported.timer_file = watchdog_->pipe().string();
+    return group;
+  }
+
+  // Only to processes of this node's workers: by mistake a request may name any.
+  void on_expired(const ExpiredTimer& timer) const {
+    const auto name = fmt::format("the timer '{}' of process {} expired", timer.scope, timer.pid);
+    const auto workers = group_.workers();
+    const auto owner = std::find_if(workers.begin(), workers.end(), [&](const WorkerStatus& worker) {
+      return !worker.exit && (timer.pid == worker.pid || ::getsid(timer.pid) == worker.pid);
+    });
+    if (owner == workers.end()) return log::warn("{}: it is none of this node's workers, nothing is sent", name);
+    if (timer.signal_number == 0)
+      return log::warn("{} (local rank {}): it asks for no signal", name, owner->local_rank);
+    log::error("{} (local rank {}): sending it {}", name, owner->local_rank, signal_name(timer.signal_number));
+    ::kill(timer.pid, timer.signal_number);
+  }
+
+  void on_workers_ended(const std::vector<WorkerStatus>& workers) {
+    if (events_) events_->workers_ended(workers);
+    if (watchdog_) watchdog_->clear();
+  }
+
+  static EventFacts event_facts(const AgentSpec& spec) {
+    return {.run_id = spec.policy.run_id,
+            .role = spec.group.exported.role,
+            .host = spec.group.host,
+            .backend = spec.backend,
+            .program = spec.group.command.title,
+            .pid = ::getpid()};
+  }
+
   // Error files alone are small, and go to memory where there is some: they can be written also when the disk is full,
   // and folders come and go there a hundred times faster than on some disks.
   static std::filesystem::path temporary_folder(const AgentSpec& spec) {
@@ -99,32 +152,33 @@ class Agent {
   static bool dumb_terminal(const AgentSpec& spec) { return spec.group.environment.get("TERM") == "dumb"; }
 
   void watch_signals() {
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH}) signals_.add(signal);
-    if (!ignored(SIGHUP)) signals_.add(SIGHUP);
+    std::set<int> watched{SIGCHLD, SIGUSR1, SIGUSR2, SIGWINCH};
+    watched.insert(spec_.end_signals.begin(), spec_.end_signals.end());
+    if (ignored(SIGHUP)) watched.erase(SIGHUP);
+    for (const int signal : watched) signals_.add(signal);
     wait_for_signal();
   }
 
   void wait_for_signal() {
     signals_.async_wait([this](boost::system::error_code failure, int signal) {
       if (failure) return;
-      switch (signal) {
-        case SIGCHLD:
-          group_.reap();
-          break;
-        case SIGUSR1:
-        case SIGUSR2:
-          group_.notify(signal);
-          break;
-        case SIGWINCH:
-          group_.window_changed();
-          break;
-        default:
-          if (!signal_) signal_ = signal;
-          if (finish_) return loop_.stop();
-          act(state_.on_signal(signal));
+      if (ends_job(signal)) {
+        if (!signal_) signal_ = signal;
+        if (finish_) return loop_.stop();
+        act(state_.on_signal(signal));
+      } else if (signal == SIGCHLD) {
+        group_.reap();
+      } else if (signal == SIGWINCH) {
+        group_.window_changed();
+      } else {
+        group_.notify(signal);
       }
       wait_for_signal();
     });
+  }
+
+  bool ends_job(int signal) const {
+    return std::find(spec_.end_signals.begin(), spec_.end_signals.end(), signal) != spec_.end_signals.end();
   }
 
   // Actions may cause further events at once: those wait their turn.
@@ -156,6 +210,7 @@ class Agent {
     try {
       round_ = action.round;
       group_.start(action.round);
+      if (events_) events_->workers_started(group_.workers());
     } catch (const Error& e) {
       const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
       const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -258,6 +313,7 @@ class Agent {
 
   int end() {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
+    if (events_) events_->agent_ended(finish.exit_code == exit_success);
     backend_.reset();
     worker_store_.reset();
     const auto summary = failure_summary(spec_.group.command.title, finish.failures);
@@ -278,7 +334,9 @@ class Agent {
   asio::io_context loop_{1};
   Console console_;
   LogThroughConsole log_through_console_;
+  std::unique_ptr<EventTeller> events_;  // none: nobody wants them
   LogFolder logs_;
+  std::unique_ptr<Watchdog> watchdog_;  // none: it is not asked for
   asio::signal_set signals_;
   WorkerGroup group_;
   AgentState state_;

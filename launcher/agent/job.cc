@@ -6,6 +6,7 @@
 #include "ddprun/common/config/config_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/launcher/cli/lists.h"
 
 namespace ddprun {
 namespace {
@@ -16,6 +17,20 @@ constexpr std::string_view launch_prefix = "--launch.";
 std::string make_node_id(const std::string& host) {
   std::random_device source;
   return fmt::format("{}-{}-{:08x}", host, ::getpid(), source());
+}
+
+OutputSpec output_spec(const LaunchOptions& o, int nproc, const Environment& environment) {
+  OutputSpec spec{.role = o.role,
+                  .nproc = nproc,
+                  .redirects = StreamSpec::parse(o.redirects, "redirects"),
+                  .tee = StreamSpec::parse(o.tee, "tee"),
+                  .out_filters = parse_texts(o.duplicate_stdout_filters),
+                  .err_filters = parse_texts(o.duplicate_stderr_filters)};
+  if (auto ranks = parse_local_ranks(o.local_ranks_filter, "local_ranks_filter"); !ranks.empty())
+    spec.shown = std::move(ranks);
+  if (const auto text = environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"); text && !text->empty())
+    spec.prefix = *text;
+  return spec;
 }
 
 }  // namespace
@@ -54,11 +69,13 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                .node_rank = choice.node_rank};
   spec.policy = choice.policy;
   spec.group.environment = environment;
-  spec.group.exported = {.role = o.role, .run_id = choice.policy.run_id, .max_restarts = o.max_restarts};
-  spec.group.output = {.role = o.role,
-                       .nproc = spec.node.nproc,
-                       .redirects = StreamSpec::parse(o.redirects, "redirects"),
-                       .tee = StreamSpec::parse(o.tee, "tee")};
+  spec.group.exported = {.role = o.role,
+                         .run_id = choice.policy.run_id,
+                         .max_restarts = o.max_restarts,
+                         .signals_to_handle = o.signals_to_handle,
+                         .virtual_local_rank = o.virtual_local_rank};
+  if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // refused now, not at the start
+  spec.group.output = output_spec(o, spec.node.nproc, environment);
   spec.group.host = host;
   spec.group.command =
       resolve_command(command, {.no_python = o.no_python, .module = o.module}, own_folder, environment);
@@ -67,7 +84,24 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.log_dir = o.log_dir;
   spec.keep_logs = !o.log_dir.empty() || spec.group.output.redirects.any() || spec.group.output.tee.any();
   spec.grace = std::chrono::seconds(o.shutdown_timeout);
+  spec.watchdog = environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") == "1";
+  spec.watchdog_pipe = environment.get("TORCHELASTIC_TIMER_FILE").value_or("");
+  spec.events = parse_event_target(o.event_log_handler);
+  spec.backend = choice.backend == RendezvousChoice::Backend::static_ ? "static" : "c10d";
+  spec.end_signals = parse_signals(o.signals_to_handle, "signals_to_handle");
   return spec;
+}
+
+std::vector<std::string> idle_options(const LaunchSettings& settings, const AgentSpec& spec) {
+  std::vector<std::string> lines;
+  if (settings.given("start_method"))
+    lines.emplace_back("--start_method has no effect: it concerns Python functions, and a worker here is a program");
+  const auto& output = spec.group.output;
+  if (!output.out_filters.empty() || !output.err_filters.empty()) {
+    if (!output.tee.any()) lines.emplace_back("the duplicate filters have no effect: they see only lines of --tee");
+    if (spec.log_dir == "/dev/null") lines.emplace_back("the duplicate filters have no effect: --log_dir is /dev/null");
+  }
+  return lines;
 }
 
 }  // namespace ddprun

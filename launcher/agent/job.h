@@ -21,4 +21,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                           const Environment& environment, const std::vector<std::string>& command,
                           const std::filesystem::path& own_folder);
 
+// Lines for people about options that are accepted and have no effect as they were given.
+std::vector<std::string> idle_options(const LaunchSettings& settings, const AgentSpec& spec);
+
 }  // namespace ddprun

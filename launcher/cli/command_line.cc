@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/launcher/cli/option_page.h"
 
 namespace ddprun {
 namespace {
@@ -23,26 +24,31 @@ bool is_negative_number(const std::string& argument) {
          std::all_of(argument.begin() + 1, argument.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
 }
 
-std::vector<OptionInfo> with_own_flags(std::vector<OptionInfo> table) {
-  table.push_back({.name = "help", .short_name = 'h', .flag = true});
-  table.push_back({.name = "version", .flag = true});
+std::vector<OptionInfo> with_pages(std::vector<OptionInfo> table) {
+  for (auto& page : page_options()) table.push_back(std::move(page));
   return table;
+}
+
+std::string long_names(const std::vector<const OptionInfo*>& options) {
+  std::vector<std::string> names;
+  for (const auto* option : options) names.push_back("--" + option->name);
+  return fmt::format("{}", fmt::join(names, " or "));
 }
 
 // Both finders return an element of the table, never null; GCC 13 and newer suspect a reference of dangling.
 const OptionInfo* find_long(std::string name, const std::vector<OptionInfo>& table) {
   const std::string typed = "--" + name;
   std::replace(name.begin(), name.end(), '-', '_');
-  std::vector<const OptionInfo*> matches;
+  std::vector<const OptionInfo*> torchruns;
+  std::vector<const OptionInfo*> added;
   for (const auto& option : table) {
     if (option.name == name) return &option;
-    if (!name.empty() && option.name.starts_with(name)) matches.push_back(&option);
+    if (!name.empty() && option.name.starts_with(name)) (option.added ? added : torchruns).push_back(&option);
   }
+  const auto& matches = torchruns.empty() ? added : torchruns;
   if (matches.size() == 1) return matches.front();
+  if (!matches.empty()) throw make_error(Errc::usage, "{} is ambiguous: it could be {}", typed, long_names(matches));
   std::vector<std::string> names;
-  for (const auto* option : matches) names.push_back("--" + option->name);
-  if (!matches.empty())
-    throw make_error(Errc::usage, "{} is ambiguous: it could be {}", typed, fmt::join(names, " or "));
   for (const auto& option : table) names.push_back("--" + option.name);
   const auto near = nearest("--" + name, names);
   throw make_error(Errc::usage, "unknown option {}{}", typed, near ? fmt::format("; did you mean {}?", *near) : "");
@@ -64,7 +70,7 @@ class OptionReader {
     const bool is_long = argument.starts_with("--");
     const auto equals = is_long ? argument.find('=') : std::string::npos;
     const auto& option = *(is_long ? find_long(argument.substr(2, equals - 2), table) : find_short(argument, table));
-    if (!option.supported) throw make_error(Errc::usage, "--{} is not supported yet", option.name);
+    if (!option.refusal.empty()) throw make_error(Errc::usage, "--{} {}", option.name, option.refusal);
     std::optional<std::string> attached;
     if (equals != std::string::npos) attached = argument.substr(equals + 1);
     if (!is_long && argument.size() > 2) attached = argument.substr(argument[2] == '=' ? 3 : 2);
@@ -98,34 +104,36 @@ struct Parser {
 
   explicit Parser(const LaunchSettings& settings) {
     app.set_help_flag();
-    for (const auto& option : settings.table()) {
-      if (!option.supported) continue;
-      auto& value = values[option.name];
-      const auto& setting = *settings.settings().find("launch." + option.name);
-      const auto spelling = (option.short_name ? fmt::format("-{},", option.short_name) : "") + "--" + option.name;
-      value.option = option.flag ? app.add_flag(spelling, value.flag, setting.spec.help)
-                                 : app.add_option(spelling, value.text, describe(setting));
-      if (!option.flag) value.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->type_name("");
-    }
-    app.add_flag("-h,--help", help, "this page");
-    app.add_flag("--version", version, "the version");
+    for (const auto& option : option_pages(settings)) add(option);
   }
 
-  static std::string describe(const Setting& setting) {
-    auto text = setting.spec.help;
-    if (!setting.spec.unit.empty()) text += fmt::format(" [{}]", setting.spec.unit);
-    if (!setting.fallback.empty()) text += fmt::format(" (default {})", setting.fallback);
-    return text;
+  void add(const OptionPage& option) {
+    auto& value = values[option.name];
+    const auto spelling = (option.short_name ? fmt::format("-{},", option.short_name) : "") + "--" + option.name;
+    value.option = option.flag ? app.add_flag(spelling, value.flag, option.help)
+                               : app.add_option(spelling, value.text, option.help);
+    if (!option.flag) value.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->type_name("");
   }
 
-  bool help = false;
-  bool version = false;
+  bool given(const std::string& name) const { return values.at(name).option->count() > 0; }
+
+  CommandLine::Page page() const {
+    using Page = CommandLine::Page;
+    if (given("help")) return Page::help;
+    if (given("version")) return Page::version;
+    if (given("man")) return Page::man;
+    if (!given("completion")) return Page::none;
+    const auto& shell = values.at("completion").text;
+    if (shell == "bash") return Page::bash_completion;
+    if (shell == "zsh") return Page::zsh_completion;
+    throw make_error(Errc::usage, "--completion = {}: expected bash or zsh", shell);
+  }
 };
 
 }  // namespace
 
 NormalForm normal_form(const std::vector<std::string>& arguments, const std::vector<OptionInfo>& own_table) {
-  const auto table = with_own_flags(own_table);
+  const auto table = with_pages(own_table);
   NormalForm result;
   std::size_t next = 0;
   OptionReader reader(arguments, next);
@@ -149,12 +157,12 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, Launch
   } catch (const CLI::ParseError& e) {
     throw Error(Errc::usage, e.what());
   }
-  for (const auto& [name, value] : parser.values)
-    if (value.option->count() > 0)
-      settings.assign_from_command_line(name, value.option->get_expected_max() == 0 ? "true" : value.text);
-  CommandLine result{.help = parser.help, .version = parser.version, .command = std::move(form.command)};
-  if (result.command.empty() && !result.help && !result.version)
-    throw make_error(Errc::usage, "no script given\n{}", usage_line);
+  CommandLine result{.page = parser.page(), .command = std::move(form.command)};
+  if (result.page != CommandLine::Page::none) return result;
+  for (const auto& option : settings.table())
+    if (option.refusal.empty() && parser.given(option.name))
+      settings.assign_from_command_line(option.name, option.flag ? "true" : parser.values.at(option.name).text);
+  if (result.command.empty()) throw make_error(Errc::usage, "no script given\n{}", usage_line);
   return result;
 }
 

@@ -3,26 +3,63 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <sched.h>
 #include <type_traits>
 
 #include "ddprun/common/error.h"
+#include "ddprun/launcher/cli/device_count.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
 namespace {
 
-// Options of torchrun that are refused by name instead of being ignored.
-constexpr std::string_view not_supported[] = {
-    "start_method", "event_log_handler",        "run_path",     "local_ranks_filter", "duplicate_stdout_filters",
-    "logs_specs",   "duplicate_stderr_filters", "numa_binding", "signals_to_handle",  "virtual_local_rank",
+// Options of torchrun that are refused by name, with the reason, instead of being ignored.
+struct Refusal {
+  const char* name;
+  bool flag;
+  const char* why;
+};
+constexpr Refusal refusals[] = {
+    {"run_path", true,
+     "runs the script inside the launcher's own Python interpreter, and ddprun has none; leave it out, the script then "
+     "runs in a Python process of its own"},
+    {"logs_specs", false,
+     "names a plugin written in Python, and ddprun has no interpreter; --log_dir, --redirects, --tee and the filters "
+     "say where output goes"},
+    {"numa_binding", false, "is not supported yet"},
 };
 
-std::string pet_name(std::string_view name) {
-  std::string result = "PET_";
-  for (const char c : name) result += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return result;
-}
+// What torchrun takes, besides the refused ones: an abbreviation of these is never another option's.
+constexpr std::string_view torchruns[] = {"duplicate_stderr_filters",
+                                          "duplicate_stdout_filters",
+                                          "event_log_handler",
+                                          "local_addr",
+                                          "local_ranks_filter",
+                                          "log_dir",
+                                          "master_addr",
+                                          "master_port",
+                                          "max_restarts",
+                                          "module",
+                                          "monitor_interval",
+                                          "nnodes",
+                                          "no_python",
+                                          "node_rank",
+                                          "nproc_per_node",
+                                          "numa_binding",
+                                          "rdzv_backend",
+                                          "rdzv_conf",
+                                          "rdzv_endpoint",
+                                          "rdzv_id",
+                                          "redirects",
+                                          "role",
+                                          "shutdown_timeout",
+                                          "signals_to_handle",
+                                          "standalone",
+                                          "start_method",
+                                          "tee",
+                                          "virtual_local_rank"};
+
+constexpr const char* etcd_v2_is_gone =
+    "it speaks version 2 of etcd's interface, which etcd has dropped; c10d needs no server of its own";
 
 std::optional<int> whole_number(std::string_view text) {
   int value = 0;
@@ -31,45 +68,42 @@ std::optional<int> whole_number(std::string_view text) {
   return value;
 }
 
-int usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
-// Counted without a CUDA library: the device nodes, or the entries of CUDA_VISIBLE_DEVICES where it is set.
-int visible_gpus(const Environment& environment) {
-  if (const auto list = environment.get("CUDA_VISIBLE_DEVICES")) {
-    if (list->empty() || list->front() == '-') return 0;
-    return static_cast<int>(std::count(list->begin(), list->end(), ',')) + 1;
-  }
-  int count = 0;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
-    const auto name = entry.path().filename().string();
-    if (name.starts_with("nvidia") && whole_number(std::string_view(name).substr(6))) ++count;
-  }
-  return count;
-}
-
 }  // namespace
+
+std::string pet_variable(std::string_view name) {
+  std::string result = "PET_";
+  for (const char c : name) result += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return result;
+}
+
+std::vector<OptionInfo> page_options() {
+  return {{.name = "help", .short_name = 'h', .flag = true, .describe = "this page"},
+          {.name = "version", .flag = true, .added = true, .describe = "the version, and those of the libraries"},
+          {.name = "completion",
+           .added = true,
+           .describe = "prints the completion for a shell: bash or zsh",
+           .values = {"bash", "zsh"}},
+          {.name = "man", .flag = true, .added = true, .describe = "prints the manual page (ddprun --man | man -l -)"}};
+}
 
 template <class T>
 void LaunchSettings::add(const std::string& name, T& target, SettingSpec spec, char short_name) {
   settings_.add("launch." + name, target, std::move(spec));
-  table_.push_back({.name = name, .short_name = short_name, .flag = std::is_same_v<T, bool>});
+  const bool added = std::find(std::begin(torchruns), std::end(torchruns), name) == std::end(torchruns);
+  table_.push_back({.name = name, .short_name = short_name, .flag = std::is_same_v<T, bool>, .added = added});
 }
 
 LaunchSettings::LaunchSettings() {
   auto& o = options_;
   add("nnodes", o.nnodes, {.help = "number of nodes, N or MIN:MAX"});
-  add("nproc_per_node", o.nproc_per_node, {.help = "workers on this node: a number, cpu, gpu or auto"});
+  add("nproc_per_node", o.nproc_per_node,
+      {.help = "workers on this node: a number, cpu, gpu, xpu or auto", .suggested = {"cpu", "gpu", "xpu", "auto"}});
   add("node_rank", o.node_rank,
       {.help = "this node's rank; fixed with static, a wish with c10d", .min = 0, .max = SessionLimits::nodes - 1});
   add("rdzv_backend", o.rdzv_backend,
       {.help = "how nodes meet: c10d (rounds formed by the server) or static (torchrun's own wire behaviour)",
-       .choices = {"c10d", "static"}});
+       .choices = {"c10d", "static"},
+       .refused = {{"etcd-v2", etcd_v2_is_gone}}});
   add("rdzv_endpoint", o.rdzv_endpoint, {.help = "where nodes meet, HOST[:PORT]; port 29400 unless named"});
   add("rdzv_id", o.rdzv_id, {.help = "the job's name; nodes with the same name at one endpoint form one job"});
   add("rdzv_conf", o.rdzv_conf, {.help = "further settings of the rendezvous, KEY=VALUE[,KEY=VALUE...], in seconds"});
@@ -88,23 +122,45 @@ LaunchSettings::LaunchSettings() {
       {.help = "accepted for torchrun's sake and unused: the kernel reports a worker's death at once, nothing polls",
        .unit = "s",
        .min = 1e-9});
+  add("start_method", o.start_method,
+      {.help = "accepted for torchrun's sake and unused: it concerns Python functions, and a worker is a program",
+       .choices = {"spawn", "fork", "forkserver"}});
+  add("event_log_handler", o.event_log_handler,
+      {.help = "where torchrun's events go, one JSON object a line: null, console (standard error) or file:PATH",
+       .suggested = {"null", "console", "file:"}});
   add("role", o.role, {.help = "name of the workers' role; appears in the prefix of their lines"});
   add("module", o.module, {.help = "run the script as a Python module (python -m)"}, 'm');
   add("no_python", o.no_python, {.help = "execute the script itself, whatever its name ends in"});
   add("log_dir", o.log_dir,
       {.help = "base folder for logs; /dev/null: no files; default: one in the temporary folder"});
   add("redirects", o.redirects,
-      {.help = "streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both, or RANK:N[,RANK:N...]"}, 'r');
-  add("tee", o.tee, {.help = "streams that go to files and to the terminal, written as for --redirects"}, 't');
+      {.help = "streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both, or RANK:N[,RANK:N...]",
+       .suggested = {"0", "1", "2", "3"}},
+      'r');
+  add("tee", o.tee,
+      {.help = "streams that go to files and to the terminal, written as for --redirects",
+       .suggested = {"0", "1", "2", "3"}},
+      't');
+  add("local_ranks_filter", o.local_ranks_filter,
+      {.help = "local ranks shown on the terminal, RANK[,RANK...]; default: all; files are not affected"});
+  add("duplicate_stdout_filters", o.duplicate_stdout_filters,
+      {.help = "copies tee'd lines of stdout that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
+  add("duplicate_stderr_filters", o.duplicate_stderr_filters,
+      {.help = "copies tee'd lines of stderr that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
   add("local_addr", o.local_addr, {.help = "address of this node as others should dial it"});
   add("shutdown_timeout", o.shutdown_timeout,
       {.help = "grace between the signal that stops a worker and SIGKILL", .unit = "s", .min = 0, .max = 1e8});
+  add("signals_to_handle", o.signals_to_handle,
+      {.help = "signals that end the job: passed on to the workers, SIGKILL after the grace"});
+  add("virtual_local_rank", o.virtual_local_rank,
+      {.help = "every worker is told LOCAL_RANK=0 and sees its own GPU alone (CUDA_VISIBLE_DEVICES)"});
   add("hosts", o.hosts,
       {.help = "start the job on these hosts by ssh, HOST[:WORKERS][,HOST...], one agent each (docs/clusters.md)"});
   add("hostfile", o.hostfile, {.help = "the same from a file: a line a host, as 'node1 slots=4' or node1:4"});
   add("ssh", o.ssh, {.help = "the command that reaches a host, as in --ssh='ssh -p 2222'"});
   add("env", o.env, {.help = "further variables that go to the hosts, NAME[=VALUE][,NAME...]"});
-  for (const auto name : not_supported) table_.push_back({.name = std::string(name), .supported = false});
+  for (const auto& refused : refusals)
+    table_.push_back({.name = refused.name, .flag = refused.flag, .refusal = refused.why});
 }
 
 Origin LaunchSettings::origin(std::string_view name) const {
@@ -122,10 +178,10 @@ void LaunchSettings::apply_environment(const Environment& environment) {
   if (const auto grace = environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); grace && !grace->empty())
     settings_.assign("launch.shutdown_timeout", *grace, {Origin::environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
   for (const auto& option : table_) {
-    const auto variable = pet_name(option.name);
+    const auto variable = pet_variable(option.name);
     auto value = environment.get(variable);
     if (!value || value->empty()) continue;
-    if (!option.supported) throw make_error(Errc::usage, "{}: --{} is not supported yet", variable, option.name);
+    if (!option.refusal.empty()) throw make_error(Errc::usage, "{}: --{} {}", variable, option.name, option.refusal);
     // torchrun's flags are integers in the environment: anything but 0 is on.
     if (const auto number = option.flag ? whole_number(*value) : std::nullopt) value = *number == 0 ? "0" : "1";
     settings_.assign("launch." + option.name, *value, {Origin::environment, variable});
@@ -156,7 +212,11 @@ int resolve_nproc(std::string_view text, const Environment& environment) {
     if (text == "auto") return usable_cpus();
     throw make_error(Errc::usage, "--nproc_per_node = gpu: CUDA is not available: this machine shows no GPU");
   }
-  throw make_error(Errc::usage, "--nproc_per_node = {}: expected a number from 1 to {}, cpu, gpu or auto", text,
+  if (text == "xpu") {
+    if (const int xpus = visible_xpus(environment); xpus > 0) return xpus;
+    throw make_error(Errc::usage, "--nproc_per_node = xpu: Xpu is not available: this machine shows no Intel GPU");
+  }
+  throw make_error(Errc::usage, "--nproc_per_node = {}: expected a number from 1 to {}, cpu, gpu, xpu or auto", text,
                    SessionLimits::workers);
 }
 

@@ -12,8 +12,8 @@
 namespace ddprun {
 
 // What the user asked of the launcher: torchrun's options with torchrun's names, units and defaults. Texts with a
-// grammar of their own (nnodes, nproc_per_node, rdzv_conf, redirects, tee) are kept as typed and parsed by whoever uses
-// them.
+// grammar of their own (nnodes, nproc_per_node, rdzv_conf, redirects, tee, lists) are kept as typed and parsed by
+// whoever uses them.
 struct LaunchOptions {
   std::string nnodes = "1:1";
   std::string nproc_per_node = "1";
@@ -29,7 +29,7 @@ struct LaunchOptions {
   bool dry_run = false;
   int max_restarts = 0;
   double monitor_interval = 0.1;
-  std::string log_dir;
+  std::filesystem::path log_dir;
   std::string redirects = "0";
   std::string tee = "0";
   bool no_python = false;
@@ -37,6 +37,13 @@ struct LaunchOptions {
   int shutdown_timeout = 30;
   std::string local_addr;
   std::string role = "default";
+  std::string start_method = "spawn";
+  std::string event_log_handler = "null";
+  std::string local_ranks_filter;
+  std::string duplicate_stdout_filters;
+  std::string duplicate_stderr_filters;
+  std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  bool virtual_local_rank = false;
   std::string hosts;
   std::string hostfile;
   std::string ssh = "ssh";
@@ -45,11 +52,20 @@ struct LaunchOptions {
 
 // One option as the command line sees it; its type, bounds and help are in the Setting "launch.<name>".
 struct OptionInfo {
-  std::string name;       // with underscores
-  char short_name = 0;    // 'r' for -r, 0 for none
-  bool flag = false;      // takes no value
-  bool supported = true;  // false: torchrun has it, this program refuses it by name
+  std::string name;      // with underscores
+  char short_name = 0;   // 'r' for -r, 0 for none
+  bool flag = false;     // takes no value
+  bool added = false;    // torchrun has no such option: an abbreviation that torchrun takes stays torchrun's
+  std::string refusal;   // torchrun has it, this program refuses it by name: why; empty: supported
+  std::string describe;  // for an option that is no Setting: its help, and values to choose from
+  std::vector<std::string> values;
 };
+
+// "PET_NNODES" for "nnodes".
+std::string pet_variable(std::string_view name);
+
+// Options that print a page and are no settings; they follow the table.
+std::vector<OptionInfo> page_options();
 
 // The launcher's options, each defined once: name, type, default, bounds, help, short spelling. Precedence is
 // Settings': command line > PET_<NAME> > [launch] section of a train.cfg > cluster (discovery.h) > default.
@@ -69,7 +85,7 @@ class LaunchSettings {
   Origin origin(std::string_view name) const;
 
   // Takes PET_<NAME> for every option, and TORCH_ELASTIC_SHUTDOWN_TIMEOUT. Throws Errc::usage, also for a PET_ variable
-  // of an option that is not supported.
+  // of an option that is refused.
   void apply_environment(const Environment& environment);
   void assign_from_command_line(std::string_view name, std::string_view value);
 
@@ -89,8 +105,8 @@ struct NodeCount {
 };
 NodeCount parse_node_count(std::string_view text);
 
-// The number of workers that --nproc_per_node asks for: a number, or cpu, gpu or auto as this machine has them. Throws
-// Errc::usage.
+// The number of workers that --nproc_per_node asks for: a number, or cpu, gpu, xpu or auto as this machine has them.
+// Throws Errc::usage.
 int resolve_nproc(std::string_view text, const Environment& environment);
 
 }  // namespace ddprun

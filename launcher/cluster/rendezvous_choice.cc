@@ -165,10 +165,9 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
   if (!o.standalone) choice.backend = choose_backend(settings, rank_given);
   apply_conf(conf, choice);
   const auto endpoint = o.standalone ? std::nullopt : named_endpoint(settings, environment, choice.backend);
-  const bool asked_for_static = settings.given("rdzv_backend") && choice.backend == RendezvousChoice::Backend::static_;
   const bool endpoint_by_option =
-      settings.given("rdzv_endpoint") || settings.given("master_addr") || settings.given("master_port");
-  if (o.standalone || (nodes.max == 1 && !endpoint_by_option && !asked_for_static)) {
+      (settings.given("rdzv_endpoint") && !o.rdzv_endpoint.empty()) || settings.given("master_port");
+  if (o.standalone || (nodes.max == 1 && !endpoint_by_option)) {
     choice.standalone = true;
     choice.backend = RendezvousChoice::Backend::c10d;
     choice.policy.min_nodes = choice.policy.max_nodes = 1;

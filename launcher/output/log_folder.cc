@@ -51,11 +51,15 @@ LogFolder::LogFolder(const std::string& base, const std::string& run_id, const f
   root_ = make_unique_folder((base.empty() ? temporary_ : fs::absolute(base)) / name);
 }
 
+fs::path LogFolder::attempt_folder(std::int64_t attempt) const {
+  return enabled() ? root_ / fmt::format("attempt_{}", attempt) : fs::path();
+}
+
 fs::path LogFolder::worker_folder(std::int64_t attempt, int local_rank) const {
   if (!enabled()) return {};
-  const auto attempt_folder = root_ / fmt::format("attempt_{}", attempt);
-  auto folder = attempt_folder / std::to_string(local_rank);
-  ::mkdir(attempt_folder.c_str(), 0777);
+  const auto all = attempt_folder(attempt);
+  auto folder = all / std::to_string(local_rank);
+  ::mkdir(all.c_str(), 0777);
   if (::mkdir(folder.c_str(), 0777) == 0) return folder;
   std::error_code ignored;
   if (errno == EEXIST) fs::remove_all(folder, ignored);

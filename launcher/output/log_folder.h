@@ -19,6 +19,8 @@ class LogFolder {
   const std::filesystem::path& temporary() const { return temporary_; }
   // The folder of this run; empty when there are no files.
   const std::filesystem::path& root() const { return root_; }
+  // The folder of one attempt, which its first worker's folder makes; empty when there are no files.
+  std::filesystem::path attempt_folder(std::int64_t attempt) const;
   // Makes the folder of one worker in one attempt, empty. Empty path when there are no files.
   std::filesystem::path worker_folder(std::int64_t attempt, int local_rank) const;
 

@@ -15,9 +15,10 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
-#include "ddprun/common/log.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/output/line_assembler.h"
+#include "ddprun/launcher/output/line_filter.h"
+#include "ddprun/launcher/output/log_copy.h"
 #include "ddprun/launcher/output/terminal_text.h"
 #include "ddprun/launcher/workers/pseudo_terminal.h"
 
@@ -26,45 +27,20 @@ namespace {
 
 namespace asio = boost::asio;
 
-UniqueFd open_log(const std::filesystem::path& path) {
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
-  if (!file) throw make_error(Errc::io, "cannot open the log file {}: {}", path.string(), errno_text(errno));
-  return file;
-}
-
-// A file that a stream is copied to. After a failed write (a full disk) it says so once and takes no more.
-class LogCopy {
- public:
-  explicit LogCopy(std::filesystem::path path) : path_(std::move(path)), file_(open_log(path_)) {}
-
-  void write(std::string_view bytes) {
-    while (file_ && !bytes.empty()) {
-      const auto got = ::write(file_.get(), bytes.data(), bytes.size());
-      if (got >= 0) {
-        bytes.remove_prefix(static_cast<std::size_t>(got));
-      } else if (errno != EINTR) {
-        log::error("cannot write the log file {}: {}; it ends here", path_.string(), errno_text(errno));
-        file_.reset();
-      }
-    }
-  }
-
- private:
-  std::filesystem::path path_;
-  UniqueFd file_;
-};
-
 // One captured stream of one worker.
 struct Capture {
   Capture(asio::io_context& loop, Console::Stream to_stream) : reader(loop), to(to_stream) {}
 
   asio::posix::stream_descriptor reader;
   Console::Stream to;
-  int source = 0;  // its row on a terminal
+  int source = 0;     // its row on a terminal
+  bool shown = true;  // on the console
   bool terminal = false;
   std::string prefix;
   std::variant<std::monostate, LineAssembler, TerminalLines> lines;  // none: bytes pass as they come
   std::optional<LogCopy> copy;
+  std::optional<LineFilter> filter;
+  std::shared_ptr<LogCopy> filtered;  // there when filter is
   Tail tail;
   bool waiting = false;
 };
@@ -92,52 +68,75 @@ constexpr std::size_t pipe_capacity = std::size_t{128} * 1024;
 }  // namespace
 
 struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
-  Impl(asio::io_context& loop_, Console& console_, OutputSpec spec_)
-      : loop(loop_), console(console_), spec(std::move(spec_)) {}
+  Impl(asio::io_context& loop_, Console& console_, OutputSpec spec_, OutputAttempt attempt_)
+      : loop(loop_), console(console_), spec(std::move(spec_)), attempt(std::move(attempt_)) {}
 
   asio::io_context& loop;
   Console& console;
   OutputSpec spec;
+  OutputAttempt attempt;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<int, std::shared_ptr<Capture>> errors;    // by local rank
   std::map<int, std::filesystem::path> error_files;  // standard error that goes to a file alone
+  std::map<Console::Stream, std::shared_ptr<LogCopy>> filtered;
   std::vector<UniqueFd> worker_ends;
 
+  int to_file(const std::filesystem::path& file);
+  void add_filter(Capture& stream);
   int open_stream(int local_rank, Console::Stream stream, const std::filesystem::path& file);
-  std::shared_ptr<Capture> capture(Console::Stream stream, std::string prefix);
+  std::shared_ptr<Capture> capture(Console::Stream stream, std::string prefix, bool shown);
   void watch(const std::shared_ptr<Capture>& stream);
   std::size_t read_some(Capture& stream);
   void take(Capture& stream, std::string_view bytes);
   void close(Capture& stream);
 };
 
+int OutputRouter::Impl::to_file(const std::filesystem::path& file) {
+  worker_ends.push_back(open_log(file));
+  return worker_ends.back().get();
+}
+
 // Decides where one stream goes. Returns the descriptor for the worker, -1 for this process's own.
 int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, const std::filesystem::path& file) {
+  const bool is_err = stream == Console::Stream::err;
   const auto picks = [&](const StreamSpec& streams) {
     const auto chosen = streams.of(local_rank);
-    return stream == Console::Stream::out ? chosen.out : chosen.err;
+    return is_err ? chosen.err : chosen.out;
   };
-  const bool tee = picks(spec.tee);
-  const bool to_file_alone = picks(spec.redirects) && !tee;
-  if (to_file_alone) {
-    worker_ends.push_back(open_log(file));
-    if (stream == Console::Stream::err) error_files[local_rank] = file;
-    return worker_ends.back().get();
+  const bool shown = !spec.shown || spec.shown->contains(local_rank);
+  const bool tee = picks(spec.tee) && shown;
+  if ((picks(spec.redirects) || picks(spec.tee)) && !tee) {
+    if (is_err) error_files[local_rank] = file;
+    return to_file(file);
   }
-  const bool inherited = stream == Console::Stream::out && spec.nproc == 1 && !tee;
-  if (inherited) return -1;
-  const bool prefixed = spec.nproc > 1 || tee;
-  const auto captured = capture(stream, prefixed ? fmt::format("[{}{}]:", spec.role, local_rank) : "");
-  captured->source = 2 * local_rank + (stream == Console::Stream::err ? 1 : 0);
+  if (!shown && !is_err) return to_file("/dev/null");
+  if (spec.nproc == 1 && !tee && !is_err) return -1;
+  const bool prefixed = shown && (spec.nproc > 1 || tee);
+  const auto prefix = line_prefix(spec.prefix, spec.role, local_rank, attempt.first_rank + local_rank);
+  const auto captured = capture(stream, prefixed ? prefix : "", shown);
+  captured->source = 2 * local_rank + (is_err ? 1 : 0);
   if (tee && file != "/dev/null") captured->copy.emplace(file);
-  if (stream == Console::Stream::err) errors[local_rank] = captured;
+  if (tee) add_filter(*captured);
+  if (is_err) errors[local_rank] = captured;
   watch(captured);
   return worker_ends.back().get();
 }
 
-std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std::string prefix) {
+void OutputRouter::Impl::add_filter(Capture& stream) {
+  const bool is_err = stream.to == Console::Stream::err;
+  const auto& texts = is_err ? spec.err_filters : spec.out_filters;
+  if (texts.empty() || attempt.folder.empty()) return;
+  auto& file = filtered[stream.to];
+  if (!file)
+    file = std::make_shared<LogCopy>(attempt.folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log"));
+  stream.filter.emplace(texts, stream.prefix);
+  stream.filtered = file;
+}
+
+std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std::string prefix, bool shown) {
   auto captured = std::make_shared<Capture>(loop, stream);
-  const auto window = console.window(stream);
+  captured->shown = shown;
+  const auto window = shown ? console.window(stream) : std::nullopt;
   Ends ends;
   if (window) {
     if (auto terminal = PseudoTerminal::open(window_of_worker(*window, prefix))) {
@@ -187,6 +186,12 @@ void OutputRouter::Impl::take(Capture& stream, std::string_view bytes) {
   if (stream.to == Console::Stream::err) stream.tail.feed(bytes);
   if (stream.copy) stream.copy->write(bytes);
   std::string text;
+  if (stream.filter) {
+    stream.filter->feed(bytes, text);
+    stream.filtered->write(text);
+    text.clear();
+  }
+  if (!stream.shown) return;
   if (auto* terminal = std::get_if<TerminalLines>(&stream.lines)) {
     terminal->feed(bytes, text);
     return console.update(stream.to, stream.source, std::move(text), terminal->bars());
@@ -200,6 +205,11 @@ void OutputRouter::Impl::take(Capture& stream, std::string_view bytes) {
 
 void OutputRouter::Impl::close(Capture& stream) {
   std::string text;
+  if (stream.filter) {
+    stream.filter->flush(text);
+    stream.filtered->write(text);
+    text.clear();
+  }
   if (auto* terminal = std::get_if<TerminalLines>(&stream.lines)) {
     terminal->flush(text);
     console.update(stream.to, stream.source, std::move(text), "");
@@ -211,8 +221,8 @@ void OutputRouter::Impl::close(Capture& stream) {
   stream.reader.close(ignored);
 }
 
-OutputRouter::OutputRouter(asio::io_context& loop, Console& console, OutputSpec spec)
-    : impl_(std::make_shared<Impl>(loop, console, std::move(spec))) {}
+OutputRouter::OutputRouter(asio::io_context& loop, Console& console, OutputSpec spec, OutputAttempt attempt)
+    : impl_(std::make_shared<Impl>(loop, console, std::move(spec), std::move(attempt))) {}
 
 OutputRouter::~OutputRouter() {
   for (const auto& stream : impl_->captures) {

@@ -2,9 +2,13 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "ddprun/launcher/output/console.h"
+#include "ddprun/launcher/output/line_prefix.h"
 #include "ddprun/launcher/output/stream_spec.h"
 
 namespace boost::asio {
@@ -16,14 +20,24 @@ namespace ddprun {
 struct OutputSpec {
   std::string role = "default";
   int nproc = 1;
-  StreamSpec redirects;  // to files only
-  StreamSpec tee;        // to files and to the terminal
+  StreamSpec redirects;                // to files only
+  StreamSpec tee;                      // to files and to the terminal
+  std::optional<std::set<int>> shown;  // local ranks that the console shows; unset: all
+  std::string prefix{default_line_prefix};
+  std::vector<std::string> out_filters;  // tee'd lines with any of these go to one more file
+  std::vector<std::string> err_filters;
+};
+
+// Where one attempt's output goes and what it is called.
+struct OutputAttempt {
+  int first_rank = 0;            // the global rank of local rank 0
+  std::filesystem::path folder;  // for what concerns all workers; empty: no files
 };
 
 // The output of a node's workers in one attempt: from pipes to the console and to files. With more than one worker,
-// lines on the console are whole and begin with "[<role><local rank>]:"; a single worker's pass as they are, and its
-// standard output is this process's own. Files get the bytes as they came. The end of each worker's standard error is
-// kept.
+// lines on the console are whole and begin with the prefix; a single worker's pass as they are, and its standard output
+// is this process's own. Files get the bytes as they came, but for filtered_stdout.log and filtered_stderr.log, which
+// have lines of all workers. The end of each worker's standard error is kept, also of one that is not shown.
 //
 // Where the console is a terminal, so is what the worker gets (a pseudo-terminal instead of a pipe): programs draw
 // their progress bars and use colours as if they were alone. A worker's bar stands below the lines, prefix in front.
@@ -32,7 +46,7 @@ struct OutputSpec {
 // Single-threaded, on the loop of the io_context; room() may be called from any thread.
 class OutputRouter {
  public:
-  OutputRouter(boost::asio::io_context& loop, Console& console, OutputSpec spec);
+  OutputRouter(boost::asio::io_context& loop, Console& console, OutputSpec spec, OutputAttempt attempt = {});
   ~OutputRouter();
   OutputRouter(const OutputRouter&) = delete;
   OutputRouter& operator=(const OutputRouter&) = delete;

@@ -87,12 +87,18 @@ std::string message_without_file(const FailedWorker& worker, const ProcessExit& 
   return worker.cause.starts_with("out of memory") ? text + ": " + worker.cause : text;
 }
 
-std::string rule(const std::string& body, char c) {
+// Characters, not bytes: those that continue a character of UTF-8 do not count.
+std::size_t characters(std::string_view line) {
+  return static_cast<std::size_t>(
+      std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+std::string rule(std::string_view body, char c) {
   std::size_t longest = 0;
-  for (std::size_t begin = 0; begin < body.size();) {
-    const auto end = std::min(body.find('\n', begin), body.size());
-    longest = std::max(longest, end - begin);
-    begin = end + 1;
+  while (!body.empty()) {
+    const auto line = body.substr(0, body.find('\n'));
+    longest = std::max(longest, characters(line));
+    body.remove_prefix(std::min(line.size() + 1, body.size()));
   }
   return std::string(std::min<std::size_t>(longest, 60), c) + "\n";
 }
@@ -206,10 +212,12 @@ std::string failure_summary(const std::string& title, const std::vector<WorkerFa
   for (std::size_t i = 1; i < failures.size(); ++i) others += record(static_cast<int>(i), failures[i]);
   if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
   const auto heading = title + " FAILED\n";
-  const auto other_part = "Failures:\n" + others;
-  const auto root_part = "Root Cause (first observed failure):\n" + record(0, failures.front());
-  const auto body = heading + other_part + root_part;
-  auto text = rule(body, '=') + heading + rule(body, '-') + other_part + rule(body, '-') + root_part + rule(body, '=');
+  const auto root_record = record(0, failures.front());
+  const auto measured = heading + (failures.size() > 1 ? others : "") + root_record;  // not the two headings below
+  const auto root_part = "Root Cause (first observed failure):\n" + root_record;
+  const auto thick = rule(measured, '=');
+  const auto thin = rule(measured, '-');
+  auto text = thick + heading + thin + "Failures:\n" + others + thin + root_part + thick;
   const auto& root = failures.front();
   if (!root.last_lines.empty())
     text += fmt::format("The end of rank {}'s standard error:\n  {}\n", root.rank, indented(root.last_lines, "  "));

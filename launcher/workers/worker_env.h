@@ -15,13 +15,20 @@ struct WorkerEnvSpec {
   std::string role = "default";
   std::string run_id = "none";
   int max_restarts = 0;
-  bool agent_store = true;  // the agents serve the store at the master address; no worker hosts one
+  std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  std::string timer_file;           // the watchdog's pipe; empty: there is no watchdog
+  bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU alone
+  bool agent_store = true;          // the agents serve the store at the master address; no worker hosts one
 };
 
 // The environment of one worker: the agent's own plus what torchrun exports, in torchrun's spelling (True and False).
 // error_file may be empty: then there is none.
 Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
                                const std::string& error_file);
+
+// The entry of CUDA_VISIBLE_DEVICES that is a worker's own: its local rank's in the agent's list, or the local rank
+// itself where there is none. Throws Errc::usage when the list is too short.
+std::string own_device(const Environment& agent, int local_rank);
 
 // True when several workers are to share the machine and OMP_NUM_THREADS is unset: each then gets one thread.
 bool limits_omp_threads(const Environment& agent, int nproc);

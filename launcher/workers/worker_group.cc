@@ -43,6 +43,7 @@ struct Worker {
   std::string error_file;
   std::optional<ProcessExit> exit;
   int stopped_by = 0;  // a signal, until another one continues it
+  bool failed = false;
 
   pid_t group() const { return process.pid; }
   WorkerReport status() const {
@@ -111,6 +112,7 @@ struct WorkerGroup::Impl {
   std::string cause_of_end(const Worker& worker, ProcessExit& exit);
   WorkerFailure failure_of(const Worker& worker, std::int64_t noticed_us);
   bool all_made_room() const;
+  std::vector<WorkerStatus> status() const;
   bool all_exited() const;
   bool nothing_left() const;
   std::vector<pid_t> leftover_children() const;
@@ -166,8 +168,11 @@ WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, std::int64_t n
 std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   std::vector<WorkerFailure> failures;
   const auto noticed = now_us();
-  for (const auto& worker : workers)
-    if (worker.exit && !worker.exit->success() && !made_room(worker)) failures.push_back(failure_of(worker, noticed));
+  for (auto& worker : workers) {
+    if (!worker.exit || worker.exit->success() || made_room(worker)) continue;
+    worker.failed = true;
+    failures.push_back(failure_of(worker, noticed));
+  }
   root_cause_first(failures);
   return failures;
 }
@@ -201,6 +206,17 @@ void WorkerGroup::Impl::warn_of_frozen() const {
 bool WorkerGroup::Impl::all_made_room() const {
   const auto well = [](const Worker& w) { return w.exit && (w.exit->success() || made_room(w)); };
   return std::all_of(workers.begin(), workers.end(), well) && std::any_of(workers.begin(), workers.end(), made_room);
+}
+
+std::vector<WorkerStatus> WorkerGroup::Impl::status() const {
+  std::vector<WorkerStatus> result;
+  for (const auto& worker : workers)
+    result.push_back({.local_rank = worker.local_rank,
+                      .pid = worker.process.pid,
+                      .exit = worker.exit,
+                      .failed = worker.failed,
+                      .error_file = worker.error_file});
+  return result;
 }
 
 bool WorkerGroup::Impl::all_exited() const {
@@ -279,7 +295,9 @@ void WorkerGroup::Impl::finish() {
   for (const auto& worker : workers) guardian.remove_group(worker.group());
   if (output) output->finish();
   output.reset();
+  const auto ended = status();
   workers.clear();
+  handlers.ended(ended);
   if (was_stopped) return handlers.stopped(room);
   room ? handlers.preempted() : handlers.succeeded();
 }
@@ -297,7 +315,9 @@ void WorkerGroup::start(const Round& round) {
   self.round = round;
   self.leftovers_signalled.clear();
   self.kills = 0;
-  self.output = std::make_shared<OutputRouter>(self.loop, self.console, self.spec.output);
+  self.output = std::make_shared<OutputRouter>(
+      self.loop, self.console, self.spec.output,
+      OutputAttempt{.first_rank = self.self().first_rank, .folder = self.logs.attempt_folder(round.generation)});
   self.memory.begin();
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank);
   self.tell_changes(statuses());
@@ -327,6 +347,10 @@ void WorkerGroup::notify(int signal_number) {
   if (without > 0)
     log::warn("{} was not passed to {} of {} workers: they have no handler for it and would end",
               signal_name(signal_number), without, impl_->workers.size());
+}
+
+std::vector<WorkerStatus> WorkerGroup::workers() const {
+  return impl_->status();
 }
 
 void WorkerGroup::window_changed() {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "ddprun/launcher/placement/placement.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/worker_env.h"
+#include "ddprun/launcher/workers/worker_process.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
@@ -28,12 +30,23 @@ struct GroupSpec {
   Placement placement;
 };
 
+// One worker of the present round, or of one that has just ended.
+struct WorkerStatus {
+  int local_rank = 0;
+  pid_t pid = 0;
+  std::optional<ProcessExit> exit;  // unset: it runs, or could not be killed
+  bool failed = false;              // by itself, not because it was stopped
+  std::string error_file;           // path; need not exist
+};
+
 // The node's workers as one unit: started together, stopped together, gone together with every process they made, also
 // one that has left the worker's group. Single-threaded, on the loop; the handlers are called from reap() and from
 // timers.
 class WorkerGroup {
  public:
   struct Handlers {
+    // Nothing of the round is left; comes before succeeded and stopped.
+    std::function<void(const std::vector<WorkerStatus>&)> ended;
     // One or more workers failed; called once a round, and only when nobody has called stop().
     std::function<void(std::vector<WorkerFailure>)> failed;
     // All workers ended with 0, and nothing they made is left.
@@ -62,6 +75,8 @@ class WorkerGroup {
   void kill();
   // SIGUSR1 or SIGUSR2, to every process of the workers' groups that it would not end.
   void notify(int signal_number);
+  // Of the present round, in order of local rank.
+  std::vector<WorkerStatus> workers() const;
   // The terminal of this process has another size: the workers get it and SIGWINCH.
   void window_changed();
   // Children of this process have ended (SIGCHLD).

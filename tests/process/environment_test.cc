@@ -72,3 +72,13 @@ TEST_CASE("${local_rank} in arguments is the worker's own, and nothing else is r
   std::sort(lines.begin(), lines.end());
   CHECK(lines == Words{"[default0]:0 $local_rank $$", "[default1]:1 $local_rank $$"});
 }
+
+TEST_CASE("with a virtual local rank each worker sees its own GPU, and the log folders keep the real one") {
+  const auto result =
+      run_child(command(two_workers({"--virtual-local-rank"}), {"env"}), {{"CUDA_VISIBLE_DEVICES", "6,7"}});
+  const auto env = environment_of_rank_1(result.out);
+  CHECK(env.at("LOCAL_RANK") == "0");
+  CHECK(env.at("RANK") == "1");
+  CHECK(env.at("CUDA_VISIBLE_DEVICES") == "7");
+  CHECK(env.at("TORCHELASTIC_ERROR_FILE").ends_with("/attempt_0/1/error.json"));
+}

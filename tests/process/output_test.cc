@@ -31,6 +31,13 @@ TEST_CASE("lines of several workers are whole and carry the rank, also the last 
   CHECK(sorted_lines(result.err) == Words{"[r0]:e", "[r1]:e"});
 }
 
+TEST_CASE("a job that goes well says nothing of its own") {
+  const auto result = run_child(command(two_workers(), {"exit=0"}), {{"LOGLEVEL", ""}});
+  CHECK(result.code == 0);
+  CHECK(result.out.empty());
+  CHECK(result.err.empty());
+}
+
 TEST_CASE("a single worker's output passes as it is") {
   const auto result = run_child(command({}, {"out=a\\rb", "err=x"}));
   CHECK(result.out == "a\rb");
@@ -53,6 +60,51 @@ TEST_CASE("redirects and tee, with torchrun's layout of files") {
   CHECK(read("0/stderr.log") == "e0\n");
   CHECK(read("1/stdout.log") == "o1\n");
   CHECK_FALSE(fs::exists(run / "attempt_0" / "1" / "stderr.log"));
+}
+
+TEST_CASE("local ranks above 9 can be redirected and shown by themselves") {
+  const TempDir folder;
+  const auto logs = folder / "logs";
+  const auto result = run_child(command({"--standalone", "--nproc_per_node=12", "--log_dir=" + logs.string(),
+                                         "--redirects=11:1", "--local-ranks-filter=10,11"},
+                                        {"out=o${local_rank}\\n"}));
+  CHECK(result.out == "[default10]:o10\n");
+  CHECK(ddprun::read_whole_file(only_entry(logs) / "attempt_0/11/stdout.log") == "o11\n");
+}
+
+TEST_CASE("of ranks that are not shown, tee is to files alone, other output goes nowhere, and a failure has its end") {
+  const TempDir folder;
+  const auto logs = folder / "logs";
+  const Words verbs{"out=o${local_rank}\\n", "if-rank=0", "err=why\\n", "exit=3", "end-if", "pause"};
+  const auto result =
+      run_child(command(two_workers({"--log_dir=" + logs.string(), "-t", "1", "--local_ranks_filter=1"}), verbs));
+  CHECK(result.code == 3);
+  CHECK(result.out.find("o0") == std::string::npos);
+  CHECK(ddprun::read_whole_file(only_entry(logs) / "attempt_0/0/stdout.log") == "o0\n");
+  CHECK(result.err.find("[default0]:") == std::string::npos);
+  CHECK(result.err.find("The end of rank 0's standard error:\n  why\n") != std::string::npos);
+}
+
+TEST_CASE("tee'd lines with a text that is looked for go to one file, of all ranks") {
+  const TempDir folder;
+  const auto logs = folder / "logs";
+  const auto result =
+      run_child(command(two_workers({"--log_dir=" + logs.string(), "--tee=0:3,1:1",
+                                     "--duplicate-stdout-filters=loss,a,,b", "--duplicate-stderr-filters=warn"}),
+                        {"out=loss ${local_rank}\\nstep\\na,b\\na\\nlast loss", "err=warn ${local_rank}\\n"}));
+  CHECK(result.code == 0);
+  const auto attempt = only_entry(logs) / "attempt_0";
+  CHECK(sorted_lines(ddprun::read_whole_file(attempt / "filtered_stdout.log")) ==
+        Words{"[default0]:a,b", "[default0]:last loss", "[default0]:loss 0", "[default1]:a,b", "[default1]:last loss",
+              "[default1]:loss 1"});
+  CHECK(ddprun::read_whole_file(attempt / "filtered_stderr.log") == "[default0]:warn 0\n");
+  CHECK(result.out.find("[default1]:step\n") != std::string::npos);
+}
+
+TEST_CASE("the prefix of lines follows torchrun's template") {
+  const auto result = run_child(command(two_workers({"--role=r"}), {"out=a\\n"}),
+                                {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${role_name} ${rank}/$local_rank> "}});
+  CHECK(sorted_lines(result.out) == Words{"r 0/0> a", "r 1/1> a"});
 }
 
 TEST_CASE("the end of standard error is reported also when it went to a file") {

@@ -79,6 +79,24 @@ TEST_CASE("a child with a handler gets SIGUSR1 also from a shell that has none")
   CHECK(result.out == "got 10\nthe shell goes on\n");
 }
 
+TEST_CASE("a signal that --signals_to_handle names ends the job, and goes to the workers first") {
+  Job job({"answer=10"}, {"--signals-to-handle=SIGUSR1"});
+  job.child.signal(SIGUSR1);
+  const auto result = job.child.wait();
+  CHECK(result.code == 128 + SIGUSR1);
+  CHECK(result.out.find("[default0]:got 10\n") != std::string::npos);
+  job.check_nothing_left();
+}
+
+TEST_CASE("a signal that --signals_to_handle leaves out has its usual effect, and nothing is left") {
+  Job job({"answer=15"}, {"--signals_to_handle=SIGINT"});
+  job.child.signal(SIGTERM);
+  const auto result = job.child.wait();
+  CHECK(result.signal_number == SIGTERM);
+  CHECK(result.out.find("got") == std::string::npos);
+  job.check_nothing_left();
+}
+
 TEST_CASE("a worker that ignores SIGTERM is killed after the grace") {
   Job job({"ignore=15"}, {"--shutdown_timeout=1"});
   job.child.signal(SIGTERM);

@@ -38,17 +38,22 @@ TEST_CASE("the [launch] section of a train.cfg counts, and the environment and t
   std::ofstream(config) << "[launch]\nnproc_per_node = 3\nrole = trainer\nmax_restart = 1\n";
   check_usage_error({config}, config + ":4: unknown key launch.max_restart; did you mean launch.max_restarts?");
   std::ofstream(config) << "[launch]\nnproc_per_node = 0\n[train]\nwhatever = 1\n";
-  check_usage_error({config}, "--nproc_per_node = 0: expected a number from 1 to 4096, cpu, gpu or auto");
-  check_usage_error({config}, "--nproc_per_node = x: expected a number from 1 to 4096, cpu, gpu or auto",
+  check_usage_error({config}, "--nproc_per_node = 0: expected a number from 1 to 4096, cpu, gpu, xpu or auto");
+  check_usage_error({config}, "--nproc_per_node = x: expected a number from 1 to 4096, cpu, gpu, xpu or auto",
                     {{"PET_NPROC_PER_NODE", "x"}});
   check_usage_error({"--nproc_per_node=y", config},
-                    "--nproc_per_node = y: expected a number from 1 to 4096, cpu, gpu or auto",
+                    "--nproc_per_node = y: expected a number from 1 to 4096, cpu, gpu, xpu or auto",
                     {{"PET_NPROC_PER_NODE", "x"}});
   check_usage_error({config, "--launch.nproc_per_node=z"},
-                    "--nproc_per_node = z: expected a number from 1 to 4096, cpu, gpu or auto");
+                    "--nproc_per_node = z: expected a number from 1 to 4096, cpu, gpu, xpu or auto");
 }
 
 TEST_CASE("help and version need no script") {
   CHECK(run_child({DDPRUN_PROGRAM, "--help"}).code == 0);
-  CHECK(run_child({DDPRUN_PROGRAM, "--version"}).out.starts_with("ddprun "));
+  const auto version = run_child({DDPRUN_PROGRAM, "--version"}).out;
+  CHECK(version.starts_with("ddprun "));
+  for (const char* library : {"Boost ", "CLI11 ", "fmt ", "OpenSSL ", "spdlog "}) {
+    INFO(library);
+    CHECK(version.find(library) != std::string::npos);
+  }
 }

@@ -9,6 +9,7 @@
 //   touch=PATH  wait-file=PATH          makes a file; waits until there is one
 //   eat=MIB                             takes so much memory and writes to all of it, bit by bit
 //   error-file=TEXT                     writes TEXT to TORCHELASTIC_ERROR_FILE
+//   timer=SCOPE  timer-of=PID           a watchdog timer that has expired already, of this process or of another
 //   raise=N  exit=N  pause  flood       the usual; flood writes lines for ever
 #include <algorithm>
 #include <csignal>
@@ -109,6 +110,11 @@ void eat(std::size_t mebibytes) {
   }
 }
 
+void expired_timer(const std::string& pid, const std::string& scope) {
+  std::ofstream(variable("TORCHELASTIC_TIMER_FILE")) << "{\"version\": 1, \"pid\": " << pid << ", \"scope_id\": \""
+                                                     << scope << "\", \"expiration_time\": 1.5, \"signal\": 9}\n";
+}
+
 // Returns whether the following verbs run.
 bool run(const std::string& verb, const std::string& value) {
   if (verb == "if-rank") return variable("RANK") == value;
@@ -125,6 +131,8 @@ bool run(const std::string& verb, const std::string& value) {
   if (verb == "wait-file") wait_for_file(value);
   if (verb == "eat") eat(std::stoul(value));
   if (verb == "error-file") std::ofstream(variable("TORCHELASTIC_ERROR_FILE")) << value;
+  if (verb == "timer") expired_timer(std::to_string(::getpid()), value);
+  if (verb == "timer-of") expired_timer(value, "foreign");
   if (verb == "raise") reset_and_raise(std::stoi(value));  // SIGSTOP is 19
   if (verb == "exit") std::_Exit(std::stoi(value));
   if (verb == "pause") sleep_for_ever();

@@ -43,6 +43,13 @@ TEST_CASE("the reference page is what the tree holds") {
   CHECK(run_worker({"--reference"}).out == read_whole_file(config("reference.md")));
 }
 
+TEST_CASE("the version names the libraries") {
+  const auto result = run_worker({"--version"});
+  CHECK(result.code == 0);
+  CHECK(result.out.starts_with("ddprun-worker "));
+  for (const char* library : {"Boost ", "Gloo ", "oneDNN "}) CHECK_THAT(result.out, Catch::Contains(library));
+}
+
 TEST_CASE("a usage error is one line and exit code 2") {
   TempDir dir;
   const auto cfg = (dir / "t.cfg").string();

@@ -73,6 +73,11 @@ class TerminalChild {
   // Polled every few milliseconds.
   void wait_until(const std::function<bool()>& condition, const std::string& what) { pump_until(condition, what); }
 
+  // As if on its keyboard.
+  void type(const std::string& text) {
+    if (::write(terminal_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
+      throw std::runtime_error("cannot type");
+  }
   void resize(unsigned short columns, unsigned short rows) {
     const winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     if (::ioctl(terminal_.get(), TIOCSWINSZ, &size) != 0) throw std::runtime_error("TIOCSWINSZ failed");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <boost/version.hpp>
 #include <fmt/core.h>
 
 #include "ddprun/common/config/config_file.h"
@@ -13,8 +14,11 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/version.h"
+#include "ddprun/worker/comm/error_file.h"
+#include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/trainer/error_file.h"
+#include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/trainer.h"
 
@@ -25,7 +29,7 @@ namespace {
 
 constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
-    "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help\n"
+    "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Trains as train.cfg says: one process, or one rank of many where the environment says so (MASTER_ADDR, "
     "MASTER_PORT,\n"
@@ -42,6 +46,7 @@ struct Arguments {
   bool print_config = false;
   bool reference = false;
   bool help = false;
+  bool version = false;
 };
 
 Arguments parse_arguments(std::vector<std::string> arguments) {
@@ -50,12 +55,13 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   parsed.print_config = take_flag("--print-config");
   parsed.reference = take_flag("--reference");
   parsed.help = take_flag("--help");
+  parsed.version = take_flag("--version");
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
     parsed.config_file = arguments.front();
     arguments.erase(arguments.begin());
   }
   parsed.overrides = parse_overrides(arguments);
-  if (parsed.config_file.empty() && !parsed.print_config && !parsed.reference && !parsed.help)
+  if (parsed.config_file.empty() && !parsed.print_config && !parsed.reference && !parsed.help && !parsed.version)
     throw make_error(Errc::usage, "no train.cfg was given; see ddprun-worker --help");
   return parsed;
 }
@@ -64,6 +70,12 @@ void read_settings(Settings& settings, const TrainConfig& config, const Argument
   if (!arguments.config_file.empty()) apply(settings, read_config(arguments.config_file), Origin::file, {"launch"});
   apply(settings, arguments.overrides, Origin::command_line);
   validate(config, settings);
+}
+
+std::vector<LibraryVersion> libraries() {
+  return {{"Boost", version_of_number(BOOST_VERSION, 100, 100'000)},
+          {"Gloo", comm::gloo_version()},
+          {"oneDNN", onednn_version()}};
 }
 
 // Returns the exit code.
@@ -91,15 +103,14 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
     fmt::print("{}", arguments.help ? usage_text : reference_page());
     return exit_success;
   }
+  if (arguments.version) {
+    fmt::print("{}", version_text("ddprun-worker", libraries()));
+    return exit_success;
+  }
   read_settings(settings, config, arguments);
   if (!arguments.print_config) return train(config, settings, place);
   fmt::print("{}", settings.effective());
   return exit_success;
-}
-
-// A peer's end, not a fault of this process.
-bool is_consequence(Errc code) {
-  return code == Errc::peer_lost || code == Errc::connection_lost || code == Errc::aborted;
 }
 
 // Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:
@@ -122,6 +133,7 @@ int main(int argc, char** argv) {
   try {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());
+    write_error_file_at_terminate(place.error_file);
     if (place.world_size > 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
     return run({argv + 1, argv + argc}, place);
   } catch (const Error& e) {

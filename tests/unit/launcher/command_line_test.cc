@@ -47,8 +47,8 @@ TEST_CASE("usage errors name what is wrong and what would be right") {
   CHECK_THROWS_WITH(normal({"--zzzzzzzzzzzzzzzzzzzzz", "x"}), "unknown option --zzzzzzzzzzzzzzzzzzzzz");
   CHECK_THROWS_WITH(normal({"--master", "1", "x"}),
                     "--master is ambiguous: it could be --master_addr or --master_port");
-  CHECK_THROWS_WITH(normal({"--run-path", "x"}), "--run_path is not supported yet");
-  CHECK_THROWS_WITH(normal({"--start_method=spawn", "x"}), "--start_method is not supported yet");
+  CHECK_THROWS_WITH(normal({"--run-path", "x"}), Catch::StartsWith("--run_path runs the script inside"));
+  CHECK_THROWS_WITH(normal({"--logs-specs=p", "x"}), Catch::StartsWith("--logs_specs names a plugin"));
   CHECK_THROWS_WITH(normal({"--nnodes"}), "--nnodes expects a value");
   CHECK_THROWS_WITH(normal({"--nnodes", "--standalone", "x"}), "--nnodes expects a value");
   CHECK_THROWS_WITH(normal({"--standalone=1", "x"}), "--standalone takes no value, got '1'");
@@ -67,13 +67,29 @@ TEST_CASE("the command line assigns options, the last of several wins") {
   CHECK_FALSE(s.given("max_restarts"));
 }
 
-TEST_CASE("a script is required, except for help and version") {
+TEST_CASE("a script is required, except for pages") {
   LaunchSettings s;
   CHECK_THROWS_WITH(parse_command_line({"--standalone"}, s),
                     "no script given\nusage: ddprun [options] train.cfg|script.py|program [arguments...]");
-  CHECK(parse_command_line({"--help"}, s).help);
-  CHECK(parse_command_line({"-h"}, s).help);
-  CHECK(parse_command_line({"--version"}, s).version);
+  using Page = CommandLine::Page;
+  CHECK(parse_command_line({"--help"}, s).page == Page::help);
+  CHECK(parse_command_line({"-h"}, s).page == Page::help);
+  CHECK(parse_command_line({"--version"}, s).page == Page::version);
+  CHECK(parse_command_line({"--man"}, s).page == Page::man);
+  CHECK(parse_command_line({"--completion=bash"}, s).page == Page::bash_completion);
+  CHECK(parse_command_line({"--completion", "zsh"}, s).page == Page::zsh_completion);
+  CHECK_THROWS_WITH(parse_command_line({"--completion=fish"}, s), "--completion = fish: expected bash or zsh");
+}
+
+TEST_CASE("an abbreviation that torchrun takes keeps its meaning, whatever options were added") {
+  std::vector<OptionInfo> table{{.name = "virtual_local_rank", .flag = true}, {.name = "nnodes"}};
+  CHECK(normal_form({"--v", "x"}, table).options == Words{"--virtual_local_rank"});  // --version was added
+  CHECK(normal_form({"--vers", "x"}, table).options == Words{"--version"});
+  CHECK(normal_form({"--h", "x"}, table).options == Words{"--help"});
+  table.push_back({.name = "hosts", .added = true});
+  table.push_back({.name = "hostfile", .added = true});
+  CHECK(normal_form({"--h", "x"}, table).options == Words{"--help"});
+  CHECK_THROWS_WITH(normal_form({"--host", "x"}, table), "--host is ambiguous: it could be --hosts or --hostfile");
 }
 
 TEST_CASE("the help page lists every supported option") {
@@ -81,7 +97,7 @@ TEST_CASE("the help page lists every supported option") {
   const auto text = help_text(s);
   for (const auto& option : s.table()) {
     INFO(option.name);
-    CHECK((text.find("--" + option.name) != std::string::npos) == option.supported);
+    CHECK((text.find("--" + option.name) != std::string::npos) == option.refusal.empty());
   }
   CHECK(text.find("nothing polls") != std::string::npos);
 }

@@ -130,3 +130,13 @@ TEST_CASE("the rules of the summary are at most 60 wide, and a lone failure says
   CHECK(text.starts_with(std::string(60, '=') + "\nx FAILED\n"));
   CHECK(text.find("Failures:\n  <NO_OTHER_FAILURES>\n") != std::string::npos);
 }
+
+TEST_CASE("the rules of the summary are as wide as its title and records, counted in characters") {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  const WorkerFailure failure{.host = "h", .pid = 1, .exit_code = 1, .message = "m\u00e4"};
+  CHECK(failure_summary("x", {failure}).starts_with(std::string(33, '=') + "\nx FAILED\n"));  // "  time      : ..."
+  auto longer = failure;
+  longer.message = std::string(22, 'm') + "\u00e4";
+  CHECK(failure_summary("x", {longer}).starts_with(std::string(37, '=') + "\nx FAILED\n"));
+}

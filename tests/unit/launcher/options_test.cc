@@ -91,7 +91,7 @@ TEST_CASE("nproc_per_node is a number or a word") {
   CHECK_THROWS_WITH(resolve_nproc("gpu", with({{"CUDA_VISIBLE_DEVICES", ""}})),
                     "--nproc_per_node = gpu: CUDA is not available: this machine shows no GPU");
   CHECK_THROWS_WITH(resolve_nproc("tpu", {}),
-                    "--nproc_per_node = tpu: expected a number from 1 to 4096, cpu, gpu or auto");
+                    "--nproc_per_node = tpu: expected a number from 1 to 4096, cpu, gpu, xpu or auto");
   CHECK_THROWS_AS(resolve_nproc("0", {}), Error);
   CHECK(resolve_nproc("4096", {}) == 4096);
   CHECK_THROWS_AS(resolve_nproc("4097", {}), Error);

@@ -24,6 +24,13 @@ TEST_CASE("one node meets nobody") {
   CHECK(choose({}).standalone);
   CHECK(choose({{"node_rank", "0"}}).standalone);
   CHECK(choose({}, {{"MASTER_ADDR", "left.over"}}).standalone);
+  // As torchrun has it: only an endpoint or a master port is a place to meet.
+  CHECK(choose({{"rdzv_backend", "static"}}).standalone);
+  CHECK(choose({{"master_addr", "h"}}).standalone);
+  CHECK(choose({{"rdzv_endpoint", ""}}).standalone);
+  CHECK_FALSE(choose({{"rdzv_endpoint", "h"}}).standalone);
+  CHECK_FALSE(choose({{"master_port", "29500"}}).standalone);
+  CHECK_FALSE(choose({}, {{"PET_MASTER_PORT", "29500"}}).standalone);
 }
 
 TEST_CASE("standalone ignores explicit values") {

@@ -1,5 +1,6 @@
 #include "ddprun/launcher/workers/worker_env.h"
 
+#include "ddprun/common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -63,4 +64,27 @@ TEST_CASE("a single worker may use all cores") {
   auto round = two_nodes();
   round.members[1].nproc = 1;
   CHECK_FALSE(worker_environment({}, {}, round, 0, "").get("OMP_NUM_THREADS"));
+}
+
+TEST_CASE("the signals that end the job are told as they were given, and not as an outer launcher had them") {
+  Environment agent;
+  agent.set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGUSR2");
+  const auto env = worker_environment(agent, {.signals_to_handle = "SIGTERM,SIGUSR1"}, two_nodes(), 0, "");
+  CHECK(env.get("TORCHELASTIC_SIGNALS_TO_HANDLE") == "SIGTERM,SIGUSR1");
+}
+
+TEST_CASE("with a virtual local rank every worker is local rank 0 and sees its own GPU") {
+  const WorkerEnvSpec spec{.virtual_local_rank = true};
+  const auto env = worker_environment({}, spec, two_nodes(), 2, "");
+  CHECK(env.get("LOCAL_RANK") == "0");
+  CHECK(env.get("LOCAL_WORLD_SIZE") == "3");
+  CHECK(env.get("RANK") == "4");
+  CHECK(env.get("CUDA_VISIBLE_DEVICES") == "2");
+  Environment listed;
+  listed.set("CUDA_VISIBLE_DEVICES", "4,GPU-8a,6");
+  CHECK(worker_environment(listed, spec, two_nodes(), 1, "").get("CUDA_VISIBLE_DEVICES") == "GPU-8a");
+  CHECK(worker_environment(listed, {}, two_nodes(), 1, "").get("CUDA_VISIBLE_DEVICES") == "4,GPU-8a,6");
+  CHECK(own_device(listed, 2) == "6");
+  CHECK_THROWS_WITH(own_device(listed, 3),
+                    "--virtual_local_rank: CUDA_VISIBLE_DEVICES = 4,GPU-8a,6 has no device for local rank 3");
 }

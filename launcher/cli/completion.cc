@@ -1,0 +1,166 @@
+#include "ddprun/launcher/cli/completion.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+namespace ddprun {
+namespace {
+
+// How the script reads the line: words are taken from it by blanks alone, since readline's own list is torn at '=' and
+// ':'; of a value, readline replaces what stands behind the last of those.
+constexpr const char* bash_functions = R"bash(
+# The option that a typed name stands for: itself, or the one that it is a prefix of.
+_ddprun_option() {
+  local typed=${1//-/_} name list matches
+  for list in "$_ddprun_torchrun" "$_ddprun_added"; do
+    matches=()
+    for name in $list; do
+      if [[ $name == "$typed" ]]; then echo "$name"; return; fi
+      if [[ $name == "$typed"* ]]; then matches+=("$name"); fi
+    done
+    if [[ ${#matches[@]} == 1 ]]; then echo "${matches[0]}"; fi
+    if [[ ${#matches[@]} -gt 0 ]]; then return; fi
+  done
+}
+
+_ddprun_names() {
+  local name typed=${1#--} dashes=
+  if [[ $1 == -- || $1 == - ]]; then typed=; fi
+  if [[ $typed == *-* ]]; then dashes=1; fi
+  for name in $_ddprun_torchrun $_ddprun_added; do
+    if [[ $name != "${typed//-/_}"* ]]; then continue; fi
+    local suffix='='
+    if [[ " $_ddprun_flags " == *" $name "* ]]; then suffix=' '; fi
+    if [[ -n $dashes ]]; then name=${name//_/-}; fi
+    COMPREPLY+=("--$name$suffix")
+  done
+  compopt -o nospace 2>/dev/null
+}
+
+_ddprun_values() {
+  local option=$1 typed=$2 kept=
+  if [[ " $_ddprun_paths " == *" $option "* ]]; then
+    compopt -o filenames 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -f -- "$typed")
+    return
+  fi
+  if [[ $typed == *:* && $COMP_WORDBREAKS == *:* ]]; then kept=${typed%:*}:; fi
+  mapfile -t COMPREPLY < <(compgen -W "$(_ddprun_words "$option")" -- "$typed")
+  COMPREPLY=("${COMPREPLY[@]#"$kept"}")
+}
+
+_ddprun_script() {
+  compopt -o filenames 2>/dev/null
+  mapfile -t COMPREPLY < <(compgen -f -- "$1"; if [[ -n $1 && $1 != */* ]]; then compgen -c -- "$1"; fi)
+}
+
+_ddprun() {
+  local line=${COMP_LINE:0:COMP_POINT} words current= word awaited=
+  COMPREPLY=()
+  read -ra words <<<"$line"
+  if [[ $line != *[[:space:]] ]]; then
+    current=${words[-1]}
+    unset 'words[-1]'
+  fi
+  for word in "${words[@]:1}"; do
+    if [[ -n $awaited ]]; then awaited=; continue; fi
+    case $word in
+      --*=*) ;;
+      --?*) awaited=$(_ddprun_option "${word#--}") ;;
+      -[!-]) awaited=$(_ddprun_short "${word#-}") ;;
+      -*) ;;
+      *) return ;;  # the script: what follows is its own, files by default
+    esac
+    if [[ " $_ddprun_flags " == *" $awaited "* ]]; then awaited=; fi
+  done
+  if [[ -n $awaited ]]; then _ddprun_values "$awaited" "$current"; return; fi
+  case $current in
+    --*=*)
+      word=${current%%=*}
+      _ddprun_values "$(_ddprun_option "${word#--}")" "${current#*=}"
+      if [[ $COMP_WORDBREAKS != *=* ]]; then COMPREPLY=("${COMPREPLY[@]/#/${current%%=*}=}"); fi
+      ;;
+    -*) _ddprun_names "$current" ;;
+    *) _ddprun_script "$current" ;;
+  esac
+}
+
+complete -o default -F _ddprun ddprun
+)bash";
+
+template <class Wanted>
+std::string names(const std::vector<OptionPage>& options, Wanted wanted) {
+  std::string list;
+  for (const auto& option : options)
+    if (wanted(option)) list += (list.empty() ? "" : " ") + option.name;
+  return list;
+}
+
+// Within single quotes of a shell.
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\'')
+      result += "'\\''";
+    else
+      result += c;
+  }
+  return result + "'";
+}
+
+// Within the brackets of _arguments.
+std::string in_brackets(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '[' || c == ']' || c == '\\') result += '\\';
+    result += c;
+  }
+  return result;
+}
+
+std::string zsh_action(const OptionPage& option) {
+  if (option.path) return ":path:_files";
+  if (!option.values.empty()) return fmt::format(":value:({})", fmt::join(option.values, " "));
+  return ":value: ";
+}
+
+std::string zsh_argument(const std::string& spelling, const char* equals, const OptionPage& option) {
+  const auto help = "[" + in_brackets(option.help) + "]";
+  return "  " + quoted(option.flag ? spelling + help : spelling + equals + help + zsh_action(option)) + " \\\n";
+}
+
+}  // namespace
+
+std::string bash_completion(const std::vector<OptionPage>& options) {
+  auto text = std::string("# bash completion for ddprun, made by \"ddprun --completion bash\"\n");
+  text += fmt::format("_ddprun_torchrun='{}'\n", names(options, [](const auto& o) { return !o.added; }));
+  text += fmt::format("_ddprun_added='{}'\n", names(options, [](const auto& o) { return o.added; }));
+  text += fmt::format("_ddprun_flags='{}'\n", names(options, [](const auto& o) { return o.flag; }));
+  text += fmt::format("_ddprun_paths='{}'\n", names(options, [](const auto& o) { return o.path; }));
+  text += "\n_ddprun_words() {\n  case $1 in\n";
+  for (const auto& option : options)
+    if (!option.values.empty())
+      text +=
+          fmt::format("    {}) echo {} ;;\n", option.name, quoted(fmt::format("{}", fmt::join(option.values, " "))));
+  text += "  esac\n}\n\n_ddprun_short() {\n  case $1 in\n";
+  for (const auto& option : options)
+    if (option.short_name != 0) text += fmt::format("    {}) echo {} ;;\n", option.short_name, option.name);
+  return text + "  esac\n}\n" + bash_functions;
+}
+
+std::string zsh_completion(const std::vector<OptionPage>& options) {
+  std::string text =
+      "#compdef ddprun\n"
+      "# zsh completion for ddprun, made by \"ddprun --completion zsh\"\n"
+      "# Dashes and underscores are the same in a name.\n"
+      "_arguments -M 'm:{-_}={_-}' \\\n";
+  for (const auto& option : options) {
+    text += zsh_argument("--" + option.name, "=", option);
+    if (option.short_name != 0) text += zsh_argument(std::string("-") + option.short_name, "+", option);
+  }
+  return text +
+         "  '(-)1:script:_files' \\\n"
+         "  '*::arguments:_files'\n";
+}
+
+}  // namespace ddprun

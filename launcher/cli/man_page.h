@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/launcher/cli/option_page.h"
+
+namespace ddprun {
+
+// The manual page ddprun(1), as source for man (groff's man macros).
+std::string man_page(const std::vector<OptionPage>& options, std::string_view version);
+
+}  // namespace ddprun

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/launcher/cli/command_line.h"
+
+namespace ddprun {
+
+// What --help, --version, --completion and --man print. REQUIRES: page is not none.
+std::string page_text(CommandLine::Page page, const LaunchSettings& settings);
+
+}  // namespace ddprun

@@ -1,0 +1,50 @@
+#include "ddprun/launcher/report/event_log.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun {
+namespace {
+
+// Lines of several agents may go to one file: each is one write, at its end.
+class EventFile {
+ public:
+  explicit EventFile(std::string path) : path_(std::move(path)) {
+    file_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    if (!file_) throw make_error(Errc::io, "cannot open the event log {}: {}", path_, errno_text(errno));
+  }
+  void write(const std::string& line) {
+    if (!file_) return;
+    const auto got = ::write(file_.get(), line.data(), line.size());
+    if (got == static_cast<ssize_t>(line.size())) return;
+    log::error("cannot write the event log {}: {}; it ends here", path_, errno_text(got < 0 ? errno : ENOSPC));
+    file_.reset();
+  }
+
+ private:
+  std::string path_;
+  UniqueFd file_;
+};
+
+std::chrono::milliseconds wall_clock() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+}
+
+}  // namespace
+
+std::unique_ptr<EventTeller> open_event_log(const EventTarget& target, EventFacts facts, Console& console) {
+  if (target.kind == EventTarget::Kind::none) return nullptr;
+  EventTeller::Sink sink = [&console](std::string line) {
+    console.write(Console::Stream::err, std::move(line) + "\n");
+  };
+  if (target.kind == EventTarget::Kind::file)
+    sink = [file = std::make_shared<EventFile>(target.path)](const std::string& line) { file->write(line + "\n"); };
+  return std::make_unique<EventTeller>(std::move(facts), wall_clock, std::move(sink));
+}
+
+}  // namespace ddprun

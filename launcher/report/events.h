@@ -1,0 +1,84 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/launcher/workers/worker_group.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// What holds for all events of one agent.
+struct EventFacts {
+  std::string run_id;
+  std::string role;
+  std::string host;
+  std::string backend;  // of the rendezvous
+  std::string program;  // what the workers run
+  std::int64_t pid = 0;
+};
+
+// Tells a job's life in torchrun's events, one JSON object each:
+//   {"name": "torchelastic.worker.status.<STATE>", "source": "AGENT"|"WORKER", "timestamp": MILLISECONDS, "metadata":
+//   {run_id, global_rank, ...}}, STATE one of START, SUCCEEDED, FAILED, TERMINATED (stopped by the agent) of a worker,
+//   and RENDEZVOUS, ASSIGN_WORKER_RANKS, SUCCEEDED, FAILED of the agent;
+//   {"name": "rendezvous.<what>", run_id, message, hostname, pid, node_state, master_endpoint, rank, local_id,
+//   error_trace} of the rendezvous.
+// Within the nested metadata numbers stand in arrays of one, as torchrun writes them. duration_ms of RENDEZVOUS is the
+// time until a round was agreed, that of ASSIGN_WORKER_RANKS from there until all nodes were ready for it.
+//
+// No I/O, and time comes from outside. Not thread-safe.
+class EventTeller {
+ public:
+  using Clock = std::function<std::chrono::milliseconds()>;  // since the epoch
+  using Sink = std::function<void(std::string line)>;        // without a newline
+
+  EventTeller(EventFacts facts, Clock clock, Sink sink);
+
+  void joining();
+  void on(const RendezvousEvent& event);
+  void workers_started(const std::vector<WorkerStatus>& workers);
+  void workers_ended(const std::vector<WorkerStatus>& workers);
+  void agent_ended(bool success);
+
+ private:
+  struct RendezvousNews {
+    const char* what;
+    const char* node_state;
+    std::string message;
+    bool of_round = false;  // rank and master address are known
+    std::string error;
+  };
+
+  void on_event(const RendezvousWaiting& event);
+  void on_event(const RoundProposed& event);
+  void on_event(const RoundStarted& event);
+  void on_event(const JobEnded& event);
+  void on_event(const ContactBroken& event);
+  void on_event(const ContactLost& event);
+  void tell(const RendezvousNews& event);
+  void tell_agent(const char* state, std::optional<std::chrono::milliseconds> duration);
+  void tell_worker(const char* state, const WorkerStatus& worker);
+
+  EventFacts facts_;
+  Clock clock_;
+  Sink sink_;
+  std::chrono::milliseconds began_{};
+  std::chrono::milliseconds waiting_since_{};
+  std::chrono::milliseconds proposed_at_{};
+  Round round_;
+};
+
+// Where events go: --event_log_handler.
+struct EventTarget {
+  enum class Kind { none, console, file } kind = Kind::none;
+  std::string path;  // of the file, which is appended to
+};
+// "null", "console" or "file:PATH". Throws Errc::usage.
+EventTarget parse_event_target(const std::string& text);
+
+}  // namespace ddprun

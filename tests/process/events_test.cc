@@ -1,0 +1,66 @@
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include <boost/json.hpp>
+
+#include "ddprun/common/atomic_file.h"
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun::testing;
+namespace json = boost::json;
+
+namespace {
+
+constexpr const char* status = "torchelastic.worker.status.";
+
+// Names without the prefix that the agent's and workers' share, "<state> <source>" for those.
+Words names_in(const std::string& text) {
+  Words names;
+  for (const auto& line : lines_of(text)) {
+    if (!line.starts_with("{\"name\"")) continue;
+    const auto event = json::parse(line).as_object();
+    std::string name(event.at("name").as_string());
+    if (name.starts_with(status))
+      name = name.substr(std::string(status).size()) + " " + std::string(event.at("source").as_string());
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("the life of a job is told in a file, restart included") {
+  const TempDir folder;
+  const auto log = (folder / "events").string();
+  const auto result = run_child(command(two_workers({"--max_restarts=1", "--event_log_handler=file:" + log}),
+                                        {"if-attempt=0", "if-rank=1", "exit=7", "end-if", "if-attempt=0", "pause"}));
+  CHECK(result.code == 0);
+  auto names = names_in(ddprun::read_whole_file(log));
+  CHECK(names.front() == "rendezvous.join");
+  CHECK(std::count(names.begin(), names.end(), "rendezvous.proposed") == 2);
+  CHECK(std::count(names.begin(), names.end(), "rendezvous.complete") == 2);
+  // When a round is agreed while workers are being stopped depends on who is quicker.
+  std::erase_if(names, [](const auto& name) { return name.starts_with("rendezvous."); });
+  CHECK(names == Words{"RENDEZVOUS AGENT", "ASSIGN_WORKER_RANKS AGENT", "START WORKER", "START WORKER",
+                       "TERMINATED WORKER", "FAILED WORKER", "RENDEZVOUS AGENT", "ASSIGN_WORKER_RANKS AGENT",
+                       "START WORKER", "START WORKER", "SUCCEEDED WORKER", "SUCCEEDED WORKER", "SUCCEEDED AGENT"});
+}
+
+TEST_CASE("events on the console stand in whole lines on standard error") {
+  const auto result = run_child(command(two_workers({"--event-log-handler", "console"}), {"exit=0"}));
+  CHECK(result.code == 0);
+  CHECK(result.out.empty());
+  const auto names = names_in(result.err);
+  CHECK(std::count(names.begin(), names.end(), "SUCCEEDED WORKER") == 2);
+  CHECK(names.back() == "SUCCEEDED AGENT");
+}
+
+TEST_CASE("an event log that cannot be opened is an error before anything runs") {
+  const auto result = run_child(command({"--event_log_handler=file:/nonexistent/e"}, {"out=ran"}));
+  CHECK(result.code == 1);
+  CHECK(result.out.empty());
+  CHECK(result.err == "[ddprun] error: cannot open the event log /nonexistent/e: No such file or directory\n");
+}

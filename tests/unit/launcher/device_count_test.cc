@@ -1,0 +1,50 @@
+#include "ddprun/launcher/cli/device_count.h"
+
+#include <fstream>
+
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+namespace fs = std::filesystem;
+
+namespace {
+
+void add_file(const fs::path& path, const std::string& text = "") {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+}
+
+Environment variable(const std::string& name, const std::string& value) {
+  Environment environment;
+  environment.set(name, value);
+  return environment;
+}
+
+}  // namespace
+
+TEST_CASE("GPUs are the device nodes, or what CUDA_VISIBLE_DEVICES lists") {
+  const testing::TempDir root;
+  CHECK(visible_gpus({}, root.path()) == 0);
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-uvm", "null"})
+    add_file(root / "dev" / name);
+  CHECK(visible_gpus({}, root.path()) == 3);
+  const auto listed = [&](const char* list) {
+    return visible_gpus(variable("CUDA_VISIBLE_DEVICES", list), root.path());
+  };
+  CHECK(listed("") == 0);
+  CHECK(listed("-1") == 0);
+  CHECK(listed("0,3,5") == 3);
+  CHECK(listed("GPU-8a,GPU-9b") == 2);
+  CHECK(listed("0,-1,2") == 1);
+}
+
+TEST_CASE("XPUs are the render nodes of Intel's, or what ZE_AFFINITY_MASK lists") {
+  const testing::TempDir root;
+  CHECK(visible_xpus({}, root.path()) == 0);
+  add_file(root / "sys/class/drm/renderD128/device/vendor", "0x8086\n");
+  add_file(root / "sys/class/drm/renderD129/device/vendor", "0x10de\n");
+  add_file(root / "sys/class/drm/card0/device/vendor", "0x8086\n");
+  CHECK(visible_xpus({}, root.path()) == 1);
+  CHECK(visible_xpus(variable("ZE_AFFINITY_MASK", "0,1"), root.path()) == 2);
+}

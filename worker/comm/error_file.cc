@@ -1,0 +1,88 @@
+#include "ddprun/worker/comm/error_file.h"
+
+#include <ctime>
+#include <exception>
+
+#include <boost/json.hpp>
+
+#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/environment.h"
+#include "ddprun/common/exit_code.h"
+#include "ddprun/common/log.h"
+
+namespace ddprun {
+namespace {
+
+void leave_reason(const std::filesystem::path& path, const std::string& message, bool consequence = false) noexcept {
+  if (path.empty()) return;
+  try {
+    write_error_file(path, message, std::time(nullptr), consequence);
+  } catch (const std::exception& e) {
+    log::warn("the error file could not be written: {}", e.what());
+  }
+}
+
+std::string text_of(const std::exception_ptr& exception) {
+  if (!exception) return "std::terminate was called";
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+// A terminate handler takes no argument.
+struct AtTerminate {
+  std::filesystem::path path;
+  std::terminate_handler before = nullptr;
+};
+AtTerminate& at_terminate() {
+  static AtTerminate instance;
+  return instance;
+}
+
+}  // namespace
+
+void write_error_file(const std::filesystem::path& path, const std::string& message, std::int64_t timestamp,
+                      bool consequence) {
+  namespace json = boost::json;
+  json::object extra{{"py_callstack", message}, {"timestamp", std::to_string(timestamp)}};
+  if (consequence) extra["consequence"] = true;
+  const json::object file{{"message", json::object{{"message", message}, {"extraInfo", extra}}}};
+  write_file_atomically(path, json::serialize(file));
+}
+
+bool is_consequence(Errc code) {
+  return code == Errc::peer_lost || code == Errc::connection_lost || code == Errc::aborted;
+}
+
+void write_error_file_at_terminate(const std::filesystem::path& path) {
+  if (path.empty()) return;
+  at_terminate().path = path;
+  const auto before = std::set_terminate([] {
+    leave_reason(at_terminate().path, text_of(std::current_exception()));
+    at_terminate().before();
+  });
+  if (!at_terminate().before) at_terminate().before = before;
+}
+
+int record(const std::function<void()>& body) {
+  const std::filesystem::path path = Environment::capture().get("TORCHELASTIC_ERROR_FILE").value_or("");
+  write_error_file_at_terminate(path);
+  try {
+    body();
+    return exit_success;
+  } catch (const Error& e) {
+    log::error("{}", e.what());
+    leave_reason(path, e.what(), is_consequence(e.code()));
+    return exit_for(e.code());
+  } catch (const std::exception& e) {
+    log::error("{}", e.what());
+    leave_reason(path, e.what());
+    return exit_fault;
+  }
+}
+
+}  // namespace ddprun
