@@ -40,6 +40,7 @@ struct JobPolicy {
   int min_nodes = 1;
   int max_nodes = 1;
   bool fixed_ranks = false;  // static: min = max, every node brings its node_rank; set by the back end
+  bool agent_store = true;   // an agent serves the workers' store; otherwise worker rank 0 does
   int max_restarts = 0;      // job-wide: failures count, membership changes do not
   std::chrono::milliseconds last_call{
       std::chrono::seconds(30)};  // after min_nodes have come, how long to wait for more
@@ -138,8 +139,8 @@ class Rendezvous {
   virtual ~Rendezvous() = default;  // leaves without a word, as a death would
 
   virtual void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) = 0;
-  // This node runs nothing any more and can start generation. Group rank 0 names the port of the store it serves to the
-  // workers.
+  // This node runs nothing any more and can start generation. Group rank 0 names the port of the store that the workers
+  // meet at: its own, or the one it keeps free for worker 0.
   virtual void ready(std::int64_t generation, std::uint16_t worker_store_port) = 0;
   // All local workers of generation ended with 0; JobEnded follows when every node's have.
   virtual void report_success(std::int64_t generation) = 0;

@@ -17,6 +17,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/launcher/agent/agent_state.h"
+#include "ddprun/launcher/agent/reserved_port.h"
 #include "ddprun/launcher/control/agent_record.h"
 #include "ddprun/launcher/control/control_socket.h"
 #include "ddprun/launcher/output/console.h"
@@ -200,10 +201,18 @@ class Agent {
 
   void carry_out(const PrepareRound& action) {
     const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
+    const std::uint16_t port = self.group_rank == 0 ? provide_worker_store() : 0;
+    backend_->rendezvous().ready(action.round.generation, port);
+  }
+
+  // Where the workers of the next round meet, on this host: anew each round. 0 when they meet at the endpoint.
+  std::uint16_t provide_worker_store() {
     worker_store_.reset();
-    if (self.group_rank == 0 && !backend_->serves_workers())
-      worker_store_ = std::make_unique<StoreServer>(loop_, StoreServerOptions{});
-    backend_->rendezvous().ready(action.round.generation, worker_store_ ? worker_store_->port() : std::uint16_t{0});
+    worker_port_.reset();
+    if (!spec_.policy.agent_store) return worker_port_.emplace().port();
+    if (backend_->serves_workers()) return 0;
+    worker_store_ = std::make_unique<StoreServer>(loop_, StoreServerOptions{});
+    return worker_store_->port();
   }
 
   void carry_out(const StartWorkers& action) {
@@ -341,6 +350,7 @@ class Agent {
   WorkerGroup group_;
   AgentState state_;
   std::unique_ptr<StoreServer> worker_store_;  // of the round; group rank 0's
+  std::optional<ReservedPort> worker_port_;    // the same, where worker 0 serves the store
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
   std::optional<Round> round_;  // whose workers were started last

@@ -68,12 +68,14 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                .nproc = resolve_nproc(o.nproc_per_node, environment),
                .node_rank = choice.node_rank};
   spec.policy = choice.policy;
+  spec.policy.agent_store = !o.no_agent_store;
   spec.group.environment = environment;
   spec.group.exported = {.role = o.role,
                          .run_id = choice.policy.run_id,
                          .max_restarts = o.max_restarts,
                          .signals_to_handle = o.signals_to_handle,
-                         .virtual_local_rank = o.virtual_local_rank};
+                         .virtual_local_rank = o.virtual_local_rank,
+                         .agent_store = !o.no_agent_store};
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // refused now, not at the start
   spec.group.output = output_spec(o, spec.node.nproc, environment);
   spec.group.host = host;

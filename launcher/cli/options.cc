@@ -116,6 +116,8 @@ LaunchSettings::LaunchSettings() {
        .choices = {"none", "cores", "l3", "numa", "socket"}});
   add("dry_run", o.dry_run,
       {.help = "prints ranks, devices, cores, environment and command of this node's workers, and starts nothing"});
+  add("no_agent_store", o.no_agent_store,
+      {.help = "worker 0 serves the workers' store, at a port kept free for it; for PyTorch before 2.2"});
   add("max_restarts", o.max_restarts,
       {.help = "failures after which the job is restarted, counted job-wide", .min = 0});
   add("monitor_interval", o.monitor_interval,
@@ -177,6 +179,10 @@ void LaunchSettings::apply_environment(const Environment& environment) {
   // A scheduler's own name for the grace: weaker than PET_SHUTDOWN_TIMEOUT, which is assigned after it.
   if (const auto grace = environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); grace && !grace->empty())
     settings_.assign("launch.shutdown_timeout", *grace, {Origin::environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
+  // torchrun's own switch for the same thing, weaker than PET_NO_AGENT_STORE.
+  constexpr const char* share_variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+  if (environment.get(share_variable) == "1")
+    settings_.assign("launch.no_agent_store", "1", {Origin::environment, share_variable});
   for (const auto& option : table_) {
     const auto variable = pet_variable(option.name);
     auto value = environment.get(variable);

@@ -27,6 +27,7 @@ struct LaunchOptions {
   bool standalone = false;
   std::string bind = "none";
   bool dry_run = false;
+  bool no_agent_store = false;
   int max_restarts = 0;
   double monitor_interval = 0.1;
   std::filesystem::path log_dir;
@@ -84,8 +85,8 @@ class LaunchSettings {
   bool given(std::string_view name) const;
   Origin origin(std::string_view name) const;
 
-  // Takes PET_<NAME> for every option, and TORCH_ELASTIC_SHUTDOWN_TIMEOUT. Throws Errc::usage, also for a PET_ variable
-  // of an option that is refused.
+  // Takes PET_<NAME> for every option, TORCH_ELASTIC_SHUTDOWN_TIMEOUT and TORCH_DISABLE_SHARE_RDZV_TCP_STORE. Throws
+  // Errc::usage, also for a PET_ variable of an option that is refused.
   void apply_environment(const Environment& environment);
   void assign_from_command_line(std::string_view name, std::string_view value);
 

@@ -39,8 +39,9 @@ class RendezvousBackend {
   virtual std::string endpoint() const = 0;
   // This process serves the endpoint, as things stand.
   virtual bool is_host() const = 0;
-  // True (static): the workers meet at the endpoint's own store, which RoundStarted names; ready() takes port 0. False
-  // (c10d): the agent of group rank 0 serves the workers a store of its own and names its port in ready().
+  // Where an agent serves the workers' store. True (static): the workers meet at the endpoint's own store, which
+  // RoundStarted names; ready() takes port 0. False (c10d): the agent of group rank 0 serves the workers a store of its
+  // own and names its port in ready().
   virtual bool serves_workers() const = 0;
   // This agent leaves a job that has no verdict yet: says so to the rendezvous and, where this process serves the
   // endpoint, to all others, for whom the rendezvous goes with it.

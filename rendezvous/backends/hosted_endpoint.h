@@ -21,6 +21,7 @@ class HostedEndpoint {
   HostedEndpoint& operator=(const HostedEndpoint&) = delete;
 
   std::uint16_t port() const { return server_->port(); }
+  StoreServer& server() { return *server_; }
   MembershipHub& hub() { return hub_; }
   // This process leaves before the job has ended: tells all sessions, which end.
   void withdraw(const std::string& reason);

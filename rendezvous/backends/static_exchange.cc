@@ -153,7 +153,7 @@ void wait_at_exit_barrier(Store& store, int nnodes, Deadline deadline, const std
       if (deadline.expired()) throw make_error(Errc::timeout, "not all of {} nodes came in time", nnodes);
     store.num_keys(deadline);  // its answer says that what was set before has arrived
   } catch (const Error& error) {
-    log::warn("exit barrier: {}", error.what());
+    if (!stop.stop_requested()) log::warn("exit barrier: {}", error.what());
   }
 }
 

@@ -40,8 +40,8 @@ struct StaticGroup {
 };
 
 // Blocks until all nodes have come and ranks are assigned. store has the job's prefix. waiting hears, when it changes,
-// who is missing. Throws Errc::timeout naming the missing node ranks, Errc::aborted within half a second of a request
-// to stop.
+// who is missing. Throws Errc::timeout naming the missing node ranks, Errc::aborted after a request to stop: within
+// half a second, at once where the store itself heeds stop.
 StaticGroup exchange_static_ranks(Store& store, const StaticExchange& exchange, Deadline deadline,
                                   const std::stop_token& stop, const std::function<void(const std::string&)>& waiting);
 

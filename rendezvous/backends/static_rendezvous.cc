@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <stop_token>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -26,7 +27,7 @@ namespace ddprun {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto dial_slice = std::chrono::seconds(2);  // how long a dial is deaf to a request to stop
+constexpr auto dial_slice = std::chrono::seconds(2);  // then people hear what is waited for
 constexpr auto exit_barrier_timeout = std::chrono::seconds(300);
 
 struct Endpoint {
@@ -39,9 +40,8 @@ struct Endpoint {
 std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop,
                                const std::function<void(const std::string&)>& waiting) {
   for (bool said = false;; said = true) {
-    if (stop.stop_requested()) throw make_error(Errc::aborted, "the rendezvous was stopped");
     try {
-      return std::make_shared<TcpStore>(TcpStoreOptions{.host = endpoint.host, .port = endpoint.port},
+      return std::make_shared<TcpStore>(TcpStoreOptions{.host = endpoint.host, .port = endpoint.port, .stop = stop},
                                         earlier(deadline, Deadline::in(dial_slice)));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
@@ -61,8 +61,12 @@ class StaticRendezvous final : public Rendezvous {
  public:
   StaticRendezvous(asio::io_context& loop, Endpoint endpoint) : loop_(loop), endpoint_(std::move(endpoint)) {}
 
+  ~StaticRendezvous() override { stop_.request_stop(); }
+
   void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override {
-    helper_ = std::jthread();  // a join before this one ends first
+    stop_.request_stop();  // a join before this one ends first
+    helper_ = std::jthread();
+    stop_ = std::stop_source();
     alive_ = std::make_shared<bool>(true);
     self_ = self;
     policy_ = policy;
@@ -71,11 +75,11 @@ class StaticRendezvous final : public Rendezvous {
     handler_ = std::move(handler);
     client_.reset();
     generation_ = restarts_used_ = 0;
-    helper_ = std::jthread([this](const std::stop_token& stop) { exchange(stop); });
+    helper_ = std::jthread([this, stop = stop_.get_token()] { exchange(stop); });
   }
 
-  void ready(std::int64_t generation, std::uint16_t) override {
-    if (client_) return client_->ready(generation, 0);
+  void ready(std::int64_t generation, std::uint16_t worker_store_port) override {
+    if (client_) return client_->ready(generation, worker_store_port);
     if (generation != generation_ || started_) return;
     started_ = true;
     later([this] { emit(RoundStarted{round_}); });
@@ -84,7 +88,7 @@ class StaticRendezvous final : public Rendezvous {
   void report_success(std::int64_t generation) override {
     if (client_) return client_->report_success(generation);
     if (generation != generation_ || !started_) return;
-    helper_ = std::jthread([this](const std::stop_token& stop) {
+    helper_ = std::jthread([this, stop = stop_.get_token()] {
       wait_at_exit_barrier(*job_store_, policy_.max_nodes, Deadline::in(exit_barrier_timeout), stop);
       const std::string reason = fmt::format("all {} of this node ended with 0", count_text(self_.nproc, "worker"));
       later([this, reason] { emit(JobEnded{{.success = true, .exit_code = exit_success, .reason = reason}}); });
@@ -125,7 +129,7 @@ class StaticRendezvous final : public Rendezvous {
   void leave(const std::string& reason) override {
     handler_ = nullptr;
     if (client_) client_->leave(reason);
-    helper_.request_stop();
+    stop_.request_stop();
   }
 
  private:
@@ -165,6 +169,10 @@ class StaticRendezvous final : public Rendezvous {
   void begin(std::shared_ptr<Store> job_store, const StaticGroup& group) {
     if (!handler_) return;
     if (group.all_ddprun) return begin_session();
+    if (!policy_.agent_store)
+      return emit(ContactLost{make_error(Errc::usage,
+                                         "--no_agent_store: a torchrun agent takes part, whose workers all meet at {}",
+                                         endpoint_.text())});
     job_store_ = std::move(job_store);
     emit(RendezvousWaiting{"a torchrun agent takes part: restarts are each node's own"});
     round_ = round_of(group);
@@ -175,7 +183,8 @@ class StaticRendezvous final : public Rendezvous {
     client_ =
         std::make_unique<SessionClient>(loop_, SessionClientOptions{.host = endpoint_.host, .port = endpoint_.port});
     client_->join(self_, policy_, [this](RendezvousEvent event) {
-      if (auto* started = std::get_if<RoundStarted>(&event)) set_master(started->round);
+      auto* started = std::get_if<RoundStarted>(&event);
+      if (started && policy_.agent_store) set_master(started->round);
       emit(std::move(event));
     });
   }
@@ -232,7 +241,8 @@ class StaticRendezvous final : public Rendezvous {
   bool started_ = false;
 
   std::shared_ptr<bool> alive_;
-  std::jthread helper_;  // last: stopped and joined before what it uses goes
+  std::stop_source stop_;  // of all that a join does; whatever blocks ends at once
+  std::jthread helper_;    // last: stopped and joined before what it uses goes
 };
 
 namespace {
@@ -243,7 +253,11 @@ class StaticBackend final : public RendezvousBackend {
       : loop_(loop), endpoint_{options.host, options.port}, rendezvous_(loop, endpoint_) {
     const bool serve = options.is_host.value_or(*options.node_rank == 0);
     auto server = serve_endpoint(loop, options.host, options.port, serve ? Hosting::must : Hosting::no);
-    if (server) hosted_ = std::make_unique<HostedEndpoint>(loop, std::move(server));
+    if (!server) return;
+    hosted_ = std::make_unique<HostedEndpoint>(loop, std::move(server));
+    hosted_->hub().on_round_start([this](const std::string& run_id, std::int64_t generation) {
+      if (generation > 0 && hosted_->hub().jobs() == 1) forget_workers_keys(run_id);
+    });
   }
 
   Rendezvous& rendezvous() override { return rendezvous_; }
@@ -262,6 +276,13 @@ class StaticBackend final : public RendezvousBackend {
   }
 
  private:
+  // Workers meet here round after round, and PyTorch's newer ones take for granted that each round has a store of its
+  // own. What the agents have told each other stays: it is for those that come later.
+  void forget_workers_keys(const std::string& run_id) {
+    const std::string agents = fmt::format("/{}/torchelastic/", run_id);
+    hosted_->server().erase_if([&](std::string_view key) { return key != "init/" && !key.starts_with(agents); });
+  }
+
   asio::io_context& loop_;
   const Endpoint endpoint_;
   std::unique_ptr<HostedEndpoint> hosted_;

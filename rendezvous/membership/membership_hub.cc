@@ -39,6 +39,8 @@ struct Job {
 };
 using JobPtr = std::shared_ptr<Job>;
 
+using RoundStartListener = std::function<void(const std::string& run_id, std::int64_t generation)>;
+
 struct Session {
   SessionPeer peer;
   JobPtr job;  // none before JOIN
@@ -97,6 +99,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
 
   // Ends everything that could call back.
   void stop() {
+    round_start_ = nullptr;
     session_end_ = nullptr;
     for (auto& [run_id, job] : jobs_) job->timer.cancel();
     jobs_.clear();
@@ -123,6 +126,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
+  void on_round_start(RoundStartListener listener) { round_start_ = std::move(listener); }
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
 
  private:
@@ -270,6 +274,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   template <class What>
   void say(const JobPtr& job, const std::vector<std::string>& to, What what) {
     constexpr bool ends_session = std::is_same_v<What, JoinRefused> || std::is_same_v<What, NodeDropped>;
+    if constexpr (std::is_same_v<What, RoundStarted>)
+      if (round_start_) round_start_(job->membership.policy().run_id, what.round.generation);
     constexpr bool addressed = std::is_same_v<What, RoundProposed>;
     std::string bytes = encode(to_frame(std::move(what)));
     for (std::size_t i = 0; i < to.size(); ++i) {
@@ -320,6 +326,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   const MembershipHubOptions options_;
   std::map<std::string, JobPtr> jobs_;  // by run id; those without a verdict
   std::map<SessionId, Session> sessions_;
+  RoundStartListener round_start_;
   std::function<void()> session_end_;
   bool turning_away_ = false;
 };
@@ -350,6 +357,9 @@ std::size_t MembershipHub::sessions() const {
 }
 std::size_t MembershipHub::jobs() const {
   return impl_->jobs();
+}
+void MembershipHub::on_round_start(RoundStartListener listener) {
+  impl_->on_round_start(std::move(listener));
 }
 void MembershipHub::on_session_end(std::function<void()> listener) {
   impl_->on_session_end(std::move(listener));

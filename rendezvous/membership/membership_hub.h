@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,6 +46,8 @@ class MembershipHub final : public SessionHub {
   void say_farewell(const std::string& reason);
   std::size_t sessions() const;
   std::size_t jobs() const;
+  // Called when all nodes of a round are ready, before any of them hears that it starts: no worker runs anywhere.
+  void on_round_start(std::function<void(const std::string& run_id, std::int64_t generation)> listener);
   // Called each time a session has ended.
   void on_session_end(std::function<void()> listener);
 

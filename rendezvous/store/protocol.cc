@@ -188,7 +188,9 @@ bool RequestParser::parse_handshake() {
   const auto bytes = input();
   if (bytes.empty()) return false;
   if (bytes[0] != static_cast<char>(Op::validate))
-    throw make_error(Errc::protocol, "the first byte is {}, not VALIDATE (PyTorch before 2.2, or no store client)",
+    throw make_error(Errc::protocol,
+                     "the first byte is {}, not VALIDATE (no store client, or PyTorch before 2.2, "
+                     "which needs ddprun's --no_agent_store)",
                      static_cast<std::uint8_t>(bytes[0]));
   if (bytes.size() < validate_bytes) return false;
   const auto magic = get_le<std::uint32_t>(bytes, 1);

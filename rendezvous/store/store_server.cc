@@ -95,6 +95,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::string endpoint() const { return format_host_port(local_.address, local_.port); }
   std::uint16_t port() const { return local_.port; }
   std::size_t connections() const { return connections_.size(); }
+  void erase_if(const std::function<bool(std::string_view)>& pick) { state_.erase_if(pick); }
   void set_hub(SessionHub* hub) { hub_ = hub; }
 
   void send(SessionId session, std::string frame) override;
@@ -505,6 +506,9 @@ std::string StoreServer::endpoint() const {
 }
 std::size_t StoreServer::connections() const {
   return impl_->connections();
+}
+void StoreServer::erase_if(const std::function<bool(std::string_view)>& pick) {
+  impl_->erase_if(pick);
 }
 void StoreServer::set_session_hub(SessionHub* hub) {
   impl_->set_hub(hub);

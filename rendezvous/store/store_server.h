@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ddprun/rendezvous/store/session_hub.h"
 
@@ -40,6 +42,9 @@ class StoreServer {
   // "[::]:29400"
   std::string endpoint() const;
   std::size_t connections() const;
+
+  // Removes the keys and queues that it picks, by their names on the wire ("/k").
+  void erase_if(const std::function<bool(std::string_view)>& pick);
 
   // Sessions go to hub, which must live until it is replaced or the server destroyed. Without one (nullptr, as at
   // first), SESSION is an unknown opcode.

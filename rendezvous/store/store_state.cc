@@ -77,6 +77,12 @@ bool StoreState::is_waiting(ConnectionId id) const {
   return client != clients_.end() && client->second.wait.has_value();
 }
 
+void StoreState::erase_if(const std::function<bool(std::string_view)>& pick) {
+  const auto picked = [&](const auto& entry) { return pick(entry.first); };
+  std::erase_if(values_, picked);
+  std::erase_if(queues_, picked);
+}
+
 std::size_t StoreState::registrations() const {
   std::size_t count = 0;
   for (const auto& [key, waiters] : waiters_) count += waiters.size();

@@ -48,6 +48,9 @@ class StoreState {
   // True while a WAIT, WAIT_GET or BARRIER of this connection has no answer yet.
   bool is_waiting(ConnectionId id) const;
 
+  // Keys and queues that it picks go, as DELETE_KEY would have it: nobody who waits is woken.
+  void erase_if(const std::function<bool(std::string_view)>& pick);
+
   std::size_t num_keys() const { return values_.size(); }
   // Connections with a pending wait or a will, and places in waiting lists: for tests that nothing is left behind.
   std::size_t clients_remembered() const { return clients_.size(); }

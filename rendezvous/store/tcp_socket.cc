@@ -146,7 +146,11 @@ UniqueFd accept_from(int listener) {
   return fd;
 }
 
-UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline) {
+void BreakOnStop::Break::operator()() const noexcept {
+  ::shutdown(fd, SHUT_RDWR);
+}
+
+UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline, const std::stop_token& stop) {
   const auto addresses = resolve(host, port, 0);
   int cause = 0;
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
@@ -155,7 +159,8 @@ UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline dead
       cause = errno;
       continue;
     }
-    cause = try_connect(fd.get(), *address, deadline);
+    const BreakOnStop guard(fd.get(), stop);
+    cause = stop.stop_requested() ? ECANCELED : try_connect(fd.get(), *address, deadline);
     if (cause == 0) {
       set_connection_options(fd.get());
       return fd;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -25,9 +26,23 @@ UniqueFd listen_on(const std::string& host, std::uint16_t port);
 UniqueFd accept_from(int listener);
 
 // A non-blocking socket connected to host:port, after one try of each address that the name has.
-// Throws Errc::unreachable (nobody there now: worth another try) or Errc::timeout. Resolving a name takes as long as
-// the system's resolver likes.
-UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline);
+// Throws Errc::unreachable (nobody there now: worth another try) or Errc::timeout, and at once when a stop is
+// requested. Resolving a name takes as long as the system's resolver likes.
+UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline, const std::stop_token& stop = {});
+
+// From its construction to its end: a request to stop breaks the connection, so that whoever waits for it learns so at
+// once.
+class BreakOnStop {
+ public:
+  BreakOnStop(int fd, const std::stop_token& stop) : callback_(stop, Break{fd}) {}
+
+ private:
+  struct Break {
+    int fd;
+    void operator()() const noexcept;
+  };
+  std::stop_callback<Break> callback_;
+};
 
 // Over a connected socket; errors are Errc::timeout and Errc::connection_lost with the bare cause.
 void send_all(int fd, std::string_view bytes, Deadline deadline);

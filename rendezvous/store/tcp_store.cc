@@ -34,6 +34,13 @@ std::vector<std::string_view> views(std::span<const std::string> keys) {
   return {keys.begin(), keys.end()};
 }
 
+// Shorter when a stop is requested.
+void sleep_for(Clock::duration time, const std::stop_token& stop) {
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -46,7 +53,8 @@ class TcpStore::Connection {
  public:
   struct WaitTimeout {};
 
-  Connection(UniqueFd fd, std::chrono::milliseconds grace) : fd_(std::move(fd)), grace_(grace) {}
+  Connection(UniqueFd fd, const TcpStoreOptions& options)
+      : fd_(std::move(fd)), grace_(options.grace), break_on_stop_(fd_.get(), options.stop) {}
 
   void send(const Request& request, Deadline deadline) {
     out_.clear();
@@ -145,6 +153,7 @@ class TcpStore::Connection {
 
   UniqueFd fd_;
   const std::chrono::milliseconds grace_;
+  const BreakOnStop break_on_stop_;
   std::string out_;
   char buffer_[read_buffer_bytes];
   std::size_t read_begin_ = 0;  // of what buffer_ holds beyond the last reply
@@ -188,8 +197,9 @@ auto TcpStore::call(const char* verb, Deadline deadline, What what, Action actio
     throw make_error(Errc::timeout, "store {}: {} {} timed out after {:.3f} s", endpoint_, verb, what(),
                      seconds_since(start));
   } catch (const Error& e) {
-    broken_ = make_error(e.code(), "store {}: {} {} failed after {:.3f} s: {}", endpoint_, verb, what(),
-                         seconds_since(start), e.what());
+    const bool stopped = options_.stop.stop_requested();
+    broken_ = make_error(stopped ? Errc::aborted : e.code(), "store {}: {} {} failed after {:.3f} s: {}", endpoint_,
+                         verb, what(), seconds_since(start), stopped ? "it was stopped" : e.what());
     connection_.reset();
     throw Error(*broken_);
   }
@@ -209,7 +219,8 @@ TcpStore::TcpStore(const TcpStoreOptions& options, Deadline deadline)
 TcpStore::~TcpStore() = default;
 
 std::unique_ptr<TcpStore::Connection> TcpStore::dial_once(Deadline deadline) {
-  auto connection = std::make_unique<Connection>(connect_once(options_.host, options_.port, deadline), options_.grace);
+  auto connection =
+      std::make_unique<Connection>(connect_once(options_.host, options_.port, deadline, options_.stop), options_);
   server_is_ours_ = connection->greet(deadline);
   return connection;
 }
@@ -227,11 +238,12 @@ void TcpStore::dial(Deadline deadline) {
     } catch (const Error& e) {
       cause = e.what();
     }
+    if (options_.stop.stop_requested()) throw make_error(Errc::aborted, "store {}: dialling was stopped", endpoint_);
     const auto remaining = deadline.remaining();
     if (remaining <= Deadline::Duration::zero())
       throw make_error(Errc::timeout, "store {}: no connection after {:.3f} s: {}", endpoint_, seconds_since(start),
                        cause);
-    std::this_thread::sleep_for(std::min<Deadline::Duration>(backoff.next(generator), remaining));
+    sleep_for(std::min<Deadline::Duration>(backoff.next(generator), remaining), options_.stop);
   }
 }
 

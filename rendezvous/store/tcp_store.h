@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct TcpStoreOptions {
   // How long the server may take, when a deadline has passed, to answer the cancelling of a wait or to finish a begun
   // answer.
   std::chrono::milliseconds grace{2'000};
+  // Once a stop is requested, from whatever thread, the call under way and every later one fail with Errc::aborted at
+  // once, whatever the server does; dialling too, but for the look-up of a name.
+  std::stop_token stop{};
 };
 
 // The client of a store server, ours or PyTorch's, over one connection (PROTOCOL.md). Blocking, no event loop, no

@@ -17,7 +17,8 @@ struct Row {
 };
 constexpr Row rows[] = {
     {"collectives", "process groups: latency and bandwidth of each operation", ddprun::bench::collectives_bench},
-    {"launch", "starting workers: wall time and memory beside fork and exec", ddprun::bench::launch_bench},
+    {"launch", "starting workers: wall time and memory beside fork and exec, and peers", ddprun::bench::launch_bench},
+    {"recovery", "from a worker's or a node's failure until all workers run again", ddprun::bench::recovery_bench},
     {"rendezvous", "many agents in one round, many store clients in one barrier, memory of each",
      ddprun::bench::rendezvous_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},

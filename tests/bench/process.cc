@@ -3,13 +3,16 @@
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/unique_fd.h"
 
 namespace ddprun::bench {
 namespace {
@@ -34,23 +37,45 @@ std::optional<std::string> find_on_path(const std::string& name) {
   return std::nullopt;
 }
 
-Process::Process(const Words& command, const ProcessOptions& options) : name_(command.at(0)) {
+Process::Process(const Words& command, const ProcessOptions& options)
+    : own_group_(options.own_group), name_(command.at(0)) {
   const auto argv = pointers(command);
   const auto envp = pointers(options.environment);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   if (!options.show_errors) ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-  const int failure = ::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(),
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  if (own_group_) ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int failure = ::posix_spawn(&pid_, argv[0], &actions, &attributes, argv.data(),
                                     options.environment.empty() ? environ : envp.data());
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (failure != 0) throw make_error(Errc::io, "cannot execute {}: {}", name_, errno_text(failure));
 }
 
 Process::~Process() {
   if (pid_ < 0) return;
+  // A launcher may have workers in sessions of their own, and ends them when it is asked to.
+  if (own_group_) {
+    ::kill(-pid_, SIGTERM);
+    ends_before(Deadline::in(std::chrono::seconds(3)));
+    ::kill(-pid_, SIGKILL);
+  }
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
+bool Process::ends_before(Deadline deadline) const {
+  const UniqueFd ended(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  pollfd entry{ended.get(), POLLIN, 0};
+  for (;;) {
+    const int ready = ::poll(&entry, 1, deadline.poll_timeout_ms());
+    if (ready > 0) return true;
+    if (ready == 0 && deadline.expired()) return false;
+    if (ready < 0 && errno != EINTR) throw make_error(Errc::io, "cannot wait for {}: {}", name_, errno_text(errno));
+  }
 }
 
 double Process::wait() {

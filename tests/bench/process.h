@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "ddprun/common/deadline.h"
+
 namespace ddprun::bench {
 
 using Words = std::vector<std::string>;
@@ -16,6 +18,7 @@ std::optional<std::string> find_on_path(const std::string& name);
 struct ProcessOptions {
   std::vector<std::string> environment{};  // "NAME=value"; empty: this process's own
   bool show_errors = false;                // else its standard error is thrown away, as its standard output always is
+  bool own_group = false;                  // leads a process group; the destructor ends all of it
 };
 
 // A program under measurement, started by as little as there is: posix_spawn. One that has not been waited for is
@@ -24,7 +27,8 @@ class Process {
  public:
   // command[0] is a path. Throws Errc::io.
   explicit Process(const Words& command, const ProcessOptions& options = {});
-  Process(Process&& other) noexcept : pid_(std::exchange(other.pid_, -1)), name_(std::move(other.name_)) {}
+  Process(Process&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), own_group_(other.own_group_), name_(std::move(other.name_)) {}
   Process& operator=(Process&&) = delete;
   ~Process();
 
@@ -32,9 +36,12 @@ class Process {
   // Peak memory in MiB, of the process or of the largest one that it waited for; at least this program's own, which
   // the new process has for a moment. Throws Errc::io when it did not end with 0.
   double wait();
+  // Whether it has ended, well or not, when it has or the deadline passes.
+  bool ends_before(Deadline deadline) const;
 
  private:
   pid_t pid_ = -1;
+  bool own_group_ = false;
   std::string name_;
 };
 

@@ -14,12 +14,13 @@ namespace ddprun::bench {
 // The function declares its options on the subcommand it is given and returns what runs it once they are parsed. run
 // gets whether
 // --json was given: then one JSON object a line on standard output, else a table for people. A default run ends within
-// 20 s.
+// 20 s, or a minute where peers take seconds each.
 using Run = std::function<void(bool json)>;
 using MakeSubcommand = Run (*)(CLI::App& subcommand);
 
 Run collectives_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);
+Run recovery_bench(CLI::App& subcommand);
 Run rendezvous_bench(CLI::App& subcommand);
 Run store_bench(CLI::App& subcommand);
 Run train_bench(CLI::App& subcommand);

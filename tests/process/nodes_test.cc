@@ -1,6 +1,7 @@
 #include "tests/process/nodes.h"
 
 #include <csignal>
+#include <fstream>
 #include <set>
 
 #include "tests/support/catch.h"
@@ -82,6 +83,21 @@ TEST_CASE("a failure on one node stops both, and both end with the root cause's 
   CHECK(nodes.marker.processes() == 0);
 }
 
+TEST_CASE("where worker 0 serves the store, each round names a port of its own, the same on both nodes") {
+  const TwoNodes nodes;
+  const Words verbs = {"env", "if-rank=3", "if-attempt=0", "exit=9", "end-if", "if-attempt=0", "pause", "end-if"};
+  auto a = nodes.start(verbs, {"--max_restarts=1", "--no_agent_store"});
+  auto b = nodes.start(verbs, {"--max_restarts=1", "--no_agent_store"});
+  const auto from_a = a.wait(), from_b = b.wait();
+  CHECK(from_a.code == 0);
+  CHECK(from_b.code == 0);
+  CHECK(value_of(from_a.out, "TORCHELASTIC_USE_AGENT_STORE") == "False");
+  std::set<std::string> ports;
+  for (const auto& line : lines_of(from_a.out + from_b.out))
+    if (contains(line, "]:MASTER_PORT=")) ports.insert(line.substr(line.find('=') + 1));
+  CHECK(ports.size() == 2);
+}
+
 TEST_CASE("a failure on one node restarts both, with one count") {
   const TwoNodes nodes;
   const Words verbs = {"env", "if-rank=3", "if-attempt=0", "exit=9", "end-if", "if-attempt=0", "pause", "end-if"};
@@ -93,6 +109,20 @@ TEST_CASE("a failure on one node restarts both, with one count") {
     CHECK(contains(result.out, "TORCHELASTIC_RESTART_COUNT=1\n"));
     CHECK(contains(result.err, "restart 1 of 1"));
   }
+}
+
+TEST_CASE("the node that serves the endpoint stays until the last worker elsewhere is done, rank 0 among them") {
+  const TwoNodes nodes;
+  // Ranks 0 and 1 are the slow ones, on the node that serves nothing.
+  const Words verbs = {"if-rank=2", "touch=" + nodes.file("quick"),       "end-if",
+                       "if-rank=0", "wait-file=" + nodes.file("release"), "end-if",
+                       "env"};
+  auto host = nodes.start(verbs, {"--node_rank=1", "--rdzv_conf=is_host=true"});
+  auto other = nodes.start(verbs, {"--node_rank=0", "--rdzv_conf=is_host=false"});
+  host.wait_until([&] { return nodes.there("quick") && nodes.marker.processes() == 5; },
+                  "one worker with two agents and their guardians");
+  std::ofstream{nodes.file("release")};
+  for (auto* node : {&host, &other}) CHECK(node->wait().code == 0);
 }
 
 TEST_CASE("SIGKILL of one agent ends its workers and the job") {

@@ -37,6 +37,11 @@ TEST_CASE("the main job twice gives the same bits at every rank") {
   CHECK_THAT(first.out, Catch::Contains("done: 32 steps"));
 }
 
+TEST_CASE("the store may be served by worker 0 at a port that the agent keeps for it") {
+  const Words arguments{"--data.name=digits", "--data.samples=2000", "--train.epochs=2"};
+  CHECK(digest_of(run_job(two_ranks(arguments, {"--no_agent_store"}))) == digest_of(run_job(two_ranks(arguments))));
+}
+
 TEST_CASE("ranks started by hand meet without ddprun") {
   TempDir dir;
   const std::map<std::string, std::string> common{{"WORLD_SIZE", "2"},

@@ -61,6 +61,16 @@ TEST_CASE("the grace has torchrun's second name, weaker than its PET_ name") {
   CHECK(s.options().shutdown_timeout == 8);
 }
 
+TEST_CASE("torchrun's switch for a store at worker 0 is weaker than the option's PET_ name") {
+  LaunchSettings s;
+  s.apply_environment(with({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0"}}));
+  CHECK_FALSE(s.options().no_agent_store);
+  s.apply_environment(with({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}}));
+  CHECK(s.options().no_agent_store);
+  s.apply_environment(with({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}, {"PET_NO_AGENT_STORE", "0"}}));
+  CHECK_FALSE(s.options().no_agent_store);
+}
+
 TEST_CASE("bad values name the variable, the value and the bounds") {
   LaunchSettings s;
   CHECK_THROWS_WITH(s.apply_environment(with({{"PET_MAX_RESTARTS", "-1"}})),

@@ -219,6 +219,8 @@ TEST_CASE("a node with other options is refused by name and changes nothing") {
                                    Catch::Contains("--max_restarts 3 where the job has 1"));
   job.join("c", JobPolicy{.run_id = "r7", .min_nodes = 1, .max_nodes = 4, .max_restarts = 1});
   CHECK_THAT(job.refused["c"], Catch::Contains("--nnodes 1:4 where the job has 2"));
+  job.join("d", JobPolicy{.run_id = "r7", .min_nodes = 2, .max_nodes = 2, .agent_store = false, .max_restarts = 1});
+  CHECK_THAT(job.refused["d"], Catch::Contains("--no_agent_store on where the job has off"));
   CHECK(job.proposed.empty());
 }
 

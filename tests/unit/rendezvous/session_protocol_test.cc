@@ -12,7 +12,12 @@ NodeFrame example_join() {
   return SessionJoin{
       .node =
           {.id = "b-1", .host = "b", .address = "10.0.0.2", .nproc = 4, .node_rank = 1, .former = FormerRound{7, 1, 2}},
-      .policy = {.run_id = "none", .program = "train.cfg", .min_nodes = 2, .max_nodes = 8, .max_restarts = 3}};
+      .policy = {.run_id = "none",
+                 .program = "train.cfg",
+                 .min_nodes = 2,
+                 .max_nodes = 8,
+                 .agent_store = false,
+                 .max_restarts = 3}};
 }
 
 RoundProposed example_round() {

@@ -1,6 +1,7 @@
 // Real store servers and agents' sessions over loopback, all in one thread: a loop that is not polled is a frozen
 // process.
 #include <atomic>
+#include <future>
 #include <limits>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
 #include "ddprun/rendezvous/store/prefix_store.h"
+#include "ddprun/rendezvous/store/tcp_socket.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
 
@@ -631,8 +633,20 @@ TEST_CASE("static: agents of ours share rounds and failures, and workers meet at
   CHECK(b.started->world_size == 4);
   CHECK(b.started->master_addr == "127.0.0.1");
   CHECK(b.started->master_port == port);
+  const auto ask_endpoint = [&](auto question) {
+    auto answer = std::async(std::launch::async, [&] {
+      TcpStore worker({.host = "127.0.0.1", .port = port}, Deadline::in(20s));
+      return question(worker);
+    });
+    REQUIRE(loops.run_until([&] { return answer.wait_for(0s) == std::future_status::ready; }));
+    return answer.get();
+  };
+  CHECK(ask_endpoint([](TcpStore& s) { return s.add("default_pg/key", 1, Deadline::in(20s)); }) == 1);
   b.fail(3);
   REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
+  // Workers of the new round find nothing of the old one, a node that comes back what the agents wrote.
+  CHECK_FALSE(ask_endpoint([](TcpStore& s) { return s.check({"default_pg/key"}, Deadline::in(20s)); }));
+  CHECK(ask_endpoint([](TcpStore& s) { return s.check({"none/torchelastic/role_info/1"}, Deadline::in(20s)); }));
   a.fail(4);
   REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
   CHECK(b.ended->exit_code == 4);
@@ -684,6 +698,38 @@ TEST_CASE("static: with a torchrun agent on the other side each node restarts it
   CHECK(a.ended->success);
   REQUIRE(loops.run_until([&] { return through.load(); }));
   CHECK(assigned == "[2, 5, 2, 5]");
+}
+
+TEST_CASE("static: an agent can be given up while node rank 0 is frozen") {
+  Loops loops;
+  auto& loop = loops.make();
+  // Answers the greeting, then nothing any more.
+  const auto listener = rendezvous::listen_on("127.0.0.1", 0);
+  std::atomic<bool> joining = false;
+  UniqueFd connection;
+  std::jthread master([&] {
+    const auto deadline = Deadline::in(20s);
+    while (!connection && !deadline.expired()) connection = rendezvous::accept_from(listener.get());
+    std::string hello;
+    constexpr std::size_t greeting = 5 + 5 + 17 + 8, join = 1 + 13 + 8;
+    const auto receive = [&](std::size_t size) {
+      char byte;
+      while (hello.size() < size) {
+        rendezvous::receive_some(connection.get(), &byte, 1, deadline);
+        hello += byte;
+      }
+    };
+    receive(greeting);
+    rendezvous::send_all(connection.get(), hello.substr(6, 4) + '\1', deadline);
+    receive(greeting + join);
+    joining = true;
+  });
+  auto second = open_rendezvous(loop, static_node(rendezvous::local_address(listener.get()).port, 1));
+  JobPolicy policy = quick(2, 2);
+  policy.join_timeout = 600s;
+  Agent b(second->rendezvous(), "b", policy, 1);
+  REQUIRE(loops.run_until([&] { return joining.load(); }));
+  second.reset();  // would last as long as the join may
 }
 
 TEST_CASE("static: an agent can be given up while it waits") {

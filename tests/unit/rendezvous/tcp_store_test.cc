@@ -1,6 +1,10 @@
 #include "ddprun/rendezvous/store/tcp_store.h"
 
+#include <arpa/inet.h>
 #include <future>
+#include <netinet/in.h>
+#include <stop_token>
+#include <sys/socket.h>
 #include <thread>
 
 #include "ddprun/common/error.h"
@@ -116,6 +120,50 @@ TEST_CASE("a client may be started before its server") {
   CHECK(client.get() == "v");
 }
 
+TEST_CASE("a stop ends dialling") {
+  // A queue for one connection, which is there: the kernel answers no further one.
+  const UniqueFd full(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(full.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(::listen(full.get(), 0) == 0);
+  const auto silent = local_address(full.get()).port;
+  const RawSocket only(silent);
+
+  std::uint16_t deaf = 0;
+  {
+    StoreServerThread gone({.host = "127.0.0.1"});
+    deaf = gone.port();
+  }
+  for (const auto port : {silent, deaf}) {
+    std::stop_source stop;
+    auto client = std::async(std::launch::async, [&] {
+      return error_of([&] { TcpStore({.host = "127.0.0.1", .port = port, .stop = stop.get_token()}, soon()); });
+    });
+    CHECK(client.wait_for(50ms) == std::future_status::timeout);
+    stop.request_stop();
+    CHECK(client.get().code() == Errc::aborted);
+  }
+}
+
+TEST_CASE("a stop ends a call that the server does not answer, and every later one") {
+  std::stop_source stop;
+  std::promise<void> asked;
+  ScriptedServer server({{request_for_k(4) + std::string(8, '\0'), ""}});
+  const auto store = client_of(server.port(), {.stop = stop.get_token()});
+  auto call = std::async(std::launch::async, [&] {
+    asked.set_value();
+    return error_of([&] { store->add("k", 0, soon()); });
+  });
+  asked.get_future().wait();
+  stop.request_stop();
+  const auto error = call.get();
+  CHECK(error.code() == Errc::aborted);
+  CHECK_THAT(error.what(), Catch::Contains("it was stopped"));
+  CHECK(error_of([&] { store->num_keys(soon()); }).code() == Errc::aborted);
+}
+
 TEST_CASE("nobody listening is an error that names address, time and cause") {
   std::uint16_t port = 0;
   {
@@ -201,10 +249,14 @@ TEST_CASE("an answer has a deadline of its own") {
   CHECK(error_of([&] { store->num_keys(soon()); }).code() == Errc::timeout);
 }
 
-TEST_CASE("nonsense for an answer is a protocol error") {
+TEST_CASE("nonsense for an answer is a protocol error that names server, key, time and what was expected") {
   ScriptedServer server({{wait_for_k(), from_hex("07")}});
   const auto store = client_of(server.port());
-  CHECK(error_of([&] { store->wait({"k"}, soon()); }).code() == Errc::protocol);
+  const auto error = error_of([&] { store->wait({"k"}, soon()); });
+  CHECK(error.code() == Errc::protocol);
+  CHECK_THAT(error.what(),
+             Catch::Contains(fmt::format("store 127.0.0.1:{}: wait for 'k' failed after 0.", server.port())) &&
+                 Catch::Contains("it answered 7 where 0 belongs"));
 }
 
 TEST_CASE("a call whose deadline has passed is not begun and breaks nothing") {

@@ -1,0 +1,270 @@
+// From a failure to the moment at which every worker of the next attempt runs. The workers end at the first SIGTERM and
+// say when they run; the same number of them, stopped and started by this program itself, is the floor.
+#include <algorithm>
+#include <arpa/inet.h>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <memory>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/unique_fd.h"
+#include "tests/bench/launchers.h"
+#include "tests/bench/process.h"
+#include "tests/bench/recovery_record.h"
+#include "tests/bench/subcommand.h"
+#include "tests/support/temp_dir.h"
+
+namespace ddprun::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::vector<int> workers{2, 8};
+  int rounds = 11;
+  int budget_s = 50;  // for all of it; launchers that take seconds get as many runs as fit
+  std::string torch_python;
+};
+
+constexpr std::chrono::seconds patience{30};  // for one run
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// What the workers of one run say.
+class Records {
+ public:
+  Records() {
+    if (::mkfifo(path().c_str(), 0600) != 0)
+      throw make_error(Errc::io, "cannot make the FIFO {}: {}", path(), errno_text(errno));
+    fd_ = UniqueFd(::open(path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    if (!fd_) throw make_error(Errc::io, "cannot open {}: {}", path(), errno_text(errno));
+  }
+
+  Words worker() const { return {beside("ddprun-bench-worker"), path()}; }
+
+  // Until as many workers of one attempt run; of a later attempt than `after`.
+  std::vector<RecoveryRecord> wait_for(int workers, int after, const std::string& launcher) {
+    const auto deadline = Deadline::in(patience);
+    for (;;) {
+      const int newest = newest_attempt();
+      std::vector<RecoveryRecord> running;
+      for (const auto& record : seen_)
+        if (record.attempt == newest) running.push_back(record);
+      if (newest > after && std::ssize(running) == workers) return running;
+      pollfd entry{fd_.get(), POLLIN, 0};
+      if (::poll(&entry, 1, deadline.poll_timeout_ms()) == 0 && deadline.expired())
+        throw make_error(Errc::timeout, "{}: {} of {} workers of attempt {} ran within {} s", launcher, running.size(),
+                         workers, newest, patience.count());
+      RecoveryRecord record;
+      while (::read(fd_.get(), &record, sizeof record) == sizeof record) seen_.push_back(record);
+    }
+  }
+
+ private:
+  std::string path() const { return (folder_ / "records").string(); }
+  int newest_attempt() const {
+    int newest = -1;
+    for (const auto& record : seen_) newest = std::max(newest, record.attempt);
+    return newest;
+  }
+
+  testing::TempDir folder_;
+  UniqueFd fd_;
+  std::vector<RecoveryRecord> seen_;
+};
+
+double ms_until_last(const std::vector<RecoveryRecord>& running, std::int64_t since_ns) {
+  std::int64_t last = 0;
+  for (const auto& record : running) last = std::max(last, record.time_ns);
+  return static_cast<double>(last - since_ns) / 1e6;
+}
+
+pid_t pid_of(const std::vector<RecoveryRecord>& running, int rank) {
+  for (const auto& record : running)
+    if (record.rank == rank) return record.pid;
+  throw make_error(Errc::internal, "no worker of rank {}", rank);
+}
+
+// The workers' own stop and start: all but the failed one are told to end and waited for, then all are started.
+double floor_once(int workers) {
+  Records records;
+  const auto start_all = [&] {
+    std::vector<Process> started;
+    for (int i = 0; i < workers; ++i) started.emplace_back(records.worker());
+    return started;
+  };
+  auto first = start_all();
+  records.wait_for(workers, -1, "the floor");
+  const auto since = now_ns();
+  for (auto& process : first) ::kill(process.pid(), SIGTERM);
+  first.clear();
+  std::vector<RecoveryRecord> running;
+  Records again;
+  std::vector<Process> second;
+  for (int i = 0; i < workers; ++i) second.emplace_back(again.worker());
+  return ms_until_last(again.wait_for(workers, -1, "the floor"), since);
+}
+
+// A worker of rank 1 is killed.
+double worker_failure_once(const Launcher& launcher, int workers) {
+  Records records;
+  const Process process(launcher.line(workers, records.worker(), {"--max_restarts=1"}), {.own_group = true});
+  const auto before = records.wait_for(workers, -1, launcher.name);
+  const auto since = now_ns();
+  ::kill(pid_of(before, 1), SIGKILL);
+  return ms_until_last(records.wait_for(workers, before.front().attempt, launcher.name), since);
+}
+
+std::uint16_t unused_port() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    throw make_error(Errc::io, "no free port: {}", errno_text(errno));
+  return ntohs(address.sin_port);
+}
+
+// Three agents of two workers each; the last one's agent is killed, and the other four workers start again.
+constexpr int nodes = 3, workers_a_node = 2, survivors = (nodes - 1) * workers_a_node;
+
+double node_loss_once() {
+  Records records;
+  const auto endpoint = fmt::format("--rdzv_endpoint=127.0.0.1:{}", unused_port());
+  std::vector<Process> agents;
+  for (int node = 0; node < nodes; ++node) {
+    Words words{beside("ddprun"),
+                "--no_python",
+                "--nnodes=2:3",
+                endpoint,
+                fmt::format("--rdzv_conf=is_host={}", node == 0),
+                fmt::format("--nproc_per_node={}", workers_a_node)};
+    for (const auto& word : records.worker()) words.push_back(word);
+    agents.emplace_back(words, ProcessOptions{.own_group = true});
+  }
+  const auto before = records.wait_for(nodes * workers_a_node, -1, "ddprun");
+  const auto since = now_ns();
+  ::kill(agents.back().pid(), SIGKILL);
+  return ms_until_last(records.wait_for(survivors, before.front().attempt, "ddprun"), since);
+}
+
+struct Row {
+  std::string event, launcher;
+  int workers = 0;
+  bool slow = false;
+  std::function<double()> once;
+  std::vector<double> times_ms{};
+  std::string failure{};
+};
+
+std::vector<Row> make_rows(const Options& options, int workers) {
+  std::vector<Row> rows{
+      {.event = "floor", .launcher = "none", .workers = workers, .once = [workers] { return floor_once(workers); }}};
+  std::vector<Launcher> launchers{ddprun_launcher()};
+  for (auto& launcher : torchruns(options.torch_python)) launchers.push_back(std::move(launcher));
+  for (const auto& launcher : launchers)
+    rows.push_back(
+        {.event = "worker", .launcher = launcher.name, .workers = workers, .slow = launcher.slow, .once = [=] {
+           return worker_failure_once(launcher, workers);
+         }});
+  return rows;
+}
+
+void measure(std::vector<Row>& rows, const Options& options, Clock::time_point end) {
+  for (int round = 0; round < options.rounds; ++round)
+    for (auto& row : rows) {
+      if (!row.failure.empty() || (row.slow && round > 0 && Clock::now() > end)) continue;
+      try {
+        row.times_ms.push_back(row.once());
+      } catch (const Error& e) {
+        row.failure = e.what();
+      }
+    }
+}
+
+void print(bool json, const Row& row, const Row& floor) {
+  if (!row.failure.empty())
+    return static_cast<void>(
+        std::fprintf(stderr, "%s, %s is left out: %s\n", row.event.c_str(), row.launcher.c_str(), row.failure.c_str()));
+  const double wall = median(row.times_ms), above = wall - median(floor.times_ms);
+  if (json)
+    fmt::print(
+        "{{\"event\": \"{}\", \"launcher\": \"{}\", \"workers\": {}, \"runs\": {}, \"recovery_ms\": {:.3f}, "
+        "\"recovery_ms_max\": {:.3f}, \"above_floor_ms\": {:.3f}}}\n",
+        row.event, row.launcher, row.workers, row.times_ms.size(), wall,
+        *std::max_element(row.times_ms.begin(), row.times_ms.end()), above);
+  else
+    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12.2f} {:>10.2f} {:>15.2f}\n", row.event, row.launcher, row.workers,
+               row.times_ms.size(), wall, *std::max_element(row.times_ms.begin(), row.times_ms.end()), above);
+}
+
+void run(const Options& options, bool json) {
+  if (!json)
+    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12} {:>10} {:>15}\n", "event", "launcher", "workers", "runs", "recovery_ms",
+               "max_ms", "above_floor_ms");
+  const auto began = Clock::now();
+  std::vector<std::vector<Row>> tables;
+  for (const int workers : options.workers) tables.push_back(make_rows(options, workers));
+  tables.push_back(
+      {{.event = "floor", .launcher = "none", .workers = survivors, .once = [] { return floor_once(survivors); }},
+       {.event = "node", .launcher = "ddprun", .workers = survivors, .once = node_loss_once}});
+  const auto share = std::chrono::seconds(options.budget_s) / static_cast<double>(tables.size());
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    measure(tables[i], options,
+            began + std::chrono::duration_cast<Clock::duration>(share * static_cast<double>(i + 1)));
+    for (const auto& row : tables[i]) print(json, row, tables[i].front());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+Run recovery_bench(CLI::App& subcommand) {
+  const auto options = std::make_shared<Options>();
+  subcommand.footer(
+      "worker: a worker is killed; node: the agent of one of three nodes is (its two workers with it). recovery_ms: "
+      "from\n"
+      "the kill until the last worker of the next attempt runs, median and largest of the runs. floor: the same number "
+      "of\n"
+      "workers told to end, waited for and started again by this program; above_floor_ms is what the launcher adds.\n"
+      "torchrun is measured where there is a python with torch: with its defaults, and with a monitor interval of 10 "
+      "ms.");
+  subcommand.add_option("--workers", options->workers, "workers of the node whose worker fails, each a table")
+      ->delimiter(',')
+      ->capture_default_str();
+  subcommand.add_option("--rounds", options->rounds, "of each row, those apart that take seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  subcommand.add_option("--budget", options->budget_s, "seconds for all of it, about")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  subcommand.add_option("--torch-python", options->torch_python,
+                        "the interpreter whose torchrun is measured (default: DDPRUN_TORCH_PYTHON, else python3)");
+  return [options](bool json) { run(*options, json); };
+}
+
+}  // namespace ddprun::bench

@@ -1,0 +1,87 @@
+// One static job of two nodes, one under PyTorch's own torchrun and one under ddprun, whichever is node rank 0.
+#include <csignal>
+#include <optional>
+
+#include "tests/process/launch.h"
+#include "tests/process/torch_job.h"
+#include "tests/support/catch.h"
+#include "tests/support/torch_python.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+// The words that both launchers take, for either's node rank.
+class StaticJob {
+ public:
+  explicit StaticJob(Words more = {}) {
+    options_ = {"--rdzv_backend=static", "--nnodes=2", "--nproc_per_node=2", "--master_addr=127.0.0.1",
+                "--master_port=" + std::to_string(free_port())};
+    options_.insert(options_.end(), more.begin(), more.end());
+  }
+  Words node(int rank) const {
+    auto words = options_;
+    words.push_back("--node_rank=" + std::to_string(rank));
+    return words;
+  }
+
+ private:
+  Words options_;
+};
+
+Words joined(Words first, const Words& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+void check_ended_well(const Child::Result& result) {
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+}
+
+}  // namespace
+
+TEST_CASE("torchrun and ddprun share a static job that trains, either of them as node rank 0") {
+  const auto python = find_current_torch();
+  if (!python) SKIP(no_current_torch);
+  const int our_rank = GENERATE(0, 1);
+  CAPTURE(our_rank, python->version_text);
+  const TorchJob job(*python);
+  const StaticJob nodes;
+  auto ours = job.start(nodes.node(our_rank), {"40"});
+  auto theirs = job.start_by_torchrun(nodes.node(1 - our_rank), {"40"});
+  const auto from_ours = ours.wait(torch_patience);
+  const auto from_theirs = theirs.wait(torch_patience);
+  check_ended_well(from_ours);
+  check_ended_well(from_theirs);
+  CHECK_THAT(from_ours.out + from_theirs.out, Catch::Contains("rank 0 of 4") && Catch::Contains("rank 3 of 4") &&
+                                                  Catch::Contains("40 steps, the result is right"));
+}
+
+// The workers do not communicate: those of the other node go on undisturbed.
+TEST_CASE("in a static job with torchrun a worker fails on either side, and its own launcher restarts it") {
+  const auto python = find_current_torch();
+  if (!python) SKIP(no_current_torch);
+  const int our_rank = GENERATE(0, 1);
+  const bool ours_fails = GENERATE(true, false);
+  CAPTURE(our_rank, ours_fails, python->version_text);
+  const TempDir folder;
+  const StaticJob nodes({"--max_restarts=1", "--no_python"});
+  const int failing_node = ours_fails ? our_rank : 1 - our_rank;
+  const std::string failing = std::to_string(2 * failing_node + 1);  // its local rank 1
+  const std::string restarted = (folder / "restarted").string();
+  const Words worker{VICTIM_PROGRAM, "if-rank=" + failing, "if-attempt=0",       "exit=9", "end-if",
+                     "end-if",       "if-rank=" + failing, "touch=" + restarted, "end-if", "wait-file=" + restarted,
+                     "env"};
+  Child ours(joined(joined({DDPRUN_PROGRAM}, nodes.node(our_rank)), worker));
+  Child theirs(joined(joined({python->path, "-m", "torch.distributed.run"}, nodes.node(1 - our_rank)), worker));
+  const auto from_ours = ours.wait(torch_patience);
+  const auto from_theirs = theirs.wait(torch_patience);
+  check_ended_well(from_ours);
+  check_ended_well(from_theirs);
+  const auto& failed = ours_fails ? from_ours.out : from_theirs.out;
+  const auto& other = ours_fails ? from_theirs.out : from_ours.out;
+  CHECK_THAT(failed, Catch::Contains("TORCHELASTIC_RESTART_COUNT=1\n"));
+  CHECK_THAT(other, Catch::Contains("TORCHELASTIC_RESTART_COUNT=0\n"));
+  CHECK_THAT(failed + other, Catch::Contains("WORLD_SIZE=4\n"));
+}
