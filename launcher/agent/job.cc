@@ -89,7 +89,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.watchdog = environment.get("TORCHELASTIC_ENABLE_FILE_TIMER") == "1";
   spec.watchdog_pipe = environment.get("TORCHELASTIC_TIMER_FILE").value_or("");
   spec.events = parse_event_target(o.event_log_handler);
-  spec.backend = choice.backend == RendezvousChoice::Backend::static_ ? "static" : "c10d";
+  spec.backend = name_of(choice.backend);
   spec.end_signals = parse_signals(o.signals_to_handle, "signals_to_handle");
   return spec;
 }

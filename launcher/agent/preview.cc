@@ -112,8 +112,7 @@ std::string host_text(const RendezvousChoice& choice) {
 
 std::string meeting_text(const RendezvousChoice& choice) {
   if (choice.standalone) return "by itself, on a free port of 127.0.0.1 that this node would serve";
-  const bool is_static = choice.backend == Backend::static_;
-  return fmt::format("{} at {}{}", is_static ? "static" : "c10d", format_host_port(choice.host, choice.port),
+  return fmt::format("{} at {}{}", name_of(choice.backend), format_host_port(choice.host, choice.port),
                      host_text(choice));
 }
 

@@ -99,12 +99,17 @@ LaunchSettings::LaunchSettings() {
   add("nproc_per_node", o.nproc_per_node,
       {.help = "workers on this node: a number, cpu, gpu, xpu or auto", .suggested = {"cpu", "gpu", "xpu", "auto"}});
   add("node_rank", o.node_rank,
-      {.help = "this node's rank; fixed with static, a wish with c10d", .min = 0, .max = SessionLimits::nodes - 1});
+      {.help = "this node's rank; fixed with static, a wish with c10d and etcd",
+       .min = 0,
+       .max = SessionLimits::nodes - 1});
   add("rdzv_backend", o.rdzv_backend,
-      {.help = "how nodes meet: c10d (rounds formed by the server) or static (torchrun's own wire behaviour)",
-       .choices = {"c10d", "static"},
+      {.help = "how nodes meet: c10d (rounds formed by the server), static (torchrun's own wire behaviour) or etcd "
+               "(etcd v3; no host is needed by all)",
+       .choices = {"c10d", "static", "etcd"},
        .refused = {{"etcd-v2", etcd_v2_is_gone}}});
-  add("rdzv_endpoint", o.rdzv_endpoint, {.help = "where nodes meet, HOST[:PORT]; port 29400 unless named"});
+  add("rdzv_endpoint", o.rdzv_endpoint,
+      {.help = "where nodes meet, HOST[:PORT], with etcd one or several; port 29400 unless named, "
+               "2379 with etcd"});
   add("rdzv_id", o.rdzv_id, {.help = "the job's name; nodes with the same name at one endpoint form one job"});
   add("rdzv_conf", o.rdzv_conf, {.help = "further settings of the rendezvous, KEY=VALUE[,KEY=VALUE...], in seconds"});
   add("master_addr", o.master_addr, {.help = "address of node rank 0 (static)"});

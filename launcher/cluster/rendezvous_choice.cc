@@ -13,6 +13,7 @@ namespace ddprun {
 namespace {
 
 constexpr std::uint16_t default_port = 29400;
+constexpr std::uint16_t etcd_port = 2379;
 
 using Pairs = std::map<std::string, std::string>;
 
@@ -29,7 +30,15 @@ const std::vector<std::string>& known_conf_keys() {
                                                 "store_timeout",
                                                 "store_type",
                                                 "is_host",
-                                                "rank"};
+                                                "rank",
+                                                "protocol",
+                                                "etcd_prefix",
+                                                "cert",
+                                                "key",
+                                                "cacert",
+                                                "ssl_cert",
+                                                "ssl_cert_key",
+                                                "ca_cert"};
   return keys;
 }
 
@@ -79,8 +88,30 @@ bool parse_is_host(std::string text) {
   throw make_error(Errc::usage, "--rdzv_conf: is_host = {}: expected true or false", text);
 }
 
+// Keys of etcd alone. True when key is one of them.
+bool apply_etcd_conf(const std::string& key, const std::string& value, RendezvousChoice& choice) {
+  static const std::set<std::string> certificates = {"cert", "key", "cacert", "ssl_cert", "ssl_cert_key", "ca_cert"};
+  if (key != "protocol" && key != "etcd_prefix" && !certificates.contains(key)) return false;
+  if (choice.backend != RendezvousChoice::Backend::etcd)
+    throw make_error(Errc::usage, "--rdzv_conf: {} is a setting of --rdzv_backend=etcd", key);
+  if (certificates.contains(key) || (key == "protocol" && value == "https"))
+    throw make_error(Errc::usage,
+                     "--rdzv_conf: {} = {}: etcd over TLS is not supported; run a proxy that ends it on this host, as "
+                     "with 'etcd grpc-proxy', and name that",
+                     key, value);
+  if (key == "protocol" && value != "http")
+    throw make_error(Errc::usage, "--rdzv_conf: protocol = {}: expected http", value);
+  if (key == "etcd_prefix") {
+    if (!value.starts_with('/'))
+      throw make_error(Errc::usage, "--rdzv_conf: etcd_prefix = {}: expected a path that begins with /", value);
+    choice.etcd_prefix = value;
+  }
+  return true;
+}
+
 void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
   for (const auto& [key, value] : conf) {
+    if (apply_etcd_conf(key, value, choice)) continue;
     if (key == "is_host") {
       choice.is_host = parse_is_host(value);
     } else if (key == "store_type") {
@@ -106,8 +137,10 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
 
 RendezvousChoice::Backend choose_backend(const LaunchSettings& settings, bool node_rank_given) {
   using Backend = RendezvousChoice::Backend;
-  if (settings.given("rdzv_backend"))
-    return settings.options().rdzv_backend == "static" ? Backend::static_ : Backend::c10d;
+  if (settings.given("rdzv_backend")) {
+    const auto& name = settings.options().rdzv_backend;
+    return name == "static" ? Backend::static_ : name == "etcd" ? Backend::etcd : Backend::c10d;
+  }
   const bool address_given = settings.given("master_addr") || settings.given("rdzv_endpoint");
   return node_rank_given && address_given ? Backend::static_ : Backend::c10d;
 }
@@ -143,6 +176,26 @@ std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Env
   return std::nullopt;
 }
 
+// One address or several, "h1:2379,h2:2379"; without one, an etcd on this host. What the cluster knows is where agents
+// would meet.
+void choose_etcd_endpoints(const LaunchSettings& settings, RendezvousChoice& choice) {
+  const bool named = settings.origin("rdzv_endpoint") != Origin::cluster;
+  std::string_view rest = named ? std::string_view(settings.options().rdzv_endpoint) : std::string_view();
+  std::vector<HostPort> endpoints;
+  while (!rest.empty()) {
+    const auto comma = rest.find(',');
+    auto endpoint = parse_host_port(rest.substr(0, comma));
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    if (endpoint.host.empty()) endpoint.host = "127.0.0.1";
+    endpoint.port = endpoint.port_or(etcd_port);
+    endpoints.push_back(std::move(endpoint));
+  }
+  if (endpoints.empty()) endpoints.push_back({"127.0.0.1", etcd_port});
+  choice.host = endpoints.front().host;
+  choice.port = *endpoints.front().port;
+  choice.more_endpoints.assign(endpoints.begin() + 1, endpoints.end());
+}
+
 std::string waiting_notice(const NodeCount& nodes) {
   return fmt::format(
       "waiting at 127.0.0.1:{} for {} nodes, all of this machine; to name another host, give every node "
@@ -152,6 +205,18 @@ std::string waiting_notice(const NodeCount& nodes) {
 }
 
 }  // namespace
+
+std::string name_of(RendezvousChoice::Backend backend) {
+  switch (backend) {
+    case RendezvousChoice::Backend::c10d:
+      return "c10d";
+    case RendezvousChoice::Backend::static_:
+      return "static";
+    case RendezvousChoice::Backend::etcd:
+      return "etcd";
+  }
+  return "";
+}
 
 RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environment& environment) {
   const auto& o = settings.options();
@@ -164,6 +229,10 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
   if (settings.origin("node_rank") != Origin::fallback) choice.node_rank = o.node_rank;
   if (!o.standalone) choice.backend = choose_backend(settings, rank_given);
   apply_conf(conf, choice);
+  if (choice.backend == RendezvousChoice::Backend::etcd) {
+    choose_etcd_endpoints(settings, choice);
+    return choice;
+  }
   const auto endpoint = o.standalone ? std::nullopt : named_endpoint(settings, environment, choice.backend);
   const bool endpoint_by_option =
       (settings.given("rdzv_endpoint") && !o.rdzv_endpoint.empty()) || settings.given("master_port");

@@ -5,6 +5,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/backends/c10d_backend.h"
+#include "ddprun/rendezvous/backends/etcd_backend.h"
 #include "ddprun/rendezvous/backends/static_rendezvous.h"
 
 namespace ddprun {
@@ -20,7 +21,7 @@ struct Row {
 constexpr std::array<Row, 4> table = {{
     {"c10d", open_c10d},
     {"static", open_static},
-    {"etcd", nullptr},
+    {"etcd", open_etcd},
     {"etcd-v2", nullptr},
 }};
 
@@ -30,9 +31,10 @@ std::unique_ptr<RendezvousBackend> open_rendezvous(boost::asio::io_context& loop
   for (const auto& row : table) {
     if (row.name != options.backend) continue;
     if (row.open) return row.open(loop, options);
-    throw make_error(Errc::unsupported, "--rdzv_backend {} is not supported; use c10d or static", options.backend);
+    throw make_error(Errc::unsupported, "--rdzv_backend {} is not supported; use c10d, static or etcd",
+                     options.backend);
   }
-  throw make_error(Errc::usage, "--rdzv_backend {}: unknown; use c10d or static", options.backend);
+  throw make_error(Errc::usage, "--rdzv_backend {}: unknown; use c10d, static or etcd", options.backend);
 }
 
 }  // namespace ddprun

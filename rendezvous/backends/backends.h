@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ddprun/common/deadline.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace boost::asio {
@@ -18,7 +20,7 @@ class io_context;
 namespace ddprun {
 
 struct BackendOptions {
-  std::string backend = "c10d";    // "c10d" or "static"
+  std::string backend = "c10d";    // "c10d", "static" or "etcd"
   bool standalone = false;         // c10d for one node: served by this process on a free port of the loopback interface
   std::string host = "127.0.0.1";  // of the endpoint, as typed
   std::uint16_t port = 29400;
@@ -26,6 +28,8 @@ struct BackendOptions {
   std::optional<int> node_rank;  // static: required. Node rank 0 serves the endpoint
   // c10d: how long to wait for a server that went away to come back, in a job that may start its workers anew
   std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};
+  std::vector<HostPort> more_endpoints;  // etcd: further members of the cluster
+  std::string etcd_prefix = "/ddprun";   // etcd: of all keys
 };
 
 // One agent's rendezvous with all it needs: the handle, and the store server when this host serves the endpoint. Lives
@@ -52,7 +56,7 @@ class RendezvousBackend {
   virtual void drain(Deadline deadline, std::function<void()> done) = 0;
 };
 
-// Throws Errc::usage for an unknown back end, Errc::unsupported for one of torchrun's that is not here (etcd, etcd-v2),
+// Throws Errc::usage for an unknown back end, Errc::unsupported for one of torchrun's that is not here (etcd-v2),
 // Errc::io when is_host or node rank 0 asks to serve the endpoint and it cannot be bound. May block for a name lookup;
 // the endpoint itself is dialled later, by join().
 std::unique_ptr<RendezvousBackend> open_rendezvous(boost::asio::io_context& loop, const BackendOptions& options);

@@ -134,7 +134,10 @@ MembershipMessages Membership::failure(Time now, const std::string& id, std::int
   std::copy(failures.begin(), failures.end(), std::back_inserter(failures_));
   if (failures.empty())
     failures_.push_back({.host = node->info.host, .message = "its agent could not run the workers and gave no reason"});
-  if (!settled_at_) settled_at_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
+  if (!settled_at_) {
+    settled_at_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
+    for (auto& entry : nodes_) entry.second.heard_since_failure = false;
+  }
   check_settled(now);
   return take_messages();
 }
@@ -151,7 +154,9 @@ MembershipMessages Membership::session_closed(Time now, const std::string& id, c
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return {};
   const auto ranks = ranks_in(round_, node->second.member ? node->second.rank : std::nullopt);
-  remove(now, {id}, fmt::format("node {} was lost: {}{}", node->second.info.host, how, ranks), Pending::cause);
+  // A lease ends, like silence, long after what it made others fail of.
+  const Pending failures = options_.leased ? Pending::consequence : Pending::cause;
+  remove(now, {id}, fmt::format("node {} was lost: {}{}", node->second.info.host, how, ranks), failures);
   return take_messages();
 }
 
@@ -220,7 +225,10 @@ std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPo
 
 void Membership::heard_from(Time now, const std::string& id) {
   attention_.advance(now);
-  if (const auto node = nodes_.find(id); node != nodes_.end()) node->second.heard = attention_.elapsed();
+  const auto node = nodes_.find(id);
+  if (node == nodes_.end()) return;
+  node->second.heard = attention_.elapsed();
+  node->second.heard_since_failure = true;
 }
 
 Membership::Node* Membership::current_member(const std::string& id, std::int64_t generation, Phase phase) {
@@ -416,6 +424,7 @@ AttentiveClock::Duration Membership::silence_bound() const {
 }
 
 void Membership::check_silence(Time now) {
+  if (options_.leased) return;
   const auto silent = [&](AttentiveClock::Duration bound) {
     std::vector<std::string> ids;
     for (const auto& [id, node] : nodes_)
@@ -440,7 +449,7 @@ void Membership::check_silence(Time now) {
 
 // When the one that has been silent longest will be lost; those heard meanwhile are only later.
 std::optional<Membership::Time> Membership::next_silence(Time now) const {
-  if (nodes_.empty() || !attention_.fair()) return std::nullopt;
+  if (options_.leased || nodes_.empty() || !attention_.fair()) return std::nullopt;
   const auto oldest = std::min_element(nodes_.begin(), nodes_.end(),
                                        [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
   return now + (oldest->second.heard + silence_bound() - attention_.elapsed());
@@ -484,7 +493,8 @@ bool Membership::anyone_suspect() const {
   const auto bound = 2 * AttentiveClock::Duration(policy_.keep_alive_interval);
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const Node& node = entry.second;
-    return node.member && !node.failed && !node.succeeded && attention_.elapsed() - node.heard > bound;
+    const bool silent = options_.leased ? !node.heard_since_failure : attention_.elapsed() - node.heard > bound;
+    return node.member && !node.failed && !node.succeeded && silent;
   });
 }
 

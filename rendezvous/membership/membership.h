@@ -11,6 +11,7 @@
 #include "ddprun/rendezvous/membership/attentive_clock.h"
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/membership/membership_message.h"
+#include "ddprun/rendezvous/membership/membership_snapshot.h"
 #include "ddprun/rendezvous/membership/restless_hosts.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
@@ -21,6 +22,9 @@ struct MembershipOptions {
   // cause is the one observed first and not the one that the network brought first.
   std::chrono::milliseconds settle{200};
   RestlessHosts::Options restless;  // how often a host may come and go
+  // Who is alive is known elsewhere, by leases (etcd): silence is not judged here, and since a lease ends later than a
+  // connection, failures are judged only when every other member of the round has been heard after the first one.
+  bool leased = false;
 };
 
 // One job's membership: who takes part, in which round, and how it ends. A state machine: events and the time in,
@@ -41,6 +45,9 @@ class Membership {
   using Time = Clock::time_point;
 
   explicit Membership(JobPolicy policy, MembershipOptions options = {});
+  // Goes on where another left off. Time that passed in between does not count.
+  Membership(Time now, const MembershipSnapshot& snapshot, MembershipOptions options = {});
+  MembershipSnapshot snapshot(Time now) const;
 
   // A node that is here already comes back: its old session has been superseded.
   MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
@@ -63,7 +70,10 @@ class Membership {
   MembershipMessages tick(Time now);
   Time next_tick() const;
 
+  bool forming() const { return phase_ == Phase::forming; }
   bool ended() const { return phase_ == Phase::ended; }
+  // A failure has been reported and is not judged yet.
+  bool settling() const { return settled_at_.has_value(); }
   bool empty() const { return nodes_.empty(); }
   bool has(const std::string& node) const { return nodes_.contains(node); }
   const JobPolicy& policy() const { return policy_; }
@@ -72,7 +82,7 @@ class Membership {
   JobStatus status(Time now) const;
 
  private:
-  enum class Phase { forming, proposed, running, ended };
+  using Phase = MembershipSnapshot::Phase;
 
   struct Node {
     NodeInfo info;
@@ -86,7 +96,8 @@ class Membership {
     bool ready = false;
     bool succeeded = false;
     bool failed = false;
-    std::uint64_t told = 0;  // the announcement it has heard
+    bool heard_since_failure = false;  // while settling: since the first one
+    std::uint64_t told = 0;            // the announcement it has heard
     struct Worker {
       WorkerReport now;
       Time since{};

@@ -75,8 +75,8 @@ TEST_CASE("bad values name the variable, the value and the bounds") {
   LaunchSettings s;
   CHECK_THROWS_WITH(s.apply_environment(with({{"PET_MAX_RESTARTS", "-1"}})),
                     "PET_MAX_RESTARTS: launch.max_restarts = -1: expected a whole number at least 0");
-  CHECK_THROWS_WITH(s.assign_from_command_line("rdzv_backend", "etcd"),
-                    "--rdzv_backend: launch.rdzv_backend = etcd: expected one of c10d, static");
+  CHECK_THROWS_WITH(s.assign_from_command_line("rdzv_backend", "zeus"),
+                    "--rdzv_backend: launch.rdzv_backend = zeus: expected one of c10d, static, etcd");
   CHECK_THROWS_WITH(s.apply_environment(with({{"PET_NUMA_BINDING", "node"}})),
                     "PET_NUMA_BINDING: --numa_binding is not supported yet");
 }

@@ -29,7 +29,7 @@ const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       {"nnodes", "1:1", "1:4", "4:1", " = 4:1: expected N or MIN:MAX with 1 <= MIN <= MAX <= 65536"},
       {"nproc_per_node", "1", "3", "tpu", " = tpu: expected a number from 1 to 4096, cpu, gpu, xpu or auto"},
-      {"rdzv_backend", "c10d", "static", "zoo", ": launch.rdzv_backend = zoo: expected one of c10d, static"},
+      {"rdzv_backend", "c10d", "static", "zoo", ": launch.rdzv_backend = zoo: expected one of c10d, static, etcd"},
       {"rdzv_endpoint", "", "h:1", "h:x", ""},
       {"rdzv_id", "none", "job7", "", ""},
       {"rdzv_conf", "", "join_timeout=3", "join_timeout", ": 'join_timeout': expected KEY=VALUE"},

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+// Where a job's records lie in etcd (ETCD.md).
+namespace ddprun {
+
+class JobKeys {
+ public:
+  JobKeys(std::string_view prefix, std::string_view run_id) {
+    while (prefix.ends_with('/')) prefix.remove_suffix(1);
+    root_ = std::string(prefix) + "/" + escaped(run_id) + "/";
+  }
+
+  const std::string& all() const { return root_; }
+  std::string control() const { return root_ + "control/"; }
+  std::string leader() const { return root_ + "control/leader"; }
+  std::string board() const { return root_ + "control/board"; }
+  std::string state() const { return root_ + "state"; }
+  std::string node(std::string_view id) const { return nodes() + std::string(id); }
+  // The node that a key belongs to; empty when it is no node's.
+  std::string_view node_of(std::string_view key) const {
+    const std::string prefix = nodes();
+    return key.starts_with(prefix) ? key.substr(prefix.size()) : std::string_view();
+  }
+
+ private:
+  std::string nodes() const { return root_ + "nodes/"; }
+  // A run id is one step of the path, whatever is in it.
+  static std::string escaped(std::string_view text) {
+    std::string out;
+    for (const char c : text) out += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);
+    return out;
+  }
+
+  std::string root_;
+};
+
+}  // namespace ddprun

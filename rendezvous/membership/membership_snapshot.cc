@@ -1,0 +1,91 @@
+#include "ddprun/rendezvous/membership/membership_snapshot.h"
+
+#include <algorithm>
+
+#include "ddprun/rendezvous/membership/membership.h"
+
+namespace ddprun {
+namespace {
+
+using Time = Membership::Time;
+using std::chrono::milliseconds;
+
+std::optional<milliseconds> left_until(const std::optional<Time>& when, Time now) {
+  if (!when) return std::nullopt;
+  return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(*when - now));
+}
+
+std::optional<Time> after(const std::optional<milliseconds>& left, Time now) {
+  return left ? std::optional(now + *left) : std::nullopt;
+}
+
+}  // namespace
+
+MembershipSnapshot Membership::snapshot(Time now) const {
+  MembershipSnapshot s{.policy = policy_,
+                       .founder = founder_,
+                       .phase = phase_,
+                       .former_ranks = former_ranks_,
+                       .arrivals = arrivals_,
+                       .round = round_,
+                       .next_generation = next_generation_,
+                       .worker_store_port = worker_store_port_,
+                       .restarts_used = restarts_used_,
+                       .preempted = preempted_,
+                       .form_left = left_until(form_deadline_, now),
+                       .last_call_left = left_until(last_call_, now),
+                       .ready_left = left_until(ready_deadline_, now),
+                       .settle_left = left_until(settled_at_, now),
+                       .failures = failures_,
+                       .last_change = last_change_};
+  for (const auto& [id, node] : nodes_)
+    s.nodes.push_back({.info = node.info,
+                       .addresses = node.addresses,
+                       .arrival = node.arrival,
+                       .here_for = std::chrono::duration_cast<milliseconds>(now - node.joined),
+                       .rank = node.rank,
+                       .rank_of = node.rank_of,
+                       .member = node.member,
+                       .ready = node.ready,
+                       .succeeded = node.succeeded,
+                       .failed = node.failed});
+  return s;
+}
+
+// Everybody counts as heard just now, but not since a failure that is being settled; and as told nothing.
+Membership::Membership(Time now, const MembershipSnapshot& s, MembershipOptions options)
+    : Membership(s.policy, options) {
+  attention_.advance(now);
+  last_tick_ = phase_since_ = now;
+  founder_ = s.founder;
+  phase_ = s.phase;
+  for (const auto& node : s.nodes) {
+    restless_.joined(node.info.host);
+    nodes_[node.info.id] = {.info = node.info,
+                            .addresses = node.addresses,
+                            .arrival = node.arrival,
+                            .joined = now - node.here_for,
+                            .heard = attention_.elapsed(),
+                            .rank = node.rank,
+                            .rank_of = node.rank_of,
+                            .member = node.member,
+                            .ready = node.ready,
+                            .succeeded = node.succeeded,
+                            .failed = node.failed};
+  }
+  former_ranks_ = s.former_ranks;
+  arrivals_ = s.arrivals;
+  round_ = s.round;
+  next_generation_ = s.next_generation;
+  worker_store_port_ = s.worker_store_port;
+  restarts_used_ = s.restarts_used;
+  preempted_ = s.preempted;
+  form_deadline_ = after(s.form_left, now);
+  last_call_ = after(s.last_call_left, now);
+  ready_deadline_ = after(s.ready_left, now);
+  settled_at_ = after(s.settle_left, now);
+  failures_ = s.failures;
+  last_change_ = s.last_change;
+}
+
+}  // namespace ddprun

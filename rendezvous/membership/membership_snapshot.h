@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/rendezvous/backends/node_address.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// What a Membership knows, as plain values: what another process needs to go on with it. Times are what is left of
+// them. Left out: which hosts come and go, and what status() tells beyond this.
+struct MembershipSnapshot {
+  enum class Phase { forming, proposed, running, ended };
+  struct Node {
+    NodeInfo info;
+    SessionAddresses addresses;
+    std::uint64_t arrival = 0;
+    std::chrono::milliseconds here_for{};
+    std::optional<int> rank;
+    std::int64_t rank_of = -1;
+    bool member = false, ready = false, succeeded = false, failed = false;
+  };
+
+  JobPolicy policy;
+  std::string founder;
+  Phase phase = Phase::forming;
+  std::vector<Node> nodes;
+  std::map<std::string, int> former_ranks;
+  std::uint64_t arrivals = 0;
+  Round round;
+  std::int64_t next_generation = 0;
+  std::uint16_t worker_store_port = 0;
+  int restarts_used = 0;
+  bool preempted = false;
+  std::optional<std::chrono::milliseconds> form_left, last_call_left, ready_left, settle_left;
+  std::vector<WorkerFailure> failures;
+  std::string last_change;
+};
+
+}  // namespace ddprun
