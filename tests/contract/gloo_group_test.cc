@@ -1,8 +1,6 @@
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 
-#include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/rendezvous/store/tcp_store.h"
-#include "tests/contract/group_contract.h"
+#include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -10,25 +8,7 @@ using namespace ddprun;
 namespace {
 
 contract::Groups make_gloo(int size, std::chrono::milliseconds timeout) {
-  const auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
-  // Held by every group, and so the server lives as long as they do.
-  const auto connect = [server] {
-    return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port()},
-                                      Deadline::in(std::chrono::seconds(10)));
-  };
-  contract::Groups groups(static_cast<std::size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      groups[static_cast<std::size_t>(rank)] = comm::make_gloo_group({.rank = rank,
-                                                                      .size = size,
-                                                                      .connect_store = connect,
-                                                                      .timeout = timeout,
-                                                                      .heartbeat = std::chrono::milliseconds(200)});
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  return groups;
+  return contract::make_groups(comm::make_gloo_group, size, timeout);
 }
 
 }  // namespace

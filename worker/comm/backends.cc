@@ -5,9 +5,11 @@
 #include <string>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/auto_group.h"
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 #include "ddprun/worker/comm/nccl/nccl_group.h"
 #include "ddprun/worker/comm/self_group.h"
+#include "ddprun/worker/comm/shm/shm_group.h"
 
 namespace ddprun::comm {
 namespace {
@@ -24,8 +26,10 @@ std::unique_ptr<ProcessGroup> make_self(const GroupOptions& options) {
 }
 
 constexpr std::array table = {
+    Backend{"auto", always, make_auto_group},
     Backend{"self", always, make_self},
     Backend{"gloo", always, make_gloo_group},
+    Backend{"shm", always, make_shm_group},
     Backend{"nccl", nccl_available, make_nccl_group},
 };
 
@@ -36,11 +40,10 @@ std::span<const Backend> backends() {
 }
 
 std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options) {
-  if (name == "auto") name = options.size == 1 ? "self" : "gloo";
   const auto row = std::find_if(table.begin(), table.end(), [&](const Backend& each) { return each.name == name; });
   if (row != table.end()) return row->make(options);
-  std::string names = "auto";
-  for (const auto& each : table) names += ", " + std::string(each.name);
+  std::string names;
+  for (const auto& each : table) names += (names.empty() ? "" : ", ") + std::string(each.name);
   throw make_error(Errc::usage, "there is no back end named {}; there are {}", name, names);
 }
 

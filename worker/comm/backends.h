@@ -18,7 +18,7 @@ struct Backend {
 
 std::span<const Backend> backends();
 
-// name: of a row, or "auto": self for a world of one, else gloo. Throws Errc::usage listing the names,
+// name: of a row. Throws Errc::usage listing the names,
 // Errc::unsupported for one that this build or host lacks, and what the back end throws.
 std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options);
 

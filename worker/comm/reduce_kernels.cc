@@ -1,5 +1,6 @@
 #include "ddprun/worker/comm/reduce_kernels.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -46,8 +47,47 @@ T wrapping_multiply(T a, T b) {
   }
 }
 
-template <class Format, class Combine>
-void combine(void* output, const void* left, const void* right, std::size_t count, Combine function) {
+// Calls action with the function that op is on values of type Value.
+template <class Value, class Action>
+void with_function(ReduceOp op, Action action) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::average:
+      return action([](Value a, Value b) { return wrapping_add(a, b); });
+    case ReduceOp::product:
+      return action([](Value a, Value b) { return wrapping_multiply(a, b); });
+    case ReduceOp::min:
+      return action([](Value a, Value b) { return b < a ? b : a; });
+    case ReduceOp::max:
+      return action([](Value a, Value b) { return a < b ? b : a; });
+  }
+}
+
+// Calls action with the format in which elements of dtype are kept.
+template <class Action>
+void with_format(DType dtype, Action action) {
+  switch (dtype) {
+    case DType::float32:
+      return action(Plain<float>());
+    case DType::float64:
+      return action(Plain<double>());
+    case DType::float16:
+      return action(Float16());
+    case DType::bfloat16:
+      return action(BFloat16());
+    case DType::int8:
+      return action(Plain<std::int8_t>());
+    case DType::uint8:
+      return action(Plain<std::uint8_t>());
+    case DType::int32:
+      return action(Plain<std::int32_t>());
+    case DType::int64:
+      return action(Plain<std::int64_t>());
+  }
+}
+
+template <class Format, class Function>
+void combine(void* output, const void* left, const void* right, std::size_t count, Function function) {
   using Stored = typename Format::Stored;
   auto* out = static_cast<Stored*>(output);
   const auto* a = static_cast<const Stored*>(left);
@@ -55,19 +95,22 @@ void combine(void* output, const void* left, const void* right, std::size_t coun
   for (std::size_t i = 0; i < count; ++i) out[i] = Format::store(function(Format::load(a[i]), Format::load(b[i])));
 }
 
-template <class Format>
-void reduce_as(ReduceOp op, void* output, const void* left, const void* right, std::size_t count) {
-  using Value = typename Format::Value;
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::average:
-      return combine<Format>(output, left, right, count, wrapping_add<Value>);
-    case ReduceOp::product:
-      return combine<Format>(output, left, right, count, wrapping_multiply<Value>);
-    case ReduceOp::min:
-      return combine<Format>(output, left, right, count, [](Value a, Value b) { return b < a ? b : a; });
-    case ReduceOp::max:
-      return combine<Format>(output, left, right, count, [](Value a, Value b) { return a < b ? b : a; });
+// In blocks that stay in the first-level cache, so that each input is read once and the output written once.
+template <class Format, class Function>
+void combine_all(void* output, std::span<const void* const> inputs, std::size_t count, Function function) {
+  using Stored = typename Format::Stored;
+  constexpr std::size_t block = 1024;
+  typename Format::Value sums[block];
+  for (std::size_t first = 0; first < count; first += block) {
+    const auto n = std::min(block, count - first);
+    const auto* initial = static_cast<const Stored*>(inputs[0]) + first;
+    for (std::size_t i = 0; i < n; ++i) sums[i] = Format::load(initial[i]);
+    for (const void* each : inputs.subspan(1)) {
+      const auto* values = static_cast<const Stored*>(each) + first;
+      for (std::size_t i = 0; i < n; ++i) sums[i] = function(sums[i], Format::load(values[i]));
+    }
+    auto* out = static_cast<Stored*>(output) + first;
+    for (std::size_t i = 0; i < n; ++i) out[i] = Format::store(sums[i]);
   }
 }
 
@@ -81,40 +124,23 @@ void divide_as(void* data, std::size_t count, int divisor) {
 }  // namespace
 
 void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void* right, std::size_t count) {
-  switch (dtype) {
-    case DType::float32:
-      return reduce_as<Plain<float>>(op, output, left, right, count);
-    case DType::float64:
-      return reduce_as<Plain<double>>(op, output, left, right, count);
-    case DType::float16:
-      return reduce_as<Float16>(op, output, left, right, count);
-    case DType::bfloat16:
-      return reduce_as<BFloat16>(op, output, left, right, count);
-    case DType::int8:
-      return reduce_as<Plain<std::int8_t>>(op, output, left, right, count);
-    case DType::uint8:
-      return reduce_as<Plain<std::uint8_t>>(op, output, left, right, count);
-    case DType::int32:
-      return reduce_as<Plain<std::int32_t>>(op, output, left, right, count);
-    case DType::int64:
-      return reduce_as<Plain<std::int64_t>>(op, output, left, right, count);
-  }
+  with_format(dtype, [&]<class Format>(Format) {
+    with_function<typename Format::Value>(
+        op, [&](auto function) { combine<Format>(output, left, right, count, function); });
+  });
+}
+
+void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count) {
+  if (inputs.size() == 2) return reduce(op, dtype, output, inputs[0], inputs[1], count);
+  with_format(dtype, [&]<class Format>(Format) {
+    with_function<typename Format::Value>(op,
+                                          [&](auto function) { combine_all<Format>(output, inputs, count, function); });
+  });
 }
 
 void finish_reduction(ReduceOp op, Span values, int ranks) {
-  if (op != ReduceOp::average) return;
-  switch (values.dtype) {
-    case DType::float32:
-      return divide_as<Plain<float>>(values.data, values.count, ranks);
-    case DType::float64:
-      return divide_as<Plain<double>>(values.data, values.count, ranks);
-    case DType::float16:
-      return divide_as<Float16>(values.data, values.count, ranks);
-    case DType::bfloat16:
-      return divide_as<BFloat16>(values.data, values.count, ranks);
-    default:
-      return;  // refused before: an average of whole numbers
-  }
+  if (op != ReduceOp::average) return;  // an average of whole numbers was refused before
+  with_format(values.dtype, [&]<class Format>(Format) { divide_as<Format>(values.data, values.count, ranks); });
 }
 
 }  // namespace ddprun::comm

@@ -45,3 +45,21 @@ TEST_CASE("an average divides by the number of ranks, other reductions do not") 
   finish_reduction(ReduceOp::average, span_of(values), 3);
   CHECK(values == std::vector<double>{3, 4});
 }
+
+TEST_CASE("many inputs are combined in their order, and 16-bit floats rounded once in all") {
+  // 256 + 1 + 1: rounding after each addition would lose both ones.
+  const std::uint16_t large = bfloat16_from_float(256.0f), one = bfloat16_from_float(1.0f);
+  std::uint16_t sum = 0;
+  const std::vector<const void*> halves = {&large, &one, &one};
+  reduce_all(ReduceOp::sum, DType::bfloat16, &sum, halves, 1);
+  CHECK(float_from_bfloat16(sum) == 258.0f);
+
+  constexpr std::size_t count = 2500;  // more than two blocks
+  std::vector<float> a(count, 1), b(count, 2), c(count, 4);
+  a.back() = b.back() = c.back() = 10;
+  const std::vector<const void*> inputs = {a.data(), b.data(), c.data()};
+  reduce_all(ReduceOp::sum, DType::float32, b.data(), inputs, count);  // the output is one of them
+  CHECK(b.front() == 7);
+  CHECK(b[2047] == 7);
+  CHECK(b.back() == 30);
+}

@@ -104,9 +104,13 @@ class GlooTransport : public Transport {
 
 }  // namespace
 
+std::shared_ptr<Transport> make_gloo_transport(const GroupOptions& options) {
+  return std::make_shared<GlooTransport>(options);
+}
+
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();  // Gloo's algorithms, and ours over it, begin at two ranks
-  return make_transport_group(std::make_shared<GlooTransport>(options), options);
+  return make_transport_group(make_gloo_transport(options), options);
 }
 
 }  // namespace ddprun::comm

@@ -4,6 +4,7 @@
 
 #include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/comm/transport.h"
 
 namespace ddprun::comm {
 
@@ -12,5 +13,7 @@ namespace ddprun::comm {
 // ring. A single rank gets a self group. Throws what make_transport_group throws; Errc::usage for a local_address that
 // is neither address nor interface.
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options);
+// The transport of such a group, of two ranks or more.
+std::shared_ptr<Transport> make_gloo_transport(const GroupOptions& options);
 
 }  // namespace ddprun::comm

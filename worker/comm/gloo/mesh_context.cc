@@ -8,6 +8,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/await_ranks.h"
 
 namespace ddprun::comm {
 namespace {
@@ -33,45 +34,23 @@ void MeshContext::connect(std::shared_ptr<::gloo::transport::Device> device, Sto
   setTimeout(remaining(deadline));
 
   std::vector<Store::KeyValue> own;
-  std::vector<std::string> keys;
-  std::vector<int> peers;
+  std::vector<RankKey> peers;
   for (int peer = 0; peer < size; ++peer) {
     if (peer == rank) continue;
     const auto bytes = transportContext_->createPair(peer)->address().bytes();
     own.emplace_back(address_key(prefix, rank, peer), std::string(bytes.begin(), bytes.end()));
-    keys.push_back(address_key(prefix, peer, rank));
-    peers.push_back(peer);
+    peers.push_back({peer, address_key(prefix, peer, rank)});
   }
   has_pairs_ = true;
   store.multi_set(own, deadline);
-  await_addresses(store, keys, deadline);
-  const auto addresses = store.multi_get(keys, deadline);
+  const auto addresses = await_ranks(store, peers, size, interrupted_, deadline);
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (interrupted_) close_pairs();  // interrupt() may have come before there were pairs
     try {
-      getPair(peers[i])->connect(std::vector<char>(addresses[i].begin(), addresses[i].end()));
+      getPair(peers[i].rank)->connect(std::vector<char>(addresses[i].begin(), addresses[i].end()));
     } catch (const std::exception& error) {
-      throw make_error(Errc::unreachable, "no connection to rank {}: {}", peers[i], error.what());
+      throw make_error(Errc::unreachable, "no connection to rank {}: {}", peers[i].rank, error.what());
     }
-  }
-}
-
-void MeshContext::await_addresses(Store& store, const std::vector<std::string>& keys, Deadline deadline) {
-  while (true) {
-    if (interrupted_) throw Error(Errc::aborted, "the group was interrupted while it came together");
-    try {
-      return store.wait(keys, earlier(deadline, Deadline::in(milliseconds(200))));
-    } catch (const Error& error) {
-      if (error.code() != Errc::timeout) throw;
-    }
-    if (!deadline.expired()) continue;
-    std::string missing;
-    for (const auto& key : keys) {
-      if (store.check({key}, Deadline::in(std::chrono::seconds(5)))) continue;
-      const auto start = key.rfind('/', key.rfind('/') - 1) + 1;
-      missing += (missing.empty() ? "" : ", ") + key.substr(start, key.rfind('/') - start);
-    }
-    throw make_error(Errc::timeout, "rank(s) {} of {} did not come to the group in time", missing, size);
   }
 }
 

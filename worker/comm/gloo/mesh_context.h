@@ -27,7 +27,6 @@ class MeshContext : public ::gloo::Context {
   void interrupt() noexcept;
 
  private:
-  void await_addresses(Store& store, const std::vector<std::string>& keys, Deadline deadline);
   void close_pairs() noexcept;
 
   std::atomic<bool> interrupted_ = false;

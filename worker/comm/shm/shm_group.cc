@@ -1,0 +1,114 @@
+#include "ddprun/worker/comm/shm/shm_group.h"
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/await_ranks.h"
+#include "ddprun/worker/comm/host_evidence.h"
+#include "ddprun/worker/comm/self_group.h"
+#include "ddprun/worker/comm/shm/board.h"
+#include "ddprun/worker/comm/shm/shm_collectives.h"
+#include "ddprun/worker/comm/shm/shm_transfers.h"
+#include "ddprun/worker/comm/transport_group.h"
+
+namespace ddprun::comm {
+namespace {
+
+// Two of them for every rank stay in the second-level cache.
+constexpr std::size_t slot_bytes = 256 * 1024;
+
+class ShmTransport : public Transport {
+ public:
+  explicit ShmTransport(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}
+
+  ~ShmTransport() override {
+    if (connected_) shared_->show(Presence::left);
+  }
+
+  std::string_view backend() const override { return "shm"; }
+
+  void connect(Store& store, const std::string& prefix, Deadline deadline) override {
+    expect_one_host(store, prefix, deadline);
+    auto segment = rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline);
+    shared_.emplace(std::move(segment), *this);
+    // Who shares the memory holds it until all have it.
+    exchange(store, prefix + "attached/", rank_, size_, "", interrupted_, deadline);
+    connected_ = true;
+  }
+
+  void carry_out(const Collective& collective) override { shared_->collectives.carry_out(collective); }
+
+  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+    return shared_->transfers.start(operation, memory);
+  }
+
+  void interrupt() noexcept override {
+    interrupted_ = true;
+    if (connected_) shared_->show(Presence::broken);
+  }
+
+ private:
+  struct Shared {
+    Shared(SharedSegment segment, ShmTransport& owner)
+        : board(std::move(segment), owner.size_, slot_bytes),
+          collectives(board, owner.rank_, owner.interrupted_),
+          transfers(board, owner.rank_, owner.interrupted_),
+          presence(board.rank(owner.rank_).presence) {}
+    // Broken stays broken. Also wakes this process's own threads.
+    void show(Presence state) noexcept {
+      auto here = Presence::here;
+      presence.compare_exchange_strong(here, state);
+      collectives.wake();
+      transfers.wake();
+    }
+    Board board;
+    ShmCollectives collectives;
+    ShmTransfers transfers;
+    std::atomic<Presence>& presence;
+  };
+
+  void expect_one_host(Store& store, const std::string& prefix, Deadline deadline) {
+    const auto own = host_evidence();
+    const auto hosts = exchange(store, prefix + "host/", rank_, size_, own, interrupted_, deadline);
+    for (std::size_t r = 0; r < hosts.size(); ++r) {
+      if (hosts[r] == own) continue;
+      throw make_error(Errc::unsupported,
+                       "rank {} and rank {} share no memory: they run on different hosts, in different "
+                       "containers or as different users",
+                       rank_, r);
+    }
+  }
+
+  SharedSegment share(Store& store, const std::string& prefix, Deadline deadline) {
+    auto segment = SharedSegment::create(Board::bytes_for(size_, slot_bytes));
+    store.set(prefix + "segment", segment.address(), deadline);
+    return segment;
+  }
+
+  SharedSegment attach(Store& store, const std::string& prefix, Deadline deadline) {
+    const auto address = await_ranks(store, {{0, prefix + "segment"}}, size_, interrupted_, deadline).front();
+    return SharedSegment::open(address, Board::bytes_for(size_, slot_bytes));
+  }
+
+  const int rank_;
+  const int size_;
+  std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> connected_ = false;
+  std::optional<Shared> shared_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options) {
+  return std::make_shared<ShmTransport>(options);
+}
+
+std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {
+  if (options.size == 1) return make_self_group();
+  return make_transport_group(make_shm_transport(options), options);
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/comm/transport.h"
+
+namespace ddprun::comm {
+
+// Ranks of one host that exchange through memory they share. 16-bit floats round once in all. A single rank gets a self
+// group. Throws what make_transport_group throws; Errc::unsupported naming a rank that runs on another host in another
+// container or as another user.
+std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options);
+// The transport of such a group, of two ranks or more.
+std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options);
+
+}  // namespace ddprun::comm

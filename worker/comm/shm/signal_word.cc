@@ -1,0 +1,84 @@
+#include "ddprun/worker/comm/shm/signal_word.h"
+
+#include <ctime>
+#include <limits>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdexcept>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+namespace ddprun::comm {
+namespace {
+
+// The longest sleep: bounds a wake-up for an interruption that comes between a sleeper's look at it and its sleep.
+constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000'000};
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void check(const WaitLimits& limits) {
+  if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
+  if (limits.peer.load(std::memory_order_acquire) == Presence::broken)
+    throw std::runtime_error("a peer broke the group");
+}
+
+}  // namespace
+
+Patience Patience::for_ranks(int ranks) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return ranks <= cores ? Patience{.spins = 4000, .yields = 4} : Patience{.spins = 20, .yields = 20};
+}
+
+void SignalWord::raise(std::uint32_t by) {
+  value_.fetch_add(by, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+}
+
+void SignalWord::wake() noexcept {
+  ::syscall(SYS_futex, &value_, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
+}
+
+void SignalWord::await(std::uint32_t target, const WaitLimits& limits) {
+  if (!awake_until(target, limits)) {
+    while (!reached(target)) {
+      check(limits);
+      // Asked before the counter: what it did before it left counts.
+      const bool left = limits.peer.load(std::memory_order_acquire) == Presence::left;
+      if (left && !reached(target)) throw std::runtime_error("a peer left the group");
+      if (limits.deadline.expired()) throw std::runtime_error("timed out");
+      sleep_once(target);
+    }
+  }
+  check(limits);
+}
+
+bool SignalWord::awake_until(std::uint32_t target, const WaitLimits& limits) const {
+  for (int i = 0; i < limits.patience.spins; ++i) {
+    if (reached(target)) return true;
+    pause_processor();
+  }
+  for (int i = 0; i < limits.patience.yields; ++i) {
+    if (reached(target)) return true;
+    ::sched_yield();
+  }
+  return reached(target);
+}
+
+void SignalWord::sleep_once(std::uint32_t target) {
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  const auto seen = value_.load(std::memory_order_seq_cst);
+  if (static_cast<std::int32_t>(seen - target) < 0) {
+    // Any return will do: the caller looks again.
+    ::syscall(SYS_futex, &value_, FUTEX_WAIT, seen, &nap, nullptr, 0);
+  }
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+}  // namespace ddprun::comm
