@@ -25,7 +25,6 @@ constexpr Refusal refusals[] = {
     {"logs_specs", false,
      "names a plugin written in Python, and ddprun has no interpreter; --log_dir, --redirects, --tee and the filters "
      "say where output goes"},
-    {"numa_binding", false, "is not supported yet"},
 };
 
 // What torchrun takes, besides the refused ones: an abbreviation of these is never another option's.
@@ -115,6 +114,10 @@ LaunchSettings::LaunchSettings() {
   add("master_addr", o.master_addr, {.help = "address of node rank 0 (static)"});
   add("master_port", o.master_port, {.help = "port at node rank 0 (static)", .min = 0, .max = 65535});
   add("standalone", o.standalone, {.help = "one node by itself on a free port, whatever the other options say"});
+  add("numa_binding", o.numa_binding,
+      {.help = "binds each worker near the GPU of its local rank: the GPU's NUMA node, that node's socket, a part of "
+               "the node's cores, or one of its L3 caches",
+       .choices = {"node", "socket", "exclusive", "core-complex"}});
   add("bind", o.bind,
       {.help =
            "binds each worker to cores of its own, or to an L3 cache, NUMA node or socket, near its GPU if it has one",

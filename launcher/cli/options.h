@@ -25,6 +25,7 @@ struct LaunchOptions {
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   bool standalone = false;
+  std::string numa_binding;
   std::string bind = "none";
   bool dry_run = false;
   bool no_agent_store = false;

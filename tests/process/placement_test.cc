@@ -5,6 +5,7 @@
 
 #include "ddprun/common/host_port.h"
 #include "ddprun/launcher/placement/affinity.h"
+#include "ddprun/launcher/placement/gpus.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -69,6 +70,43 @@ TEST_CASE("every word of --bind is what the workers then may use") {
     CHECK(result.code == 0);
     CHECK(told(result.out, label, 2) == expected_affinities(2, binding));
   }
+}
+
+TEST_CASE("torchrun's words bind each worker near its GPU") {
+  if (!discover_gpus({}).empty()) SKIP("this machine has GPUs of its own");
+  CHECK(affinities({"--numa-binding=node"}).err ==
+        "[ddprun] error: --numa_binding = node: no NVIDIA GPU is visible here; --bind places workers without one\n");
+
+  // Two GPUs on a bus of our own making, seen by this ddprun alone.
+  const TempDir bus;
+  for (const char* address : {"0000:0a:00.0", "0000:0b:00.0"}) {
+    std::filesystem::create_directories(bus / address);
+    std::ofstream(bus / address / "vendor") << "0x10de\n";
+    std::ofstream(bus / address / "class") << "0x030200\n";
+    std::ofstream(bus / address / "numa_node") << "0\n";
+    std::filesystem::create_symlink("nvidia", bus / address / "driver");
+  }
+  const auto on_this_bus = [&](const std::string& command) {
+    const auto script = "mount --bind " + bus.path().string() + " /sys/bus/pci/devices && exec " + command;
+    return run_child({"/usr/bin/unshare", "-m", "/bin/sh", "-c", script});
+  };
+  if (const auto probe = on_this_bus("/bin/true"); probe.code != 0) SKIP("no mount namespace here: " + probe.err);
+  const auto with_gpus = [&](const std::string& options) {
+    return on_this_bus(DDPRUN_PROGRAM " --standalone --nproc-per-node=2 " + options +
+                       " /bin/grep Cpus_allowed_list /proc/self/status");
+  };
+  const auto unbound = with_gpus("");
+  CHECK(told(unbound.out, label, 2) == Words(2, format_cpu_list(current_affinity())));
+  CpuList node;
+  for (const auto& core : read_cores(current_affinity()))
+    if (core.node == 0) node.insert(node.end(), core.cpus.begin(), core.cpus.end());
+  std::sort(node.begin(), node.end());
+  if (node.empty()) SKIP("no CPU of NUMA node 0 may be used here");
+  CHECK(told(with_gpus("--numa-binding=node").out, label, 2) == Words(2, format_cpu_list(node)));
+  if (count_cores(node) < 2) SKIP("NUMA node 0 has a single core");
+  const auto exclusive = told(with_gpus("--numa-binding=exclusive").out, label, 2);
+  CHECK(intersection(*parse_cpu_list(exclusive[0]), *parse_cpu_list(exclusive[1])).empty());
+  CHECK(exclusive[0] != format_cpu_list(node));
 }
 
 TEST_CASE("bound to cores, two workers share none, and more workers than cores share with a line") {

@@ -24,7 +24,8 @@ TEST_CASE("a user's mistake is one line and exit code 2") {
   check_usage_error({"--nnodes=0", "/bin/true"}, "--nnodes = 0: expected N or MIN:MAX with 1 <= MIN <= MAX <= 65536");
   check_usage_error({"--max_restarts=-1", "/bin/true"},
                     "--max_restarts: launch.max_restarts = -1: expected a whole number at least 0");
-  check_usage_error({"--numa-binding=node", "/bin/true"}, "--numa_binding is not supported yet");
+  check_usage_error({"--bind=numa", "--numa-binding=node", "/bin/true"},
+                    "--bind = numa and --numa_binding = node exclude each other");
   check_usage_error({"-t", "4", "/bin/true"},
                     "--tee = 4: expected 0 (none), 1 (stdout), 2 (stderr), 3 (both), or RANK:N[,RANK:N...]");
   check_usage_error({"/bin/true"}, "PET_MAX_RESTARTS: launch.max_restarts = many: expected a whole number at least 0",

@@ -77,8 +77,9 @@ TEST_CASE("bad values name the variable, the value and the bounds") {
                     "PET_MAX_RESTARTS: launch.max_restarts = -1: expected a whole number at least 0");
   CHECK_THROWS_WITH(s.assign_from_command_line("rdzv_backend", "zeus"),
                     "--rdzv_backend: launch.rdzv_backend = zeus: expected one of c10d, static, etcd");
-  CHECK_THROWS_WITH(s.apply_environment(with({{"PET_NUMA_BINDING", "node"}})),
-                    "PET_NUMA_BINDING: --numa_binding is not supported yet");
+  CHECK_THROWS_WITH(
+      s.apply_environment(with({{"PET_NUMA_BINDING", "near"}})),
+      "PET_NUMA_BINDING: launch.numa_binding = near: expected one of node, socket, exclusive, core-complex");
 }
 
 TEST_CASE("node counts") {
