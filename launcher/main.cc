@@ -64,12 +64,12 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   // Once a job, not once a node.
   if (place) log::log(place->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*place, settings));
   for (const auto& text : idle_options(settings, spec)) log::info("{}", text);
-  if (!choice.notice.empty()) log::info("{}", choice.notice);
   place_on_machine(spec, settings);
   if (settings.options().dry_run) {
     std::fputs(preview(spec, choice).c_str(), stdout);
     return exit_success;
   }
+  if (!choice.notice.empty()) log::info("{}", choice.notice);
   arrange_meeting(spec, choice);
   if (remote) remote->report_to_starter(spec);
 

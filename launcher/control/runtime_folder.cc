@@ -31,6 +31,7 @@ std::optional<pid_t> owner_of(const fs::path& socket) {
 }  // namespace
 
 std::vector<fs::path> runtime_folders(const Environment& environment) {
+  if (const auto only = environment.get("DDPRUN_RUNTIME_DIR"); only && !only->empty()) return {fs::path(*only)};
   std::vector<fs::path> folders;
   const auto uid = std::to_string(::geteuid());
   if (const auto own = environment.get("XDG_RUNTIME_DIR"); own && !own->empty())

@@ -10,8 +10,8 @@
 // else can enter.
 namespace ddprun {
 
-// In order of preference: $XDG_RUNTIME_DIR/ddprun, /run/user/<uid>/ddprun, /tmp/ddprun-<uid>. Whoever looks for agents
-// looks in all of them.
+// $DDPRUN_RUNTIME_DIR and no other where that is set; else, in order of preference: $XDG_RUNTIME_DIR/ddprun,
+// /run/user/<uid>/ddprun, /tmp/ddprun-<uid>. Whoever looks for agents looks in all of them.
 std::vector<std::filesystem::path> runtime_folders(const Environment& environment);
 
 // The first of them that is there or can be made, and belongs to this user alone.

@@ -6,10 +6,6 @@
 
 namespace ddprun {
 
-bool limits_omp_threads(const Environment& agent, int nproc) {
-  return nproc > 1 && !agent.get("OMP_NUM_THREADS");
-}
-
 std::string own_device(const Environment& agent, int local_rank) {
   const auto list = agent.get("CUDA_VISIBLE_DEVICES");
   if (!list) return std::to_string(local_rank);

@@ -30,7 +30,4 @@ Environment worker_environment(const Environment& agent, const WorkerEnvSpec& sp
 // itself where there is none. Throws Errc::usage when the list is too short.
 std::string own_device(const Environment& agent, int local_rank);
 
-// True when several workers are to share the machine and OMP_NUM_THREADS is unset: each then gets one thread.
-bool limits_omp_threads(const Environment& agent, int nproc);
-
 }  // namespace ddprun

@@ -24,7 +24,7 @@ struct Machine {
 
   Variables variables() const {
     auto variables = marker.variables();
-    variables["XDG_RUNTIME_DIR"] = runtime.path().string();
+    variables["DDPRUN_RUNTIME_DIR"] = runtime.path().string();
     return variables;
   }
   // Each worker makes a file named after its rank and then does what the verbs say.
@@ -185,7 +185,7 @@ TEST_CASE("an agent that was killed leaves a socket that nobody takes for an age
   const Machine machine;
   auto child = machine.start({});
   child.wait_until([&] { return machine.up(1); }, "the worker");
-  const auto folder = machine.runtime / "ddprun";
+  const auto& folder = machine.runtime.path();
   REQUIRE_FALSE(std::filesystem::is_empty(folder));
   child.signal(SIGKILL);
   child.wait();

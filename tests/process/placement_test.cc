@@ -158,6 +158,13 @@ TEST_CASE("a dry run tells what would be, and nothing comes to be") {
   CHECK_FALSE(std::filesystem::exists(folder / "logs"));
 }
 
+TEST_CASE("a dry run of several nodes waits for nobody, and does not say so either") {
+  const auto result = run_child({DDPRUN_PROGRAM, "--dry_run", "--nnodes=2", "/bin/true"});
+  CHECK(result.code == 0);
+  CHECK(result.out.find("nothing is started") != std::string::npos);
+  CHECK(result.err.empty());
+}
+
 TEST_CASE("a word that binds to nothing known, and a mistake in a dry run, are usage errors") {
   CHECK(affinities({"--bind=core"}).err ==
         "[ddprun] error: --bind: launch.bind = core: expected one of none, cores, l3, numa, socket\n");

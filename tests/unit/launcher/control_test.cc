@@ -73,6 +73,10 @@ TEST_CASE("agents register in a folder of their owner alone, and sockets of dead
   REQUIRE(::stat(folder->c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0700);
 
+  CHECK(runtime_folders(environment).size() > 1);
+  CHECK(runtime_folders(Environment({{"XDG_RUNTIME_DIR", base.path().string()}, {"DDPRUN_RUNTIME_DIR", "/only"}})) ==
+        std::vector<std::filesystem::path>{"/only"});
+
   const auto own = *folder / (std::to_string(::getpid()) + ".sock");
   std::ofstream(own).put('\n');
   std::ofstream(*folder / "4194305.sock").put('\n');  // beyond the largest process id
