@@ -14,7 +14,9 @@ static_assert(std::endian::native == std::endian::little,
               "the c10d protocol is host-endian; only little-endian is built");
 
 template <class T>
-  requires std::is_trivially_copyable_v<T>
+concept TriviallyCopyable = std::is_trivially_copyable_v<T>;
+
+template <TriviallyCopyable T>
 void put_le(std::string& out, T value) {
   char raw[sizeof(T)];
   std::memcpy(raw, &value, sizeof(T));
@@ -22,8 +24,7 @@ void put_le(std::string& out, T value) {
 }
 
 // REQUIRES: bytes.size() >= offset + sizeof(T)
-template <class T>
-  requires std::is_trivially_copyable_v<T>
+template <TriviallyCopyable T>
 T get_le(std::string_view bytes, std::size_t offset = 0) {
   T value;
   std::memcpy(&value, bytes.data() + offset, sizeof(T));

@@ -21,6 +21,13 @@ std::string executable(const std::filesystem::path& path, const std::string& tex
   return path.string();
 }
 
+// What a sanitized program needs before it does anything is more.
+#ifdef __SANITIZE_ADDRESS__
+constexpr long memory_mib = 1024;
+#else
+constexpr long memory_mib = 64;
+#endif
+
 // A memory cgroup of a test's own, of either version; removed when the processes in it are gone.
 class LimitedCgroup {
  public:
@@ -59,12 +66,13 @@ class LimitedCgroup {
 }  // namespace
 
 TEST_CASE("a worker that the kernel killed for want of memory is said to have been") {
-  const LimitedCgroup cgroup(64L << 20);
+  const LimitedCgroup cgroup(memory_mib << 20);
+  const auto eaten = "eat=" + std::to_string(6 * memory_mib);
   const std::string by = GENERATE("itself", "its shell");
   CAPTURE(by);
   Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
-  const auto eat = std::string(VICTIM_PROGRAM) + " if-rank=1 eat=400 end-if pause";
-  for (const auto& word : by == "itself" ? Words{VICTIM_PROGRAM, "if-rank=1", "eat=400", "end-if", "pause"}
+  const auto eat = std::string(VICTIM_PROGRAM) + " if-rank=1 " + eaten + " end-if pause";
+  for (const auto& word : by == "itself" ? Words{VICTIM_PROGRAM, "if-rank=1", eaten, "end-if", "pause"}
                                          : Words{"sh", "-c", eat + "; exit $?"})
     words.push_back(word);
   const auto result = run_child(cgroup.around(words));
@@ -72,7 +80,7 @@ TEST_CASE("a worker that the kernel killed for want of memory is said to have be
   CHECK(result.code == 128 + SIGKILL);
   CHECK(contains(result.err, "[ddprun] error: rank 1 (local rank 1, pid "));
   CHECK(contains(result.err, "out of memory: "));
-  CHECK(contains(result.err, "may have 64 MiB)"));
+  CHECK(contains(result.err, "may have " + std::to_string(memory_mib) + " MiB)"));
 }
 
 TEST_CASE("a worker that somebody killed is not said to have run out of memory") {

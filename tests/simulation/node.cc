@@ -201,8 +201,9 @@ void Node::carry_out(Agent& agent, const Finish& action) {
   world_.referee.agent_ended(*agent.facts, agent.job, agent.verdict);
   stop_store(agent);
   // A word that was sent last still leaves; others may need the endpoint to hear the verdict.
-  const auto leave = [this, life = agent_] {
-    if (life == agent_ && up()) end_life(false);
+  // The server of an agent that is killed meanwhile must not keep it.
+  const auto leave = [this, life = std::weak_ptr(agent_)] {
+    if (life.lock() == agent_ && up()) end_life(false);
   };
   if (!agent.server) return agent.process->after(0s, leave);
   agent.server->drain(leave);

@@ -26,10 +26,8 @@ std::unique_ptr<ProcessGroup> make_self(const GroupOptions& options) {
 }
 
 constexpr std::array table = {
-    Backend{"auto", always, make_auto_group},
-    Backend{"self", always, make_self},
-    Backend{"gloo", always, make_gloo_group},
-    Backend{"shm", always, make_shm_group},
+    Backend{"auto", always, make_auto_group},         Backend{"self", always, make_self},
+    Backend{"gloo", always, make_gloo_group},         Backend{"shm", always, make_shm_group},
     Backend{"nccl", nccl_available, make_nccl_group},
 };
 

@@ -1,9 +1,9 @@
 #include "ddprun/worker/comm/host_evidence.h"
 
-#include <unistd.h>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <unistd.h>
 
 #include <fmt/core.h>
 

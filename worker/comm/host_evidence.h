@@ -4,8 +4,9 @@
 
 namespace ddprun::comm {
 
-// What tells one running host (and container, and user) from another: equal where processes can open each other's memory
-// through /proc. Made of the kernel's boot id, the process-id namespace and the user; never of names or addresses.
+// What tells one running host (and container, and user) from another: equal where processes can open each other's
+// memory through /proc. Made of the kernel's boot id, the process-id namespace and the user; never of names or
+// addresses.
 std::string host_evidence();
 
 }  // namespace ddprun::comm
