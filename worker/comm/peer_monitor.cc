@@ -36,9 +36,11 @@ double seconds(std::chrono::steady_clock::duration duration) {
 
 }  // namespace
 
-PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, OnVerdict on_verdict)
+PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const Ledger& ledger,
+                         OnVerdict on_verdict)
     : store_(std::move(store)),
       options_(std::move(options)),
+      ledger_(ledger),
       on_verdict_(std::move(on_verdict)),
       identity_(fmt::format("pid {} on host {}", ::getpid(), local_host_name())),
       failure_key_(options_.prefix + "failure"),
@@ -75,33 +77,9 @@ void PeerMonitor::announce() {
   store_->check({failure_key_}, store_deadline());  // answered: so the record before it has arrived too
 }
 
-PeerMonitor::OperationId PeerMonitor::begin(const Operation& operation, std::uint64_t sequence, milliseconds timeout) {
+void PeerMonitor::transport_failed(const Ledger::Entry& entry, const std::string& message) {
   const std::lock_guard lock(mutex_);
-  const auto id = next_id_++;
-  tracked_.emplace(id, Tracked{operation, sequence, Clock::now(), timeout, std::nullopt, {}});
-  if (!operation.point_to_point()) {
-    sequence_ = sequence;
-    inside_ = true;
-    latest_ = operation;
-  }
-  return id;
-}
-
-void PeerMonitor::end(OperationId id) {
-  const std::lock_guard lock(mutex_);
-  const auto found = tracked_.find(id);
-  if (!found->second.operation.point_to_point()) {
-    sequence_ = found->second.sequence + 1;
-    inside_ = false;
-  }
-  tracked_.erase(found);
-}
-
-void PeerMonitor::transport_failed(OperationId id, const std::string& message) {
-  const std::lock_guard lock(mutex_);
-  auto& tracked = tracked_.at(id);
-  tracked.failure = message;
-  tracked.failed_at = Clock::now();
+  if (!failed_) failed_ = Suspect{entry, message, Clock::now()};
 }
 
 void PeerMonitor::publish(const Verdict& verdict) {
@@ -164,33 +142,35 @@ std::optional<Verdict> PeerMonitor::await_failure_key() {
 
 // The operation to worry about: one whose transport failed, or else the one that is nearest to its deadline, from one
 // window before it on.
-std::optional<PeerMonitor::Tracked> PeerMonitor::find_suspect(Clock::time_point now) {
-  const std::lock_guard lock(mutex_);
-  const Tracked* suspect = nullptr;
-  for (const auto& [id, tracked] : tracked_) {
-    if (tracked.failure) return tracked;
-    if (now < tracked.started + tracked.timeout - window_) continue;
-    if (!suspect || tracked.started + tracked.timeout < suspect->started + suspect->timeout) suspect = &tracked;
+std::optional<PeerMonitor::Suspect> PeerMonitor::find_suspect(Clock::time_point now) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) return failed_;
   }
-  if (!suspect) return std::nullopt;
-  return *suspect;
+  std::optional<Suspect> suspect;
+  ledger_.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
+    if (now < entry.deadline() - window_) return;
+    if (!suspect || entry.deadline() < suspect->entry.deadline()) suspect = Suspect{entry, std::nullopt, {}};
+  });
+  return suspect;
 }
 
-Stall PeerMonitor::stall_of(const Tracked& suspect, Clock::time_point now) const {
+Stall PeerMonitor::stall_of(const Suspect& suspect, Clock::time_point now) const {
+  const auto& operation = suspect.entry.operation;
   return {.rank = options_.rank,
-          .sequence = suspect.sequence,
-          .signature = signature(suspect.operation),
-          .partner = suspect.operation.point_to_point() ? suspect.operation.peer : -1,
-          .operation = describe(suspect.operation),
-          .seconds = seconds(now - suspect.started),
+          .sequence = suspect.entry.sequence,
+          .signature = signature(operation),
+          .partner = operation.point_to_point() ? operation.peer : -1,
+          .operation = describe(operation),
+          .seconds = seconds(now - suspect.entry.changed),
           .transport = suspect.failure.value_or("")};
 }
 
-std::optional<Verdict> PeerMonitor::examine(const Tracked& suspect, Clock::time_point now) {
+std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_point now) {
   const auto stall = stall_of(suspect, now);
   try {
     if (!baseline_) baseline_ = read_records();
-    if (!suspect.failure && now < suspect.started + suspect.timeout) return std::nullopt;
+    if (!suspect.failure && now < suspect.entry.deadline()) return std::nullopt;
     const auto latest = read_records();
     if (const auto verdict = blame_leavers(stall, latest.records)) return settle(*verdict);
     if (suspect.failure && now < suspect.failed_at + will_grace) return std::nullopt;
@@ -222,12 +202,11 @@ PeerMonitor::Reading PeerMonitor::read_records() {
 
 void PeerMonitor::beat(bool left) {
   PeerRecord record{.beat = ++beats_, .left = left, .identity = identity_};
-  {
-    const std::lock_guard lock(mutex_);
-    record.sequence = sequence_;
-    record.inside = inside_;
-    if (latest_) record.operation = describe(*latest_);
-    if (latest_ && inside_) record.signature = signature(*latest_);
+  if (const auto latest = ledger_.latest()) {
+    record.inside = latest->state == Ledger::State::started;
+    record.sequence = record.inside ? latest->sequence : latest->sequence + 1;
+    record.operation = describe(latest->operation);
+    if (record.inside) record.signature = signature(latest->operation);
   }
   store_->set(record_key(options_.prefix, options_.rank), encode(record), store_deadline());
   next_beat_ = Clock::now() + options_.beat;

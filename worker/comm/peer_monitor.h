@@ -3,7 +3,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/ledger.h"
 #include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/peer_record.h"
 
@@ -28,19 +28,18 @@ struct MonitorOptions {
 // Finds out, through the store, why a group fails, and makes it known to all its ranks.
 //
 // Each rank has a connection of its own to the store with a last will: should the process die, the store itself sets
-// the group's failure key. Each rank waits on that key, and publishes a record of its progress. An operation that
-// passes its deadline, or whose transport fails, makes its rank compare the records of all ranks at two moments, decide
-// who is to blame, and set the failure key; the first verdict set counts for everybody. A server without wills
-// (PyTorch's own) leaves the deadlines and records.
+// the group's failure key. Each rank waits on that key, and publishes a record of its progress, which it reads in its
+// ledger. An operation that passes its deadline there, or whose transport fails, makes its rank compare the records of
+// all ranks at two moments, decide who is to blame, and set the failure key; the first verdict set counts for
+// everybody. A server without wills (PyTorch's own) leaves the deadlines and records.
 //
 // The thread belongs to the monitor. on_verdict is called there, once.
 class PeerMonitor {
  public:
   using OnVerdict = std::function<void(const Error&)>;
-  using OperationId = std::uint64_t;
 
-  // Announces this rank before it returns. store: used by nobody else.
-  PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, OnVerdict on_verdict);
+  // Announces this rank before it returns. store: used by nobody else. ledger: of this rank, outlives the monitor.
+  PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const Ledger& ledger, OnVerdict on_verdict);
   // Says goodbye to the others: no loss.
   ~PeerMonitor();
 
@@ -48,21 +47,16 @@ class PeerMonitor {
   // How long after a deadline or a transport's failure the verdict may take.
   std::chrono::milliseconds verdict_delay() const;
 
-  // An operation is carried out now, until end(). sequence: of a collective, or, of a send or recv, of the next one.
-  OperationId begin(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
-  void end(OperationId id);
-  // Its transport failed with these words: find the reason.
-  void transport_failed(OperationId id, const std::string& message);
+  // The transport of an operation that began then failed with these words: find the reason.
+  void transport_failed(const Ledger::Entry& entry, const std::string& message);
   // This rank ends the group: tell the others why.
   void publish(const Verdict& verdict);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Tracked {
-    Operation operation;
-    std::uint64_t sequence = 0;
-    Clock::time_point started;
-    std::chrono::milliseconds timeout{};
+  // An operation to worry about.
+  struct Suspect {
+    Ledger::Entry entry;
     std::optional<std::string> failure;  // of the transport
     Clock::time_point failed_at;
   };
@@ -77,9 +71,9 @@ class PeerMonitor {
   std::optional<Verdict> next_verdict();
   std::optional<Verdict> await_failure_key();
   std::optional<Verdict> take_published();
-  std::optional<Tracked> find_suspect(Clock::time_point now);
-  std::optional<Verdict> examine(const Tracked& suspect, Clock::time_point now);
-  Stall stall_of(const Tracked& suspect, Clock::time_point now) const;
+  std::optional<Suspect> find_suspect(Clock::time_point now);
+  std::optional<Verdict> examine(const Suspect& suspect, Clock::time_point now);
+  Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
   Reading read_records();
   void beat(bool left);
   Verdict settle(const Verdict& verdict);
@@ -90,6 +84,7 @@ class PeerMonitor {
 
   const std::shared_ptr<Store> store_;
   const MonitorOptions options_;
+  const Ledger& ledger_;
   const OnVerdict on_verdict_;
   const std::string identity_;
   const std::string failure_key_;
@@ -105,11 +100,7 @@ class PeerMonitor {
   std::condition_variable changed_;
   bool stopping_ = false;
   std::optional<Verdict> to_publish_;
-  std::map<OperationId, Tracked> tracked_;
-  OperationId next_id_ = 0;
-  std::uint64_t sequence_ = 0;       // of the collective that this rank is in, or, outside, of its next
-  bool inside_ = false;              // it is in that collective
-  std::optional<Operation> latest_;  // that collective; outside, the last one
+  std::optional<Suspect> failed_;  // the first one whose transport failed
 
   std::thread thread_;  // last: runs on all the above
 };

@@ -8,6 +8,7 @@
 
 #include "ddprun/worker/comm/completion.h"
 #include "ddprun/worker/comm/elastic_pool.h"
+#include "ddprun/worker/comm/ledger.h"
 #include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/peer_monitor.h"
 #include "ddprun/worker/comm/quiet_thread.h"
@@ -83,7 +84,7 @@ class TransportGroup : public ProcessGroup {
   void carry_out_jobs();
   void carry_out(const Job& job);
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
-  Error explain(PeerMonitor::OperationId id, const std::string& message);
+  Error explain(Ledger::Place place, const Operation& operation, const std::string& message);
   void finish(Completion& work, std::optional<Error> error = std::nullopt);
   void break_with(const Error& error);
 
@@ -95,6 +96,7 @@ class TransportGroup : public ProcessGroup {
   std::optional<Error> cause_;
   std::uint64_t next_sequence_ = 0;
 
+  Ledger ledger_;
   std::atomic<int> unfinished_ = 0;
   SerialQueue<Job> queue_;
   // Members are destroyed from the last to the first: the pool's tasks and the jobs use the monitor.
@@ -111,7 +113,7 @@ TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const Group
                                                           .prefix = options_.prefix,
                                                           .beat = heartbeat_for(options_),
                                                           .store_host = options_.store_host},
-                                           [this](const Error& error) { break_with(error); });
+                                           ledger_, [this](const Error& error) { break_with(error); });
   try {
     const auto store = options_.connect_store();
     transport_->connect(*store, options_.prefix, Deadline::in(std::min(options_.timeout, longest_timeout)));
@@ -139,7 +141,10 @@ WorkPtr TransportGroup::submit(const Operation& operation, ConstSpan input, Span
   const std::lock_guard lock(mutex_);
   if (cause_) return failed_work(*cause_);
   ++unfinished_;
-  queue_.push({{operation, next_sequence_++, input, output, timeout_of(options)}, work});
+  const auto sequence = next_sequence_++;
+  const auto timeout = timeout_of(options);
+  ledger_.submit(operation, sequence, timeout);
+  queue_.push({{operation, sequence, input, output, timeout}, work});
   return work;
 }
 
@@ -150,18 +155,18 @@ void TransportGroup::carry_out_jobs() {
 void TransportGroup::carry_out(const Job& job) {
   const auto& operation = job.collective.operation;
   const auto timeout = job.collective.timeout;
-  const auto id = monitor_->begin(operation, job.collective.sequence, timeout);
+  const auto place = ledger_.begin(operation, job.collective.sequence, timeout);
   try {
     if (operation.count > 0 || operation.kind == OpKind::barrier) {
       auto collective = job.collective;
       collective.timeout = backstop(timeout);
       transport_->carry_out(collective);
     }
-    monitor_->end(id);
+    ledger_.end(place);
     finish(*job.work);
   } catch (const std::exception& error) {
-    const auto cause = explain(id, error.what());
-    monitor_->end(id);
+    const auto cause = explain(place, operation, error.what());
+    ledger_.end(place, true);
     finish(*job.work, cause);
   }
 }
@@ -187,26 +192,22 @@ WorkPtr TransportGroup::start(const Operation& operation, Span memory, OpOptions
 
 void TransportGroup::finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout,
                                      Completion& work) {
-  std::uint64_t sequence = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    sequence = next_sequence_;
-  }
-  const auto id = monitor_->begin(operation, sequence, timeout);
+  const auto place = ledger_.begin_transfer(operation, timeout);
   try {
     transfer.wait(backstop(timeout));
-    monitor_->end(id);
+    ledger_.end(place);
     finish(work);
   } catch (const std::exception& error) {
-    const auto cause = explain(id, error.what());
-    monitor_->end(id);
+    const auto cause = explain(place, operation, error.what());
+    ledger_.end(place, true);
     finish(work, cause);
   }
 }
 
 // The cause of the transport's failure, once the monitor has found it; within bounds.
-Error TransportGroup::explain(PeerMonitor::OperationId id, const std::string& message) {
-  monitor_->transport_failed(id, message);
+Error TransportGroup::explain(Ledger::Place place, const Operation& operation, const std::string& message) {
+  const Ledger::Entry unknown{.operation = operation, .sequence = ledger_.sequence(), .changed = Ledger::Clock::now()};
+  monitor_->transport_failed(ledger_.read(place).value_or(unknown), message);
   {
     std::unique_lock lock(mutex_);
     if (broken_.wait_for(lock, 2 * monitor_->verdict_delay(), [this] { return cause_.has_value(); })) return *cause_;
