@@ -16,12 +16,33 @@ namespace {
 
 constexpr DType all_types[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
                                DType::int8,    DType::uint8,   DType::int32,   DType::int64};
-constexpr ReduceOp all_ops[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::product, ReduceOp::min, ReduceOp::max};
+constexpr ReduceOp all_ops[] = {ReduceOp::sum,    ReduceOp::average, ReduceOp::product,
+                                ReduceOp::min,    ReduceOp::max,     ReduceOp::bit_and,
+                                ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::premultiplied_sum};
 // Odd ones, around the borders of chunks, and one that takes several segments.
 constexpr std::size_t lengths[] = {1, 2, 3, 7, 64, 1001, 70'001};
 
+// A premultiplied sum's factor that differs between ranks and that every type holds exactly.
+Reduction reduction_of(ReduceOp op, int rank) {
+  return op == ReduceOp::premultiplied_sum ? Reduction::premultiplied_sum(rank % 2 ? 0.5 : 2) : Reduction(op);
+}
+
 bool is_float(DType dtype) {
   return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+bool fits(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::average:
+    case ReduceOp::premultiplied_sum:
+      return is_float(dtype);
+    case ReduceOp::bit_and:
+    case ReduceOp::bit_or:
+    case ReduceOp::bit_xor:
+      return !is_float(dtype);
+    default:
+      return true;
+  }
 }
 
 void put(std::vector<std::byte>& bytes, DType dtype, std::size_t index, double value) {
@@ -69,7 +90,7 @@ std::vector<std::vector<std::byte>> expected_allreduce(DType dtype, ReduceOp op,
   std::vector<WorkPtr> works;
   for (int r = 0; r < size; ++r) {
     const auto at = static_cast<std::size_t>(r);
-    works.push_back(oracle[at]->allreduce(typed(results[at], dtype), op));
+    works.push_back(oracle[at]->allreduce(typed(results[at], dtype), reduction_of(op, r)));
   }
   for (auto& work : works) work->wait();
   return results;
@@ -83,7 +104,7 @@ template <class Body>
 void for_each_reduction(Body body) {
   for (const auto dtype : all_types) {
     for (const auto op : all_ops) {
-      if (op == ReduceOp::average && !is_float(dtype)) continue;
+      if (!fits(op, dtype)) continue;
       for (const std::size_t count : {1, 7, 1001}) body(dtype, op, count);
     }
   }
@@ -125,10 +146,42 @@ void allreduce_combines_every_type(const MakeGroups& make, int size) {
     const auto expected = expected_allreduce(dtype, op, count, size);
     run_ranks(groups, [&](ProcessGroup& group) {
       auto values = small_values(dtype, count, group.rank());
-      group.allreduce(typed(values, dtype), op)->wait();
+      group.allreduce(typed(values, dtype), reduction_of(op, group.rank()))->wait();
       expect(values == expected[static_cast<std::size_t>(group.rank())], label(dtype, op, count));
     });
   });
+}
+
+void reduce_combines_at_the_root(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  int root = 0;
+  for_each_reduction([&](DType dtype, ReduceOp op, std::size_t count) {
+    root = (root + 1) % size;
+    const auto expected = expected_allreduce(dtype, op, count, size)[0];
+    run_ranks(groups, [&](ProcessGroup& group) {
+      auto values = small_values(dtype, count, group.rank());
+      const auto before = values;
+      group.reduce(typed(values, dtype), root, reduction_of(op, group.rank()))->wait();
+      if (group.rank() == root) {
+        expect(values == expected, label(dtype, op, count));
+      } else {
+        expect(values == before, "the others' buffers are only read");
+      }
+    });
+  });
+}
+
+void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    std::vector<std::int64_t> values(1001, 1);
+    const auto work = group.allreduce(span_of(values), ReduceOp::sum, {.blocking = true});
+    expect(work->done() && !work->error(), "done, without an error");
+    expect(values == std::vector<std::int64_t>(1001, size), "the sum");
+  });
+  groups[0]->abort("the test says so");
+  const auto error = error_of([&] { groups[0]->barrier({.blocking = true}); });
+  expect(error.code() == Errc::aborted, "its error comes out of the call");
 }
 
 void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size) {
@@ -193,7 +246,7 @@ void reduce_scatter_gives_each_its_block(const MakeGroups& make, int size) {
       const auto input = small_values(dtype, whole, group.rank());
       const auto before = input;
       std::vector<std::byte> output(count * size_of(dtype));
-      group.reduce_scatter(typed(input, dtype), typed(output, dtype), op)->wait();
+      group.reduce_scatter(typed(input, dtype), typed(output, dtype), reduction_of(op, group.rank()))->wait();
       const auto* block = expected.data() + output.size() * static_cast<std::size_t>(group.rank());
       expect(std::memcmp(output.data(), block, output.size()) == 0, label(dtype, op, count));
       expect(input == before, "the input is only read");
@@ -277,6 +330,10 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   expect(usage([&] { group.allgather(span_of(values), span_of(other)); }), "allgather into another type");
   expect(usage([&] { group.reduce_scatter(span_of(odd), span_of(values), ReduceOp::sum); }), "reduce_scatter");
   expect(usage([&] { group.allreduce(span_of(values), ReduceOp::average); }), "average of whole numbers");
+  expect(usage([&] { group.allreduce(span_of(values), Reduction::premultiplied_sum(2)); }),
+         "multiples of whole numbers");
+  expect(usage([&] { group.allreduce(span_of(other), ReduceOp::bit_or); }), "bits of floats");
+  expect(usage([&] { group.reduce(span_of(values), size); }), "reduce to a root beyond the last rank");
   expect(usage([&] { group.allreduce({nullptr, 3, DType::float32}, ReduceOp::sum); }), "null memory");
   expect(usage([&] { group.send(span_of(values), size, 0); }), "send beyond the last rank");
   expect(usage([&] { group.recv(span_of(values), 0, 0); }), "recv from itself");

@@ -44,6 +44,7 @@ Error error_of(Call call) {
 void knows_its_rank_and_size(const MakeGroups& make, int size);
 void allreduce_combines_every_type(const MakeGroups& make, int size);
 void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size);
+void reduce_combines_at_the_root(const MakeGroups& make, int size);
 void broadcast_gives_the_roots_values(const MakeGroups& make, int size);
 void allgather_orders_by_rank(const MakeGroups& make, int size);
 void reduce_scatter_gives_each_its_block(const MakeGroups& make, int size);
@@ -51,6 +52,7 @@ void barrier_holds_until_all_have_come(const MakeGroups& make, int size);
 void send_and_recv_match_by_tag(const MakeGroups& make, int size);
 void zero_length_is_legal(const MakeGroups& make, int size);
 void many_operations_are_in_flight(const MakeGroups& make, int size);
+void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size);
 void wrong_arguments_are_refused(const MakeGroups& make, int size);
 void abort_frees_a_blocked_rank(const MakeGroups& make, int size);
 void a_rank_that_does_not_come_is_named(const MakeGroups& make, int size);
@@ -71,6 +73,7 @@ void a_different_operation_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                   \
   DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)             \
   DDPRUN_GROUP_CLAUSE(backend, make, allreduce_leaves_the_same_bits_everywhere, __VA_ARGS__) \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_combines_at_the_root, __VA_ARGS__)               \
   DDPRUN_GROUP_CLAUSE(backend, make, broadcast_gives_the_roots_values, __VA_ARGS__)          \
   DDPRUN_GROUP_CLAUSE(backend, make, allgather_orders_by_rank, __VA_ARGS__)                  \
   DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_gives_each_its_block, __VA_ARGS__)       \
@@ -78,6 +81,7 @@ void a_different_operation_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, send_and_recv_match_by_tag, __VA_ARGS__)                \
   DDPRUN_GROUP_CLAUSE(backend, make, zero_length_is_legal, __VA_ARGS__)                      \
   DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)             \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_blocking_call_returns_when_it_is_done, __VA_ARGS__)   \
   DDPRUN_GROUP_CLAUSE(backend, make, wrong_arguments_are_refused, __VA_ARGS__)               \
   DDPRUN_GROUP_CLAUSE(backend, make, abort_frees_a_blocked_rank, __VA_ARGS__)                \
   DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_does_not_come_is_named, __VA_ARGS__)        \

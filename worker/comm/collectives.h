@@ -9,8 +9,8 @@
 namespace ddprun {
 
 template <class T>
-void allreduce(ProcessGroup& group, std::vector<T>& values, ReduceOp op) {
-  group.allreduce(span_of(values), op)->wait();
+void allreduce(ProcessGroup& group, std::vector<T>& values, Reduction reduction = {}) {
+  group.allreduce(span_of(values), reduction, {.blocking = true});
 }
 
 // Every rank's string, in rank order; lengths may differ.

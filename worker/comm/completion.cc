@@ -5,7 +5,8 @@ namespace ddprun::comm {
 void Completion::wait(Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (!wait_until(changed_, lock, deadline, [this] { return done_; })) {
-    throw make_error(Errc::timeout, "{} was not complete when the caller's deadline passed; it goes on", what_);
+    throw make_error(Errc::timeout, "{} was not complete when the caller's deadline passed; it goes on",
+                     describe(operation_));
   }
   if (error_) throw Error(*error_);
 }
@@ -13,6 +14,11 @@ void Completion::wait(Deadline deadline) {
 bool Completion::done() const {
   const std::lock_guard lock(mutex_);
   return done_;
+}
+
+std::optional<Error> Completion::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
 }
 
 void Completion::complete() {
@@ -31,13 +37,13 @@ void Completion::finish(std::optional<Error> error) {
 }
 
 WorkPtr completed_work() {
-  auto work = std::make_shared<Completion>("");
+  auto work = std::make_shared<Completion>(Operation{});
   work->complete();
   return work;
 }
 
 WorkPtr failed_work(const Error& error) {
-  auto work = std::make_shared<Completion>("");
+  auto work = std::make_shared<Completion>(Operation{});
   work->fail(error);
   return work;
 }

@@ -3,30 +3,31 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <string>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/work.h"
 
 namespace ddprun::comm {
 
 // The Work that back ends hand out: completed exactly once, by whoever carries the operation out; later calls change
-// nothing. what: for messages, "allreduce(sum) of 100 float32".
+// nothing. operation: for messages.
 class Completion : public Work {
  public:
-  explicit Completion(std::string what) : what_(std::move(what)) {}
+  explicit Completion(const Operation& operation) : operation_(operation) {}
 
   void wait(Deadline deadline) override;
   bool done() const override;
+  std::optional<Error> error() const override;
 
   void complete();
   void fail(const Error& error);
-  const std::string& what() const { return what_; }
+  const Operation& operation() const { return operation_; }
 
  private:
   void finish(std::optional<Error> error);
 
-  const std::string what_;
+  const Operation operation_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

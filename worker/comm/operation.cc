@@ -19,12 +19,25 @@ void check_memory(std::string_view what, ConstSpan span) {
   }
 }
 
+bool is_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
 void check_reduction(std::string_view what, DType dtype, ReduceOp op) {
-  const bool whole_numbers =
-      dtype == DType::int8 || dtype == DType::uint8 || dtype == DType::int32 || dtype == DType::int64;
-  if (op == ReduceOp::average && whole_numbers) {
-    throw make_error(Errc::usage, "{}: an average of {} would not be whole; sum, then divide as you see fit", what,
-                     ddprun::name_of(dtype));
+  const auto type = ddprun::name_of(dtype);
+  switch (op) {
+    case ReduceOp::average:
+    case ReduceOp::premultiplied_sum:
+      if (is_float(dtype)) return;
+      throw make_error(Errc::usage, "{}: {} of {} would not be whole; sum, then scale as you see fit", what,
+                       name_of(op), type);
+    case ReduceOp::bit_and:
+    case ReduceOp::bit_or:
+    case ReduceOp::bit_xor:
+      if (!is_float(dtype)) return;
+      throw make_error(Errc::usage, "{}: {} is for whole numbers, not for {}", what, name_of(op), type);
+    default:
+      return;
   }
 }
 
@@ -47,39 +60,21 @@ void check_partner(std::string_view what, int partner, int rank, int size) {
 }  // namespace
 
 std::string_view name_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::allreduce:
-      return "allreduce";
-    case OpKind::broadcast:
-      return "broadcast";
-    case OpKind::allgather:
-      return "allgather";
-    case OpKind::reduce_scatter:
-      return "reduce_scatter";
-    case OpKind::barrier:
-      return "barrier";
-    case OpKind::send:
-      return "send";
-    case OpKind::recv:
-      return "recv";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"allreduce",      "reduce",  "broadcast", "allgather",
+                                        "reduce_scatter", "barrier", "send",      "recv"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 std::string_view name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::average:
-      return "average";
-    case ReduceOp::product:
-      return "product";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"sum",    "average", "product",          "min", "max", "bit_and",
+                                        "bit_or", "bit_xor", "premultiplied_sum"};
+  return names[static_cast<std::size_t>(op)];
+}
+
+bool agree(const Operation& one, const Operation& other) {
+  auto same = other;
+  same.factor = one.factor;  // each rank has its own
+  return one == same;
 }
 
 std::string describe(const Operation& operation) {
@@ -89,6 +84,9 @@ std::string describe(const Operation& operation) {
     case OpKind::allreduce:
     case OpKind::reduce_scatter:
       return fmt::format("{}({}) of {} {}", name, name_of(operation.op), operation.count, dtype);
+    case OpKind::reduce:
+      return fmt::format("{}({}) of {} {} to rank {}", name, name_of(operation.op), operation.count, dtype,
+                         operation.peer);
     case OpKind::broadcast:
       return fmt::format("{} of {} {} from rank {}", name, operation.count, dtype, operation.peer);
     case OpKind::allgather:
@@ -119,10 +117,26 @@ std::uint16_t signature(const Operation& operation) {
   return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
 }
 
-Operation checked_allreduce(Span buffer, ReduceOp op) {
+Operation checked_allreduce(Span buffer, Reduction reduction) {
   check_memory("allreduce", buffer);
-  check_reduction("allreduce", buffer.dtype, op);
-  return {.kind = OpKind::allreduce, .dtype = buffer.dtype, .count = buffer.count, .op = op};
+  check_reduction("allreduce", buffer.dtype, reduction.op);
+  return {.kind = OpKind::allreduce,
+          .dtype = buffer.dtype,
+          .count = buffer.count,
+          .op = reduction.op,
+          .factor = reduction.factor};
+}
+
+Operation checked_reduce(Span buffer, int root, Reduction reduction, int size) {
+  check_rank("reduce: root", root, size);
+  check_memory("reduce", buffer);
+  check_reduction("reduce", buffer.dtype, reduction.op);
+  return {.kind = OpKind::reduce,
+          .dtype = buffer.dtype,
+          .count = buffer.count,
+          .op = reduction.op,
+          .factor = reduction.factor,
+          .peer = root};
 }
 
 Operation checked_broadcast(Span buffer, int root, int size) {
@@ -136,10 +150,14 @@ Operation checked_allgather(ConstSpan input, Span output, int size) {
   return {.kind = OpKind::allgather, .dtype = input.dtype, .count = input.count};
 }
 
-Operation checked_reduce_scatter(ConstSpan input, Span output, ReduceOp op, int size) {
+Operation checked_reduce_scatter(ConstSpan input, Span output, Reduction reduction, int size) {
   check_blocks("reduce_scatter", output, input, size);
-  check_reduction("reduce_scatter", input.dtype, op);
-  return {.kind = OpKind::reduce_scatter, .dtype = output.dtype, .count = output.count, .op = op};
+  check_reduction("reduce_scatter", input.dtype, reduction.op);
+  return {.kind = OpKind::reduce_scatter,
+          .dtype = output.dtype,
+          .count = output.count,
+          .op = reduction.op,
+          .factor = reduction.factor};
 }
 
 Operation checked_send(ConstSpan buffer, int destination, int tag, int rank, int size) {

@@ -1,47 +1,30 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "ddprun/common/dtype.h"
+#include "ddprun/worker/comm/reduction.h"
+#include "ddprun/worker/comm/span.h"
 #include "ddprun/worker/comm/work.h"
 
 namespace ddprun {
 
-// Typed memory that a caller owns. It must stay alive and, unless it is only read, untouched until the operation is
-// done.
-struct ConstSpan {
-  const void* data = nullptr;
-  std::size_t count = 0;  // elements
-  DType dtype = DType::float32;
-  std::size_t bytes() const { return count * size_of(dtype); }
-};
-struct Span {
-  void* data = nullptr;
-  std::size_t count = 0;
-  DType dtype = DType::float32;
-  std::size_t bytes() const { return count * size_of(dtype); }
-  operator ConstSpan() const { return {data, count, dtype}; }
-};
-template <class T>
-Span span_of(std::vector<T>& values) {
-  return {values.data(), values.size(), dtype_of<T>};
+namespace comm {
+struct Call;
 }
-
-enum class ReduceOp { sum, average, product, min, max };
 
 struct OpOptions {
   std::optional<std::chrono::milliseconds> timeout;  // of this operation; none: the group's
+  // The call returns when the operation is done, and throws what it ends with. Where the back end can, the calling
+  // thread carries it out itself, which saves a small operation the way to another thread and back.
+  bool blocking = false;
 };
 
 // A set of ranks that communicate. Every rank calls the same operations in the same order; each call returns at once
-// with a Work, and operations are carried out in the order of the calls (sends and receives beside it). The core below
-// is what a back end implements; what can be built on it is a free function in collectives.h.
+// with a Work, and operations are carried out in the order of the calls (sends and receives beside it). What can be
+// built on them is a free function in collectives.h.
 //
 // Errors. A wrong argument throws Errc::usage at the call and harms nothing. Everything else comes out of Work::wait(),
 // within the operation's timeout (which runs from when the operations before it are done) and a few heartbeats:
@@ -64,20 +47,30 @@ class ProcessGroup {
   virtual std::string_view backend() const = 0;
 
   // In place: buffer := op over all ranks' buffers. Bit-identical at every rank.
-  virtual WorkPtr allreduce(Span buffer, ReduceOp op, OpOptions options = {}) = 0;
-  virtual WorkPtr broadcast(Span buffer, int root, OpOptions options = {}) = 0;
+  WorkPtr allreduce(Span buffer, Reduction reduction = {}, OpOptions options = {});
+  // The root's buffer := op over all ranks' buffers; the others' are only read.
+  WorkPtr reduce(Span buffer, int root, Reduction reduction = {}, OpOptions options = {});
+  WorkPtr broadcast(Span buffer, int root, OpOptions options = {});
   // output: size() blocks of input.count, in rank order.
-  virtual WorkPtr allgather(ConstSpan input, Span output, OpOptions options = {}) = 0;
+  WorkPtr allgather(ConstSpan input, Span output, OpOptions options = {});
   // input: size() blocks of output.count; block r, reduced over all ranks, ends at rank r.
-  virtual WorkPtr reduce_scatter(ConstSpan input, Span output, ReduceOp op, OpOptions options = {}) = 0;
-  virtual WorkPtr barrier(OpOptions options = {}) = 0;
+  WorkPtr reduce_scatter(ConstSpan input, Span output, Reduction reduction = {}, OpOptions options = {});
+  WorkPtr barrier(OpOptions options = {});
   // Matched by (sender, receiver, tag), in order.
-  virtual WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options = {}) = 0;
-  virtual WorkPtr recv(Span buffer, int source, int tag, OpOptions options = {}) = 0;
+  WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options = {});
+  WorkPtr recv(Span buffer, int source, int tag, OpOptions options = {});
 
   // Frees every blocked call of this process, from any thread; they and all later ones end with this reason
   // (Errc::aborted), unless the group was broken before.
   virtual void abort(const std::string& reason) = 0;
+
+  // The one entry that a back end implements, and that a group around another one passes on: begins a call whose
+  // arguments are known to be right. A blocking one may already be over when it returns; the operations above wait for
+  // it and throw.
+  virtual WorkPtr start(const comm::Call& call) = 0;
+
+ private:
+  WorkPtr begin(const comm::Call& call);
 };
 
 }  // namespace ddprun

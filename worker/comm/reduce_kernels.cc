@@ -47,12 +47,25 @@ T wrapping_multiply(T a, T b) {
   }
 }
 
+// The function for whole numbers. Floats were refused before: theirs only has to compile.
+template <class Value, class Function>
+auto whole_numbers(Function function) {
+  return [function](Value a, [[maybe_unused]] Value b) {
+    if constexpr (std::is_integral_v<Value>) {
+      return static_cast<Value>(function(a, b));
+    } else {
+      return a;
+    }
+  };
+}
+
 // Calls action with the function that op is on values of type Value.
 template <class Value, class Action>
 void with_function(ReduceOp op, Action action) {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::average:
+    case ReduceOp::premultiplied_sum:
       return action([](Value a, Value b) { return wrapping_add(a, b); });
     case ReduceOp::product:
       return action([](Value a, Value b) { return wrapping_multiply(a, b); });
@@ -60,6 +73,12 @@ void with_function(ReduceOp op, Action action) {
       return action([](Value a, Value b) { return b < a ? b : a; });
     case ReduceOp::max:
       return action([](Value a, Value b) { return a < b ? b : a; });
+    case ReduceOp::bit_and:
+      return action(whole_numbers<Value>([](auto a, auto b) { return a & b; }));
+    case ReduceOp::bit_or:
+      return action(whole_numbers<Value>([](auto a, auto b) { return a | b; }));
+    case ReduceOp::bit_xor:
+      return action(whole_numbers<Value>([](auto a, auto b) { return a ^ b; }));
   }
 }
 
@@ -115,6 +134,16 @@ void combine_all(void* output, std::span<const void* const> inputs, std::size_t 
 }
 
 template <class Format>
+void multiply_as(void* output, const void* input, std::size_t count, double factor) {
+  auto* out = static_cast<typename Format::Stored*>(output);
+  const auto* values = static_cast<const typename Format::Stored*>(input);
+  const auto by = static_cast<typename Format::Value>(factor);
+  for (std::size_t i = 0; i < count; ++i) {
+    out[i] = Format::store(static_cast<typename Format::Value>(Format::load(values[i]) * by));
+  }
+}
+
+template <class Format>
 void divide_as(void* data, std::size_t count, int divisor) {
   auto* values = static_cast<typename Format::Stored*>(data);
   const auto by = static_cast<typename Format::Value>(divisor);
@@ -136,6 +165,14 @@ void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* co
     with_function<typename Format::Value>(op,
                                           [&](auto function) { combine_all<Format>(output, inputs, count, function); });
   });
+}
+
+bool needs_preparation(ReduceOp op) {
+  return op == ReduceOp::premultiplied_sum;
+}
+
+void prepare_reduction(double factor, ConstSpan input, void* output) {
+  with_format(input.dtype, [&]<class Format>(Format) { multiply_as<Format>(output, input.data, input.count, factor); });
 }
 
 void finish_reduction(ReduceOp op, Span values, int ranks) {

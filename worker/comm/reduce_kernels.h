@@ -3,17 +3,24 @@
 #include <cstddef>
 #include <span>
 
-#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/comm/reduction.h"
+#include "ddprun/worker/comm/span.h"
 
 namespace ddprun::comm {
 
-// output[i] := op(left[i], right[i]); output may be left or right. Average adds: see finish_reduction. Whole numbers
-// wrap around. 16-bit floats are computed in float32 and rounded back, once a call.
+// output[i] := op(left[i], right[i]); output may be left or right. Average and premultiplied sum add: see
+// prepare_reduction and finish_reduction. Whole numbers wrap around. 16-bit floats are computed in float32 and rounded
+// back, once a call.
 void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void* right, std::size_t count);
 
 // output[i] := op over all inputs[k][i], in their order; output may be one of them. 16-bit floats are combined in
 // float32 and rounded once in all.
 void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count);
+
+// What is to be done with a rank's values before they are combined: the factor of a premultiplied sum. factor: this
+// rank's. output may be input; nothing is written there unless needs_preparation.
+bool needs_preparation(ReduceOp op);
+void prepare_reduction(double factor, ConstSpan input, void* output);
 
 // What is left to do once all ranks' values are combined: the division of an average.
 void finish_reduction(ReduceOp op, Span values, int ranks);

@@ -21,6 +21,7 @@ namespace {
 struct Entry {
   ConstSpan input;
   Span output;
+  double factor = 1;  // of a premultiplied sum
   std::shared_ptr<Completion> work;
 };
 
@@ -34,14 +35,25 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0) std::memmove(to, from, bytes);
 }
 
+// Block `index` of a rank's input, as it goes into the reduction.
+std::vector<std::byte> share(const Operation& operation, const Entry& entry, int index) {
+  const std::size_t bytes = operation.count * size_of(operation.dtype);
+  std::vector<std::byte> values(bytes);
+  const auto* input = block(entry.input, bytes, index);
+  if (needs_preparation(operation.op)) {
+    prepare_reduction(entry.factor, {input, operation.count, operation.dtype}, values.data());
+  } else {
+    copy_bytes(values.data(), input, bytes);
+  }
+  return values;
+}
+
 // The reduction, in rank order, of block `index` of every rank's input.
 std::vector<std::byte> fold(const Operation& operation, const std::vector<Entry>& entries, int index) {
-  const std::size_t bytes = operation.count * size_of(operation.dtype);
-  std::vector<std::byte> result(bytes);
-  copy_bytes(result.data(), block(entries[0].input, bytes, index), bytes);
+  auto result = share(operation, entries[0], index);
   for (std::size_t rank = 1; rank < entries.size(); ++rank) {
-    reduce(operation.op, operation.dtype, result.data(), result.data(), block(entries[rank].input, bytes, index),
-           operation.count);
+    const auto values = share(operation, entries[rank], index);
+    reduce(operation.op, operation.dtype, result.data(), result.data(), values.data(), operation.count);
   }
   finish_reduction(operation.op, {result.data(), operation.count, operation.dtype}, static_cast<int>(entries.size()));
   return result;
@@ -56,6 +68,10 @@ void carry_out(const Operation& operation, std::vector<Entry>& entries) {
       for (auto& entry : entries) copy_bytes(entry.output.data, sum.data(), bytes);
       break;
     }
+    case OpKind::reduce:
+      copy_bytes(entries[static_cast<std::size_t>(operation.peer)].output.data, fold(operation, entries, 0).data(),
+                 bytes);
+      break;
     case OpKind::broadcast:
       for (auto& entry : entries) {
         copy_bytes(entry.output.data, entries[static_cast<std::size_t>(operation.peer)].input.data, bytes);
@@ -149,7 +165,7 @@ std::shared_ptr<Completion> Hub::enter(int rank, const Operation& operation, Ent
     meeting = {operation, sequence, Deadline::in(timeout_of(options)), std::vector<Entry>(next_.size()), rank};
   }
   meeting.entries[at] = std::move(entry);
-  if (!(meeting.operation == operation)) {
+  if (!agree(meeting.operation, operation)) {
     fail_all(make_error(Errc::mismatch, "the ranks disagree on operation #{}: rank {} calls {}, rank {} calls {}",
                         sequence, meeting.first, describe(meeting.operation), rank, describe(operation)));
     return work;
@@ -285,6 +301,7 @@ class HubWork : public Work {
   HubWork(std::shared_ptr<Hub> hub, std::shared_ptr<Completion> work) : hub_(std::move(hub)), work_(std::move(work)) {}
 
   bool done() const override { return work_->done(); }
+  std::optional<Error> error() const override { return work_->error(); }
   void wait(Deadline deadline) override {
     constexpr auto share = std::chrono::milliseconds(20);
     while (!work_->done() && !deadline.expired()) {
@@ -311,38 +328,25 @@ class ThreadGroup : public ProcessGroup {
   int size() const override { return hub_->size(); }
   std::string_view backend() const override { return "thread"; }
 
-  WorkPtr allreduce(Span buffer, ReduceOp op, OpOptions options) override {
-    return collective(checked_allreduce(buffer, op), buffer, buffer, options);
+  WorkPtr start(const Call& call) override {
+    auto work = std::make_shared<Completion>(call.operation);
+    const Entry entry{call.input, call.output, call.operation.factor, work};
+    switch (call.operation.kind) {
+      case OpKind::send:
+        hub_->send(rank_, call.operation, entry, call.options);
+        break;
+      case OpKind::recv:
+        hub_->recv(rank_, call.operation, entry, call.options);
+        break;
+      default:
+        hub_->enter(rank_, call.operation, entry, call.options);
+    }
+    return std::make_shared<HubWork>(hub_, std::move(work));
   }
-  WorkPtr broadcast(Span buffer, int root, OpOptions options) override {
-    return collective(checked_broadcast(buffer, root, size()), buffer, buffer, options);
-  }
-  WorkPtr allgather(ConstSpan input, Span output, OpOptions options) override {
-    return collective(checked_allgather(input, output, size()), input, output, options);
-  }
-  WorkPtr reduce_scatter(ConstSpan input, Span output, ReduceOp op, OpOptions options) override {
-    return collective(checked_reduce_scatter(input, output, op, size()), input, output, options);
-  }
-  WorkPtr barrier(OpOptions options) override { return collective({}, {}, {}, options); }
-  WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options) override {
-    const auto operation = checked_send(buffer, destination, tag, rank_, size());
-    return handle(hub_->send(rank_, operation, {buffer, {}, started(operation)}, options));
-  }
-  WorkPtr recv(Span buffer, int source, int tag, OpOptions options) override {
-    const auto operation = checked_recv(buffer, source, tag, rank_, size());
-    return handle(hub_->recv(rank_, operation, {{}, buffer, started(operation)}, options));
-  }
+
   void abort(const std::string& reason) override { hub_->abort(rank_, reason); }
 
  private:
-  static std::shared_ptr<Completion> started(const Operation& operation) {
-    return std::make_shared<Completion>(describe(operation));
-  }
-  WorkPtr handle(std::shared_ptr<Completion> work) { return std::make_shared<HubWork>(hub_, std::move(work)); }
-  WorkPtr collective(const Operation& operation, ConstSpan input, Span output, OpOptions options) {
-    return handle(hub_->enter(rank_, operation, {input, output, started(operation)}, options));
-  }
-
   const std::shared_ptr<Hub> hub_;
   const int rank_;
 };

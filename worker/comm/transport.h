@@ -15,9 +15,9 @@ namespace ddprun::comm {
 // A collective to carry out. Counts are above zero, but for a barrier.
 struct Collective {
   Operation operation;
-  std::uint64_t sequence = 0;  // the same on every rank
-  ConstSpan input;             // allreduce and broadcast: the same memory as output
-  Span output;
+  std::uint64_t sequence = 0;           // the same on every rank
+  ConstSpan input;                      // allreduce, reduce and broadcast: the same memory as output
+  Span output;                          // reduce: only the root's is written
   std::chrono::milliseconds timeout{};  // a backstop: the group watches the deadline
 };
 
@@ -38,7 +38,7 @@ class Transport {
   virtual std::string_view backend() const = 0;
   // Meets the other ranks through the store, under prefix.
   virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
-  // One at a time, from one thread.
+  // One at a time, from one thread. Of reductions, premultiplied sums come as sums of what was multiplied before.
   virtual void carry_out(const Collective& collective) = 0;
   // Returns at once; from any thread.
   virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "ddprun/worker/comm/completion.h"
+#include "ddprun/worker/comm/composed.h"
 #include "ddprun/worker/comm/elastic_pool.h"
 #include "ddprun/worker/comm/ledger.h"
 #include "ddprun/worker/comm/operation.h"
@@ -49,26 +50,7 @@ class TransportGroup : public ProcessGroup {
   int size() const override { return options_.size; }
   std::string_view backend() const override { return transport_->backend(); }
 
-  WorkPtr allreduce(Span buffer, ReduceOp op, OpOptions options) override {
-    return submit(checked_allreduce(buffer, op), buffer, buffer, options);
-  }
-  WorkPtr broadcast(Span buffer, int root, OpOptions options) override {
-    return submit(checked_broadcast(buffer, root, size()), buffer, buffer, options);
-  }
-  WorkPtr allgather(ConstSpan input, Span output, OpOptions options) override {
-    return submit(checked_allgather(input, output, size()), input, output, options);
-  }
-  WorkPtr reduce_scatter(ConstSpan input, Span output, ReduceOp op, OpOptions options) override {
-    return submit(checked_reduce_scatter(input, output, op, size()), input, output, options);
-  }
-  WorkPtr barrier(OpOptions options) override { return submit({}, {}, {}, options); }
-  WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options) override {
-    const Span memory{const_cast<void*>(buffer.data), buffer.count, buffer.dtype};  // a send only reads it
-    return start(checked_send(buffer, destination, tag, rank(), size()), memory, options);
-  }
-  WorkPtr recv(Span buffer, int source, int tag, OpOptions options) override {
-    return start(checked_recv(buffer, source, tag, rank(), size()), buffer, options);
-  }
+  WorkPtr start(const Call& call) override;
   void abort(const std::string& reason) override;
 
  private:
@@ -79,8 +61,8 @@ class TransportGroup : public ProcessGroup {
   milliseconds backstop(milliseconds timeout) const {
     return timeout + 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
   }
-  WorkPtr submit(const Operation& operation, ConstSpan input, Span output, OpOptions options);
-  WorkPtr start(const Operation& operation, Span memory, OpOptions options);
+  WorkPtr submit(const Call& call);
+  WorkPtr start_transfer(const Call& call);
   void carry_out_jobs();
   void carry_out(const Job& job);
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
@@ -136,15 +118,19 @@ TransportGroup::~TransportGroup() {
   if (progress_.joinable()) progress_.join();
 }
 
-WorkPtr TransportGroup::submit(const Operation& operation, ConstSpan input, Span output, OpOptions options) {
-  auto work = std::make_shared<Completion>(describe(operation));
+WorkPtr TransportGroup::start(const Call& call) {
+  return call.operation.point_to_point() ? start_transfer(call) : submit(call);
+}
+
+WorkPtr TransportGroup::submit(const Call& call) {
+  auto work = std::make_shared<Completion>(call.operation);
   const std::lock_guard lock(mutex_);
   if (cause_) return failed_work(*cause_);
   ++unfinished_;
   const auto sequence = next_sequence_++;
-  const auto timeout = timeout_of(options);
-  ledger_.submit(operation, sequence, timeout);
-  queue_.push({{operation, sequence, input, output, timeout}, work});
+  const auto timeout = timeout_of(call.options);
+  ledger_.submit(call.operation, sequence, timeout);
+  queue_.push({{call.operation, sequence, call.input, call.output, timeout}, work});
   return work;
 }
 
@@ -160,7 +146,7 @@ void TransportGroup::carry_out(const Job& job) {
     if (operation.count > 0 || operation.kind == OpKind::barrier) {
       auto collective = job.collective;
       collective.timeout = backstop(timeout);
-      transport_->carry_out(collective);
+      carry_out_on(*transport_, collective, rank());
     }
     ledger_.end(place);
     finish(*job.work);
@@ -171,9 +157,14 @@ void TransportGroup::carry_out(const Job& job) {
   }
 }
 
-WorkPtr TransportGroup::start(const Operation& operation, Span memory, OpOptions options) {
-  auto work = std::make_shared<Completion>(describe(operation));
-  const auto timeout = timeout_of(options);
+WorkPtr TransportGroup::start_transfer(const Call& call) {
+  const auto& operation = call.operation;
+  // A send only reads its memory.
+  const Span memory = operation.kind == OpKind::recv
+                          ? call.output
+                          : Span{const_cast<void*>(call.input.data), call.input.count, call.input.dtype};
+  auto work = std::make_shared<Completion>(operation);
+  const auto timeout = timeout_of(call.options);
   std::shared_ptr<Transfer> transfer;
   {
     const std::lock_guard lock(mutex_);  // so that transfers of one tag start in the order of the calls

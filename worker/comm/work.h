@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "ddprun/common/deadline.h"
+#include "ddprun/common/error.h"
 
 namespace ddprun {
 
@@ -17,6 +19,8 @@ class Work {
   virtual void wait(Deadline deadline = Deadline::never()) = 0;
   // True once wait() would not block, also after a failure.
   virtual bool done() const = 0;
+  // Why it failed; none while it goes on and after it succeeded.
+  virtual std::optional<Error> error() const = 0;
 };
 using WorkPtr = std::shared_ptr<Work>;
 

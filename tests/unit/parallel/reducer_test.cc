@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/operation.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -51,18 +52,10 @@ class RecordingGroup : public ProcessGroup {
   int rank() const override { return below_.rank(); }
   int size() const override { return below_.size(); }
   std::string_view backend() const override { return "recording"; }
-  WorkPtr allreduce(Span buffer, ReduceOp op, OpOptions options) override {
-    counts.push_back(buffer.count);
-    return below_.allreduce(buffer, op, options);
+  WorkPtr start(const comm::Call& call) override {
+    if (call.operation.kind == comm::OpKind::allreduce) counts.push_back(call.operation.count);
+    return below_.start(call);
   }
-  WorkPtr broadcast(Span b, int root, OpOptions o) override { return below_.broadcast(b, root, o); }
-  WorkPtr allgather(ConstSpan in, Span out, OpOptions o) override { return below_.allgather(in, out, o); }
-  WorkPtr reduce_scatter(ConstSpan in, Span out, ReduceOp op, OpOptions o) override {
-    return below_.reduce_scatter(in, out, op, o);
-  }
-  WorkPtr barrier(OpOptions o) override { return below_.barrier(o); }
-  WorkPtr send(ConstSpan b, int to, int tag, OpOptions o) override { return below_.send(b, to, tag, o); }
-  WorkPtr recv(Span b, int from, int tag, OpOptions o) override { return below_.recv(b, from, tag, o); }
   void abort(const std::string& reason) override { below_.abort(reason); }
 
   std::vector<std::size_t> counts;

@@ -6,6 +6,7 @@
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
+#include <gloo/reduce.h>
 
 #include "ddprun/worker/comm/reduce_kernels.h"
 
@@ -24,6 +25,27 @@ std::uint32_t tag_of(const Collective& collective) {
 void* writable(ConstSpan span) {
   return const_cast<void*>(span.data);
 }  // for Gloo, which takes no const memory
+
+// Calls action with a value of an element's width, which is all that Gloo needs to know of a type.
+template <class Action>
+void with_word(DType dtype, Action action) {
+  switch (size_of(dtype)) {
+    case 1:
+      return action(std::uint8_t{});
+    case 2:
+      return action(std::uint16_t{});
+    case 4:
+      return action(std::uint32_t{});
+    default:
+      return action(std::uint64_t{});
+  }
+}
+
+auto reduction(ReduceOp op, DType dtype) {
+  return [op, dtype](void* output, const void* left, const void* right, std::size_t count) {
+    comm::reduce(op, dtype, output, left, right, count);
+  };
+}
 
 }  // namespace
 
@@ -48,7 +70,9 @@ void GlooCollectives::allreduce(const Collective& collective) {
 
 // Every rank gets every rank's values and adds them up in rank order: the same bits everywhere.
 void GlooCollectives::allreduce_by_exchange(const Collective& collective) {
-  const auto& [kind, dtype, count, op, peer, tag] = collective.operation;
+  const auto op = collective.operation.op;
+  const auto dtype = collective.operation.dtype;
+  const auto count = collective.operation.count;
   const auto bytes = collective.output.bytes();
   const auto size = static_cast<std::size_t>(context_->size);
   const auto own = static_cast<std::size_t>(context_->rank);
@@ -69,38 +93,43 @@ void GlooCollectives::allreduce_by_exchange(const Collective& collective) {
   for (auto& buffer : incoming) buffer->waitRecv(collective.timeout);
   for (auto& buffer : outgoing) buffer->waitSend(collective.timeout);
   const auto* values = scratch_.data();
-  reduce(op, dtype, collective.output.data, values, values + bytes, count);
+  comm::reduce(op, dtype, collective.output.data, values, values + bytes, count);
   for (std::size_t r = 2; r < size; ++r) {
-    reduce(op, dtype, collective.output.data, collective.output.data, values + r * bytes, count);
+    comm::reduce(op, dtype, collective.output.data, collective.output.data, values + r * bytes, count);
   }
 }
 
 void GlooCollectives::allreduce_by_ring(const Collective& collective) {
   const auto dtype = collective.operation.dtype;
   const auto op = collective.operation.op;
-  const auto element = size_of(dtype);
   ::gloo::AllreduceOptions options(context_);
   options.setAlgorithm(::gloo::AllreduceOptions::Algorithm::RING);
-  switch (element) {  // Gloo needs the width only
-    case 1:
-      options.setOutput(static_cast<std::uint8_t*>(collective.output.data), collective.output.count);
-      break;
-    case 2:
-      options.setOutput(static_cast<std::uint16_t*>(collective.output.data), collective.output.count);
-      break;
-    case 4:
-      options.setOutput(static_cast<std::uint32_t*>(collective.output.data), collective.output.count);
-      break;
-    default:
-      options.setOutput(static_cast<std::uint64_t*>(collective.output.data), collective.output.count);
-      break;
-  }
-  options.setReduceFunction([op, dtype](void* output, const void* left, const void* right, std::size_t count) {
-    reduce(op, dtype, output, left, right, count);
+  with_word(dtype, [&]<class Word>(Word) {
+    options.setOutput(static_cast<Word*>(collective.output.data), collective.output.count);
   });
+  options.setReduceFunction(reduction(op, dtype));
   options.setTag(tag_of(collective));
   options.setTimeout(collective.timeout);
   ::gloo::allreduce(options);
+}
+
+// Gloo's ring, which leaves parts of the result in every rank's output: the root's alone is the caller's.
+void GlooCollectives::reduce(const Collective& collective) {
+  const auto& [kind, dtype, count, op, factor, root, tag] = collective.operation;
+  const bool mine = context_->rank == root;
+  if (!mine) scratch_.resize(collective.input.bytes());
+  void* const output = mine ? collective.output.data : scratch_.data();
+  ::gloo::ReduceOptions options(context_);
+  with_word(dtype, [&]<class Word>(Word) {
+    options.setInput(static_cast<Word*>(writable(collective.input)), collective.input.count);
+    options.setOutput(static_cast<Word*>(output), collective.input.count);
+  });
+  options.setRoot(root);
+  options.setReduceFunction(reduction(op, dtype));
+  options.setTag(tag_of(collective));
+  options.setTimeout(collective.timeout);
+  ::gloo::reduce(options);
+  if (mine) finish_reduction(op, collective.output, context_->size);
 }
 
 void GlooCollectives::broadcast(const Collective& collective) {
@@ -124,7 +153,9 @@ void GlooCollectives::allgather(const Collective& collective) {
 // A ring of size-1 steps: block b starts at rank b+1, and every rank it passes adds its own share, so that it ends at
 // rank b. At step s rank r sends block r-1-s and receives block r-2-s.
 void GlooCollectives::reduce_scatter(const Collective& collective) {
-  const auto& [kind, dtype, count, op, peer, tag] = collective.operation;
+  const auto op = collective.operation.op;
+  const auto dtype = collective.operation.dtype;
+  const auto count = collective.operation.count;
   const int size = context_->size, rank = context_->rank;
   const auto bytes = collective.output.bytes();
   const auto block = [&](int index) {
@@ -143,8 +174,8 @@ void GlooCollectives::reduce_scatter(const Collective& collective) {
     incoming->waitRecv(collective.timeout);
     outgoing->waitSend(collective.timeout);
     const bool last = step == size - 2;
-    reduce(op, dtype, last ? static_cast<std::byte*>(collective.output.data) : receiving, receiving,
-           block(rank - 2 - step), count);
+    comm::reduce(op, dtype, last ? static_cast<std::byte*>(collective.output.data) : receiving, receiving,
+                 block(rank - 2 - step), count);
     sending = receiving;
   }
   finish_reduction(op, collective.output, size);

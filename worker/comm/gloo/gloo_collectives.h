@@ -18,6 +18,7 @@ class GlooCollectives {
   explicit GlooCollectives(std::shared_ptr<MeshContext> context) : context_(std::move(context)) {}
 
   void allreduce(const Collective& collective);
+  void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
   void allgather(const Collective& collective);
   void reduce_scatter(const Collective& collective);

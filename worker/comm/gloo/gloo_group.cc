@@ -67,6 +67,8 @@ class GlooTransport : public Transport {
     switch (collective.operation.kind) {
       case OpKind::allreduce:
         return collectives_.allreduce(collective);
+      case OpKind::reduce:
+        return collectives_.reduce(collective);
       case OpKind::broadcast:
         return collectives_.broadcast(collective);
       case OpKind::allgather:

@@ -34,6 +34,8 @@ void ShmCollectives::carry_out(const Collective& collective) {
   switch (collective.operation.kind) {
     case OpKind::allreduce:
       return allreduce(collective);
+    case OpKind::reduce:
+      return reduce(collective);
     case OpKind::broadcast:
       return broadcast(collective);
     case OpKind::allgather:
@@ -97,6 +99,25 @@ void ShmCollectives::allreduce_in_slices(const Collective& collective) {
     } else {
       for_each_other([&](int r) { std::memcpy(slice_of(r).data, place(r, r, phase), slice_of(r).bytes()); });
     }
+  });
+}
+
+void ShmCollectives::reduce(const Collective& collective) {
+  const auto element = size_of(collective.operation.dtype);
+  const auto chunk = board_.slot_bytes() / element;
+  const auto count = collective.operation.count;
+  const int root = collective.operation.peer;
+  pipeline(chunks_of(count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+    const auto first = number * chunk;
+    const auto elements = std::min(chunk, count - first);
+    const auto* own = part(collective.input, first);
+    if (stage == 0 && rank_ != root) std::memcpy(board_.slot(rank_, phase), own, elements * element);
+    if (stage == 0 || rank_ != root) return;
+    std::vector<const void*> inputs;
+    for (int r = 0; r < board_.ranks(); ++r) inputs.push_back(r == rank_ ? own : board_.slot(r, phase));
+    const Span result{part(collective.output, first), elements, collective.operation.dtype};
+    reduce_all(collective.operation.op, result.dtype, result.data, inputs, elements);
+    finish_reduction(collective.operation.op, result, board_.ranks());
   });
 }
 

@@ -33,6 +33,7 @@ class ShmCollectives {
   void allreduce(const Collective& collective);
   void allreduce_at_once(const Collective& collective);
   void allreduce_in_slices(const Collective& collective);
+  void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
   void allgather(const Collective& collective);
   void reduce_scatter(const Collective& collective);

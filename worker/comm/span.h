@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ddprun/common/dtype.h"
+
+namespace ddprun {
+
+// Typed memory that a caller owns. It must stay alive and, unless it is only read, untouched until the operation is
+// done.
+struct ConstSpan {
+  const void* data = nullptr;
+  std::size_t count = 0;  // elements
+  DType dtype = DType::float32;
+  std::size_t bytes() const { return count * size_of(dtype); }
+};
+struct Span {
+  void* data = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::float32;
+  std::size_t bytes() const { return count * size_of(dtype); }
+  operator ConstSpan() const { return {data, count, dtype}; }
+};
+template <class T>
+Span span_of(std::vector<T>& values) {
+  return {values.data(), values.size(), dtype_of<T>};
+}
+template <class T>
+ConstSpan span_of(const std::vector<T>& values) {
+  return {values.data(), values.size(), dtype_of<T>};
+}
+
+}  // namespace ddprun
