@@ -29,8 +29,7 @@ std::byte* part(Span span, std::size_t element) {
 }  // namespace
 
 void ShmCollectives::carry_out(const Collective& collective) {
-  call_ = collective.sequence << 16 | signature(collective.operation);
-  deadline_ = Deadline::in(collective.timeout);
+  phases_.enter(collective.sequence << 16 | signature(collective.operation), Deadline::in(collective.timeout));
   switch (collective.operation.kind) {
     case OpKind::allreduce:
       return allreduce(collective);
@@ -51,10 +50,6 @@ void ShmCollectives::carry_out(const Collective& collective) {
   throw make_error(Errc::internal, "{} is no collective", describe(collective.operation));
 }
 
-void ShmCollectives::wake() noexcept {
-  for (int r = 0; r < board_.ranks(); ++r) board_.rank(r).phase.wake();
-}
-
 void ShmCollectives::allreduce(const Collective& collective) {
   if (collective.output.bytes() <= std::min(at_once_bytes, board_.slot_bytes())) {
     allreduce_at_once(collective);
@@ -65,11 +60,11 @@ void ShmCollectives::allreduce(const Collective& collective) {
 
 void ShmCollectives::allreduce_at_once(const Collective& collective) {
   const auto& buffer = collective.output;
-  begin_phase();
-  const auto phase = phase_;
+  phases_.begin();
+  const auto phase = phases_.current();
   std::memcpy(board_.slot(rank_, phase), buffer.data, buffer.bytes());
-  end_phase();
-  await_all();
+  phases_.end();
+  phases_.await_all();
   std::vector<const void*> inputs;
   for (int r = 0; r < board_.ranks(); ++r) inputs.push_back(board_.slot(r, phase));
   reduce_all(collective.operation.op, buffer.dtype, buffer.data, inputs, buffer.count);
@@ -83,7 +78,7 @@ void ShmCollectives::allreduce_in_slices(const Collective& collective) {
   const auto& buffer = collective.output;
   const auto element = size_of(buffer.dtype);
   const auto chunk = static_cast<std::size_t>(board_.ranks()) * (place_bytes() / element);
-  pipeline(chunks_of(buffer.count, chunk), 3, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(chunks_of(buffer.count, chunk), 3, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto count = std::min(chunk, buffer.count - first);
     const auto slice_of = [&](int r) {
@@ -107,7 +102,7 @@ void ShmCollectives::reduce(const Collective& collective) {
   const auto chunk = board_.slot_bytes() / element;
   const auto count = collective.operation.count;
   const int root = collective.operation.peer;
-  pipeline(chunks_of(count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(chunks_of(count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto elements = std::min(chunk, count - first);
     const auto* own = part(collective.input, first);
@@ -126,7 +121,7 @@ void ShmCollectives::broadcast(const Collective& collective) {
   const auto element = size_of(buffer.dtype);
   const auto chunk = board_.slot_bytes() / element;
   const int root = collective.operation.peer;
-  pipeline(chunks_of(buffer.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(chunks_of(buffer.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto bytes = std::min(chunk, buffer.count - first) * element;
     const auto slot = board_.slot(root, phase);
@@ -139,7 +134,7 @@ void ShmCollectives::allgather(const Collective& collective) {
   const auto& input = collective.input;
   const auto element = size_of(input.dtype);
   const auto chunk = board_.slot_bytes() / element;
-  pipeline(chunks_of(input.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(chunks_of(input.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto bytes = std::min(chunk, input.count - first) * element;
     const auto block = [&](int r) {
@@ -158,7 +153,7 @@ void ShmCollectives::reduce_scatter(const Collective& collective) {
   const auto& output = collective.output;
   const auto element = size_of(output.dtype);
   const auto chunk = place_bytes() / element;
-  pipeline(chunks_of(output.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
+  phases_.pipeline(chunks_of(output.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto count = std::min(chunk, output.count - first);
     const auto input = [&](int r) {
@@ -197,46 +192,9 @@ void ShmCollectives::for_each_other(Body body) const {
 }
 
 void ShmCollectives::barrier() {
-  begin_phase();
-  end_phase();
-  await_all();
-}
-
-// Runs stage s of chunk c in phase c + s, so that all stages are under way at once, each on a chunk of its own. A stage
-// finds what the stage before it wrote in the slots of its chunk's parity.
-template <class Stage>
-void ShmCollectives::pipeline(std::size_t chunks, std::size_t stages, Stage stage) {
-  for (std::size_t step = 0; step < chunks + stages - 1; ++step) {
-    begin_phase();
-    for (std::size_t s = 0; s < stages; ++s) {
-      if (step < s || step - s >= chunks) continue;
-      stage(s, step - s, phase_ - static_cast<std::uint32_t>(s));
-    }
-    end_phase();
-  }
-}
-
-void ShmCollectives::begin_phase() {
-  await_all();
-}
-
-void ShmCollectives::end_phase() {
-  auto& own = board_.rank(rank_);
-  own.call[phase_ % 2].store(call_, std::memory_order_relaxed);
-  own.phase.raise();
-  ++phase_;
-}
-
-// Until every rank has completed as many phases as this one.
-void ShmCollectives::await_all() {
-  for (int r = 0; r < board_.ranks(); ++r) {
-    if (r == rank_ || phase_ == 0) continue;
-    auto& other = board_.rank(r);
-    other.phase.await(phase_, {interrupted_, other.presence, patience_, deadline_});
-    const auto call = other.call[(phase_ - 1) % 2].load(std::memory_order_relaxed);
-    const auto own = board_.rank(rank_).call[(phase_ - 1) % 2].load(std::memory_order_relaxed);
-    if (call != own) throw make_error(Errc::mismatch, "rank {} calls another operation", r);
-  }
+  phases_.begin();
+  phases_.end();
+  phases_.await_all();
 }
 
 // A rank's share of count elements: whole cache lines but for the last, none where there are too few.

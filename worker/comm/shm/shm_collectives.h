@@ -4,23 +4,18 @@
 #include <cstdint>
 
 #include "ddprun/worker/comm/shm/board.h"
+#include "ddprun/worker/comm/shm/phases.h"
 #include "ddprun/worker/comm/transport.h"
 
 namespace ddprun::comm {
 
-// The collectives over a Board. Blocking; they throw std::runtime_error when interrupted, past the deadline, or when
-// another rank calls something else.
-//
-// An operation is a sequence of phases, the same at every rank. In a phase a rank writes its own slot of the phase's
-// parity and reads what others wrote in the phase before; then it raises its counter. It begins the next phase once all
-// counters have come that far. So a slot is written again two phases later, when everybody has read it.
+// The collectives that every rank takes an equal part in, over a Board and in its Phases. Blocking; they throw what
+// Phases throws.
 class ShmCollectives {
  public:
-  ShmCollectives(const Board& board, int rank, const std::atomic<bool>& interrupted)
-      : board_(board), rank_(rank), interrupted_(interrupted), patience_(Patience::for_ranks(board.ranks())) {}
+  ShmCollectives(const Board& board, int rank, Phases& phases) : board_(board), rank_(rank), phases_(phases) {}
 
   void carry_out(const Collective& collective);
-  void wake() noexcept;
 
  private:
   // Part [begin, end) of a buffer, in elements.
@@ -39,11 +34,6 @@ class ShmCollectives {
   void reduce_scatter(const Collective& collective);
   void barrier();
 
-  template <class Stage>
-  void pipeline(std::size_t chunks, std::size_t stages, Stage stage);
-  void begin_phase();
-  void end_phase();
-  void await_all();
   Range slice_within(std::size_t count, std::size_t element, int rank) const;
   std::size_t place_bytes() const;
   std::byte* place(int owner, int r, std::uint32_t phase) const;
@@ -53,12 +43,7 @@ class ShmCollectives {
 
   const Board& board_;
   const int rank_;
-  const std::atomic<bool>& interrupted_;
-  const Patience patience_;
-
-  std::uint32_t phase_ = 0;  // completed
-  std::uint64_t call_ = 0;   // identifies the operation
-  Deadline deadline_ = Deadline::never();
+  Phases& phases_;
 };
 
 }  // namespace ddprun::comm

@@ -10,6 +10,7 @@
 #include "ddprun/worker/comm/host_evidence.h"
 #include "ddprun/worker/comm/self_group.h"
 #include "ddprun/worker/comm/shm/board.h"
+#include "ddprun/worker/comm/shm/phases.h"
 #include "ddprun/worker/comm/shm/shm_collectives.h"
 #include "ddprun/worker/comm/shm/shm_transfers.h"
 #include "ddprun/worker/comm/transport_group.h"
@@ -54,17 +55,19 @@ class ShmTransport : public Transport {
   struct Shared {
     Shared(SharedSegment segment, ShmTransport& owner)
         : board(std::move(segment), owner.size_, slot_bytes),
-          collectives(board, owner.rank_, owner.interrupted_),
+          phases(board, owner.rank_, owner.interrupted_),
+          collectives(board, owner.rank_, phases),
           transfers(board, owner.rank_, owner.interrupted_),
           presence(board.rank(owner.rank_).presence) {}
     // Broken stays broken. Also wakes this process's own threads.
     void show(Presence state) noexcept {
       auto here = Presence::here;
       presence.compare_exchange_strong(here, state);
-      collectives.wake();
+      phases.wake();
       transfers.wake();
     }
     Board board;
+    Phases phases;
     ShmCollectives collectives;
     ShmTransfers transfers;
     std::atomic<Presence>& presence;
