@@ -1,157 +1,121 @@
-#include <algorithm>
+// Process groups beside the floors of their hardware and, when wanted, beside plain Gloo, all in one run.
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/core.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/parallel/spawn.h"
-#include "tests/bench/latency.h"
+#include "tests/bench/collectives/comparison.h"
+#include "tests/bench/collectives/group_subject.h"
+#include "tests/bench/collectives/plain_gloo.h"
 #include "tests/bench/subcommand.h"
 
 namespace ddprun::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Options {
   int ranks = 2;
   std::string op = "allreduce";
-  std::string backend = "gloo";
+  std::string backend = "shm";
   std::string dtype = "float32";
-  std::size_t max_bytes = 16 << 20;
-  double seconds = 0.5;  // a size, at most
+  std::size_t min_bytes = 4;
+  std::size_t max_bytes = 64 << 20;
+  double seconds = 0.05;
+  bool async_only = false;
+  std::vector<std::string> gloo;
+
+  // The floors are made for this one.
+  bool has_floors() const { return op == "allreduce" && dtype == "float32"; }
 };
 
-constexpr DType all_types[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
-                               DType::int8,    DType::uint8,   DType::int32,   DType::int64};
-
-DType dtype_named(const std::string& name) {
-  for (const auto dtype : all_types)
-    if (name_of(dtype) == name) return dtype;
-  throw make_error(Errc::usage, "there is no element type named {}", name);
+Subjects make_subjects(const Options& options, Stage& stage, const WorkerEnv& env, ProcessGroup& group) {
+  Subjects subjects;
+  if (options.has_floors()) {
+    subjects.push_back(shared_result_floor(stage, env.rank));
+    subjects.push_back(in_place_floor(stage, env.rank));
+    subjects.push_back(staged_floor(stage, env.rank));
+  }
+  subjects.push_back(copy_floor());
+  for (const bool blocking : {true, false}) {
+    if (blocking && options.async_only) continue;
+    subjects.push_back(
+        group_subject(group, operation_named(options.op), {.dtype = dtype_named(options.dtype), .blocking = blocking}));
+  }
+  for (const auto& algorithm : options.gloo) subjects.push_back(plain_gloo(algorithm, stage, env.rank));
+  return subjects;
 }
 
-// An operation on buffers of this many bytes in all (what a rank ends up with, or began with), and nccl-tests' factor
-// from the time of an algorithm to the traffic of its links.
-struct Collective {
-  const char* name;
-  bool in_parts;  // the buffer is made of equal parts, one a rank
-  double (*bus_factor)(double ranks);
-  WorkPtr (*start)(ProcessGroup& group, Span whole, Span part);
-};
-constexpr Collective collectives[] = {
-    {"allreduce", false, [](double n) { return 2 * (n - 1) / n; },
-     [](ProcessGroup& group, Span whole, Span) { return group.allreduce(whole, ReduceOp::sum); }},
-    {"broadcast", false, [](double) { return 1.0; },
-     [](ProcessGroup& group, Span whole, Span) { return group.broadcast(whole, 0); }},
-    {"allgather", true, [](double n) { return (n - 1) / n; },
-     [](ProcessGroup& group, Span whole, Span part) { return group.allgather(part, whole); }},
-    {"reduce_scatter", true, [](double n) { return (n - 1) / n; },
-     [](ProcessGroup& group, Span whole, Span part) { return group.reduce_scatter(whole, part, ReduceOp::sum); }},
-    {"barrier", false, [](double) { return 0.0; }, [](ProcessGroup& group, Span, Span) { return group.barrier(); }},
-};
-
-const Collective& collective_named(const std::string& name) {
-  for (const auto& each : collectives)
-    if (name == each.name) return each;
-  throw make_error(Errc::usage, "there is no collective named {} to measure", name);
+// The floor that a subject is held against: of its own kind of memory, or else of copying the buffer.
+const char* floor_of(const Subject& subject, const Options& options) {
+  if (!options.has_floors()) return "floor: memory copy";
+  return subject.registered() ? "floor: in place" : "floor: staged";
 }
 
-struct Row {
-  std::size_t bytes = 0;
-  Latencies times;
-  Latencies floor;  // of copying the buffer once
-};
+void print_head(bool json) {
+  if (json) return;
+  std::printf("%-14s %-22s %5s %-8s %10s %9s %9s %9s %9s %7s %9s %9s %8s\n", "op", "backend", "ranks", "dtype", "bytes",
+              "min us", "p50 us", "p99 us", "floor us", "x floor", "alg GB/s", "bus GB/s", "core ns");
+}
 
-class Measurement {
- public:
-  Measurement(const Options& options, ProcessGroup& group)
-      : options_(options),
-        group_(group),
-        collective_(collective_named(options.op)),
-        dtype_(dtype_named(options.dtype)) {}
-
-  Row measure(std::size_t bytes) {
-    const auto size = static_cast<std::size_t>(group_.size());
-    const auto unit = (collective_.in_parts ? size : 1) * size_of(dtype_);
-    bytes = std::max(bytes / unit, std::size_t{1}) * unit;
-    std::vector<std::byte> memory(bytes), part(bytes), source(bytes, std::byte{1});
-    const Span whole{memory.data(), bytes / size_of(dtype_), dtype_};
-    const Span share{part.data(), whole.count / size, dtype_};
-    Row row{bytes, {}, {}};
-    constexpr int warm_up = 5;
-    for (int i = 0; i < warm_up; ++i) once(whole, share, source, nullptr);
-    const int count = agreed_count(row, whole, share, source);
-    for (int i = 0; i < count; ++i) once(whole, share, source, &row);
-    return row;
+void print_row(const Options& options, const Subject& subject, Latencies& times, double floor_us, std::size_t bytes,
+               double core_ns, bool json) {
+  const double p50 = times.quantile_us(0.5), bandwidth = static_cast<double>(bytes) / p50 / 1e3;
+  const double bus = bandwidth * operation_named(options.op).bus_factor(options.ranks);
+  if (json) {
+    fmt::print(
+        R"({{"op":"{}","backend":"{}","ranks":{},"dtype":"{}","bytes":{},"registered":{},"min_us":{:.3f},"p50_us":{:.3f},)"
+        R"("p99_us":{:.3f},"floor_us":{:.3f},"algbw_gbs":{:.3f},"busbw_gbs":{:.3f},"core_ns":{:.0f}}})"
+        "\n",
+        options.op, subject.name(), options.ranks, options.dtype, bytes, subject.registered(), times.quantile_us(0),
+        p50, times.quantile_us(0.99), floor_us, bandwidth, bus, core_ns);
+  } else {
+    fmt::print(
+        "{:<14} {:<22} {:>5} {:<8} {:>10} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>7.2f} {:>9.3f} {:>9.3f} {:>8.0f}\n",
+        options.op, subject.name(), options.ranks, options.dtype, bytes, times.quantile_us(0), p50,
+        times.quantile_us(0.99), floor_us, p50 / floor_us, bandwidth, bus, core_ns);
   }
+}
 
- private:
-  void once(Span whole, Span share, const std::vector<std::byte>& source, Row* row) {
-    const auto before = Clock::now();
-    std::memcpy(whole.data, source.data(), source.size());
-    std::memcpy(share.data, source.data(), share.bytes());
-    const auto copied = Clock::now();
-    group_.barrier()->wait();
-    const auto start = Clock::now();
-    collective_.start(group_, whole, share)->wait();
-    if (!row) return;
-    row->times.add(Clock::now() - start);
-    row->floor.add(copied - before);
+void report(const Options& options, const Subjects& subjects, std::vector<Latencies>& times, std::size_t bytes,
+            double core_ns, bool json) {
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    double floor_us = 0;
+    for (std::size_t j = 0; j < subjects.size(); ++j)
+      if (subjects[j]->name() == floor_of(*subjects[i], options)) floor_us = times[j].quantile_us(0.5);
+    print_row(options, *subjects[i], times[i], floor_us, bytes, core_ns, json);
   }
-
-  // Rank 0 tries a few and says how many fit the time.
-  int agreed_count(const Row&, Span whole, Span share, const std::vector<std::byte>& source) {
-    constexpr int tries = 3;
-    const auto start = Clock::now();
-    for (int i = 0; i < tries; ++i) once(whole, share, source, nullptr);
-    const std::chrono::duration<double> each = (Clock::now() - start) / tries;
-    std::vector<std::int64_t> count = {static_cast<std::int64_t>(options_.seconds / std::max(each.count(), 1e-6))};
-    count[0] = std::clamp<std::int64_t>(count[0], 10, 2000);
-    group_.broadcast(span_of(count), 0)->wait();
-    return static_cast<int>(count[0]);
-  }
-
-  const Options& options_;
-  ProcessGroup& group_;
-  const Collective& collective_;
-  const DType dtype_;
-};
-
-void report(const Options& options, Row row, bool json) {
-  const double p50 = row.times.quantile_us(0.5);
-  const double bandwidth = static_cast<double>(row.bytes) / p50 / 1e3;  // GB/s
-  const double bus = bandwidth * collective_named(options.op).bus_factor(options.ranks);
-  const char* format = json ? "{\"op\":\"%s\",\"backend\":\"%s\",\"ranks\":%d,\"dtype\":\"%s\",\"bytes\":%zu,"
-                              "\"registered\":false,\"min_us\":%.1f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"floor_us\":%.1f,"
-                              "\"algbw_gbs\":%.3f,\"busbw_gbs\":%.3f}\n"
-                            : "%-14s %-7s %5d %-8s %10zu %9.1f %9.1f %9.1f %9.1f %9.3f %9.3f\n";
-  std::printf(format, options.op.c_str(), options.backend.c_str(), options.ranks, options.dtype.c_str(), row.bytes,
-              row.times.quantile_us(0), p50, row.times.quantile_us(0.99), row.floor.quantile_us(0.5), bandwidth, bus);
   std::fflush(stdout);
 }
 
+void measure(const Options& options, Stage& stage, const WorkerEnv& env, bool json) {
+  const auto world = init_process_group({.backend = options.backend, .timeout = std::chrono::minutes(1), .env = env});
+  const auto& operation = operation_named(options.op);
+  Comparison comparison(stage, operation,
+                        {.rank = env.rank, .dtype = dtype_named(options.dtype), .seconds = options.seconds});
+  const auto subjects = make_subjects(options, stage, env, world->group());
+  pin_to_processor(env.rank);
+  if (env.rank == 0) print_head(json);
+  for (std::size_t size = options.min_bytes; size <= options.max_bytes; size *= 4) {
+    const auto bytes = comparison.rounded(size);
+    const double before = stage.latency_ns(env.rank);
+    auto times = comparison.measure(subjects, bytes);
+    const double after = stage.latency_ns(env.rank);
+    if (env.rank == 0) report(options, subjects, times, bytes, (before + after) / 2, json);
+  }
+}
+
 void run(const Options& options, bool json) {
-  collective_named(options.op);
+  operation_named(options.op);
   dtype_named(options.dtype);
-  spawn(options.ranks, [&](const WorkerEnv& env) {
-    const auto world = init_process_group({.backend = options.backend, .timeout = std::chrono::minutes(1), .env = env});
-    Measurement measurement(options, world->group());
-    if (env.rank == 0 && !json) {
-      std::printf("%-14s %-7s %5s %-8s %10s %9s %9s %9s %9s %9s %9s\n", "op", "backend", "ranks", "dtype", "bytes",
-                  "min us", "p50 us", "p99 us", "floor us", "alg GB/s", "bus GB/s");
-    }
-    for (std::size_t bytes = 4; bytes <= options.max_bytes; bytes *= 4) {
-      auto row = measurement.measure(bytes);
-      if (env.rank == 0) report(options, std::move(row), json);
-    }
-  });
+  if (options.ranks < 1) throw make_error(Errc::usage, "--ranks {}: at least one", options.ranks);
+  Stage stage(options.ranks, options.has_floors() ? options.max_bytes + 4096 : 4096);
+  spawn(options.ranks, [&](const WorkerEnv& env) { measure(options, stage, env, json); });
 }
 
 }  // namespace
@@ -159,12 +123,20 @@ void run(const Options& options, bool json) {
 Run collectives_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   subcommand.add_option("--ranks", options->ranks, "processes to start")->capture_default_str();
-  subcommand.add_option("--op", options->op, "allreduce, broadcast, allgather, reduce_scatter, barrier")
-      ->capture_default_str();
+  subcommand.add_option("--op", options->op, operation_names())->capture_default_str();
   subcommand.add_option("--backend", options->backend, "a back end of the process group")->capture_default_str();
   subcommand.add_option("--dtype", options->dtype, "element type")->capture_default_str();
+  subcommand.add_option("--min-bytes", options->min_bytes, "the smallest buffer; each next is four times as large")
+      ->capture_default_str();
   subcommand.add_option("--max-bytes", options->max_bytes, "the largest buffer")->capture_default_str();
-  subcommand.add_option("--seconds", options->seconds, "at most, a size")->capture_default_str();
+  subcommand.add_option("--seconds", options->seconds, "for one row, at most, but for a few calls")
+      ->capture_default_str();
+  subcommand.add_flag("--async", options->async_only,
+                      "only the calls that return a work handle, not the blocking ones");
+  subcommand
+      .add_option("--gloo", options->gloo,
+                  "algorithms of plain Gloo to measure beside it: ring, bcube, halving_doubling (allreduce of float32)")
+      ->delimiter(',');
   return [options](bool json) { run(*options, json); };
 }
 

@@ -1,0 +1,222 @@
+// The floors of an allreduce of float32. Every rank reduces its slice of whole cache lines; the ranks meet through
+// flags of their own cache lines.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "tests/bench/collectives/subject.h"
+
+namespace ddprun::bench {
+namespace {
+
+constexpr std::size_t line = 64 / sizeof(float);
+constexpr std::size_t past_caches_bytes = 8 << 20;  // staged: of a buffer whose results need not go into the caches
+constexpr std::size_t at_once_bytes = 16 * 1024;    // staged: up to here every rank adds up all inputs itself
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define DDPRUN_BENCH_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define DDPRUN_BENCH_CLONES
+#endif
+
+DDPRUN_BENCH_CLONES void add(float* out, const float* a, const float* b, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
+}
+
+// The compiler is told not to make a memcpy of it, which some C libraries do by an instruction that is slow between
+// processors.
+DDPRUN_BENCH_CLONES void copy_near(float* __restrict out, const float* __restrict in, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) out[i] = in[i];
+}
+
+// Past the caches: for what nobody reads soon, and what would not stay there.
+void copy_past(float* out, const float* in, std::size_t count) {
+#if defined(__x86_64__)
+  std::size_t i = 0;
+  for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % 16 != 0; ++i) out[i] = in[i];
+  for (; i + 4 <= count; i += 4) _mm_stream_ps(out + i, _mm_loadu_ps(in + i));
+  for (; i < count; ++i) out[i] = in[i];
+  _mm_sfence();
+#else
+  std::memcpy(out, in, count * sizeof(float));
+#endif
+}
+
+struct Slice {
+  std::size_t begin, count;
+};
+Slice slice_of(std::size_t count, int rank, int ranks) {
+  const auto lines = (count + line - 1) / line, all = static_cast<std::size_t>(ranks);
+  const auto share = (lines + all - 1) / all * line;
+  const auto begin = std::min(count, static_cast<std::size_t>(rank) * share);
+  return {begin, std::min(share, count - begin)};
+}
+
+class Floor : public Subject {
+ public:
+  Floor(Stage& stage, int rank) : stage_(stage), rank_(rank) {}
+  void* input(std::size_t bytes) override {
+    count_ = bytes / sizeof(float);
+    return buffer(rank_);
+  }
+  const void* output() override { return buffer(rank_); }
+
+ protected:
+  float* buffer(int r) const { return reinterpret_cast<float*>(stage_.buffer(r)); }
+  // out := the sum of all ranks' inputs, in blocks that stay in the first-level cache.
+  template <class Input>
+  void sum(float* out, std::size_t count, Input input) const {
+    constexpr std::size_t block = 2048;
+    for (std::size_t done = 0; done < count; done += block) {
+      const auto n = std::min(block, count - done);
+      add(out + done, input(0) + done, input(1) + done, n);
+      for (int r = 2; r < stage_.ranks(); ++r) add(out + done, out + done, input(r) + done, n);
+    }
+  }
+
+  Stage& stage_;
+  const int rank_;
+  std::size_t count_ = 0;
+};
+
+class SharedResult : public Floor {
+ public:
+  using Floor::Floor;
+  std::string name() const override { return "floor: one result"; }
+  const void* output() override { return stage_.result(); }
+  void run() override {
+    const auto slice = slice_of(count_, rank_, stage_.ranks());
+    stage_.meet(rank_);
+    sum(reinterpret_cast<float*>(stage_.result()) + slice.begin, slice.count,
+        [&](int r) { return buffer(r) + slice.begin; });
+    stage_.meet(rank_);
+  }
+};
+
+class InPlace : public Floor {
+ public:
+  using Floor::Floor;
+  std::string name() const override { return "floor: in place"; }
+  void run() override {
+    const auto slice = slice_of(count_, rank_, stage_.ranks());
+    constexpr std::size_t block = 4096;
+    float sums[block];
+    stage_.meet(rank_);
+    for (std::size_t done = 0; done < slice.count; done += block) {
+      const auto n = std::min(block, slice.count - done);
+      const auto at = slice.begin + done;
+      sum(sums, n, [&](int r) { return buffer(r) + at; });
+      for (int r = 0; r < stage_.ranks(); ++r) copy_near(buffer(r) + at, sums, n);
+    }
+    stage_.meet(rank_);
+  }
+};
+
+class Staged : public Floor {
+ public:
+  using Floor::Floor;
+  std::string name() const override { return "floor: staged"; }
+  void* input(std::size_t bytes) override {
+    private_.resize(bytes / sizeof(float));
+    return private_.data();
+  }
+  const void* output() override { return private_.data(); }
+  void run() override {
+    if (private_.size() * sizeof(float) <= at_once_bytes) {
+      at_once();
+    } else {
+      for (std::size_t phase = 0; phase < chunks() + 2; ++phase) in_phase(phase);
+    }
+  }
+
+ private:
+  static constexpr std::size_t chunk = Stage::slot_bytes / sizeof(float);
+  std::size_t chunks() const { return (private_.size() + chunk - 1) / chunk; }
+  float* slot(int r, std::size_t parity) const { return reinterpret_cast<float*>(stage_.slot(r, parity)); }
+
+  void at_once() {
+    const auto parity = ++calls_;
+    copy_near(slot(rank_, parity), private_.data(), private_.size());
+    stage_.meet(rank_);
+    sum(private_.data(), private_.size(), [&](int r) { return slot(r, parity); });
+  }
+
+  // Each chunk is handed out, reduced and taken back in three phases; three chunks are on their way at once. The slice
+  // that a rank owns of the other parity's slot is where it puts the sum.
+  void in_phase(std::size_t phase) {
+    if (phase < chunks()) hand_out(phase);
+    if (phase >= 1 && phase - 1 < chunks()) reduce_own(phase - 1);
+    if (phase >= 2) take(phase - 2);
+    stage_.meet(rank_);
+  }
+  template <class Action>
+  void for_slices(std::size_t number, Action action) {
+    const auto first = number * chunk;
+    for (int r = 0; r < stage_.ranks(); ++r) {
+      const auto slice = slice_of(std::min(chunk, private_.size() - first), r, stage_.ranks());
+      action(r, private_.data() + first + slice.begin, place(r), slice.count);
+    }
+  }
+  // Where rank r's slice of a chunk lies in a slot, however large the chunk.
+  std::size_t place(int r) const { return slice_of(chunk, r, stage_.ranks()).begin; }
+  void hand_out(std::size_t number) {
+    for_slices(number, [&](int r, const float* own, std::size_t at, std::size_t n) {
+      if (r != rank_) copy_near(slot(rank_, number) + at, own, n);
+    });
+  }
+  void reduce_own(std::size_t number) {
+    for_slices(number, [&](int r, float* own, std::size_t at, std::size_t n) {
+      if (r != rank_) return;
+      auto* const result = slot(rank_, number + 1) + at;
+      sum(result, n, [&](int from) { return from == rank_ ? own : slot(from, number) + at; });
+      put(own, result, n);
+    });
+  }
+  void take(std::size_t number) {
+    for_slices(number, [&](int r, float* own, std::size_t at, std::size_t n) {
+      if (r != rank_) put(own, slot(r, number + 1) + at, n);
+    });
+  }
+
+  void put(float* out, const float* in, std::size_t n) const {
+    (private_.size() * sizeof(float) >= past_caches_bytes ? copy_past : copy_near)(out, in, n);
+  }
+
+  std::vector<float> private_;
+  std::size_t calls_ = 0;
+};
+
+class Copy : public Subject {
+ public:
+  std::string name() const override { return "floor: memory copy"; }
+  void* input(std::size_t bytes) override {
+    from_.resize(bytes);
+    to_.resize(bytes);
+    return from_.data();
+  }
+  const void* output() override { return nullptr; }
+  void run() override { std::memcpy(to_.data(), from_.data(), from_.size()); }
+
+ private:
+  std::vector<std::byte> from_, to_;
+};
+
+}  // namespace
+
+std::unique_ptr<Subject> shared_result_floor(Stage& stage, int rank) {
+  return std::make_unique<SharedResult>(stage, rank);
+}
+std::unique_ptr<Subject> in_place_floor(Stage& stage, int rank) {
+  return std::make_unique<InPlace>(stage, rank);
+}
+std::unique_ptr<Subject> staged_floor(Stage& stage, int rank) {
+  return std::make_unique<Staged>(stage, rank);
+}
+std::unique_ptr<Subject> copy_floor() {
+  return std::make_unique<Copy>();
+}
+
+}  // namespace ddprun::bench

@@ -1,0 +1,117 @@
+#include "tests/bench/collectives/stage.h"
+
+#include <cerrno>
+#include <chrono>
+#include <sched.h>
+#include <sys/mman.h>
+#include <thread>
+#include <vector>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::bench {
+namespace {
+
+constexpr std::size_t most_ranks = 64;
+
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + 4095) / 4096 * 4096;
+}
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+std::vector<int> allowed_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ::sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> allowed;
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &set)) allowed.push_back(i);
+  return allowed;
+}
+
+}  // namespace
+
+struct Stage::Header {
+  std::array<Flag, most_ranks> arrived;
+  std::array<Flag, 2> ball;
+  alignas(128) std::atomic<std::int64_t> agreed;
+};
+
+Stage::Stage(int ranks, std::size_t buffer_bytes)
+    : ranks_(ranks),
+      spins_(static_cast<std::size_t>(ranks) <= allowed_processors().size() ? 20'000 : 20),
+      buffer_bytes_(whole_pages(buffer_bytes)),
+      slots_(whole_pages(sizeof(Header))),
+      notes_(slots_ + index(ranks) * 2 * slot_bytes),
+      buffers_(notes_ + index(ranks) * note_bytes),
+      result_(buffers_ + index(ranks) * buffer_bytes_),
+      end_(result_ + buffer_bytes_) {
+  if (index(ranks) > most_ranks) throw make_error(Errc::usage, "at most {} ranks, not {}", most_ranks, ranks);
+  void* const memory = ::mmap(nullptr, end_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw make_error(Errc::io, "cannot map {} bytes: {}", end_, errno_text(errno));
+  data_ = static_cast<std::byte*>(memory);
+}
+
+Stage::~Stage() {
+  ::munmap(data_, end_);
+}
+
+Stage::Header& Stage::header() const {
+  return *reinterpret_cast<Header*>(data_);
+}
+
+void Stage::await(const Flag& flag, std::uint32_t value) const {
+  for (int spin = 0; static_cast<std::int32_t>(flag.value.load(std::memory_order_acquire) - value) < 0; ++spin) {
+    if (spin < spins_) {
+      pause_processor();
+    } else {
+      ::sched_yield();
+    }
+  }
+}
+
+void Stage::meet(int rank) {
+  header().arrived[index(rank)].value.store(++meetings_, std::memory_order_release);
+  for (int r = 0; r < ranks_; ++r) await(header().arrived[index(r)], meetings_);
+}
+
+std::int64_t Stage::agree(int rank, std::int64_t value) {
+  if (rank == 0) header().agreed.store(value, std::memory_order_relaxed);
+  meet(rank);
+  const auto agreed = header().agreed.load(std::memory_order_relaxed);
+  meet(rank);
+  return agreed;
+}
+
+double Stage::latency_ns(int rank) {
+  constexpr std::uint32_t rounds = 2000;
+  auto& [ping, pong] = header().ball;
+  const auto start = std::chrono::steady_clock::now();
+  const auto first = ping.value.load();
+  meet(rank);
+  for (std::uint32_t i = first + 1; i <= first + rounds; ++i) {
+    if (rank == 0) ping.value.store(i, std::memory_order_release);
+    if (rank == 0 && ranks_ > 1) await(pong, i);
+    if (rank == 1) await(ping, i), pong.value.store(i, std::memory_order_release);
+  }
+  meet(rank);
+  const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
+  return elapsed.count() / rounds / 2;
+}
+
+void pin_to_processor(int rank) {
+  const auto allowed = allowed_processors();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(allowed[static_cast<std::size_t>(rank) % allowed.size()], &set);
+  ::sched_setaffinity(0, sizeof set, &set);
+}
+
+}  // namespace ddprun::bench
