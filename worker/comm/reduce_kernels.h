@@ -13,7 +13,8 @@ namespace ddprun::comm {
 // back, once a call.
 void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void* right, std::size_t count);
 
-// output[i] := op over all inputs[k][i], in their order; output may be one of them. 16-bit floats are combined in
+// output[i] := op over all inputs[k][i], in their order, of which there are two or more; output may be
+// one of them. 16-bit floats are combined in
 // float32 and rounded once in all.
 void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count);
 

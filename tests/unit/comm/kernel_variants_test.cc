@@ -1,0 +1,159 @@
+// Every variant of the kernels that this processor supports gives the plain one's bits: for every length that can leave
+// a remainder, and wherever the memory begins.
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/comm/half.h"
+#include "ddprun/worker/comm/kernels/variant.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::comm;
+
+namespace {
+
+constexpr DType all_types[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
+                               DType::int8,    DType::uint8,   DType::int32,   DType::int64};
+constexpr ReduceOp all_operations[] = {ReduceOp::sum,    ReduceOp::average, ReduceOp::product,
+                                       ReduceOp::min,    ReduceOp::max,     ReduceOp::bit_and,
+                                       ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::premultiplied_sum};
+constexpr std::size_t most = 100, room = 3000;
+
+bool is_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
+}
+bool applies(ReduceOp op, DType dtype) {
+  const bool bitwise = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+  return !bitwise || !is_float(dtype);
+}
+
+// Values of a type, some elements from the start of the memory, which is aligned to a page of its own accord.
+class Values {
+ public:
+  Values(DType dtype, std::size_t shift, unsigned seed) : memory_((room + shift) * size_of(dtype)), dtype_(dtype) {
+    start_ = memory_.data() + shift * size_of(dtype);
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal(0, 8);
+    for (std::size_t i = 0; i < room; ++i) set(i, normal(random));
+  }
+  void* data() { return start_; }
+  const std::vector<std::byte>& memory() const { return memory_; }
+
+ private:
+  void set(std::size_t i, float value) {
+    switch (dtype_) {
+      case DType::float32:
+        return put(i, value);
+      case DType::float64:
+        return put(i, double{value});
+      case DType::float16:
+        return put(i, float16_from_float(value));
+      case DType::bfloat16:
+        return put(i, bfloat16_from_float(value));
+      case DType::int8:
+      case DType::uint8:
+        return put(i, static_cast<std::int8_t>(value));
+      case DType::int32:
+        return put(i, static_cast<std::int32_t>(value * 1e8f));
+      case DType::int64:
+        return put(i, static_cast<std::int64_t>(value * 1e17f));
+    }
+  }
+  template <class T>
+  void put(std::size_t i, T value) {
+    std::memcpy(start_ + i * sizeof value, &value, sizeof value);
+  }
+
+  std::vector<std::byte> memory_;
+  DType dtype_;
+  std::byte* start_;
+};
+
+// What reduce makes of as many inputs, all memory included: nothing beside the output may change.
+std::vector<std::byte> reduced(const KernelVariant& variant, ReduceOp op, DType dtype, std::size_t inputs,
+                               std::size_t count, std::size_t shift, bool in_place) {
+  std::vector<Values> values;
+  for (std::size_t k = 0; k < inputs; ++k) values.emplace_back(dtype, (shift + k) % 5, static_cast<unsigned>(k));
+  Values output(dtype, shift, 99);
+  std::vector<const void*> pointers;
+  for (auto& each : values) pointers.push_back(each.data());
+  auto& target = in_place ? values.back() : output;
+  variant.reduce(op, dtype, target.data(), pointers.data(), inputs, count);
+  return target.memory();
+}
+
+template <class Action>
+void for_each_other_variant(Action action) {
+  for (const auto* variant : kernel_variants()) {
+    if (variant == &plain_kernels) continue;
+    if (!variant->supported()) {
+      WARN("this processor lacks what the " << variant->name << " kernels need: not tested");
+      continue;
+    }
+    action(*variant);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every variant reduces to the plain one's bits, at every length and start") {
+  for_each_other_variant([](const KernelVariant& variant) {
+    for (const auto dtype : all_types) {
+      for (const auto op : all_operations) {
+        if (!applies(op, dtype)) continue;
+        for (std::size_t count = 0; count <= most; ++count) {
+          const std::size_t inputs = 2 + count % 3, shift = count % 4;
+          INFO(variant.name << " " << name_of(dtype) << " operation " << static_cast<int>(op) << ", " << inputs
+                            << " inputs of " << count);
+          REQUIRE(reduced(variant, op, dtype, inputs, count, shift, count % 2 == 0) ==
+                  reduced(plain_kernels, op, dtype, inputs, count, shift, count % 2 == 0));
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("every variant reduces long inputs to the plain one's bits") {
+  for_each_other_variant([](const KernelVariant& variant) {
+    for (const auto dtype : all_types) {
+      for (const std::size_t inputs : {2, 3, 5}) {
+        INFO(variant.name << " " << name_of(dtype) << ", " << inputs << " inputs");
+        CHECK(reduced(variant, ReduceOp::sum, dtype, inputs, 2500, 1, true) ==
+              reduced(plain_kernels, ReduceOp::sum, dtype, inputs, 2500, 1, true));
+      }
+    }
+  });
+}
+
+TEST_CASE("every variant multiplies and divides to the plain one's bits") {
+  for_each_other_variant([](const KernelVariant& variant) {
+    for (const auto dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16}) {
+      for (std::size_t count = 0; count <= most; ++count) {
+        Values expected(dtype, count % 4, 1), found(dtype, count % 4, 1);
+        plain_kernels.multiply(dtype, expected.data(), expected.data(), count, 1.7);
+        plain_kernels.divide(dtype, expected.data(), count, 3);
+        variant.multiply(dtype, found.data(), found.data(), count, 1.7);
+        variant.divide(dtype, found.data(), count, 3);
+        INFO(variant.name << " " << name_of(dtype) << " " << count);
+        REQUIRE(found.memory() == expected.memory());
+      }
+    }
+  });
+}
+
+TEST_CASE("every variant copies every length from and to everywhere, and nothing beside it") {
+  for (const auto* variant : kernel_variants()) {
+    if (!variant->supported()) continue;
+    for (const auto copy : {variant->copy, variant->copy_past_caches}) {
+      for (std::size_t bytes = 0; bytes <= 300; ++bytes) {
+        Values from(DType::uint8, bytes % 7, 1), to(DType::uint8, bytes % 67, 2), expected(DType::uint8, bytes % 67, 2);
+        std::memcpy(expected.data(), from.data(), bytes);
+        copy(to.data(), from.data(), bytes);
+        INFO(variant->name << " " << bytes);
+        REQUIRE(to.memory() == expected.memory());
+      }
+    }
+  }
+}

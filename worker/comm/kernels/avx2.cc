@@ -1,0 +1,9 @@
+// Compiled for AVX2 and F16C: see CMakeLists.txt.
+#include "ddprun/worker/comm/kernels/loops.h"
+
+namespace ddprun::comm {
+
+const KernelVariant avx2_kernels =
+    variant("avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); });
+
+}  // namespace ddprun::comm
