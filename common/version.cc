@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <fmt/core.h>
-#include <openssl/crypto.h>
 #include <spdlog/version.h>
 
 namespace ddprun {
@@ -29,7 +28,6 @@ std::string version_of_number(int number, int minor_unit, int major_unit) {
 
 std::string version_text(std::string_view program, std::vector<LibraryVersion> libraries) {
   libraries.push_back({"fmt", version_of_number(FMT_VERSION, 100, 10'000)});
-  libraries.push_back({"OpenSSL", ::OpenSSL_version(OPENSSL_VERSION_STRING)});
   libraries.push_back({"spdlog", version_of_number(SPDLOG_VERSION, 100, 10'000)});
   std::sort(libraries.begin(), libraries.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   std::string list;

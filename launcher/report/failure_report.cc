@@ -1,6 +1,7 @@
 #include "ddprun/launcher/report/failure_report.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -9,7 +10,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
-#include <fmt/chrono.h>
+#include <fmt/core.h>
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
@@ -40,7 +41,8 @@ std::string local_time(std::int64_t time_us) {
   const std::time_t seconds = time_us / 1'000'000;
   std::tm parts{};
   ::localtime_r(&seconds, &parts);
-  return fmt::format("{:%Y-%m-%d_%H:%M:%S}", parts);
+  std::array<char, 32> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d_%H:%M:%S", &parts)};
 }
 
 std::string indented(std::string_view text, std::string_view indent) {

@@ -1,5 +1,6 @@
 # Every library from outside, found once. What is optional is reported in the configure summary.
 find_package(Threads REQUIRED)
+set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost 1.81 REQUIRED COMPONENTS filesystem json)
 find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
@@ -19,3 +20,18 @@ target_compile_definitions(ddprun_asio PUBLIC
 target_link_libraries(ddprun_asio PUBLIC Boost::headers Boost::filesystem Threads::Threads)
 add_library(ddprun::asio ALIAS ddprun_asio)
 set_target_properties(ddprun_asio PROPERTIES EXPORT_NAME asio)
+
+# What starts often starts quickly: most of a small C++ program's start is the linking of shared C++ libraries. So fmt
+# and spdlog, which distributions have as shared libraries only, are compiled in; ddprun_program(... SELF_CONTAINED)
+# does the same with the C++ library itself.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_library(ddprun_fmt STATIC ${PROJECT_SOURCE_DIR}/scripts/cmake/fmt.cc)
+  target_compile_options(ddprun_fmt PRIVATE -O1 -fkeep-inline-functions -ffunction-sections)
+  target_include_directories(ddprun_fmt SYSTEM INTERFACE
+    $<BUILD_INTERFACE:$<TARGET_PROPERTY:fmt::fmt,INTERFACE_INCLUDE_DIRECTORIES>>)
+else()  # has no way to keep functions that are not called yet
+  add_library(ddprun_fmt INTERFACE)
+  target_link_libraries(ddprun_fmt INTERFACE fmt::fmt)
+endif()
+add_library(ddprun::fmt ALIAS ddprun_fmt)
+set_target_properties(ddprun_fmt PROPERTIES EXPORT_NAME fmt)

@@ -6,7 +6,7 @@ get_property(parts GLOBAL PROPERTY DDPRUN_PARTS)
 get_property(programs GLOBAL PROPERTY DDPRUN_PROGRAMS)
 get_property(folders GLOBAL PROPERTY DDPRUN_HEADER_FOLDERS)
 
-install(TARGETS ${parts} ddprun_asio EXPORT ddprun ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${parts} ddprun_asio ddprun_fmt EXPORT ddprun ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

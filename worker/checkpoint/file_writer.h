@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 #include "ddprun/common/unique_fd.h"
 
 namespace ddprun::checkpoint {

@@ -3,7 +3,7 @@
 #include <boost/json.hpp>
 
 #include "ddprun/common/error.h"
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 
 namespace ddprun::checkpoint {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ddprun/common/error.h"
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/comm/collectives.h"
 
 namespace ddprun {

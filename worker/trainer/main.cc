@@ -18,6 +18,7 @@
 #include "ddprun/worker/comm/error_file.h"
 #include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/trainer.h"
@@ -75,7 +76,8 @@ void read_settings(Settings& settings, const TrainConfig& config, const Argument
 std::vector<LibraryVersion> libraries() {
   return {{"Boost", version_of_number(BOOST_VERSION, 100, 100'000)},
           {"Gloo", comm::gloo_version()},
-          {"oneDNN", onednn_version()}};
+          {"oneDNN", onednn_version()},
+          {"OpenSSL", openssl_version()}};
 }
 
 // Returns the exit code.

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 
 namespace ddprun::trainer {
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 #include <thread>
 
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -4,7 +4,7 @@
 
 #include "ddprun/common/bytes.h"
 #include "ddprun/common/error.h"
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,8 +1,9 @@
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 
 #include <array>
 
 #include <fmt/format.h>
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include "ddprun/common/error.h"
@@ -39,6 +40,10 @@ std::string Sha256::hex() {
   std::string text;
   for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
   return text;
+}
+
+std::string openssl_version() {
+  return ::OpenSSL_version(OPENSSL_VERSION_STRING);
 }
 
 }  // namespace ddprun

@@ -25,4 +25,7 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
+// Of the library that computes it, as in "3.0.17".
+std::string openssl_version();
+
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "ddprun/common/sha256.h"
+#include "ddprun/worker/digest/sha256.h"
 
 #include "tests/support/catch.h"
 
