@@ -7,6 +7,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/auto_group.h"
 #include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
 #include "ddprun/worker/comm/nccl/nccl_group.h"
 #include "ddprun/worker/comm/self_group.h"
 #include "ddprun/worker/comm/shm/shm_group.h"
@@ -26,8 +27,11 @@ std::unique_ptr<ProcessGroup> make_self(const GroupOptions& options) {
 }
 
 constexpr std::array table = {
-    Backend{"auto", always, make_auto_group},         Backend{"self", always, make_self},
-    Backend{"gloo", always, make_gloo_group},         Backend{"shm", always, make_shm_group},
+    Backend{"auto", always, make_auto_group},
+    Backend{"self", always, make_self},
+    Backend{"gloo", always, make_gloo_group},
+    Backend{"shm", always, make_shm_group},
+    Backend{"hierarchical", always, make_hierarchical_group},
     Backend{"nccl", nccl_available, make_nccl_group},
 };
 

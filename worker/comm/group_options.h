@@ -21,6 +21,8 @@ struct GroupOptions {
   // Where peers reach this process: an IP address or the name of a network interface. Empty: loopback.
   std::string local_address;
   std::optional<int> store_host;                       // the rank whose process serves the store, if one does
+  // What tells this host from others: ranks that say the same share memory. Empty: found by evidence.
+  std::string host;
   std::optional<std::chrono::milliseconds> heartbeat;  // how often ranks show that they live; none: fits the timeout
 };
 

@@ -11,7 +11,7 @@
 namespace ddprun {
 
 struct InitOptions {
-  std::string backend = "auto";                // a row of comm/backends.h; auto: shared memory on one host, else gloo
+  std::string backend = "auto";                // a row of comm/backends.h; auto: what fits where the ranks run
   std::chrono::milliseconds timeout{300'000};  // of coming together, and of each operation
   WorkerEnv env;
   std::string local_address;  // where peers reach this process: address or interface; empty: as env says

@@ -91,8 +91,8 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
 
 void bind_rest(Settings& s, TrainConfig& c) {
   s.add("dist.backend", c.dist.backend,
-        {.help = "how ranks exchange data; auto: shared memory on one host, else gloo",
-         .choices = {"auto", "gloo", "shm", "nccl"}});
+        {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo",
+         .choices = {"auto", "gloo", "shm", "hierarchical", "nccl"}});
   s.add("dist.timeout", c.dist.timeout,
         {.help = "after which a silent peer is an error", .unit = "s", .min = 0.001, .max = 1e7});
   s.add("dist.bucket_mb", c.dist.bucket_mb,

@@ -7,7 +7,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/await_ranks.h"
-#include "ddprun/worker/comm/host_evidence.h"
+#include "ddprun/worker/comm/placed_transport.h"
 #include "ddprun/worker/comm/self_group.h"
 #include "ddprun/worker/comm/shm/board.h"
 #include "ddprun/worker/comm/shm/phases.h"
@@ -32,7 +32,6 @@ class ShmTransport : public Transport {
   std::string_view backend() const override { return "shm"; }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
-    expect_one_host(store, prefix, deadline);
     auto segment = rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline);
     shared_.emplace(std::move(segment), *this);
     // Who shares the memory holds it until all have it.
@@ -73,18 +72,6 @@ class ShmTransport : public Transport {
     std::atomic<Presence>& presence;
   };
 
-  void expect_one_host(Store& store, const std::string& prefix, Deadline deadline) {
-    const auto own = host_evidence();
-    const auto hosts = exchange(store, prefix + "host/", rank_, size_, own, interrupted_, deadline);
-    for (std::size_t r = 0; r < hosts.size(); ++r) {
-      if (hosts[r] == own) continue;
-      throw make_error(Errc::unsupported,
-                       "rank {} and rank {} share no memory: they run on different hosts, in different "
-                       "containers or as different users",
-                       rank_, r);
-    }
-  }
-
   SharedSegment share(Store& store, const std::string& prefix, Deadline deadline) {
     auto segment = SharedSegment::create(Board::bytes_for(size_, slot_bytes));
     store.set(prefix + "segment", segment.address(), deadline);
@@ -103,6 +90,16 @@ class ShmTransport : public Transport {
   std::optional<Shared> shared_;
 };
 
+void expect_one_host(const HostMap& hosts, int rank) {
+  for (int other = 0; other < hosts.ranks(); ++other) {
+    if (hosts.host_of(other) == hosts.host_of(rank)) continue;
+    throw make_error(Errc::unsupported,
+                     "rank {} and rank {} share no memory: they run on different hosts, in different containers or as "
+                     "different users",
+                     rank, other);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options) {
@@ -111,7 +108,11 @@ std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options) {
 
 std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
-  return make_transport_group(make_shm_transport(options), options);
+  const auto on_one_host = [options](const HostMap& hosts) {
+    expect_one_host(hosts, options.rank);
+    return make_shm_transport(options);
+  };
+  return make_transport_group(make_placed_transport(options, on_one_host), options);
 }
 
 }  // namespace ddprun::comm

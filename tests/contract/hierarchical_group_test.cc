@@ -1,0 +1,87 @@
+#include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
+
+#include <cstring>
+
+#include "ddprun/worker/comm/auto_group.h"
+#include "tests/contract/store_groups.h"
+#include "tests/support/catch.h"
+
+// One machine plays several hosts: ranks are told that they run on different ones.
+using namespace ddprun;
+
+namespace {
+
+using HostOf = int (*)(int rank);
+
+GroupOptions on_host(GroupOptions options, HostOf host_of) {
+  options.host = "host " + std::to_string(host_of(options.rank));
+  return options;
+}
+
+template <class Make>
+contract::Groups make_on(Make make, HostOf host_of, int size, std::chrono::milliseconds timeout) {
+  return contract::make_groups([&](const GroupOptions& options) { return make(on_host(options, host_of)); }, size,
+                               timeout);
+}
+
+int two_a_host(int rank) {
+  return rank / 2;
+}
+int alternating(int rank) {
+  return rank % 2;
+}
+int one_apart(int rank) {
+  return rank == 1 ? 1 : 0;
+}
+
+contract::Groups make_pairs(int size, std::chrono::milliseconds timeout) {
+  return make_on(comm::make_hierarchical_group, two_a_host, size, timeout);
+}
+contract::Groups make_alternating(int size, std::chrono::milliseconds timeout) {
+  return make_on(comm::make_hierarchical_group, alternating, size, timeout);
+}
+contract::Groups make_lopsided(int size, std::chrono::milliseconds timeout) {
+  return make_on(comm::make_hierarchical_group, one_apart, size, timeout);
+}
+
+std::string chosen(HostOf host_of, int size) {
+  const auto groups = make_on(comm::make_auto_group, host_of, size, contract::patience);
+  for (const auto& group : groups) CHECK(group->backend() == groups[0]->backend());
+  return std::string(groups[0]->backend());
+}
+
+}  // namespace
+
+TEST_CASE("auto goes by who shares a host") {
+  CHECK(chosen(two_a_host, 2) == "shm");
+  CHECK(chosen(alternating, 2) == "gloo");
+  CHECK(chosen(two_a_host, 3) == "hierarchical");
+  CHECK(chosen(alternating, 4) == "hierarchical");
+}
+
+TEST_CASE("a large buffer goes through the levels in pieces, to the same bits everywhere") {
+  for (const auto make : {make_pairs, make_lopsided}) {
+    auto groups = make(4, contract::patience);
+    constexpr std::size_t count = 3'000'001;
+    std::vector<std::vector<float>> results(4);
+    contract::run_ranks(groups, [&](ProcessGroup& group) {
+      auto& values = results[static_cast<std::size_t>(group.rank())];
+      for (std::size_t i = 0; i < count; ++i) {
+        values.push_back(static_cast<float>((i + static_cast<std::size_t>(group.rank())) % 1000) + 0.25f);
+      }
+      auto own = values;
+      group.allreduce(span_of(values), ReduceOp::average)->wait();
+      group.broadcast(span_of(own), 3)->wait();
+      contract::expect(own[1] == 4.25f && own.back() == static_cast<float>((count + 2) % 1000) + 0.25f, "broadcast");
+    });
+    for (std::size_t i = 0; i < count; i += 997) {
+      const auto mean = static_cast<float>((i % 1000 + (i + 1) % 1000 + (i + 2) % 1000 + (i + 3) % 1000) / 4.0 + 0.25);
+      CHECK(results[0][i] == mean);
+    }
+    for (const auto& result : results) CHECK(std::memcmp(result.data(), results[0].data(), count * 4) == 0);
+  }
+}
+
+DDPRUN_GROUP_CONTRACT("hierarchical, two ranks a host:", make_pairs, {1, 2, 3, 4, 5, 8})
+DDPRUN_GROUP_CONTRACT("hierarchical, ranks on alternating hosts:", make_alternating, {3, 5})
+DDPRUN_GROUP_CONTRACT("hierarchical, one rank apart:", make_lopsided, {4})

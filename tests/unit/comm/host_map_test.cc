@@ -1,0 +1,25 @@
+#include "ddprun/worker/comm/host_map.h"
+
+#include "tests/support/catch.h"
+
+using ddprun::comm::HostMap;
+
+TEST_CASE("hosts are numbered by their lowest ranks, and ranks within them in their own order") {
+  const HostMap map({"b", "a", "b", "c", "a", "b"});
+  CHECK(map.ranks() == 6);
+  CHECK(map.hosts() == 3);
+  CHECK(map.ranks_on(0) == std::vector<int>{0, 2, 5});
+  CHECK(map.ranks_on(1) == std::vector<int>{1, 4});
+  CHECK(map.ranks_on(2) == std::vector<int>{3});
+  CHECK(map.host_of(4) == 1);
+  CHECK(map.local_rank_of(4) == 1);
+  CHECK(map.smallest_host() == 1);
+  CHECK(map.largest_host() == 3);
+}
+
+TEST_CASE("even and in order: as many ranks on each host, one host after the other") {
+  CHECK(HostMap({"a", "a", "b", "b"}).even_and_in_order());
+  CHECK(HostMap({"a", "a"}).even_and_in_order());
+  CHECK_FALSE(HostMap({"a", "b", "a", "b"}).even_and_in_order());
+  CHECK_FALSE(HostMap({"a", "a", "b"}).even_and_in_order());
+}

@@ -1,0 +1,34 @@
+#include "ddprun/worker/comm/hierarchical/pieces.h"
+
+#include <algorithm>
+
+namespace ddprun::comm {
+namespace {
+
+// Below it one exchange between the hosts costs less than several side by side.
+constexpr std::size_t split_bytes = std::size_t{64} * 1024;
+// Of a slice: some ten of them keep both levels busy, and one is long against the latency of a network.
+constexpr std::size_t slice_bytes = std::size_t{512} * 1024;
+
+std::size_t ceiling(std::size_t value, std::size_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+
+}  // namespace
+
+std::vector<Piece> pieces_of(std::size_t count, std::size_t element_bytes, int leaders) {
+  std::vector<Piece> pieces;
+  if (count * element_bytes < split_bytes) leaders = 1;
+  const auto share = count / static_cast<std::size_t>(leaders);  // of one leader, in all
+  const auto rest = count % static_cast<std::size_t>(leaders);
+  if (rest > 0) pieces.push_back({count - rest, rest, 1});
+  const auto number = ceiling(share * element_bytes, slice_bytes);
+  for (std::size_t i = 0; i < number; ++i) {
+    const auto begin = share * i / number, end = share * (i + 1) / number;
+    const auto width = static_cast<std::size_t>(leaders);
+    pieces.push_back({begin * width, (end - begin) * width, leaders});
+  }
+  return pieces;
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "ddprun/worker/comm/transport.h"
+
+namespace ddprun::comm {
+
+// The transport between the leaders of one rank within their hosts, with a thread of its own, so that it is at work
+// while the ranks of a host exchange. Posted tasks are done one after the other; the first that fails ends all.
+class Rail {
+ public:
+  using Task = std::function<void(Transport&)>;
+
+  explicit Rail(std::shared_ptr<Transport> transport);
+  ~Rail();  // drops what has not begun
+
+  Transport& transport() { return *transport_; }
+  // Returns the number of tasks posted so far.
+  std::uint64_t post(Task task);
+  // Until so many tasks are done. Rethrows the first failure.
+  void await(std::uint64_t tasks);
+  // Ends everything, and returns once no task is under way.
+  void stop() noexcept;
+
+ private:
+  void work();
+  bool idle() const { return !running_ && tasks_.empty(); }
+
+  const std::shared_ptr<Transport> transport_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  std::uint64_t posted_ = 0;
+  std::uint64_t done_ = 0;
+  bool running_ = false;
+  bool closed_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;  // last: runs on all the above
+};
+
+}  // namespace ddprun::comm

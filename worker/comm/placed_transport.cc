@@ -1,0 +1,61 @@
+#include "ddprun/worker/comm/placed_transport.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/await_ranks.h"
+#include "ddprun/worker/comm/host_evidence.h"
+
+namespace ddprun::comm {
+namespace {
+
+class PlacedTransport : public Transport {
+ public:
+  PlacedTransport(const GroupOptions& options, ChooseTransport choose)
+      : rank_(options.rank),
+        size_(options.size),
+        host_(options.host.empty() ? host_evidence() : options.host),
+        choose_(std::move(choose)) {}
+
+  std::string_view backend() const override { return chosen_->backend(); }
+
+  void connect(Store& store, const std::string& prefix, Deadline deadline) override {
+    const HostMap hosts(exchange(store, prefix + "runs_on/", rank_, size_, host_, interrupted_, deadline));
+    {
+      const std::lock_guard lock(mutex_);
+      if (interrupted_) throw Error(Errc::aborted, "the group was interrupted while it came together");
+      chosen_ = choose_(hosts);
+    }
+    chosen_->connect(store, prefix, deadline);
+  }
+
+  void carry_out(const Collective& collective) override { chosen_->carry_out(collective); }
+  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+    return chosen_->start(operation, memory);
+  }
+
+  void interrupt() noexcept override {
+    const std::lock_guard lock(mutex_);
+    interrupted_ = true;
+    if (chosen_) chosen_->interrupt();
+  }
+
+ private:
+  const int rank_;
+  const int size_;
+  const std::string host_;
+  const ChooseTransport choose_;
+  std::mutex mutex_;  // orders the choice and an interruption
+  std::atomic<bool> interrupted_ = false;
+  std::shared_ptr<Transport> chosen_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_placed_transport(const GroupOptions& options, ChooseTransport choose) {
+  return std::make_shared<PlacedTransport>(options, std::move(choose));
+}
+
+}  // namespace ddprun::comm
