@@ -1,22 +1,18 @@
 #include "ddprun/launcher/cli/device_count.h"
 
-#include <algorithm>
-#include <cctype>
 #include <fstream>
-#include <sched.h>
 #include <string>
 #include <string_view>
+
+#include "ddprun/launcher/placement/affinity.h"
+#include "ddprun/launcher/placement/gpus.h"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool is_number(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-}
-
-// CUDA ignores an entry that is no device ("-1") and all behind it.
+// An entry that is no device ("-1") ends the list.
 int entries_of(std::string_view list) {
   int count = 0;
   while (!list.empty() && list.front() != '-' && list.front() != ',') {
@@ -45,18 +41,11 @@ bool is_intel_render_node(const fs::path& path) {
 }  // namespace
 
 int usable_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(current_affinity().size());
 }
 
-int visible_gpus(const Environment& environment, const fs::path& root) {
-  if (const auto list = environment.get("CUDA_VISIBLE_DEVICES")) return entries_of(*list);
-  return count_entries(root / "dev", [](const fs::path& path) {
-    const auto name = path.filename().string();
-    return name.starts_with("nvidia") && is_number(std::string_view(name).substr(6));
-  });
+int visible_gpus(const Environment& environment) {
+  return static_cast<int>(discover_gpus(environment).size());
 }
 
 int visible_xpus(const Environment& environment, const fs::path& root) {

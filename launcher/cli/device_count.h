@@ -6,13 +6,13 @@
 
 namespace ddprun {
 
-// What --nproc_per_node's words count. Found without the vendors' libraries, in /dev and /sys below root.
+// What --nproc_per_node's words count. Found without the vendors' libraries.
 
-// Processors that this process may run on, at least 1.
+// Processors that this process may run on.
 int usable_cpus();
-// NVIDIA's: the entries of CUDA_VISIBLE_DEVICES up to the first that is none, else the device nodes.
-int visible_gpus(const Environment& environment, const std::filesystem::path& root = "/");
-// Intel's: the entries of ZE_AFFINITY_MASK, else the render nodes of that vendor.
+// NVIDIA's, as placement finds them (placement/gpus.h).
+int visible_gpus(const Environment& environment);
+// Intel's: the entries of ZE_AFFINITY_MASK, else the render nodes of that vendor in /sys below root.
 int visible_xpus(const Environment& environment, const std::filesystem::path& root = "/");
 
 }  // namespace ddprun

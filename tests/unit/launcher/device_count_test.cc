@@ -23,22 +23,6 @@ Environment variable(const std::string& name, const std::string& value) {
 
 }  // namespace
 
-TEST_CASE("GPUs are the device nodes, or what CUDA_VISIBLE_DEVICES lists") {
-  const testing::TempDir root;
-  CHECK(visible_gpus({}, root.path()) == 0);
-  for (const char* name : {"nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-uvm", "null"})
-    add_file(root / "dev" / name);
-  CHECK(visible_gpus({}, root.path()) == 3);
-  const auto listed = [&](const char* list) {
-    return visible_gpus(variable("CUDA_VISIBLE_DEVICES", list), root.path());
-  };
-  CHECK(listed("") == 0);
-  CHECK(listed("-1") == 0);
-  CHECK(listed("0,3,5") == 3);
-  CHECK(listed("GPU-8a,GPU-9b") == 2);
-  CHECK(listed("0,-1,2") == 1);
-}
-
 TEST_CASE("XPUs are the render nodes of Intel's, or what ZE_AFFINITY_MASK lists") {
   const testing::TempDir root;
   CHECK(visible_xpus({}, root.path()) == 0);
