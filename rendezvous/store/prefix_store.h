@@ -34,6 +34,7 @@ class PrefixStore final : public Store {
   void barrier(std::string_view key, std::int64_t world_size, Deadline deadline) override;
   void set_will(std::string_view key, std::string_view value, Deadline deadline) override;
   void clear_will(Deadline deadline) override;
+  void wake() noexcept override { below_->wake(); }
 
  private:
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }

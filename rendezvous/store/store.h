@@ -56,6 +56,11 @@ class Store {
   // a client; a second replaces it. Errc::unsupported when the server knows no wills (a plain PyTorch store).
   virtual void set_will(std::string_view key, std::string_view value, Deadline deadline) = 0;
   virtual void clear_will(Deadline deadline) = 0;
+
+  // From any thread: the call of this object that waits now, or else the next one that has to wait, ends as though its
+  // deadline had passed. How a thread that waits is told something else meanwhile. Stores that cannot do it take no
+  // notice.
+  virtual void wake() noexcept {}
 };
 
 }  // namespace ddprun

@@ -1,11 +1,14 @@
 #include "ddprun/rendezvous/store/tcp_store.h"
 
+#include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <unistd.h>
 
 #include "ddprun/common/bytes.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/store_limits.h"
 #include "ddprun/rendezvous/store/store_state.h"
@@ -96,23 +99,32 @@ class TcpStore::Connection {
   // finish reads.
   template <class Finish>
   auto await(Deadline deadline, Finish finish) {
-    const bool answered = answered_by(deadline);
+    if (begin_wait() == Wait::cancelled) deadline = Deadline::at(Clock::now());
+    auto status = status_by(deadline);
     const auto rest = at_least_grace(deadline);
-    if (!answered) {
-      send(CancelWaitRequest{}, rest);
-      const auto status = read_number<std::uint8_t>(rest);
-      if (status == wait_cancelled) throw WaitTimeout{};
-      require_status(wait_over, status);
-    }
+    const bool cancelled = end_wait(!status, rest);
+    if (!status) status = read_number<std::uint8_t>(rest);
+    if (cancelled && *status == wait_cancelled) throw WaitTimeout{};
+    require_status(wait_over, *status);
     auto result = finish(rest);
-    if (!answered) require_status(wait_cancelled, read_number<std::uint8_t>(rest));
+    if (cancelled) require_status(wait_cancelled, read_number<std::uint8_t>(rest));
     return result;
   }
   void await(Deadline deadline) {
     await(deadline, [](Deadline) { return 0; });
   }
 
+  // Cancels the wait under way, or the next one. From any thread.
+  void wake() {
+    const std::lock_guard lock(wait_mutex_);
+    if (wait_ == Wait::sent) cancel_wait(Deadline::in(grace_));
+    wait_ = Wait::cancelled;
+  }
+
  private:
+  // Of the request that waits, as far as cancelling it goes.
+  enum class Wait { none, sent, cancelled };
+
   static constexpr std::uint8_t wait_over = 0;
   static constexpr std::uint8_t wait_cancelled = 1;
 
@@ -120,14 +132,27 @@ class TcpStore::Connection {
     if (got != expected) throw make_error(Errc::protocol, "it answered {} where {} belongs", got, expected);
   }
 
-  // Whether the one byte came that ends a wait. A timeout leaves nothing half read.
-  bool answered_by(Deadline deadline) {
+  // The state before: cancelled, by wake(), when nobody waited.
+  Wait begin_wait() {
+    const std::lock_guard lock(wait_mutex_);
+    return std::exchange(wait_, Wait::sent);
+  }
+  // Whether it was cancelled, before or now.
+  bool end_wait(bool cancel, Deadline deadline) {
+    const std::lock_guard lock(wait_mutex_);
+    const bool cancelled = std::exchange(wait_, Wait::none) == Wait::cancelled;
+    if (cancel && !cancelled) cancel_wait(deadline);
+    return cancel || cancelled;
+  }
+  void cancel_wait(Deadline deadline) { send_all(fd_.get(), encode(CancelWaitRequest{}), deadline); }
+
+  // The one byte that ends a wait, if it comes in time. A timeout leaves nothing half read.
+  std::optional<std::uint8_t> status_by(Deadline deadline) {
     try {
-      require_status(wait_over, read_number<std::uint8_t>(deadline));
-      return true;
+      return read_number<std::uint8_t>(deadline);
     } catch (const Error& e) {
       if (e.code() != Errc::timeout) throw;
-      return false;
+      return std::nullopt;
     }
   }
 
@@ -154,6 +179,8 @@ class TcpStore::Connection {
   UniqueFd fd_;
   const std::chrono::milliseconds grace_;
   const BreakOnStop break_on_stop_;
+  std::mutex wait_mutex_;  // guards what follows, and the sending of a cancellation
+  Wait wait_ = Wait::none;
   std::string out_;
   char buffer_[read_buffer_bytes];
   std::size_t read_begin_ = 0;  // of what buffer_ holds beyond the last reply
@@ -200,6 +227,7 @@ auto TcpStore::call(const char* verb, Deadline deadline, What what, Action actio
     const bool stopped = options_.stop.stop_requested();
     broken_ = make_error(stopped ? Errc::aborted : e.code(), "store {}: {} {} failed after {:.3f} s: {}", endpoint_,
                          verb, what(), seconds_since(start), stopped ? "it was stopped" : e.what());
+    const std::lock_guard lock(mutex_);  // against wake()
     connection_.reset();
     throw Error(*broken_);
   }
@@ -217,6 +245,14 @@ TcpStore::TcpStore(const TcpStoreOptions& options, Deadline deadline)
   dial(deadline);
 }
 TcpStore::~TcpStore() = default;
+
+void TcpStore::wake() noexcept try {
+  const std::lock_guard lock(mutex_);
+  if (connection_) connection_->wake();
+} catch (const std::exception& e) {
+  // Whoever waits sees that the connection broke.
+  log::debug("store {}: cancelling a wait: {}", endpoint_, e.what());
+}
 
 std::unique_ptr<TcpStore::Connection> TcpStore::dial_once(Deadline deadline) {
   auto connection =

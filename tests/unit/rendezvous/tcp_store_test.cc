@@ -229,6 +229,42 @@ TEST_CASE("an answer that crosses the cancelling counts, and leaves nothing behi
   CHECK(ours.complaint().empty());
 }
 
+TEST_CASE("a call that waits can be woken, and the next one before it begins") {
+  StoreServerThread server({.host = "127.0.0.1"});
+  TcpStore store({.host = "127.0.0.1", .port = server.port()}, soon());
+  TcpStore other({.host = "127.0.0.1", .port = server.port()}, soon());
+  auto waiting = std::async(std::launch::async,
+                            [&] { return error_of([&] { store.wait({"never"}, Deadline::never()); }).code(); });
+  store.wake();  // whether it waits by now or not
+  CHECK(waiting.get() == Errc::timeout);
+
+  store.wake();
+  store.wake();
+  CHECK(error_of([&] { store.get("never", Deadline::never()); }).code() == Errc::timeout);
+
+  // Nothing is left behind: neither of the cancelling, nor of one that comes as the answer does.
+  for (int i = 0; i < 200; ++i) {
+    const auto key = std::to_string(i);
+    auto value = std::async(std::launch::async, [&] {
+      try {
+        return store.get(key, Deadline::never());
+      } catch (const Error& e) {
+        return std::string(e.code() == Errc::timeout ? "woken" : e.what());
+      }
+    });
+    other.set(key, "value", soon());
+    store.wake();
+    const auto got = value.get();
+    CHECK((got == "value" || got == "woken"));
+  }
+  try {
+    store.get("0", soon());
+  } catch (const Error&) {
+    // The last wake came when nobody waited.
+  }
+  CHECK(store.get("7", soon()) == "value");
+}
+
 TEST_CASE("a server that answers nothing any more breaks the store, for good and with one error") {
   ScriptedServer server({{wait_for_k(), ""}, {from_hex("0C"), ""}});
   const auto store = client_of(server.port(), {.grace = 100ms});
