@@ -57,9 +57,9 @@ class Store {
   virtual void set_will(std::string_view key, std::string_view value, Deadline deadline) = 0;
   virtual void clear_will(Deadline deadline) = 0;
 
-  // From any thread: the call of this object that waits now, or else the next one that has to wait, ends as though its
-  // deadline had passed. How a thread that waits is told something else meanwhile. Stores that cannot do it take no
-  // notice.
+  // From any thread: the wait() of this object under way, or else the next one, ends as though its deadline had passed,
+  // unless the keys are there. How a thread that waits is told something else meanwhile. Stores that cannot do it take
+  // no notice.
   virtual void wake() noexcept {}
 };
 

@@ -98,11 +98,13 @@ class TcpStore::Connection {
   // crosses the cancelling on the way counts: what was waited for is there. For WAIT_GET the value follows, which
   // finish reads.
   template <class Finish>
-  auto await(Deadline deadline, Finish finish) {
-    if (begin_wait() == Wait::cancelled) deadline = Deadline::at(Clock::now());
+  auto await(Deadline deadline, Finish finish, bool wakeable = false) {
+    if (wakeable && begin_wait() == Wait::cancelled) deadline = Deadline::at(Clock::now());
     auto status = status_by(deadline);
     const auto rest = at_least_grace(deadline);
-    const bool cancelled = end_wait(!status, rest);
+    const bool woken = wakeable && end_wait();
+    if (!status && !woken) send(CancelWaitRequest{}, rest);
+    const bool cancelled = !status || woken;
     if (!status) status = read_number<std::uint8_t>(rest);
     if (cancelled && *status == wait_cancelled) throw WaitTimeout{};
     require_status(wait_over, *status);
@@ -110,19 +112,20 @@ class TcpStore::Connection {
     if (cancelled) require_status(wait_cancelled, read_number<std::uint8_t>(rest));
     return result;
   }
-  void await(Deadline deadline) {
-    await(deadline, [](Deadline) { return 0; });
+  void await(Deadline deadline, bool wakeable = false) {
+    await(
+        deadline, [](Deadline) { return 0; }, wakeable);
   }
 
-  // Cancels the wait under way, or the next one. From any thread.
+  // Cancels the wakeable wait under way, or the next one. From any thread.
   void wake() {
     const std::lock_guard lock(wait_mutex_);
-    if (wait_ == Wait::sent) cancel_wait(Deadline::in(grace_));
+    if (wait_ == Wait::sent) send_all(fd_.get(), encode(CancelWaitRequest{}), Deadline::in(grace_));
     wait_ = Wait::cancelled;
   }
 
  private:
-  // Of the request that waits, as far as cancelling it goes.
+  // Of a wakeable request that waits, as far as cancelling it goes.
   enum class Wait { none, sent, cancelled };
 
   static constexpr std::uint8_t wait_over = 0;
@@ -137,14 +140,11 @@ class TcpStore::Connection {
     const std::lock_guard lock(wait_mutex_);
     return std::exchange(wait_, Wait::sent);
   }
-  // Whether it was cancelled, before or now.
-  bool end_wait(bool cancel, Deadline deadline) {
+  // Whether wake() has cancelled it.
+  bool end_wait() {
     const std::lock_guard lock(wait_mutex_);
-    const bool cancelled = std::exchange(wait_, Wait::none) == Wait::cancelled;
-    if (cancel && !cancelled) cancel_wait(deadline);
-    return cancel || cancelled;
+    return std::exchange(wait_, Wait::none) == Wait::cancelled;
   }
-  void cancel_wait(Deadline deadline) { send_all(fd_.get(), encode(CancelWaitRequest{}), deadline); }
 
   // The one byte that ends a wait, if it comes in time. A timeout leaves nothing half read.
   std::optional<std::uint8_t> status_by(Deadline deadline) {
@@ -179,7 +179,7 @@ class TcpStore::Connection {
   UniqueFd fd_;
   const std::chrono::milliseconds grace_;
   const BreakOnStop break_on_stop_;
-  std::mutex wait_mutex_;  // guards what follows, and the sending of a cancellation
+  std::mutex wait_mutex_;  // guards what follows, and the sending of a wake-up
   Wait wait_ = Wait::none;
   std::string out_;
   char buffer_[read_buffer_bytes];
@@ -301,12 +301,13 @@ void TcpStore::require_ours(const char* what) const {
                      what);
 }
 
-void TcpStore::wait_on(Connection& connection, const std::vector<std::string>& keys, Deadline deadline) const {
+void TcpStore::wait_on(Connection& connection, const std::vector<std::string>& keys, Deadline deadline,
+                       bool wakeable) const {
   for_each_run(
       keys, [](const auto& key) { return key.size(); },
       [&](std::span<const std::string> run) {
         connection.send(WaitRequest{views(run)}, connection.at_least_grace(deadline));
-        connection.await(deadline);
+        connection.await(deadline, wakeable);
       });
 }
 
@@ -376,7 +377,7 @@ bool TcpStore::check(const std::vector<std::string>& keys, Deadline deadline) {
 void TcpStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
   call(
       "wait for", deadline, [&] { return join_names(keys); },
-      [&, wire = wire_keys(keys)](Connection& c) { wait_on(c, wire, deadline); });
+      [&, wire = wire_keys(keys)](Connection& c) { wait_on(c, wire, deadline, true); });
 }
 
 bool TcpStore::erase(std::string_view key, Deadline deadline) {

@@ -93,7 +93,8 @@ class TcpStore final : public Store {
   std::unique_ptr<Connection> dial_once(Deadline deadline);
   void dial(Deadline deadline);
   std::string fetch(Connection& connection, std::string_view wire_key, Deadline deadline) const;
-  void wait_on(Connection& connection, const std::vector<std::string>& wire_keys, Deadline deadline) const;
+  void wait_on(Connection& connection, const std::vector<std::string>& wire_keys, Deadline deadline,
+               bool wakeable = false) const;
   std::string wire_key(std::string_view key) const;
   std::vector<std::string> wire_keys(const std::vector<std::string>& keys) const;
   void require_ours(const char* what) const;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "ddprun/rendezvous/store/store.h"
@@ -20,10 +21,15 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together
   // Where peers reach this process: an IP address or the name of a network interface. Empty: loopback.
   std::string local_address;
-  std::optional<int> store_host;                       // the rank whose process serves the store, if one does
+  std::optional<int> store_host;  // the rank whose process serves the store, if one does
   // What tells this host from others: ranks that say the same share memory. Empty: found by evidence.
   std::string host;
-  std::optional<std::chrono::milliseconds> heartbeat;  // how often ranks show that they live; none: fits the timeout
+  // How long a rank may give no sign of life (stopped, starved, cut off) before the group takes it for lost, whether or
+  // not anybody waits for it; zero: any time. A rank that dies is known at once.
+  std::chrono::milliseconds freeze_bound{5'000};
+  std::optional<std::chrono::milliseconds> heartbeat;  // how often ranks show that they live; none: fits the above
+  // Once requested, from whatever thread, the group is aborted, also while it comes together.
+  std::stop_token stop{};
 };
 
 }  // namespace ddprun

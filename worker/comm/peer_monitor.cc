@@ -1,10 +1,12 @@
 #include "ddprun/worker/comm/peer_monitor.h"
 
 #include <algorithm>
+#include <sstream>
 #include <unistd.h>
 
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/comm/host_evidence.h"
 #include "ddprun/worker/comm/quiet_thread.h"
 
 namespace ddprun::comm {
@@ -26,10 +28,6 @@ milliseconds slice_for(int size, milliseconds beat) {
   return std::min(std::clamp(milliseconds(2 * size), milliseconds(50), milliseconds(2000)), beat);
 }
 
-std::string record_key(const std::string& prefix, int rank) {
-  return prefix + "record/" + std::to_string(rank);
-}
-
 double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -44,8 +42,12 @@ PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, c
       on_verdict_(std::move(on_verdict)),
       identity_(fmt::format("pid {} on host {}", ::getpid(), local_host_name())),
       failure_key_(options_.prefix + "failure"),
+      processes_key_(options_.prefix + "processes/" + host_evidence()),
       window_(window_for(options_.beat)),
-      slice_(slice_for(options_.size, options_.beat)) {
+      slice_(slice_for(options_.size, options_.beat)),
+      records_(store_, options_.prefix, options_.size, window_),
+      neighbour_(records_, options_.rank, options_.freeze_bound, options_.beat,
+                 [this](int rank) { return describe_process(rank); }) {
   announce();
   thread_ = start_quiet_thread([this] { run(); });
 }
@@ -56,6 +58,7 @@ PeerMonitor::~PeerMonitor() {
     stopping_ = true;
     changed_.notify_all();
   }
+  store_->wake();
   thread_.join();
 }
 
@@ -65,11 +68,11 @@ milliseconds PeerMonitor::verdict_delay() const {
 
 void PeerMonitor::announce() {
   beat(false);
-  const Verdict last_will{
-      Errc::peer_lost,
-      fmt::format("rank {} ({}) was lost: its process died or its connection broke", options_.rank, identity_)};
+  const auto process = ProcessIdentity::own();
+  store_->append(processes_key_, fmt::format("{} {} {}\n", options_.rank, process.pid, process.start_time),
+                 store_deadline());
   try {
-    store_->set_will(failure_key_, encode(last_will), store_deadline());
+    store_->set_will(failure_key_, encode(loss_of(options_.rank, identity_)), store_deadline());
   } catch (const Error& error) {
     if (error.code() != Errc::unsupported) throw;
     log::debug("the store knows no wills: the loss of a rank shows only by its heartbeat");
@@ -77,14 +80,24 @@ void PeerMonitor::announce() {
   store_->check({failure_key_}, store_deadline());  // answered: so the record before it has arrived too
 }
 
+void PeerMonitor::all_here() {
+  {
+    const std::lock_guard lock(mutex_);
+    all_here_ = true;
+  }
+  store_->wake();
+}
+
 void PeerMonitor::transport_failed(const Ledger::Entry& entry, const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (!failed_) failed_ = Suspect{entry, message, Clock::now()};
+  store_->wake();
 }
 
 void PeerMonitor::publish(const Verdict& verdict) {
   const std::lock_guard lock(mutex_);
   if (!to_publish_) to_publish_ = verdict;
+  store_->wake();
 }
 
 bool PeerMonitor::stopping() {
@@ -123,8 +136,11 @@ void PeerMonitor::watch() {
 std::optional<Verdict> PeerMonitor::next_verdict() {
   if (auto verdict = await_failure_key()) return verdict;
   if (const auto own = take_published()) return settle(*own);
+  if (const auto ended = examine_ended()) return settle(*ended);
   const auto now = Clock::now();
   if (now >= next_beat_) beat(false);
+  watch_processes();
+  if (const auto frozen = neighbour_.look(now, local_peers_known_)) return settle(*frozen);
   if (const auto suspect = find_suspect(now)) return examine(*suspect, now);
   baseline_.reset();
   return std::nullopt;
@@ -132,7 +148,7 @@ std::optional<Verdict> PeerMonitor::next_verdict() {
 
 std::optional<Verdict> PeerMonitor::await_failure_key() {
   try {
-    store_->wait({failure_key_}, Deadline::in(slice_));
+    store_->wait({failure_key_}, earlier(Deadline::in(slice_), Deadline::at(neighbour_.due())));
   } catch (const Error& error) {
     if (error.code() == Errc::timeout) return std::nullopt;
     throw;
@@ -169,18 +185,14 @@ Stall PeerMonitor::stall_of(const Suspect& suspect, Clock::time_point now) const
 std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_point now) {
   const auto stall = stall_of(suspect, now);
   try {
-    if (!baseline_) baseline_ = read_records();
+    if (!baseline_) baseline_ = records_.read_all();
     if (!suspect.failure && now < suspect.entry.deadline()) return std::nullopt;
-    const auto latest = read_records();
+    const auto latest = records_.read_all();
     if (const auto verdict = blame_leavers(stall, latest.records)) return settle(*verdict);
     if (suspect.failure && now < suspect.failed_at + will_grace) return std::nullopt;
     if (latest.at - baseline_->at < window_) return std::nullopt;
 
-    std::vector<Observation> observations;
-    for (std::size_t r = 0; r < latest.records.size(); ++r) {
-      observations.push_back({baseline_->records[r], latest.records[r]});
-    }
-    return settle(diagnose(stall, observations, seconds(latest.at - baseline_->at)));
+    return settle(diagnose(stall, observe(*baseline_, latest), seconds(latest.at - baseline_->at)));
   } catch (const Error& error) {
     if (error.code() != Errc::timeout) throw;
     return Verdict{
@@ -191,13 +203,47 @@ std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_
   }
 }
 
-PeerMonitor::Reading PeerMonitor::read_records() {
-  std::vector<std::string> keys;
-  for (int r = 0; r < options_.size; ++r) keys.push_back(record_key(options_.prefix, r));
-  Reading reading;
-  for (const auto& text : store_->multi_get(keys, store_deadline())) reading.records.push_back(decode_record(text));
-  reading.at = Clock::now();
-  return reading;
+// Who said goodbye before its process ended is no loss.
+std::optional<Verdict> PeerMonitor::examine_ended() {
+  std::vector<int> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    ended = std::exchange(ended_, {});
+  }
+  for (const int rank : ended) {
+    const auto record = records_.read(rank);
+    if (record && !record->left) return loss_of(rank, record->identity);
+  }
+  return std::nullopt;
+}
+
+// Once, when all ranks have come: those of this host.
+void PeerMonitor::watch_processes() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!all_here_ || local_peers_known_) return;
+  }
+  local_peers_known_ = true;
+  std::vector<ProcessWatch::Process> processes;
+  std::istringstream lines(store_->get(processes_key_, store_deadline()));
+  for (ProcessWatch::Process each; lines >> each.rank >> each.identity.pid >> each.identity.start_time;) {
+    if (each.rank == options_.rank) continue;
+    local_peers_[each.rank] = each.identity;
+    if (each.identity != ProcessIdentity::own()) processes.push_back(each);
+  }
+  if (processes.empty()) return;
+  processes_.emplace(processes, [this](int rank) {
+    const std::lock_guard lock(mutex_);
+    ended_.push_back(rank);
+    store_->wake();
+  });
+}
+
+std::string PeerMonitor::describe_process(int rank) const {
+  const auto found = local_peers_.find(rank);
+  if (found == local_peers_.end()) return "";
+  if (found->second.stopped()) return "its process is stopped";
+  return found->second.alive() ? "its process lives, and gets no time or is cut off from the store" : "it has ended";
 }
 
 void PeerMonitor::beat(bool left) {
@@ -208,7 +254,7 @@ void PeerMonitor::beat(bool left) {
     record.operation = describe(latest->operation);
     if (record.inside) record.signature = signature(latest->operation);
   }
-  store_->set(record_key(options_.prefix, options_.rank), encode(record), store_deadline());
+  records_.publish(options_.rank, record);
   next_beat_ = Clock::now() + options_.beat;
 }
 

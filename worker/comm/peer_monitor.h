@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,26 +13,31 @@
 
 #include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/ledger.h"
+#include "ddprun/worker/comm/neighbour_watch.h"
 #include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/peer_record.h"
+#include "ddprun/worker/comm/process_watch.h"
+#include "ddprun/worker/comm/published_records.h"
 
 namespace ddprun::comm {
 
 struct MonitorOptions {
   int rank = 0;
   int size = 1;
-  std::string prefix;                    // of the group's keys in the store
-  std::chrono::milliseconds beat{1000};  // how often this rank publishes its record
-  std::optional<int> store_host;         // the rank whose process serves the store, if one does
+  std::string prefix;                            // of the group's keys in the store
+  std::chrono::milliseconds beat{1000};          // how often this rank publishes its record
+  std::chrono::milliseconds freeze_bound{5000};  // of a rank's silence; zero: any
+  std::optional<int> store_host;                 // the rank whose process serves the store, if one does
 };
 
 // Finds out, through the store, why a group fails, and makes it known to all its ranks.
 //
 // Each rank has a connection of its own to the store with a last will: should the process die, the store itself sets
-// the group's failure key. Each rank waits on that key, and publishes a record of its progress, which it reads in its
-// ledger. An operation that passes its deadline there, or whose transport fails, makes its rank compare the records of
-// all ranks at two moments, decide who is to blame, and set the failure key; the first verdict set counts for
-// everybody. A server without wills (PyTorch's own) leaves the deadlines and records.
+// the group's failure key, for which every rank waits. Ranks of one host are told by its kernel, too. Each rank
+// publishes a record of its progress, which it reads in its ledger, as its heartbeat; the rank before it watches that,
+// so that a frozen one is found whether or not anybody waits for it. An operation that passes its deadline, or whose
+// transport fails, makes its rank compare the records of all ranks at two moments and decide who is to blame. The first
+// verdict set in the store counts for everybody. A server without wills (PyTorch's own) leaves the rest of it.
 //
 // The thread belongs to the monitor. on_verdict is called there, once.
 class PeerMonitor {
@@ -47,6 +53,8 @@ class PeerMonitor {
   // How long after a deadline or a transport's failure the verdict may take.
   std::chrono::milliseconds verdict_delay() const;
 
+  // Every rank has come to the group: from now on they can be asked for.
+  void all_here();
   // The transport of an operation that began then failed with these words: find the reason.
   void transport_failed(const Ledger::Entry& entry, const std::string& message);
   // This rank ends the group: tell the others why.
@@ -60,11 +68,6 @@ class PeerMonitor {
     std::optional<std::string> failure;  // of the transport
     Clock::time_point failed_at;
   };
-  struct Reading {
-    Clock::time_point at;
-    std::vector<std::optional<PeerRecord>> records;
-  };
-
   void announce();
   void run();
   void watch();
@@ -74,7 +77,9 @@ class PeerMonitor {
   std::optional<Suspect> find_suspect(Clock::time_point now);
   std::optional<Verdict> examine(const Suspect& suspect, Clock::time_point now);
   Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
-  Reading read_records();
+  std::optional<Verdict> examine_ended();
+  void watch_processes();
+  std::string describe_process(int rank) const;
   void beat(bool left);
   Verdict settle(const Verdict& verdict);
   Verdict lost_store(const Error& error) const;
@@ -88,19 +93,28 @@ class PeerMonitor {
   const OnVerdict on_verdict_;
   const std::string identity_;
   const std::string failure_key_;
+  const std::string processes_key_;
   const std::chrono::milliseconds window_;  // between two readings that prove a standstill
   const std::chrono::milliseconds slice_;   // of waiting on the failure key, between which this thread looks around
 
   // Used by the monitor's thread alone.
   Clock::time_point next_beat_;
   std::uint64_t beats_ = 0;
-  std::optional<Reading> baseline_;
+  std::optional<PublishedRecords::Reading> baseline_;
+  PublishedRecords records_;
+  NeighbourWatch neighbour_;
+  bool local_peers_known_ = false;
+  std::map<int, ProcessIdentity> local_peers_;  // ranks of this host
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   bool stopping_ = false;
   std::optional<Verdict> to_publish_;
   std::optional<Suspect> failed_;  // the first one whose transport failed
+  std::vector<int> ended_;         // ranks whose processes ended, not yet examined
+  bool all_here_ = false;
+
+  std::optional<ProcessWatch> processes_;  // before what it calls goes
 
   std::thread thread_;  // last: runs on all the above
 };

@@ -145,6 +145,24 @@ std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::
                  fmt::format("{} left the group while {} was in progress", names, circumstance(stall))};
 }
 
+Verdict blame_silent(int rank, const std::vector<Observation>& observations, double seconds,
+                     const std::function<std::string(int rank)>& describe) {
+  std::string names;
+  for (std::size_t r = 0; r < observations.size(); ++r) {
+    const auto& [before, now] = observations[r];
+    if (static_cast<int>(r) == rank || !before || !now || now->left || before->beat != now->beat) continue;
+    const auto known = describe(static_cast<int>(r));
+    append(names, fmt::format("{} has given no sign of life for {:.1f} s: {}; it {}", name_rank(r, *now), seconds,
+                              known.empty() ? "it is frozen or cut off" : known, position(*now)));
+  }
+  return {Errc::peer_lost, names};
+}
+
+Verdict loss_of(int rank, const std::string& identity) {
+  return {Errc::peer_lost,
+          fmt::format("rank {} ({}) was lost: its process died or its connection broke", rank, identity)};
+}
+
 Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between) {
   std::vector<std::optional<PeerRecord>> latest;
   for (const auto& observation : observations) latest.push_back(observation.now);

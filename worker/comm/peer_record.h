@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,6 +59,14 @@ struct Observation {
 // (peer_lost), ranks that call something else (mismatch), ranks that have not come (timeout); else nobody: the network
 // itself. observations[r] is rank r's; seconds_between: of the two moments.
 Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between);
+
+// The ranks other than rank whose heartbeats have stood still for some seconds, with what describe says of each and
+// where it was; none of those that left. Nothing to observe of a rank is no evidence.
+Verdict blame_silent(int rank, const std::vector<Observation>& observations, double seconds,
+                     const std::function<std::string(int rank)>& describe);
+
+// What is said of a rank whose process is gone, whoever notices: its store, its host, or a watcher.
+Verdict loss_of(int rank, const std::string& identity);
 
 // The ranks that left, if any: known without a second observation.
 std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "ddprun/worker/comm/completion.h"
@@ -28,7 +29,9 @@ struct Job {
 };
 
 milliseconds heartbeat_for(const GroupOptions& options) {
-  return options.heartbeat.value_or(std::clamp(options.timeout / 10, milliseconds(100), milliseconds(1000)));
+  const auto bound = options.freeze_bound.count() > 0 ? options.freeze_bound / 5 : milliseconds(1000);
+  return options.heartbeat.value_or(
+      std::clamp(std::min(options.timeout / 10, bound), milliseconds(20), milliseconds(1000)));
 }
 
 // One that failed as it started; said where all failures are handled.
@@ -68,7 +71,7 @@ class TransportGroup : public ProcessGroup {
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
   Error explain(Ledger::Place place, const Operation& operation, const std::string& message);
   void finish(Completion& work, std::optional<Error> error = std::nullopt);
-  void break_with(const Error& error);
+  void break_with(const Error& error, const std::optional<Verdict>& verdict = std::nullopt);
 
   const GroupOptions options_;
   const std::shared_ptr<Transport> transport_;
@@ -85,6 +88,12 @@ class TransportGroup : public ProcessGroup {
   std::unique_ptr<PeerMonitor> monitor_;
   ElasticPool transfers_;
   std::thread progress_;
+
+  struct AbortOnStop {
+    TransportGroup& group;
+    void operator()() const { group.abort("the group was told to stop"); }
+  };
+  std::optional<std::stop_callback<AbortOnStop>> abort_on_stop_;
 };
 
 TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options)
@@ -94,8 +103,10 @@ TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const Group
                                                           .size = options_.size,
                                                           .prefix = options_.prefix,
                                                           .beat = heartbeat_for(options_),
+                                                          .freeze_bound = options_.freeze_bound,
                                                           .store_host = options_.store_host},
                                            ledger_, [this](const Error& error) { break_with(error); });
+  abort_on_stop_.emplace(options_.stop, AbortOnStop{*this});
   try {
     const auto store = options_.connect_store();
     transport_->connect(*store, options_.prefix, Deadline::in(std::min(options_.timeout, longest_timeout)));
@@ -105,14 +116,16 @@ TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const Group
     if (cause_) throw Error(*cause_);  // a peer's loss, learnt meanwhile, says more
     throw;
   }
+  monitor_->all_here();
   progress_ = start_quiet_thread([this] { carry_out_jobs(); });
 }
 
 TransportGroup::~TransportGroup() {
+  abort_on_stop_.reset();
   if (const int count = unfinished_; count > 0) {
-    monitor_->publish({Errc::peer_lost, fmt::format("rank {} ({}) left the group with {} operations unfinished", rank(),
+    break_with(make_error(Errc::aborted, "the group was destroyed with {} operations unfinished", count),
+               Verdict{Errc::peer_lost, fmt::format("rank {} ({}) left the group with {} operations unfinished", rank(),
                                                     monitor_->identity(), count)});
-    break_with(make_error(Errc::aborted, "the group was destroyed with {} operations unfinished", count));
   }
   queue_.close();
   if (progress_.joinable()) progress_.join();
@@ -218,21 +231,23 @@ void TransportGroup::finish(Completion& work, std::optional<Error> error) {
   }
 }
 
-void TransportGroup::break_with(const Error& error) {
+// verdict: what this rank tells the others; none when they know already. The cause is set before they are told, lest it
+// comes back as a verdict first; they are told before the transport fails, lest they have to find out why.
+void TransportGroup::break_with(const Error& error, const std::optional<Verdict>& verdict) {
   {
     const std::lock_guard lock(mutex_);
     if (cause_) return;
     cause_ = error;
     broken_.notify_all();
   }
+  if (verdict) monitor_->publish(*verdict);
   transport_->interrupt();
   for (auto& job : queue_.take_all()) finish(*job.work, *cause_);
 }
 
 void TransportGroup::abort(const std::string& reason) {
-  monitor_->publish(
-      {Errc::peer_lost, fmt::format("rank {} ({}) aborted the group: {}", rank(), monitor_->identity(), reason)});
-  break_with(Error(Errc::aborted, reason));
+  break_with(Error(Errc::aborted, reason), Verdict{Errc::peer_lost, fmt::format("rank {} ({}) aborted the group: {}",
+                                                                                rank(), monitor_->identity(), reason)});
 }
 
 }  // namespace

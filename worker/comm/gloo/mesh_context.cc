@@ -29,8 +29,9 @@ milliseconds remaining(Deadline deadline) {
 void MeshContext::connect(std::shared_ptr<::gloo::transport::Device> device, Store& store, const std::string& prefix,
                           Deadline deadline) {
   device_ = std::move(device);
-  transportContext_ = device_->createContext(rank, size);
-  transportContext_->setTimeout(remaining(deadline));
+  interruptible_ = std::make_shared<InterruptibleContext>(device_->createContext(rank, size));
+  interruptible_->inner().setTimeout(remaining(deadline));
+  transportContext_ = interruptible_;
   setTimeout(remaining(deadline));
 
   std::vector<Store::KeyValue> own;
@@ -59,12 +60,14 @@ void MeshContext::interrupt() noexcept {
   if (has_pairs_) close_pairs();
 }
 
-// Gloo has no abort. But a wait that times out, here for a buffer which nobody sends to, fails every pair of its
+// First whoever waits, at once. Then the connections, which frees a connect() under way and tells the peers: Gloo has
+// no call for that, but a wait that times out, here for a buffer which nobody sends to, fails every pair of its
 // context.
 void MeshContext::close_pairs() noexcept {
   try {
+    interruptible_->interrupt();
     char nothing = 0;
-    createUnboundBuffer(&nothing, sizeof(nothing))->waitRecv(nullptr, milliseconds(1));
+    interruptible_->inner().createUnboundBuffer(&nothing, sizeof(nothing))->waitRecv(nullptr, milliseconds(1));
   } catch (const std::exception&) {
     // That is the purpose.
   }

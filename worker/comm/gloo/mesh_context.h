@@ -9,6 +9,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/gloo/interruptible_context.h"
 
 namespace ddprun::comm {
 
@@ -29,8 +30,9 @@ class MeshContext : public ::gloo::Context {
  private:
   void close_pairs() noexcept;
 
+  std::shared_ptr<InterruptibleContext> interruptible_;  // as transportContext_
   std::atomic<bool> interrupted_ = false;
-  std::atomic<bool> has_pairs_ = false;
+  std::atomic<bool> has_pairs_ = false;  // and interruptible_ with them
 };
 
 }  // namespace ddprun::comm

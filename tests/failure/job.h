@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/worker/comm/backends.h"
+#include "tests/support/forked_ranks.h"
+
+// What tests of failures share: ranks as processes, over every back end that stands between processes.
+namespace ddprun::failure {
+
+using namespace std::chrono_literals;
+
+inline const std::vector<std::string> backends = {"gloo", "shm"};
+inline constexpr auto patience = 60s;  // of a test; never what a group may take
+
+inline std::shared_ptr<TcpStore> connect(std::uint16_t port) {
+  return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(patience));
+}
+
+// No timeout of an operation plays a part here: what is to be noticed is noticed without one.
+inline GroupOptions options_for(int rank, int size, std::uint16_t port) {
+  return {.rank = rank,
+          .size = size,
+          .connect_store = [port] { return connect(port); },
+          .timeout = 10min,
+          .heartbeat = 100ms};
+}
+
+inline std::string name_of(Errc code) {
+  return code == Errc::peer_lost         ? "peer_lost"
+         : code == Errc::timeout         ? "timeout"
+         : code == Errc::connection_lost ? "connection_lost"
+         : code == Errc::aborted         ? "aborted"
+         : code == Errc::usage           ? "usage"
+         : code == Errc::mismatch        ? "mismatch"
+                                         : "other";
+}
+
+inline std::string code_and_text(const Error& error) {
+  return name_of(error.code()) + ": " + error.what();
+}
+
+// Allreduces until one fails, and says how. The test waits for the key "under way".
+inline std::string reduce_until_failure(ProcessGroup& group, Store& store) {
+  std::vector<float> values(20'000, 1.0f);
+  try {
+    for (int step = 1;; ++step) {
+      group.allreduce(span_of(values), ReduceOp::average)->wait();
+      if (step == 10 && group.rank() == 0) store.set("under way", "", Deadline::in(patience));
+    }
+  } catch (const Error& error) {
+    return code_and_text(error);
+  }
+}
+
+inline void await(const testing::ForkedRanks& ranks, const std::string& key) {
+  connect(ranks.store_port())->wait({key}, Deadline::in(patience));
+}
+
+// As errors name a rank.
+inline std::string named(const testing::ForkedRanks& ranks, int rank) {
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(ranks.pid(rank)) + " on host ";
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace ddprun::failure

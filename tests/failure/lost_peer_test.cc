@@ -1,0 +1,175 @@
+// What the ranks of a group learn, and when they need no timeout to learn it: a peer that dies, freezes, is cut off or
+// gives up. Each with several sizes over every back end.
+#include <csignal>
+#include <unistd.h>
+
+#include "tests/failure/job.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::failure;
+using ddprun::testing::ForkedRanks;
+
+namespace {
+
+// Each rank reduces until something happens.
+ForkedRanks reducing_ranks(const std::string& backend, int size, std::chrono::milliseconds freeze_bound = 5s) {
+  return {size, [=](int rank, std::uint16_t port) {
+            const auto store = connect(port);
+            auto options = options_for(rank, size, port);
+            options.freeze_bound = freeze_bound;
+            const auto group = comm::make_group(backend, options);
+            return reduce_until_failure(*group, *store);
+          }};
+}
+
+void check_others(ForkedRanks& ranks, int size, int lost, const std::string& said) {
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == lost) continue;
+    const auto text = ranks.result(rank, Deadline::in(patience));
+    INFO("rank " << rank << ": " << text);
+    CHECK(contains(text, "peer_lost: " + named(ranks, lost)));
+    CHECK(contains(text, said));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a killed rank is named by all others, without any timeout") {
+  for (const auto& backend : backends) {
+    for (const int size : {2, 4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      auto ranks = reducing_ranks(backend, size);
+      await(ranks, "under way");
+      ranks.signal(size - 1, SIGKILL);
+      check_others(ranks, size, size - 1, "was lost");
+    }
+  }
+}
+
+TEST_CASE("a killed rank is named though a child of its own keeps its connections open") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    constexpr int size = 3;
+    int child[2];
+    REQUIRE(::pipe(child) == 0);
+    {
+      ForkedRanks ranks(size, [&](int rank, std::uint16_t port) {
+        const auto store = connect(port);
+        auto options = options_for(rank, size, port);
+        options.freeze_bound = 0ms;
+        const auto group = comm::make_group(backend, options);
+        if (rank == 1 && ::fork() == 0) {
+          ::close(child[1]);
+          char end;
+          ::_exit(static_cast<int>(::read(child[0], &end, 1)));  // until the test ends
+        }
+        return reduce_until_failure(*group, *store);
+      });
+      await(ranks, "under way");
+      ranks.signal(1, SIGKILL);
+      check_others(ranks, size, 1, "was lost");
+    }
+    ::close(child[0]);
+    ::close(child[1]);
+  }
+}
+
+TEST_CASE("a frozen rank is named by all others within the bound for it, without any timeout") {
+  for (const auto& backend : backends) {
+    for (const int size : {2, 4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      auto ranks = reducing_ranks(backend, size, 1s);
+      await(ranks, "under way");
+      ranks.signal(size / 2, SIGSTOP);
+      check_others(ranks, size, size / 2, "its process is stopped");
+    }
+  }
+}
+
+TEST_CASE("neighbours that freeze together are all named") {
+  constexpr int size = 4;
+  auto ranks = reducing_ranks("shm", size, 1s);
+  await(ranks, "under way");
+  for (const int rank : {1, 2}) ranks.signal(rank, SIGSTOP);
+  for (const int rank : {0, 3}) {
+    const auto text = ranks.result(rank, Deadline::in(patience));
+    INFO(text);
+    CHECK(contains(text, named(ranks, 1)));
+    CHECK(contains(text, named(ranks, 2)));
+  }
+}
+
+TEST_CASE("a rank that freezes while nobody waits for it is known before somebody does") {
+  constexpr int size = 2;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
+    const auto store = connect(port);
+    auto options = options_for(rank, size, port);
+    options.freeze_bound = 1s;
+    const auto group = comm::make_group("gloo", options);
+    group->barrier()->wait();
+    if (rank == 1) {
+      store->set("under way", "", Deadline::in(patience));
+      store->wait({"never"}, Deadline::in(patience));
+    }
+    store->wait({"group/0/failure"}, Deadline::in(patience));
+    try {
+      group->barrier()->wait();
+    } catch (const Error& error) {
+      return code_and_text(error);
+    }
+    return "no error";
+  });
+  await(ranks, "under way");
+  ranks.signal(1, SIGSTOP);
+  CHECK(contains(ranks.result(0, Deadline::in(patience)), "peer_lost: " + named(ranks, 1)));
+}
+
+TEST_CASE("five seconds of silence are the bound unless another one is set, and a shorter one breaks nothing") {
+  constexpr int size = 2;
+  ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
+    const auto store = connect(port);
+    auto options = options_for(rank, size, port);
+    options.heartbeat.reset();
+    const auto group = comm::make_group("shm", options);
+    return reduce_until_failure(*group, *store);
+  });
+  await(ranks, "under way");
+  ranks.signal(1, SIGSTOP);
+  ::usleep(1'500'000);  // a silence to be borne, not an event to be waited for
+  ranks.signal(1, SIGCONT);
+  connect(ranks.store_port())->erase("under way", Deadline::in(patience));
+  ranks.signal(1, SIGSTOP);
+  check_others(ranks, size, 1, "no sign of life");
+}
+
+TEST_CASE("a rank that leaves in good order is no loss until somebody needs it") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    constexpr int size = 3;
+    ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+      const auto store = connect(port);
+      auto options = options_for(rank, size, port);
+      options.freeze_bound = 500ms;
+      const auto group = comm::make_group(backend, options);
+      group->barrier()->wait();
+      if (rank == 2) return "left";
+      store->wait({"gone"}, Deadline::in(patience));
+      std::int32_t value = 7;
+      const auto peer = 1 - rank;
+      const Span memory{&value, 1, DType::int32};
+      (rank == 0 ? group->send(memory, peer, 0) : group->recv(memory, peer, 0))->wait();
+      store->barrier("transferred", 2, Deadline::in(patience));
+      return reduce_until_failure(*group, *store);
+    });
+    CHECK(ranks.result(2, Deadline::in(patience)) == "left");
+    ::usleep(1'000'000);  // twice the bound: silence after a goodbye is none
+    connect(ranks.store_port())->set("gone", "", Deadline::in(patience));
+    for (const int rank : {0, 1}) {
+      const auto text = ranks.result(rank, Deadline::in(patience));
+      INFO(text);
+      CHECK(contains(text, "peer_lost: " + named(ranks, 2)));
+      CHECK(contains(text, "left the group"));
+    }
+  }
+}
