@@ -17,6 +17,8 @@ struct Row {
 };
 constexpr Row rows[] = {
     {"collectives", "process groups: latency and bandwidth of each operation", ddprun::bench::collectives_bench},
+    {"hosts", "process groups across two hosts with a link of limited bandwidth between them",
+     ddprun::bench::hosts_bench},
     {"launch", "starting workers: wall time and memory beside fork and exec, and peers", ddprun::bench::launch_bench},
     {"recovery", "from a worker's or a node's failure until all workers run again", ddprun::bench::recovery_bench},
     {"rendezvous", "many agents in one round, many store clients in one barrier, memory of each",

@@ -46,6 +46,8 @@ class NetnsHosts {
     for (const auto& word : enter(host)) words.push_back(word);
     return words;
   }
+  // Of the namespace, for setns(2).
+  std::string network(int host) const { return "/run/netns/" + name(host); }
   // A cable pulled and put back: the host's packets vanish in silence, no connection is closed.
   void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} down", prefix_, host)); }
   void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} up", prefix_, host)); }

@@ -21,9 +21,9 @@ std::string reason(const HostMap& hosts) {
 
 std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
-  const auto choose = [options](const HostMap& hosts) {
-    auto transport = make_hierarchical_transport(options, hosts);
-    if (options.rank == 0) log::info("back end {}: {}", transport->backend(), reason(hosts));
+  const auto choose = [options](const RankPlaces& places) {
+    auto transport = make_hierarchical_transport(options, places);
+    if (options.rank == 0) log::info("back end {}: {}", transport->backend(), reason(host_map(places)));
     return transport;
   };
   return make_transport_group(make_placed_transport(options, choose), options);

@@ -19,11 +19,12 @@ struct GroupOptions {
   std::function<std::shared_ptr<Store>()> connect_store;
   std::string prefix = "group/0/";             // of the group's keys in the store: unique to this group
   std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together
-  // Where peers reach this process: an IP address or the name of a network interface. Empty: loopback.
+  // Where peers reach this process: an IP address or the name of a network interface. Empty, or loopback: that, where
+  // all ranks share a network, else what routes to the others.
   std::string local_address;
-  std::optional<int> store_host;  // the rank whose process serves the store, if one does
   // What tells this host from others: ranks that say the same share memory. Empty: found by evidence.
   std::string host;
+  std::optional<int> store_host;  // the rank whose process serves the store, if one does
   // How long a rank may give no sign of life (stopped, starved, cut off) before the group takes it for lost, whether or
   // not anybody waits for it; zero: any time. A rank that dies is known at once.
   std::chrono::milliseconds freeze_bound{5'000};

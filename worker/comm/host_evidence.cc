@@ -9,12 +9,27 @@
 
 namespace ddprun::comm {
 
-std::string host_evidence() {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+namespace {
+
+std::string boot_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+std::string namespace_of(const char* kind) {
   std::error_code unknown;
-  const auto processes = std::filesystem::read_symlink("/proc/self/ns/pid", unknown);
-  return fmt::format("{} {} {}", boot_id, processes.string(), ::geteuid());
+  return std::filesystem::read_symlink(std::string("/proc/self/ns/") + kind, unknown).string();
+}
+
+}  // namespace
+
+std::string host_evidence() {
+  return fmt::format("{} {} {}", boot_id(), namespace_of("pid"), ::geteuid());
+}
+
+std::string network_evidence() {
+  return fmt::format("{} {}", boot_id(), namespace_of("net"));
 }
 
 }  // namespace ddprun::comm

@@ -9,4 +9,8 @@ namespace ddprun::comm {
 // addresses.
 std::string host_evidence();
 
+// What tells one network from another: equal where processes reach each other by loopback addresses. Made of the boot
+// id and the network namespace.
+std::string network_evidence();
+
 }  // namespace ddprun::comm

@@ -25,19 +25,25 @@ std::string to_text(const sockaddr* address) {
   return text;
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
-std::optional<std::string> first_outward_address() {
+// Of an interface; an IPv4 address before one of IPv6, which must be valid beyond the link.
+std::optional<std::string> address_of(const std::string& interface) {
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return std::nullopt;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
+  std::optional<std::string> found;
   for (const auto* each = list; each; each = each->ifa_next) {
-    const bool up = (each->ifa_flags & IFF_UP) && !(each->ifa_flags & IFF_LOOPBACK);
-    if (up && each->ifa_addr && each->ifa_addr->sa_family == AF_INET) return to_text(each->ifa_addr);
+    if (!each->ifa_addr || interface != each->ifa_name) continue;
+    if (each->ifa_addr->sa_family == AF_INET) return to_text(each->ifa_addr);
+    if (each->ifa_addr->sa_family != AF_INET6 || found) continue;
+    const auto& address = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr;
+    if (!IN6_IS_ADDR_LINKLOCAL(&address)) found = to_text(each->ifa_addr);
   }
-  return std::nullopt;
+  return found;
+}
+
+bool is_address(const std::string& text) {
+  in6_addr raw;
+  return ::inet_pton(AF_INET, text.c_str(), &raw) == 1 || ::inet_pton(AF_INET6, text.c_str(), &raw) == 1;
 }
 
 // A connected UDP socket knows the address that the route begins with.
@@ -62,13 +68,22 @@ std::string local_address_towards(const std::string& host, std::uint16_t port) {
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
   for (const auto* target = found; target; target = target->ai_next) {
-    const auto source = route_source(*target);
-    if (!source) continue;
-    if (is_loopback(*source) && host != "localhost" && !is_loopback(host))
-      return first_outward_address().value_or(*source);
-    return *source;
+    if (const auto source = route_source(*target)) return *source;
   }
   throw make_error(Errc::unreachable, "this host has no route to {}", host);
+}
+
+std::string numeric_address(const std::string& address_or_interface) {
+  if (::if_nametoindex(address_or_interface.c_str()) == 0) {
+    if (is_address(address_or_interface)) return address_or_interface;
+    throw make_error(Errc::usage, "{} is neither an address nor an interface of this host", address_or_interface);
+  }
+  if (const auto address = address_of(address_or_interface)) return *address;
+  throw make_error(Errc::usage, "the interface {} has no address", address_or_interface);
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
 }
 
 }  // namespace ddprun::comm

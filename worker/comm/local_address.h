@@ -6,9 +6,13 @@
 namespace ddprun::comm {
 
 // The numeric address by which this host reaches host:port: what others there may dial. No packet is sent. A loopback
-// address only where host itself was given as one ("localhost", 127.x, ::1); where a host name merely resolves to
-// loopback, as the local one does in Debian's /etc/hosts, the first other address of this host that is up. Throws
-// Errc::unreachable naming the host.
+// address where host is this one, be it only by its name in /etc/hosts. Throws Errc::unreachable naming the host.
 std::string local_address_towards(const std::string& host, std::uint16_t port);
+
+// The address of an interface of this host; an address as it is. Throws Errc::usage for an interface without one, and
+// for what is neither.
+std::string numeric_address(const std::string& address_or_interface);
+
+bool is_loopback(const std::string& address);
 
 }  // namespace ddprun::comm

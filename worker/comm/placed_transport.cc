@@ -6,7 +6,6 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/await_ranks.h"
-#include "ddprun/worker/comm/host_evidence.h"
 
 namespace ddprun::comm {
 namespace {
@@ -14,19 +13,19 @@ namespace {
 class PlacedTransport : public Transport {
  public:
   PlacedTransport(const GroupOptions& options, ChooseTransport choose)
-      : rank_(options.rank),
-        size_(options.size),
-        host_(options.host.empty() ? host_evidence() : options.host),
-        choose_(std::move(choose)) {}
+      : rank_(options.rank), size_(options.size), own_(own_place(options)), choose_(std::move(choose)) {}
 
   std::string_view backend() const override { return chosen_->backend(); }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
-    const HostMap hosts(exchange(store, prefix + "runs_on/", rank_, size_, host_, interrupted_, deadline));
+    RankPlaces places;
+    for (const auto& text : exchange(store, prefix + "place/", rank_, size_, encode(own_), interrupted_, deadline)) {
+      places.push_back(decode_place(text));
+    }
     {
       const std::lock_guard lock(mutex_);
       if (interrupted_) throw Error(Errc::aborted, "the group was interrupted while it came together");
-      chosen_ = choose_(hosts);
+      chosen_ = choose_(places);
     }
     chosen_->connect(store, prefix, deadline);
   }
@@ -45,7 +44,7 @@ class PlacedTransport : public Transport {
  private:
   const int rank_;
   const int size_;
-  const std::string host_;
+  const RankPlace own_;
   const ChooseTransport choose_;
   std::mutex mutex_;  // orders the choice and an interruption
   std::atomic<bool> interrupted_ = false;

@@ -4,15 +4,16 @@
 #include <memory>
 
 #include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/host_map.h"
+#include "ddprun/worker/comm/rank_place.h"
 #include "ddprun/worker/comm/transport.h"
 
 namespace ddprun::comm {
 
-// What fits ranks that run on these hosts. The same choice at every rank; may throw.
-using ChooseTransport = std::function<std::shared_ptr<Transport>(const HostMap&)>;
+// What fits ranks that run there. The same choice at every rank; may throw.
+using ChooseTransport = std::function<std::shared_ptr<Transport>(const RankPlaces&)>;
 
-// A transport that is chosen when it connects, once the ranks have told each other on which hosts they run.
+// A transport that is chosen when it connects, once the ranks have told each other where they run. Throws Errc::usage
+// for a local_address that is neither address nor interface.
 std::shared_ptr<Transport> make_placed_transport(const GroupOptions& options, ChooseTransport choose);
 
 }  // namespace ddprun::comm

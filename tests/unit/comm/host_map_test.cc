@@ -1,5 +1,8 @@
 #include "ddprun/worker/comm/host_map.h"
 
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/rank_place.h"
+
 #include "tests/support/catch.h"
 
 using ddprun::comm::HostMap;
@@ -22,4 +25,19 @@ TEST_CASE("even and in order: as many ranks on each host, one host after the oth
   CHECK(HostMap({"a", "a"}).even_and_in_order());
   CHECK_FALSE(HostMap({"a", "b", "a", "b"}).even_and_in_order());
   CHECK_FALSE(HostMap({"a", "a", "b"}).even_and_in_order());
+}
+
+TEST_CASE("where a rank runs survives the way through the store") {
+  const ddprun::comm::RankPlace place{"a host", "a network", "10.0.0.1"};
+  CHECK(ddprun::comm::decode_place(encode(place)) == place);
+}
+
+TEST_CASE("a loopback address serves one network alone") {
+  using namespace ddprun::comm;
+  const RankPlaces together{{"a", "n", "127.0.0.1"}, {"b", "n", "127.0.0.1"}};
+  CHECK(address_for_peers(together, 0) == "127.0.0.1");
+  const RankPlaces apart{{"a", "n", "127.0.0.1"}, {"b", "m", "127.0.0.1"}};
+  CHECK_THROWS_AS(address_for_peers(apart, 0), ddprun::Error);
+  const RankPlaces known{{"a", "n", "10.0.0.1"}, {"b", "m", "127.0.0.1"}};
+  CHECK(address_for_peers(known, 0) == "10.0.0.1");
 }

@@ -25,6 +25,7 @@ class GlooCollectives {
   void barrier(const Collective& collective);
 
  private:
+  void allreduce_of_two(const Collective& collective);
   void allreduce_by_exchange(const Collective& collective);
   void allreduce_by_ring(const Collective& collective);
 

@@ -1,13 +1,12 @@
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 
-#include <net/if.h>
-
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
+#include "ddprun/worker/comm/placed_transport.h"
 #include "ddprun/worker/comm/quiet_thread.h"
 #include "ddprun/worker/comm/self_group.h"
 #include "ddprun/worker/comm/transport_group.h"
@@ -15,19 +14,14 @@
 namespace ddprun::comm {
 namespace {
 
-std::shared_ptr<::gloo::transport::Device> make_device(const std::string& local_address) {
+std::shared_ptr<::gloo::transport::Device> make_device(const std::string& address) {
   ::gloo::transport::tcp::attr attributes;
-  if (!local_address.empty() && ::if_nametoindex(local_address.c_str()) != 0) {
-    attributes.iface = local_address;
-  } else {
-    attributes.hostname = local_address.empty() ? "127.0.0.1" : local_address;
-  }
+  attributes.hostname = address;
   const BlockedSignals blocked;  // the device starts a thread
   try {
     return ::gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& error) {
-    throw make_error(Errc::usage, "{} is neither an address nor an interface of this host: {}", local_address,
-                     error.what());
+    throw make_error(Errc::usage, "{} is no address of this host: {}", address, error.what());
   }
 }
 
@@ -112,7 +106,12 @@ std::shared_ptr<Transport> make_gloo_transport(const GroupOptions& options) {
 
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();  // Gloo's algorithms, and ours over it, begin at two ranks
-  return make_transport_group(make_gloo_transport(options), options);
+  const auto choose = [options](const RankPlaces& places) {
+    auto reachable = options;
+    reachable.local_address = address_for_peers(places, options.rank);
+    return make_gloo_transport(reachable);
+  };
+  return make_transport_group(make_placed_transport(options, choose), options);
 }
 
 }  // namespace ddprun::comm

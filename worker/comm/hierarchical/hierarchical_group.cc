@@ -6,6 +6,7 @@
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 #include "ddprun/worker/comm/hierarchical/hierarchical_collectives.h"
 #include "ddprun/worker/comm/hierarchical/rail.h"
+#include "ddprun/worker/comm/host_map.h"
 #include "ddprun/worker/comm/placed_transport.h"
 #include "ddprun/worker/comm/self_group.h"
 #include "ddprun/worker/comm/shm/shm_group.h"
@@ -75,15 +76,18 @@ class HierarchicalTransport : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& options, const HostMap& hosts) {
+std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& options, const RankPlaces& places) {
+  const auto hosts = host_map(places);
   if (hosts.hosts() == 1) return make_shm_transport(options);
-  if (hosts.largest_host() == 1) return make_gloo_transport(options);
-  return std::make_shared<HierarchicalTransport>(options, hosts);
+  auto reachable = options;
+  reachable.local_address = address_for_peers(places, options.rank);
+  if (hosts.largest_host() == 1) return make_gloo_transport(reachable);
+  return std::make_shared<HierarchicalTransport>(reachable, hosts);
 }
 
 std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
-  const auto choose = [options](const HostMap& hosts) { return make_hierarchical_transport(options, hosts); };
+  const auto choose = [options](const RankPlaces& places) { return make_hierarchical_transport(options, places); };
   return make_transport_group(make_placed_transport(options, choose), options);
 }
 

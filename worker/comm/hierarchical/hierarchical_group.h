@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/host_map.h"
 #include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/comm/rank_place.h"
 #include "ddprun/worker/comm/transport.h"
 
 namespace ddprun::comm {
@@ -15,6 +15,6 @@ namespace ddprun::comm {
 // within the host, then as Gloo does. A single rank gets a self group. Throws what make_transport_group throws.
 std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options);
 // The transport of such a group, of two ranks or more.
-std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& options, const HostMap& hosts);
+std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& options, const RankPlaces& places);
 
 }  // namespace ddprun::comm

@@ -7,8 +7,10 @@ namespace {
 
 // Below it one exchange between the hosts costs less than several side by side.
 constexpr std::size_t split_bytes = std::size_t{64} * 1024;
-// Of a slice: some ten of them keep both levels busy, and one is long against the latency of a network.
-constexpr std::size_t slice_bytes = std::size_t{512} * 1024;
+// Some slices after each other keep both levels busy; one is long against the latency of a network.
+constexpr std::size_t slices_wanted = 8;
+constexpr std::size_t least_slice_bytes = std::size_t{128} * 1024;
+constexpr std::size_t most_slice_bytes = std::size_t{1024} * 1024;
 
 std::size_t ceiling(std::size_t value, std::size_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -22,6 +24,7 @@ std::vector<Piece> pieces_of(std::size_t count, std::size_t element_bytes, int l
   const auto share = count / static_cast<std::size_t>(leaders);  // of one leader, in all
   const auto rest = count % static_cast<std::size_t>(leaders);
   if (rest > 0) pieces.push_back({count - rest, rest, 1});
+  const auto slice_bytes = std::clamp(share * element_bytes / slices_wanted, least_slice_bytes, most_slice_bytes);
   const auto number = ceiling(share * element_bytes, slice_bytes);
   for (std::size_t i = 0; i < number; ++i) {
     const auto begin = share * i / number, end = share * (i + 1) / number;

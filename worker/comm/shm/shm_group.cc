@@ -108,8 +108,8 @@ std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options) {
 
 std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
-  const auto on_one_host = [options](const HostMap& hosts) {
-    expect_one_host(hosts, options.rank);
+  const auto on_one_host = [options](const RankPlaces& places) {
+    expect_one_host(host_map(places), options.rank);
     return make_shm_transport(options);
   };
   return make_transport_group(make_placed_transport(options, on_one_host), options);

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun::bench {
+
+// What a link permits: two ends of one TCP connection send each other the same number of bytes at once.
+class LinkFloor {
+ public:
+  // The end that waits for the other at address; port() tells which.
+  static LinkFloor listen(const std::string& address);
+  static LinkFloor dial(const std::string& address, std::uint16_t port);
+
+  std::uint16_t port() const;
+  void accept();
+  void exchange(std::size_t bytes);
+
+ private:
+  explicit LinkFloor(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  UniqueFd fd_;
+  std::vector<char> memory_;
+};
+
+}  // namespace ddprun::bench
