@@ -17,3 +17,7 @@ cmake --build "$work/build" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$work/prefix/bin/ddprun" --standalone --nproc_per_node=2 "$work/build/consumer" | tee "$work/out"
 grep -qx '\[default0\]:sum over 2 ranks: 3' "$work/out"
 "$work/build/linear_two_ranks" | grep -q '^step 100  loss 0\.0000'
+"$work/prefix/bin/ddprun" --standalone --nproc_per_node=2 "$work/build/collectives" | tee "$work/out"
+grep -qx '\[default0\]:shm: 2 ranks, mean loss 0.25, last rank 1' "$work/out"
+# The page shows the program as it is.
+sed -n '/^```cpp$/,/^```$/p' "$consumer/../../../docs/collectives.md" | sed '1d;$d' | diff - "$consumer/collectives.cc"

@@ -1,10 +1,14 @@
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/gloo/gloo_collectives.h"
+#include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
 #include "ddprun/worker/comm/placed_transport.h"
 #include "ddprun/worker/comm/quiet_thread.h"
@@ -14,7 +18,20 @@
 namespace ddprun::comm {
 namespace {
 
+// PyTorch's word for Gloo's transport. Of this Gloo's others none has the unbound buffers that its current collectives
+// are made of: ibverbs throws at the first one.
+void expect_tcp() {
+  const char* const wanted = std::getenv("GLOO_DEVICE_TRANSPORT");
+  if (!wanted || !*wanted || std::string_view(wanted) == "TCP") return;
+  throw make_error(
+      Errc::unsupported,
+      "GLOO_DEVICE_TRANSPORT={}: this build's Gloo {} carries collectives over TCP alone (over InfiniBand, "
+      "name its IP interface in GLOO_SOCKET_IFNAME)",
+      wanted, gloo_version());
+}
+
 std::shared_ptr<::gloo::transport::Device> make_device(const std::string& address) {
+  expect_tcp();
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   const BlockedSignals blocked;  // the device starts a thread
