@@ -23,4 +23,4 @@ TEST_CASE("a transport that Gloo cannot carry collectives over is refused by nam
   CHECK(std::string(error.what()).find("GLOO_DEVICE_TRANSPORT=IBVERBS") != std::string::npos);
 }
 
-DDPRUN_GROUP_CONTRACT("gloo", make_gloo, {1, 2, 3, 4})
+DDPRUN_GROUP_CONTRACT("gloo", make_gloo, {1, 2, 3, 4, 5, 8})

@@ -43,13 +43,28 @@ Error error_of(Call call) {
 
 void knows_its_rank_and_size(const MakeGroups& make, int size);
 void allreduce_combines_every_type(const MakeGroups& make, int size);
+void allreduce_leaves_its_input_alone(const MakeGroups& make, int size);
 void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size);
 void reduce_combines_at_the_root(const MakeGroups& make, int size);
+void reduce_works_apart_from_its_input(const MakeGroups& make, int size);
 void broadcast_gives_the_roots_values(const MakeGroups& make, int size);
 void allgather_orders_by_rank(const MakeGroups& make, int size);
+void allgatherv_takes_unequal_parts(const MakeGroups& make, int size);
 void reduce_scatter_gives_each_its_block(const MakeGroups& make, int size);
+void reduce_scatterv_takes_unequal_parts(const MakeGroups& make, int size);
+void reduce_scatter_and_allgather_work_in_place(const MakeGroups& make, int size);
+void gather_brings_parts_to_the_root(const MakeGroups& make, int size);
+void gatherv_takes_unequal_parts(const MakeGroups& make, int size);
+void scatter_deals_the_roots_parts(const MakeGroups& make, int size);
+void scatterv_takes_unequal_parts(const MakeGroups& make, int size);
+void all_to_all_exchanges_parts(const MakeGroups& make, int size);
+void all_to_allv_takes_unequal_parts(const MakeGroups& make, int size);
+void coalesced_spans_are_one_operation(const MakeGroups& make, int size);
+void coalesced_parts_go_where_they_belong(const MakeGroups& make, int size);
 void barrier_holds_until_all_have_come(const MakeGroups& make, int size);
 void send_and_recv_match_by_tag(const MakeGroups& make, int size);
+void a_recv_from_any_source_tells_who_sent(const MakeGroups& make, int size);
+void recvs_from_any_source_wait_for_their_tag(const MakeGroups& make, int size);
 void zero_length_is_legal(const MakeGroups& make, int size);
 void many_operations_are_in_flight(const MakeGroups& make, int size);
 void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size);
@@ -69,21 +84,36 @@ void a_different_operation_is_named(const MakeGroups& make, int size);
       REQUIRE_NOTHROW(ddprun::contract::clause(make, size)); \
     }                                                        \
   }
-#define DDPRUN_GROUP_CONTRACT(backend, make, ...)                                            \
-  DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                   \
-  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)             \
-  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_leaves_the_same_bits_everywhere, __VA_ARGS__) \
-  DDPRUN_GROUP_CLAUSE(backend, make, reduce_combines_at_the_root, __VA_ARGS__)               \
-  DDPRUN_GROUP_CLAUSE(backend, make, broadcast_gives_the_roots_values, __VA_ARGS__)          \
-  DDPRUN_GROUP_CLAUSE(backend, make, allgather_orders_by_rank, __VA_ARGS__)                  \
-  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_gives_each_its_block, __VA_ARGS__)       \
-  DDPRUN_GROUP_CLAUSE(backend, make, barrier_holds_until_all_have_come, __VA_ARGS__)         \
-  DDPRUN_GROUP_CLAUSE(backend, make, send_and_recv_match_by_tag, __VA_ARGS__)                \
-  DDPRUN_GROUP_CLAUSE(backend, make, zero_length_is_legal, __VA_ARGS__)                      \
-  DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)             \
-  DDPRUN_GROUP_CLAUSE(backend, make, a_blocking_call_returns_when_it_is_done, __VA_ARGS__)   \
-  DDPRUN_GROUP_CLAUSE(backend, make, wrong_arguments_are_refused, __VA_ARGS__)               \
-  DDPRUN_GROUP_CLAUSE(backend, make, abort_frees_a_blocked_rank, __VA_ARGS__)                \
-  DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_does_not_come_is_named, __VA_ARGS__)        \
-  DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_leaves_is_named, __VA_ARGS__)               \
+#define DDPRUN_GROUP_CONTRACT(backend, make, ...)                                             \
+  DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                    \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)              \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_leaves_its_input_alone, __VA_ARGS__)           \
+  DDPRUN_GROUP_CLAUSE(backend, make, allreduce_leaves_the_same_bits_everywhere, __VA_ARGS__)  \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_combines_at_the_root, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_works_apart_from_its_input, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, broadcast_gives_the_roots_values, __VA_ARGS__)           \
+  DDPRUN_GROUP_CLAUSE(backend, make, allgather_orders_by_rank, __VA_ARGS__)                   \
+  DDPRUN_GROUP_CLAUSE(backend, make, allgatherv_takes_unequal_parts, __VA_ARGS__)             \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_gives_each_its_block, __VA_ARGS__)        \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatterv_takes_unequal_parts, __VA_ARGS__)        \
+  DDPRUN_GROUP_CLAUSE(backend, make, reduce_scatter_and_allgather_work_in_place, __VA_ARGS__) \
+  DDPRUN_GROUP_CLAUSE(backend, make, gather_brings_parts_to_the_root, __VA_ARGS__)            \
+  DDPRUN_GROUP_CLAUSE(backend, make, gatherv_takes_unequal_parts, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, scatter_deals_the_roots_parts, __VA_ARGS__)              \
+  DDPRUN_GROUP_CLAUSE(backend, make, scatterv_takes_unequal_parts, __VA_ARGS__)               \
+  DDPRUN_GROUP_CLAUSE(backend, make, all_to_all_exchanges_parts, __VA_ARGS__)                 \
+  DDPRUN_GROUP_CLAUSE(backend, make, all_to_allv_takes_unequal_parts, __VA_ARGS__)            \
+  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_are_one_operation, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_parts_go_where_they_belong, __VA_ARGS__)       \
+  DDPRUN_GROUP_CLAUSE(backend, make, barrier_holds_until_all_have_come, __VA_ARGS__)          \
+  DDPRUN_GROUP_CLAUSE(backend, make, send_and_recv_match_by_tag, __VA_ARGS__)                 \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_tells_who_sent, __VA_ARGS__)      \
+  DDPRUN_GROUP_CLAUSE(backend, make, recvs_from_any_source_wait_for_their_tag, __VA_ARGS__)   \
+  DDPRUN_GROUP_CLAUSE(backend, make, zero_length_is_legal, __VA_ARGS__)                       \
+  DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)              \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_blocking_call_returns_when_it_is_done, __VA_ARGS__)    \
+  DDPRUN_GROUP_CLAUSE(backend, make, wrong_arguments_are_refused, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, abort_frees_a_blocked_rank, __VA_ARGS__)                 \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_does_not_come_is_named, __VA_ARGS__)         \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_leaves_is_named, __VA_ARGS__)                \
   DDPRUN_GROUP_CLAUSE(backend, make, a_different_operation_is_named, __VA_ARGS__)

@@ -15,4 +15,4 @@ ddprun::contract::Groups make_self(int, std::chrono::milliseconds) {
 }  // namespace
 
 DDPRUN_GROUP_CONTRACT("self", make_self, {1})
-DDPRUN_GROUP_CONTRACT("thread", ddprun::comm::make_thread_groups, {1, 2, 3, 4})
+DDPRUN_GROUP_CONTRACT("thread", ddprun::comm::make_thread_groups, {1, 2, 3, 4, 5, 8})

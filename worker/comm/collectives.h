@@ -16,7 +16,4 @@ void allreduce(ProcessGroup& group, std::vector<T>& values, Reduction reduction 
 // Every rank's string, in rank order; lengths may differ.
 std::vector<std::string> all_gather_bytes(ProcessGroup& group, const std::string& own);
 
-// Broadcasts all buffers from root, packed so that many small ones cost about as much as one.
-void broadcast_coalesced(ProcessGroup& group, const std::vector<Span>& buffers, int root);
-
 }  // namespace ddprun

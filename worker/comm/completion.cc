@@ -21,18 +21,24 @@ std::optional<Error> Completion::error() const {
   return error_;
 }
 
-void Completion::complete() {
-  finish(std::nullopt);
+int Completion::source() const {
+  const std::lock_guard lock(mutex_);
+  return source_;
+}
+
+void Completion::complete(int source) {
+  finish(std::nullopt, source);
 }
 void Completion::fail(const Error& error) {
   finish(error);
 }
 
-void Completion::finish(std::optional<Error> error) {
+void Completion::finish(std::optional<Error> error, int source) {
   const std::lock_guard lock(mutex_);
   if (done_) return;
   done_ = true;
   error_ = std::move(error);
+  source_ = source;
   changed_.notify_all();
 }
 

@@ -20,18 +20,21 @@ class Completion : public Work {
   bool done() const override;
   std::optional<Error> error() const override;
 
-  void complete();
+  int source() const override;
+
+  void complete(int source = -1);
   void fail(const Error& error);
   const Operation& operation() const { return operation_; }
 
  private:
-  void finish(std::optional<Error> error);
+  void finish(std::optional<Error> error, int source = -1);
 
   const Operation operation_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
   std::optional<Error> error_;
+  int source_ = -1;
 };
 
 // Works that were over before they began.

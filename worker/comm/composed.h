@@ -1,11 +1,17 @@
 #pragma once
 
+#include "ddprun/worker/comm/checked_call.h"
 #include "ddprun/worker/comm/transport.h"
 
+// Operations made of others, for all back ends in one place. Blocking; they throw what the transport throws.
 namespace ddprun::comm {
 
-// Carries a collective out on a transport, giving it what it is spared: a premultiplied sum becomes a sum of values
-// multiplied here. Blocks; throws what the transport throws. rank: this one.
-void carry_out_on(Transport& transport, const Collective& collective, int rank);
+// Carries a collective out on a transport and does what transports are spared: an allreduce that is not in place, the
+// factor of a premultiplied sum, many spans.
+void carry_out_on(Transport& transport, const Collective& collective, Seat seat);
+
+// allgather, gather, scatter and all_to_all, in equal or unequal parts, as sends and receives between all pairs that
+// have something for each other, all at once. For a transport whose transfers go on by themselves.
+void carry_out_by_transfers(Transport& transport, const Collective& collective, Seat seat);
 
 }  // namespace ddprun::comm

@@ -7,6 +7,7 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/host_evidence.h"
+#include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/comm/quiet_thread.h"
 
 namespace ddprun::comm {
@@ -26,6 +27,11 @@ milliseconds window_for(milliseconds beat) {
 // Thousands of ranks look around less often, so that the store is not kept busy by it.
 milliseconds slice_for(int size, milliseconds beat) {
   return std::min(std::clamp(milliseconds(2 * size), milliseconds(50), milliseconds(2000)), beat);
+}
+
+int partner_of(const Operation& operation) {
+  if (!operation.point_to_point()) return -1;
+  return operation.peer == any_source ? Stall::anybody : operation.peer;
 }
 
 double seconds(std::chrono::steady_clock::duration duration) {
@@ -176,7 +182,7 @@ Stall PeerMonitor::stall_of(const Suspect& suspect, Clock::time_point now) const
   return {.rank = options_.rank,
           .sequence = suspect.entry.sequence,
           .signature = signature(operation),
-          .partner = operation.point_to_point() ? operation.peer : -1,
+          .partner = partner_of(operation),
           .operation = describe(operation),
           .seconds = seconds(now - suspect.entry.changed),
           .transport = suspect.failure.value_or("")};

@@ -34,7 +34,7 @@ std::string name_rank(std::size_t rank, const PeerRecord& record) {
 }
 
 std::string circumstance(const Stall& stall) {
-  if (stall.partner >= 0) return fmt::format("{} of rank {}", stall.operation, stall.rank);
+  if (stall.partner != -1) return fmt::format("{} of rank {}", stall.operation, stall.rank);
   return fmt::format("{} #{}", stall.operation, stall.sequence);
 }
 
@@ -172,7 +172,11 @@ Verdict diagnose(const Stall& stall, const std::vector<Observation>& observation
   if (const auto names = name_silent(stall, observations, seconds_between); !names.empty()) {
     return {Errc::peer_lost, fmt::format("{} ({} did not complete)", names, what)};
   }
-  if (stall.partner < 0) {
+  if (stall.partner == Stall::anybody) {
+    if (stall.transport.empty()) {
+      return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: no rank has sent", what, stall.seconds)};
+    }
+  } else if (stall.partner < 0) {
     if (const auto names = name_disagreeing(stall, observations); !names.empty()) {
       return {Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}", stall.sequence,
                                           stall.rank, stall.operation, names)};

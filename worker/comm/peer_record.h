@@ -40,10 +40,11 @@ Verdict decode_verdict(std::string_view text);
 
 // An operation that did not end as it should, as the rank that noticed saw it.
 struct Stall {
+  static constexpr int anybody = -2;
   int rank = 0;                // who noticed
   std::uint64_t sequence = 0;  // of a collective
   std::uint16_t signature = 0;
-  int partner = -1;       // of a send or recv, otherwise -1
+  int partner = -1;       // of a send or recv; anybody for a recv from any source; otherwise -1
   std::string operation;  // "allreduce(sum) of 100 float32"
   double seconds = 0;     // how long it has taken
   std::string transport;  // the transport's own message; empty: it only took too long

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ddprun/worker/comm/reduction.h"
 #include "ddprun/worker/comm/span.h"
@@ -21,6 +22,12 @@ struct OpOptions {
   // thread carries it out itself, which saves a small operation the way to another thread and back.
   bool blocking = false;
 };
+
+// Of a recv that takes a message of its tag from whoever sent one; Work::source() tells from whom it came.
+inline constexpr int any_source = -1;
+
+// Elements of each rank's part, in rank order. Every rank gives the same ones, all_to_allv apart.
+using Counts = std::vector<std::size_t>;
 
 // A set of ranks that communicate. Every rank calls the same operations in the same order; each call returns at once
 // with a Work, and operations are carried out in the order of the calls (sends and receives beside it). What can be
@@ -46,17 +53,52 @@ class ProcessGroup {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;
 
-  // In place: buffer := op over all ranks' buffers. Bit-identical at every rank.
+  // Memory. A buffer serves as input and output. Where input and output are given apart, they lie apart or, in place,
+  // are the same: the same memory, or the input is this rank's own part of the output, or the output of the input.
+  // Inputs are only read. "Parts" lie one behind the other in rank order: size() times as many elements as one has, or,
+  // with counts, as many as they add up to. Counts may be 0. What is of use at the root only may be {} elsewhere.
+
+  // output := the reduction of all ranks' inputs. Bit-identical at every rank.
   WorkPtr allreduce(Span buffer, Reduction reduction = {}, OpOptions options = {});
-  // The root's buffer := op over all ranks' buffers; the others' are only read.
+  WorkPtr allreduce(ConstSpan input, Span output, Reduction reduction = {}, OpOptions options = {});
+  // The same at the root only. Of a buffer, the other ranks' are only read.
   WorkPtr reduce(Span buffer, int root, Reduction reduction = {}, OpOptions options = {});
+  WorkPtr reduce(ConstSpan input, Span output, int root, Reduction reduction = {}, OpOptions options = {});
+  // Every rank's buffer := the root's.
   WorkPtr broadcast(Span buffer, int root, OpOptions options = {});
-  // output: size() blocks of input.count, in rank order.
+
+  // output: all ranks' inputs as parts.
   WorkPtr allgather(ConstSpan input, Span output, OpOptions options = {});
-  // input: size() blocks of output.count; block r, reduced over all ranks, ends at rank r.
+  WorkPtr allgatherv(ConstSpan input, Span output, const Counts& counts, OpOptions options = {});
+  // input: parts. Part r, reduced over all ranks, becomes rank r's output.
   WorkPtr reduce_scatter(ConstSpan input, Span output, Reduction reduction = {}, OpOptions options = {});
+  WorkPtr reduce_scatterv(ConstSpan input, Span output, const Counts& counts, Reduction reduction = {},
+                          OpOptions options = {});
+  // The root's output: all ranks' inputs as parts.
+  WorkPtr gather(ConstSpan input, Span output, int root, OpOptions options = {});
+  WorkPtr gatherv(ConstSpan input, Span output, const Counts& counts, int root, OpOptions options = {});
+  // The root's input: parts. Part r becomes rank r's output.
+  WorkPtr scatter(ConstSpan input, Span output, int root, OpOptions options = {});
+  WorkPtr scatterv(ConstSpan input, const Counts& counts, Span output, int root, OpOptions options = {});
+  // input and output: parts. Part r of rank s's input becomes part s of rank r's output. With counts, each rank gives
+  // its own: what it sends to and gets from each rank.
+  WorkPtr all_to_all(ConstSpan input, Span output, OpOptions options = {});
+  WorkPtr all_to_allv(ConstSpan input, const Counts& input_counts, Span output, const Counts& output_counts,
+                      OpOptions options = {});
+  // Done when every rank has called it.
   WorkPtr barrier(OpOptions options = {});
-  // Matched by (sender, receiver, tag), in order.
+
+  // As one operation on many spans, of any types: small ones travel together. The same spans, in the same order, on
+  // every rank.
+  WorkPtr allreduce_coalesced(const std::vector<Span>& buffers, Reduction reduction = {}, OpOptions options = {});
+  WorkPtr broadcast_coalesced(const std::vector<Span>& buffers, int root, OpOptions options = {});
+  WorkPtr allgather_coalesced(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs,
+                              OpOptions options = {});
+  WorkPtr reduce_scatter_coalesced(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs,
+                                   Reduction reduction = {}, OpOptions options = {});
+
+  // Matched by (sender, receiver, tag), in order; tags begin at 0. A recv from any_source takes the next message of its
+  // tag that no recv from a named source waits for.
   WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options = {});
   WorkPtr recv(Span buffer, int source, int tag, OpOptions options = {});
 

@@ -4,21 +4,26 @@
 #include <mutex>
 #include <optional>
 
+#include "ddprun/worker/comm/call.h"
 #include "ddprun/worker/comm/completion.h"
-#include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {
 
 // Every operation gives the one rank its own values back.
-void carry_out(const Call& call) {
-  const auto& [operation, input, output, options] = call;
+void give_back(const Operation& operation, ConstSpan input, Span output) {
   if (operation.reduces() && needs_preparation(operation.op)) {
     prepare_reduction(operation.factor, input, output.data);
   } else if (input.bytes() > 0 && input.data != output.data) {
     std::memmove(output.data, input.data, input.bytes());
   }
+}
+
+void carry_out(const Call& call) {
+  if (!call.operation.coalesced()) return give_back(call.operation, call.input, call.output);
+  const auto& [input_parts, output_parts, inputs, outputs] = *call.layout;
+  for (std::size_t i = 0; i < inputs.size(); ++i) give_back(call.operation, inputs[i], outputs[i]);
 }
 
 class SelfGroup : public ProcessGroup {

@@ -8,16 +8,14 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/call.h"
 
 namespace ddprun::comm {
 
-// A collective to carry out. Counts are above zero, but for a barrier.
-struct Collective {
-  Operation operation;
+// A collective to carry out: not empty, not coalesced, and not a premultiplied sum (that of what was multiplied before
+// comes as a plain one).
+struct Collective : Call {
   std::uint64_t sequence = 0;           // the same on every rank
-  ConstSpan input;                      // allreduce, reduce and broadcast: the same memory as output
-  Span output;                          // reduce: only the root's is written
   std::chrono::milliseconds timeout{};  // a backstop: the group watches the deadline
 };
 
@@ -27,6 +25,8 @@ class Transfer {
   virtual ~Transfer() = default;
   // Blocks; throws what the transport throws.
   virtual void wait(std::chrono::milliseconds timeout) = 0;
+  // Of a receive that is done: the rank that sent.
+  virtual int source() const = 0;
 };
 
 // How bytes get from rank to rank: what a back end over a network has to implement. Blocking calls that throw any
@@ -38,9 +38,9 @@ class Transport {
   virtual std::string_view backend() const = 0;
   // Meets the other ranks through the store, under prefix.
   virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
-  // One at a time, from one thread. Of reductions, premultiplied sums come as sums of what was multiplied before.
+  // One at a time, from one thread. An allreduce works in place.
   virtual void carry_out(const Collective& collective) = 0;
-  // Returns at once; from any thread.
+  // Of a send or recv. Returns at once; from any thread.
   virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;
   // Makes every blocked and every later call fail. From any thread; also during connect().
   virtual void interrupt() noexcept = 0;

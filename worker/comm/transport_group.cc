@@ -39,6 +39,7 @@ class FailedTransfer : public Transfer {
  public:
   explicit FailedTransfer(std::string message) : message_(std::move(message)) {}
   void wait(milliseconds) override { throw std::runtime_error(message_); }
+  int source() const override { return -1; }
 
  private:
   const std::string message_;
@@ -70,7 +71,7 @@ class TransportGroup : public ProcessGroup {
   void carry_out(const Job& job);
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
   Error explain(Ledger::Place place, const Operation& operation, const std::string& message);
-  void finish(Completion& work, std::optional<Error> error = std::nullopt);
+  void finish(Completion& work, std::optional<Error> error = std::nullopt, int source = -1);
   void break_with(const Error& error, const std::optional<Verdict>& verdict = std::nullopt);
 
   const GroupOptions options_;
@@ -143,7 +144,7 @@ WorkPtr TransportGroup::submit(const Call& call) {
   const auto sequence = next_sequence_++;
   const auto timeout = timeout_of(call.options);
   ledger_.submit(call.operation, sequence, timeout);
-  queue_.push({{call.operation, sequence, call.input, call.output, timeout}, work});
+  queue_.push({Collective{call, sequence, timeout}, work});
   return work;
 }
 
@@ -156,10 +157,10 @@ void TransportGroup::carry_out(const Job& job) {
   const auto timeout = job.collective.timeout;
   const auto place = ledger_.begin(operation, job.collective.sequence, timeout);
   try {
-    if (operation.count > 0 || operation.kind == OpKind::barrier) {
+    if (!operation.empty()) {
       auto collective = job.collective;
       collective.timeout = backstop(timeout);
-      carry_out_on(*transport_, collective, rank());
+      carry_out_on(*transport_, collective, {rank(), size()});
     }
     ledger_.end(place);
     finish(*job.work);
@@ -200,7 +201,7 @@ void TransportGroup::finish_transfer(Transfer& transfer, const Operation& operat
   try {
     transfer.wait(backstop(timeout));
     ledger_.end(place);
-    finish(work);
+    finish(work, std::nullopt, transfer.source());
   } catch (const std::exception& error) {
     const auto cause = explain(place, operation, error.what());
     ledger_.end(place, true);
@@ -222,12 +223,12 @@ Error TransportGroup::explain(Ledger::Place place, const Operation& operation, c
 }
 
 // Counted first: whoever wakes up may destroy the group.
-void TransportGroup::finish(Completion& work, std::optional<Error> error) {
+void TransportGroup::finish(Completion& work, std::optional<Error> error, int source) {
   --unfinished_;
   if (error) {
     work.fail(*error);
   } else {
-    work.complete();
+    work.complete(source);
   }
 }
 

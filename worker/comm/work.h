@@ -21,6 +21,8 @@ class Work {
   virtual bool done() const = 0;
   // Why it failed; none while it goes on and after it succeeded.
   virtual std::optional<Error> error() const = 0;
+  // Of a recv that is done: the rank that sent; otherwise -1.
+  virtual int source() const { return -1; }
 };
 using WorkPtr = std::shared_ptr<Work>;
 

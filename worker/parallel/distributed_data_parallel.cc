@@ -43,7 +43,7 @@ void align_ranks(ProcessGroup& group, const nn::Module& model) {
   auto everything = references(model.named_parameters());
   for (auto& buffer : references(model.named_buffers())) everything.push_back(std::move(buffer));
   check_same_model(group, everything);
-  broadcast_coalesced(group, spans(everything), 0);
+  group.broadcast_coalesced(spans(everything), 0, {.blocking = true});
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ Variable DistributedDataParallel::forward(const Variable& input) {
 
 void DistributedDataParallel::sync_buffers() {
   const auto buffers = references(state_->model.named_buffers());
-  if (!buffers.empty()) broadcast_coalesced(state_->group, spans(buffers), 0);
+  if (!buffers.empty()) state_->group.broadcast_coalesced(spans(buffers), 0, {.blocking = true});
 }
 
 std::chrono::nanoseconds DistributedDataParallel::waited() const {

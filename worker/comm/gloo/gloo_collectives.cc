@@ -159,7 +159,9 @@ void GlooCollectives::allreduce_by_ring(const Collective& collective) {
 
 // Gloo's ring, which leaves parts of the result in every rank's output: the root's alone is the caller's.
 void GlooCollectives::reduce(const Collective& collective) {
-  const auto& [kind, dtype, count, op, factor, root, tag] = collective.operation;
+  const auto dtype = collective.operation.dtype;
+  const auto op = collective.operation.op;
+  const int root = collective.operation.peer;
   const bool mine = context_->rank == root;
   if (!mine) scratch_.resize(collective.input.bytes());
   void* const output = mine ? collective.output.data : scratch_.data();
@@ -194,33 +196,30 @@ void GlooCollectives::allgather(const Collective& collective) {
   ::gloo::allgather(options);
 }
 
-// A ring of size-1 steps: block b starts at rank b+1, and every rank it passes adds its own share, so that it ends at
-// rank b. At step s rank r sends block r-1-s and receives block r-2-s.
+// A ring of size-1 steps: part p starts at rank p+1, and every rank it passes adds its own share, so that it ends at
+// rank p. At step s rank r sends part r-1-s and receives part r-2-s.
 void GlooCollectives::reduce_scatter(const Collective& collective) {
   const auto op = collective.operation.op;
   const auto dtype = collective.operation.dtype;
-  const auto count = collective.operation.count;
   const int size = context_->size, rank = context_->rank;
-  const auto bytes = collective.output.bytes();
-  const auto block = [&](int index) {
-    const auto at = static_cast<std::size_t>((index + 2 * size) % size);
-    return static_cast<std::byte*>(writable(collective.input)) + at * bytes;
-  };
-  scratch_.resize(2 * bytes);
-  auto* sending = block(rank - 1);
+  const auto share = [&](int part) { return collective.input_part((part + 2 * size) % size); };
+  const auto room = collective.largest_part() * size_of(dtype);
+  scratch_.resize(2 * room);
+  ConstSpan sending = share(rank - 1);
   for (int step = 0; step < size - 1; ++step) {
     const auto slot = collective_slot(collective, static_cast<std::uint32_t>(step));
-    auto* receiving = scratch_.data() + (step % 2 ? bytes : 0);
-    auto incoming = context_->createUnboundBuffer(receiving, bytes);
-    auto outgoing = context_->createUnboundBuffer(sending, bytes);
-    incoming->recv((rank + size - 1) % size, slot);
-    outgoing->send((rank + 1) % size, slot);
-    incoming->waitRecv(collective.timeout);
-    outgoing->waitSend(collective.timeout);
+    const auto own = share(rank - 2 - step);
+    auto* receiving = scratch_.data() + (step % 2 ? room : 0);
+    auto incoming = context_->createUnboundBuffer(receiving, own.bytes());
+    auto outgoing = context_->createUnboundBuffer(writable(sending), sending.bytes());
+    if (own.count > 0) incoming->recv((rank + size - 1) % size, slot);
+    if (sending.count > 0) outgoing->send((rank + 1) % size, slot);
+    if (own.count > 0) incoming->waitRecv(collective.timeout);
+    if (sending.count > 0) outgoing->waitSend(collective.timeout);
     const bool last = step == size - 2;
-    comm::reduce(op, dtype, last ? static_cast<std::byte*>(collective.output.data) : receiving, receiving,
-                 block(rank - 2 - step), count);
-    sending = receiving;
+    comm::reduce(op, dtype, last ? static_cast<std::byte*>(collective.output.data) : receiving, receiving, own.data,
+                 own.count);
+    sending = {receiving, own.count, dtype};
   }
   finish_reduction(op, collective.output, size);
 }

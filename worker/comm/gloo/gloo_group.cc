@@ -2,11 +2,13 @@
 
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/composed.h"
 #include "ddprun/worker/comm/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
@@ -51,13 +53,15 @@ class GlooTransfer : public Transfer {
     if (sending_) {
       buffer_->waitSend(timeout);
     } else {
-      buffer_->waitRecv(timeout);
+      buffer_->waitRecv(&source_, timeout);
     }
   }
+  int source() const override { return source_; }
 
  private:
   const std::unique_ptr<::gloo::transport::UnboundBuffer> buffer_;
   const bool sending_;
+  int source_ = -1;
 };
 
 class GlooTransport : public Transport {
@@ -83,26 +87,30 @@ class GlooTransport : public Transport {
       case OpKind::broadcast:
         return collectives_.broadcast(collective);
       case OpKind::allgather:
+        if (collective.operation.unequal()) break;
         return collectives_.allgather(collective);
       case OpKind::reduce_scatter:
         return collectives_.reduce_scatter(collective);
       case OpKind::barrier:
         return collectives_.barrier(collective);
-      case OpKind::send:
-      case OpKind::recv:
+      default:
         break;
     }
-    throw make_error(Errc::internal, "{} is no collective", describe(collective.operation));
+    carry_out_by_transfers(*this, collective, {context_->rank, context_->size});
   }
 
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
     const bool sending = operation.kind == OpKind::send;
-    auto buffer = context_->createUnboundBuffer(memory.data, memory.bytes());
+    // Gloo refuses to receive into a buffer of no size from anybody: it gets one, and none of it is used.
+    const bool nothing = memory.bytes() == 0;
+    auto buffer = context_->createUnboundBuffer(nothing ? &unused_ : memory.data, nothing ? 1 : memory.bytes());
     const auto slot = transfer_slot(operation);
     if (sending) {
-      buffer->send(operation.peer, slot);
+      buffer->send(operation.peer, slot, 0, memory.bytes());
+    } else if (operation.peer == any_source) {
+      buffer->recv(others(), slot, 0, memory.bytes());
     } else {
-      buffer->recv(operation.peer, slot);
+      buffer->recv(operation.peer, slot, 0, memory.bytes());
     }
     return std::make_unique<GlooTransfer>(std::move(buffer), sending);
   }
@@ -110,9 +118,18 @@ class GlooTransport : public Transport {
   void interrupt() noexcept override { context_->interrupt(); }
 
  private:
+  std::vector<int> others() const {
+    std::vector<int> ranks;
+    for (int r = 0; r < context_->size; ++r) {
+      if (r != context_->rank) ranks.push_back(r);
+    }
+    return ranks;
+  }
+
   std::shared_ptr<::gloo::transport::Device> device_;  // outlives the context, whose sockets its thread serves
   std::shared_ptr<MeshContext> context_;
   GlooCollectives collectives_;
+  std::byte unused_{};
 };
 
 }  // namespace

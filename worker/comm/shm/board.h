@@ -18,6 +18,8 @@ struct alignas(cache_line) RankState {
   SignalWord phase;  // how many phases it has completed
   std::atomic<Presence> presence;
   std::array<std::atomic<std::uint64_t>, 2> call;  // what it calls, in the even and in the odd phases
+  // Raised by others: how many offers they have posted for it.
+  alignas(cache_line) SignalWord mail;
 };
 
 // What one rank offers to send to another. The sender takes a free one and fills it in; the receiver accepts it, and

@@ -4,9 +4,9 @@
 
 namespace ddprun::comm {
 
-void Phases::enter(std::uint64_t call, Deadline deadline) {
-  call_ = call;
-  deadline_ = deadline;
+void Phases::enter(const Collective& collective) {
+  call_ = collective.sequence << 16 | signature(collective.operation);
+  deadline_ = Deadline::in(collective.timeout);
 }
 
 void Phases::end() {

@@ -6,6 +6,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/worker/comm/shm/board.h"
+#include "ddprun/worker/comm/transport.h"
 
 namespace ddprun::comm {
 
@@ -21,8 +22,8 @@ class Phases {
   Phases(const Board& board, int rank, const std::atomic<bool>& interrupted)
       : board_(board), rank_(rank), interrupted_(interrupted), patience_(Patience::for_ranks(board.ranks())) {}
 
-  // What follows belongs to this operation: call identifies it.
-  void enter(std::uint64_t call, Deadline deadline);
+  // What follows belongs to this operation.
+  void enter(const Collective& collective);
 
   // The one that is under way, or begins next.
   std::uint32_t current() const { return phase_; }

@@ -29,7 +29,7 @@ std::byte* part(Span span, std::size_t element) {
 }  // namespace
 
 void ShmCollectives::carry_out(const Collective& collective) {
-  phases_.enter(collective.sequence << 16 | signature(collective.operation), Deadline::in(collective.timeout));
+  phases_.enter(collective);
   switch (collective.operation.kind) {
     case OpKind::allreduce:
       return allreduce(collective);
@@ -43,11 +43,9 @@ void ShmCollectives::carry_out(const Collective& collective) {
       return reduce_scatter(collective);
     case OpKind::barrier:
       return barrier();
-    case OpKind::send:
-    case OpKind::recv:
-      break;
+    default:
+      throw make_error(Errc::internal, "{} is for ShmExchanges", describe(collective.operation));
   }
-  throw make_error(Errc::internal, "{} is no collective", describe(collective.operation));
 }
 
 void ShmCollectives::allreduce(const Collective& collective) {

@@ -12,6 +12,7 @@
 #include "ddprun/worker/comm/shm/board.h"
 #include "ddprun/worker/comm/shm/phases.h"
 #include "ddprun/worker/comm/shm/shm_collectives.h"
+#include "ddprun/worker/comm/shm/shm_exchanges.h"
 #include "ddprun/worker/comm/shm/shm_transfers.h"
 #include "ddprun/worker/comm/transport_group.h"
 
@@ -39,7 +40,13 @@ class ShmTransport : public Transport {
     connected_ = true;
   }
 
-  void carry_out(const Collective& collective) override { shared_->collectives.carry_out(collective); }
+  void carry_out(const Collective& collective) override {
+    if (ShmExchanges::takes(collective.operation)) {
+      shared_->exchanges.carry_out(collective);
+    } else {
+      shared_->collectives.carry_out(collective);
+    }
+  }
 
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
     return shared_->transfers.start(operation, memory);
@@ -56,6 +63,7 @@ class ShmTransport : public Transport {
         : board(std::move(segment), owner.size_, slot_bytes),
           phases(board, owner.rank_, owner.interrupted_),
           collectives(board, owner.rank_, phases),
+          exchanges(board, owner.rank_, phases),
           transfers(board, owner.rank_, owner.interrupted_),
           presence(board.rank(owner.rank_).presence) {}
     // Broken stays broken. Also wakes this process's own threads.
@@ -68,6 +76,7 @@ class ShmTransport : public Transport {
     Board board;
     Phases phases;
     ShmCollectives collectives;
+    ShmExchanges exchanges;
     ShmTransfers transfers;
     std::atomic<Presence>& presence;
   };

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <stdexcept>
+
+#include "ddprun/common/error.h"
 
 namespace ddprun::comm {
 namespace {
@@ -30,12 +34,13 @@ class ShmTransfers::Sending : public Transfer {
         channel_(owner.board_.channel(owner.rank_, operation.peer)) {}
 
   void wait(std::chrono::milliseconds timeout) override {
-    const auto limits = owner_.limits(operation_.peer, timeout);
+    const auto limits = owner_.limits(operation_.peer, Deadline::in(timeout));
     auto& offer = post(limits);
     if (memory_.bytes() == 0) return;  // the receiver may have freed it before anybody sees it accepted
     await_acceptance(offer, limits);
     copy_out(limits);
   }
+  int source() const override { return owner_.rank_; }
 
  private:
   Offer& post(const WaitLimits& limits) {
@@ -50,6 +55,7 @@ class ShmTransfers::Sending : public Transfer {
         offer.ticket = ticket_;
         offer.state.store(Offer::posted, std::memory_order_release);
         channel_.posted.raise();
+        owner_.board_.rank(operation_.peer).mail.raise();
         return offer;
       }
       channel_.freed.await(freed + 1, limits);
@@ -83,55 +89,105 @@ class ShmTransfers::Sending : public Transfer {
 
 class ShmTransfers::Receiving : public Transfer {
  public:
-  Receiving(ShmTransfers& owner, const Operation& operation, Span memory, std::uint64_t ticket)
-      : owner_(owner),
-        operation_(operation),
-        memory_(memory),
-        ticket_(ticket),
-        channel_(owner.board_.channel(operation.peer, owner.rank_)) {}
+  // No ticket: from any source.
+  Receiving(ShmTransfers& owner, const Operation& operation, Span memory, std::optional<std::uint64_t> ticket)
+      : owner_(owner), operation_(operation), memory_(memory), ticket_(ticket), source_(operation.peer) {}
 
   void wait(std::chrono::milliseconds timeout) override {
-    const auto limits = owner_.limits(operation_.peer, timeout);
-    auto& offer = await_offer(limits);
-    const std::lock_guard lock(owner_.receiving_[index(operation_.peer)]);
+    const auto deadline = Deadline::in(timeout);
+    auto& offer = ticket_ ? await_offer(deadline) : await_any_offer(deadline);
+    check_match(offer);
+    auto& channel = owner_.board_.channel(source_, owner_.rank_);
+    const std::lock_guard lock(owner_.receiving_[index(source_)]);
     offer.state.store(Offer::accepted, std::memory_order_release);
-    channel_.accepted.raise();
-    copy_in(limits);
+    channel.accepted.raise();
+    copy_in(channel, owner_.limits(source_, deadline));
     offer.state.store(Offer::free, std::memory_order_release);
-    channel_.freed.raise();
+    channel.freed.raise();
   }
+  int source() const override { return source_; }
 
  private:
-  Offer& await_offer(const WaitLimits& limits) {
+  Offer& await_offer(Deadline deadline) {
+    auto& channel = owner_.board_.channel(source_, owner_.rank_);
     while (true) {
-      const auto posted = channel_.posted.value();
-      for (auto& offer : channel_.offers) {
-        if (matches(offer)) return offer;
-      }
-      channel_.posted.await(posted + 1, limits);
+      const auto posted = channel.posted.value();
+      if (auto* offer = find_offer(source_, *ticket_)) return *offer;
+      channel.posted.await(posted + 1, owner_.limits(source_, deadline));
     }
   }
 
-  bool matches(const Offer& offer) const {
-    return offer.state.load(std::memory_order_acquire) == Offer::posted && offer.tag == operation_.tag &&
-           offer.ticket == ticket_ && offer.dtype == static_cast<std::uint32_t>(operation_.dtype) &&
-           offer.count == operation_.count;
+  Offer& await_any_offer(Deadline deadline) {
+    auto& mail = owner_.board_.rank(owner_.rank_).mail;
+    while (true) {
+      const auto seen = mail.value();
+      const bool hope = somebody_is_here();  // asked before: what was sent before leaving counts
+      if (auto* offer = take_any_offer()) return *offer;
+      if (!hope) throw std::runtime_error("all peers left the group");
+      if (deadline.expired()) throw std::runtime_error("timed out");
+      mail.rest(seen + 1, owner_.patience_);
+    }
   }
 
-  void copy_in(const WaitLimits& limits) {
+  bool somebody_is_here() const {
+    if (owner_.interrupted_) throw std::runtime_error("interrupted");
+    bool here = false;
+    for (int r = 0; r < owner_.board_.ranks(); ++r) {
+      const auto presence = owner_.board_.rank(r).presence.load(std::memory_order_acquire);
+      if (presence == Presence::broken) throw std::runtime_error("a peer broke the group");
+      here = here || (r != owner_.rank_ && presence == Presence::here);
+    }
+    return here;
+  }
+
+  // The first one whose turn it is, and its turn with it.
+  Offer* take_any_offer() {
+    const std::lock_guard lock(owner_.mutex_);
+    for (int r = 0; r < owner_.board_.ranks(); ++r) {
+      if (r == owner_.rank_) continue;
+      auto& next = owner_.receives_[{r, operation_.tag}];
+      if (auto* offer = find_offer(r, next)) {
+        ++next;
+        source_ = r;
+        return offer;
+      }
+    }
+    return nullptr;
+  }
+
+  Offer* find_offer(int source, std::uint64_t ticket) const {
+    for (auto& offer : owner_.board_.channel(source, owner_.rank_).offers) {
+      if (offer.state.load(std::memory_order_acquire) != Offer::posted) continue;
+      if (offer.tag == operation_.tag && offer.ticket == ticket) return &offer;
+    }
+    return nullptr;
+  }
+
+  void check_match(const Offer& offer) const {
+    if (offer.dtype == static_cast<std::uint32_t>(operation_.dtype) && offer.count == operation_.count) return;
+    const Operation sent{.kind = OpKind::send,
+                         .dtype = static_cast<DType>(offer.dtype),
+                         .count = offer.count,
+                         .peer = owner_.rank_,
+                         .tag = operation_.tag};
+    throw make_error(Errc::mismatch, "rank {} calls {}, rank {} calls {}", source_, describe(sent), owner_.rank_,
+                     describe(operation_));
+  }
+
+  void copy_in(Channel& channel, const WaitLimits& limits) {
     for_each_piece(memory_, [&](std::byte* bytes, std::size_t size) {
-      const auto number = channel_.consumed.value();
-      channel_.produced.await(number + 1, limits);
-      std::memcpy(bytes, owner_.board_.staging(operation_.peer, owner_.rank_, number), size);
-      channel_.consumed.raise();
+      const auto number = channel.consumed.value();
+      channel.produced.await(number + 1, limits);
+      std::memcpy(bytes, owner_.board_.staging(source_, owner_.rank_, number), size);
+      channel.consumed.raise();
     });
   }
 
   ShmTransfers& owner_;
   const Operation operation_;
   const Span memory_;
-  const std::uint64_t ticket_;
-  Channel& channel_;
+  const std::optional<std::uint64_t> ticket_;
+  int source_;
 };
 
 ShmTransfers::ShmTransfers(const Board& board, int rank, const std::atomic<bool>& interrupted)
@@ -144,6 +200,9 @@ ShmTransfers::ShmTransfers(const Board& board, int rank, const std::atomic<bool>
 
 std::unique_ptr<Transfer> ShmTransfers::start(const Operation& operation, Span memory) {
   const bool sending = operation.kind == OpKind::send;
+  if (!sending && operation.peer == any_source) {
+    return std::make_unique<Receiving>(*this, operation, memory, std::nullopt);
+  }
   const std::lock_guard lock(mutex_);
   const auto ticket = (sending ? sends_ : receives_)[{operation.peer, operation.tag}]++;
   if (sending) return std::make_unique<Sending>(*this, operation, memory, ticket);
@@ -159,7 +218,9 @@ void ShmTransfers::wake() noexcept {
         word->wake();
       }
     }
+    board_.rank(r).mail.wake();
   }
+  board_.rank(rank_).mail.wake();
 }
 
 }  // namespace ddprun::comm

@@ -28,8 +28,8 @@ class ShmTransfers {
   class Sending;
   class Receiving;
 
-  WaitLimits limits(int peer, std::chrono::milliseconds timeout) const {
-    return {interrupted_, board_.rank(peer).presence, patience_, Deadline::in(timeout)};
+  WaitLimits limits(int peer, Deadline deadline) const {
+    return {interrupted_, board_.rank(peer).presence, patience_, deadline};
   }
 
   const Board& board_;

@@ -46,7 +46,7 @@ void SignalWord::wake() noexcept {
 }
 
 void SignalWord::await(std::uint32_t target, const WaitLimits& limits) {
-  if (!awake_until(target, limits)) {
+  if (!awake_until(target, limits.patience)) {
     while (!reached(target)) {
       check(limits);
       // Asked before the counter: what it did before it left counts.
@@ -59,12 +59,16 @@ void SignalWord::await(std::uint32_t target, const WaitLimits& limits) {
   check(limits);
 }
 
-bool SignalWord::awake_until(std::uint32_t target, const WaitLimits& limits) const {
-  for (int i = 0; i < limits.patience.spins; ++i) {
+void SignalWord::rest(std::uint32_t target, const Patience& patience) {
+  if (!awake_until(target, patience)) sleep_once(target);
+}
+
+bool SignalWord::awake_until(std::uint32_t target, const Patience& patience) const {
+  for (int i = 0; i < patience.spins; ++i) {
     if (reached(target)) return true;
     pause_processor();
   }
-  for (int i = 0; i < limits.patience.yields; ++i) {
+  for (int i = 0; i < patience.yields; ++i) {
     if (reached(target)) return true;
     ::sched_yield();
   }

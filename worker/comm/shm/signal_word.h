@@ -40,11 +40,13 @@ class SignalWord {
   // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer's group is
   // broken or it left before it came so far, and past the deadline.
   void await(std::uint32_t target, const WaitLimits& limits);
+  // Returns once the counter has reached target, or after a nap: for waits with further reasons to end.
+  void rest(std::uint32_t target, const Patience& patience);
   // Lets sleepers look at their limits.
   void wake() noexcept;
 
  private:
-  bool awake_until(std::uint32_t target, const WaitLimits& limits) const;
+  bool awake_until(std::uint32_t target, const Patience& patience) const;
   void sleep_once(std::uint32_t target);
 
   std::atomic<std::uint32_t> value_;

@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include <fmt/core.h>
+
+#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/thread_group.h"
+#include "tests/contract/group_contract.h"
+#include "tests/contract/group_values.h"
+
+namespace ddprun::contract {
+namespace {
+
+// A premultiplied sum's factor that differs between ranks and that every type holds exactly.
+Reduction reduction_of(ReduceOp op, int rank) {
+  return op == ReduceOp::premultiplied_sum ? Reduction::premultiplied_sum(rank % 2 ? 0.5 : 2) : Reduction(op);
+}
+
+// The oracle's answer: the same call on ranks that are threads.
+std::vector<std::vector<std::byte>> expected_allreduce(DType dtype, ReduceOp op, std::size_t count, int size) {
+  auto oracle = comm::make_thread_groups(size);
+  std::vector<std::vector<std::byte>> results;
+  for (int r = 0; r < size; ++r) results.push_back(small_values(dtype, count, r));
+  std::vector<WorkPtr> works;
+  for (int r = 0; r < size; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    works.push_back(oracle[at]->allreduce(typed(results[at], dtype), reduction_of(op, r)));
+  }
+  for (auto& work : works) work->wait();
+  return results;
+}
+
+std::string label(DType dtype, ReduceOp op, std::size_t count) {
+  return fmt::format("{} {} x {}", comm::name_of(op), name_of(dtype), count);
+}
+
+// One call, and what an allreduce of its input gives.
+struct Case {
+  DType dtype;
+  ReduceOp op;
+  std::size_t count;
+  std::vector<std::byte> expected;
+};
+
+// Every reduction of every type. parts: how many times count elements the input has.
+std::vector<Case> all_cases(int size, std::size_t parts) {
+  std::vector<Case> cases;
+  const auto add = [&](DType dtype, ReduceOp op, std::size_t count) {
+    cases.push_back({dtype, op, count, expected_allreduce(dtype, op, count * parts, size)[0]});
+  };
+  for (const auto dtype : all_types) {
+    for (const auto op : all_ops) {
+      if (!fits(op, dtype)) continue;
+      for (const std::size_t count : {1, 7, 1001}) add(dtype, op, count);
+    }
+  }
+  for (const auto dtype : {DType::float32, DType::bfloat16}) add(dtype, ReduceOp::sum, 70'001);
+  return cases;
+}
+
+}  // namespace
+
+void allreduce_combines_every_type(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  const auto cases = all_cases(size, 1);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    for (const auto& [dtype, op, count, expected] : cases) {
+      auto values = small_values(dtype, count, group.rank());
+      group.allreduce(typed(values, dtype), reduction_of(op, group.rank()))->wait();
+      expect(values == expected, label(dtype, op, count));
+    }
+  });
+}
+
+void allreduce_leaves_its_input_alone(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  for (const std::size_t count : {7u, 70'001u}) {
+    for (const auto op : {ReduceOp::sum, ReduceOp::premultiplied_sum}) {
+      const auto expected = expected_allreduce(DType::float32, op, count, size)[0];
+      run_ranks(groups, [&](ProcessGroup& group) {
+        const auto input = small_values(DType::float32, count, group.rank());
+        const auto before = input;
+        std::vector<std::byte> output(input.size());
+        const auto reduction = reduction_of(op, group.rank());
+        group.allreduce(typed(input, DType::float32), typed(output, DType::float32), reduction)->wait();
+        expect(output == expected, label(DType::float32, op, count));
+        expect(input == before, "the input is only read");
+      });
+    }
+  }
+}
+
+void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  for (const std::size_t count : {5u, 4'099u, 300'007u}) {
+    std::vector<std::vector<float>> results(groups.size());
+    std::vector<double> exact(count, 0.0);
+    for (int r = 0; r < size; ++r) {
+      std::mt19937 random(static_cast<unsigned>(r));
+      auto& values = results[static_cast<std::size_t>(r)];
+      for (std::size_t i = 0; i < count; ++i) {
+        values.push_back(std::uniform_real_distribution<float>(-1, 1)(random));
+        exact[i] += static_cast<double>(values.back());
+      }
+    }
+    run_ranks(groups, [&](ProcessGroup& group) {
+      group.allreduce(span_of(results[static_cast<std::size_t>(group.rank())]), ReduceOp::sum)->wait();
+    });
+    for (const auto& result : results) {
+      expect(std::memcmp(result.data(), results[0].data(), count * sizeof(float)) == 0, "equal bits at all ranks");
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      // Each addition of numbers below 8 errs by at most half a unit in the last place, 2^-22.
+      expect(std::abs(static_cast<double>(results[0][i]) - exact[i]) <= (size - 1) * 0x1p-22, "the sum");
+    }
+  }
+}
+
+void reduce_combines_at_the_root(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  const auto cases = all_cases(size, 1);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    int root = 0;
+    for (const auto& [dtype, op, count, expected] : cases) {
+      root = (root + 1) % size;
+      auto values = small_values(dtype, count, group.rank());
+      const auto before = values;
+      group.reduce(typed(values, dtype), root, reduction_of(op, group.rank()))->wait();
+      if (group.rank() == root) {
+        expect(values == expected, label(dtype, op, count));
+      } else {
+        expect(values == before, "the others' buffers are only read");
+      }
+    }
+  });
+}
+
+void reduce_works_apart_from_its_input(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  for (int root = 0; root < size; ++root) {
+    for (const auto op : {ReduceOp::max, ReduceOp::premultiplied_sum}) {
+      const auto expected = expected_allreduce(DType::float64, op, 1001, size)[0];
+      run_ranks(groups, [&](ProcessGroup& group) {
+        const auto input = small_values(DType::float64, 1001, group.rank());
+        const auto before = input;
+        std::vector<std::byte> output(group.rank() == root ? input.size() : 0);
+        const auto reduction = reduction_of(op, group.rank());
+        group.reduce(typed(input, DType::float64), typed(output, DType::float64), root, reduction)->wait();
+        expect(group.rank() != root || output == expected, label(DType::float64, op, 1001));
+        expect(input == before, "the input is only read");
+      });
+    }
+  }
+}
+
+void reduce_scatter_gives_each_its_block(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  const auto cases = all_cases(size, static_cast<std::size_t>(size));
+  run_ranks(groups, [&](ProcessGroup& group) {
+    for (const auto& [dtype, op, count, expected] : cases) {
+      const auto input = small_values(dtype, count * static_cast<std::size_t>(size), group.rank());
+      const auto before = input;
+      std::vector<std::byte> output(count * size_of(dtype));
+      group.reduce_scatter(typed(input, dtype), typed(output, dtype), reduction_of(op, group.rank()))->wait();
+      const auto* block = expected.data() + output.size() * static_cast<std::size_t>(group.rank());
+      expect(std::memcmp(output.data(), block, output.size()) == 0, label(dtype, op, count));
+      expect(input == before, "the input is only read");
+    }
+  });
+}
+
+void reduce_scatterv_takes_unequal_parts(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  for (const std::size_t scale : {2u, 30u, 60'000u}) {
+    const auto counts = uneven_counts(size, scale);
+    std::size_t total = 0;
+    for (const auto count : counts) total += count;
+    for (const auto op : {ReduceOp::sum, ReduceOp::average, ReduceOp::premultiplied_sum}) {
+      const auto expected = expected_allreduce(DType::float32, op, total, size)[0];
+      run_ranks(groups, [&](ProcessGroup& group) {
+        const auto own = static_cast<std::size_t>(group.rank());
+        const auto first = std::accumulate(counts.begin(), counts.begin() + group.rank(), std::size_t{0});
+        auto input = small_values(DType::float32, total, group.rank());
+        std::vector<std::byte> output(counts[own] * 4);
+        const auto reduction = reduction_of(op, group.rank());
+        group.reduce_scatterv(typed(input, DType::float32), typed(output, DType::float32), counts, reduction)->wait();
+        expect(std::equal(output.begin(), output.end(), expected.begin() + static_cast<std::ptrdiff_t>(first * 4)),
+               fmt::format("{} of parts like {}", comm::name_of(op), scale));
+        const Span part{input.data() + first * 4, counts[own], DType::float32};
+        group.reduce_scatterv(typed(input, DType::float32), part, counts, reduction)->wait();
+        expect(std::equal(output.begin(), output.end(), input.begin() + static_cast<std::ptrdiff_t>(first * 4)),
+               "the same in place");
+      });
+    }
+  }
+}
+
+}  // namespace ddprun::contract

@@ -1,0 +1,78 @@
+#include <algorithm>
+
+#include <fmt/core.h>
+
+#include "tests/contract/group_contract.h"
+#include "tests/contract/group_values.h"
+
+namespace ddprun::contract {
+
+void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
+  if (size < 2) return;
+  auto groups = make(size, patience);
+  const std::size_t large = 200'003;
+  run_ranks(groups, [&](ProcessGroup& group) {
+    // Everybody sends to its right before it receives from its left, two tags crosswise and two messages of one tag.
+    const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
+    std::vector<std::int32_t> first(large, group.rank()), second(3, 10 + group.rank()), third(3, 20 + group.rank());
+    std::vector<WorkPtr> works = {group.send(span_of(first), right, 1), group.send(span_of(second), right, 2),
+                                  group.send(span_of(third), right, 2)};
+    std::vector<std::int32_t> a(large), b(3), c(3);
+    group.recv(span_of(b), left, 2)->wait();
+    group.recv(span_of(c), left, 2)->wait();
+    group.recv(span_of(a), left, 1)->wait();
+    for (auto& work : works) work->wait();
+    expect(a == std::vector<std::int32_t>(large, left), "tag 1");
+    expect(b == std::vector<std::int32_t>(3, 10 + left), "tag 2, first message");
+    expect(c == std::vector<std::int32_t>(3, 20 + left), "tag 2, second message");
+  });
+}
+
+void a_recv_from_any_source_tells_who_sent(const MakeGroups& make, int size) {
+  if (size < 2) return;
+  auto groups = make(size, patience);
+  for (const std::size_t count : {0u, 5u, 70'001u}) {
+    run_ranks(groups, [&](ProcessGroup& group) {
+      if (group.rank() > 0) {
+        const auto sent = message(group.rank(), 0, count);
+        group.send(span_of(sent), 0, 3)->wait();
+        return;
+      }
+      std::vector<bool> heard(static_cast<std::size_t>(size));
+      for (int i = 1; i < size; ++i) {
+        std::vector<std::int64_t> values(count);
+        const auto work = group.recv(span_of(values), any_source, 3);
+        work->wait();
+        expect(work->source() > 0 && work->source() < size, fmt::format("source {}", work->source()));
+        expect(values == message(work->source(), 0, count), "its message");
+        heard[static_cast<std::size_t>(work->source())] = true;
+      }
+      expect(std::count(heard.begin(), heard.end(), true) == size - 1, "one from each");
+    });
+  }
+}
+
+void recvs_from_any_source_wait_for_their_tag(const MakeGroups& make, int size) {
+  if (size < 2) return;
+  auto groups = make(size, patience);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    if (group.rank() > 1) return;
+    const auto first = message(1, 1, 9), second = message(1, 2, 9), third = message(1, 3, 9);
+    if (group.rank() == 1) {
+      std::vector<std::int64_t> go(1);
+      group.recv(span_of(go), 0, 0)->wait();
+      for (const auto& [values, tag] : {std::pair(&first, 1), {&second, 2}, {&third, 1}}) {
+        group.send(span_of(*values), 0, tag)->wait();
+      }
+      return;
+    }
+    std::vector<std::int64_t> a(9), b(9), c(9), go(1);
+    const std::vector<WorkPtr> works = {group.recv(span_of(b), any_source, 2), group.recv(span_of(a), any_source, 1)};
+    group.send(span_of(go), 1, 0)->wait();
+    for (const auto& work : works) work->wait();
+    group.recv(span_of(c), 1, 1)->wait();
+    expect(a == first && b == second && c == third, "each gets its own, in order");
+  });
+}
+
+}  // namespace ddprun::contract
