@@ -10,13 +10,16 @@
 namespace ddprun::comm {
 namespace {
 
+// Whether the output takes the place of the input.
+bool in_place(const Operation& operation, Seat seat) {
+  return operation.kind == OpKind::allreduce || (operation.kind == OpKind::reduce && operation.peer == seat.rank);
+}
+
 // The factor goes into the output where that takes the place of the input, else into a copy: inputs are only read.
 void carry_out_premultiplied(Transport& transport, Collective collective, Seat seat) {
   const auto& operation = collective.operation;
-  const bool in_place =
-      operation.kind == OpKind::allreduce || (operation.kind == OpKind::reduce && operation.peer == seat.rank);
-  std::vector<std::byte> copy(in_place ? 0 : collective.input.bytes());
-  void* const values = in_place ? collective.output.data : copy.data();
+  std::vector<std::byte> copy(in_place(operation, seat) ? 0 : collective.input.bytes());
+  void* const values = copy.empty() ? collective.output.data : copy.data();
   prepare_reduction(operation.factor, collective.input, values);
   collective.input.data = values;
   collective.operation.op = ReduceOp::sum;
@@ -101,7 +104,7 @@ void carry_out_on(Transport& transport, const Collective& collective, Seat seat)
     carry_out_coalesced(collective, seat, [&](const Collective& one) { carry_out_on(transport, one, seat); });
   } else if (operation.reduces() && needs_preparation(operation.op)) {
     carry_out_premultiplied(transport, collective, seat);
-  } else if (operation.kind == OpKind::allreduce && collective.input.data != collective.output.data) {
+  } else if (in_place(operation, seat) && collective.input.data != collective.output.data) {
     carry_out_in_place(transport, collective);
   } else {
     transport.carry_out(collective);

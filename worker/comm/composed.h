@@ -6,8 +6,8 @@
 // Operations made of others, for all back ends in one place. Blocking; they throw what the transport throws.
 namespace ddprun::comm {
 
-// Carries a collective out on a transport and does what transports are spared: an allreduce that is not in place, the
-// factor of a premultiplied sum, many spans.
+// Carries a collective out on a transport and does what transports are spared: an allreduce or reduce that is not in
+// place, the factor of a premultiplied sum, many spans.
 void carry_out_on(Transport& transport, const Collective& collective, Seat seat);
 
 // allgather, gather, scatter and all_to_all, in equal or unequal parts, as sends and receives between all pairs that

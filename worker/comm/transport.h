@@ -38,7 +38,7 @@ class Transport {
   virtual std::string_view backend() const = 0;
   // Meets the other ranks through the store, under prefix.
   virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
-  // One at a time, from one thread. An allreduce works in place.
+  // One at a time, from one thread. An allreduce works in place, and a reduce at its root.
   virtual void carry_out(const Collective& collective) = 0;
   // Of a send or recv. Returns at once; from any thread.
   virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;

@@ -37,6 +37,7 @@ milliseconds remaining(const Deadline& deadline) {
 }  // namespace
 
 bool HierarchicalCollectives::know(const Operation& operation) const {
+  if (operation.unequal()) return false;
   switch (operation.kind) {
     case OpKind::allreduce:
     case OpKind::broadcast:
@@ -103,12 +104,15 @@ void HierarchicalCollectives::allreduce(const Collective& collective) {
 }
 
 void HierarchicalCollectives::reduce(const Collective& collective) {
-  const auto& [kind, dtype, count, op, factor, root, tag] = collective.operation;
+  const auto dtype = collective.operation.dtype;
+  const auto op = collective.operation.op;
+  const auto count = collective.operation.count;
+  const int root = collective.operation.peer;
   const int leader = levels_.hosts.local_rank_of(root);
   const bool leads = levels_.local_rank() == leader;
   const bool is_root = levels_.rank == root;
   const Span buffer{const_cast<void*>(collective.input.data), count, dtype};  // written at the root alone
-  const auto up = [&, root = root, op = op, dtype = dtype](const Piece& piece, std::size_t number) -> Rail::Task {
+  const auto up = [&](const Piece& piece, std::size_t number) -> Rail::Task {
     auto values = part(piece, is_root ? collective.output : buffer);
     if (leads && !is_root) {
       const auto slot = slot_for(piece, number, dtype);
@@ -250,7 +254,7 @@ Span HierarchicalCollectives::scratch(std::size_t count, DType dtype) {
 void HierarchicalCollectives::within_host(Operation operation, ConstSpan input, Span output) {
   operation.dtype = output.dtype;
   operation.count = std::min(input.count, output.count);
-  levels_.local->carry_out({operation, local_steps_++, input, output, remaining(deadline_)});
+  levels_.local->carry_out({{operation, input, output, {}, nullptr}, local_steps_++, remaining(deadline_)});
 }
 
 // What a rail is to do, with its place in the rail's order taken now.
@@ -258,7 +262,7 @@ Rail::Task HierarchicalCollectives::between_hosts(Operation operation, ConstSpan
   operation.dtype = output.dtype;
   operation.count = std::min(input.count, output.count);
   return [operation, step = rail_steps_++, input, output, deadline = deadline_](Transport& rail) {
-    rail.carry_out({operation, step, input, output, remaining(deadline)});
+    rail.carry_out({{operation, input, output, {}, nullptr}, step, remaining(deadline)});
   };
 }
 

@@ -140,7 +140,7 @@ void ShmCollectives::allgather(const Collective& collective) {
     };
     if (stage == 0) {
       std::memcpy(board_.slot(rank_, phase), part(input, first), bytes);
-      std::memmove(block(rank_), part(input, first), bytes);  // they may be the same memory
+      if (block(rank_) != part(input, first)) std::memcpy(block(rank_), part(input, first), bytes);
       return;
     }
     for_each_other([&](int r) { std::memcpy(block(r), board_.slot(r, phase), bytes); });
