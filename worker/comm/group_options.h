@@ -29,6 +29,9 @@ struct GroupOptions {
   // not anybody waits for it; zero: any time. A rank that dies is known at once.
   std::chrono::milliseconds freeze_bound{5'000};
   std::optional<std::chrono::milliseconds> heartbeat;  // how often ranks show that they live; none: fits the above
+  // Ranks that call different operations learn of it within some heartbeats, and at once where comparing the calls
+  // costs nothing. True: always at once, by a message more with every collective. None: in debug builds.
+  std::optional<bool> checked;
   // Once requested, from whatever thread, the group is aborted, also while it comes together.
   std::stop_token stop{};
 };

@@ -24,14 +24,15 @@ std::optional<Verdict> NeighbourWatch::look(Clock::time_point now, bool all_here
     return std::nullopt;
   }
   next_look_ = now + interval_;
-  const auto record = records_.read(watched_);
-  if (record && record->left) {
+  record_ = records_.read(watched_);
+  if (record_ && record_->left) {
     watched_ = (watched_ + 1) % size();
+    record_.reset();
     silence_.restart();
     baseline_.reset();
     return std::nullopt;
   }
-  silence_.look(record ? std::optional(record->beat) : std::nullopt, now);
+  silence_.look(record_ ? std::optional(record_->beat) : std::nullopt, now);
   return judge(all_here);
 }
 

@@ -27,6 +27,9 @@ class NeighbourWatch {
   Clock::time_point due() const { return next_look_; }
   // all_here: every rank has published a record. Throws what the store throws.
   std::optional<Verdict> look(Clock::time_point now, bool all_here);
+  // What the last look saw: whose record, and it.
+  int watched() const { return watched_; }
+  const std::optional<PeerRecord>& record() const { return record_; }
 
  private:
   int size() const { return records_.size(); }
@@ -37,6 +40,7 @@ class NeighbourWatch {
   const std::chrono::milliseconds interval_;  // between two looks
   const Describe describe_;
   int watched_;
+  std::optional<PeerRecord> record_;
   SilenceWatch silence_;
   Clock::time_point next_look_;
   std::optional<PublishedRecords::Reading> baseline_;  // of all, since the watched one became suspicious

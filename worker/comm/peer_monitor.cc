@@ -147,6 +147,7 @@ std::optional<Verdict> PeerMonitor::next_verdict() {
   if (now >= next_beat_) beat(false);
   watch_processes();
   if (const auto frozen = neighbour_.look(now, local_peers_known_)) return settle(*frozen);
+  if (const auto mismatch = compare_with_neighbour()) return settle(*mismatch);
   if (const auto suspect = find_suspect(now)) return examine(*suspect, now);
   baseline_.reset();
   return std::nullopt;
@@ -191,10 +192,14 @@ Stall PeerMonitor::stall_of(const Suspect& suspect, Clock::time_point now) const
 std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_point now) {
   const auto stall = stall_of(suspect, now);
   try {
-    if (!baseline_) baseline_ = records_.read_all();
+    if (!baseline_) {
+      if (suspect.failure) beat(false);  // others may have the same trouble, and ask what this rank is in
+      baseline_ = records_.read_all();
+    }
     if (!suspect.failure && now < suspect.entry.deadline()) return std::nullopt;
     const auto latest = records_.read_all();
     if (const auto verdict = blame_leavers(stall, latest.records)) return settle(*verdict);
+    if (const auto verdict = blame_disagreeing(stall, latest.records)) return settle(*verdict);
     if (suspect.failure && now < suspect.failed_at + will_grace) return std::nullopt;
     if (latest.at - baseline_->at < window_) return std::nullopt;
 
@@ -207,6 +212,16 @@ std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_
                     "off ({})",
                     stall.operation, stall.seconds, options_.rank, identity_, error.what())};
   }
+}
+
+// Ranks in different operations of one number wait for each other for ever. Some neighbours are among them.
+std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
+  const auto own = ledger_.latest();
+  if (!neighbour_.record() || !own || own->state != Ledger::State::started) return std::nullopt;
+  if (neighbour_.record()->sequence != own->sequence) return std::nullopt;
+  std::vector<std::optional<PeerRecord>> records(static_cast<std::size_t>(options_.size));
+  records[static_cast<std::size_t>(neighbour_.watched())] = neighbour_.record();
+  return blame_disagreeing(stall_of({*own, std::nullopt, {}}, Clock::now()), records);
 }
 
 // Who said goodbye before its process ended is no loss.

@@ -78,6 +78,7 @@ class PeerMonitor {
   std::optional<Verdict> examine(const Suspect& suspect, Clock::time_point now);
   Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
   std::optional<Verdict> examine_ended();
+  std::optional<Verdict> compare_with_neighbour();
   void watch_processes();
   std::string describe_process(int rank) const;
   void beat(bool left);

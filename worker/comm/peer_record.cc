@@ -64,15 +64,8 @@ std::string name_silent(const Stall& stall, const std::vector<Observation>& obse
   return names;
 }
 
-std::string name_disagreeing(const Stall& stall, const std::vector<Observation>& observations) {
-  std::string names;
-  for (std::size_t r = 0; r < observations.size(); ++r) {
-    const auto& now = observations[r].now;
-    if (!concerns(stall, r) || !now || !now->inside || now->sequence != stall.sequence) continue;
-    if (now->signature != stall.signature)
-      append(names, fmt::format("{} calls {}", name_rank(r, *now), now->operation));
-  }
-  return names;
+bool disagrees(const Stall& stall, const PeerRecord& record) {
+  return record.inside && record.sequence == stall.sequence && record.signature != stall.signature;
 }
 
 std::string position(const PeerRecord& record) {
@@ -135,6 +128,18 @@ Verdict decode_verdict(std::string_view text) {
   return {static_cast<Errc>(*code), std::string(start == std::string_view::npos ? "" : text.substr(start + 1))};
 }
 
+std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records) {
+  if (stall.partner != -1) return std::nullopt;
+  std::string names;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    if (!concerns(stall, r) || !records[r] || !disagrees(stall, *records[r])) continue;
+    append(names, fmt::format("{} calls {}", name_rank(r, *records[r]), records[r]->operation));
+  }
+  if (names.empty()) return std::nullopt;
+  return Verdict{Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}",
+                                             stall.sequence, stall.rank, stall.operation, names)};
+}
+
 std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records) {
   std::string names;
   for (std::size_t r = 0; r < records.size(); ++r) {
@@ -177,10 +182,7 @@ Verdict diagnose(const Stall& stall, const std::vector<Observation>& observation
       return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: no rank has sent", what, stall.seconds)};
     }
   } else if (stall.partner < 0) {
-    if (const auto names = name_disagreeing(stall, observations); !names.empty()) {
-      return {Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}", stall.sequence,
-                                          stall.rank, stall.operation, names)};
-    }
+    if (const auto verdict = blame_disagreeing(stall, latest)) return *verdict;
     if (const auto names = name_late(stall, observations); !names.empty()) {
       return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: {}", what, stall.seconds, names)};
     }

@@ -30,7 +30,8 @@ class Transfer {
 };
 
 // How bytes get from rank to rank: what a back end over a network has to implement. Blocking calls that throw any
-// std::exception when they fail; TransportGroup gives them order, threads, deadlines and a named cause.
+// std::exception when they fail; TransportGroup gives them order, threads, deadlines and a named cause. Only an
+// Errc::mismatch has to name both sides itself.
 class Transport {
  public:
   virtual ~Transport() = default;

@@ -70,7 +70,7 @@ class TransportGroup : public ProcessGroup {
   void carry_out_jobs();
   void carry_out(const Job& job);
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
-  Error explain(Ledger::Place place, const Operation& operation, const std::string& message);
+  Error explain(Ledger::Place place, const Operation& operation, const std::exception& failure);
   void finish(Completion& work, std::optional<Error> error = std::nullopt, int source = -1);
   void break_with(const Error& error, const std::optional<Verdict>& verdict = std::nullopt);
 
@@ -165,7 +165,7 @@ void TransportGroup::carry_out(const Job& job) {
     ledger_.end(place);
     finish(*job.work);
   } catch (const std::exception& error) {
-    const auto cause = explain(place, operation, error.what());
+    const auto cause = explain(place, operation, error);
     ledger_.end(place, true);
     finish(*job.work, cause);
   }
@@ -203,14 +203,18 @@ void TransportGroup::finish_transfer(Transfer& transfer, const Operation& operat
     ledger_.end(place);
     finish(work, std::nullopt, transfer.source());
   } catch (const std::exception& error) {
-    const auto cause = explain(place, operation, error.what());
+    const auto cause = explain(place, operation, error);
     ledger_.end(place, true);
     finish(work, cause);
   }
 }
 
-// The cause of the transport's failure, once the monitor has found it; within bounds.
-Error TransportGroup::explain(Ledger::Place place, const Operation& operation, const std::string& message) {
+// The cause of the transport's failure, once the monitor has found it; within bounds. A mismatch explains itself.
+Error TransportGroup::explain(Ledger::Place place, const Operation& operation, const std::exception& failure) {
+  const std::string message = failure.what();
+  if (const auto* error = dynamic_cast<const Error*>(&failure); error && error->code() == Errc::mismatch) {
+    break_with(*error, Verdict{Errc::mismatch, message});
+  }
   const Ledger::Entry unknown{.operation = operation, .sequence = ledger_.sequence(), .changed = Ledger::Clock::now()};
   monitor_->transport_failed(ledger_.read(place).value_or(unknown), message);
   {

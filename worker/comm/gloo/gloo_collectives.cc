@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
@@ -9,6 +10,7 @@
 #include <gloo/broadcast.h>
 #include <gloo/reduce.h>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/comm/reduce_kernels.h"
 
 namespace ddprun::comm {
@@ -60,6 +62,50 @@ std::uint64_t collective_slot(const Collective& collective, std::uint32_t step) 
 std::uint64_t transfer_slot(const Operation& operation) {
   return std::uint64_t{0x21} << 56 | std::uint64_t{static_cast<std::uint32_t>(operation.tag)} << 24 |
          std::uint64_t{signature(operation)} << 8;
+}
+
+// In a ring: where not all call the same, some neighbours differ.
+void GlooCollectives::compare_calls(const Collective& collective) {
+  static_assert(std::is_trivially_copyable_v<Operation>);
+  const int size = context_->size, rank = context_->rank, before = (rank + size - 1) % size;
+  const auto slot = std::uint64_t{0x22} << 56 | (collective.sequence & 0xffffffff) << 24;
+  Operation own = collective.operation, other;
+  auto incoming = context_->createUnboundBuffer(&other, sizeof(other));
+  auto outgoing = context_->createUnboundBuffer(&own, sizeof(own));
+  incoming->recv(before, slot);
+  outgoing->send((rank + 1) % size, slot);
+  incoming->waitRecv(collective.timeout);
+  outgoing->waitSend(collective.timeout);
+  if (!agree(own, other)) {
+    throw make_error(Errc::mismatch, "the ranks disagree on operation #{}: rank {} calls {}, rank {} calls {}",
+                     collective.sequence, rank, describe(own), before, describe(other));
+  }
+  if (own.own_parts()) compare_parts(collective);
+}
+
+// Every rank tells every other how much it sends it.
+void GlooCollectives::compare_parts(const Collective& collective) {
+  const int size = context_->size, rank = context_->rank;
+  const auto slot = collective_slot(collective, 0);
+  std::vector<std::uint64_t> sent(static_cast<std::size_t>(size)), told(sent.size());
+  std::vector<std::unique_ptr<UnboundBuffer>> incoming, outgoing;
+  for (int r = 0; r < size; ++r) {
+    if (r == rank) continue;
+    const auto at = static_cast<std::size_t>(r);
+    sent[at] = collective.input_part(r).count;
+    incoming.push_back(context_->createUnboundBuffer(&told[at], sizeof(told[at])));
+    incoming.back()->recv(r, slot);
+    outgoing.push_back(context_->createUnboundBuffer(&sent[at], sizeof(sent[at])));
+    outgoing.back()->send(r, slot);
+  }
+  for (auto& buffer : incoming) buffer->waitRecv(collective.timeout);
+  for (auto& buffer : outgoing) buffer->waitSend(collective.timeout);
+  for (int r = 0; r < size; ++r) {
+    const auto expected = collective.output_part(r).count;
+    if (r == rank || told[static_cast<std::size_t>(r)] == expected) continue;
+    throw make_error(Errc::mismatch, "in {}, rank {} sends rank {} {} elements, and that expects {}",
+                     describe(collective.operation), r, rank, told[static_cast<std::size_t>(r)], expected);
+  }
 }
 
 void GlooCollectives::allreduce(const Collective& collective) {

@@ -17,6 +17,8 @@ class GlooCollectives {
  public:
   explicit GlooCollectives(std::shared_ptr<MeshContext> context) : context_(std::move(context)) {}
 
+  // Throws Errc::mismatch naming both when the rank before this one calls something else.
+  void compare_calls(const Collective& collective);
   void allreduce(const Collective& collective);
   void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
@@ -25,6 +27,7 @@ class GlooCollectives {
   void barrier(const Collective& collective);
 
  private:
+  void compare_parts(const Collective& collective);
   void allreduce_of_two(const Collective& collective);
   void allreduce_by_exchange(const Collective& collective);
   void allreduce_by_ring(const Collective& collective);

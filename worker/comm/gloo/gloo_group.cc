@@ -20,6 +20,12 @@
 namespace ddprun::comm {
 namespace {
 
+#ifdef NDEBUG
+constexpr bool debug_build = false;
+#else
+constexpr bool debug_build = true;
+#endif
+
 // PyTorch's word for Gloo's transport. Of this Gloo's others none has the unbound buffers that its current collectives
 // are made of: ibverbs throws at the first one.
 void expect_tcp() {
@@ -69,7 +75,8 @@ class GlooTransport : public Transport {
   explicit GlooTransport(const GroupOptions& options)
       : device_(make_device(options.local_address)),
         context_(std::make_shared<MeshContext>(options.rank, options.size)),
-        collectives_(context_) {}
+        collectives_(context_),
+        checked_(options.checked.value_or(debug_build)) {}
 
   std::string_view backend() const override { return "gloo"; }
 
@@ -79,6 +86,7 @@ class GlooTransport : public Transport {
   }
 
   void carry_out(const Collective& collective) override {
+    if (checked_) collectives_.compare_calls(collective);
     switch (collective.operation.kind) {
       case OpKind::allreduce:
         return collectives_.allreduce(collective);
@@ -129,6 +137,7 @@ class GlooTransport : public Transport {
   std::shared_ptr<::gloo::transport::Device> device_;  // outlives the context, whose sockets its thread serves
   std::shared_ptr<MeshContext> context_;
   GlooCollectives collectives_;
+  const bool checked_;
   std::byte unused_{};
 };
 

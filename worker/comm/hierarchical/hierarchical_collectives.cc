@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/reduce_kernels.h"
@@ -57,9 +58,9 @@ void HierarchicalCollectives::carry_out(const Collective& collective) {
   deadline_ = Deadline::in(collective.timeout);
   try {
     dispatch(collective);
-  } catch (...) {
+  } catch (const std::exception& error) {
     if (levels_.rail) levels_.rail->stop();
-    throw;
+    throw std::runtime_error(error.what());  // what names ranks, names those of one level
   }
 }
 

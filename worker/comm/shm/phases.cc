@@ -1,6 +1,8 @@
 #include "ddprun/worker/comm/shm/phases.h"
 
-#include "ddprun/common/error.h"
+#include <stdexcept>
+
+#include <fmt/core.h>
 
 namespace ddprun::comm {
 
@@ -23,7 +25,7 @@ void Phases::await_all() {
     other.phase.await(phase_, {interrupted_, other.presence, patience_, deadline_});
     const auto call = other.call[(phase_ - 1) % 2].load(std::memory_order_relaxed);
     const auto own = board_.rank(rank_).call[(phase_ - 1) % 2].load(std::memory_order_relaxed);
-    if (call != own) throw make_error(Errc::mismatch, "rank {} calls another operation", r);
+    if (call != own) throw std::runtime_error(fmt::format("rank {} calls another operation", r));
   }
 }
 
