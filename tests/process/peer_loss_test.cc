@@ -139,7 +139,7 @@ TEST_CASE("a rank killed while the others come together is named") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
     if (rank == 2) {
-      // It announces itself, as the first half of joining does, and dies before it shows an address.
+      // It announces itself, as the first half of joining does, and dies before it says where it runs.
       const auto store = connect(port);
       store->set_will("group/0/failure", "1\nrank 2 was lost", Deadline::in(10s));
       store->set("announced", "", Deadline::in(10s));
@@ -153,7 +153,7 @@ TEST_CASE("a rank killed while the others come together is named") {
     }
     return "joined";
   });
-  connect(ranks.store_port())->wait({"announced", "group/0/address/0/1", "group/0/address/1/0"}, Deadline::in(60s));
+  connect(ranks.store_port())->wait({"announced", "group/0/place/0", "group/0/place/1"}, Deadline::in(60s));
   ranks.signal(2, SIGKILL);
   for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(20s)) == "rank 2 was lost");
 }
