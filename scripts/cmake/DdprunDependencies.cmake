@@ -13,6 +13,22 @@ if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 REQUIRED)
 endif()
 
+# The NCCL back end takes the CUDA runtime and NCCL: no compiler of CUDA. Sets DDPRUN_HAS_NCCL.
+set(DDPRUN_HAS_NCCL OFF)
+if(DDPRUN_CUDA)
+  set(cuda_places /usr/local/cuda $ENV{CUDA_HOME} $ENV{CUDA_PATH})
+  find_path(DDPRUN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_places} PATH_SUFFIXES include)
+  find_library(DDPRUN_CUDA_LIBRARY cudart HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
+  find_path(DDPRUN_NCCL_INCLUDE nccl.h HINTS ${cuda_places} PATH_SUFFIXES include)
+  find_library(DDPRUN_NCCL_LIBRARY nccl HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
+  if(DDPRUN_CUDA_INCLUDE AND DDPRUN_CUDA_LIBRARY AND DDPRUN_NCCL_INCLUDE AND DDPRUN_NCCL_LIBRARY)
+    set(DDPRUN_HAS_NCCL ON)
+  elseif(NOT DDPRUN_CUDA STREQUAL AUTO)
+    message(FATAL_ERROR "DDPRUN_CUDA=${DDPRUN_CUDA}: the CUDA runtime or NCCL is missing (CUDA_HOME says where to look)")
+  endif()
+endif()
+message(STATUS "NCCL back end: ${DDPRUN_HAS_NCCL}")
+
 # Asio and Process v2 compiled once, not in every file that includes them.
 add_library(ddprun_asio STATIC ${PROJECT_SOURCE_DIR}/scripts/cmake/asio.cc)
 target_compile_definitions(ddprun_asio PUBLIC

@@ -8,7 +8,8 @@ bool nccl_available() {
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions&) {
-  throw Error(Errc::unsupported, "this build has no NCCL back end (dist.backend = nccl): use gloo");
+  throw Error(Errc::unsupported,
+              "this build has no NCCL back end (dist.backend = nccl; -DDDPRUN_CUDA=ON builds it): use gloo");
 }
 
 }  // namespace ddprun::comm

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cuda_runtime_api.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::comm {
+
+inline void check_cuda(cudaError_t result, const char* what) {
+  if (result != cudaSuccess) throw make_error(Errc::io, "CUDA: {}: {}", what, cudaGetErrorString(result));
+}
+
+// Work on it begins after what the legacy default stream was given before.
+class Stream {
+ public:
+  Stream() { check_cuda(cudaStreamCreate(&stream_), "making a stream"); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { cudaStreamDestroy(stream_); }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { cudaEventDestroy(event_); }
+
+  void record(const Stream& stream) { check_cuda(cudaEventRecord(event_, stream.get()), "recording an event"); }
+  // Whether all that came before it is done. Throws what failed of that.
+  bool reached() const {
+    const auto result = cudaEventQuery(event_);
+    if (result == cudaErrorNotReady) return false;
+    check_cuda(result, "an operation on the device");
+    return true;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes) { check_cuda(cudaMalloc(&data_, bytes), "taking memory of the device"); }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  ~DeviceMemory() { cudaFree(data_); }
+  void* get() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+}  // namespace ddprun::comm
