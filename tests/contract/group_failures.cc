@@ -12,7 +12,7 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   auto& group = *groups[0];
   std::vector<std::int32_t> values(3), odd(3 * static_cast<std::size_t>(size) + 1);
-  std::vector<float> other(3 * static_cast<std::size_t>(size));
+  std::vector<float> other(3 * static_cast<std::size_t>(size) + 1);
   const auto usage = [](auto call) { return error_of(call).code() == Errc::usage; };
   expect(usage([&] { group.broadcast(span_of(values), size); }), "root beyond the last rank");
   expect(usage([&] { group.broadcast(span_of(values), -1); }), "negative root");
@@ -27,6 +27,26 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   expect(usage([&] { group.allreduce({nullptr, 3, DType::float32}, ReduceOp::sum); }), "null memory");
   expect(usage([&] { group.send(span_of(values), size, 0); }), "send beyond the last rank");
   expect(usage([&] { group.recv(span_of(values), 0, 0); }), "recv from itself");
+  expect(usage([&] { group.send(span_of(values), size - 1, -1); }), "a negative tag");
+
+  const auto ranks = static_cast<std::size_t>(size);
+  const Span whole{other.data(), 3 * ranks, DType::float32}, part{other.data(), 3, DType::float32};
+  const Counts equal(ranks, 3), too_many(ranks + 1, 3), different(ranks, 4);
+  expect(usage([&] { group.allgatherv(part, whole, too_many); }), "counts for other ranks");
+  expect(usage([&] { group.reduce_scatterv(whole, part, different); }), "a count that is not the part's");
+  expect(usage([&] { group.gather(part, {other.data(), 1, DType::float32}, 0); }), "gather into too little");
+  expect(usage([&] { group.scatter(span_of(odd), {odd.data(), 2, DType::int32}, 0); }), "scatter of too much");
+  expect(usage([&] { group.gather(part, whole, size); }), "gather to nobody");
+  std::vector<float> apart(3 * ranks);
+  expect(usage([&] { group.all_to_allv(whole, equal, span_of(apart), different); }), "all_to_allv into too little");
+  expect(usage([&] { group.allreduce(whole, {apart.data(), 1, DType::float32}); }), "allreduce into too little");
+  expect(usage([&] { group.allreduce(part, {other.data() + 1, 3, DType::float32}); }), "shifted by one");
+  expect(usage([&] { group.allgather_coalesced({part}, {}); }), "inputs without outputs");
+  expect(usage([&] { group.broadcast_coalesced({part}, size); }), "coalesced, from nobody");
+  if (size > 1) {
+    expect(usage([&] { group.all_to_all(span_of(odd), span_of(odd)); }), "all_to_all of an uneven buffer");
+    expect(usage([&] { group.allgather({other.data() + 1, 3, DType::float32}, whole); }), "not the own part in place");
+  }
   run_ranks(groups, [](ProcessGroup& each) { each.barrier()->wait(); });
 }
 
@@ -48,6 +68,64 @@ void abort_frees_a_blocked_rank(const MakeGroups& make, int size) {
   }
   const auto later = error_of([&] { groups[0]->barrier()->wait(); });
   expect(later.code() == Errc::aborted, "an aborted group stays so");
+}
+
+namespace {
+
+using Start = std::function<WorkPtr(ProcessGroup&, std::vector<float>&, OpOptions)>;
+
+// Each waits for rank 1, in its way. The buffer: two parts for each of two or three ranks.
+std::vector<std::pair<const char*, Start>> operations_that_wait() {
+  static const auto piece = [](std::vector<float>& of, std::size_t count) -> Span {
+    return {of.data(), count, DType::float32};
+  };
+  static const auto counts = [](ProcessGroup& group) { return Counts(static_cast<std::size_t>(group.size()), 7); };
+  static const auto rest = [](ProcessGroup& group, std::vector<float>& of) -> Span {
+    return {of.data() + of.size() / 2, 7 * static_cast<std::size_t>(group.size()), DType::float32};
+  };
+  return {
+      {"allreduce", [](auto& g, auto& of, auto o) { return g.allreduce(piece(of, 5), {}, o); }},
+      {"large allreduce", [](auto& g, auto& of, auto o) { return g.allreduce(span_of(of), {}, o); }},
+      {"reduce", [](auto& g, auto& of, auto o) { return g.reduce(piece(of, 5), 0, {}, o); }},
+      {"broadcast", [](auto& g, auto& of, auto o) { return g.broadcast(piece(of, 5), 1, o); }},
+      {"allgather", [](auto& g, auto& of, auto o) { return g.allgather(piece(of, 7), rest(g, of), o); }},
+      {"allgatherv", [](auto& g, auto& of, auto o) { return g.allgatherv(piece(of, 7), rest(g, of), counts(g), o); }},
+      {"reduce_scatter", [](auto& g, auto& of, auto o) { return g.reduce_scatter(rest(g, of), piece(of, 7), {}, o); }},
+      {"gather", [](auto& g, auto& of, auto o) { return g.gather(piece(of, 7), rest(g, of), 0, o); }},
+      {"scatter", [](auto& g, auto& of, auto o) { return g.scatter({}, piece(of, 7), 1, o); }},
+      {"all_to_all", [](auto& g, auto& of, auto o) { return g.all_to_all(rest(g, of), rest(g, of), o); }},
+      {"barrier", [](auto& g, auto&, auto o) { return g.barrier(o); }},
+      {"coalesced", [](auto& g, auto& of, auto o) { return g.allreduce_coalesced({piece(of, 5)}, {}, o); }},
+      {"large send", [](auto& g, auto& of, auto o) { return g.send(span_of(of), 1, 4, o); }},
+      {"recv", [](auto& g, auto& of, auto o) { return g.recv(piece(of, 5), 1, 4, o); }},
+      {"recv from any", [](auto& g, auto& of, auto o) { return g.recv(piece(of, 5), any_source, 4, o); }},
+  };
+}
+
+}  // namespace
+
+void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
+  if (size < 2 || size > 3) return;  // what waits does not depend on how many are waited for
+  for (const auto& [name, start] : operations_that_wait()) {
+    for (const bool blocking : {false, true}) {
+      auto groups = make(size, patience);
+      std::vector<float> values(2'000'000);
+      std::thread aborter;
+      const auto error = error_of([&] {
+        if (blocking) aborter = std::thread([&] { groups[0]->abort("enough"); });
+        const auto work = start(*groups[0], values, {.blocking = blocking});
+        if (!blocking) aborter = std::thread([&] { groups[0]->abort("enough"); });
+        work->wait();
+      });
+      aborter.join();
+      expect(error.code() == Errc::aborted, fmt::format("{}: {}", name, error.what()));
+      for (std::size_t r = 1; r < groups.size(); ++r) {
+        const auto theirs = error_of([&] { start(*groups[r], values, {})->wait(); });
+        expect(theirs.code() == Errc::peer_lost || theirs.code() == Errc::usage,
+               fmt::format("{} of rank {}: {}", name, r, theirs.what()));
+      }
+    }
+  }
 }
 
 void a_rank_that_does_not_come_is_named(const MakeGroups& make, int size) {

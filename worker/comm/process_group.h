@@ -37,7 +37,7 @@ using Counts = std::vector<std::size_t>;
 // within the operation's timeout (which runs from when the operations before it are done) and a few heartbeats:
 //   peer_lost        a peer died, froze, was cut off or left; names the rank (process and host, where known)
 //   timeout          a peer that lives has not come; names the rank and what it does instead
-//   mismatch         the ranks called different operations; names both
+//   mismatch         the ranks called different operations, sizes, types or roots; names both; found without a timeout
 //   connection_lost  the network between living ranks, or the store, failed
 //   aborted          this process called abort()
 // After the first error the group is broken: every pending and later operation of every rank ends with that first
