@@ -1,6 +1,5 @@
 #include "ddprun/worker/comm/gloo/gloo_collectives.h"
 
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -20,9 +19,8 @@ using ::gloo::transport::UnboundBuffer;
 
 // Up to here the latency of the ring's 2(n-1) steps costs more than sending everything to everybody.
 constexpr std::size_t exchange_limit = std::size_t{64} * 1024;
-// Between two ranks: of one message, and how many of them are under way.
-constexpr std::size_t exchange_chunk_bytes = std::size_t{128} * 1024;
-constexpr std::size_t exchange_window = 8;
+// Between two ranks an exchange sends no more than the ring, in half its steps; a large one adds up twice as much.
+constexpr std::size_t exchange_limit_of_two = std::size_t{256} * 1024;
 
 std::uint32_t tag_of(const Collective& collective) {
   return static_cast<std::uint32_t>(collective.sequence & 0xffff) << 16 | signature(collective.operation);
@@ -110,52 +108,12 @@ void GlooCollectives::compare_parts(const Collective& collective) {
 
 void GlooCollectives::allreduce(const Collective& collective) {
   const auto sent = collective.output.bytes() * static_cast<std::size_t>(context_->size - 1);
-  if (context_->size == 2) {
-    allreduce_of_two(collective);
-  } else if (sent <= exchange_limit) {
+  if (sent <= (context_->size == 2 ? exchange_limit_of_two : exchange_limit)) {
     allreduce_by_exchange(collective);
   } else {
     allreduce_by_ring(collective);
   }
   finish_reduction(collective.operation.op, collective.output, context_->size);
-}
-
-// Two ranks send each other all they have: as many bytes as a ring of two, in half its steps. Some chunks are under way
-// at once, so that one is added up while others travel.
-void GlooCollectives::allreduce_of_two(const Collective& collective) {
-  const auto op = collective.operation.op;
-  const auto& buffer = collective.output;
-  const int own = context_->rank, other = 1 - own;
-  const auto chunk = exchange_chunk_bytes / size_of(buffer.dtype);
-  const auto chunks = (buffer.count + chunk - 1) / chunk;
-  const auto window = std::min(chunks, exchange_window);
-  scratch_.resize(window * exchange_chunk_bytes);
-
-  std::vector<std::unique_ptr<UnboundBuffer>> incoming(window), outgoing(window);
-  const auto values_of = [&](std::size_t i) {
-    return static_cast<std::byte*>(buffer.data) + i * chunk * size_of(buffer.dtype);
-  };
-  const auto count_of = [&](std::size_t i) { return std::min(chunk, buffer.count - i * chunk); };
-  const auto theirs_of = [&](std::size_t i) { return scratch_.data() + i % window * exchange_chunk_bytes; };
-  const auto begin = [&](std::size_t i) {
-    const auto slot = collective_slot(collective, static_cast<std::uint32_t>(i));
-    const auto bytes = count_of(i) * size_of(buffer.dtype);
-    incoming[i % window] = context_->createUnboundBuffer(theirs_of(i), bytes);
-    outgoing[i % window] = context_->createUnboundBuffer(values_of(i), bytes);
-    incoming[i % window]->recv(other, slot);
-    outgoing[i % window]->send(other, slot);
-  };
-  const auto end = [&](std::size_t i) {
-    incoming[i % window]->waitRecv(collective.timeout);
-    outgoing[i % window]->waitSend(collective.timeout);
-    const void* const first = own == 0 ? values_of(i) : theirs_of(i);
-    const void* const second = own == 0 ? theirs_of(i) : values_of(i);
-    comm::reduce(op, buffer.dtype, values_of(i), first, second, count_of(i));
-  };
-  for (std::size_t i = 0; i < chunks + window; ++i) {
-    if (i >= window) end(i - window);
-    if (i < chunks) begin(i);
-  }
 }
 
 // Every rank gets every rank's values and adds them up in rank order: the same bits everywhere.

@@ -28,7 +28,6 @@ class GlooCollectives {
 
  private:
   void compare_parts(const Collective& collective);
-  void allreduce_of_two(const Collective& collective);
   void allreduce_by_exchange(const Collective& collective);
   void allreduce_by_ring(const Collective& collective);
 

@@ -9,8 +9,8 @@
 namespace ddprun::comm {
 
 // Ranks that exchange over TCP by Gloo's pairs: between hosts, and the plain choice on one. Allreduce of a small
-// buffer, and any between two ranks, is one exchange of every rank with every other; else Gloo's ring. 16-bit floats
-// round once a step of the ring. A loopback address serves ranks that share a network alone: between hosts it is
+// buffer is one exchange of every rank with every other; of a large one, Gloo's ring. 16-bit floats round once a step
+// of the ring. A loopback address serves ranks that share a network alone: between hosts it is
 // replaced by the one that routes to the others. A single rank gets a self group. Throws what make_transport_group
 // throws; Errc::usage for a local_address that is neither address nor interface, and where no address leads to the
 // others.
