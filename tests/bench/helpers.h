@@ -30,6 +30,7 @@ class Helper {
   Helper& operator=(Helper&&) = delete;
   ~Helper();
 
+  pid_t pid() const { return pid_; }
   Line& line() { return line_; }
   // Bytes of memory it has in use.
   std::size_t resident_bytes() const;

@@ -17,6 +17,8 @@ struct Row {
 };
 constexpr Row rows[] = {
     {"collectives", "process groups: latency and bandwidth of each operation", ddprun::bench::collectives_bench},
+    {"failure", "a rank that dies or freezes, an abort: until the error, until a new group",
+     ddprun::bench::failure_bench},
     {"hosts", "process groups across two hosts with a link of limited bandwidth between them",
      ddprun::bench::hosts_bench},
     {"launch", "starting workers: wall time and memory beside fork and exec, and peers", ddprun::bench::launch_bench},

@@ -19,6 +19,7 @@ using Run = std::function<void(bool json)>;
 using MakeSubcommand = Run (*)(CLI::App& subcommand);
 
 Run collectives_bench(CLI::App& subcommand);
+Run failure_bench(CLI::App& subcommand);
 Run hosts_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);
 Run recovery_bench(CLI::App& subcommand);

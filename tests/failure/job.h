@@ -16,7 +16,7 @@ namespace ddprun::failure {
 
 using namespace std::chrono_literals;
 
-inline const std::vector<std::string> backends = {"gloo", "shm"};
+inline const std::vector<std::string> backends = {"gloo", "shm", "hierarchical"};
 inline constexpr auto patience = 60s;  // of a test; never what a group may take
 
 inline std::shared_ptr<TcpStore> connect(std::uint16_t port) {
@@ -24,12 +24,15 @@ inline std::shared_ptr<TcpStore> connect(std::uint16_t port) {
 }
 
 // No timeout of an operation plays a part here: what is to be noticed is noticed without one.
-inline GroupOptions options_for(int rank, int size, std::uint16_t port) {
-  return {.rank = rank,
-          .size = size,
-          .connect_store = [port] { return connect(port); },
-          .timeout = 10min,
-          .heartbeat = 100ms};
+inline GroupOptions options_for(const std::string& backend, int rank, int size, std::uint16_t port) {
+  GroupOptions options{.rank = rank,
+                       .size = size,
+                       .connect_store = [port] { return connect(port); },
+                       .timeout = 10min,
+                       .heartbeat = 100ms};
+  // Two hosts, as far as the ranks are told, of neighbours by twos.
+  if (backend == "hierarchical") options.host = rank / 2 % 2 == 0 ? "one" : "other";
+  return options;
 }
 
 inline std::string name_of(Errc code) {

@@ -16,7 +16,7 @@ namespace {
 ForkedRanks reducing_ranks(const std::string& backend, int size, std::chrono::milliseconds freeze_bound = 5s) {
   return {size, [=](int rank, std::uint16_t port) {
             const auto store = connect(port);
-            auto options = options_for(rank, size, port);
+            auto options = options_for(backend, rank, size, port);
             options.freeze_bound = freeze_bound;
             const auto group = comm::make_group(backend, options);
             return reduce_until_failure(*group, *store);
@@ -56,7 +56,7 @@ TEST_CASE("a killed rank is named though a child of its own keeps its connection
     {
       ForkedRanks ranks(size, [&](int rank, std::uint16_t port) {
         const auto store = connect(port);
-        auto options = options_for(rank, size, port);
+        auto options = options_for(backend, rank, size, port);
         options.freeze_bound = 0ms;
         const auto group = comm::make_group(backend, options);
         if (rank == 1 && ::fork() == 0) {
@@ -104,7 +104,7 @@ TEST_CASE("a rank that freezes while nobody waits for it is known before somebod
   constexpr int size = 2;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);
-    auto options = options_for(rank, size, port);
+    auto options = options_for("gloo", rank, size, port);
     options.freeze_bound = 1s;
     const auto group = comm::make_group("gloo", options);
     group->barrier()->wait();
@@ -129,7 +129,7 @@ TEST_CASE("five seconds of silence are the bound unless another one is set, and 
   constexpr int size = 2;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);
-    auto options = options_for(rank, size, port);
+    auto options = options_for("shm", rank, size, port);
     options.heartbeat.reset();
     const auto group = comm::make_group("shm", options);
     return reduce_until_failure(*group, *store);
@@ -149,7 +149,7 @@ TEST_CASE("a rank that leaves in good order is no loss until somebody needs it")
     constexpr int size = 3;
     ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
       const auto store = connect(port);
-      auto options = options_for(rank, size, port);
+      auto options = options_for(backend, rank, size, port);
       options.freeze_bound = 500ms;
       const auto group = comm::make_group(backend, options);
       group->barrier()->wait();

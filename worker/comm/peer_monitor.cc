@@ -68,6 +68,10 @@ PeerMonitor::~PeerMonitor() {
   thread_.join();
 }
 
+milliseconds PeerMonitor::will_delay() {
+  return will_grace;
+}
+
 milliseconds PeerMonitor::verdict_delay() const {
   return will_grace + 3 * window_;
 }

@@ -50,6 +50,8 @@ class PeerMonitor {
   ~PeerMonitor();
 
   const std::string& identity() const { return identity_; }  // "pid 42 on host b"
+  // How long after a transport's failure a last will may take to come.
+  static std::chrono::milliseconds will_delay();
   // How long after a deadline or a transport's failure the verdict may take.
   std::chrono::milliseconds verdict_delay() const;
 

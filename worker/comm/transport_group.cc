@@ -65,6 +65,7 @@ class TransportGroup : public ProcessGroup {
   milliseconds backstop(milliseconds timeout) const {
     return timeout + 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
   }
+  void connect();
   WorkPtr submit(const Call& call);
   WorkPtr start_transfer(const Call& call);
   void carry_out_jobs();
@@ -108,17 +109,32 @@ TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const Group
                                                           .store_host = options_.store_host},
                                            ledger_, [this](const Error& error) { break_with(error); });
   abort_on_stop_.emplace(options_.stop, AbortOnStop{*this});
+  connect();
+  monitor_->all_here();
+  progress_ = start_quiet_thread([this] { carry_out_jobs(); });
+}
+
+// A connection that fails may be the first sign of a peer's death: the store says more, a moment later.
+void TransportGroup::connect() {
+  std::optional<Error> failure;
   try {
     const auto store = options_.connect_store();
     transport_->connect(*store, options_.prefix, Deadline::in(std::min(options_.timeout, longest_timeout)));
+    return;
   } catch (const Error& error) {
-    monitor_->publish({error.code(), fmt::format("rank {} ({}): {}", rank(), monitor_->identity(), error.what())});
-    const std::lock_guard lock(mutex_);
-    if (cause_) throw Error(*cause_);  // a peer's loss, learnt meanwhile, says more
-    throw;
+    failure = error;
+  } catch (const std::exception& error) {  // a transport's own
+    failure = Error(Errc::connection_lost, error.what());
   }
-  monitor_->all_here();
-  progress_ = start_quiet_thread([this] { carry_out_jobs(); });
+  const bool may_be_a_death = failure->code() == Errc::unreachable || failure->code() == Errc::connection_lost;
+  {
+    std::unique_lock lock(mutex_);
+    broken_.wait_for(lock, may_be_a_death ? monitor_->will_delay() : milliseconds(0),
+                     [this] { return cause_.has_value(); });
+    if (cause_) throw Error(*cause_);
+  }
+  monitor_->publish({failure->code(), fmt::format("rank {} ({}): {}", rank(), monitor_->identity(), failure->what())});
+  throw Error(*failure);
 }
 
 TransportGroup::~TransportGroup() {

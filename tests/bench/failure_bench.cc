@@ -1,0 +1,209 @@
+// From the death of a rank, its freezing or an abort to the error at all the others, and from there to a group of the
+// survivors that works. Ranks are processes; their clocks are the one monotonic clock of this machine.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/worker/comm/elastic_group.h"
+#include "tests/bench/helpers.h"
+#include "tests/bench/subcommand.h"
+
+namespace ddprun::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::vector<std::string> backends{"gloo", "shm"};
+  std::vector<int> ranks{2, 4, 5, 8};
+  int kills = 10;
+  int aborts = 5;
+  int freezes = 1;
+  int freeze_bound_ms = 500;
+};
+
+enum class Fault { kill, freeze, abort };
+
+constexpr const char* name_of(Fault fault) {
+  return fault == Fault::kill ? "kill" : fault == Fault::freeze ? "freeze" : "abort";
+}
+
+// One group's life: where its ranks meet, and what befalls it.
+struct Round {
+  std::string backend;
+  int ranks = 2;
+  Fault fault = Fault::kill;
+  std::uint16_t port = 0;
+  std::string prefix;
+  std::chrono::milliseconds freeze_bound{};
+};
+
+// In milliseconds; of one round, the slowest rank's.
+struct Times {
+  std::vector<double> error;   // from the fault to the error at all others; of an abort, at the aborting rank's threads
+  std::vector<double> others;  // of an abort: at the others
+  std::vector<double> anew;    // from there to the first operation of the survivors' group
+};
+
+std::int64_t now_ns() {
+  return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+std::int64_t hear_time(Helper& helper) {
+  return std::stoll(helper.line().hear());
+}
+void say_time(Line& line) {
+  line.say(std::to_string(now_ns()));
+}
+
+std::vector<std::string> members(int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+// Says when it begins, when it has an error, and when the next group works.
+void live(const Round& round, int rank, Line& line) {
+  GroupOptions options{.connect_store =
+                           [&] {
+                             return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = round.port},
+                                                               Deadline::in(std::chrono::seconds(10)));
+                           },
+                       .prefix = round.prefix,
+                       .freeze_bound = round.freeze_bound};
+  ElasticGroup elastic(round.backend, options, std::to_string(rank));
+  auto& group = elastic.reconfigure(0, members(round.ranks));
+  std::vector<float> values(20'000, 1.0f);
+  group.barrier()->wait();
+  line.say("ready");
+  std::thread aborter;
+  const bool aborts = round.fault == Fault::abort && rank == 0;
+  if (aborts) {
+    aborter = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // amid operations
+      say_time(line);
+      elastic.abort("measured");
+    });
+  }
+  try {
+    while (true) group.allreduce(span_of(values), ReduceOp::average)->wait();
+  } catch (const Error&) {
+    if (aborts) aborter.join();
+    say_time(line);
+  }
+  if (round.fault != Fault::kill) return;
+  elastic.abort("a peer was lost");
+  elastic.reconfigure(1, members(round.ranks - 1)).barrier()->wait();
+  say_time(line);
+  line.hear();  // leaves when all have said so
+}
+
+double milliseconds_between(std::int64_t from, std::int64_t to) {
+  return static_cast<double>(to - from) / 1e6;
+}
+
+void run_round(const Round& round, Times& times) {
+  std::vector<Helper> helpers;
+  for (int rank = 0; rank < round.ranks; ++rank)
+    helpers.emplace_back([&round, rank](Line& line) { live(round, rank, line); });
+  for (auto& helper : helpers) helper.line().hear();
+  std::int64_t begin = 0;
+  if (round.fault == Fault::abort) {
+    begin = hear_time(helpers.front());
+    times.error.push_back(milliseconds_between(begin, hear_time(helpers.front())));
+  } else {
+    ::usleep(10'000);  // amid operations
+    begin = now_ns();
+    ::kill(helpers.back().pid(), round.fault == Fault::kill ? SIGKILL : SIGSTOP);
+  }
+  std::int64_t error = begin;
+  const auto first = helpers.begin() + (round.fault == Fault::abort ? 1 : 0);
+  const auto last = helpers.end() - (round.fault == Fault::abort ? 0 : 1);
+  for (auto each = first; each != last; ++each) error = std::max(error, hear_time(*each));
+  (round.fault == Fault::abort ? times.others : times.error).push_back(milliseconds_between(begin, error));
+  if (round.fault != Fault::kill) return;
+  std::int64_t anew = error;
+  for (auto each = first; each != last; ++each) anew = std::max(anew, hear_time(*each));
+  times.anew.push_back(milliseconds_between(error, anew));
+  for (auto each = first; each != last; ++each) each->line().say("leave");
+}
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+void print(bool json, const Round& round, const char* what, const std::vector<double>& values) {
+  if (values.empty()) return;
+  const auto p50 = percentile(values, 0.5), p99 = percentile(values, 0.99), max = percentile(values, 1);
+  if (json)
+    fmt::print(
+        "{{\"backend\": \"{}\", \"ranks\": {}, \"what\": \"{}\", \"rounds\": {}, \"p50_ms\": {:.2f}, "
+        "\"p99_ms\": {:.2f}, \"max_ms\": {:.2f}}}\n",
+        round.backend, round.ranks, what, values.size(), p50, p99, max);
+  else
+    fmt::print("{:<13} {:>5}  {:<26} {:>6}  {:>9.2f} {:>9.2f} {:>9.2f}\n", round.backend, round.ranks, what,
+               values.size(), p50, p99, max);
+  std::fflush(stdout);
+}
+
+void run(const Options& options, bool json) {
+  Helper server([](Line& line) {
+    const StoreServerThread store({.host = "127.0.0.1"});
+    line.say(std::to_string(store.port()));
+    line.hear();
+  });
+  const auto port = static_cast<std::uint16_t>(std::stoi(server.line().hear()));
+  if (!json)
+    fmt::print("{:<13} {:>5}  {:<26} {:>6}  {:>9} {:>9} {:>9}\n", "backend", "ranks", "ms from .. to", "rounds", "p50",
+               "p99", "max");
+  int number = 0;
+  for (const auto& backend : options.backends) {
+    for (const int ranks : options.ranks) {
+      for (const auto fault : {Fault::kill, Fault::abort, Fault::freeze}) {
+        const int rounds = fault == Fault::kill    ? options.kills
+                           : fault == Fault::abort ? options.aborts
+                                                   : options.freezes;
+        Round round{.backend = backend, .ranks = ranks, .fault = fault, .port = port};
+        round.freeze_bound = std::chrono::milliseconds(options.freeze_bound_ms);
+        Times times;
+        for (int i = 0; i < rounds; ++i) {
+          round.prefix = fmt::format("round/{}/", number++);
+          run_round(round, times);
+        }
+        print(json, round,
+              fmt::format("{} .. {}", name_of(fault), fault == Fault::abort ? "own calls" : "error").c_str(),
+              times.error);
+        print(json, round, "abort .. the others' error", times.others);
+        print(json, round, "error .. next group works", times.anew);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Run failure_bench(CLI::App& subcommand) {
+  auto options = std::make_shared<Options>();
+  subcommand.add_option("--backend", options->backends, "of the groups")->capture_default_str();
+  subcommand.add_option("--ranks", options->ranks, "of a group before one is lost")->capture_default_str();
+  subcommand.add_option("--kills", options->kills, "of each group")->capture_default_str();
+  subcommand.add_option("--aborts", options->aborts, "of each group")->capture_default_str();
+  subcommand.add_option("--freezes", options->freezes, "of each group")->capture_default_str();
+  subcommand.add_option("--freeze-bound-ms", options->freeze_bound_ms, "the silence that a rank may keep")
+      ->capture_default_str();
+  return [options](bool json) { run(*options, json); };
+}
+
+}  // namespace ddprun::bench

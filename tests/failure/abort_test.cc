@@ -1,0 +1,102 @@
+// An abort from another thread: every call of the process that waits, at whatever point, ends with its reason; the
+// other ranks learn who aborted, and why.
+#include <thread>
+
+#include "tests/failure/job.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::failure;
+using ddprun::testing::ForkedRanks;
+
+namespace {
+
+const std::string reason = "the program says so";
+
+std::string wait_for(const WorkPtr& work) {
+  try {
+    work->wait();
+  } catch (const Error& error) {
+    return code_and_text(error);
+  }
+  return "no error";
+}
+
+// A collective that is carried out, one in the queue, a receive and a send, all without their counterparts; each with a
+// thread that waits for it.
+std::string abort_everything(ProcessGroup& group) {
+  std::vector<float> values(100'000, 1.0f);
+  std::vector<float> more(values), received(10), sent(1'000'000);
+  const std::vector<WorkPtr> works = {group.allreduce(span_of(values), ReduceOp::sum),
+                                      group.broadcast(span_of(more), 0), group.recv(span_of(received), 1, 7),
+                                      group.send(span_of(sent), 1, 8)};
+  std::vector<std::string> ends(works.size() + 1);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < works.size(); ++i) threads.emplace_back([&, i] { ends[i] = wait_for(works[i]); });
+  threads.emplace_back([&] {
+    try {
+      group.barrier({.blocking = true});
+    } catch (const Error& error) {
+      ends.back() = code_and_text(error);
+    }
+  });
+  group.abort(reason);
+  group.abort("another reason, which comes too late");
+  for (auto& thread : threads) thread.join();
+  for (const auto& end : ends)
+    if (end != "aborted: " + reason) return end;
+  return wait_for(group.barrier());
+}
+
+}  // namespace
+
+TEST_CASE("an abort frees every call that waits, and every later one has its reason") {
+  for (const auto& backend : backends) {
+    for (const int size : {2, 4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      ForkedRanks ranks(size, [&](int rank, std::uint16_t port) {
+        const auto group = comm::make_group(backend, options_for(backend, rank, size, port));
+        group->barrier()->wait();
+        connect(port)->barrier("through", size, Deadline::in(patience));  // all of them
+        if (rank == 0) return abort_everything(*group);
+        std::vector<float> received(10);
+        return wait_for(group->recv(span_of(received), 0, 9));
+      });
+      CHECK(ranks.result(0, Deadline::in(patience)) == "aborted: " + reason);
+      for (int rank = 1; rank < size; ++rank) {
+        const auto text = ranks.result(rank, Deadline::in(patience));
+        INFO(text);
+        CHECK(contains(text, "peer_lost: " + named(ranks, 0)));
+        CHECK(contains(text, "aborted the group: " + reason));
+      }
+    }
+  }
+}
+
+TEST_CASE("a group that comes together can be told to stop") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+      const auto store = connect(port);
+      std::stop_source stop;
+      auto options = options_for(backend, rank, 3, port);  // the third never comes
+      options.stop = stop.get_token();
+      std::thread stopper([&] {
+        store->wait({"group/0/record/0", "group/0/record/1"}, Deadline::in(patience));
+        if (rank == 0) stop.request_stop();
+      });
+      std::string said = "it came together";
+      try {
+        comm::make_group(backend, options);
+      } catch (const Error& error) {
+        said = code_and_text(error);
+      }
+      stopper.join();
+      return said;
+    });
+    CHECK(contains(ranks.result(0, Deadline::in(patience)), "aborted: the group was told to stop"));
+    const auto other = ranks.result(1, Deadline::in(patience));
+    INFO(other);
+    CHECK(contains(other, "peer_lost: " + named(ranks, 0)));
+  }
+}

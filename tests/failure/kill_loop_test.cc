@@ -1,0 +1,101 @@
+// Ranks killed at random moments, again and again: every survivor learns of it, and nothing is left behind. The long
+// form runs at night.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <sys/wait.h>
+
+#include "ddprun/worker/comm/elastic_group.h"
+#include "tests/failure/job.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::failure;
+using ddprun::testing::ForkedRanks;
+
+namespace {
+
+constexpr int size = 4;
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+std::set<std::string> named_segments() {
+  std::set<std::string> names;
+  for (const auto& each : std::filesystem::directory_iterator("/dev/shm")) {
+    const auto name = each.path().filename().string();
+    if (contains(name, "ddprun")) names.insert(name);
+  }
+  return names;
+}
+
+// A survivor's whole life: its group fails, it forms the next one with the others that are left, and that works and
+// goes; then nothing of either may be left in the process.
+std::string survive(const std::string& backend, int rank, int victim, std::uint16_t port) {
+  const auto store = connect(port);
+  const auto before = open_descriptors();
+  {
+    auto options = options_for(backend, rank, size, port);
+    options.prefix = "job/";
+    ElasticGroup elastic(backend, options, std::to_string(rank));
+    std::vector<std::string> all, others;
+    for (int r = 0; r < size; ++r) {
+      all.push_back(std::to_string(r));
+      if (r != victim) others.push_back(std::to_string(r));
+    }
+    std::string failure;
+    try {
+      elastic.reconfigure(0, all);
+      store->set("forming/" + std::to_string(rank), "", Deadline::in(patience));
+      failure = reduce_until_failure(elastic.group(), *store);
+    } catch (const Error& error) {
+      failure = code_and_text(error);  // killed while the group came together
+    }
+    if (!contains(failure, std::to_string(victim) + " (pid ")) return failure;
+    std::vector<float> values(1'000, 1.0f);
+    elastic.reconfigure(1, others).allreduce(span_of(values), ReduceOp::sum)->wait();
+    if (values[0] != size - 1) return "the next group adds up wrongly";
+  }
+  const auto after = open_descriptors();
+  return after == before ? "survived" : std::to_string(after - before) + " descriptors are left";
+}
+
+void kill_at_random(const std::string& backend, int kills, unsigned seed) {
+  std::mt19937 random(seed);
+  const auto descriptors = open_descriptors();
+  const auto segments = named_segments();
+  for (int kill = 0; kill < kills; ++kill) {
+    const int victim = std::uniform_int_distribution<int>(0, size - 1)(random);
+    const int microseconds = std::uniform_int_distribution<int>(0, 60'000)(random);  // from joining to reducing
+    INFO(backend << ", kill " << kill << " of seed " << seed << ": rank " << victim << " after " << microseconds
+                 << " us");
+    ForkedRanks ranks(size, [&](int rank, std::uint16_t port) { return survive(backend, rank, victim, port); });
+    connect(ranks.store_port())->wait({"job/generation/0/attempt/0/decision"}, Deadline::in(patience));
+    ::usleep(static_cast<useconds_t>(microseconds));
+    ranks.signal(victim, SIGKILL);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank != victim) REQUIRE(ranks.result(rank, Deadline::in(patience)) == "survived");
+    }
+  }
+  CHECK(open_descriptors() == descriptors);
+  CHECK(named_segments() == segments);
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child, and so no zombie
+  CHECK(errno == ECHILD);
+}
+
+}  // namespace
+
+TEST_CASE("ranks killed at random leave survivors that go on, and nothing else", "[.nightly]") {
+  const auto seed = static_cast<unsigned>(std::random_device()());
+  for (const auto& backend : backends) kill_at_random(backend, 15, seed);
+}
+
+TEST_CASE("two hundred random kills over every back end", "[.nightly]") {
+  const auto seed = static_cast<unsigned>(std::random_device()());
+  for (const auto& backend : backends) kill_at_random(backend, 200, seed);
+}

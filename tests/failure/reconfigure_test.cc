@@ -1,0 +1,189 @@
+// Groups that are formed anew in processes that live on: with fewer members, with more, twice in a row, after a death
+// and in health, over every back end.
+#include <csignal>
+#include <thread>
+
+#include "ddprun/worker/comm/elastic_group.h"
+#include "tests/failure/job.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::failure;
+using ddprun::testing::ForkedRanks;
+
+namespace {
+
+using Members = std::vector<std::string>;
+
+ElasticGroup make_elastic(const std::string& backend, int member, std::uint16_t port,
+                          std::chrono::milliseconds timeout = 10min) {
+  auto options = options_for(backend, member, 1, port);
+  options.prefix = "job/";
+  options.timeout = timeout;
+  return {backend, options, std::to_string(member)};
+}
+
+Members members_upto(int count) {
+  Members names;
+  for (int i = 0; i < count; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+// "rank 1 of 3, sum 3": what a working group gives.
+std::string works(ProcessGroup& group) {
+  std::vector<float> values(5'000, 1.0f);
+  group.allreduce(span_of(values), ReduceOp::sum)->wait();
+  return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ", sum " +
+         std::to_string(static_cast<int>(values.back()));
+}
+std::string expected(int rank, int size) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(size) + ", sum " + std::to_string(size);
+}
+
+std::string failure_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return code_and_text(error);
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("the survivors of a kill go on in a group of their own") {
+  for (const auto& backend : backends) {
+    for (const int size : {2, 4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+        const auto store = connect(port);
+        auto elastic = make_elastic(backend, rank, port);
+        elastic.reconfigure(0, members_upto(size));
+        const auto failure = reduce_until_failure(elastic.group(), *store);
+        if (!contains(failure, "peer_lost: rank " + std::to_string(size - 1))) return failure;
+        elastic.abort("a peer was lost");
+        return works(elastic.reconfigure(1, members_upto(size - 1)));
+      });
+      await(ranks, "under way");
+      ranks.signal(size - 1, SIGKILL);
+      for (int rank = 0; rank < size - 1; ++rank)
+        CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, size - 1));
+    }
+  }
+}
+
+TEST_CASE("a healthy group shrinks, and then grows by a newcomer") {
+  for (const auto& backend : backends) {
+    for (const int size : {2, 4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      // The last one is the newcomer; the first one is let go.
+      ForkedRanks ranks(size + 1, [&](int rank, std::uint16_t port) -> std::string {
+        auto elastic = make_elastic(backend, rank, port);
+        const auto all = members_upto(size + 1);
+        if (rank < size) elastic.reconfigure(0, members_upto(size)).barrier()->wait();
+        if (rank == 0) return "let go";
+        if (rank < size) {
+          const auto said = works(elastic.reconfigure(1, {all.begin() + 1, all.end() - 1}));
+          if (said != expected(rank - 1, size - 1)) return said;
+        }
+        return works(elastic.reconfigure(2, {all.rbegin(), all.rend() - 1}));
+      });
+      CHECK(ranks.result(0, Deadline::in(patience)) == "let go");
+      for (int rank = 1; rank <= size; ++rank)
+        CHECK(ranks.result(rank, Deadline::in(patience)) == expected(size - rank, size));
+    }
+  }
+}
+
+TEST_CASE("a used generation and a wrong list are refused, and harm nothing") {
+  ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+    auto elastic = make_elastic("gloo", rank, port);
+    auto& group = elastic.reconfigure(5, {"0", "1"});
+    for (const std::uint64_t generation : {4, 5}) {
+      const auto said = failure_of([&] { elastic.reconfigure(generation, {"0", "1"}); });
+      if (!contains(said, "usage: generation " + std::to_string(generation) + " is over")) return said;
+    }
+    const auto stranger = failure_of([&] { elastic.reconfigure(6, {"2", "3"}); });
+    if (!contains(stranger, "usage: generation 6 cannot have the members [2, 3]")) return stranger;
+    // A process that knows nothing of the generation, as one that was frozen meanwhile.
+    auto late = make_elastic("gloo", rank, port);
+    const auto said = failure_of([&] { late.reconfigure(5, {"0", "1"}); });
+    if (!contains(said, "usage: generation 5 has been formed before")) return said;
+    return works(group);
+  });
+  for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, 2));
+}
+
+TEST_CASE("members that do not agree keep their group, and may try again under the same generation") {
+  ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
+    const auto store = connect(port);
+    auto elastic = make_elastic("shm", rank, port, 5s);
+    auto& group = elastic.reconfigure(0, {"0", "1", "2"});
+    if (rank == 2) {
+      // Comes too late, and finds that the others have given up.
+      store->wait({"given up/0", "given up/1"}, Deadline::in(patience));
+    } else {
+      const auto said = failure_of([&] { elastic.reconfigure(1, {"2", "1", "0"}); });
+      if (!contains(said, "aborted: generation 1 was not formed, and the group before it stands")) return said;
+      if (!contains(said, "for member 2")) return said;
+      store->set("given up/" + std::to_string(rank), "", Deadline::in(patience));
+    }
+    if (const auto said = works(group); said != expected(rank, 3)) return said;
+    // The next attempt: rank 0 proposes a list, rank 1 another one, and rank 2 has no part in it.
+    if (rank == 1) store->wait({"job/generation/1/attempt/1/came/0"}, Deadline::in(patience));
+    if (rank < 2) {
+      const auto list = rank == 0 ? Members{"0", "1", "2"} : Members{"2", "1", "0"};
+      const auto said = failure_of([&] { elastic.reconfigure(1, list); });
+      if (!contains(said, "[0, 1, 2]") || !contains(said, "[2, 1, 0]")) return said;
+    }
+    group.barrier()->wait();
+    return works(elastic.reconfigure(1, {"2", "1", "0"}));
+  });
+  for (const int rank : {0, 1, 2}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(2 - rank, 3));
+}
+
+TEST_CASE("a member that dies while the others agree is named, and they go on without it") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    ForkedRanks ranks(4, [&](int rank, std::uint16_t port) -> std::string {
+      const auto store = connect(port);
+      auto elastic = make_elastic(backend, rank, port);
+      elastic.reconfigure(0, {"0", "1", "2", "3"});
+      if (rank == 0) store->wait({"never"}, Deadline::in(patience));
+      const auto said = failure_of([&] { elastic.reconfigure(1, {"0", "1", "2", "3"}); });
+      if (!contains(said, "aborted: generation 1 was not formed") || !contains(said, "member 3 (pid ")) return said;
+      return works(elastic.reconfigure(2, {"1", "2"}));
+    });
+    await(ranks, "job/generation/1/attempt/0/came/1");
+    await(ranks, "job/generation/1/attempt/0/came/2");
+    await(ranks, "job/generation/1/attempt/0/came/3");
+    ranks.signal(3, SIGKILL);
+    for (const int rank : {1, 2}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank - 1, 2));
+  }
+}
+
+TEST_CASE("an abort ends an agreement under way, for all who wait in it") {
+  ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
+    const auto store = connect(port);
+    auto elastic = make_elastic("gloo", rank, port);
+    elastic.reconfigure(0, {"0", "1", "2"});
+    if (rank == 2) {
+      store->wait({"done"}, Deadline::in(patience));
+      return "done";
+    }
+    std::thread aborter([&] {
+      if (rank != 0) return;
+      store->wait({"job/generation/1/attempt/0/came/0", "job/generation/1/attempt/0/came/1"}, Deadline::in(patience));
+      elastic.abort("the program says so");
+    });
+    const auto said = failure_of([&] { elastic.reconfigure(1, {"0", "1", "2"}); });
+    aborter.join();
+    return said;
+  });
+  CHECK(ranks.result(0, Deadline::in(patience)) == "aborted: the program says so");
+  const auto other = ranks.result(1, Deadline::in(patience));
+  INFO(other);
+  CHECK(contains(other, "member 0 (pid "));
+  CHECK(contains(other, "was told to give up"));
+  connect(ranks.store_port())->set("done", "", Deadline::in(patience));
+}

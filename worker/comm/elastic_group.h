@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/process_group.h"
+
+namespace ddprun {
+
+// One process's membership of a group that is formed anew as processes go and come, without any of them starting over.
+//
+//   ElasticGroup elastic("auto", options, "a");
+//   elastic.reconfigure(0, {"a", "b", "c"});   // and so do b and c
+//   ...                                        // c dies: the group's operations fail, naming it
+//   elastic.reconfigure(1, {"a", "b", "d"});   // and so do b and d, a newcomer
+//
+// Who is a member of the next generation is for the program, or its launcher, to say; that all of them say the same,
+// and are there, is found out here, before the present group is given up.
+class ElasticGroup {
+ public:
+  // backend: a row of comm/backends.h. base: of every generation's group; its prefix is that of all of them, alike at
+  // every member, its timeout also bounds each agreement; rank and size are not read. self: this process's name among
+  // the members, its own through all generations.
+  ElasticGroup(std::string backend, GroupOptions base, std::string self);
+  ~ElasticGroup();
+
+  // Forms the group of a generation, higher than any this process has been in; a member's position in the list is its
+  // rank. Every member calls this with the same list. Two phases, agreed upon through the store:
+  //
+  // Until all have come and agreed, a failure leaves the present group as it is, and the call may be repeated, with the
+  // same or another list: Errc::aborted names who did not come, was lost, or proposes other members, alike at all.
+  // Errc::usage: the generation has been formed before, or the list is wrong.
+  // Once agreed, the present group ends, as one does that is destroyed, and the next one comes together. Should that
+  // fail (a member dies just then) its error comes out, and a further generation is the way on.
+  //
+  // One at a time. A reference to the group before must not be used any more.
+  ProcessGroup& reconfigure(std::uint64_t generation, const std::vector<std::string>& members);
+
+  // Throws Errc::usage before the first reconfigure() that succeeded.
+  ProcessGroup& group();
+  const std::string& self() const { return self_; }
+
+  // From any thread: aborts the group, or a reconfigure() under way.
+  void abort(const std::string& reason);
+
+ private:
+  std::shared_ptr<ProcessGroup> present();
+  Store& store();
+
+  const std::string backend_;
+  const GroupOptions base_;
+  const std::string self_;
+  std::shared_ptr<Store> store_;  // for the agreements; made when first used, and again after it failed
+
+  std::mutex mutex_;  // guards what follows
+  std::shared_ptr<ProcessGroup> group_;
+  std::uint64_t next_ = 0;  // the least generation that may follow
+  std::stop_source forming_;
+  std::string reason_;  // of an abort of what is being formed
+};
+
+}  // namespace ddprun
