@@ -200,7 +200,7 @@ std::vector<Disagreement> disagreements() {
 void a_different_operation_is_named(const MakeGroups& make, int size) {
   if (size < 2) return;
   for (const auto& [first, other, first_name, other_name] : disagreements()) {
-    auto groups = make(size, patience);
+    auto groups = make(size, std::chrono::hours(1));
     run_ranks(groups, [&](ProcessGroup& group) {
       Buffers buffers(size);
       const auto error = error_of([&] {

@@ -20,10 +20,10 @@
 namespace ddprun::comm {
 namespace {
 
-#ifdef NDEBUG
-constexpr bool debug_build = false;
-#else
+#ifdef DDPRUN_DEBUG_BUILD
 constexpr bool debug_build = true;
+#else
+constexpr bool debug_build = false;
 #endif
 
 // PyTorch's word for Gloo's transport. Of this Gloo's others none has the unbound buffers that its current collectives
