@@ -28,6 +28,7 @@ struct Options {
   std::size_t max_bytes = 64 << 20;
   double seconds = 0.05;
   bool async_only = false;
+  bool registered_only = false;
   std::vector<std::string> gloo;
 
   // The floors are made for this one.
@@ -42,10 +43,14 @@ Subjects make_subjects(const Options& options, Stage& stage, const WorkerEnv& en
     subjects.push_back(staged_floor(stage, env.rank));
   }
   subjects.push_back(copy_floor());
-  for (const bool blocking : {true, false}) {
-    if (blocking && options.async_only) continue;
-    subjects.push_back(
-        group_subject(group, operation_named(options.op), {.dtype = dtype_named(options.dtype), .blocking = blocking}));
+  for (const bool registered : {false, true}) {
+    if (!registered && options.registered_only) continue;
+    for (const bool blocking : {true, false}) {
+      if (blocking && options.async_only) continue;
+      subjects.push_back(
+          group_subject(group, operation_named(options.op),
+                        {.dtype = dtype_named(options.dtype), .registered = registered, .blocking = blocking}));
+    }
   }
   for (const auto& algorithm : options.gloo) subjects.push_back(plain_gloo(algorithm, stage, env.rank));
   return subjects;
@@ -131,6 +136,7 @@ Run collectives_bench(CLI::App& subcommand) {
   subcommand.add_option("--max-bytes", options->max_bytes, "the largest buffer")->capture_default_str();
   subcommand.add_option("--seconds", options->seconds, "for one row, at most, but for a few calls")
       ->capture_default_str();
+  subcommand.add_flag("--registered", options->registered_only, "only memory that is allocated from the group");
   subcommand.add_flag("--async", options->async_only,
                       "only the calls that return a work handle, not the blocking ones");
   subcommand

@@ -2,9 +2,13 @@
 
 namespace ddprun::comm {
 
-void Completion::wait(Deadline deadline) {
+bool Completion::wait_done(const Deadline& deadline) {
   std::unique_lock lock(mutex_);
-  if (!wait_until(changed_, lock, deadline, [this] { return done_; })) {
+  return wait_until(changed_, lock, deadline, [this] { return done_.load(); });
+}
+
+void Completion::wait(Deadline deadline) {
+  if (!done_ && !wait_done(deadline)) {
     throw make_error(Errc::timeout, "{} was not complete when the caller's deadline passed; it goes on",
                      describe(operation_));
   }
@@ -12,12 +16,11 @@ void Completion::wait(Deadline deadline) {
 }
 
 bool Completion::done() const {
-  const std::lock_guard lock(mutex_);
   return done_;
 }
 
 std::optional<Error> Completion::error() const {
-  const std::lock_guard lock(mutex_);
+  if (!done_) return std::nullopt;
   return error_;
 }
 
@@ -36,15 +39,18 @@ void Completion::fail(const Error& error) {
 void Completion::finish(std::optional<Error> error, int source) {
   const std::lock_guard lock(mutex_);
   if (done_) return;
-  done_ = true;
   error_ = std::move(error);
   source_ = source;
+  done_ = true;
   changed_.notify_all();
 }
 
 WorkPtr completed_work() {
-  auto work = std::make_shared<Completion>(Operation{});
-  work->complete();
+  static const WorkPtr work = [] {
+    auto completed = std::make_shared<Completion>(Operation{});
+    completed->complete();
+    return completed;
+  }();
   return work;
 }
 

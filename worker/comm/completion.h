@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -26,18 +27,22 @@ class Completion : public Work {
   void fail(const Error& error);
   const Operation& operation() const { return operation_; }
 
+ protected:
+  // Whether it is done when the deadline has passed, or before.
+  bool wait_done(const Deadline& deadline);
+
  private:
   void finish(std::optional<Error> error, int source = -1);
 
   const Operation operation_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool done_ = false;
+  std::atomic<bool> done_ = false;  // the last that changes: whoever sees it sees the error
   std::optional<Error> error_;
   int source_ = -1;
 };
 
-// Works that were over before they began.
+// Works that were over before they began. The first is the same each time.
 WorkPtr completed_work();
 WorkPtr failed_work(const Error& error);
 

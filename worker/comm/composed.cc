@@ -111,6 +111,12 @@ void carry_out_on(Transport& transport, const Collective& collective, Seat seat)
   }
 }
 
+bool carried_out_as_it_is(const Collective& collective, Seat seat) {
+  const auto& operation = collective.operation;
+  return !operation.coalesced() && !(operation.reduces() && needs_preparation(operation.op)) &&
+         !(in_place(operation, seat) && collective.input.data != collective.output.data);
+}
+
 void carry_out_by_transfers(Transport& transport, const Collective& collective, Seat seat) {
   Transfers transfers(transport, collective);
   std::vector<std::byte> copy;

@@ -31,6 +31,12 @@ class PlacedTransport : public Transport {
   }
 
   void carry_out(const Collective& collective) override { chosen_->carry_out(collective); }
+  RegisteredBuffer allocate(std::size_t bytes) override { return chosen_->allocate(bytes); }
+  bool runs_anywhere() const override { return chosen_->runs_anywhere(); }
+  bool post(const Collective& collective) override { return chosen_->post(collective); }
+  bool finish_posted(const Collective& collective, const Deadline& deadline) override {
+    return chosen_->finish_posted(collective, deadline);
+  }
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
     return chosen_->start(operation, memory);
   }

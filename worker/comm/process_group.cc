@@ -98,6 +98,10 @@ WorkPtr ProcessGroup::recv(Span buffer, int source, int tag, OpOptions options) 
   return begin(checked_recv(buffer, source, tag, {rank(), size()}, options));
 }
 
+RegisteredBuffer ProcessGroup::allocate(std::size_t bytes) {
+  return plain_buffer(bytes);
+}
+
 WorkPtr ProcessGroup::begin(const Call& call) {
   auto work = start(call);
   if (call.options.blocking) work->wait();

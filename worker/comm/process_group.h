@@ -1,12 +1,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ddprun/worker/comm/reduction.h"
+#include "ddprun/worker/comm/registered_buffer.h"
 #include "ddprun/worker/comm/span.h"
 #include "ddprun/worker/comm/work.h"
 
@@ -101,6 +103,10 @@ class ProcessGroup {
   // tag that no recv from a named source waits for.
   WorkPtr send(ConstSpan buffer, int destination, int tag, OpOptions options = {});
   WorkPtr recv(Span buffer, int source, int tag, OpOptions options = {});
+
+  // Memory on which this group's operations cost least. Not collective: each rank allocates what and when it likes, and
+  // the ranks tell each other with each operation. Where all of them use such memory, none is copied. Throws Errc::io.
+  virtual RegisteredBuffer allocate(std::size_t bytes);
 
   // Frees every blocked call of this process, from any thread; they and all later ones end with this reason
   // (Errc::aborted), unless the group was broken before.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -16,11 +17,15 @@ class SerialQueue {
     items_.push_back(std::move(item));
     changed_.notify_one();
   }
-  // Blocks until there is an item; none once the queue is closed, whatever it still holds.
-  std::optional<Item> pop() {
+  // Blocks until there is an item, some time at most. False once the queue is closed.
+  bool await_item(std::chrono::milliseconds at_most) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return closed_ || !items_.empty(); });
-    if (closed_) return std::nullopt;
+    changed_.wait_for(lock, at_most, [this] { return closed_ || !items_.empty(); });
+    return !closed_;
+  }
+  std::optional<Item> try_pop() {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || items_.empty()) return std::nullopt;
     Item item = std::move(items_.front());
     items_.pop_front();
     return item;

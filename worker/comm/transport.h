@@ -9,6 +9,7 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/call.h"
+#include "ddprun/worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {
 
@@ -41,6 +42,18 @@ class Transport {
   virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
   // One at a time, from one thread. An allreduce works in place, and a reduce at its root.
   virtual void carry_out(const Collective& collective) = 0;
+
+  // Memory that it finds again by its address, and moves at the least cost. From any thread.
+  virtual RegisteredBuffer allocate(std::size_t bytes) { return plain_buffer(bytes); }
+
+  // Whether carry_out() may be called by the program's own threads, one at a time: it changes nothing of theirs.
+  virtual bool runs_anywhere() const { return false; }
+  // A transport may take a collective in two steps, so that this rank holds up nobody while its caller does other
+  // things. The first returns at once; false: not this one, or not now. Its memory stays in use. The second finishes
+  // the oldest that was posted; false when the deadline passed first. Between them come no carry_out() calls.
+  virtual bool post(const Collective&) { return false; }
+  virtual bool finish_posted(const Collective&, const Deadline&) { return false; }
+
   // Of a send or recv. Returns at once; from any thread.
   virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;
   // Makes every blocked and every later call fail. From any thread; also during connect().

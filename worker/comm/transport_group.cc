@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -10,6 +11,7 @@
 #include "ddprun/worker/comm/completion.h"
 #include "ddprun/worker/comm/composed.h"
 #include "ddprun/worker/comm/elastic_pool.h"
+#include "ddprun/worker/comm/helped_work.h"
 #include "ddprun/worker/comm/ledger.h"
 #include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/peer_monitor.h"
@@ -22,10 +24,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds longest_timeout = std::chrono::hours(24 * 365);
+// How often the group's thread looks for collectives that were posted and that nobody waits for.
+constexpr milliseconds posted_look = milliseconds(50);
 
 struct Job {
   Collective collective;
   std::shared_ptr<Completion> work;
+  Ledger::Place place = Ledger::nowhere;  // of one that was posted
 };
 
 milliseconds heartbeat_for(const GroupOptions& options) {
@@ -45,7 +50,11 @@ class FailedTransfer : public Transfer {
   const std::string message_;
 };
 
-class TransportGroup : public ProcessGroup {
+// Collectives are carried out in the order of their calls, by whoever holds the turn:
+//   the caller of a blocking one, when nothing is queued before it;
+//   for what was posted or queued: a thread that waits for it, a later caller, or the group's own thread.
+// Locks: the turn before mutex_; under mutex_ the turn is only tried.
+class TransportGroup : public ProcessGroup, public Turn::Carrier {
  public:
   TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options);
   ~TransportGroup() override;
@@ -55,6 +64,7 @@ class TransportGroup : public ProcessGroup {
   std::string_view backend() const override { return transport_->backend(); }
 
   WorkPtr start(const Call& call) override;
+  RegisteredBuffer allocate(std::size_t bytes) override { return transport_->allocate(bytes); }
   void abort(const std::string& reason) override;
 
  private:
@@ -67,9 +77,16 @@ class TransportGroup : public ProcessGroup {
   }
   void connect();
   WorkPtr submit(const Call& call);
+  std::shared_ptr<Completion> make_work(const Operation& operation) const;
+  bool post(Job& job);
+  void finish_ready();
+  WorkPtr carry_out_here(const Collective& collective);
+  bool go_on(const Deadline& deadline) override;
+  bool finish_oldest_posted(const Deadline& deadline);
+  void finish_all_posted();
   WorkPtr start_transfer(const Call& call);
   void carry_out_jobs();
-  void carry_out(const Job& job);
+  std::optional<Error> carry_out(const Collective& collective);
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
   Error explain(Ledger::Place place, const Operation& operation, const std::exception& failure);
   void finish(Completion& work, std::optional<Error> error = std::nullopt, int source = -1);
@@ -82,7 +99,12 @@ class TransportGroup : public ProcessGroup {
   std::condition_variable broken_;
   std::optional<Error> cause_;
   std::uint64_t next_sequence_ = 0;
+  std::deque<Job> posted_;           // begun by the transport, and not finished; nothing is queued before them
+  bool finishing_posted_ = false;    // the first of them, by the holder of the turn
+  std::atomic<int> any_posted_ = 0;  // their number, for a look without the lock
 
+  const std::shared_ptr<Turn> turn_ = std::make_shared<Turn>(*this);
+  std::atomic<int> queued_ = 0;  // of the queue, those that are carried out included; grows under mutex_ alone
   Ledger ledger_;
   std::atomic<int> unfinished_ = 0;
   SerialQueue<Job> queue_;
@@ -144,6 +166,7 @@ TransportGroup::~TransportGroup() {
                Verdict{Errc::peer_lost, fmt::format("rank {} ({}) left the group with {} operations unfinished", rank(),
                                                     monitor_->identity(), count)});
   }
+  turn_->end();  // waits for whoever has it
   queue_.close();
   if (progress_.joinable()) progress_.join();
 }
@@ -153,37 +176,140 @@ WorkPtr TransportGroup::start(const Call& call) {
 }
 
 WorkPtr TransportGroup::submit(const Call& call) {
-  auto work = std::make_shared<Completion>(call.operation);
-  const std::lock_guard lock(mutex_);
+  finish_ready();
+  const auto timeout = timeout_of(call.options);
+  std::unique_lock lock(mutex_);
   if (cause_) return failed_work(*cause_);
   ++unfinished_;
-  const auto sequence = next_sequence_++;
-  const auto timeout = timeout_of(call.options);
-  ledger_.submit(call.operation, sequence, timeout);
-  queue_.push({Collective{call, sequence, timeout}, work});
+  const Collective collective{call, next_sequence_++, timeout};
+  std::unique_lock turn(turn_->mutex(), std::defer_lock);
+  const bool may_begin = queued_ == 0 && transport_->runs_anywhere() && turn.try_lock();
+  if (may_begin && call.options.blocking) {
+    lock.unlock();
+    return carry_out_here(collective);
+  }
+  Job job{collective, make_work(call.operation)};
+  auto work = job.work;
+  if (may_begin && post(job)) return work;
+  ++queued_;
+  ledger_.submit(call.operation, collective.sequence, timeout);
+  queue_.push(std::move(job));
   return work;
 }
 
-void TransportGroup::carry_out_jobs() {
-  while (const auto job = queue_.pop()) carry_out(*job);
+std::shared_ptr<Completion> TransportGroup::make_work(const Operation& operation) const {
+  if (transport_->runs_anywhere()) return std::make_shared<HelpedWork>(operation, turn_);
+  return std::make_shared<Completion>(operation);
 }
 
-void TransportGroup::carry_out(const Job& job) {
+// Under mutex_ and with the turn: returns at once.
+bool TransportGroup::post(Job& job) {
   const auto& operation = job.collective.operation;
-  const auto timeout = job.collective.timeout;
-  const auto place = ledger_.begin(operation, job.collective.sequence, timeout);
+  if (operation.empty() || !carried_out_as_it_is(job.collective, {rank(), size()})) return false;
+  if (!transport_->post(job.collective)) return false;
+  job.place = ledger_.begin(operation, job.collective.sequence, job.collective.timeout);
+  posted_.push_back(std::move(job));
+  ++any_posted_;
+  return true;
+}
+
+// What can be finished without waiting.
+void TransportGroup::finish_ready() {
+  if (any_posted_ == 0) return;
+  const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
+  while (turn && finish_oldest_posted(Deadline::at(Deadline::Clock::time_point::min()))) continue;
+}
+
+// With the turn, on the caller's thread.
+WorkPtr TransportGroup::carry_out_here(const Collective& collective) {
+  finish_all_posted();
+  const auto error = carry_out(collective);
+  --unfinished_;
+  return error ? failed_work(*error) : completed_work();
+}
+
+// With the turn. False when there is none, or it is not finished by the deadline.
+bool TransportGroup::finish_oldest_posted(const Deadline& deadline) {
+  if (any_posted_ == 0) return false;
+  Job job;
+  {
+    const std::lock_guard lock(mutex_);
+    if (posted_.empty()) return false;
+    job = posted_.front();
+    finishing_posted_ = true;
+  }
+  std::optional<Error> error;
+  bool finished = false;
+  try {
+    finished = transport_->finish_posted(job.collective, deadline);
+  } catch (const std::exception& failure) {
+    error = explain(job.place, job.collective.operation, failure);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    finishing_posted_ = false;
+    if (!finished && !error) error = cause_;  // whoever broke the group left this one alone
+    if (!finished && !error) return false;
+    posted_.pop_front();
+    --any_posted_;
+  }
+  ledger_.end(job.place, error.has_value());
+  finish(*job.work, error);
+  return true;
+}
+
+void TransportGroup::finish_all_posted() {
+  while (finish_oldest_posted(Deadline::never())) continue;
+}
+
+bool TransportGroup::go_on(const Deadline& deadline) {
+  if (any_posted_ > 0) {
+    finish_oldest_posted(deadline);
+    return true;
+  }
+  if (deadline.when()) return false;  // once begun, one that was queued is carried out to its end
+  const auto job = queue_.try_pop();
+  if (!job) return false;
+  const auto error = carry_out(job->collective);
+  --queued_;
+  finish(*job->work, error);
+  return true;
+}
+
+// Also looks after what was posted and nobody waits for: its deadline runs.
+void TransportGroup::carry_out_jobs() {
+  while (queue_.await_item(posted_look)) {
+    std::unique_lock turn(turn_->mutex());
+    const auto job = queue_.try_pop();
+    if (!job) {
+      turn.unlock();
+      finish_ready();
+      continue;
+    }
+    finish_all_posted();
+    const auto error = carry_out(job->collective);
+    --queued_;
+    turn.unlock();
+    finish(*job->work, error);
+  }
+}
+
+// With the turn. What it failed with, if it did.
+std::optional<Error> TransportGroup::carry_out(const Collective& collective) {
+  const auto& operation = collective.operation;
+  const auto place = ledger_.begin(operation, collective.sequence, collective.timeout);
   try {
     if (!operation.empty()) {
-      auto collective = job.collective;
-      collective.timeout = backstop(timeout);
-      carry_out_on(*transport_, collective, {rank(), size()});
+      auto limited = collective;
+      limited.timeout = backstop(collective.timeout);
+      carry_out_on(*transport_, limited, {rank(), size()});
     }
     ledger_.end(place);
-    finish(*job.work);
+    return std::nullopt;
   } catch (const std::exception& error) {
-    const auto cause = explain(place, operation, error);
+    auto cause = explain(place, operation, error);
     ledger_.end(place, true);
-    finish(*job.work, cause);
+    return cause;
   }
 }
 
@@ -255,15 +381,27 @@ void TransportGroup::finish(Completion& work, std::optional<Error> error, int so
 // verdict: what this rank tells the others; none when they know already. The cause is set before they are told, lest it
 // comes back as a verdict first; they are told before the transport fails, lest they have to find out why.
 void TransportGroup::break_with(const Error& error, const std::optional<Verdict>& verdict) {
+  std::deque<Job> pending;
   {
     const std::lock_guard lock(mutex_);
     if (cause_) return;
     cause_ = error;
     broken_.notify_all();
+    // The one that is being finished is left to whoever does: its memory is in use.
+    while (posted_.size() > (finishing_posted_ ? 1 : 0)) {
+      pending.push_front(std::move(posted_.back()));
+      posted_.pop_back();
+      --any_posted_;
+    }
   }
   if (verdict) monitor_->publish(*verdict);
   transport_->interrupt();
-  for (auto& job : queue_.take_all()) finish(*job.work, *cause_);
+  for (const auto& job : pending) ledger_.end(job.place, true);
+  for (auto& job : queue_.take_all()) {
+    --queued_;
+    pending.push_back(std::move(job));
+  }
+  for (const auto& job : pending) finish(*job.work, *cause_);
 }
 
 void TransportGroup::abort(const std::string& reason) {

@@ -1,8 +1,5 @@
 #include "ddprun/worker/parallel/reducer.h"
 
-#include <cstdlib>
-#include <cstring>
-#include <new>
 #include <string>
 
 #include "ddprun/common/error.h"
@@ -10,12 +7,10 @@
 namespace ddprun {
 namespace {
 
-constexpr std::align_val_t alignment{64};
-
-std::shared_ptr<void> zeroed_memory(std::size_t bytes) {
-  void* memory = ::operator new(bytes, alignment);
-  std::memset(memory, 0, bytes);
-  return {memory, [](void* each) { ::operator delete(each, alignment); }};
+// From the group, which may reduce it where it lies.
+std::shared_ptr<void> zeroed_memory(ProcessGroup& group, std::size_t bytes) {
+  const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate(bytes));
+  return {buffer, buffer->data()};
 }
 
 }  // namespace
@@ -28,7 +23,7 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
   for (const auto& parameter : parameters) names_.push_back(parameter.name);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
-    memory_.push_back(zeroed_memory(bucket.count * size_of(bucket.dtype)));
+    memory_.push_back(zeroed_memory(group, bucket.count * size_of(bucket.dtype)));
     missing_.push_back(bucket.slices.size());
     for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
       places_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};

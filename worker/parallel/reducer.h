@@ -34,7 +34,8 @@ class Reducer {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Zeroed at first, aligned to 64 bytes. Keeps the memory alive, longer than this object if need be.
+  // Zeroed at first, aligned to 64 bytes, allocated from the group. Keeps the memory alive, longer than this object if
+  // need be.
   std::shared_ptr<void> gradient_memory(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 

@@ -8,8 +8,12 @@ class GroupSubject : public Subject {
   GroupSubject(ProcessGroup& group, const Operation& operation, const GroupSubjectOptions& options)
       : group_(group), operation_(operation), options_(options) {}
 
-  std::string name() const override { return std::string(group_.backend()) + (options_.blocking ? "" : " async"); }
+  std::string name() const override {
+    return std::string(group_.backend()) + (options_.registered ? " registered" : "") +
+           (options_.blocking ? "" : " async");
+  }
 
+  bool registered() const override { return options_.registered; }
   void* input(std::size_t bytes) override {
     const auto count = bytes / size_of(options_.dtype), part = count / static_cast<std::size_t>(group_.size());
     output_ = span(output_memory_, operation_.part_out ? part : count);
@@ -22,15 +26,24 @@ class GroupSubject : public Subject {
   }
 
  private:
-  Span span(std::vector<std::byte>& memory, std::size_t count) const {
-    memory.resize(count * size_of(options_.dtype));
-    return {memory.data(), count, options_.dtype};
+  struct Memory {
+    std::vector<std::byte> own;
+    RegisteredBuffer registered;
+  };
+  Span span(Memory& memory, std::size_t count) const {
+    const auto bytes = count * size_of(options_.dtype);
+    if (!options_.registered) {
+      memory.own.resize(bytes);
+      return {memory.own.data(), count, options_.dtype};
+    }
+    if (memory.registered.bytes() != bytes) memory.registered = group_.allocate(bytes);
+    return {memory.registered.data(), count, options_.dtype};
   }
 
   ProcessGroup& group_;
   const Operation& operation_;
   const GroupSubjectOptions options_;
-  std::vector<std::byte> input_memory_, output_memory_;
+  Memory input_memory_, output_memory_;
   Span input_, output_;
 };
 

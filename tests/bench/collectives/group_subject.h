@@ -8,7 +8,8 @@ namespace ddprun::bench {
 // The operation by a process group.
 struct GroupSubjectOptions {
   DType dtype = DType::float32;
-  bool blocking = true;  // else the work handle is waited for
+  bool registered = false;  // its memory is allocated from the group
+  bool blocking = true;     // else the work handle is waited for
 };
 std::unique_ptr<Subject> group_subject(ProcessGroup& group, const Operation& operation,
                                        const GroupSubjectOptions& options);

@@ -13,11 +13,27 @@ namespace ddprun::comm {
 
 inline constexpr std::size_t cache_line = 128;  // two of 64 bytes: neighbours are fetched together
 
+// How many rounds a rank can be in at once: see Rounds.
+inline constexpr std::size_t rounds_at_once = 8;
+
+// What a rank says at the beginning of a collective. A small gift lies in the cache line of the word that announces it.
+struct alignas(cache_line) Announcement {
+  static constexpr std::size_t room = 104;
+
+  SignalWord made;         // how often
+  std::uint64_t call;      // identifies the operation
+  std::uint32_t finished;  // rounds that this rank has finished: the lower half of their number
+  std::uint32_t given;     // what the gift is
+  std::byte gift[room];
+};
+static_assert(sizeof(Announcement) == cache_line);
+
 // A rank's part in the collectives, written by that rank alone.
 struct alignas(cache_line) RankState {
   SignalWord phase;  // how many phases it has completed
   std::atomic<Presence> presence;
   std::array<std::atomic<std::uint64_t>, 2> call;  // what it calls, in the even and in the odd phases
+  std::array<Announcement, rounds_at_once> announcements;
   // Raised by others: how many offers they have posted for it.
   alignas(cache_line) SignalWord mail;
 };
@@ -55,14 +71,20 @@ class Board {
 
   int ranks() const { return ranks_; }
   std::size_t slot_bytes() const { return slot_bytes_; }
+  // The largest gift.
+  std::size_t gift_bytes() const { return largest_gift; }
 
   RankState& rank(int rank) const;
   // A rank's staging memory for phases of this parity.
   std::byte* slot(int rank, std::uint32_t phase) const;
+  // For a gift that its announcement has no room for.
+  std::byte* gift(int rank, std::uint64_t round) const;
   Channel& channel(int from, int to) const;
   std::byte* staging(int from, int to, std::uint32_t piece) const;
 
  private:
+  static constexpr std::size_t largest_gift = 16 * 1024;
+
   std::byte* at(std::size_t offset) const { return segment_.data() + offset; }
 
   SharedSegment segment_;

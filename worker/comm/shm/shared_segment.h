@@ -23,6 +23,7 @@ class SharedSegment {
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
+  int descriptor() const { return fd_.get(); }
   // Where others open it.
   std::string address() const;
 

@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
-#include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/kernels/variant.h"
 #include "ddprun/worker/comm/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {
 
-// Up to here every rank reads all inputs and reduces them itself: one synchronisation instead of three.
-constexpr std::size_t at_once_bytes = 16 * 1024;
 constexpr std::size_t line = 64;
+// Buffers from here on do not stay in the caches: their results are written past them.
+constexpr std::size_t past_caches_bytes = 8 << 20;
+// Reduced and handed on at a time: stays in the first-level cache, or nearly.
+constexpr std::size_t piece_bytes = 16 * 1024;
 
 std::size_t chunks_of(std::size_t count, std::size_t chunk) {
   return (count + chunk - 1) / chunk;
@@ -26,9 +28,194 @@ std::byte* part(Span span, std::size_t element) {
   return static_cast<std::byte*>(span.data) + element * size_of(span.dtype);
 }
 
+std::uint64_t call_of(const Collective& collective) {
+  return collective.sequence << 16 | signature(collective.operation);
+}
+
+// A copy of another rank's data: what they go to is the caller's, who may not look at it soon.
+void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
+  (whole >= past_caches_bytes ? kernels().copy_past_caches : kernels().copy)(to, from, bytes);
+}
+
 }  // namespace
 
 void ShmCollectives::carry_out(const Collective& collective) {
+  announce(collective, true);
+  rounds_.await_all(collective.timeout);
+  finish(collective);
+}
+
+bool ShmCollectives::post(const Collective& collective) {
+  if (!is_small(collective) || !rounds_.room()) return false;
+  announce(collective, false);
+  rounds_.wake_sleepers();
+  return true;
+}
+
+bool ShmCollectives::finish_posted(const Collective& collective, const Deadline& deadline) {
+  if (!rounds_.await_all_before(deadline)) return false;
+  finish(collective);
+  return true;
+}
+
+// Others need to know no more of a rank's part in it than what it gives.
+bool ShmCollectives::can_be_given(const Operation& operation) const {
+  return !ShmExchanges::takes(operation) || (operation.kind == OpKind::all_to_all && !operation.unequal());
+}
+
+bool ShmCollectives::is_small(const Collective& collective) const {
+  return can_be_given(collective.operation) && gift_bytes(collective, collective.operation.peer) <= board_.gift_bytes();
+}
+
+// In an operation with a root, only the root gives data where it sends, every rank where it receives.
+std::size_t ShmCollectives::gift_bytes(const Collective& collective, int r) const {
+  const auto& operation = collective.operation;
+  const auto bytes = operation.count * size_of(operation.dtype);
+  if (operation.kind == OpKind::broadcast) return r == operation.peer ? bytes : 0;
+  if (operation.kind == OpKind::reduce_scatter || operation.kind == OpKind::all_to_all)
+    return bytes * static_cast<std::size_t>(board_.ranks());
+  return bytes;
+}
+
+void ShmCollectives::announce(const Collective& collective, bool may_give_place) {
+  const auto bytes = gift_bytes(collective, rank_);
+  const bool small = is_small(collective);
+  auto given = small ? Given::data : Given::nothing;
+  // One that all may read while this rank writes its output.
+  const bool apart = collective.operation.kind != OpKind::all_to_all || collective.input.data != collective.output.data;
+  if (may_give_place && apart && can_be_given(collective.operation) && bytes >= place_from_bytes()) {
+    if (const auto handle = own_regions_.handle_of(collective.input); handle.reachable()) {
+      given = Given::place;
+      std::memcpy(rounds_.gift(sizeof handle), &handle, sizeof handle);
+    }
+  }
+  if (given == Given::data && bytes > 0) kernels().copy(rounds_.gift(bytes), collective.input.data, bytes);
+  rounds_.announce(call_of(collective), static_cast<std::uint32_t>(given));
+}
+
+// From here on a second synchronisation costs less than a copy of the data. With more than two ranks it is rarely
+// between two processors that have nothing else to do.
+std::size_t ShmCollectives::place_from_bytes() const {
+  return board_.ranks() == 2 ? 2048 : 16 * 1024 + 1;
+}
+
+// Nothing, where they gave different things. The same answer at every rank.
+ShmCollectives::Given ShmCollectives::given_by_all(const Collective& collective) const {
+  const auto given_by = [&](int r) { return static_cast<Given>(rounds_.given_by(r)); };
+  if (collective.operation.kind == OpKind::broadcast) return given_by(collective.operation.peer);
+  const auto given = given_by(0);
+  for (int r = 1; r < board_.ranks(); ++r)
+    if (given_by(r) != given) return Given::nothing;
+  return given;
+}
+
+void ShmCollectives::finish(const Collective& collective) {
+  const auto given = given_by_all(collective);
+  if (given == Given::nothing) {
+    finish_by_slots(collective);
+  } else {
+    find_inputs(collective, given);
+    const bool in_place = given == Given::place;
+    if (in_place && collective.operation.kind == OpKind::allreduce) {
+      allreduce_in_place(collective);
+    } else {
+      finish_with_inputs(collective);
+    }
+    // Until all have done with the others' memory, nobody may go on with his own.
+    if (in_place) {
+      phases_.enter(collective);
+      barrier();
+    }
+  }
+  rounds_.finish();
+}
+
+void ShmCollectives::find_inputs(const Collective& collective, Given given) {
+  inputs_.resize(static_cast<std::size_t>(board_.ranks()));
+  for (int r = 0; r < board_.ranks(); ++r) {
+    auto& input = inputs_[static_cast<std::size_t>(r)];
+    if (r == rank_) {
+      input = collective.input.data;
+    } else if (given == Given::data) {
+      input = rounds_.gift_from(r, gift_bytes(collective, r));
+    } else if (static_cast<Given>(rounds_.given_by(r)) == Given::place) {
+      RegionHandle handle;
+      std::memcpy(&handle, rounds_.gift_from(r, sizeof handle), sizeof handle);
+      input = peers_.map(r, handle);
+    }
+  }
+}
+
+void ShmCollectives::finish_with_inputs(const Collective& collective) {
+  const auto op = collective.operation.op;
+  const auto dtype = collective.operation.dtype;
+  const auto count = collective.operation.count;
+  const int peer = collective.operation.peer;
+  const auto bytes = count * size_of(dtype);
+  const auto& output = collective.output;
+  switch (collective.operation.kind) {
+    case OpKind::allreduce:
+      return reduce_inputs(op, 0, output);
+    case OpKind::reduce:
+      if (rank_ == peer) reduce_inputs(op, 0, {output.data, count, dtype});
+      return;
+    case OpKind::reduce_scatter:
+      return reduce_inputs(op, static_cast<std::size_t>(rank_) * count, output);
+    case OpKind::broadcast:
+      if (rank_ != peer) take(output.data, inputs_[static_cast<std::size_t>(peer)], bytes, bytes);
+      return;
+    case OpKind::allgather:
+      return take_blocks(collective, 0);
+    case OpKind::all_to_all:
+      return take_blocks(collective, static_cast<std::size_t>(rank_) * bytes);
+    default:
+      return;
+  }
+}
+
+// The output's blocks, of which each is to be found in its rank's input, so many bytes from its start.
+void ShmCollectives::take_blocks(const Collective& collective, std::size_t from) {
+  const auto& output = collective.output;
+  const auto bytes = output.bytes() / static_cast<std::size_t>(board_.ranks());
+  for (std::size_t r = 0; r < inputs_.size(); ++r) {
+    auto* const to = static_cast<std::byte*>(output.data) + r * bytes;
+    const auto* const block = static_cast<const std::byte*>(inputs_[r]) + from;
+    if (to != block) take(to, block, bytes, output.bytes());  // the own one may be where it is to go
+  }
+}
+
+// result := op over all inputs from their element first on, in pieces that are read and written once.
+void ShmCollectives::reduce_inputs(ReduceOp op, std::size_t first, Span result) {
+  const auto element = size_of(result.dtype);
+  const auto at_a_time = piece_bytes / element;
+  for (std::size_t done = 0; done < result.count; done += at_a_time) {
+    const Span piece{part(result, done), std::min(at_a_time, result.count - done), result.dtype};
+    pieces_.clear();
+    for (const void* input : inputs_)
+      pieces_.push_back(static_cast<const std::byte*>(input) + (first + done) * element);
+    reduce_all(op, piece.dtype, piece.data, pieces_, piece.count);
+    finish_reduction(op, piece, board_.ranks());
+  }
+}
+
+// Every rank reduces its slice of all buffers, and writes the result into all of them.
+void ShmCollectives::allreduce_in_place(const Collective& collective) {
+  const auto& buffer = collective.output;
+  const auto element = size_of(buffer.dtype);
+  const auto slice = slice_within(buffer.count, element, rank_);
+  const auto at_a_time = piece_bytes / element;
+  for (auto first = slice.begin; first < slice.end; first += at_a_time) {
+    const Span piece{part(buffer, first), std::min(at_a_time, slice.end - first), buffer.dtype};
+    reduce_inputs(collective.operation.op, first, piece);
+    for_each_other([&](int r) {
+      auto* const to = static_cast<std::byte*>(const_cast<void*>(inputs_[static_cast<std::size_t>(r)]));
+      kernels().copy(to + first * element, piece.data, piece.bytes());
+    });
+  }
+}
+
+void ShmCollectives::finish_by_slots(const Collective& collective) {
+  if (ShmExchanges::takes(collective.operation)) return exchanges_.carry_out(collective);
   phases_.enter(collective);
   switch (collective.operation.kind) {
     case OpKind::allreduce:
@@ -48,31 +235,10 @@ void ShmCollectives::carry_out(const Collective& collective) {
   }
 }
 
-void ShmCollectives::allreduce(const Collective& collective) {
-  if (collective.output.bytes() <= std::min(at_once_bytes, board_.slot_bytes())) {
-    allreduce_at_once(collective);
-  } else {
-    allreduce_in_slices(collective);
-  }
-}
-
-void ShmCollectives::allreduce_at_once(const Collective& collective) {
-  const auto& buffer = collective.output;
-  phases_.begin();
-  const auto phase = phases_.current();
-  std::memcpy(board_.slot(rank_, phase), buffer.data, buffer.bytes());
-  phases_.end();
-  phases_.await_all();
-  std::vector<const void*> inputs;
-  for (int r = 0; r < board_.ranks(); ++r) inputs.push_back(board_.slot(r, phase));
-  reduce_all(collective.operation.op, buffer.dtype, buffer.data, inputs, buffer.count);
-  finish_reduction(collective.operation.op, buffer, board_.ranks());
-}
-
 // Of each chunk every rank reduces one slice. Stage 0 hands the other slices' inputs to their owners, 1 reduces the own
 // slice and hands it to all, 2 takes the others'. In a slot a rank's slice has a place that no chunk's size moves:
 // while others still take the own slice of one chunk, the inputs of a later one are written beside it.
-void ShmCollectives::allreduce_in_slices(const Collective& collective) {
+void ShmCollectives::allreduce(const Collective& collective) {
   const auto& buffer = collective.output;
   const auto element = size_of(buffer.dtype);
   const auto chunk = static_cast<std::size_t>(board_.ranks()) * (place_bytes() / element);
@@ -84,13 +250,14 @@ void ShmCollectives::allreduce_in_slices(const Collective& collective) {
       return Span{part(buffer, first + slice.begin), slice.count(), buffer.dtype};
     };
     if (stage == 0) {
-      for_each_other([&](int r) { std::memcpy(place(rank_, r, phase), slice_of(r).data, slice_of(r).bytes()); });
+      for_each_other([&](int r) { kernels().copy(place(rank_, r, phase), slice_of(r).data, slice_of(r).bytes()); });
     } else if (stage == 1) {
       const auto own = slice_of(rank_);
-      reduce_own(collective.operation.op, own.data, own, phase);
-      std::memcpy(place(rank_, rank_, phase), own.data, own.bytes());
+      const Span result{place(rank_, rank_, phase), own.count, own.dtype};
+      reduce_own(collective.operation.op, own.data, result, phase);
+      take(own.data, result.data, own.bytes(), buffer.bytes());
     } else {
-      for_each_other([&](int r) { std::memcpy(slice_of(r).data, place(r, r, phase), slice_of(r).bytes()); });
+      for_each_other([&](int r) { take(slice_of(r).data, place(r, r, phase), slice_of(r).bytes(), buffer.bytes()); });
     }
   });
 }
@@ -104,13 +271,11 @@ void ShmCollectives::reduce(const Collective& collective) {
     const auto first = number * chunk;
     const auto elements = std::min(chunk, count - first);
     const auto* own = part(collective.input, first);
-    if (stage == 0 && rank_ != root) std::memcpy(board_.slot(rank_, phase), own, elements * element);
+    if (stage == 0 && rank_ != root) kernels().copy(board_.slot(rank_, phase), own, elements * element);
     if (stage == 0 || rank_ != root) return;
-    std::vector<const void*> inputs;
-    for (int r = 0; r < board_.ranks(); ++r) inputs.push_back(r == rank_ ? own : board_.slot(r, phase));
-    const Span result{part(collective.output, first), elements, collective.operation.dtype};
-    reduce_all(collective.operation.op, result.dtype, result.data, inputs, elements);
-    finish_reduction(collective.operation.op, result, board_.ranks());
+    inputs_.clear();
+    for (int r = 0; r < board_.ranks(); ++r) inputs_.push_back(r == rank_ ? own : board_.slot(r, phase));
+    reduce_inputs(collective.operation.op, 0, {part(collective.output, first), elements, collective.operation.dtype});
   });
 }
 
@@ -123,8 +288,8 @@ void ShmCollectives::broadcast(const Collective& collective) {
     const auto first = number * chunk;
     const auto bytes = std::min(chunk, buffer.count - first) * element;
     const auto slot = board_.slot(root, phase);
-    if (stage == 0 && rank_ == root) std::memcpy(slot, part(buffer, first), bytes);
-    if (stage == 1 && rank_ != root) std::memcpy(part(buffer, first), slot, bytes);
+    if (stage == 0 && rank_ == root) kernels().copy(slot, part(buffer, first), bytes);
+    if (stage == 1 && rank_ != root) take(part(buffer, first), slot, bytes, buffer.bytes());
   });
 }
 
@@ -139,11 +304,11 @@ void ShmCollectives::allgather(const Collective& collective) {
       return part(collective.output, static_cast<std::size_t>(r) * input.count + first);
     };
     if (stage == 0) {
-      std::memcpy(board_.slot(rank_, phase), part(input, first), bytes);
+      kernels().copy(board_.slot(rank_, phase), part(input, first), bytes);
       if (block(rank_) != part(input, first)) std::memcpy(block(rank_), part(input, first), bytes);
       return;
     }
-    for_each_other([&](int r) { std::memcpy(block(r), board_.slot(r, phase), bytes); });
+    for_each_other([&](int r) { take(block(r), board_.slot(r, phase), bytes, collective.output.bytes()); });
   });
 }
 
@@ -158,7 +323,7 @@ void ShmCollectives::reduce_scatter(const Collective& collective) {
       return part(collective.input, static_cast<std::size_t>(r) * output.count + first);
     };
     if (stage == 0) {
-      for_each_other([&](int r) { std::memcpy(place(rank_, r, phase), input(r), count * element); });
+      for_each_other([&](int r) { kernels().copy(place(rank_, r, phase), input(r), count * element); });
     } else {
       reduce_own(collective.operation.op, input(rank_), {part(output, first), count, output.dtype}, phase);
     }
@@ -175,11 +340,10 @@ std::byte* ShmCollectives::place(int owner, int r, std::uint32_t phase) const {
 }
 
 // result := op over this rank's input and what the others have put into this rank's places, in the order of ranks.
-void ShmCollectives::reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase) const {
-  std::vector<const void*> inputs;
-  for (int r = 0; r < board_.ranks(); ++r) inputs.push_back(r == rank_ ? own_input : place(r, rank_, phase));
-  reduce_all(op, result.dtype, result.data, inputs, result.count);
-  finish_reduction(op, result, board_.ranks());
+void ShmCollectives::reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase) {
+  inputs_.clear();
+  for (int r = 0; r < board_.ranks(); ++r) inputs_.push_back(r == rank_ ? own_input : place(r, rank_, phase));
+  reduce_inputs(op, 0, result);
 }
 
 template <class Body>

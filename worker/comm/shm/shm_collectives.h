@@ -2,20 +2,41 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "ddprun/worker/comm/shm/board.h"
 #include "ddprun/worker/comm/shm/phases.h"
+#include "ddprun/worker/comm/shm/regions.h"
+#include "ddprun/worker/comm/shm/rounds.h"
+#include "ddprun/worker/comm/shm/shm_exchanges.h"
 #include "ddprun/worker/comm/transport.h"
 
 namespace ddprun::comm {
 
-// The collectives that every rank takes an equal part in, over a Board and in its Phases. Blocking; they throw what
-// Phases throws.
+// The collectives over a Board. Each begins with a round, in which every rank announces its call, and gives along
+//   its data         where an operation has little: then the round is all of it;
+//   where they lie   where they are in registered memory: the ranks then read, and write, each other's memory;
+//   nothing          else: the data go through the ranks' slots in phases.
+// Ranks that gave different things go through the slots. Throw what Rounds and Phases throw.
 class ShmCollectives {
  public:
-  ShmCollectives(const Board& board, int rank, Phases& phases) : board_(board), rank_(rank), phases_(phases) {}
+  ShmCollectives(const Board& board, int rank, Rounds& rounds, Phases& phases, ShmExchanges& exchanges,
+                 const OwnRegions& regions)
+      : board_(board),
+        rank_(rank),
+        rounds_(rounds),
+        phases_(phases),
+        exchanges_(exchanges),
+        own_regions_(regions),
+        peers_(board.ranks()) {}
 
+  // REQUIRES: nothing posted is unfinished.
   void carry_out(const Collective& collective);
+  // Announces a small collective, which others then need not wait for, and returns; false: it is not small, or too many
+  // are posted. Its memory stays in use until it is finished.
+  bool post(const Collective& collective);
+  // Finishes the oldest posted one, once all ranks have announced it; false when the deadline passes first.
+  bool finish_posted(const Collective& collective, const Deadline& deadline);
 
  private:
   // Part [begin, end) of a buffer, in elements.
@@ -24,10 +45,26 @@ class ShmCollectives {
     std::size_t end = 0;
     std::size_t count() const { return end - begin; }
   };
+  enum class Given : std::uint8_t { nothing, data, place };
 
+  // What all ranks give alike.
+  bool can_be_given(const Operation& operation) const;
+  bool is_small(const Collective& collective) const;
+  std::size_t gift_bytes(const Collective& collective, int r) const;
+  void announce(const Collective& collective, bool may_give_place);
+  Given given_by_all(const Collective& collective) const;
+  void finish(const Collective& collective);
+
+  // By what was given: memory of every rank that can be read now.
+  void find_inputs(const Collective& collective, Given given);
+  std::size_t place_from_bytes() const;
+  void take_blocks(const Collective& collective, std::size_t from);
+  void finish_with_inputs(const Collective& collective);
+  void allreduce_in_place(const Collective& collective);
+  void reduce_inputs(ReduceOp op, std::size_t first, Span result);
+
+  void finish_by_slots(const Collective& collective);
   void allreduce(const Collective& collective);
-  void allreduce_at_once(const Collective& collective);
-  void allreduce_in_slices(const Collective& collective);
   void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
   void allgather(const Collective& collective);
@@ -37,13 +74,19 @@ class ShmCollectives {
   Range slice_within(std::size_t count, std::size_t element, int rank) const;
   std::size_t place_bytes() const;
   std::byte* place(int owner, int r, std::uint32_t phase) const;
-  void reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase) const;
+  void reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase);
   template <class Body>
   void for_each_other(Body body) const;
 
   const Board& board_;
   const int rank_;
+  Rounds& rounds_;
   Phases& phases_;
+  ShmExchanges& exchanges_;
+  const OwnRegions& own_regions_;
+  PeerRegions peers_;
+  std::vector<const void*> inputs_;  // one a rank, of the operation at hand
+  std::vector<const void*> pieces_;
 };
 
 }  // namespace ddprun::comm

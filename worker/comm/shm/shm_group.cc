@@ -11,6 +11,8 @@
 #include "ddprun/worker/comm/self_group.h"
 #include "ddprun/worker/comm/shm/board.h"
 #include "ddprun/worker/comm/shm/phases.h"
+#include "ddprun/worker/comm/shm/regions.h"
+#include "ddprun/worker/comm/shm/rounds.h"
 #include "ddprun/worker/comm/shm/shm_collectives.h"
 #include "ddprun/worker/comm/shm/shm_exchanges.h"
 #include "ddprun/worker/comm/shm/shm_transfers.h"
@@ -40,12 +42,13 @@ class ShmTransport : public Transport {
     connected_ = true;
   }
 
-  void carry_out(const Collective& collective) override {
-    if (ShmExchanges::takes(collective.operation)) {
-      shared_->exchanges.carry_out(collective);
-    } else {
-      shared_->collectives.carry_out(collective);
-    }
+  void carry_out(const Collective& collective) override { shared_->collectives.carry_out(collective); }
+
+  RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }
+  bool runs_anywhere() const override { return true; }
+  bool post(const Collective& collective) override { return shared_->collectives.post(collective); }
+  bool finish_posted(const Collective& collective, const Deadline& deadline) override {
+    return shared_->collectives.finish_posted(collective, deadline);
   }
 
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
@@ -62,21 +65,24 @@ class ShmTransport : public Transport {
     Shared(SharedSegment segment, ShmTransport& owner)
         : board(std::move(segment), owner.size_, slot_bytes),
           phases(board, owner.rank_, owner.interrupted_),
-          collectives(board, owner.rank_, phases),
+          rounds(board, owner.rank_, owner.interrupted_),
           exchanges(board, owner.rank_, phases),
+          collectives(board, owner.rank_, rounds, phases, exchanges, *owner.regions_),
           transfers(board, owner.rank_, owner.interrupted_),
           presence(board.rank(owner.rank_).presence) {}
     // Broken stays broken. Also wakes this process's own threads.
     void show(Presence state) noexcept {
       auto here = Presence::here;
       presence.compare_exchange_strong(here, state);
+      rounds.wake();
       phases.wake();
       transfers.wake();
     }
     Board board;
     Phases phases;
-    ShmCollectives collectives;
+    Rounds rounds;
     ShmExchanges exchanges;
+    ShmCollectives collectives;
     ShmTransfers transfers;
     std::atomic<Presence>& presence;
   };
@@ -96,6 +102,7 @@ class ShmTransport : public Transport {
   const int size_;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> connected_ = false;
+  const std::shared_ptr<OwnRegions> regions_ = std::make_shared<OwnRegions>();
   std::optional<Shared> shared_;
 };
 

@@ -15,14 +15,6 @@ namespace {
 // The longest sleep: bounds a wake-up for an interruption that comes between a sleeper's look at it and its sleep.
 constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000'000};
 
-void pause_processor() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 void check(const WaitLimits& limits) {
   if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
   if (limits.peer.load(std::memory_order_acquire) == Presence::broken)
@@ -30,6 +22,14 @@ void check(const WaitLimits& limits) {
 }
 
 }  // namespace
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 Patience Patience::for_ranks(int ranks) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -46,17 +46,22 @@ void SignalWord::wake() noexcept {
 }
 
 void SignalWord::await(std::uint32_t target, const WaitLimits& limits) {
+  if (!await_before(target, limits)) throw std::runtime_error("timed out");
+}
+
+bool SignalWord::await_before(std::uint32_t target, const WaitLimits& limits) {
   if (!awake_until(target, limits.patience)) {
     while (!reached(target)) {
       check(limits);
       // Asked before the counter: what it did before it left counts.
       const bool left = limits.peer.load(std::memory_order_acquire) == Presence::left;
       if (left && !reached(target)) throw std::runtime_error("a peer left the group");
-      if (limits.deadline.expired()) throw std::runtime_error("timed out");
+      if (limits.deadline.expired()) return false;
       sleep_once(target);
     }
   }
   check(limits);
+  return true;
 }
 
 void SignalWord::rest(std::uint32_t target, const Patience& patience) {

@@ -1,0 +1,188 @@
+// What is the shared-memory group's own: operations on memory that was allocated from it, in all mixtures, and small
+// ones that wait for nobody.
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/comm/shm/shm_group.h"
+#include "tests/contract/store_groups.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using contract::run_ranks;
+
+namespace {
+
+contract::Groups make_shm(int size) {
+  return contract::make_groups(comm::make_shm_group, size, contract::patience);
+}
+
+// Around what is given along with an announcement, at once, and through slots; odd, so that slices have remainders.
+constexpr std::size_t counts[] = {1, 25, 27, 255, 1023, 4095, 4097, 70'001, 600'001};
+
+float value(int rank, std::size_t i) {
+  return static_cast<float>(rank + 1) + static_cast<float>(i % 7);
+}
+
+void fill(std::span<float> values, int rank) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(rank, i);
+}
+
+bool is_sum(std::span<const float> values, int ranks) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    float sum = 0;
+    for (int r = 0; r < ranks; ++r) sum += value(r, i);
+    if (values[i] != sum) return false;
+  }
+  return true;
+}
+
+// Memory of a rank, from the group or its own.
+struct Buffer {
+  Buffer(ProcessGroup& group, bool registered, std::size_t count) : own(registered ? 0 : count) {
+    if (registered) memory = group.allocate(count * sizeof(float));
+    values = registered ? memory.as<float>() : std::span<float>(own);
+  }
+  Span span() { return {values.data(), values.size(), DType::float32}; }
+  RegisteredBuffer memory;
+  std::vector<float> own;
+  std::span<float> values;
+};
+
+void allreduce_of_every_size(int size, bool (*registered)(int rank), OpOptions options) {
+  auto groups = make_shm(size);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    for (const auto count : counts) {
+      Buffer buffer(group, registered(group.rank()), count);
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        fill(buffer.values, group.rank());
+        group.allreduce(buffer.span(), ReduceOp::sum, options)->wait();
+        if (!is_sum(buffer.values, size)) throw std::runtime_error("wrong sum of " + std::to_string(count));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("an allreduce takes registered memory, the caller's, and both at once") {
+  const auto size = GENERATE(2, 3, 5);
+  const bool blocking = GENERATE(true, false);
+  const OpOptions options{.timeout = {}, .blocking = blocking};
+  CHECK_NOTHROW(allreduce_of_every_size(
+      size, [](int) { return true; }, options));
+  CHECK_NOTHROW(allreduce_of_every_size(
+      size, [](int) { return false; }, options));
+  CHECK_NOTHROW(allreduce_of_every_size(
+      size, [](int rank) { return rank == 1; }, options));
+}
+
+TEST_CASE("ranks may call the same operation blocking and not") {
+  auto groups = make_shm(3);
+  run_ranks(groups, [](ProcessGroup& group) {
+    for (const auto count : counts) {
+      Buffer buffer(group, group.rank() > 0, count);
+      fill(buffer.values, group.rank());
+      group.allreduce(buffer.span(), ReduceOp::sum, {.timeout = {}, .blocking = group.rank() == 0})->wait();
+      if (!is_sum(buffer.values, 3)) throw std::runtime_error("wrong sum of " + std::to_string(count));
+    }
+  });
+}
+
+TEST_CASE("parts of registered memory are known too, and freed memory is not taken for new") {
+  auto groups = make_shm(2);
+  run_ranks(groups, [](ProcessGroup& group) {
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      Buffer buffer(group, true, 20'000);
+      const Buffer other(group, true, 100);
+      const auto part = buffer.values.subspan(101 * static_cast<std::size_t>(group.rank() + 1), 9'001);
+      fill(part, group.rank());
+      group.allreduce({part.data(), part.size(), DType::float32}, ReduceOp::sum, {.timeout = {}, .blocking = true});
+      if (!is_sum(part, 2)) throw std::runtime_error("wrong sum");
+    }
+  });
+}
+
+TEST_CASE("the other operations take registered memory") {
+  const auto size = GENERATE(2, 4);
+  const std::size_t count = GENERATE(33u, 3'001u, 100'003u);
+  auto groups = make_shm(size);
+  const auto expect = [](bool right, const char* what) {
+    if (!right) throw std::runtime_error(what);
+  };
+  run_ranks(groups, [&](ProcessGroup& group) {
+    const auto all = count * static_cast<std::size_t>(size);
+    const auto rank = static_cast<std::size_t>(group.rank());
+    Buffer part(group, true, count), whole(group, true, all), other(group, true, all);
+    fill(part.values, group.rank());
+    group.allgather(part.span(), whole.span())->wait();
+    for (std::size_t i = 0; i < all; ++i)
+      expect(whole.values[i] == value(static_cast<int>(i / count), i % count), "allgather");
+
+    fill(whole.values, group.rank());
+    group.reduce_scatter(whole.span(), part.span(), ReduceOp::sum)->wait();
+    for (std::size_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (int r = 0; r < size; ++r) sum += value(r, rank * count + i);
+      expect(part.values[i] == sum, "reduce_scatter");
+    }
+
+    fill(whole.values, group.rank());
+    group.all_to_all(whole.span(), other.span())->wait();
+    for (std::size_t i = 0; i < all; ++i)
+      expect(other.values[i] == value(static_cast<int>(i / count), rank * count + i % count), "all_to_all");
+    group.all_to_all(whole.span(), whole.span())->wait();
+    expect(std::equal(whole.values.begin(), whole.values.end(), other.values.begin()), "all_to_all in place");
+
+    fill(part.values, group.rank());
+    group.broadcast(part.span(), 1)->wait();
+    for (std::size_t i = 0; i < count; ++i) expect(part.values[i] == value(1, i), "broadcast");
+
+    fill(part.values, group.rank());
+    group.reduce(part.span(), 0)->wait();
+    expect(group.rank() > 0 || is_sum(part.values, size), "reduce");
+  });
+}
+
+TEST_CASE("small operations in flight wait for nobody until they are waited for") {
+  auto groups = make_shm(2);
+  constexpr std::size_t many = 30;  // more than there is room for
+  std::vector<std::vector<float>> mine(many, {1, 2}), theirs(many, {10, 20});
+  std::vector<WorkPtr> works;
+  for (auto& values : mine) works.push_back(groups[0]->allreduce(span_of(values)));
+  CHECK_FALSE(works.front()->done());
+  for (auto& values : theirs) groups[1]->allreduce(span_of(values));  // whose works nobody holds
+  for (std::size_t i = 0; i < many; ++i) {
+    works[many - 1 - i]->wait();  // in any order
+    CHECK(mine[many - 1 - i] == std::vector<float>{11, 22});
+  }
+  const auto last = groups[1]->barrier();
+  groups[0]->barrier()->wait();
+  last->wait();
+  CHECK(theirs.back() == std::vector<float>{11, 22});
+}
+
+TEST_CASE("an operation that nobody waits for ends all the same") {
+  auto groups = make_shm(2);
+  std::vector<float> mine = {1}, theirs = {2};
+  const auto work = groups[0]->allreduce(span_of(mine));
+  groups[1]->allreduce(span_of(theirs), {}, {.timeout = {}, .blocking = true});
+  CHECK(theirs[0] == 3);
+  work->wait(Deadline::in(contract::patience));
+  CHECK(mine[0] == 3);
+}
+
+TEST_CASE("registered memory may outlive its group") {
+  RegisteredBuffer memory;
+  {
+    auto groups = make_shm(2);
+    memory = groups[0]->allocate(10'000);
+    CHECK(memory.bytes() == 10'000);
+    CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0);
+  }
+  memory.as<int>()[0] = 42;
+  CHECK(memory.as<int>()[0] == 42);
+}

@@ -1,0 +1,63 @@
+#include "ddprun/worker/comm/shm/regions.h"
+
+#include <algorithm>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::comm {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+}  // namespace
+
+std::shared_ptr<std::byte> OwnRegions::allocate(std::size_t bytes) {
+  auto segment = SharedSegment::create(std::max((bytes + page - 1) / page, std::size_t{1}) * page);
+  auto* const data = segment.data();
+  const std::lock_guard lock(mutex_);
+  const auto number = next_++;
+  regions_.push_back({number, std::move(segment)});
+  return {data, [self = shared_from_this(), number](std::byte*) { self->free(number); }};
+}
+
+// Other ranks may keep it mapped until they hear of this; its pages go at once.
+void OwnRegions::free(std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.number == number; });
+  ::madvise(found->segment.data(), found->segment.bytes(), MADV_REMOVE);
+  regions_.erase(found);
+  ++freed_;
+}
+
+RegionHandle OwnRegions::handle_of(ConstSpan memory) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data);
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, segment] : regions_) {
+    const auto start = reinterpret_cast<std::uintptr_t>(segment.data());
+    if (begin < start || begin + memory.bytes() > start + segment.bytes()) continue;
+    return {.process = ::getpid(),
+            .descriptor = segment.descriptor(),
+            .segment_bytes = segment.bytes(),
+            .offset = begin - start,
+            .segment = number,
+            .freed = freed_};
+  }
+  return {};
+}
+
+std::byte* PeerRegions::map(int rank, const RegionHandle& handle) {
+  auto& [freed, mappings] = ranks_[static_cast<std::size_t>(rank)];
+  if (freed != handle.freed) mappings.clear();
+  freed = handle.freed;
+  const auto known =
+      std::find_if(mappings.begin(), mappings.end(), [&](const Mapping& m) { return m.segment == handle.segment; });
+  if (known != mappings.end()) return known->memory.data() + handle.offset;
+  const auto address = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
+  mappings.push_back({handle.segment, SharedSegment::open(address, handle.segment_bytes)});
+  return mappings.back().memory.data() + handle.offset;
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/comm/shm/shared_segment.h"
+#include "ddprun/worker/comm/span.h"
+
+namespace ddprun::comm {
+
+// Where some memory of a rank lies, in words that another rank understands.
+struct RegionHandle {
+  std::int32_t process = 0;      // that has the segment open; 0: memory that nobody else can reach
+  std::int32_t descriptor = -1;  // there
+  std::uint64_t segment_bytes = 0;
+  std::uint64_t offset = 0;   // of the memory in the segment
+  std::uint32_t segment = 0;  // a number that its rank uses once
+  std::uint32_t freed = 0;    // segments that its rank has freed by now
+
+  bool reachable() const { return process != 0; }
+};
+
+// A rank's memory that was allocated for being shared: found again by its address. Thread-safe.
+class OwnRegions : public std::enable_shared_from_this<OwnRegions> {
+ public:
+  // Freed, and given back to the system, with the last copy of the pointer; also after this object. Throws Errc::io.
+  std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  // Not reachable unless all of it lies in one allocation.
+  RegionHandle handle_of(ConstSpan memory) const;
+
+ private:
+  struct Region {
+    std::uint32_t number;
+    SharedSegment segment;
+  };
+  void free(std::uint32_t number);
+
+  mutable std::mutex mutex_;
+  std::list<Region> regions_;
+  std::uint32_t next_ = 0, freed_ = 0;
+};
+
+// Other ranks' memory, mapped when it is first needed and kept until its rank frees some. One thread at a time.
+class PeerRegions {
+ public:
+  explicit PeerRegions(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
+  // Throws Errc::unsupported when it cannot be opened.
+  std::byte* map(int rank, const RegionHandle& handle);
+
+ private:
+  struct Mapping {
+    std::uint32_t segment;
+    SharedSegment memory;
+  };
+  struct Rank {
+    std::uint32_t freed = 0;
+    std::vector<Mapping> mappings;
+  };
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace ddprun::comm
