@@ -86,7 +86,7 @@ class TransportGroup : public ProcessGroup, public Turn::Carrier {
   void finish_all_posted();
   WorkPtr start_transfer(const Call& call);
   void carry_out_jobs();
-  std::optional<Error> carry_out(const Collective& collective);
+  std::optional<Error> carry_out(Collective collective);
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
   Error explain(Ledger::Place place, const Operation& operation, const std::exception& failure);
   void finish(Completion& work, std::optional<Error> error = std::nullopt, int source = -1);
@@ -295,14 +295,13 @@ void TransportGroup::carry_out_jobs() {
 }
 
 // With the turn. What it failed with, if it did.
-std::optional<Error> TransportGroup::carry_out(const Collective& collective) {
+std::optional<Error> TransportGroup::carry_out(Collective collective) {
   const auto& operation = collective.operation;
   const auto place = ledger_.begin(operation, collective.sequence, collective.timeout);
   try {
     if (!operation.empty()) {
-      auto limited = collective;
-      limited.timeout = backstop(collective.timeout);
-      carry_out_on(*transport_, limited, {rank(), size()});
+      collective.timeout = backstop(collective.timeout);
+      carry_out_on(*transport_, collective, {rank(), size()});
     }
     ledger_.end(place);
     return std::nullopt;

@@ -5,19 +5,6 @@
 #include <string>
 
 namespace ddprun::comm {
-namespace {
-
-// Has a cache line brought here, and taken from other processors, before it is written. A hint.
-void fetch_to_write(const void* address) {
-#if defined(__x86_64__)
-  asm volatile("prefetchw (%0)" ::"r"(address));
-#else
-  __builtin_prefetch(address, 1);
-#endif
-}
-
-}  // namespace
-
 // Why the round after the finished ones, number f, always has room: whoever announced round f - 1 had then finished
 // more than f - rounds_at_once, by the first condition; this rank saw that announcement, so all_finished_ says as much.
 bool Rounds::room() const {
@@ -36,12 +23,8 @@ void Rounds::announce(std::uint64_t call, std::uint32_t given) {
   own.call = call;
   own.finished = static_cast<std::uint32_t>(finished_);
   own.given = given;
-  own.made.raise_quietly();
+  own.made.raise();
   ++announced_;
-}
-
-void Rounds::wake_sleepers() {
-  place(rank_, announced_ - 1).made.wake_sleepers();
 }
 
 bool Rounds::all_here() const {
@@ -60,17 +43,9 @@ bool Rounds::await_all_before(const Deadline& deadline) {
   return true;
 }
 
-// The clock is asked only when somebody has yet to come. The others' announcements are on their way while this rank's
-// own leaves its processor: so sleepers are looked for after a first look at the others.
+// The clock is asked only when somebody has yet to come.
 void Rounds::await_all(std::chrono::milliseconds timeout) {
-  constexpr int looks = 50;
-  bool here = all_here();
-  for (int i = 0; i < looks && !here; ++i) {
-    pause_processor();
-    here = all_here();
-  }
-  wake_sleepers();
-  if (here) return check();
+  if (all_here()) return check();
   if (!await_all_before(Deadline::in(timeout))) throw std::runtime_error("timed out");
 }
 
@@ -92,7 +67,6 @@ void Rounds::finish() {
     if (r != rank_) behind = std::max(behind, static_cast<std::uint32_t>(finished_) - place(r, finished_).finished);
   ++finished_;
   all_finished_ = std::max(all_finished_, finished_ - 1 - behind);
-  fetch_to_write(&place(rank_, announced_));  // other ranks' processors have had it since they read it
 }
 
 void Rounds::wake() noexcept {

@@ -31,9 +31,7 @@ class Rounds {
   // Board::gift_bytes.
   std::byte* gift(std::size_t bytes) { return gift_of(rank_, announced_, bytes); }
   // call: identifies the operation; given: what the gift is, in the caller's words. REQUIRES: room().
-  // Ranks that sleep until then may go on sleeping until wake_sleepers() or await_all().
   void announce(std::uint64_t call, std::uint32_t given);
-  void wake_sleepers();
 
   // What follows is about the oldest round that is not finished.
   bool all_here() const;

@@ -48,7 +48,6 @@ void ShmCollectives::carry_out(const Collective& collective) {
 bool ShmCollectives::post(const Collective& collective) {
   if (!is_small(collective) || !rounds_.room()) return false;
   announce(collective, false);
-  rounds_.wake_sleepers();
   return true;
 }
 

@@ -15,14 +15,6 @@ namespace {
 // The longest sleep: bounds a wake-up for an interruption that comes between a sleeper's look at it and its sleep.
 constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000'000};
 
-void check(const WaitLimits& limits) {
-  if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
-  if (limits.peer.load(std::memory_order_acquire) == Presence::broken)
-    throw std::runtime_error("a peer broke the group");
-}
-
-}  // namespace
-
 void pause_processor() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -30,6 +22,14 @@ void pause_processor() {
   asm volatile("yield");
 #endif
 }
+
+void check(const WaitLimits& limits) {
+  if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
+  if (limits.peer.load(std::memory_order_acquire) == Presence::broken)
+    throw std::runtime_error("a peer broke the group");
+}
+
+}  // namespace
 
 Patience Patience::for_ranks(int ranks) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());

@@ -14,9 +14,6 @@ struct Patience {
   static Patience for_ranks(int ranks);
 };
 
-// For a loop that waits: leaves the core's other thread more of it.
-void pause_processor();
-
 // Whether a rank still takes part: kept in shared memory, so that others learn at once when it does not.
 enum class Presence : std::uint32_t { here, left, broken };
 
@@ -40,13 +37,6 @@ class SignalWord {
   bool reached(std::uint32_t target) const { return static_cast<std::int32_t>(value() - target) >= 0; }
 
   void raise(std::uint32_t by = 1);
-  // The two halves of a raise by one, for the only thread that raises it. Between them this thread may do without what
-  // the second costs: its processor waits until others can see all that it wrote. The second changes the number of
-  // sleepers by nothing: of that change and a sleeper's own, one comes after the other, and sees what was before it.
-  void raise_quietly() { value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
-  void wake_sleepers() {
-    if (sleepers_.fetch_add(0, std::memory_order_seq_cst) != 0) wake();
-  }
   // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer's group is
   // broken or it left before it came so far, and past the deadline.
   void await(std::uint32_t target, const WaitLimits& limits);
