@@ -14,7 +14,7 @@ constexpr int turns = 10;
 }  // namespace
 
 std::size_t Comparison::rounded(std::size_t bytes) const {
-  const bool parts = operation_.part_in || operation_.part_out;
+  const bool parts = !operation_.in_place;
   const auto unit = (parts ? static_cast<std::size_t>(stage_.ranks()) : 1) * size_of(options_.dtype);
   return std::max(bytes / unit, std::size_t{1}) * unit;
 }

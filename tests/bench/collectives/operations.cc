@@ -51,6 +51,13 @@ constexpr Operation operations[] = {
      [](int rank, std::size_t i, int ranks, std::size_t part, Value value) {
        return sum_at(static_cast<std::size_t>(rank) * part + i, ranks, value);
      }},
+    {"all_to_all", false, false, false, [](double n) { return (n - 1) / n; },
+     [](ProcessGroup& group, const Memory& memory, OpOptions options) {
+       return group.all_to_all(memory.input, memory.output, options);
+     },
+     [](int rank, std::size_t i, int, std::size_t part, Value value) {
+       return value(static_cast<int>(i / part), static_cast<std::size_t>(rank) * part + i % part);
+     }},
     {"barrier", false, false, true, [](double) { return 0.0; },
      [](ProcessGroup& group, const Memory&, OpOptions options) { return group.barrier(options); },
      [](int rank, std::size_t i, int, std::size_t, Value value) { return value(rank, i); }},
