@@ -1,5 +1,6 @@
 #include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ddprun/worker/comm/auto_group.h"
@@ -80,6 +81,21 @@ TEST_CASE("a large buffer goes through the levels in pieces, to the same bits ev
     }
     for (const auto& result : results) CHECK(std::memcmp(result.data(), results[0].data(), count * 4) == 0);
   }
+}
+
+TEST_CASE("memory from the group goes through the levels as other memory does") {
+  auto groups = make_pairs(4, contract::patience);
+  contract::run_ranks(groups, [](ProcessGroup& group) {
+    constexpr std::size_t count = 500'001;
+    const auto memory = group.allocate(count * sizeof(float));
+    auto* const values = reinterpret_cast<float*>(memory.data());
+    for (int round = 1; round <= 3; ++round) {
+      std::fill(values, values + count, static_cast<float>(round * (group.rank() + 1)));
+      group.allreduce(Span{values, count, DType::float32})->wait();
+      const auto sum = static_cast<float>(10 * round);
+      contract::expect(std::count(values, values + count, sum) == static_cast<std::ptrdiff_t>(count), "the sum");
+    }
+  });
 }
 
 DDPRUN_GROUP_CONTRACT("hierarchical, two ranks a host:", make_pairs, {1, 2, 3, 4, 5, 8})

@@ -54,6 +54,10 @@ class HierarchicalTransport : public Transport {
     }
   }
 
+  RegisteredBuffer allocate(std::size_t bytes) override {
+    return local_ ? local_->allocate(bytes) : Transport::allocate(bytes);
+  }
+
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
     return flat_->start(operation, memory);
   }
