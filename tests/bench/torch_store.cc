@@ -16,7 +16,7 @@ namespace {
 constexpr const char* script = R"py(
 import datetime, os, signal, sys, time
 import torch.distributed as dist
-op, n, size, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+op, n, size, seconds, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
 patience = datetime.timedelta(seconds=60)
 def child(work):
     down, up = os.pipe(), os.pipe()
@@ -31,8 +31,9 @@ def serve(ears, mouth):
     store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, timeout=patience)
     print(store.port, file=mouth)
     ears.readline()
-server = child(serve)
-port = int(server[2].readline())
+servers = [] if port else [child(serve)]
+for server in servers:
+    port = int(server[2].readline())
 def client(number):
     def work(ears, mouth):
         store = dist.TCPStore('127.0.0.1', port, is_master=False, wait_for_workers=False, timeout=patience)
@@ -62,7 +63,7 @@ for c in clients:
     print('go', file=c[1])
 said = [c[2].readline().split() for c in clients]
 elapsed = time.perf_counter() - begin
-for c in clients + [server]:
+for c in clients + servers:
     os.kill(c[0], signal.SIGKILL)
     os.waitpid(c[0], 0)
 latencies = sorted(float(t) for s in said for t in s[2:])
@@ -93,10 +94,10 @@ bool TorchStore::available() {
 }
 
 std::optional<TorchFigures> TorchStore::measure(const std::string& op, int connections, std::size_t value_bytes,
-                                                double seconds) {
+                                                double seconds, std::uint16_t port) {
   const auto python = Environment::capture().get("DDPRUN_TORCH_PYTHON").value_or("python3");
-  const auto text = output_of(
-      fmt::format("{} -c {} {} {} {} {}", quoted(python), quoted(script), op, connections, value_bytes, seconds));
+  const auto text = output_of(fmt::format("{} -c {} {} {} {} {} {}", quoted(python), quoted(script), op, connections,
+                                          value_bytes, seconds, port));
   TorchFigures figures;
   if (std::sscanf(text.c_str(), "%lf %lf %lf", &figures.ops_per_s, &figures.p50_us, &figures.p99_us) == 3)
     return figures;
