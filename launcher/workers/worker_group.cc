@@ -31,6 +31,9 @@ constexpr milliseconds leftover_grace{2000};
 // Between two rounds of SIGKILL; a process can fork while it is being killed.
 constexpr milliseconds kill_again_after{200};
 constexpr int kill_rounds = 50;
+// A worker can notice a peer's death and end before the kernel has reported the peer's own end: when all failures blame
+// another one, that one may come within this time.
+constexpr milliseconds cause_may_follow{500};
 
 std::int64_t now_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -101,6 +104,7 @@ struct WorkerGroup::Impl {
   std::set<pid_t> leftovers_signalled;
   int stop_signal = SIGTERM;
   int kills = 0;
+  bool awaiting_cause = false;
   std::shared_ptr<OutputRouter> output;
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
@@ -122,6 +126,7 @@ struct WorkerGroup::Impl {
   void kill_everything();
   void advance();
   void finish();
+  void report_failures(bool cause_may_come);
 };
 
 void WorkerGroup::Impl::start_worker(int local_rank) {
@@ -302,6 +307,19 @@ void WorkerGroup::Impl::finish() {
   room ? handlers.preempted() : handlers.succeeded();
 }
 
+void WorkerGroup::Impl::report_failures(bool cause_may_come) {
+  if (phase != Phase::running) return;
+  auto found = failures();
+  const bool blame_others = std::all_of(found.begin(), found.end(), [](const auto& f) { return f.consequence; });
+  if (found.empty()) return;
+  if (!blame_others || !cause_may_come || all_exited()) return handlers.failed(std::move(found));
+  if (std::exchange(awaiting_cause, true)) return;
+  timer.expires_after(cause_may_follow);
+  timer.async_wait([this](boost::system::error_code failure) {
+    if (!failure) report_failures(false);
+  });
+}
+
 WorkerGroup::WorkerGroup(boost::asio::io_context& loop, const Guardian& guardian, Console& console,
                          const LogFolder& logs, GroupSpec spec, Handlers handlers)
     : impl_(std::make_unique<Impl>(loop, guardian, console, logs, std::move(spec), std::move(handlers))) {}
@@ -315,6 +333,7 @@ void WorkerGroup::start(const Round& round) {
   self.round = round;
   self.leftovers_signalled.clear();
   self.kills = 0;
+  self.awaiting_cause = false;
   self.output = std::make_shared<OutputRouter>(
       self.loop, self.console, self.spec.output,
       OutputAttempt{.first_rank = self.self().first_rank, .folder = self.logs.attempt_folder(round.generation)});
@@ -361,8 +380,7 @@ void WorkerGroup::window_changed() {
 void WorkerGroup::reap() {
   auto& self = *impl_;
   self.note(reap_children());
-  if (self.phase == Impl::Phase::running)
-    if (auto failures = self.failures(); !failures.empty()) return self.handlers.failed(std::move(failures));
+  self.report_failures(true);
   self.advance();
 }
 

@@ -113,6 +113,19 @@ TEST_CASE("the last line of a traceback is in the first line of the failure, all
                  "  traceback : Traceback (most recent call last):\n    File \"x.py\"\n  RuntimeError: boom\n"));
 }
 
+TEST_CASE("a worker that blames another is not the root cause, even when it ends first") {
+  const TempDir folder;
+  const auto last_word = (folder / "last_word").string();
+  const auto result = run_child(
+      command(two_workers(), {"if-rank=0",
+                              R"(error-file={"message": {"message": "rank 1 is lost", "extraInfo": )"
+                              R"({"consequence": true, "timestamp": "1700000000"}}})",
+                              "touch=" + last_word, "exit=1", "end-if", "wait-file=" + last_word, "raise=9"}));
+  INFO(result.err);
+  CHECK(result.code == 128 + SIGKILL);
+  CHECK(result.err.starts_with("[ddprun] error: rank 1 (local rank 1, pid "));
+}
+
 TEST_CASE("a frozen worker is named when another one fails") {
   const Marker marker;
   const TempDir folder;
