@@ -69,6 +69,7 @@ void zero_length_is_legal(const MakeGroups& make, int size);
 void many_operations_are_in_flight(const MakeGroups& make, int size);
 void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size);
 void wrong_arguments_are_refused(const MakeGroups& make, int size);
+void splits_into_groups_that_live_beside_it(const MakeGroups& make, int size);
 void abort_frees_a_blocked_rank(const MakeGroups& make, int size);
 void abort_ends_every_kind_of_operation(const MakeGroups& make, int size);
 void a_rank_that_does_not_come_is_named(const MakeGroups& make, int size);
@@ -114,6 +115,7 @@ void a_different_operation_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, a_blocking_call_returns_when_it_is_done, __VA_ARGS__)    \
   DDPRUN_GROUP_CLAUSE(backend, make, wrong_arguments_are_refused, __VA_ARGS__)                \
+  DDPRUN_GROUP_CLAUSE(backend, make, splits_into_groups_that_live_beside_it, __VA_ARGS__)     \
   DDPRUN_GROUP_CLAUSE(backend, make, abort_frees_a_blocked_rank, __VA_ARGS__)                 \
   DDPRUN_GROUP_CLAUSE(backend, make, abort_ends_every_kind_of_operation, __VA_ARGS__)         \
   DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_does_not_come_is_named, __VA_ARGS__)         \

@@ -1,6 +1,7 @@
 // Ranks killed at random moments, again and again: every survivor learns of it, and nothing is left behind. The long
 // form runs at night.
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -56,7 +57,10 @@ std::string survive(const std::string& backend, int rank, int victim, std::uint1
     } catch (const Error& error) {
       failure = code_and_text(error);  // killed while the group came together
     }
-    if (!contains(failure, std::to_string(victim) + " (pid ")) return failure;
+    if (!contains(failure, std::to_string(victim) + " (pid ")) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, failure.c_str());  // the others now wait for this one
+      return failure;
+    }
     std::vector<float> values(1'000, 1.0f);
     elastic.reconfigure(1, others).allreduce(span_of(values), ReduceOp::sum)->wait();
     if (values[0] != size - 1) return "the next group adds up wrongly";

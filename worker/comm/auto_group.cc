@@ -26,7 +26,7 @@ std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
     if (options.rank == 0) log::info("back end {}: {}", transport->backend(), reason(host_map(places)));
     return transport;
   };
-  return make_transport_group(make_placed_transport(options, choose), options);
+  return make_transport_group(make_placed_transport(options, choose), options, make_auto_group);
 }
 
 }  // namespace ddprun::comm

@@ -15,7 +15,8 @@ namespace ddprun {
 struct GroupOptions {
   int rank = 0;
   int size = 1;
-  // A new client of the job's store, with a connection of its own. Called from the constructing thread only.
+  // A new client of the job's store, with a connection of its own. Called from the thread that makes the group, or a
+  // subgroup of it.
   std::function<std::shared_ptr<Store>()> connect_store;
   std::string prefix = "group/0/";             // of the group's keys in the store: unique to this group
   std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together

@@ -102,6 +102,10 @@ RegisteredBuffer ProcessGroup::allocate(std::size_t bytes) {
   return plain_buffer(bytes);
 }
 
+std::unique_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>&, const std::string&) {
+  throw make_error(Errc::unsupported, "the back end {} forms no subgroups", backend());
+}
+
 WorkPtr ProcessGroup::begin(const Call& call) {
   auto work = start(call);
   if (call.options.blocking) work->wait();

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -117,8 +120,16 @@ class ProcessGroup {
   // it and throw.
   virtual WorkPtr start(const comm::Call& call) = 0;
 
+  // What subgroups.h is made of. The group of those of this group's ranks, in this order; each of them calls it, under
+  // a name that no other subgroup has. REQUIRES this rank to be among them. Errc::unsupported where there is none.
+  virtual std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name);
+  // How many were numbered before: for names that are alike at all ranks.
+  std::uint64_t number_subgroup() { return subgroups_++; }
+
  private:
   WorkPtr begin(const comm::Call& call);
+
+  std::atomic<std::uint64_t> subgroups_ = 0;
 };
 
 }  // namespace ddprun

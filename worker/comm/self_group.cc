@@ -39,6 +39,10 @@ class SelfGroup : public ProcessGroup {
     return completed_work();
   }
 
+  std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>&, const std::string&) override {
+    return make_self_group();
+  }
+
   void abort(const std::string& reason) override {
     const std::lock_guard lock(mutex_);
     if (!cause_) cause_ = Error(Errc::aborted, reason);

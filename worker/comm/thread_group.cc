@@ -28,6 +28,15 @@ class Hub {
   Hub(int size, std::chrono::milliseconds timeout) : size_(size), timeout_(timeout), next_(size), left_(size) {}
 
   int size() const { return size_; }
+  // The hub of some of the ranks, the same for all that give this name; each of them takes it once.
+  std::shared_ptr<Hub> subgroup(const std::string& name, int size) {
+    const std::lock_guard lock(mutex_);
+    auto& [hub, takers] = subgroups_[name];
+    if (!hub) hub = std::make_shared<Hub>(size, timeout_);
+    const auto result = hub;
+    if (++takers == size) subgroups_.erase(name);
+    return result;
+  }
   // Of a collective, and of a send or recv.
   void enter(int rank, const Entry& entry);
   void post(int rank, const Entry& entry);
@@ -64,6 +73,7 @@ class Hub {
   const int size_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
+  std::map<std::string, std::pair<std::shared_ptr<Hub>, int>> subgroups_;  // not yet taken by all of its ranks
   std::vector<std::uint64_t> next_;  // by rank: sequence number of its next collective
   std::vector<bool> left_;
   std::map<std::uint64_t, Meeting> meetings_;
@@ -271,6 +281,12 @@ class ThreadGroup : public ProcessGroup {
   }
 
   void abort(const std::string& reason) override { hub_->abort(rank_, reason); }
+
+  std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {
+    const auto position = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+    return std::make_unique<ThreadGroup>(hub_->subgroup(name, static_cast<int>(ranks.size())),
+                                         static_cast<int>(position));
+  }
 
  private:
   const std::shared_ptr<Hub> hub_;

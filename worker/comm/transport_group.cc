@@ -56,7 +56,7 @@ class FailedTransfer : public Transfer {
 // Locks: the turn before mutex_; under mutex_ the turn is only tried.
 class TransportGroup : public ProcessGroup, public Turn::Carrier {
  public:
-  TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options);
+  TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options, MakeSibling make_sibling);
   ~TransportGroup() override;
 
   int rank() const override { return options_.rank; }
@@ -66,6 +66,7 @@ class TransportGroup : public ProcessGroup, public Turn::Carrier {
   WorkPtr start(const Call& call) override;
   RegisteredBuffer allocate(std::size_t bytes) override { return transport_->allocate(bytes); }
   void abort(const std::string& reason) override;
+  std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override;
 
  private:
   milliseconds timeout_of(OpOptions options) const {
@@ -94,6 +95,7 @@ class TransportGroup : public ProcessGroup, public Turn::Carrier {
 
   const GroupOptions options_;
   const std::shared_ptr<Transport> transport_;
+  const MakeSibling make_sibling_;
 
   std::mutex mutex_;  // guards what follows, and the order of submissions
   std::condition_variable broken_;
@@ -120,8 +122,9 @@ class TransportGroup : public ProcessGroup, public Turn::Carrier {
   std::optional<std::stop_callback<AbortOnStop>> abort_on_stop_;
 };
 
-TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options)
-    : options_(options), transport_(std::move(transport)) {
+TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options,
+                               MakeSibling make_sibling)
+    : options_(options), transport_(std::move(transport)), make_sibling_(make_sibling) {
   monitor_ = std::make_unique<PeerMonitor>(options_.connect_store(),
                                            MonitorOptions{.rank = options_.rank,
                                                           .size = options_.size,
@@ -136,7 +139,8 @@ TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const Group
   progress_ = start_quiet_thread([this] { carry_out_jobs(); });
 }
 
-// A connection that fails may be the first sign of a peer's death: the store says more, a moment later.
+// What fails here, a connection or a peer's memory, may be the first sign of its death: the store says more, a moment
+// later.
 void TransportGroup::connect() {
   std::optional<Error> failure;
   try {
@@ -148,7 +152,7 @@ void TransportGroup::connect() {
   } catch (const std::exception& error) {  // a transport's own
     failure = Error(Errc::connection_lost, error.what());
   }
-  const bool may_be_a_death = failure->code() == Errc::unreachable || failure->code() == Errc::connection_lost;
+  const bool may_be_a_death = failure->code() != Errc::usage && failure->code() != Errc::aborted;
   {
     std::unique_lock lock(mutex_);
     broken_.wait_for(lock, may_be_a_death ? monitor_->will_delay() : milliseconds(0),
@@ -408,10 +412,24 @@ void TransportGroup::abort(const std::string& reason) {
                                                                                 rank(), monitor_->identity(), reason)});
 }
 
+std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<int>& ranks, const std::string& name) {
+  if (!make_sibling_) return ProcessGroup::make_subgroup(ranks, name);
+  const auto position = [&](int each) { return std::find(ranks.begin(), ranks.end(), each) - ranks.begin(); };
+  auto options = options_;
+  options.rank = static_cast<int>(position(rank()));
+  options.size = static_cast<int>(ranks.size());
+  options.prefix += "sub/" + name + "/";
+  options.store_host.reset();
+  if (options_.store_host && position(*options_.store_host) < options.size)
+    options.store_host = static_cast<int>(position(*options_.store_host));
+  return make_sibling_(options);
+}
+
 }  // namespace
 
-std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options) {
-  return std::make_unique<TransportGroup>(std::move(transport), options);
+std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options,
+                                                   MakeSibling make_sibling) {
+  return std::make_unique<TransportGroup>(std::move(transport), options, make_sibling);
 }
 
 }  // namespace ddprun::comm

@@ -154,7 +154,7 @@ std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
     reachable.local_address = address_for_peers(places, options.rank);
     return make_gloo_transport(reachable);
   };
-  return make_transport_group(make_placed_transport(options, choose), options);
+  return make_transport_group(make_placed_transport(options, choose), options, make_gloo_group);
 }
 
 }  // namespace ddprun::comm

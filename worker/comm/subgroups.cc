@@ -1,0 +1,81 @@
+#include "ddprun/worker/comm/subgroups.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace comm {
+
+std::vector<int> ranks_of_colour(const std::vector<SplitWish>& wishes, int rank) {
+  const auto wish = [&](int r) -> const SplitWish& { return wishes[static_cast<std::size_t>(r)]; };
+  std::vector<int> ranks;
+  if (!wish(rank).colour) return ranks;
+  for (int r = 0; r < static_cast<int>(wishes.size()); ++r)
+    if (wish(r).colour == wish(rank).colour) ranks.push_back(r);
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return wish(a).key < wish(b).key; });
+  return ranks;
+}
+
+void check_ranks(const std::vector<int>& ranks, int size) {
+  const auto refuse = [&](const std::string& why) {
+    return make_error(Errc::usage, "the ranks [{}] of {} form no group: {}", fmt::join(ranks, ", "), size, why);
+  };
+  if (ranks.empty()) throw refuse("a group needs at least one");
+  std::set<int> seen;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size) throw refuse(fmt::format("there is no rank {}", rank));
+    if (!seen.insert(rank).second) throw refuse(fmt::format("rank {} is named twice", rank));
+  }
+}
+
+}  // namespace comm
+
+namespace {
+
+// Every rank's numbers, in rank order.
+std::vector<std::int64_t> gather(ProcessGroup& parent, const std::vector<std::int64_t>& own) {
+  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(parent.size()));
+  parent.allgather(span_of(own), span_of(all), {.blocking = true});
+  return all;
+}
+
+// The same at every run and on every machine.
+std::int64_t digest(const std::vector<int>& ranks) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const int rank : ranks) hash = (hash ^ static_cast<std::uint64_t>(rank)) * 0x100000001b3;
+  return static_cast<std::int64_t>(hash ^ ranks.size());
+}
+
+std::unique_ptr<ProcessGroup> form(ProcessGroup& parent, const std::vector<int>& ranks) {
+  const auto number = parent.number_subgroup();
+  if (std::find(ranks.begin(), ranks.end(), parent.rank()) == ranks.end()) return nullptr;
+  return parent.make_subgroup(ranks, fmt::format("{}.{}", number, ranks.front()));
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> split(ProcessGroup& parent, std::optional<std::int64_t> colour, std::int64_t key) {
+  const auto numbers = gather(parent, {colour ? 1 : 0, colour.value_or(0), key});
+  std::vector<comm::SplitWish> wishes;
+  for (std::size_t i = 0; i < numbers.size(); i += 3)
+    wishes.push_back({numbers[i] != 0 ? std::optional(numbers[i + 1]) : std::nullopt, numbers[i + 2]});
+  return form(parent, comm::ranks_of_colour(wishes, parent.rank()));
+}
+
+// Asked after first: a list that is wrong at one rank is to be an error at all of them.
+std::unique_ptr<ProcessGroup> subgroup(ProcessGroup& parent, const std::vector<int>& ranks) {
+  const auto digests = gather(parent, {digest(ranks)});
+  comm::check_ranks(ranks, parent.size());
+  for (std::size_t r = 1; r < digests.size(); ++r) {
+    if (digests[r] == digests[0]) continue;
+    throw make_error(Errc::mismatch, "rank {} asks for another subgroup than rank 0; rank {} for the ranks [{}]", r,
+                     parent.rank(), fmt::join(ranks, ", "));
+  }
+  return form(parent, ranks);
+}
+
+}  // namespace ddprun
