@@ -177,8 +177,9 @@ std::string help_text(const LaunchSettings& settings) {
   const auto options = text.find("Options:");
   if (usage != std::string::npos && options != std::string::npos)
     text.replace(usage, options - usage, std::string(usage_line) + "\n\n");
+  text.erase(text.find_last_not_of('\n') + 1);  // versions of CLI11 differ in how many there are
   return text +
-         "\nAn argument that ends in .cfg runs the built-in worker on it, one that ends in .py runs under Python, "
+         "\n\nAn argument that ends in .cfg runs the built-in worker on it, one that ends in .py runs under Python, "
          "anything\n"
          "else is a program to execute. Every option can also be set as PET_<NAME> in the environment and, without "
          "the\n"
