@@ -78,12 +78,12 @@ TEST_CASE("where nobody says how often, a checkpoint is written at the end of ea
   CHECK(training.checkpoints() == 3);
 }
 
-TEST_CASE("a frozen worker: the other ends with an error that names its rank, within the deadline") {
+TEST_CASE("a frozen worker: the other ends with an error that names its rank, within the bound") {
   const std::string frozen = GENERATE("0", "1");
   CAPTURE(frozen);
   const Training training;
   Child child(training.job({"--standalone", "--nproc_per_node=2", "--shutdown_timeout=1"},
-                           {"--dist.timeout=3", "--train.epochs=1000"}),
+                           {"--dist.freeze_bound=2", "--train.epochs=1000"}),
               training.marker.variables());
   child.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint");
   const auto workers = workers_of(training.marker, frozen);

@@ -99,7 +99,8 @@ void JoinedWorld::make_group(const InitOptions& options) {
                      .connect_store = [this] { return connect(); },
                      .prefix = group_prefix(),
                      .timeout = timeout_,
-                     .local_address = address};
+                     .local_address = address,
+                     .freeze_bound = options.freeze_bound};
   if (hosting_) group.store_host = 0;
   group_ = comm::make_group(options.backend, group);
 }

@@ -87,8 +87,13 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings);
   if (!datasets.note.empty()) progress.line(datasets.note);
-  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(config.dist.timeout));
-  const auto world = init_process_group({.backend = config.dist.backend, .timeout = timeout, .env = place});
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(seconds));
+  };
+  const auto world = init_process_group({.backend = config.dist.backend,
+                                         .timeout = milliseconds(config.dist.timeout),
+                                         .freeze_bound = milliseconds(config.dist.freeze_bound),
+                                         .env = place});
   Trainer trainer(config, settings_that_decide(settings), datasets,
                   {world->group(), progress, place.restart_count, &preemption});
   const auto summary = trainer.run();

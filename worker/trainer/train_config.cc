@@ -94,7 +94,9 @@ void bind_rest(Settings& s, TrainConfig& c) {
         {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo",
          .choices = {"auto", "gloo", "shm", "hierarchical", "nccl"}});
   s.add("dist.timeout", c.dist.timeout,
-        {.help = "after which a silent peer is an error", .unit = "s", .min = 0.001, .max = 1e7});
+        {.help = "of an operation, for ranks that live and do not come to it", .unit = "s", .min = 0.001, .max = 1e7});
+  s.add("dist.freeze_bound", c.dist.freeze_bound,
+        {.help = "after which a rank that gives no sign of life is lost; 0: never", .unit = "s", .min = 0, .max = 1e7});
   s.add("dist.bucket_mb", c.dist.bucket_mb,
         {.help = "gradients are exchanged in buckets of at most this size", .unit = "MiB", .min = 0.001, .max = 1e6});
   s.add("checkpoint.dir", c.checkpoint.dir,

@@ -60,6 +60,7 @@ struct TrainConfig {
   struct Dist {
     std::string backend = "auto";
     double timeout = 300;
+    double freeze_bound = 5;
     double bucket_mb = 25;
   } dist;
   struct Checkpoint {
