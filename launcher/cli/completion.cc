@@ -49,9 +49,11 @@ _ddprun_values() {
   COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }
 
+# In the first place a command of ddprun's own may stand, too.
 _ddprun_script() {
   compopt -o filenames 2>/dev/null
-  mapfile -t COMPREPLY < <(compgen -f -- "$1"; if [[ -n $1 && $1 != */* ]]; then compgen -c -- "$1"; fi)
+  mapfile -t COMPREPLY < <(if [[ -n $2 ]]; then compgen -W 'status stop' -- "$1"; fi
+    compgen -f -- "$1"; if [[ -n $1 && $1 != */* ]]; then compgen -c -- "$1"; fi)
 }
 
 _ddprun() {
@@ -81,7 +83,7 @@ _ddprun() {
       if [[ $COMP_WORDBREAKS != *=* ]]; then COMPREPLY=("${COMPREPLY[@]/#/${current%%=*}=}"); fi
       ;;
     -*) _ddprun_names "$current" ;;
-    *) _ddprun_script "$current" ;;
+    *) if [[ ${#words[@]} -gt 1 ]]; then _ddprun_script "$current"; else _ddprun_script "$current" first; fi ;;
   esac
 }
 
@@ -159,7 +161,7 @@ std::string zsh_completion(const std::vector<OptionPage>& options) {
     if (option.short_name != 0) text += zsh_argument(std::string("-") + option.short_name, "+", option);
   }
   return text +
-         "  '(-)1:script:_files' \\\n"
+         "  '(-)1: :_alternative \"commands:command:(status stop)\" \"scripts:script:_files\"' \\\n"
          "  '*::arguments:_files'\n";
 }
 

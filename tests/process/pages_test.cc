@@ -95,6 +95,19 @@ TEST_CASE("bash completes paths and the script, and leaves the script's argument
   CHECK(offered("ddprun train.cfg --nnod", here) == Words{"<>"});
 }
 
+TEST_CASE("bash completes ddprun's own commands, in the first place alone") {
+  if (program("bash").empty()) SKIP("there is no bash here");
+  const TempDir folder;
+  const auto offers = [&](const std::string& line, const std::string& word) {
+    const auto words = offered(line, folder.path().string());
+    return std::find(words.begin(), words.end(), "<" + word + ">") != words.end();
+  };
+  CHECK(offers("ddprun ", "status"));
+  CHECK(offers("ddprun ", "stop"));
+  CHECK(offers("ddprun statu", "status"));
+  CHECK_FALSE(offers("ddprun --standalone statu", "status"));
+}
+
 TEST_CASE("an interactive bash completes a whole line") {
   if (program("bash").empty()) SKIP("there is no bash here");
   TerminalChild shell({program("bash"), "--norc", "--noprofile", "-i"}, {{"PS1", "$ "}, {"INPUTRC", "/dev/null"}});
@@ -121,6 +134,8 @@ TEST_CASE("an interactive zsh completes a whole line") {
   shell.wait_for("_node");  // drawn over the dashes, bit by bit
   shell.type("c\t--stand\t\n");
   shell.wait_for("args:--nproc_per_node=cpu --standalone\r\n");
+  shell.type("ddprun statu\t\n");
+  shell.wait_for("args:status\r\n");
 }
 
 TEST_CASE("the manual page is one that groff finds no fault with, and has every option") {
