@@ -21,6 +21,13 @@ TEST_CASE("no deadline never expires and polls for ever") {
   CHECK(Deadline::in(Deadline::Duration::max()).when() == std::nullopt);
 }
 
+TEST_CASE("a deadline may have passed at the beginning of time") {
+  const auto past = Deadline::at(Deadline::Clock::time_point::min());
+  CHECK(past.expired());
+  CHECK(past.remaining() == 0s);
+  CHECK(past.poll_timeout_ms() == 0);
+}
+
 TEST_CASE("a poll never wakes before the deadline") {
   const auto start = Deadline::Clock::time_point(1s);
   CHECK(Deadline::in(1ns, start).poll_timeout_ms(start) == 1);
