@@ -54,9 +54,9 @@ TEST_CASE("when rank 0 dies with the store, the others name it") {
   ForkedRanks ranks(size, [port](int rank, std::uint16_t) -> std::string {
     const auto world = init_process_group({.timeout = 60s, .env = place(rank, size, port)});
     std::vector<float> values(1000);
-    allreduce(world->group(), values, ReduceOp::sum);
-    if (rank == 0) ::raise(SIGKILL);
     try {
+      allreduce(world->group(), values, ReduceOp::sum);  // the others may not be through yet when rank 0 is
+      if (rank == 0) ::raise(SIGKILL);
       while (true) allreduce(world->group(), values, ReduceOp::sum);
     } catch (const Error& error) {
       return (error.code() == Errc::peer_lost ? "peer_lost: " : "other: ") + std::string(error.what());
