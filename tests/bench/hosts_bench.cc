@@ -14,7 +14,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/backends.h"
+#include "ddprun/worker/comm/forming/backends.h"
 #include "ddprun/worker/parallel/spawn.h"
 #include "tests/bench/collectives/stage.h"
 #include "tests/bench/latency.h"

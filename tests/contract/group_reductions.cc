@@ -5,8 +5,8 @@
 
 #include <fmt/core.h>
 
+#include "ddprun/worker/comm/in_process/thread_group.h"
 #include "ddprun/worker/comm/operation.h"
-#include "ddprun/worker/comm/thread_group.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/worker/comm/auto_group.h"
+#include "ddprun/worker/comm/forming/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

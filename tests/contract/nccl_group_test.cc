@@ -1,6 +1,6 @@
 #include "ddprun/worker/comm/nccl/nccl_group.h"
 
-#include "ddprun/worker/comm/backends.h"
+#include "ddprun/worker/comm/forming/backends.h"
 #include "tests/contract/group_contract.h"
 #include "tests/support/catch.h"
 

@@ -1,6 +1,6 @@
 #include "ddprun/worker/comm/shm/shm_group.h"
 
-#include "ddprun/worker/comm/auto_group.h"
+#include "ddprun/worker/comm/forming/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

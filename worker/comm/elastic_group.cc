@@ -10,9 +10,9 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
-#include "ddprun/worker/comm/agreement.h"
-#include "ddprun/worker/comm/backends.h"
-#include "ddprun/worker/comm/peer_record.h"
+#include "ddprun/worker/comm/forming/agreement.h"
+#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/watch/peer_record.h"
 
 namespace ddprun {
 namespace {

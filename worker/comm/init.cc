@@ -10,8 +10,8 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/backends.h"
-#include "ddprun/worker/comm/local_address.h"
+#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/forming/local_address.h"
 
 namespace ddprun {
 namespace {

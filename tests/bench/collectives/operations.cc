@@ -6,7 +6,7 @@
 #include <map>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/half.h"
+#include "ddprun/worker/comm/kernels/half.h"
 
 namespace ddprun::bench {
 namespace {

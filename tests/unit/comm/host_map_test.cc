@@ -1,8 +1,7 @@
-#include "ddprun/worker/comm/host_map.h"
+#include "ddprun/worker/comm/forming/host_map.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/rank_place.h"
-
+#include "ddprun/worker/comm/forming/rank_place.h"
 #include "tests/support/catch.h"
 
 using ddprun::comm::HostMap;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/half.h"
+#include "ddprun/worker/comm/kernels/half.h"
 #include "ddprun/worker/comm/kernels/variant.h"
 #include "tests/support/catch.h"
 

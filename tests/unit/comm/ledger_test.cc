@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/ledger.h"
+#include "ddprun/worker/comm/watch/ledger.h"
 
 #include <memory>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/peer_record.h"
+#include "ddprun/worker/comm/watch/peer_record.h"
 
 #include "tests/support/catch.h"
 

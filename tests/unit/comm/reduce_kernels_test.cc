@@ -1,9 +1,9 @@
-#include "ddprun/worker/comm/reduce_kernels.h"
+#include "ddprun/worker/comm/kernels/reduce_kernels.h"
 
 #include <cstdint>
 #include <limits>
 
-#include "ddprun/worker/comm/half.h"
+#include "ddprun/worker/comm/kernels/half.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/silence_watch.h"
+#include "ddprun/worker/comm/watch/silence_watch.h"
 
 #include "tests/support/catch.h"
 

@@ -10,7 +10,7 @@
 #include <gloo/reduce.h>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/reduce_kernels.h"
+#include "ddprun/worker/comm/kernels/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

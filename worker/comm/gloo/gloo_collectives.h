@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/gloo/mesh_context.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 // The collectives over a MeshContext. Blocking; they throw what Gloo throws.
 //

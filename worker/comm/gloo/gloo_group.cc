@@ -8,14 +8,14 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/composed.h"
+#include "ddprun/worker/comm/call/composed.h"
+#include "ddprun/worker/comm/forming/placed_transport.h"
 #include "ddprun/worker/comm/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
-#include "ddprun/worker/comm/placed_transport.h"
-#include "ddprun/worker/comm/quiet_thread.h"
-#include "ddprun/worker/comm/self_group.h"
-#include "ddprun/worker/comm/transport_group.h"
+#include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/transport/quiet_thread.h"
+#include "ddprun/worker/comm/transport/transport_group.h"
 
 namespace ddprun::comm {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

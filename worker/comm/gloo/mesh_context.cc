@@ -8,7 +8,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/await_ranks.h"
+#include "ddprun/worker/comm/forming/await_ranks.h"
 
 namespace ddprun::comm {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "ddprun/common/deadline.h"
+#include "ddprun/worker/comm/forming/host_map.h"
 #include "ddprun/worker/comm/hierarchical/pieces.h"
 #include "ddprun/worker/comm/hierarchical/rail.h"
-#include "ddprun/worker/comm/host_map.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

@@ -3,14 +3,14 @@
 #include <optional>
 #include <string>
 
+#include "ddprun/worker/comm/forming/host_map.h"
+#include "ddprun/worker/comm/forming/placed_transport.h"
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 #include "ddprun/worker/comm/hierarchical/hierarchical_collectives.h"
 #include "ddprun/worker/comm/hierarchical/rail.h"
-#include "ddprun/worker/comm/host_map.h"
-#include "ddprun/worker/comm/placed_transport.h"
-#include "ddprun/worker/comm/self_group.h"
+#include "ddprun/worker/comm/in_process/self_group.h"
 #include "ddprun/worker/comm/shm/shm_group.h"
-#include "ddprun/worker/comm/transport_group.h"
+#include "ddprun/worker/comm/transport/transport_group.h"
 
 namespace ddprun::comm {
 namespace {

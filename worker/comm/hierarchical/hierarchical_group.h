@@ -2,10 +2,10 @@
 
 #include <memory>
 
+#include "ddprun/worker/comm/forming/rank_place.h"
 #include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/comm/rank_place.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

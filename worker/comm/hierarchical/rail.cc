@@ -1,6 +1,6 @@
 #include "ddprun/worker/comm/hierarchical/rail.h"
 
-#include "ddprun/worker/comm/quiet_thread.h"
+#include "ddprun/worker/comm/transport/quiet_thread.h"
 
 namespace ddprun::comm {
 

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

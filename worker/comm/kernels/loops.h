@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#include "ddprun/worker/comm/half.h"
+#include "ddprun/worker/comm/kernels/half.h"
 #include "ddprun/worker/comm/kernels/variant.h"
 
 // The iterations do not depend on each other, although the output may be one of the inputs.

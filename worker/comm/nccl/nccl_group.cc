@@ -4,7 +4,7 @@
 #include "ddprun/worker/comm/nccl/cuda_resources.h"
 #include "ddprun/worker/comm/nccl/nccl_transport.h"
 #include "ddprun/worker/comm/operation.h"
-#include "ddprun/worker/comm/transport_group.h"
+#include "ddprun/worker/comm/transport/transport_group.h"
 
 namespace ddprun::comm {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/await_ranks.h"
+#include "ddprun/worker/comm/forming/await_ranks.h"
 #include "ddprun/worker/comm/nccl/communicator.h"
 #include "ddprun/worker/comm/nccl/cuda_resources.h"
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

@@ -6,7 +6,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/worker/comm/shm/board.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/kernels/reduce_kernels.h"
 #include "ddprun/worker/comm/kernels/variant.h"
-#include "ddprun/worker/comm/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {

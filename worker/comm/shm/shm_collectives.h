@@ -9,7 +9,7 @@
 #include "ddprun/worker/comm/shm/regions.h"
 #include "ddprun/worker/comm/shm/rounds.h"
 #include "ddprun/worker/comm/shm/shm_exchanges.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

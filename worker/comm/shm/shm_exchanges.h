@@ -5,7 +5,7 @@
 
 #include "ddprun/worker/comm/shm/board.h"
 #include "ddprun/worker/comm/shm/phases.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/await_ranks.h"
-#include "ddprun/worker/comm/placed_transport.h"
-#include "ddprun/worker/comm/self_group.h"
+#include "ddprun/worker/comm/forming/await_ranks.h"
+#include "ddprun/worker/comm/forming/placed_transport.h"
+#include "ddprun/worker/comm/in_process/self_group.h"
 #include "ddprun/worker/comm/shm/board.h"
 #include "ddprun/worker/comm/shm/phases.h"
 #include "ddprun/worker/comm/shm/regions.h"
@@ -16,7 +16,7 @@
 #include "ddprun/worker/comm/shm/shm_collectives.h"
 #include "ddprun/worker/comm/shm/shm_exchanges.h"
 #include "ddprun/worker/comm/shm/shm_transfers.h"
-#include "ddprun/worker/comm/transport_group.h"
+#include "ddprun/worker/comm/transport/transport_group.h"
 
 namespace ddprun::comm {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/shm/board.h"
-#include "ddprun/worker/comm/transport.h"
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 

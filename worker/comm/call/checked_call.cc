@@ -1,0 +1,324 @@
+#include "ddprun/worker/comm/call/checked_call.h"
+
+#include <functional>
+#include <string_view>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::comm {
+namespace {
+
+std::string in_words(ConstSpan span) {
+  return fmt::format("{} {}", span.count, ddprun::name_of(span.dtype));
+}
+
+void check_rank(std::string_view what, int value, Seat seat) {
+  if (value >= 0 && value < seat.size) return;
+  throw make_error(Errc::usage, "{} {} is not a rank of this group, which has {} (0 to {})", what, value, seat.size,
+                   seat.size - 1);
+}
+
+void check_memory(std::string_view what, ConstSpan span) {
+  if (span.count == 0 || span.data) return;
+  throw make_error(Errc::usage, "{}: {} elements of {} at a null address", what, span.count,
+                   ddprun::name_of(span.dtype));
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+void check_reduction(std::string_view what, DType dtype, ReduceOp op) {
+  const auto type = ddprun::name_of(dtype);
+  switch (op) {
+    case ReduceOp::average:
+    case ReduceOp::premultiplied_sum:
+      if (is_float(dtype)) return;
+      throw make_error(Errc::usage, "{}: {} of {} would not be whole; sum, then scale as you see fit", what,
+                       name_of(op), type);
+    case ReduceOp::bit_and:
+    case ReduceOp::bit_or:
+    case ReduceOp::bit_xor:
+      if (!is_float(dtype)) return;
+      throw make_error(Errc::usage, "{}: {} is for whole numbers, not for {}", what, name_of(op), type);
+    default:
+      return;
+  }
+}
+
+bool same(ConstSpan one, ConstSpan other) {
+  return one.data == other.data && one.count == other.count;
+}
+
+// Input and output lie apart, or are the same memory where that is meant.
+void check_apart(std::string_view what, ConstSpan input, ConstSpan output, bool in_place) {
+  if (in_place || input.count == 0 || output.count == 0) return;
+  const auto end = [](ConstSpan span) { return static_cast<const std::byte*>(span.data) + span.bytes(); };
+  const std::less<const void*> before;
+  if (!before(input.data, end(output)) || !before(output.data, end(input))) return;
+  throw make_error(Errc::usage, "{}: input and output share memory, though not as the operation in place does", what);
+}
+
+void check_same_shape(std::string_view what, ConstSpan input, ConstSpan output) {
+  if (input.count == output.count && input.dtype == output.dtype) return;
+  throw make_error(Errc::usage, "{}: an input of {} needs an output of as many, not of {}", what, in_words(input),
+                   in_words(output));
+}
+
+void check_part(std::string_view what, ConstSpan part, std::size_t count, Seat seat) {
+  if (part.count == count) return;
+  throw make_error(Errc::usage, "{}: the part of rank {} has {}, but its count is {}", what, seat.rank, in_words(part),
+                   count);
+}
+
+void check_whole(std::string_view what, ConstSpan part, ConstSpan whole, std::size_t count) {
+  if (part.dtype == whole.dtype && whole.count == count) return;
+  throw make_error(Errc::usage, "{}: parts of {} need {} {} in all, not {}", what, ddprun::name_of(part.dtype), count,
+                   ddprun::name_of(part.dtype), in_words(whole));
+}
+
+Parts checked_parts(std::string_view what, const Counts& counts, Seat seat) {
+  if (counts.size() == static_cast<std::size_t>(seat.size)) return Parts(counts);
+  throw make_error(Errc::usage, "{}: {} counts for {} ranks", what, counts.size(), seat.size);
+}
+
+std::uint64_t digest(const std::vector<std::uint64_t>& values) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const auto value : values) {
+    hash = (hash ^ value) * 0xff51afd7ed558ccdull;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+std::uint32_t digest(const Parts& parts) {
+  return static_cast<std::uint32_t>(digest({parts.counts().begin(), parts.counts().end()})) | 1;
+}
+
+// An operation between one part of each rank and a whole. whole_is_input: scatter, reduce_scatter. has_whole: all
+// ranks, or the root alone.
+Call parts_call(std::string_view what, Operation operation, ConstSpan input, Span output, bool whole_is_input,
+                bool has_whole, const Counts* counts, Seat seat, OpOptions options) {
+  const ConstSpan part = whole_is_input ? ConstSpan(output) : input;
+  const ConstSpan whole = whole_is_input ? input : ConstSpan(output);
+  Call call{operation, input, output, options, nullptr};
+  call.operation.dtype = part.dtype;
+  std::size_t total = part.count * static_cast<std::size_t>(seat.size);
+  if (counts) {
+    auto parts = std::make_unique<const Parts>(checked_parts(what, *counts, seat));
+    check_part(what, part, parts->count(seat.rank), seat);
+    total = parts->total();
+    call.operation.parts = digest(*parts);
+    const auto layout = std::make_shared<Layout>();
+    (whole_is_input ? layout->input_parts : layout->output_parts) = std::move(parts);
+    call.layout = layout;
+  }
+  call.operation.count = counts ? total : part.count;
+  check_memory(what, part);
+  if (!has_whole) {
+    (whole_is_input ? call.input.count : call.output.count) = 0;
+    return call;
+  }
+  check_whole(what, part, whole, total);
+  check_memory(what, whole);
+  const ConstSpan own = whole_is_input ? call.input_part(seat.rank) : ConstSpan(call.output_part(seat.rank));
+  check_apart(what, input, output, same(part, own));
+  return call;
+}
+
+Operation reducing(OpKind kind, Reduction reduction) {
+  return {.kind = kind, .op = reduction.op, .factor = reduction.factor};
+}
+
+// Several spans as one operation; each has been checked as an operation of its own.
+Call coalesced_call(Operation operation, std::vector<ConstSpan> inputs, std::vector<Span> outputs,
+                    const std::vector<ConstSpan>& measured, OpOptions options) {
+  std::vector<std::uint64_t> shape;
+  std::size_t count = 0, bytes = 0;
+  bool one_type = true;
+  for (const auto& span : measured) {
+    shape.push_back(std::uint64_t{span.count} << 8 | static_cast<std::uint64_t>(span.dtype));
+    count += span.count;
+    bytes += span.bytes();
+    one_type = one_type && span.dtype == measured.front().dtype;
+  }
+  operation.dtype = one_type && !measured.empty() ? measured.front().dtype : DType::uint8;
+  operation.count = one_type ? count : bytes;
+  operation.spans = static_cast<std::uint32_t>(measured.size()) + 1;
+  operation.layout = digest(shape);
+  const auto layout = std::make_shared<Layout>();
+  layout->inputs = std::move(inputs);
+  layout->outputs = std::move(outputs);
+  return {operation, {}, {}, options, layout};
+}
+
+void check_pairs(std::string_view what, std::size_t inputs, std::size_t outputs) {
+  if (inputs == outputs) return;
+  throw make_error(Errc::usage, "{}: {} inputs for {} outputs", what, inputs, outputs);
+}
+
+}  // namespace
+
+Call checked_allreduce(ConstSpan input, Span output, Reduction reduction, OpOptions options) {
+  check_same_shape("allreduce", input, output);
+  check_memory("allreduce", input);
+  check_memory("allreduce", output);
+  check_reduction("allreduce", input.dtype, reduction.op);
+  check_apart("allreduce", input, output, same(input, output));
+  auto operation = reducing(OpKind::allreduce, reduction);
+  operation.dtype = input.dtype;
+  operation.count = input.count;
+  return {operation, input, output, options, nullptr};
+}
+
+Call checked_reduce(ConstSpan input, Span output, int root, Reduction reduction, Seat seat, OpOptions options) {
+  check_rank("reduce: root", root, seat);
+  check_memory("reduce", input);
+  check_reduction("reduce", input.dtype, reduction.op);
+  if (seat.rank == root) {
+    check_same_shape("reduce", input, output);
+    check_memory("reduce", output);
+    check_apart("reduce", input, output, same(input, output));
+  } else {
+    output = {};
+  }
+  auto operation = reducing(OpKind::reduce, reduction);
+  operation.dtype = input.dtype;
+  operation.count = input.count;
+  operation.peer = root;
+  return {operation, input, output, options, nullptr};
+}
+
+Call checked_broadcast(Span buffer, int root, Seat seat, OpOptions options) {
+  check_rank("broadcast: root", root, seat);
+  check_memory("broadcast", buffer);
+  return {{.kind = OpKind::broadcast, .dtype = buffer.dtype, .count = buffer.count, .peer = root},
+          buffer,
+          buffer,
+          options,
+          nullptr};
+}
+
+namespace {
+
+void check_transfer(std::string_view what, std::string_view partner_is, ConstSpan buffer, int partner, int tag,
+                    Seat seat) {
+  check_rank(fmt::format("{}: {}", what, partner_is), partner, seat);
+  check_memory(what, buffer);
+  if (partner == seat.rank) {
+    throw make_error(Errc::usage, "{}: {} is rank {} itself: a rank cannot send to itself", what, partner_is, partner);
+  }
+  if (tag < 0) throw make_error(Errc::usage, "{}: tag {} is negative: those are the library's own", what, tag);
+}
+
+}  // namespace
+
+Call checked_send(ConstSpan buffer, int destination, int tag, Seat seat, OpOptions options) {
+  check_transfer("send", "destination", buffer, destination, tag, seat);
+  return {{.kind = OpKind::send, .dtype = buffer.dtype, .count = buffer.count, .peer = destination, .tag = tag},
+          buffer,
+          {},
+          options,
+          nullptr};
+}
+
+Call checked_recv(Span buffer, int source, int tag, Seat seat, OpOptions options) {
+  if (source == any_source) {
+    if (seat.size == 1) throw make_error(Errc::usage, "recv: a group of one rank has nobody to receive from");
+    check_transfer("recv", "source", buffer, seat.rank == 0 ? 1 : 0, tag, seat);
+  } else {
+    check_transfer("recv", "source", buffer, source, tag, seat);
+  }
+  return {{.kind = OpKind::recv, .dtype = buffer.dtype, .count = buffer.count, .peer = source, .tag = tag},
+          {},
+          buffer,
+          options,
+          nullptr};
+}
+
+Call checked_allgather(ConstSpan input, Span output, const Counts* counts, Seat seat, OpOptions options) {
+  return parts_call("allgather", {.kind = OpKind::allgather}, input, output, false, true, counts, seat, options);
+}
+
+Call checked_reduce_scatter(ConstSpan input, Span output, const Counts* counts, Reduction reduction, Seat seat,
+                            OpOptions options) {
+  check_reduction("reduce_scatter", output.dtype, reduction.op);
+  return parts_call("reduce_scatter", reducing(OpKind::reduce_scatter, reduction), input, output, true, true, counts,
+                    seat, options);
+}
+
+Call checked_gather(ConstSpan input, Span output, const Counts* counts, int root, Seat seat, OpOptions options) {
+  check_rank("gather: root", root, seat);
+  return parts_call("gather", {.kind = OpKind::gather, .peer = root}, input, output, false, seat.rank == root, counts,
+                    seat, options);
+}
+
+Call checked_scatter(ConstSpan input, Span output, const Counts* counts, int root, Seat seat, OpOptions options) {
+  check_rank("scatter: root", root, seat);
+  return parts_call("scatter", {.kind = OpKind::scatter, .peer = root}, input, output, true, seat.rank == root, counts,
+                    seat, options);
+}
+
+Call checked_all_to_all(ConstSpan input, Span output, Seat seat, OpOptions options) {
+  const auto size = static_cast<std::size_t>(seat.size);
+  check_same_shape("all_to_all", input, output);
+  if (input.count % size != 0) {
+    throw make_error(Errc::usage, "all_to_all: {} cannot be divided among {} ranks", in_words(input), size);
+  }
+  check_memory("all_to_all", input);
+  check_memory("all_to_all", output);
+  check_apart("all_to_all", input, output, same(input, output));
+  return {
+      {.kind = OpKind::all_to_all, .dtype = input.dtype, .count = input.count / size}, input, output, options, nullptr};
+}
+
+Call checked_all_to_allv(ConstSpan input, const Counts& input_counts, Span output, const Counts& output_counts,
+                         Seat seat, OpOptions options) {
+  const auto layout = std::make_shared<Layout>();
+  layout->input_parts = std::make_unique<const Parts>(checked_parts("all_to_allv", input_counts, seat));
+  layout->output_parts = std::make_unique<const Parts>(checked_parts("all_to_allv", output_counts, seat));
+  check_whole("all_to_allv: input", input, input, layout->input_parts->total());
+  check_whole("all_to_allv: output", input, output, layout->output_parts->total());
+  check_part("all_to_allv", {nullptr, layout->output_parts->count(seat.rank), input.dtype},
+             layout->input_parts->count(seat.rank), seat);
+  check_memory("all_to_allv", input);
+  check_memory("all_to_allv", output);
+  check_apart("all_to_allv", input, output, false);
+  return {{.kind = OpKind::all_to_all, .dtype = input.dtype, .count = input.count, .parts = 1},
+          input,
+          output,
+          options,
+          layout};
+}
+
+Call checked_allreduce(const std::vector<Span>& buffers, Reduction reduction, OpOptions options) {
+  for (const auto& buffer : buffers) checked_allreduce(buffer, buffer, reduction, options);
+  const std::vector<ConstSpan> inputs(buffers.begin(), buffers.end());
+  return coalesced_call(reducing(OpKind::allreduce, reduction), inputs, buffers, inputs, options);
+}
+
+Call checked_broadcast(const std::vector<Span>& buffers, int root, Seat seat, OpOptions options) {
+  check_rank("broadcast: root", root, seat);
+  for (const auto& buffer : buffers) checked_broadcast(buffer, root, seat, options);
+  const std::vector<ConstSpan> inputs(buffers.begin(), buffers.end());
+  return coalesced_call({.kind = OpKind::broadcast, .peer = root}, inputs, buffers, inputs, options);
+}
+
+Call checked_allgather(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs, Seat seat,
+                       OpOptions options) {
+  check_pairs("allgather", inputs.size(), outputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) checked_allgather(inputs[i], outputs[i], nullptr, seat, options);
+  return coalesced_call({.kind = OpKind::allgather}, inputs, outputs, inputs, options);
+}
+
+Call checked_reduce_scatter(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs, Reduction reduction,
+                            Seat seat, OpOptions options) {
+  check_pairs("reduce_scatter", inputs.size(), outputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    checked_reduce_scatter(inputs[i], outputs[i], nullptr, reduction, seat, options);
+  }
+  return coalesced_call(reducing(OpKind::reduce_scatter, reduction), inputs, outputs, {outputs.begin(), outputs.end()},
+                        options);
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <vector>
+
+#include "ddprun/worker/comm/call/call.h"
+
+// The calls of ProcessGroup, described and checked: Errc::usage names what is wrong with the arguments.
+namespace ddprun::comm {
+
+// Who calls.
+struct Seat {
+  int rank = 0;
+  int size = 1;
+};
+
+Call checked_allreduce(ConstSpan input, Span output, Reduction reduction, OpOptions options);
+Call checked_reduce(ConstSpan input, Span output, int root, Reduction reduction, Seat seat, OpOptions options);
+Call checked_broadcast(Span buffer, int root, Seat seat, OpOptions options);
+Call checked_send(ConstSpan buffer, int destination, int tag, Seat seat, OpOptions options);
+Call checked_recv(Span buffer, int source, int tag, Seat seat, OpOptions options);
+
+// counts: none where all parts are equal.
+Call checked_allgather(ConstSpan input, Span output, const Counts* counts, Seat seat, OpOptions options);
+Call checked_reduce_scatter(ConstSpan input, Span output, const Counts* counts, Reduction reduction, Seat seat,
+                            OpOptions options);
+Call checked_gather(ConstSpan input, Span output, const Counts* counts, int root, Seat seat, OpOptions options);
+Call checked_scatter(ConstSpan input, Span output, const Counts* counts, int root, Seat seat, OpOptions options);
+Call checked_all_to_all(ConstSpan input, Span output, Seat seat, OpOptions options);
+Call checked_all_to_allv(ConstSpan input, const Counts& input_counts, Span output, const Counts& output_counts,
+                         Seat seat, OpOptions options);
+
+Call checked_allreduce(const std::vector<Span>& buffers, Reduction reduction, OpOptions options);
+Call checked_broadcast(const std::vector<Span>& buffers, int root, Seat seat, OpOptions options);
+Call checked_allgather(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs, Seat seat,
+                       OpOptions options);
+Call checked_reduce_scatter(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs, Reduction reduction,
+                            Seat seat, OpOptions options);
+
+}  // namespace ddprun::comm

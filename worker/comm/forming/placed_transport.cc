@@ -1,0 +1,66 @@
+#include "ddprun/worker/comm/forming/placed_transport.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/forming/await_ranks.h"
+
+namespace ddprun::comm {
+namespace {
+
+class PlacedTransport : public Transport {
+ public:
+  PlacedTransport(const GroupOptions& options, ChooseTransport choose)
+      : rank_(options.rank), size_(options.size), own_(own_place(options)), choose_(std::move(choose)) {}
+
+  std::string_view backend() const override { return chosen_->backend(); }
+
+  void connect(Store& store, const std::string& prefix, Deadline deadline) override {
+    RankPlaces places;
+    for (const auto& text : exchange(store, prefix + "place/", rank_, size_, encode(own_), interrupted_, deadline)) {
+      places.push_back(decode_place(text));
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (interrupted_) throw Error(Errc::aborted, "the group was interrupted while it came together");
+      chosen_ = choose_(places);
+    }
+    chosen_->connect(store, prefix, deadline);
+  }
+
+  void carry_out(const Collective& collective) override { chosen_->carry_out(collective); }
+  RegisteredBuffer allocate(std::size_t bytes) override { return chosen_->allocate(bytes); }
+  bool runs_anywhere() const override { return chosen_->runs_anywhere(); }
+  bool post(const Collective& collective) override { return chosen_->post(collective); }
+  bool finish_posted(const Collective& collective, const Deadline& deadline) override {
+    return chosen_->finish_posted(collective, deadline);
+  }
+  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+    return chosen_->start(operation, memory);
+  }
+
+  void interrupt() noexcept override {
+    const std::lock_guard lock(mutex_);
+    interrupted_ = true;
+    if (chosen_) chosen_->interrupt();
+  }
+
+ private:
+  const int rank_;
+  const int size_;
+  const RankPlace own_;
+  const ChooseTransport choose_;
+  std::mutex mutex_;  // orders the choice and an interruption
+  std::atomic<bool> interrupted_ = false;
+  std::shared_ptr<Transport> chosen_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_placed_transport(const GroupOptions& options, ChooseTransport choose) {
+  return std::make_shared<PlacedTransport>(options, std::move(choose));
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,29 @@
+#include "ddprun/worker/comm/kernels/reduce_kernels.h"
+
+#include "ddprun/worker/comm/kernels/variant.h"
+
+namespace ddprun::comm {
+
+void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void* right, std::size_t count) {
+  const void* const inputs[] = {left, right};
+  kernels().reduce(op, dtype, output, inputs, 2, count);
+}
+
+void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count) {
+  kernels().reduce(op, dtype, output, inputs.data(), inputs.size(), count);
+}
+
+bool needs_preparation(ReduceOp op) {
+  return op == ReduceOp::premultiplied_sum;
+}
+
+void prepare_reduction(double factor, ConstSpan input, void* output) {
+  kernels().multiply(input.dtype, output, input.data, input.count, factor);
+}
+
+void finish_reduction(ReduceOp op, Span values, int ranks) {
+  if (op != ReduceOp::average) return;  // an average of whole numbers was refused before
+  kernels().divide(values.dtype, values.data, values.count, ranks);
+}
+
+}  // namespace ddprun::comm

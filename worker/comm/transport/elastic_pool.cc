@@ -1,0 +1,38 @@
+#include "ddprun/worker/comm/transport/elastic_pool.h"
+
+#include "ddprun/worker/comm/transport/quiet_thread.h"
+
+namespace ddprun::comm {
+
+ElasticPool::~ElasticPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  for (auto& thread : threads_) thread.join();
+}
+
+void ElasticPool::run(Task task) {
+  const std::lock_guard lock(mutex_);
+  tasks_.push_back(std::move(task));
+  if (tasks_.size() > idle_) threads_.push_back(start_quiet_thread([this] { work(); }));
+  changed_.notify_one();
+}
+
+void ElasticPool::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    --idle_;
+    if (tasks_.empty()) return;
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task();
+    lock.lock();
+  }
+}
+
+}  // namespace ddprun::comm

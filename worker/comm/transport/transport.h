@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/call/call.h"
+#include "ddprun/worker/comm/registered_buffer.h"
+
+namespace ddprun::comm {
+
+// A collective to carry out: not empty, not coalesced, and not a premultiplied sum (that of what was multiplied before
+// comes as a plain one).
+struct Collective : Call {
+  std::uint64_t sequence = 0;           // the same on every rank
+  std::chrono::milliseconds timeout{};  // a backstop: the group watches the deadline
+};
+
+// A send or receive under way. Destroyed before it is done, it leaves the memory to the transport's interrupt().
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  // Blocks; throws what the transport throws.
+  virtual void wait(std::chrono::milliseconds timeout) = 0;
+  // Of a receive that is done: the rank that sent.
+  virtual int source() const = 0;
+};
+
+// How bytes get from rank to rank: what a back end over a network has to implement. Blocking calls that throw any
+// std::exception when they fail; TransportGroup gives them order, threads, deadlines and a named cause. Only an
+// Errc::mismatch has to name both sides itself.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string_view backend() const = 0;
+  // Meets the other ranks through the store, under prefix.
+  virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
+  // One at a time, from one thread. An allreduce works in place, and a reduce at its root.
+  virtual void carry_out(const Collective& collective) = 0;
+
+  // Memory that it finds again by its address, and moves at the least cost. From any thread.
+  virtual RegisteredBuffer allocate(std::size_t bytes) { return plain_buffer(bytes); }
+
+  // Whether carry_out() may be called by the program's own threads, one at a time: it changes nothing of theirs.
+  virtual bool runs_anywhere() const { return false; }
+  // A transport may take a collective in two steps, so that this rank holds up nobody while its caller does other
+  // things. The first returns at once; false: not this one, or not now. Its memory stays in use. The second finishes
+  // the oldest that was posted; false when the deadline passed first. Between them come no carry_out() calls.
+  virtual bool post(const Collective&) { return false; }
+  virtual bool finish_posted(const Collective&, const Deadline&) { return false; }
+
+  // Of a send or recv. Returns at once; from any thread.
+  virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;
+  // Makes every blocked and every later call fail. From any thread; also during connect().
+  virtual void interrupt() noexcept = 0;
+};
+
+}  // namespace ddprun::comm

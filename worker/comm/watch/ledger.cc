@@ -1,0 +1,120 @@
+#include "ddprun/worker/comm/watch/ledger.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+namespace ddprun::comm {
+namespace {
+
+constexpr std::uint64_t state_bits = 3;
+constexpr int read_attempts = 100;
+
+// The monotonic clock as of the kernel's last tick: a few milliseconds late, at a fraction of the price.
+std::uint64_t coarse_nanoseconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+std::uint64_t Ledger::progress_now(State state) {
+  return coarse_nanoseconds() << state_bits | static_cast<std::uint64_t>(state);
+}
+
+Ledger::State Ledger::state_of(std::uint64_t progress) {
+  return static_cast<State>(progress & ((1 << state_bits) - 1));
+}
+
+// The content goes between two versions. Each store releases, each load of read() acquires: so a reader that saw a word
+// of the new content sees the odd version before it too.
+void Ledger::write(Slot& slot, const Content& content, State state) {
+  std::array<std::uint64_t, sizeof(Content) / sizeof(std::uint64_t)> words;
+  std::memcpy(words.data(), &content, sizeof(content));
+  const auto version = slot.version.load(std::memory_order_relaxed);
+  slot.version.store(version + 1, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < words.size(); ++i) slot.content[i].store(words[i], std::memory_order_release);
+  slot.progress.store(progress_now(state), std::memory_order_release);
+  slot.version.store(version + 2, std::memory_order_release);
+}
+
+void Ledger::submit(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout) {
+  submitted_.store(sequence + 1, std::memory_order_release);
+  auto& slot = slots_[sequence % collectives_kept];
+  const auto state = state_of(slot.progress.load(std::memory_order_acquire));
+  if (state == State::submitted || state == State::started) return;  // an earlier one still has the place
+  write(slot, {operation, sequence, timeout}, State::submitted);
+}
+
+Ledger::Place Ledger::begin(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout) {
+  const Place place = sequence % collectives_kept;
+  write(slots_[place], {operation, sequence, timeout}, State::started);
+  begun_.store(sequence + 1, std::memory_order_release);
+  return place;
+}
+
+Ledger::Place Ledger::begin_transfer(const Operation& operation, std::chrono::milliseconds timeout) {
+  for (std::size_t tries = 0; tries < transfers_kept; ++tries) {
+    const auto number = transfers_.fetch_add(1, std::memory_order_relaxed);
+    const Place place = collectives_kept + number % transfers_kept;
+    auto& slot = slots_[place];
+    auto progress = slot.progress.load(std::memory_order_acquire);
+    if (state_of(progress) == State::started || state_of(progress) == State::submitted) continue;
+    // Submitted for a moment: the place is this thread's, and nobody else's.
+    if (!slot.progress.compare_exchange_strong(progress, progress_now(State::submitted), std::memory_order_acq_rel))
+      continue;
+    write(slot, {operation, sequence(), timeout}, State::started);
+    return place;
+  }
+  return nowhere;
+}
+
+void Ledger::end(Place place, bool failed) {
+  if (place == nowhere) return;
+  slots_[place].progress.store(progress_now(failed ? State::failed : State::done), std::memory_order_release);
+}
+
+std::optional<Ledger::Entry> Ledger::read(Place place) const {
+  if (place == nowhere) return std::nullopt;
+  const auto& slot = slots_[place];
+  for (int attempt = 0; attempt < read_attempts; ++attempt) {
+    const auto version = slot.version.load(std::memory_order_acquire);
+    if (version == 0) return std::nullopt;
+    std::array<std::uint64_t, sizeof(Content) / sizeof(std::uint64_t)> words;
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.content[i].load(std::memory_order_acquire);
+    const auto progress = slot.progress.load(std::memory_order_acquire);
+    if (version % 2 != 0 || slot.version.load(std::memory_order_relaxed) != version) continue;
+    Content content;
+    std::memcpy(static_cast<void*>(&content), words.data(), sizeof(content));
+    return Entry{content.operation, content.sequence, content.timeout, state_of(progress),
+                 Clock::time_point(std::chrono::nanoseconds(progress >> state_bits))};
+  }
+  return std::nullopt;
+}
+
+std::optional<Ledger::Entry> Ledger::latest() const {
+  const auto begun = begun_.load(std::memory_order_acquire);
+  if (begun == 0) return std::nullopt;
+  return read((begun - 1) % collectives_kept);
+}
+
+std::uint64_t Ledger::sequence() const {
+  const auto begun = begun_.load(std::memory_order_acquire);
+  if (begun == 0) return 0;
+  const auto progress = slots_[(begun - 1) % collectives_kept].progress.load(std::memory_order_acquire);
+  return state_of(progress) == State::started ? begun - 1 : begun;
+}
+
+std::vector<Ledger::Entry> Ledger::last_collectives(std::size_t count) const {
+  const auto end = std::max(submitted_.load(std::memory_order_acquire), begun_.load(std::memory_order_acquire));
+  const auto kept = std::min<std::uint64_t>({count, end, collectives_kept});
+  std::vector<Entry> entries;
+  for (auto sequence = end - kept; sequence < end; ++sequence) {
+    const auto entry = read(sequence % collectives_kept);
+    if (entry && entry->sequence == sequence) entries.push_back(*entry);
+  }
+  return entries;
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "ddprun/worker/comm/watch/published_records.h"
+#include "ddprun/worker/comm/watch/silence_watch.h"
+
+namespace ddprun::comm {
+
+// Finds frozen ranks whether or not anybody waits for them: each rank watches the heartbeats of the next one, so that
+// the cost of a rank does not grow with the group, and every frozen rank or row of ranks has a watcher that lives. Only
+// once the next one is suspicious are all looked at, so that the verdict names everybody who is silent.
+class NeighbourWatch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // What else is known of a rank: "its process is stopped"; empty: nothing.
+  using Describe = std::function<std::string(int rank)>;
+
+  // bound: of silence, from the last heartbeat to the verdict; zero: nothing is watched. beat: of all ranks.
+  NeighbourWatch(PublishedRecords& records, int rank, std::chrono::milliseconds bound, std::chrono::milliseconds beat,
+                 Describe describe);
+
+  // The earliest moment at which look() has something to do.
+  Clock::time_point due() const { return next_look_; }
+  // all_here: every rank has published a record. Throws what the store throws.
+  std::optional<Verdict> look(Clock::time_point now, bool all_here);
+  // What the last look saw: whose record, and it.
+  int watched() const { return watched_; }
+  const std::optional<PeerRecord>& record() const { return record_; }
+
+ private:
+  int size() const { return records_.size(); }
+  std::optional<Verdict> judge(bool all_here);
+
+  PublishedRecords& records_;
+  const int rank_;
+  const std::chrono::milliseconds interval_;  // between two looks
+  const Describe describe_;
+  int watched_;
+  std::optional<PeerRecord> record_;
+  SilenceWatch silence_;
+  Clock::time_point next_look_;
+  std::optional<PublishedRecords::Reading> baseline_;  // of all, since the watched one became suspicious
+};
+
+}  // namespace ddprun::comm

@@ -1,0 +1,309 @@
+#include "ddprun/worker/comm/watch/peer_monitor.h"
+
+#include <algorithm>
+#include <sstream>
+#include <unistd.h>
+
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/forming/host_evidence.h"
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/comm/transport/quiet_thread.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long a failed transport's cause may take to come from the store before this rank asks around itself: a dead
+// process closes all its connections within milliseconds of each other.
+constexpr milliseconds will_grace{300};
+
+// A rank that has missed three beats stands still; on a busy machine a second is the least that proves it.
+milliseconds window_for(milliseconds beat) {
+  return std::max(3 * beat, milliseconds(1000));
+}
+
+// Thousands of ranks look around less often, so that the store is not kept busy by it.
+milliseconds slice_for(int size, milliseconds beat) {
+  return std::min(std::clamp(milliseconds(2 * size), milliseconds(50), milliseconds(2000)), beat);
+}
+
+int partner_of(const Operation& operation) {
+  if (!operation.point_to_point()) return -1;
+  return operation.peer == any_source ? Stall::anybody : operation.peer;
+}
+
+double seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+}  // namespace
+
+PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const Ledger& ledger,
+                         OnVerdict on_verdict)
+    : store_(std::move(store)),
+      options_(std::move(options)),
+      ledger_(ledger),
+      on_verdict_(std::move(on_verdict)),
+      identity_(fmt::format("pid {} on host {}", ::getpid(), local_host_name())),
+      failure_key_(options_.prefix + "failure"),
+      processes_key_(options_.prefix + "processes/" + host_evidence()),
+      window_(window_for(options_.beat)),
+      slice_(slice_for(options_.size, options_.beat)),
+      records_(store_, options_.prefix, options_.size, window_),
+      neighbour_(records_, options_.rank, options_.freeze_bound, options_.beat,
+                 [this](int rank) { return describe_process(rank); }) {
+  announce();
+  thread_ = start_quiet_thread([this] { run(); });
+}
+
+PeerMonitor::~PeerMonitor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  store_->wake();
+  thread_.join();
+}
+
+milliseconds PeerMonitor::will_delay() {
+  return will_grace;
+}
+
+milliseconds PeerMonitor::verdict_delay() const {
+  return will_grace + 3 * window_;
+}
+
+void PeerMonitor::announce() {
+  beat(false);
+  const auto process = ProcessIdentity::own();
+  store_->append(processes_key_, fmt::format("{} {} {}\n", options_.rank, process.pid, process.start_time),
+                 store_deadline());
+  try {
+    store_->set_will(failure_key_, encode(loss_of(options_.rank, identity_)), store_deadline());
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+    log::debug("the store knows no wills: the loss of a rank shows only by its heartbeat");
+  }
+  store_->check({failure_key_}, store_deadline());  // answered: so the record before it has arrived too
+}
+
+void PeerMonitor::all_here() {
+  {
+    const std::lock_guard lock(mutex_);
+    all_here_ = true;
+  }
+  store_->wake();
+}
+
+void PeerMonitor::transport_failed(const Ledger::Entry& entry, const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (!failed_) failed_ = Suspect{entry, message, Clock::now()};
+  store_->wake();
+}
+
+void PeerMonitor::publish(const Verdict& verdict) {
+  const std::lock_guard lock(mutex_);
+  if (!to_publish_) to_publish_ = verdict;
+  store_->wake();
+}
+
+bool PeerMonitor::stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+std::optional<Verdict> PeerMonitor::take_published() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(to_publish_, std::nullopt);
+}
+
+void PeerMonitor::run() {
+  try {
+    watch();
+    say_goodbye();
+  } catch (const Error& error) {
+    const auto verdict = lost_store(error);
+    on_verdict_(Error(verdict.code, verdict.message));
+  }
+}
+
+// Until told to stop; once there is a verdict, there is nothing more to watch.
+void PeerMonitor::watch() {
+  while (!stopping()) {
+    const auto verdict = next_verdict();
+    if (!verdict) continue;
+    on_verdict_(Error(verdict->code, verdict->message));
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stopping_; });
+    return;
+  }
+}
+
+// One look around; takes a slice of time. Throws when the store is lost.
+std::optional<Verdict> PeerMonitor::next_verdict() {
+  if (auto verdict = await_failure_key()) return verdict;
+  if (const auto own = take_published()) return settle(*own);
+  if (const auto ended = examine_ended()) return settle(*ended);
+  const auto now = Clock::now();
+  if (now >= next_beat_) beat(false);
+  watch_processes();
+  if (const auto frozen = neighbour_.look(now, local_peers_known_)) return settle(*frozen);
+  if (const auto mismatch = compare_with_neighbour()) return settle(*mismatch);
+  if (const auto suspect = find_suspect(now)) return examine(*suspect, now);
+  baseline_.reset();
+  return std::nullopt;
+}
+
+std::optional<Verdict> PeerMonitor::await_failure_key() {
+  try {
+    store_->wait({failure_key_}, earlier(Deadline::in(slice_), Deadline::at(neighbour_.due())));
+  } catch (const Error& error) {
+    if (error.code() == Errc::timeout) return std::nullopt;
+    throw;
+  }
+  return decode_verdict(store_->get(failure_key_, store_deadline()));
+}
+
+// The operation to worry about: one whose transport failed, or else the one that is nearest to its deadline, from one
+// window before it on.
+std::optional<PeerMonitor::Suspect> PeerMonitor::find_suspect(Clock::time_point now) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) return failed_;
+  }
+  std::optional<Suspect> suspect;
+  ledger_.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
+    if (now < entry.deadline() - window_) return;
+    if (!suspect || entry.deadline() < suspect->entry.deadline()) suspect = Suspect{entry, std::nullopt, {}};
+  });
+  return suspect;
+}
+
+Stall PeerMonitor::stall_of(const Suspect& suspect, Clock::time_point now) const {
+  const auto& operation = suspect.entry.operation;
+  return {.rank = options_.rank,
+          .sequence = suspect.entry.sequence,
+          .signature = signature(operation),
+          .partner = partner_of(operation),
+          .operation = describe(operation),
+          .seconds = seconds(now - suspect.entry.changed),
+          .transport = suspect.failure.value_or("")};
+}
+
+std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_point now) {
+  const auto stall = stall_of(suspect, now);
+  try {
+    if (!baseline_) {
+      if (suspect.failure) beat(false);  // others may have the same trouble, and ask what this rank is in
+      baseline_ = records_.read_all();
+    }
+    if (!suspect.failure && now < suspect.entry.deadline()) return std::nullopt;
+    const auto latest = records_.read_all();
+    if (const auto verdict = blame_leavers(stall, latest.records)) return settle(*verdict);
+    if (const auto verdict = blame_disagreeing(stall, latest.records)) return settle(*verdict);
+    if (suspect.failure && now < suspect.failed_at + will_grace) return std::nullopt;
+    if (latest.at - baseline_->at < window_) return std::nullopt;
+
+    return settle(diagnose(stall, observe(*baseline_, latest), seconds(latest.at - baseline_->at)));
+  } catch (const Error& error) {
+    if (error.code() != Errc::timeout) throw;
+    return Verdict{
+        Errc::connection_lost,
+        fmt::format("{} did not complete within {:.1f} s, and the store does not answer: rank {} ({}) may be cut "
+                    "off ({})",
+                    stall.operation, stall.seconds, options_.rank, identity_, error.what())};
+  }
+}
+
+// Ranks in different operations of one number wait for each other for ever. Some neighbours are among them.
+std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
+  const auto own = ledger_.latest();
+  if (!neighbour_.record() || !own || own->state != Ledger::State::started) return std::nullopt;
+  if (neighbour_.record()->sequence != own->sequence) return std::nullopt;
+  std::vector<std::optional<PeerRecord>> records(static_cast<std::size_t>(options_.size));
+  records[static_cast<std::size_t>(neighbour_.watched())] = neighbour_.record();
+  return blame_disagreeing(stall_of({*own, std::nullopt, {}}, Clock::now()), records);
+}
+
+// Who said goodbye before its process ended is no loss.
+std::optional<Verdict> PeerMonitor::examine_ended() {
+  std::vector<int> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    ended = std::exchange(ended_, {});
+  }
+  for (const int rank : ended) {
+    const auto record = records_.read(rank);
+    if (record && !record->left) return loss_of(rank, record->identity);
+  }
+  return std::nullopt;
+}
+
+// Once, when all ranks have come: those of this host.
+void PeerMonitor::watch_processes() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!all_here_ || local_peers_known_) return;
+  }
+  local_peers_known_ = true;
+  std::vector<ProcessWatch::Process> processes;
+  std::istringstream lines(store_->get(processes_key_, store_deadline()));
+  for (ProcessWatch::Process each; lines >> each.rank >> each.identity.pid >> each.identity.start_time;) {
+    if (each.rank == options_.rank) continue;
+    local_peers_[each.rank] = each.identity;
+    if (each.identity != ProcessIdentity::own()) processes.push_back(each);
+  }
+  if (processes.empty()) return;
+  processes_.emplace(processes, [this](int rank) {
+    const std::lock_guard lock(mutex_);
+    ended_.push_back(rank);
+    store_->wake();
+  });
+}
+
+std::string PeerMonitor::describe_process(int rank) const {
+  const auto found = local_peers_.find(rank);
+  if (found == local_peers_.end()) return "";
+  if (found->second.stopped()) return "its process is stopped";
+  return found->second.alive() ? "its process lives, and gets no time or is cut off from the store" : "it has ended";
+}
+
+void PeerMonitor::beat(bool left) {
+  PeerRecord record{.beat = ++beats_, .left = left, .identity = identity_};
+  if (const auto latest = ledger_.latest()) {
+    record.inside = latest->state == Ledger::State::started;
+    record.sequence = record.inside ? latest->sequence : latest->sequence + 1;
+    record.operation = describe(latest->operation);
+    if (record.inside) record.signature = signature(latest->operation);
+  }
+  records_.publish(options_.rank, record);
+  next_beat_ = Clock::now() + options_.beat;
+}
+
+// Makes verdict the group's, unless another one came first; what counts then.
+Verdict PeerMonitor::settle(const Verdict& verdict) {
+  return decode_verdict(store_->compare_set(failure_key_, "", encode(verdict), store_deadline()));
+}
+
+Verdict PeerMonitor::lost_store(const Error& error) const {
+  if (options_.store_host && *options_.store_host != options_.rank) {
+    return {Errc::peer_lost,
+            fmt::format("rank {}, whose process serves the store, was lost: {}", *options_.store_host, error.what())};
+  }
+  return {Errc::connection_lost, fmt::format("the group lost its store: {}", error.what())};
+}
+
+void PeerMonitor::say_goodbye() {
+  if (const auto own = take_published()) settle(*own);
+  beat(true);
+  try {
+    store_->clear_will(store_deadline());
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+  }
+}
+
+}  // namespace ddprun::comm

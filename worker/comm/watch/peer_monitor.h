@@ -1,0 +1,125 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/watch/ledger.h"
+#include "ddprun/worker/comm/watch/neighbour_watch.h"
+#include "ddprun/worker/comm/watch/peer_record.h"
+#include "ddprun/worker/comm/watch/process_watch.h"
+#include "ddprun/worker/comm/watch/published_records.h"
+
+namespace ddprun::comm {
+
+struct MonitorOptions {
+  int rank = 0;
+  int size = 1;
+  std::string prefix;                            // of the group's keys in the store
+  std::chrono::milliseconds beat{1000};          // how often this rank publishes its record
+  std::chrono::milliseconds freeze_bound{5000};  // of a rank's silence; zero: any
+  std::optional<int> store_host;                 // the rank whose process serves the store, if one does
+};
+
+// Finds out, through the store, why a group fails, and makes it known to all its ranks.
+//
+// Each rank has a connection of its own to the store with a last will: should the process die, the store itself sets
+// the group's failure key, for which every rank waits. Ranks of one host are told by its kernel, too. Each rank
+// publishes a record of its progress, which it reads in its ledger, as its heartbeat; the rank before it watches that,
+// so that a frozen one is found whether or not anybody waits for it. An operation that passes its deadline, or whose
+// transport fails, makes its rank compare the records of all ranks at two moments and decide who is to blame. The first
+// verdict set in the store counts for everybody. A server without wills (PyTorch's own) leaves the rest of it.
+//
+// The thread belongs to the monitor. on_verdict is called there, once.
+class PeerMonitor {
+ public:
+  using OnVerdict = std::function<void(const Error&)>;
+
+  // Announces this rank before it returns. store: used by nobody else. ledger: of this rank, outlives the monitor.
+  PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const Ledger& ledger, OnVerdict on_verdict);
+  // Says goodbye to the others: no loss.
+  ~PeerMonitor();
+
+  const std::string& identity() const { return identity_; }  // "pid 42 on host b"
+  // How long after a transport's failure a last will may take to come.
+  static std::chrono::milliseconds will_delay();
+  // How long after a deadline or a transport's failure the verdict may take.
+  std::chrono::milliseconds verdict_delay() const;
+
+  // Every rank has come to the group: from now on they can be asked for.
+  void all_here();
+  // The transport of an operation that began then failed with these words: find the reason.
+  void transport_failed(const Ledger::Entry& entry, const std::string& message);
+  // This rank ends the group: tell the others why.
+  void publish(const Verdict& verdict);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // An operation to worry about.
+  struct Suspect {
+    Ledger::Entry entry;
+    std::optional<std::string> failure;  // of the transport
+    Clock::time_point failed_at;
+  };
+  void announce();
+  void run();
+  void watch();
+  std::optional<Verdict> next_verdict();
+  std::optional<Verdict> await_failure_key();
+  std::optional<Verdict> take_published();
+  std::optional<Suspect> find_suspect(Clock::time_point now);
+  std::optional<Verdict> examine(const Suspect& suspect, Clock::time_point now);
+  Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
+  std::optional<Verdict> examine_ended();
+  std::optional<Verdict> compare_with_neighbour();
+  void watch_processes();
+  std::string describe_process(int rank) const;
+  void beat(bool left);
+  Verdict settle(const Verdict& verdict);
+  Verdict lost_store(const Error& error) const;
+  void say_goodbye();
+  bool stopping();
+  Deadline store_deadline() const { return Deadline::in(window_); }
+
+  const std::shared_ptr<Store> store_;
+  const MonitorOptions options_;
+  const Ledger& ledger_;
+  const OnVerdict on_verdict_;
+  const std::string identity_;
+  const std::string failure_key_;
+  const std::string processes_key_;
+  const std::chrono::milliseconds window_;  // between two readings that prove a standstill
+  const std::chrono::milliseconds slice_;   // of waiting on the failure key, between which this thread looks around
+
+  // Used by the monitor's thread alone.
+  Clock::time_point next_beat_;
+  std::uint64_t beats_ = 0;
+  std::optional<PublishedRecords::Reading> baseline_;
+  PublishedRecords records_;
+  NeighbourWatch neighbour_;
+  bool local_peers_known_ = false;
+  std::map<int, ProcessIdentity> local_peers_;  // ranks of this host
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::optional<Verdict> to_publish_;
+  std::optional<Suspect> failed_;  // the first one whose transport failed
+  std::vector<int> ended_;         // ranks whose processes ended, not yet examined
+  bool all_here_ = false;
+
+  std::optional<ProcessWatch> processes_;  // before what it calls goes
+
+  std::thread thread_;  // last: runs on all the above
+};
+
+}  // namespace ddprun::comm

@@ -1,0 +1,205 @@
+#include "ddprun/worker/comm/watch/peer_record.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ddprun::comm {
+namespace {
+
+// Fields one a line; the last one takes the rest.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+
+  std::string_view next() {
+    const auto end = std::min(rest_.find('\n'), rest_.size());
+    const auto line = rest_.substr(0, end);
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    return line;
+  }
+  std::optional<std::uint64_t> next_number() {
+    const auto line = next();
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+    if (line.empty() || error != std::errc() || end != line.data() + line.size()) return std::nullopt;
+    return value;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+std::string name_rank(std::size_t rank, const PeerRecord& record) {
+  return fmt::format("rank {} ({})", rank, record.identity);
+}
+
+std::string circumstance(const Stall& stall) {
+  if (stall.partner != -1) return fmt::format("{} of rank {}", stall.operation, stall.rank);
+  return fmt::format("{} #{}", stall.operation, stall.sequence);
+}
+
+void append(std::string& list, const std::string& item) {
+  if (!list.empty()) list += "; ";
+  list += item;
+}
+
+// Ranks that a stalled operation depends on: all others, or the partner of a send or recv.
+bool concerns(const Stall& stall, std::size_t rank) {
+  const int r = static_cast<int>(rank);
+  return r != stall.rank && (stall.partner < 0 || r == stall.partner);
+}
+
+std::string name_silent(const Stall& stall, const std::vector<Observation>& observations, double seconds) {
+  std::string names;
+  for (std::size_t r = 0; r < observations.size(); ++r) {
+    const auto& [before, now] = observations[r];
+    if (!concerns(stall, r)) continue;
+    if (!now) {
+      append(names, fmt::format("rank {} has given no sign of life at all", r));
+    } else if (before && before->beat == now->beat) {
+      append(names, fmt::format("{} has given no sign of life for {:.1f} s: it is frozen or cut off",
+                                name_rank(r, *now), seconds));
+    }
+  }
+  return names;
+}
+
+bool disagrees(const Stall& stall, const PeerRecord& record) {
+  return record.inside && record.sequence == stall.sequence && record.signature != stall.signature;
+}
+
+std::string position(const PeerRecord& record) {
+  if (record.inside) return fmt::format("is still in {} #{}", record.operation, record.sequence);
+  if (record.operation.empty()) return "has not called anything yet";
+  return fmt::format("is between operations; its last was {} #{}", record.operation, record.sequence - 1);
+}
+
+// The ranks furthest behind: those that wait for them are not to blame.
+std::string name_late(const Stall& stall, const std::vector<Observation>& observations) {
+  const auto progress = [](const PeerRecord& record) { return 2 * record.sequence + (record.inside ? 1 : 0); };
+  std::uint64_t least = 2 * stall.sequence + 1;
+  for (const auto& [before, now] : observations) {
+    if (now) least = std::min(least, progress(*now));
+  }
+  std::string names;
+  for (std::size_t r = 0; r < observations.size(); ++r) {
+    const auto& now = observations[r].now;
+    if (!concerns(stall, r) || !now || progress(*now) != least || least >= 2 * stall.sequence + 1) continue;
+    append(names, fmt::format("{} has not entered it: it {}", name_rank(r, *now), position(*now)));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string encode(const PeerRecord& record) {
+  return fmt::format("1\n{}\n{}\n{}\n{}\n{}\n{}\n{}", record.beat, record.sequence, record.inside ? 1 : 0,
+                     record.left ? 1 : 0, record.signature, record.operation, record.identity);
+}
+
+std::optional<PeerRecord> decode_record(std::string_view text) {
+  Lines lines(text);
+  if (lines.next() != "1") return std::nullopt;  // the version of this format
+  const auto beat = lines.next_number();
+  const auto sequence = lines.next_number();
+  const auto inside = lines.next_number();
+  const auto left = lines.next_number();
+  const auto signature = lines.next_number();
+  if (!beat || !sequence || !inside || !left || !signature) return std::nullopt;
+  PeerRecord record{.beat = *beat,
+                    .sequence = *sequence,
+                    .inside = *inside != 0,
+                    .left = *left != 0,
+                    .signature = static_cast<std::uint16_t>(*signature)};
+  record.operation = lines.next();
+  record.identity = lines.next();
+  return record;
+}
+
+std::string encode(const Verdict& verdict) {
+  return fmt::format("{}\n{}", static_cast<int>(verdict.code), verdict.message);
+}
+
+Verdict decode_verdict(std::string_view text) {
+  Lines lines(text);
+  const auto code = lines.next_number();
+  if (!code || *code > static_cast<std::uint64_t>(Errc::internal)) return {Errc::peer_lost, std::string(text)};
+  const auto start = text.find('\n');
+  return {static_cast<Errc>(*code), std::string(start == std::string_view::npos ? "" : text.substr(start + 1))};
+}
+
+std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records) {
+  if (stall.partner != -1) return std::nullopt;
+  std::string names;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    if (!concerns(stall, r) || !records[r] || !disagrees(stall, *records[r])) continue;
+    append(names, fmt::format("{} calls {}", name_rank(r, *records[r]), records[r]->operation));
+  }
+  if (names.empty()) return std::nullopt;
+  return Verdict{Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}",
+                                             stall.sequence, stall.rank, stall.operation, names)};
+}
+
+std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records) {
+  std::string names;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    if (concerns(stall, r) && records[r] && records[r]->left) append(names, name_rank(r, *records[r]));
+  }
+  if (names.empty()) return std::nullopt;
+  return Verdict{Errc::peer_lost,
+                 fmt::format("{} left the group while {} was in progress", names, circumstance(stall))};
+}
+
+Verdict blame_silent(int rank, const std::vector<Observation>& observations, double seconds,
+                     const std::function<std::string(int rank)>& describe) {
+  std::string names;
+  for (std::size_t r = 0; r < observations.size(); ++r) {
+    const auto& [before, now] = observations[r];
+    if (static_cast<int>(r) == rank || !before || !now || now->left || before->beat != now->beat) continue;
+    const auto known = describe(static_cast<int>(r));
+    append(names, fmt::format("{} has given no sign of life for {:.1f} s: {}; it {}", name_rank(r, *now), seconds,
+                              known.empty() ? "it is frozen or cut off" : known, position(*now)));
+  }
+  return {Errc::peer_lost, names};
+}
+
+Verdict loss_of(int rank, const std::string& identity) {
+  return {Errc::peer_lost,
+          fmt::format("rank {} ({}) was lost: its process died or its connection broke", rank, identity)};
+}
+
+Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between) {
+  std::vector<std::optional<PeerRecord>> latest;
+  for (const auto& observation : observations) latest.push_back(observation.now);
+  if (const auto verdict = blame_leavers(stall, latest)) return *verdict;
+
+  const auto what = circumstance(stall);
+  if (const auto names = name_silent(stall, observations, seconds_between); !names.empty()) {
+    return {Errc::peer_lost, fmt::format("{} ({} did not complete)", names, what)};
+  }
+  if (stall.partner == Stall::anybody) {
+    if (stall.transport.empty()) {
+      return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: no rank has sent", what, stall.seconds)};
+    }
+  } else if (stall.partner < 0) {
+    if (const auto verdict = blame_disagreeing(stall, latest)) return *verdict;
+    if (const auto names = name_late(stall, observations); !names.empty()) {
+      return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: {}", what, stall.seconds, names)};
+    }
+  } else if (const auto& partner = observations[static_cast<std::size_t>(stall.partner)].now; partner) {
+    return {
+        Errc::timeout,
+        fmt::format("{} did not complete within {:.1f} s: {} has not called its counterpart; it {}", what,
+                    stall.seconds, name_rank(static_cast<std::size_t>(stall.partner), *partner), position(*partner))};
+  }
+  if (!stall.transport.empty()) {
+    return {Errc::connection_lost,
+            fmt::format("{} failed though all ranks live: {} (as seen by rank {})", what, stall.transport, stall.rank)};
+  }
+  return {Errc::timeout,
+          fmt::format("{} did not complete within {:.1f} s though all ranks are in it: the network between "
+                      "them is slow or broken (as seen by rank {})",
+                      what, stall.seconds, stall.rank)};
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/watch/peer_record.h"
+
+namespace ddprun::comm {
+
+// The records of a group's ranks in the store, one key a rank: "<prefix>record/<rank>".
+class PublishedRecords {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Reading {
+    Clock::time_point at;
+    std::vector<std::optional<PeerRecord>> records;  // by rank
+  };
+
+  // patience: of each call, for the store's answer.
+  PublishedRecords(std::shared_ptr<Store> store, std::string prefix, int size, std::chrono::milliseconds patience)
+      : store_(std::move(store)), prefix_(std::move(prefix)), size_(size), patience_(patience) {}
+
+  int size() const { return size_; }
+  void publish(int rank, const PeerRecord& record);
+  // None: it has not published yet. Later it always has.
+  std::optional<PeerRecord> read(int rank);
+  // Waits, within the patience, for those that have not published yet.
+  Reading read_all();
+
+ private:
+  std::string key(int rank) const { return prefix_ + "record/" + std::to_string(rank); }
+  Deadline deadline() const { return Deadline::in(patience_); }
+
+  const std::shared_ptr<Store> store_;
+  const std::string prefix_;
+  const int size_;
+  const std::chrono::milliseconds patience_;
+};
+
+// What changed from one reading to a later one, by rank.
+std::vector<Observation> observe(const PublishedRecords::Reading& before, const PublishedRecords::Reading& now);
+
+}  // namespace ddprun::comm
