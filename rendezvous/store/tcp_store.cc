@@ -4,14 +4,13 @@
 #include <optional>
 #include <random>
 #include <thread>
-#include <unistd.h>
 
-#include "ddprun/common/bytes.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/store_limits.h"
 #include "ddprun/rendezvous/store/store_state.h"
+#include "ddprun/rendezvous/store/tcp_connection.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
 
 namespace ddprun {
@@ -20,7 +19,6 @@ namespace {
 using namespace rendezvous;
 using Clock = Deadline::Clock;
 
-constexpr std::size_t read_buffer_bytes = 4096;
 constexpr std::chrono::milliseconds join_poll_interval{10};
 
 std::string join_names(const std::vector<std::string>& names) {
@@ -49,143 +47,6 @@ double seconds_since(Clock::time_point start) {
 }
 
 }  // namespace
-
-// Requests and replies over one socket. A wait that is cancelled throws WaitTimeout and leaves the connection in order;
-// every other exception leaves it useless.
-class TcpStore::Connection {
- public:
-  struct WaitTimeout {};
-
-  Connection(UniqueFd fd, const TcpStoreOptions& options)
-      : fd_(std::move(fd)), grace_(options.grace), break_on_stop_(fd_.get(), options.stop) {}
-
-  void send(const Request& request, Deadline deadline) {
-    out_.clear();
-    encode(request, out_);
-    send_all(fd_.get(), out_, deadline);
-    if (out_.capacity() > read_buffer_bytes) out_ = std::string();
-  }
-
-  // PyTorch's server wants VALIDATE in one piece. The probe rides along, so that it costs no round trip of its own.
-  bool greet(Deadline deadline) {
-    const auto nonce = static_cast<std::uint32_t>(::getpid());
-    const std::string_view probe[] = {probe_key};
-    send(ValidateRequest{}, deadline);
-    send_all(fd_.get(), encode(PingRequest{nonce}) + encode(CheckRequest{probe}), deadline);
-    if (const auto echo = read_number<std::uint32_t>(deadline); echo != nonce)
-      throw make_error(Errc::protocol, "it answered PING {} with {}", nonce, echo);
-    return read_number<std::uint8_t>(deadline) == 0;
-  }
-
-  template <class T>
-  T read_number(Deadline deadline) {
-    return get_le<T>(read(sizeof(T), deadline));
-  }
-  std::string read_vec(Deadline deadline) {
-    const auto size = read_number<std::uint64_t>(deadline);
-    if (size > max_reply_bytes) throw make_error(Errc::protocol, "it announced a value of {} bytes", size);
-    return read(size, deadline);
-  }
-
-  void read_done(Deadline deadline) { require_status(0, read_number<std::uint8_t>(deadline)); }
-
-  // For what follows once a wait has ended, or must be said although the deadline has passed.
-  Deadline at_least_grace(Deadline deadline) const {
-    return deadline.remaining() > grace_ ? deadline : Deadline::in(grace_);
-  }
-
-  // The answer to a WAIT, WAIT_GET or BARRIER just sent. After the deadline the wait is cancelled; an answer that
-  // crosses the cancelling on the way counts: what was waited for is there. For WAIT_GET the value follows, which
-  // finish reads.
-  template <class Finish>
-  auto await(Deadline deadline, Finish finish, bool wakeable = false) {
-    if (wakeable && begin_wait() == Wait::cancelled) deadline = Deadline::at(Clock::now());
-    auto status = status_by(deadline);
-    const auto rest = at_least_grace(deadline);
-    const bool woken = wakeable && end_wait();
-    if (!status && !woken) send(CancelWaitRequest{}, rest);
-    const bool cancelled = !status || woken;
-    if (!status) status = read_number<std::uint8_t>(rest);
-    if (cancelled && *status == wait_cancelled) throw WaitTimeout{};
-    require_status(wait_over, *status);
-    auto result = finish(rest);
-    if (cancelled) require_status(wait_cancelled, read_number<std::uint8_t>(rest));
-    return result;
-  }
-  void await(Deadline deadline, bool wakeable = false) {
-    await(
-        deadline, [](Deadline) { return 0; }, wakeable);
-  }
-
-  // Cancels the wakeable wait under way, or the next one. From any thread.
-  void wake() {
-    const std::lock_guard lock(wait_mutex_);
-    if (wait_ == Wait::sent) send_all(fd_.get(), encode(CancelWaitRequest{}), Deadline::in(grace_));
-    wait_ = Wait::cancelled;
-  }
-
- private:
-  // Of a wakeable request that waits, as far as cancelling it goes.
-  enum class Wait { none, sent, cancelled };
-
-  static constexpr std::uint8_t wait_over = 0;
-  static constexpr std::uint8_t wait_cancelled = 1;
-
-  static void require_status(std::uint8_t expected, std::uint8_t got) {
-    if (got != expected) throw make_error(Errc::protocol, "it answered {} where {} belongs", got, expected);
-  }
-
-  // The state before: cancelled, by wake(), when nobody waited.
-  Wait begin_wait() {
-    const std::lock_guard lock(wait_mutex_);
-    return std::exchange(wait_, Wait::sent);
-  }
-  // Whether wake() has cancelled it.
-  bool end_wait() {
-    const std::lock_guard lock(wait_mutex_);
-    return std::exchange(wait_, Wait::none) == Wait::cancelled;
-  }
-
-  // The one byte that ends a wait, if it comes in time. A timeout leaves nothing half read.
-  std::optional<std::uint8_t> status_by(Deadline deadline) {
-    try {
-      return read_number<std::uint8_t>(deadline);
-    } catch (const Error& e) {
-      if (e.code() != Errc::timeout) throw;
-      return std::nullopt;
-    }
-  }
-
-  std::string read(std::size_t size, Deadline deadline) {
-    std::string bytes(size, '\0');
-    std::size_t done = 0;
-    while (done < size) {
-      if (read_begin_ == read_end_ && size - done >= sizeof buffer_) {
-        done += receive_some(fd_.get(), bytes.data() + done, size - done, deadline);
-        continue;
-      }
-      if (read_begin_ == read_end_) {
-        read_end_ = receive_some(fd_.get(), buffer_, sizeof buffer_, deadline);
-        read_begin_ = 0;
-      }
-      const auto n = std::min(size - done, read_end_ - read_begin_);
-      std::memcpy(bytes.data() + done, buffer_ + read_begin_, n);
-      read_begin_ += n;
-      done += n;
-    }
-    return bytes;
-  }
-
-  UniqueFd fd_;
-  const std::chrono::milliseconds grace_;
-  const BreakOnStop break_on_stop_;
-  std::mutex wait_mutex_;  // guards what follows, and the sending of a wake-up
-  Wait wait_ = Wait::none;
-  std::string out_;
-  char buffer_[read_buffer_bytes];
-  std::size_t read_begin_ = 0;  // of what buffer_ holds beyond the last reply
-  std::size_t read_end_ = 0;
-};
 
 // One caller at a time.
 class TcpStore::Turn {
@@ -220,7 +81,7 @@ auto TcpStore::call(const char* verb, Deadline deadline, What what, Action actio
   if (broken_) throw Error(*broken_);
   try {
     return action(*connection_);
-  } catch (const Connection::WaitTimeout&) {
+  } catch (const TcpConnection::WaitTimeout&) {
     throw make_error(Errc::timeout, "store {}: {} {} timed out after {:.3f} s", endpoint_, verb, what(),
                      seconds_since(start));
   } catch (const Error& e) {
@@ -254,9 +115,9 @@ void TcpStore::wake() noexcept try {
   log::debug("store {}: cancelling a wait: {}", endpoint_, e.what());
 }
 
-std::unique_ptr<TcpStore::Connection> TcpStore::dial_once(Deadline deadline) {
-  auto connection =
-      std::make_unique<Connection>(connect_once(options_.host, options_.port, deadline, options_.stop), options_);
+std::unique_ptr<TcpConnection> TcpStore::dial_once(Deadline deadline) {
+  auto connection = std::make_unique<TcpConnection>(connect_once(options_.host, options_.port, deadline, options_.stop),
+                                                    options_.grace, options_.stop);
   server_is_ours_ = connection->greet(deadline);
   return connection;
 }
@@ -301,7 +162,7 @@ void TcpStore::require_ours(const char* what) const {
                      what);
 }
 
-void TcpStore::wait_on(Connection& connection, const std::vector<std::string>& keys, Deadline deadline,
+void TcpStore::wait_on(TcpConnection& connection, const std::vector<std::string>& keys, Deadline deadline,
                        bool wakeable) const {
   for_each_run(
       keys, [](const auto& key) { return key.size(); },
@@ -312,7 +173,7 @@ void TcpStore::wait_on(Connection& connection, const std::vector<std::string>& k
 }
 
 // PyTorch's server has no request that waits and gets in one.
-std::string TcpStore::fetch(Connection& connection, std::string_view key, Deadline deadline) const {
+std::string TcpStore::fetch(TcpConnection& connection, std::string_view key, Deadline deadline) const {
   if (server_is_ours_) {
     connection.send(WaitGetRequest{key}, connection.at_least_grace(deadline));
     return connection.await(deadline, [&](Deadline rest) { return connection.read_vec(rest); });
@@ -327,7 +188,7 @@ void TcpStore::set(std::string_view key, std::string_view value, Deadline deadli
   require_value(value, key);
   call_at_once(
       "set", deadline, [&] { return quoted(key); },
-      [&, wire = wire_key(key)](Connection& c) {
+      [&, wire = wire_key(key)](TcpConnection& c) {
         c.send(SetRequest{wire, value}, deadline);
       });
 }
@@ -335,13 +196,13 @@ void TcpStore::set(std::string_view key, std::string_view value, Deadline deadli
 std::string TcpStore::get(std::string_view key, Deadline deadline) {
   return call(
       "get", deadline, [&] { return quoted(key); },
-      [&, wire = wire_key(key)](Connection& c) { return fetch(c, wire, deadline); });
+      [&, wire = wire_key(key)](TcpConnection& c) { return fetch(c, wire, deadline); });
 }
 
 std::int64_t TcpStore::add(std::string_view key, std::int64_t delta, Deadline deadline) {
   return call_at_once(
       "add", deadline, [&] { return quoted(key); },
-      [&, wire = wire_key(key)](Connection& c) {
+      [&, wire = wire_key(key)](TcpConnection& c) {
         c.send(AddRequest{wire, delta}, deadline);
         return c.read_number<std::int64_t>(deadline);
       });
@@ -353,7 +214,7 @@ std::string TcpStore::compare_set(std::string_view key, std::string_view expecte
   require_value(desired, key);
   return call_at_once(
       "compare_set", deadline, [&] { return quoted(key); },
-      [&, wire = wire_key(key)](Connection& c) {
+      [&, wire = wire_key(key)](TcpConnection& c) {
         c.send(CompareSetRequest{wire, expected, desired}, deadline);
         return c.read_vec(deadline);
       });
@@ -362,7 +223,7 @@ std::string TcpStore::compare_set(std::string_view key, std::string_view expecte
 bool TcpStore::check(const std::vector<std::string>& keys, Deadline deadline) {
   return call_at_once(
       "check", deadline, [&] { return join_names(keys); },
-      [&, wire = wire_keys(keys)](Connection& c) {
+      [&, wire = wire_keys(keys)](TcpConnection& c) {
         bool all = true;
         for_each_run(
             wire, [](const auto& key) { return key.size(); },
@@ -377,13 +238,13 @@ bool TcpStore::check(const std::vector<std::string>& keys, Deadline deadline) {
 void TcpStore::wait(const std::vector<std::string>& keys, Deadline deadline) {
   call(
       "wait for", deadline, [&] { return join_names(keys); },
-      [&, wire = wire_keys(keys)](Connection& c) { wait_on(c, wire, deadline, true); });
+      [&, wire = wire_keys(keys)](TcpConnection& c) { wait_on(c, wire, deadline, true); });
 }
 
 bool TcpStore::erase(std::string_view key, Deadline deadline) {
   return call_at_once(
       "erase", deadline, [&] { return quoted(key); },
-      [&, wire = wire_key(key)](Connection& c) {
+      [&, wire = wire_key(key)](TcpConnection& c) {
         c.send(DeleteKeyRequest{wire}, deadline);
         return c.read_number<std::int64_t>(deadline) > 0;
       });
@@ -392,7 +253,7 @@ bool TcpStore::erase(std::string_view key, Deadline deadline) {
 std::int64_t TcpStore::num_keys(Deadline deadline) {
   return call_at_once(
       "num_keys", deadline, [] { return ""; },
-      [&](Connection& c) {
+      [&](TcpConnection& c) {
         c.send(NumKeysRequest{}, deadline);
         return c.read_number<std::int64_t>(deadline);
       });
@@ -402,7 +263,7 @@ void TcpStore::append(std::string_view key, std::string_view suffix, Deadline de
   require_value(suffix, key);
   call_at_once(
       "append", deadline, [&] { return quoted(key); },
-      [&, wire = wire_key(key)](Connection& c) {
+      [&, wire = wire_key(key)](TcpConnection& c) {
         c.send(AppendRequest{wire, suffix}, deadline);
       });
 }
@@ -410,7 +271,7 @@ void TcpStore::append(std::string_view key, std::string_view suffix, Deadline de
 std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& keys, Deadline deadline) {
   return call(
       "multi_get", deadline, [&] { return join_names(keys); },
-      [&, wire = wire_keys(keys)](Connection& c) {
+      [&, wire = wire_keys(keys)](TcpConnection& c) {
         wait_on(c, wire, deadline);
         const auto rest = c.at_least_grace(deadline);
         std::vector<std::string> values;
@@ -433,7 +294,7 @@ void TcpStore::multi_set(const std::vector<KeyValue>& pairs, Deadline deadline) 
   }
   for (std::size_t i = 0; i < pairs.size(); ++i) wire_pairs.push_back({wire[i], pairs[i].second});
   const auto what = [&] { return fmt::format("of {} keys", pairs.size()); };
-  call_at_once("multi_set", deadline, what, [&](Connection& c) {
+  call_at_once("multi_set", deadline, what, [&](TcpConnection& c) {
     for_each_run(
         wire_pairs, [](const auto& pair) { return pair.key.size() + pair.value.size(); },
         [&](std::span<const KeyValueView> run) { c.send(MultiSetRequest{run}, deadline); });
@@ -443,7 +304,7 @@ void TcpStore::multi_set(const std::vector<KeyValue>& pairs, Deadline deadline) 
 std::vector<std::string> TcpStore::list_keys(Deadline deadline) {
   return call_at_once(
       "list_keys", deadline, [] { return ""; },
-      [&](Connection& c) {
+      [&](TcpConnection& c) {
         c.send(ListKeysRequest{}, deadline);
         std::vector<std::string> keys;
         for (auto left = c.read_number<std::int64_t>(deadline); left > 0; --left) {
@@ -458,7 +319,7 @@ void TcpStore::queue_push(std::string_view queue, std::string_view item, Deadlin
   require_value(item, queue);
   call_at_once(
       "queue_push", deadline, [&] { return quoted(queue); },
-      [&, wire = wire_key(queue)](Connection& c) {
+      [&, wire = wire_key(queue)](TcpConnection& c) {
         c.send(QueuePushRequest{wire, item}, deadline);
       });
 }
@@ -467,7 +328,7 @@ void TcpStore::queue_push(std::string_view queue, std::string_view item, Deadlin
 std::string TcpStore::queue_pop(std::string_view queue, Deadline deadline) {
   return call(
       "queue_pop", deadline, [&] { return quoted(queue); },
-      [&, wire = wire_key(queue)](Connection& c) {
+      [&, wire = wire_key(queue)](TcpConnection& c) {
         for (;;) {
           wait_on(c, {wire}, deadline);
           const auto rest = c.at_least_grace(deadline);
@@ -480,7 +341,7 @@ std::string TcpStore::queue_pop(std::string_view queue, Deadline deadline) {
 std::int64_t TcpStore::queue_length(std::string_view queue, Deadline deadline) {
   return call_at_once(
       "queue_length", deadline, [&] { return quoted(queue); },
-      [&, wire = wire_key(queue)](Connection& c) {
+      [&, wire = wire_key(queue)](TcpConnection& c) {
         c.send(QueueLengthRequest{wire}, deadline);
         return c.read_number<std::int64_t>(deadline);
       });
@@ -489,7 +350,7 @@ std::int64_t TcpStore::queue_length(std::string_view queue, Deadline deadline) {
 void TcpStore::barrier(std::string_view key, std::int64_t world_size, Deadline deadline) {
   call(
       "barrier", deadline, [&] { return fmt::format("{} of {}", quoted(key), world_size); },
-      [&, wire = wire_key(key)](Connection& c) {
+      [&, wire = wire_key(key)](TcpConnection& c) {
         c.send(BarrierRequest{wire, world_size}, c.at_least_grace(deadline));
         c.await(deadline);
       });
@@ -500,7 +361,7 @@ void TcpStore::set_will(std::string_view key, std::string_view value, Deadline d
   require_value(value, key);
   call_at_once(
       "set_will", deadline, [&] { return quoted(key); },
-      [&, wire = wire_key(key)](Connection& c) {
+      [&, wire = wire_key(key)](TcpConnection& c) {
         c.send(WillRequest{wire, value}, deadline);
         c.read_done(deadline);
       });
@@ -510,7 +371,7 @@ void TcpStore::clear_will(Deadline deadline) {
   require_ours("a will");
   call_at_once(
       "clear_will", deadline, [] { return ""; },
-      [&](Connection& c) {
+      [&](TcpConnection& c) {
         c.send(ClearWillRequest{}, deadline);
         c.read_done(deadline);
       });
@@ -519,7 +380,7 @@ void TcpStore::clear_will(Deadline deadline) {
 std::int64_t TcpStore::join(Deadline deadline) {
   return call_at_once(
       "join", deadline, [] { return quoted(join_counter_key); },
-      [&](Connection& c) {
+      [&](TcpConnection& c) {
         c.send(AddRequest{join_counter_key, 1}, deadline);
         return c.read_number<std::int64_t>(deadline);
       });
@@ -530,7 +391,7 @@ void TcpStore::wait_for_joined(std::int64_t world_size, Deadline deadline) {
   for (;;) {
     const auto joined = parse_counter(call(
                                           "wait for the joining of", deadline, [] { return "clients"; },
-                                          [&](Connection& c) { return fetch(c, join_counter_key, deadline); }),
+                                          [&](TcpConnection& c) { return fetch(c, join_counter_key, deadline); }),
                                       join_counter_key);
     if (joined >= world_size) return;
     if (deadline.expired())

@@ -15,6 +15,9 @@
 #include "ddprun/rendezvous/store/store.h"
 
 namespace ddprun {
+namespace rendezvous {
+class TcpConnection;
+}
 
 struct TcpStoreOptions {
   std::string host;
@@ -80,7 +83,6 @@ class TcpStore final : public Store {
   const std::string& endpoint() const { return endpoint_; }
 
  private:
-  class Connection;
   class Turn;
   // Runs action(connection) in turn. Its failure, described with verb and what(), ends this object unless it is a clean
   // timeout.
@@ -90,10 +92,10 @@ class TcpStore final : public Store {
   template <class What, class Action>
   auto call_at_once(const char* verb, Deadline deadline, What what, Action action);
 
-  std::unique_ptr<Connection> dial_once(Deadline deadline);
+  std::unique_ptr<rendezvous::TcpConnection> dial_once(Deadline deadline);
   void dial(Deadline deadline);
-  std::string fetch(Connection& connection, std::string_view wire_key, Deadline deadline) const;
-  void wait_on(Connection& connection, const std::vector<std::string>& wire_keys, Deadline deadline,
+  std::string fetch(rendezvous::TcpConnection& connection, std::string_view wire_key, Deadline deadline) const;
+  void wait_on(rendezvous::TcpConnection& connection, const std::vector<std::string>& wire_keys, Deadline deadline,
                bool wakeable = false) const;
   std::string wire_key(std::string_view key) const;
   std::vector<std::string> wire_keys(const std::vector<std::string>& keys) const;
@@ -106,7 +108,7 @@ class TcpStore final : public Store {
   std::mutex mutex_;
   std::condition_variable turn_free_;
   bool busy_ = false;  // guarded by mutex_; its holder has connection_ and broken_ to itself
-  std::unique_ptr<Connection> connection_;
+  std::unique_ptr<rendezvous::TcpConnection> connection_;
   std::optional<Error> broken_;
 };
 

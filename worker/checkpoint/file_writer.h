@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "ddprun/worker/digest/sha256.h"
 #include "ddprun/common/unique_fd.h"
+#include "ddprun/worker/digest/sha256.h"
 
 namespace ddprun::checkpoint {
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/digest/sha256.h"
 
 namespace ddprun {
 namespace {

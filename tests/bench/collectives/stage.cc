@@ -8,22 +8,17 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/shm/pause.h"
 
 namespace ddprun::bench {
 namespace {
+
+using comm::pause_processor;
 
 constexpr std::size_t most_ranks = 64;
 
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + 4095) / 4096 * 4096;
-}
-
-void pause_processor() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 std::vector<int> allowed_processors() {

@@ -9,19 +9,13 @@
 #include <thread>
 #include <unistd.h>
 
+#include "ddprun/worker/comm/shm/pause.h"
+
 namespace ddprun::comm {
 namespace {
 
 // The longest sleep: bounds a wake-up for an interruption that comes between a sleeper's look at it and its sleep.
 constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000'000};
-
-void pause_processor() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 void check(const WaitLimits& limits) {
   if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");

@@ -1,0 +1,129 @@
+#include "ddprun/rendezvous/store/tcp_connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store/store_limits.h"
+#include "ddprun/rendezvous/store/store_state.h"
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr std::uint8_t wait_over = 0;
+constexpr std::uint8_t wait_cancelled = 1;
+
+void require_status(std::uint8_t expected, std::uint8_t got) {
+  if (got != expected) throw make_error(Errc::protocol, "it answered {} where {} belongs", got, expected);
+}
+
+}  // namespace
+
+TcpConnection::TcpConnection(UniqueFd fd, std::chrono::milliseconds grace, const std::stop_token& stop)
+    : fd_(std::move(fd)), grace_(grace), break_on_stop_(fd_.get(), stop) {}
+
+void TcpConnection::send(const Request& request, Deadline deadline) {
+  out_.clear();
+  encode(request, out_);
+  send_all(fd_.get(), out_, deadline);
+  if (out_.capacity() > sizeof buffer_) out_ = std::string();
+}
+
+// PyTorch's server wants VALIDATE in one piece. The probe rides along, so that it costs no round trip of its own.
+bool TcpConnection::greet(Deadline deadline) {
+  const auto nonce = static_cast<std::uint32_t>(::getpid());
+  const std::string_view probe[] = {probe_key};
+  send(ValidateRequest{}, deadline);
+  send_all(fd_.get(), encode(PingRequest{nonce}) + encode(CheckRequest{probe}), deadline);
+  if (const auto echo = read_number<std::uint32_t>(deadline); echo != nonce)
+    throw make_error(Errc::protocol, "it answered PING {} with {}", nonce, echo);
+  return read_number<std::uint8_t>(deadline) == 0;
+}
+
+std::string TcpConnection::read_vec(Deadline deadline) {
+  const auto size = read_number<std::uint64_t>(deadline);
+  if (size > max_reply_bytes) throw make_error(Errc::protocol, "it announced a value of {} bytes", size);
+  return read(size, deadline);
+}
+
+void TcpConnection::read_done(Deadline deadline) {
+  require_status(0, read_number<std::uint8_t>(deadline));
+}
+
+void TcpConnection::read_cancelled(Deadline deadline) {
+  require_status(wait_cancelled, read_number<std::uint8_t>(deadline));
+}
+
+Deadline TcpConnection::at_least_grace(Deadline deadline) const {
+  return deadline.remaining() > grace_ ? deadline : Deadline::in(grace_);
+}
+
+TcpConnection::End TcpConnection::end_of_wait(Deadline deadline, bool wakeable) {
+  if (wakeable && begin_wait() == Wait::cancelled) deadline = Deadline::at(Deadline::Clock::now());
+  auto status = status_by(deadline);
+  const auto rest = at_least_grace(deadline);
+  const bool woken = wakeable && withdraw_wait();
+  if (!status && !woken) send(CancelWaitRequest{}, rest);
+  const bool cancelled = !status || woken;
+  if (!status) status = read_number<std::uint8_t>(rest);
+  if (cancelled && *status == wait_cancelled) throw WaitTimeout{};
+  require_status(wait_over, *status);
+  return {cancelled, rest};
+}
+
+void TcpConnection::await(Deadline deadline, bool wakeable) {
+  await(
+      deadline, [](Deadline) { return 0; }, wakeable);
+}
+
+void TcpConnection::wake() {
+  const std::lock_guard lock(wait_mutex_);
+  if (wait_ == Wait::sent) send_all(fd_.get(), encode(CancelWaitRequest{}), Deadline::in(grace_));
+  wait_ = Wait::cancelled;
+}
+
+// The state before: cancelled, by wake(), when nobody waited.
+TcpConnection::Wait TcpConnection::begin_wait() {
+  const std::lock_guard lock(wait_mutex_);
+  return std::exchange(wait_, Wait::sent);
+}
+
+// Whether wake() has cancelled it.
+bool TcpConnection::withdraw_wait() {
+  const std::lock_guard lock(wait_mutex_);
+  return std::exchange(wait_, Wait::none) == Wait::cancelled;
+}
+
+// The one byte that ends a wait, if it comes in time. A timeout leaves nothing half read.
+std::optional<std::uint8_t> TcpConnection::status_by(Deadline deadline) {
+  try {
+    return read_number<std::uint8_t>(deadline);
+  } catch (const Error& e) {
+    if (e.code() != Errc::timeout) throw;
+    return std::nullopt;
+  }
+}
+
+std::string TcpConnection::read(std::size_t size, Deadline deadline) {
+  std::string bytes(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    if (read_begin_ == read_end_ && size - done >= sizeof buffer_) {
+      done += receive_some(fd_.get(), bytes.data() + done, size - done, deadline);
+      continue;
+    }
+    if (read_begin_ == read_end_) {
+      read_end_ = receive_some(fd_.get(), buffer_, sizeof buffer_, deadline);
+      read_begin_ = 0;
+    }
+    const auto n = std::min(size - done, read_end_ - read_begin_);
+    std::memcpy(bytes.data() + done, buffer_ + read_begin_, n);
+    read_begin_ += n;
+    done += n;
+  }
+  return bytes;
+}
+
+}  // namespace ddprun::rendezvous
