@@ -200,9 +200,7 @@ class Agent {
   }
 
   void carry_out(const PrepareRound& action) {
-    const auto& self = action.round.members.at(static_cast<std::size_t>(action.round.self));
-    const std::uint16_t port = self.group_rank == 0 ? provide_worker_store() : 0;
-    backend_->rendezvous().ready(action.round.generation, port);
+    backend_->rendezvous().ready(action.generation, action.leads ? provide_worker_store() : 0);
   }
 
   // Where the workers of the next round meet, on this host: anew each round. 0 when they meet at the endpoint.

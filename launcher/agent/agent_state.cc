@@ -25,7 +25,8 @@ AgentActions AgentState::on_event(const RendezvousWaiting& event) {
 }
 
 AgentActions AgentState::on_event(const RoundProposed& event) {
-  proposed_ = event.round;
+  const auto& self = event.round.members.at(static_cast<std::size_t>(event.round.self));
+  proposed_ = {.generation = event.round.generation, .leads = self.group_rank == 0};
   AgentActions actions;
   // The reason names the cause. What failed here for another one, and does not blame it itself, is worth a line.
   for (const auto& failure : untold_)
@@ -34,7 +35,7 @@ AgentActions AgentState::on_event(const RoundProposed& event) {
   untold_.clear();
   if (event.round.generation > 0) actions.push_back(Announce{Kind::warning, "new round: " + event.reason});
   if (workers_there_) return stop_workers(std::move(actions));
-  actions.push_back(PrepareRound{event.round});
+  actions.push_back(*proposed_);
   return actions;
 }
 
@@ -92,14 +93,14 @@ AgentActions AgentState::on_workers_succeeded() {
   workers_there_ = false;
   if (end_) return on_workers_stopped();
   // A round that was proposed meanwhile goes on without a stop.
-  if (proposed_) return {PrepareRound{*proposed_}};
+  if (proposed_) return {*proposed_};
   return {ReportSuccess{current_.value_or(0)}};
 }
 
 AgentActions AgentState::on_workers_preempted() {
   workers_there_ = false;
   if (end_) return on_workers_stopped(true);
-  if (proposed_) return {PrepareRound{*proposed_}};
+  if (proposed_) return {*proposed_};
   return {ReportPreempted{current_.value_or(0)}};
 }
 
@@ -111,7 +112,7 @@ AgentActions AgentState::on_workers_stopped(bool made_room) {
     if (made_room && stopped_on_purpose_) end_->exit_code = exit_preempted;
     return {*end_};
   }
-  if (proposed_) return {PrepareRound{*proposed_}};
+  if (proposed_) return {*proposed_};
   return {};
 }
 

@@ -11,8 +11,9 @@
 namespace ddprun {
 
 // What the agent is to do, in order.
-struct PrepareRound {  // serve the workers' store when this node is group rank 0, then Rendezvous::ready
-  Round round;
+struct PrepareRound {  // Rendezvous::ready, once the workers' store is there if this node is to serve it
+  std::int64_t generation = 0;
+  bool leads = false;  // group rank 0: the workers meet at this node
 };
 struct StartWorkers {
   Round round;
@@ -82,9 +83,9 @@ class AgentState {
   // What this node saw fail and nobody has said yet, now that no verdict will name the cause.
   AgentActions untold_failures();
 
-  std::optional<Round> proposed_;        // agreed, not started yet
-  std::optional<std::int64_t> current_;  // generation whose workers were started last
-  std::string worker_store_;             // where the workers of the latest round met
+  std::optional<PrepareRound> proposed_;  // agreed, not started yet; without its members, who may be many
+  std::optional<std::int64_t> current_;   // generation whose workers were started last
+  std::string worker_store_;              // where the workers of the latest round met
   bool workers_there_ = false;
   bool stopping_ = false;
   std::vector<WorkerFailure> untold_;  // this node's, until a verdict or a new round names the job's root cause

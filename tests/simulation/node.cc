@@ -131,16 +131,15 @@ void Node::stop_store(Agent& agent) {
 }
 
 void Node::carry_out(Agent& agent, const PrepareRound& action) {
-  const bool serves = action.round.self == 0;
-  if (!serves || !spec_.lasting_store) stop_store(agent);
+  if (!action.leads || !spec_.lasting_store) stop_store(agent);
   if (!agent.store) agent.store_port = 0;
-  if (serves && !agent.store) {
+  if (action.leads && !agent.store) {
     agent.store = std::make_shared<WorkerStore>(agent.process);
     agent.store_port =
         static_cast<std::uint16_t>(first_store_port + lives_ * store_ports + world_.chance.between(0, store_ports - 1));
     host_.listeners[agent.store_port] = agent.store;
   }
-  agent.session->send(SessionReady{action.round.generation, agent.store_port});
+  agent.session->send(SessionReady{action.generation, agent.store_port});
 }
 
 void Node::carry_out(Agent& agent, const StartWorkers& action) {

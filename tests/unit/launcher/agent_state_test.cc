@@ -20,7 +20,7 @@ Round round_of(std::int64_t generation) {
 // Actions in short: "prepare 0; start 0; stop 15; kill; success 0; failure 0; leave; finish 3". Announcements are left
 // out.
 struct Name {
-  std::string operator()(const PrepareRound& a) const { return fmt::format("prepare {}", a.round.generation); }
+  std::string operator()(const PrepareRound& a) const { return fmt::format("prepare {}", a.generation); }
   std::string operator()(const StartWorkers& a) const { return fmt::format("start {}", a.round.generation); }
   std::string operator()(const StopWorkers& a) const { return fmt::format("stop {}", a.signal_number); }
   std::string operator()(const KillWorkers&) const { return "kill"; }
@@ -70,6 +70,17 @@ struct Fixture {
 };
 
 }  // namespace
+
+TEST_CASE("group rank 0 is where the workers of a round meet, whichever node that is") {
+  auto round = round_of(0);
+  round.members.push_back({.node_id = "b", .host = "b", .group_rank = 1, .nproc = 2, .first_rank = 2});
+  for (const int self : {0, 1}) {
+    round.self = self;
+    const auto actions = AgentState().on(RoundProposed{round, "why"});
+    REQUIRE(actions.size() == 1);
+    CHECK(std::get<PrepareRound>(actions.front()).leads == (self == 0));
+  }
+}
 
 TEST_CASE("a job that goes well") {
   Fixture f;
