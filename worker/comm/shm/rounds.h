@@ -34,7 +34,6 @@ class Rounds {
   void announce(std::uint64_t call, std::uint32_t given);
 
   // What follows is about the oldest round that is not finished.
-  bool all_here() const;
   // False when the deadline passed first.
   bool await_all_before(const Deadline& deadline);
   void await_all(std::chrono::milliseconds timeout);
@@ -52,6 +51,8 @@ class Rounds {
   static std::uint32_t times_used(std::uint64_t round) {
     return static_cast<std::uint32_t>(round / rounds_at_once + 1);
   }
+  // Without a sleep. Whether they are.
+  bool await_all_awake() const;
   bool here(int r) const { return place(r, finished_).made.reached(times_used(finished_)); }
   void check() const;
 

@@ -95,7 +95,7 @@ void ShmCollectives::announce(const Collective& collective, bool may_give_place)
 // From here on a second synchronisation costs less than a copy of the data. With more than two ranks it is rarely
 // between two processors that have nothing else to do.
 std::size_t ShmCollectives::place_from_bytes() const {
-  return board_.ranks() == 2 ? 2048 : 16 * 1024 + 1;
+  return board_.ranks() == 2 ? 8192 : 16 * 1024 + 1;
 }
 
 // Nothing, where they gave different things. The same answer at every rank.

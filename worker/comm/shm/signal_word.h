@@ -42,13 +42,14 @@ class SignalWord {
   void await(std::uint32_t target, const WaitLimits& limits);
   // The same, but false past the deadline.
   bool await_before(std::uint32_t target, const WaitLimits& limits);
+  // Whether the counter has reached target, after as many looks as there is patience for; without a sleep.
+  bool awake_until(std::uint32_t target, const Patience& patience) const;
   // Returns once the counter has reached target, or after a nap: for waits with further reasons to end.
   void rest(std::uint32_t target, const Patience& patience);
   // Lets sleepers look at their limits.
   void wake() noexcept;
 
  private:
-  bool awake_until(std::uint32_t target, const Patience& patience) const;
   void sleep_once(std::uint32_t target);
 
   std::atomic<std::uint32_t> value_;

@@ -81,13 +81,13 @@ class TransportGroup : public ProcessGroup, public Turn::Carrier {
   std::shared_ptr<Completion> make_work(const Operation& operation) const;
   bool post(Job& job);
   void finish_ready();
-  WorkPtr carry_out_here(const Collective& collective);
+  WorkPtr carry_out_here(const Call& call);
   bool go_on(const Deadline& deadline) override;
   bool finish_oldest_posted(const Deadline& deadline);
   void finish_all_posted();
   WorkPtr start_transfer(const Call& call);
   void carry_out_jobs();
-  std::optional<Error> carry_out(Collective collective);
+  std::optional<Error> carry_out(Collective& collective);
   void finish_transfer(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work);
   Error explain(Ledger::Place place, const Operation& operation, const std::exception& failure);
   void finish(Completion& work, std::optional<Error> error = std::nullopt, int source = -1);
@@ -100,12 +100,13 @@ class TransportGroup : public ProcessGroup, public Turn::Carrier {
   std::mutex mutex_;  // guards what follows, and the order of submissions
   std::condition_variable broken_;
   std::optional<Error> cause_;
-  std::uint64_t next_sequence_ = 0;
-  std::deque<Job> posted_;           // begun by the transport, and not finished; nothing is queued before them
-  bool finishing_posted_ = false;    // the first of them, by the holder of the turn
-  std::atomic<int> any_posted_ = 0;  // their number, for a look without the lock
+  std::atomic<bool> has_cause_ = false;  // the same, for a look without the lock
+  std::deque<Job> posted_;               // begun by the transport, and not finished; nothing is queued before them
+  bool finishing_posted_ = false;        // the first of them, by the holder of the turn
+  std::atomic<int> any_posted_ = 0;      // their number, for a look without the lock
 
   const std::shared_ptr<Turn> turn_ = std::make_shared<Turn>(*this);
+  std::atomic<std::uint64_t> next_sequence_ = 0;  // taken under mutex_, or with the turn when nothing is queued
   std::atomic<int> queued_ = 0;  // of the queue, those that are carried out included; grows under mutex_ alone
   Ledger ledger_;
   std::atomic<int> unfinished_ = 0;
@@ -176,7 +177,10 @@ TransportGroup::~TransportGroup() {
 }
 
 WorkPtr TransportGroup::start(const Call& call) {
-  return call.operation.point_to_point() ? start_transfer(call) : submit(call);
+  if (call.operation.point_to_point()) return start_transfer(call);
+  if (call.options.blocking)
+    if (auto work = carry_out_here(call)) return work;
+  return submit(call);
 }
 
 WorkPtr TransportGroup::submit(const Call& call) {
@@ -186,15 +190,10 @@ WorkPtr TransportGroup::submit(const Call& call) {
   if (cause_) return failed_work(*cause_);
   ++unfinished_;
   const Collective collective{call, next_sequence_++, timeout};
-  std::unique_lock turn(turn_->mutex(), std::defer_lock);
-  const bool may_begin = queued_ == 0 && transport_->runs_anywhere() && turn.try_lock();
-  if (may_begin && call.options.blocking) {
-    lock.unlock();
-    return carry_out_here(collective);
-  }
   Job job{collective, make_work(call.operation)};
   auto work = job.work;
-  if (may_begin && post(job)) return work;
+  std::unique_lock turn(turn_->mutex(), std::defer_lock);
+  if (queued_ == 0 && transport_->runs_anywhere() && turn.try_lock() && post(job)) return work;
   ++queued_;
   ledger_.submit(call.operation, collective.sequence, timeout);
   queue_.push(std::move(job));
@@ -224,11 +223,15 @@ void TransportGroup::finish_ready() {
   while (turn && finish_oldest_posted(Deadline::at(Deadline::Clock::time_point::min()))) continue;
 }
 
-// With the turn, on the caller's thread.
-WorkPtr TransportGroup::carry_out_here(const Collective& collective) {
+// A blocking call on its caller's thread, at the price of one lock: no work is made, and none is counted, as nobody may
+// destroy the group meanwhile. None when others are before it, or the group is broken.
+WorkPtr TransportGroup::carry_out_here(const Call& call) {
+  if (!transport_->runs_anywhere()) return nullptr;
+  const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
+  if (!turn || queued_ > 0 || has_cause_) return nullptr;
   finish_all_posted();
+  Collective collective{call, next_sequence_++, timeout_of(call.options)};
   const auto error = carry_out(collective);
-  --unfinished_;
   return error ? failed_work(*error) : completed_work();
 }
 
@@ -272,7 +275,7 @@ bool TransportGroup::go_on(const Deadline& deadline) {
     return true;
   }
   if (deadline.when()) return false;  // once begun, one that was queued is carried out to its end
-  const auto job = queue_.try_pop();
+  auto job = queue_.try_pop();
   if (!job) return false;
   const auto error = carry_out(job->collective);
   --queued_;
@@ -284,7 +287,7 @@ bool TransportGroup::go_on(const Deadline& deadline) {
 void TransportGroup::carry_out_jobs() {
   while (queue_.await_item(posted_look)) {
     std::unique_lock turn(turn_->mutex());
-    const auto job = queue_.try_pop();
+    auto job = queue_.try_pop();
     if (!job) {
       turn.unlock();
       finish_ready();
@@ -298,8 +301,8 @@ void TransportGroup::carry_out_jobs() {
   }
 }
 
-// With the turn. What it failed with, if it did.
-std::optional<Error> TransportGroup::carry_out(Collective collective) {
+// With the turn. What it failed with, if it did. Puts the backstop in the place of the timeout.
+std::optional<Error> TransportGroup::carry_out(Collective& collective) {
   const auto& operation = collective.operation;
   const auto place = ledger_.begin(operation, collective.sequence, collective.timeout);
   try {
@@ -389,6 +392,7 @@ void TransportGroup::break_with(const Error& error, const std::optional<Verdict>
     const std::lock_guard lock(mutex_);
     if (cause_) return;
     cause_ = error;
+    has_cause_ = true;
     broken_.notify_all();
     // The one that is being finished is left to whoever does: its memory is in use.
     while (posted_.size() > (finishing_posted_ ? 1 : 0)) {
