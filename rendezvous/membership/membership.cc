@@ -56,7 +56,7 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
     continue_forming(now);
   } else if (was_member) {
     reshape(now, fmt::format("node {} started its session anew", info.host));
-  } else if (member_count() < policy_.max_nodes && !any_member(&Node::succeeded) && !settled_at_) {
+  } else if (member_count() < policy_.max_nodes && !anyone_through() && !settled_at_) {
     propose(now, fmt::format("node {} joined", info.host));
   }
   if (!nodes_.at(info.id).member) announce({info.id});
@@ -522,9 +522,11 @@ int Membership::member_count() const {
       std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.member; }));
 }
 
-bool Membership::any_member(bool Node::*flag) const {
-  return std::any_of(nodes_.begin(), nodes_.end(),
-                     [&](const auto& entry) { return entry.second.member && entry.second.*flag; });
+// A node of the round has ended well, and may have left since: only such a one is not missed.
+bool Membership::anyone_through() const {
+  return member_count() < static_cast<int>(round_.members.size()) ||
+         std::any_of(nodes_.begin(), nodes_.end(),
+                     [](const auto& entry) { return entry.second.member && entry.second.succeeded; });
 }
 
 bool Membership::all_members(bool Node::*flag) const {

@@ -138,7 +138,7 @@ class Membership {
 
   bool enough() const;
   int member_count() const;
-  bool any_member(bool Node::*flag) const;
+  bool anyone_through() const;
   bool all_members(bool Node::*flag) const;
   AttentiveClock::Duration silence_bound() const;
   std::string waiting_text() const;

@@ -121,9 +121,9 @@ void Server::take_join(SessionId id, const SessionJoin& frame, int attempt) {
                                    session.connection->host(Connection::server).name};
   job->sessions[frame.node.id] = id;
   world_.referee.node_joined(job->number, frame.node.id);
-  if (frame.node.former) world_.referee.came_back(job->number, *frame.node.former);
   auto messages = job->membership.join(world_.time.now(), frame.node, frame.policy, addresses);
   const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
+  if (frame.node.former && !refused) world_.referee.came_back(job->number, *frame.node.former);
   if (superseded && !refused) {
     world_.referee.superseded(job->number, frame.node.id, sessions_.at(*superseded).attempt, attempt);
     end_session(*superseded);

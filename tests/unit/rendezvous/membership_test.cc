@@ -283,6 +283,20 @@ TEST_CASE("a node that comes when others are through waits and does not undo the
   CHECK(job.ended.size() == 3);
 }
 
+TEST_CASE("a node that comes when others are through and gone waits: no round of fewer than the minimum") {
+  Job job({.min_nodes = 3, .max_nodes = 3});
+  job.join_and_start({"a", "b", "c"});
+  for (const auto* node : {"a", "b"}) {
+    job.success(node);
+    job.lose(node);
+  }
+  job.join("d");
+  CHECK(job.proposals == 1);
+  CHECK_THAT(job.waiting["d"], Catch::Contains("stands by"));
+  job.success("c");
+  CHECK(job.ended["c"].success);
+}
+
 TEST_CASE("a node that starts its session anew leads to a new round in which it has its rank") {
   Job job({.min_nodes = 2, .max_nodes = 2});
   job.join_and_start({"a", "b"});
