@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 
 // How one node's agent takes part in the job's membership, whatever the back end (static, c10d, etcd). Values and one
 // narrow interface; no Asio. Words: a *node* is a host's agent with its workers; a *round* is one agreed membership;
@@ -70,6 +71,8 @@ struct Round {
   int world_size = 0;
   std::string master_addr;  // where the workers' store listens; set when the round starts
   std::uint16_t master_port = 0;
+
+  std::string store() const { return format_host_port(master_addr, master_port); }
 };
 
 // A worker's end as its agent saw it.

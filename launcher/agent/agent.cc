@@ -277,6 +277,7 @@ class Agent {
       own.generation = round_->generation;
       own.restarts_used = round_->restarts_used;
       own.world_size = round_->world_size;
+      own.store = round_->store();
       node.address = self.address;
       node.group_rank = self.group_rank;
       node.first_rank = self.first_rank;

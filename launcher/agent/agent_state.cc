@@ -47,7 +47,7 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
   workers_there_ = true;
   stopping_ = false;
   AgentActions actions;
-  const auto store = format_host_port(event.round.master_addr, event.round.master_port);
+  const auto store = event.round.store();
   if (!worker_store_.empty() && worker_store_ != store)
     actions.push_back(Announce{Kind::info, fmt::format("the workers of generation {} meet at {}, no longer at {}",
                                                        event.round.generation, store, worker_store_)});

@@ -17,6 +17,8 @@
 #include "ddprun/common/log.h"
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/control/agent_client.h"
+#include "ddprun/launcher/control/group_progress.h"
+#include "ddprun/launcher/control/group_text.h"
 #include "ddprun/launcher/control/status_text.h"
 #include "ddprun/rendezvous/membership/session_request.h"
 
@@ -29,7 +31,7 @@ constexpr auto patience = 10s;  // for an answer
 constexpr std::uint16_t default_port = 29400;
 
 constexpr const char* usage =
-    "usage: ddprun status [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID] [--json]\n"
+    "usage: ddprun status [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID] [--collectives] [--json]\n"
     "       ddprun stop   [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID]\n"
     "\n"
     "status: who is in a running job, its generation and restarts, and each worker's process and state.\n"
@@ -37,6 +39,7 @@ constexpr const char* usage =
     "\n"
     "  --rdzv_endpoint   the job's rendezvous, from any host; without it, the jobs of this user on this machine\n"
     "  --rdzv_id         the job's name; status: all jobs unless named\n"
+    "  --collectives     which operation of its process groups each rank is in, and which rank has not come to one\n"
     "  --json            one JSON object, {\"jobs\": [...]}\n"
     "\n"
     "A program named status or stop is started as ./status or ./stop.\n";
@@ -45,6 +48,7 @@ struct Request {
   std::string word;
   std::string endpoint;
   std::string run_id;
+  bool collectives = false;
   bool json = false;
   bool help = false;
 };
@@ -52,6 +56,7 @@ struct Request {
 Request parse(const std::vector<std::string>& arguments) {
   static const std::vector<OptionInfo> table = {{.name = "rdzv_endpoint"},
                                                 {.name = "rdzv_id"},
+                                                {.name = "collectives", .flag = true},
                                                 {.name = "json", .flag = true},
                                                 {.name = "help", .short_name = 'h', .flag = true}};
   Request request{.word = arguments.front()};
@@ -65,6 +70,7 @@ Request parse(const std::vector<std::string>& arguments) {
     const auto value = equals == std::string::npos ? "" : option.substr(equals + 1);
     if (name == "--rdzv_endpoint") request.endpoint = value;
     if (name == "--rdzv_id") request.run_id = value;
+    if (name == "--collectives") request.collectives = true;
     if (name == "--json") request.json = true;
     if (name == "--help") request.help = true;
   }
@@ -107,7 +113,7 @@ std::vector<JobStatus> status_of(const JobKey& key, const std::vector<LocalAgent
   return jobs;
 }
 
-int show_status(const Request& request, const Environment& environment) {
+std::vector<JobStatus> jobs_asked_for(const Request& request, const Environment& environment) {
   std::vector<JobStatus> jobs;
   if (!request.endpoint.empty()) {
     jobs = ask_for_status(server_at(request.endpoint), request.run_id, Deadline::in(patience));
@@ -117,12 +123,62 @@ int show_status(const Request& request, const Environment& environment) {
     if (jobs.empty() && !request.run_id.empty())
       throw make_error(Errc::unreachable, "{}", nothing_text(request.run_id));
   }
+  return jobs;
+}
+
+// Where each agent knows itself alone, the agents' words about one job are put together.
+std::vector<JobStatus> joined(const std::vector<JobStatus>& words) {
+  std::vector<JobStatus> jobs;
+  for (const auto& word : words) {
+    const auto same = [&](const JobStatus& job) { return job.run_id == word.run_id && job.store == word.store; };
+    const auto found = std::find_if(jobs.begin(), jobs.end(), same);
+    if (found == jobs.end())
+      jobs.push_back(word);
+    else
+      found->nodes.insert(found->nodes.end(), word.nodes.begin(), word.nodes.end());
+  }
+  return jobs;
+}
+
+std::string collectives_text(const JobStatus& job, bool as_json) {
+  const auto groups = ask_for_progress(job, Deadline::in(patience));
+  if (as_json) return groups_json(job, groups);
+  auto text = fmt::format("job {} ({}), generation {}\n", job.run_id, job.program, job.generation);
+  for (const auto& group : groups) text += group_text(group);
+  return text + (groups.empty() ? no_groups_text() : "");
+}
+
+// One job whose workers cannot be asked does not stand in the way of the others.
+int show_collectives(const std::vector<JobStatus>& jobs, bool as_json) {
+  int code = exit_success;
+  std::vector<std::string> texts;
+  for (const auto& job : jobs) {
+    try {
+      texts.push_back(collectives_text(job, as_json));
+    } catch (const Error& e) {
+      log::error("{}", e.what());
+      code = exit_for(e.code());
+    }
+  }
+  if (as_json)
+    fmt::print("{{\"jobs\":[{}]}}\n", fmt::join(texts, ","));
+  else
+    fmt::print("{}", fmt::join(texts, ""));
+  return code;
+}
+
+int show_status(const Request& request, const Environment& environment) {
+  const auto jobs = jobs_asked_for(request, environment);
+  if (jobs.empty() && !request.json) {
+    fmt::print("{}\n", request.endpoint.empty() ? nothing_text("") : "no job at " + request.endpoint);
+    return exit_success;
+  }
+  if (request.collectives) return show_collectives(joined(jobs), request.json);
   if (request.json) {
     fmt::print("{}\n", to_json(jobs));
     return exit_success;
   }
   for (const auto& job : jobs) fmt::print("{}", status_text(job));
-  if (jobs.empty()) fmt::print("{}\n", request.endpoint.empty() ? nothing_text("") : "no job at " + request.endpoint);
   return exit_success;
 }
 
@@ -178,7 +234,8 @@ int run_control_command(const std::vector<std::string>& arguments, const Environ
     fmt::print("{}", usage);
     return exit_success;
   }
-  if (request.json && request.word == "stop") throw make_error(Errc::usage, "ddprun stop takes no --json");
+  if ((request.json || request.collectives) && request.word == "stop")
+    throw make_error(Errc::usage, "ddprun stop takes no --{}", request.json ? "json" : "collectives");
   return request.word == "status" ? show_status(request, environment) : stop_job(request, environment);
 }
 

@@ -19,15 +19,6 @@ std::string age_text(JobStatus::Age age) {
   return fmt::format("{} h {:02} min", seconds / 3600, seconds / 60 % 60);
 }
 
-std::string worker_state(const JobStatus::Worker& worker) {
-  const auto& now = worker.now;
-  const auto age = age_text(worker.since);
-  if (now.state == State::running) return "running for " + age;
-  if (now.state == State::stopped) return fmt::format("frozen by {} for {}", signal_name(now.signal_number), age);
-  if (now.signal_number != 0) return fmt::format("ended by {} {} ago", signal_name(now.signal_number), age);
-  return fmt::format("ended with {} {} ago", now.exit_code, age);
-}
-
 std::string node_line(const JobStatus::Node& node) {
   const auto name = node.group_rank >= 0 ? fmt::format("node {}", node.group_rank) : node.state;
   const auto address = node.address.empty() || node.address == node.host ? "" : fmt::format(" ({})", node.address);
@@ -52,6 +43,15 @@ std::string nodes_text(const JobStatus& job) {
 
 }  // namespace
 
+std::string worker_state_text(const JobStatus::Worker& worker) {
+  const auto& now = worker.now;
+  const auto age = age_text(worker.since);
+  if (now.state == State::running) return "running for " + age;
+  if (now.state == State::stopped) return fmt::format("frozen by {} for {}", signal_name(now.signal_number), age);
+  if (now.signal_number != 0) return fmt::format("ended by {} {} ago", signal_name(now.signal_number), age);
+  return fmt::format("ended with {} {} ago", now.exit_code, age);
+}
+
 std::string status_text(const JobStatus& job) {
   auto text =
       fmt::format("job {} ({}): {} for {}, generation {}, {} of {} restarts used, {}", job.run_id, job.program,
@@ -62,7 +62,7 @@ std::string status_text(const JobStatus& job) {
     text += node_line(node);
     for (const auto& worker : node.workers)
       text += fmt::format("    rank {}  pid {}  {}\n", node.first_rank + worker.now.local_rank, worker.now.pid,
-                          worker_state(worker));
+                          worker_state_text(worker));
   }
   if (job.node_count > static_cast<int>(job.nodes.size()))
     text += fmt::format("  and {} more nodes\n", job.node_count - static_cast<int>(job.nodes.size()));

@@ -13,4 +13,7 @@ namespace ddprun {
 //     spare   host c, here for 12 s
 std::string status_text(const JobStatus& job);
 
+// "running for 2 min 03 s", "frozen by SIGSTOP for 12 s", "ended with 3 4 s ago"
+std::string worker_state_text(const JobStatus::Worker& worker);
+
 }  // namespace ddprun

@@ -64,6 +64,7 @@ json::object to_object(const JobStatus& job) {
           {"min_nodes", job.min_nodes},
           {"max_nodes", job.max_nodes},
           {"world_size", job.world_size},
+          {"store", job.store},
           {"node_count", job.node_count},
           {"since_ms", job.since.count()},
           {"nodes", std::move(nodes)}};
@@ -111,6 +112,7 @@ JobStatus job_from(const json::object& object) {
                 .min_nodes = number<int>(object, "min_nodes"),
                 .max_nodes = number<int>(object, "max_nodes"),
                 .world_size = number<int>(object, "world_size"),
+                .store = text(object, "store"),
                 .node_count = number<int>(object, "node_count"),
                 .since = age(object.at("since_ms"))};
   for (const auto& node : object.at("nodes").as_array()) job.nodes.push_back(node_from(node.as_object()));

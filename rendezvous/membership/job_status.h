@@ -41,6 +41,7 @@ struct JobStatus {
   int min_nodes = 1;
   int max_nodes = 1;
   int world_size = 0;
+  std::string store;   // the workers', host:port; empty while none is served
   int node_count = 0;  // may be more than nodes has
   Age since{};         // in this phase
   std::vector<Node> nodes;

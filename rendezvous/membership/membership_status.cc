@@ -60,6 +60,7 @@ JobStatus Membership::status(Time now) const {
                    .min_nodes = policy_.min_nodes,
                    .max_nodes = policy_.max_nodes,
                    .world_size = phase_ == Phase::forming ? 0 : round_.world_size,
+                   .store = phase_ == Phase::running ? round_.store() : "",
                    .node_count = static_cast<int>(nodes_.size()),
                    .since = age(now - phase_since_)};
   for (const auto& [id, node] : nodes_) status.nodes.push_back(status_of(now, node));

@@ -12,7 +12,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/forming/agreement.h"
 #include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/watch/peer_record.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 namespace ddprun {
 namespace {

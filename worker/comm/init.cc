@@ -6,6 +6,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/progress/rank_record.h"
 #include "ddprun/rendezvous/store/memory_store.h"
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
@@ -20,10 +21,6 @@ namespace {
 // to learn why the group failed.
 constexpr std::chrono::milliseconds farewell{30'000};
 constexpr std::chrono::milliseconds farewell_after_failure{2'000};
-
-std::string attempt_prefix(const WorkerEnv& env) {
-  return fmt::format("/worker/attempt_{}", env.restart_count);
-}
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
   const bool loopback = env.master_addr == "localhost" || env.master_addr.starts_with("127.");
@@ -61,8 +58,8 @@ class JoinedWorld : public World {
 
  private:
   std::shared_ptr<TcpStore> connect() const;
-  std::string left_key(int rank) const { return attempt_prefix(env_) + "/left/" + std::to_string(rank); }
-  std::string group_prefix() const { return attempt_prefix(env_) + "/group/0/"; }
+  std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
+  std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);
   // Returns once the others have left, or have died, or the bound has passed.
   void leave(std::chrono::milliseconds patience) noexcept;
@@ -81,7 +78,7 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
   if (hosting_) client_->set_will(left_key(env_.rank), "lost", Deadline::in(timeout_));
-  store_ = std::make_unique<PrefixStore>(attempt_prefix(env_) + "/user", client_);
+  store_ = std::make_unique<PrefixStore>(worker_prefix(env_.restart_count) + "/user", client_);
   try {
     make_group(options);
   } catch (...) {

@@ -19,7 +19,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/worker/comm/watch/peer_record.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 namespace ddprun {
 namespace {

@@ -78,6 +78,7 @@ TEST_CASE("a membership tells who is in the round, who stands by, and what the w
   CHECK(status.program == "train.cfg");
   CHECK(status.max_restarts == 3);
   CHECK(status.world_size == 4);
+  CHECK(status.store == "10.0.0.2:4000");
   REQUIRE(status.nodes.size() == 3);
   const auto& b = status.nodes[1];
   CHECK(b.host == "b");
@@ -108,6 +109,7 @@ TEST_CASE("a membership that waits says for what") {
   membership.join(Membership::Time(1s), {.id = "a", .host = "a"}, policy, here);
   const auto status = membership.status(Membership::Time(2s));
   CHECK(status.phase == "forming");
+  CHECK(status.store.empty());
   CHECK_THAT(status.waiting_for, Catch::Contains("1 of 2 nodes"));
   REQUIRE(status.nodes.size() == 1);
   CHECK(status.nodes[0].state == "waiting");

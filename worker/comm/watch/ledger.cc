@@ -1,6 +1,5 @@
 #include "ddprun/worker/comm/watch/ledger.h"
 
-#include <algorithm>
 #include <cstring>
 #include <ctime>
 
@@ -40,7 +39,6 @@ void Ledger::write(Slot& slot, const Content& content, State state) {
 }
 
 void Ledger::submit(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout) {
-  submitted_.store(sequence + 1, std::memory_order_release);
   auto& slot = slots_[sequence % collectives_kept];
   const auto state = state_of(slot.progress.load(std::memory_order_acquire));
   if (state == State::submitted || state == State::started) return;  // an earlier one still has the place
@@ -106,11 +104,9 @@ std::uint64_t Ledger::sequence() const {
   return state_of(progress) == State::started ? begun - 1 : begun;
 }
 
-std::vector<Ledger::Entry> Ledger::last_collectives(std::size_t count) const {
-  const auto end = std::max(submitted_.load(std::memory_order_acquire), begun_.load(std::memory_order_acquire));
-  const auto kept = std::min<std::uint64_t>({count, end, collectives_kept});
+std::vector<Ledger::Entry> Ledger::collectives(std::uint64_t first, std::size_t count) const {
   std::vector<Entry> entries;
-  for (auto sequence = end - kept; sequence < end; ++sequence) {
+  for (auto sequence = first; sequence < first + count; ++sequence) {
     const auto entry = read(sequence % collectives_kept);
     if (entry && entry->sequence == sequence) entries.push_back(*entry);
   }

@@ -60,8 +60,8 @@ class Ledger {
   // Calls visit(place, entry) for all that are started and not ended.
   template <class Visit>
   void for_each_in_progress(Visit visit) const;
-  // The last count collectives that were submitted or begun, in their order.
-  std::vector<Entry> last_collectives(std::size_t count) const;
+  // Of the count collectives from first on those that are kept, in their order.
+  std::vector<Entry> collectives(std::uint64_t first, std::size_t count) const;
 
  private:
   struct Content {
@@ -82,7 +82,6 @@ class Ledger {
   static void write(Slot& slot, const Content& content, State state);
 
   std::array<Slot, collectives_kept + transfers_kept> slots_;
-  std::atomic<std::uint64_t> submitted_ = 0;  // how many collectives were; those never begun included
   std::atomic<std::uint64_t> begun_ = 0;
   alignas(64) std::atomic<std::uint64_t> transfers_ = 0;
 };

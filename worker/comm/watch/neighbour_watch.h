@@ -29,7 +29,7 @@ class NeighbourWatch {
   std::optional<Verdict> look(Clock::time_point now, bool all_here);
   // What the last look saw: whose record, and it.
   int watched() const { return watched_; }
-  const std::optional<PeerRecord>& record() const { return record_; }
+  const std::optional<RankRecord>& record() const { return record_; }
 
  private:
   int size() const { return records_.size(); }
@@ -40,7 +40,7 @@ class NeighbourWatch {
   const std::chrono::milliseconds interval_;  // between two looks
   const Describe describe_;
   int watched_;
-  std::optional<PeerRecord> record_;
+  std::optional<RankRecord> record_;
   SilenceWatch silence_;
   Clock::time_point next_look_;
   std::optional<PublishedRecords::Reading> baseline_;  // of all, since the watched one became suspicious

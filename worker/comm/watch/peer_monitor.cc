@@ -9,6 +9,7 @@
 #include "ddprun/worker/comm/forming/host_evidence.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/comm/transport/quiet_thread.h"
+#include "ddprun/worker/comm/watch/recent_operations.h"
 
 namespace ddprun::comm {
 namespace {
@@ -32,6 +33,10 @@ milliseconds slice_for(int size, milliseconds beat) {
 int partner_of(const Operation& operation) {
   if (!operation.point_to_point()) return -1;
   return operation.peer == any_source ? Stall::anybody : operation.peer;
+}
+
+milliseconds since_epoch() {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
 }
 
 double seconds(std::chrono::steady_clock::duration duration) {
@@ -223,7 +228,7 @@ std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
   const auto own = ledger_.latest();
   if (!neighbour_.record() || !own || own->state != Ledger::State::started) return std::nullopt;
   if (neighbour_.record()->sequence != own->sequence) return std::nullopt;
-  std::vector<std::optional<PeerRecord>> records(static_cast<std::size_t>(options_.size));
+  std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
   records[static_cast<std::size_t>(neighbour_.watched())] = neighbour_.record();
   return blame_disagreeing(stall_of({*own, std::nullopt, {}}, Clock::now()), records);
 }
@@ -237,7 +242,7 @@ std::optional<Verdict> PeerMonitor::examine_ended() {
   }
   for (const int rank : ended) {
     const auto record = records_.read(rank);
-    if (record && !record->left) return loss_of(rank, record->identity);
+    if (record && !record->left) return loss_of(rank, record->identity());
   }
   return std::nullopt;
 }
@@ -272,7 +277,13 @@ std::string PeerMonitor::describe_process(int rank) const {
 }
 
 void PeerMonitor::beat(bool left) {
-  PeerRecord record{.beat = ++beats_, .left = left, .identity = identity_};
+  RankRecord record{.beat = ++beats_,
+                    .left = left,
+                    .size = options_.size,
+                    .pid = ::getpid(),
+                    .time = since_epoch(),
+                    .host = local_host_name(),
+                    .operations = recent_operations(ledger_, Clock::now())};
   if (const auto latest = ledger_.latest()) {
     record.inside = latest->state == Ledger::State::started;
     record.sequence = record.inside ? latest->sequence : latest->sequence + 1;

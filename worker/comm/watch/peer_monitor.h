@@ -15,9 +15,9 @@
 #include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/watch/ledger.h"
 #include "ddprun/worker/comm/watch/neighbour_watch.h"
-#include "ddprun/worker/comm/watch/peer_record.h"
 #include "ddprun/worker/comm/watch/process_watch.h"
 #include "ddprun/worker/comm/watch/published_records.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 namespace ddprun::comm {
 

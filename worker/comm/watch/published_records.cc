@@ -2,20 +2,20 @@
 
 namespace ddprun::comm {
 
-void PublishedRecords::publish(int rank, const PeerRecord& record) {
+void PublishedRecords::publish(int rank, const RankRecord& record) {
   store_->set(key(rank), encode(record), deadline());
 }
 
-std::optional<PeerRecord> PublishedRecords::read(int rank) {
+std::optional<RankRecord> PublishedRecords::read(int rank) {
   if (!store_->check({key(rank)}, deadline())) return std::nullopt;
-  return decode_record(store_->get(key(rank), deadline()));
+  return decode_rank_record(store_->get(key(rank), deadline()));
 }
 
 PublishedRecords::Reading PublishedRecords::read_all() {
   std::vector<std::string> keys;
   for (int r = 0; r < size_; ++r) keys.push_back(key(r));
   Reading reading;
-  for (const auto& text : store_->multi_get(keys, deadline())) reading.records.push_back(decode_record(text));
+  for (const auto& text : store_->multi_get(keys, deadline())) reading.records.push_back(decode_rank_record(text));
   reading.at = Clock::now();
   return reading;
 }

@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/watch/peer_record.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 namespace ddprun::comm {
 
-// The records of a group's ranks in the store, one key a rank: "<prefix>record/<rank>".
+// The records of a group's ranks in the store, one key a rank.
 class PublishedRecords {
  public:
   using Clock = std::chrono::steady_clock;
   struct Reading {
     Clock::time_point at;
-    std::vector<std::optional<PeerRecord>> records;  // by rank
+    std::vector<std::optional<RankRecord>> records;  // by rank
   };
 
   // patience: of each call, for the store's answer.
@@ -25,14 +25,14 @@ class PublishedRecords {
       : store_(std::move(store)), prefix_(std::move(prefix)), size_(size), patience_(patience) {}
 
   int size() const { return size_; }
-  void publish(int rank, const PeerRecord& record);
+  void publish(int rank, const RankRecord& record);
   // None: it has not published yet. Later it always has.
-  std::optional<PeerRecord> read(int rank);
+  std::optional<RankRecord> read(int rank);
   // Waits, within the patience, for those that have not published yet.
   Reading read_all();
 
  private:
-  std::string key(int rank) const { return prefix_ + "record/" + std::to_string(rank); }
+  std::string key(int rank) const { return text_of({prefix_, rank}); }
   Deadline deadline() const { return Deadline::in(patience_); }
 
   const std::shared_ptr<Store> store_;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/watch/peer_record.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 #include "tests/support/catch.h"
 
@@ -9,26 +9,27 @@ namespace {
 
 constexpr std::uint16_t usual = 7;
 
-PeerRecord inside(std::uint64_t sequence, std::uint64_t beat, std::uint16_t signature = usual) {
+RankRecord inside(std::uint64_t sequence, std::uint64_t beat, std::uint16_t signature = usual) {
   return {.beat = beat,
           .sequence = sequence,
           .inside = true,
           .signature = signature,
-          .operation = "allreduce(sum) of 10 float32",
-          .identity = "pid 42 on host b"};
+          .pid = 42,
+          .host = "b",
+          .operation = "allreduce(sum) of 10 float32"};
 }
-PeerRecord outside(std::uint64_t next, std::uint64_t beat) {
+RankRecord outside(std::uint64_t next, std::uint64_t beat) {
   auto record = inside(next, beat);
   record.inside = false;
   record.operation = "barrier";
   return record;
 }
-Observation beating(PeerRecord now) {
+Observation beating(RankRecord now) {
   auto before = now;
   before.beat -= 1;
   return {before, now};
 }
-Observation silent(const PeerRecord& record) {
+Observation silent(const RankRecord& record) {
   return {record, record};
 }
 
@@ -42,14 +43,6 @@ bool contains(const Verdict& verdict, const std::string& text) {
 }
 
 }  // namespace
-
-TEST_CASE("a record survives encoding") {
-  const auto record = inside(41, 12);
-  CHECK(decode_record(encode(record)) == record);
-  CHECK(decode_record("") == std::nullopt);
-  CHECK(decode_record("2\n1\n1\n1\n1\n1\nx\ny") == std::nullopt);
-  CHECK(decode_record("1\nmany\n1\n1\n1\n1\nx\ny") == std::nullopt);
-}
 
 TEST_CASE("a verdict survives encoding, and free text counts as a lost peer") {
   const Verdict verdict{Errc::mismatch, "first line\nsecond line"};

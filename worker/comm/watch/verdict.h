@@ -8,26 +8,11 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/progress/rank_record.h"
 
-// What ranks tell each other through the store so that a failure can be explained: records of progress, and the
-// verdict. Values and pure functions; peer_monitor.h moves them.
+// How a failure is explained from what ranks publish of themselves, and the verdict that they settle on. Values and
+// pure functions; peer_monitor.h moves them.
 namespace ddprun::comm {
-
-// One rank's state as it last published it, about once a second.
-struct PeerRecord {
-  std::uint64_t beat = 0;       // grows with each publication: a record that stands still is of a rank that does
-  std::uint64_t sequence = 0;   // of the collective it is in, or, outside, of the next one
-  bool inside = false;          // it is in that collective
-  bool left = false;            // it ended its group in good order
-  std::uint16_t signature = 0;  // of the collective it is in
-  std::string operation;        // that collective in words; outside, the last one
-  std::string identity;         // "pid 42 on host b"
-
-  friend bool operator==(const PeerRecord&, const PeerRecord&) = default;
-};
-std::string encode(const PeerRecord& record);
-// Nothing for text that is no record.
-std::optional<PeerRecord> decode_record(std::string_view text);
 
 // Why a group ended: the same at every rank, since only the first one that is set in the store counts.
 struct Verdict {
@@ -52,8 +37,8 @@ struct Stall {
 
 // A rank's record at two moments some heartbeats apart; none: it had not published, or could not be read.
 struct Observation {
-  std::optional<PeerRecord> before;
-  std::optional<PeerRecord> now;
+  std::optional<RankRecord> before;
+  std::optional<RankRecord> now;
 };
 
 // Who is to blame, in this order: ranks that left, ranks without a sign of life between the two observations
@@ -70,9 +55,9 @@ Verdict blame_silent(int rank, const std::vector<Observation>& observations, dou
 Verdict loss_of(int rank, const std::string& identity);
 
 // The ranks that are in another collective in the place of this one, if any: certain at any time.
-std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records);
+std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
 
 // The ranks that left, if any: known without a second observation.
-std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records);
+std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
 
 }  // namespace ddprun::comm

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/watch/peer_record.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,31 +6,8 @@
 namespace ddprun::comm {
 namespace {
 
-// Fields one a line; the last one takes the rest.
-class Lines {
- public:
-  explicit Lines(std::string_view text) : rest_(text) {}
-
-  std::string_view next() {
-    const auto end = std::min(rest_.find('\n'), rest_.size());
-    const auto line = rest_.substr(0, end);
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
-    return line;
-  }
-  std::optional<std::uint64_t> next_number() {
-    const auto line = next();
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-    if (line.empty() || error != std::errc() || end != line.data() + line.size()) return std::nullopt;
-    return value;
-  }
-
- private:
-  std::string_view rest_;
-};
-
-std::string name_rank(std::size_t rank, const PeerRecord& record) {
-  return fmt::format("rank {} ({})", rank, record.identity);
+std::string name_rank(std::size_t rank, const RankRecord& record) {
+  return fmt::format("rank {} ({})", rank, record.identity());
 }
 
 std::string circumstance(const Stall& stall) {
@@ -64,11 +41,11 @@ std::string name_silent(const Stall& stall, const std::vector<Observation>& obse
   return names;
 }
 
-bool disagrees(const Stall& stall, const PeerRecord& record) {
+bool disagrees(const Stall& stall, const RankRecord& record) {
   return record.inside && record.sequence == stall.sequence && record.signature != stall.signature;
 }
 
-std::string position(const PeerRecord& record) {
+std::string position(const RankRecord& record) {
   if (record.inside) return fmt::format("is still in {} #{}", record.operation, record.sequence);
   if (record.operation.empty()) return "has not called anything yet";
   return fmt::format("is between operations; its last was {} #{}", record.operation, record.sequence - 1);
@@ -76,7 +53,7 @@ std::string position(const PeerRecord& record) {
 
 // The ranks furthest behind: those that wait for them are not to blame.
 std::string name_late(const Stall& stall, const std::vector<Observation>& observations) {
-  const auto progress = [](const PeerRecord& record) { return 2 * record.sequence + (record.inside ? 1 : 0); };
+  const auto progress = [](const RankRecord& record) { return 2 * record.sequence + (record.inside ? 1 : 0); };
   std::uint64_t least = 2 * stall.sequence + 1;
   for (const auto& [before, now] : observations) {
     if (now) least = std::min(least, progress(*now));
@@ -92,43 +69,21 @@ std::string name_late(const Stall& stall, const std::vector<Observation>& observ
 
 }  // namespace
 
-std::string encode(const PeerRecord& record) {
-  return fmt::format("1\n{}\n{}\n{}\n{}\n{}\n{}\n{}", record.beat, record.sequence, record.inside ? 1 : 0,
-                     record.left ? 1 : 0, record.signature, record.operation, record.identity);
-}
-
-std::optional<PeerRecord> decode_record(std::string_view text) {
-  Lines lines(text);
-  if (lines.next() != "1") return std::nullopt;  // the version of this format
-  const auto beat = lines.next_number();
-  const auto sequence = lines.next_number();
-  const auto inside = lines.next_number();
-  const auto left = lines.next_number();
-  const auto signature = lines.next_number();
-  if (!beat || !sequence || !inside || !left || !signature) return std::nullopt;
-  PeerRecord record{.beat = *beat,
-                    .sequence = *sequence,
-                    .inside = *inside != 0,
-                    .left = *left != 0,
-                    .signature = static_cast<std::uint16_t>(*signature)};
-  record.operation = lines.next();
-  record.identity = lines.next();
-  return record;
-}
-
 std::string encode(const Verdict& verdict) {
   return fmt::format("{}\n{}", static_cast<int>(verdict.code), verdict.message);
 }
 
 Verdict decode_verdict(std::string_view text) {
-  Lines lines(text);
-  const auto code = lines.next_number();
-  if (!code || *code > static_cast<std::uint64_t>(Errc::internal)) return {Errc::peer_lost, std::string(text)};
-  const auto start = text.find('\n');
-  return {static_cast<Errc>(*code), std::string(start == std::string_view::npos ? "" : text.substr(start + 1))};
+  const auto line = text.substr(0, text.find('\n'));
+  int code = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), code);
+  const bool known = code >= 0 && code <= static_cast<int>(Errc::internal);
+  if (line.empty() || error != std::errc() || end != line.data() + line.size() || !known)
+    return {Errc::peer_lost, std::string(text)};
+  return {static_cast<Errc>(code), std::string(text.substr(std::min(line.size() + 1, text.size())))};
 }
 
-std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records) {
+std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
   if (stall.partner != -1) return std::nullopt;
   std::string names;
   for (std::size_t r = 0; r < records.size(); ++r) {
@@ -140,7 +95,7 @@ std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<s
                                              stall.sequence, stall.rank, stall.operation, names)};
 }
 
-std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<PeerRecord>>& records) {
+std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
   std::string names;
   for (std::size_t r = 0; r < records.size(); ++r) {
     if (concerns(stall, r) && records[r] && records[r]->left) append(names, name_rank(r, *records[r]));
@@ -169,7 +124,7 @@ Verdict loss_of(int rank, const std::string& identity) {
 }
 
 Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between) {
-  std::vector<std::optional<PeerRecord>> latest;
+  std::vector<std::optional<RankRecord>> latest;
   for (const auto& observation : observations) latest.push_back(observation.now);
   if (const auto verdict = blame_leavers(stall, latest)) return *verdict;
 

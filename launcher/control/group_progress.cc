@@ -1,0 +1,88 @@
+#include "ddprun/launcher/control/group_progress.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/launcher/control/status_text.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+
+namespace ddprun {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int most_ranks = 1'000'000;  // of a group that is believed
+
+milliseconds since_epoch() {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+}
+
+// A record's key without what all of the generation's have in common; nothing for one of another generation.
+std::optional<RankRecordKey> key_in(const std::string& own_prefix, const std::string& text) {
+  auto key = parse_rank_record_key(text);
+  if (!key || !key->prefix.starts_with(own_prefix)) return std::nullopt;
+  key->prefix.erase(0, own_prefix.size());
+  while (key->prefix.ends_with('/')) key->prefix.pop_back();
+  return key;
+}
+
+// What is wrong with a worker's process, if anything is.
+std::string trouble_of(const JobStatus& job, const RankRecord& record) {
+  for (const auto& node : job.nodes)
+    for (const auto& worker : node.workers)
+      if (node.host == record.host && worker.now.pid == record.pid && worker.now.state != WorkerReport::State::running)
+        return worker_state_text(worker);
+  return "";
+}
+
+RankProgress progress_of(const JobStatus& job, RankRecord record) {
+  RankProgress progress{.heard = std::max(milliseconds(0), since_epoch() - record.time),
+                        .process = trouble_of(job, record)};
+  progress.record = std::move(record);
+  return progress;
+}
+
+void place(GroupProgress& group, int rank, RankProgress progress) {
+  const auto size = static_cast<std::size_t>(std::max(rank + 1, progress.record->size));
+  if (group.ranks.size() < size) group.ranks.resize(size);
+  group.ranks[static_cast<std::size_t>(rank)] = std::move(progress);
+}
+
+bool is_over(const GroupProgress& group) {
+  return std::all_of(group.ranks.begin(), group.ranks.end(),
+                     [](const auto& rank) { return rank.record && rank.record->left; });
+}
+
+}  // namespace
+
+std::vector<GroupProgress> ask_for_progress(const JobStatus& job, Deadline deadline) {
+  if (job.store.empty())
+    throw make_error(Errc::unreachable, "job {} has no running workers, and so no store of theirs", job.run_id);
+  const auto address = parse_host_port(job.store);
+  TcpStore store({.host = address.host, .port = address.port_or(0)}, deadline);
+  const auto own_prefix = worker_prefix(job.generation) + "/";
+  std::vector<std::string> texts;
+  std::vector<RankRecordKey> keys;
+  for (auto& text : store.list_keys(deadline)) {
+    auto key = key_in(own_prefix, text);
+    if (!key) continue;
+    keys.push_back(std::move(*key));
+    texts.push_back(std::move(text));
+  }
+  std::map<std::string, GroupProgress> groups;
+  const auto records = store.multi_get(texts, deadline);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    auto record = decode_rank_record(records[i]);
+    if (!record || keys[i].rank >= record->size || record->size > most_ranks) continue;
+    auto& group = groups.try_emplace(keys[i].prefix, GroupProgress{keys[i].prefix, {}}).first->second;
+    place(group, keys[i].rank, progress_of(job, std::move(*record)));
+  }
+  std::vector<GroupProgress> current;
+  for (auto& [name, group] : groups)
+    if (!is_over(group)) current.push_back(std::move(group));
+  return current;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,139 @@
+#include "ddprun/launcher/control/group_text.h"
+
+#include <algorithm>
+#include <array>
+
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <fmt/format.h>
+
+#include "ddprun/launcher/control/group_verdict.h"
+
+namespace ddprun {
+namespace {
+
+namespace json = boost::json;
+using Age = RankProgress::Age;
+using State = RankOperation::State;
+
+constexpr std::size_t columns = 8;
+using Row = std::array<std::string, columns + 1>;  // and a remark
+
+constexpr Age silence(std::chrono::seconds(3));  // that is worth a remark: a record comes each second
+
+std::string age_text(Age age) {
+  return fmt::format("{:.1f} s", static_cast<double>(age.count()) / 1000);
+}
+
+std::string remark_on(const RankProgress& rank) {
+  if (rank.record->left) return "has left";
+  const auto heard = rank.heard >= silence ? fmt::format("as it said {} ago", age_text(rank.heard)) : "";
+  return rank.process + (heard.empty() || rank.process.empty() ? "" : ", ") + heard;
+}
+
+// The newest collective that has ended.
+const RankOperation* last_ended(const RankRecord& record) {
+  const RankOperation* last = nullptr;
+  for (const auto& operation : record.operations)
+    if (!operation.transfer && operation.state >= State::done) last = &operation;
+  return last;
+}
+
+std::string done_text(const RankOperation* last) {
+  if (!last) return "-";
+  return fmt::format("#{}{}", last->sequence, last->state == State::failed ? " failed" : "");
+}
+
+// Between operations, the state is that of the program: since the last one ended.
+Row outside_row(Row row, const RankProgress& rank, const RankOperation* last) {
+  row[4] = row[5] = "-";
+  row[6] = "outside";
+  row[7] = last ? age_text(rank.since(*last)) : "-";
+  return row;
+}
+
+Row operation_row(Row row, const RankProgress& rank, const RankOperation& operation) {
+  row[4] = operation.transfer ? operation.text : fmt::format("#{} {}", operation.sequence, operation.text);
+  row[5] = fmt::format("{}", operation.bytes);
+  row[6] = name_of(operation.state);
+  row[7] = age_text(rank.since(operation));
+  return row;
+}
+
+std::vector<Row> rows_of(std::size_t number, const RankProgress& rank) {
+  const auto name = fmt::format("{}", number);
+  if (!rank.record) return {{name, "-", "-", "-", "-", "-", "absent", "-", "has not come to the group"}};
+  const auto& record = *rank.record;
+  const auto* last = last_ended(record);
+  const Row start{name, record.host, fmt::format("{}", record.pid), done_text(last), "", "", "", "", remark_on(rank)};
+  std::vector<Row> rows;
+  for (const auto& operation : record.operations)
+    if (operation.state == State::started) rows.push_back(operation_row(start, rank, operation));
+  if (rows.empty()) rows.push_back(outside_row(start, rank, last));
+  return rows;
+}
+
+std::string table(const std::vector<Row>& rows) {
+  std::array<std::size_t, columns> widths{};
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < columns; ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (std::size_t i = 0; i < columns; ++i) line += fmt::format(" {:<{}} ", row[i], widths[i]);
+    line += " " + row.back();
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+json::object to_object(const RankProgress& rank, const RankOperation& operation) {
+  return {{"sequence", operation.sequence},    {"transfer", operation.transfer},
+          {"operation", operation.text},       {"bytes", operation.bytes},
+          {"state", name_of(operation.state)}, {"since_ms", rank.since(operation).count()}};
+}
+
+json::object to_object(std::size_t number, const RankProgress& rank) {
+  json::object object{{"rank", number}, {"present", rank.record.has_value()}};
+  if (!rank.record) return object;
+  json::array operations;
+  for (const auto& operation : rank.record->operations) operations.push_back(to_object(rank, operation));
+  object["host"] = rank.record->host;
+  object["pid"] = rank.record->pid;
+  object["sequence"] = rank.record->sequence;
+  object["inside"] = rank.record->inside;
+  object["left"] = rank.record->left;
+  object["heard_ms"] = rank.heard.count();
+  object["process"] = rank.process;
+  object["operations"] = std::move(operations);
+  return object;
+}
+
+}  // namespace
+
+std::string group_text(const GroupProgress& group) {
+  std::vector<Row> rows{{"rank", "host", "pid", "done", "operation", "bytes", "state", "for", ""}};
+  for (std::size_t number = 0; number < group.ranks.size(); ++number)
+    for (auto& row : rows_of(number, group.ranks[number])) rows.push_back(std::move(row));
+  return fmt::format("{}: {}\n{}", group.name, verdict_on(group), table(rows));
+}
+
+std::string no_groups_text() {
+  return "no worker tells of a process group: none has formed one yet, or the workers are not of ddprun::comm "
+         "(PyTorch's "
+         "tell nothing)\n";
+}
+
+std::string groups_json(const JobStatus& job, const std::vector<GroupProgress>& groups) {
+  json::array array;
+  for (const auto& group : groups) {
+    json::array ranks;
+    for (std::size_t number = 0; number < group.ranks.size(); ++number)
+      ranks.push_back(to_object(number, group.ranks[number]));
+    array.push_back(json::object{{"name", group.name}, {"verdict", verdict_on(group)}, {"ranks", std::move(ranks)}});
+  }
+  return json::serialize(json::object{
+      {"run_id", job.run_id}, {"generation", job.generation}, {"store", job.store}, {"groups", std::move(array)}});
+}
+
+}  // namespace ddprun

@@ -1,0 +1,211 @@
+#include "ddprun/launcher/control/group_verdict.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace ddprun {
+namespace {
+
+using Age = RankProgress::Age;
+using State = RankOperation::State;
+
+// Some heartbeats: what a rank does for longer, it has told of, and so have those that it waits for.
+constexpr Age long_enough = std::chrono::seconds(3);
+constexpr std::size_t names_told = 8;
+
+// Grows with each step into an operation and out of it.
+std::uint64_t position_of(const RankRecord& record) {
+  return 2 * record.sequence + (record.inside ? 1 : 0);
+}
+std::uint64_t position_in(std::uint64_t sequence) {
+  return 2 * sequence + 1;
+}
+
+std::string name_of_rank(std::size_t rank, const RankProgress& progress) {
+  if (!progress.record) return fmt::format("rank {}", rank);
+  return fmt::format("rank {} (pid {} on host {})", rank, progress.record->pid, progress.record->host);
+}
+
+std::string age_of(Age age) {
+  return fmt::format("{:.1f} s", static_cast<double>(age.count()) / 1000);
+}
+
+std::string title(const RankOperation& operation) {
+  if (operation.transfer) return operation.text;
+  return fmt::format("#{}, {}", operation.sequence, operation.text);
+}
+
+std::string join_some(const std::vector<std::string>& texts) {
+  const std::vector<std::string> told(texts.begin(),
+                                      texts.begin() + static_cast<std::ptrdiff_t>(std::min(texts.size(), names_told)));
+  auto text = fmt::format("{}", fmt::join(told, "; "));
+  if (texts.size() > told.size()) text += fmt::format("; and {} more", texts.size() - told.size());
+  return text;
+}
+
+const RankOperation* collective(const RankRecord& record, std::uint64_t sequence) {
+  for (const auto& operation : record.operations)
+    if (!operation.transfer && operation.sequence == sequence) return &operation;
+  return nullptr;
+}
+
+// Where a rank is that somebody waits for.
+std::string whereabouts(const RankProgress& progress) {
+  const auto& record = *progress.record;
+  std::string text;
+  if (record.left) {
+    text = "it has left the group";
+  } else if (record.operation.empty()) {
+    text = "it has not called anything yet";
+  } else if (record.inside) {
+    const auto* now = collective(record, record.sequence);
+    text = fmt::format("it is in #{}, {}", record.sequence, record.operation);
+    if (now) text += ", for " + age_of(progress.since(*now));
+  } else {
+    const auto* last = collective(record, record.sequence - 1);
+    text = fmt::format("it is between operations; its last, #{}, {}, ended", record.sequence - 1, record.operation);
+    if (last) text += fmt::format(" {} ago", age_of(progress.since(*last)));
+  }
+  if (progress.heard >= long_enough) text += fmt::format(", as it said {} ago", age_of(progress.heard));
+  if (!progress.process.empty()) text += "; its process: " + progress.process;
+  return text;
+}
+
+// A rank in an operation that takes long.
+struct Waiting {
+  std::size_t rank = 0;
+  const RankOperation* operation = nullptr;
+  Age since{};
+};
+
+std::vector<Waiting> find_waiting(const GroupProgress& group, bool transfers) {
+  std::vector<Waiting> waiting;
+  for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
+    const auto& progress = group.ranks[rank];
+    if (!progress.record || progress.record->left) continue;
+    for (const auto& operation : progress.record->operations) {
+      const auto since = progress.since(operation);
+      if (operation.transfer == transfers && operation.state == State::started && since >= long_enough)
+        waiting.push_back({rank, &operation, since});
+    }
+  }
+  return waiting;
+}
+
+std::string missing_text(const GroupProgress& group) {
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; rank < group.ranks.size(); ++rank)
+    if (!group.ranks[rank].record) names.push_back(name_of_rank(rank, group.ranks[rank]));
+  if (names.empty()) return "";
+  return fmt::format("not all of the {} ranks have come to the group: {} not yet", group.ranks.size(),
+                     join_some(names));
+}
+
+// The ranks in this operation, and for how long.
+std::string waiting_text(const std::vector<Waiting>& waiting, std::uint64_t sequence) {
+  std::size_t count = 0;
+  Age longest{};
+  for (const auto& each : waiting) {
+    if (each.operation->sequence != sequence) continue;
+    ++count;
+    longest = std::max(longest, each.since);
+  }
+  return fmt::format("{} rank{} wait{} in it, for up to {}", count, count == 1 ? "" : "s", count == 1 ? "s" : "",
+                     age_of(longest));
+}
+
+// Ranks that are in different operations under one number.
+std::string disagreement_text(const GroupProgress& group, std::uint64_t sequence) {
+  const RankRecord* first = nullptr;
+  bool differ = false;
+  std::vector<std::string> calls;
+  for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
+    const auto& record = *group.ranks[rank].record;
+    if (!record.inside || record.sequence != sequence) continue;
+    if (!first) first = &record;
+    if (first != &record && record.signature == first->signature) continue;
+    differ = differ || first != &record;
+    calls.push_back(fmt::format("{} calls {}", name_of_rank(rank, group.ranks[rank]), record.operation));
+  }
+  return differ ? fmt::format("the ranks disagree on operation #{}: {}", sequence, join_some(calls)) : "";
+}
+
+// The ranks furthest behind, of those that have not come to what others wait in: who waits for them is not to blame.
+std::vector<std::size_t> find_late(const GroupProgress& group, std::uint64_t newest_waiting) {
+  auto least = position_in(newest_waiting);
+  for (const auto& rank : group.ranks) least = std::min(least, position_of(*rank.record));
+  std::vector<std::size_t> late;
+  for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
+    const auto position = position_of(*group.ranks[rank].record);
+    if (position == least && position < position_in(newest_waiting)) late.push_back(rank);
+  }
+  return late;
+}
+
+std::string lateness_text(const GroupProgress& group, const std::vector<Waiting>& waiting,
+                          const std::vector<std::size_t>& late) {
+  // The first one that they have not come to, and others wait in.
+  const auto position = position_of(*group.ranks[late.front()].record);
+  const RankOperation* missed = nullptr;
+  for (const auto& each : waiting) {
+    const bool ahead = position_in(each.operation->sequence) > position;
+    if (ahead && (!missed || each.operation->sequence < missed->sequence)) missed = each.operation;
+  }
+  std::vector<std::string> texts;
+  for (const auto rank : late)
+    texts.push_back(
+        fmt::format("{} has not come: {}", name_of_rank(rank, group.ranks[rank]), whereabouts(group.ranks[rank])));
+  return fmt::format("operation {}: {}; {}", title(*missed), join_some(texts), waiting_text(waiting, missed->sequence));
+}
+
+std::string in_it_text(const GroupProgress& group, const std::vector<Waiting>& waiting,
+                       const RankOperation& operation) {
+  std::vector<std::string> troubled;
+  for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
+    const auto& progress = group.ranks[rank];
+    if (!progress.process.empty() || progress.heard >= long_enough)
+      troubled.push_back(fmt::format("{}: {}", name_of_rank(rank, progress), whereabouts(progress)));
+  }
+  return fmt::format("operation {}: all ranks have come; {}; {}", title(operation),
+                     waiting_text(waiting, operation.sequence),
+                     troubled.empty() ? "the transport is slow or broken" : join_some(troubled));
+}
+
+std::string transfers_text(const GroupProgress& group, const std::vector<Waiting>& waiting) {
+  std::vector<std::string> texts;
+  for (const auto& each : waiting)
+    texts.push_back(fmt::format("{} of {} for {}", each.operation->text,
+                                name_of_rank(each.rank, group.ranks[each.rank]), age_of(each.since)));
+  return "no counterpart has come to " + join_some(texts);
+}
+
+std::string quiet_text(const GroupProgress& group) {
+  std::uint64_t newest = 0;
+  for (const auto& rank : group.ranks) newest = std::max(newest, position_of(*rank.record));
+  if (newest == 0) return "no rank has called an operation yet";
+  return fmt::format("no operation has taken longer than {:.0f} s so far; the newest is #{}",
+                     std::chrono::duration<double>(long_enough).count(), (newest - 1) / 2);
+}
+
+}  // namespace
+
+std::string verdict_on(const GroupProgress& group) {
+  if (auto text = missing_text(group); !text.empty()) return text;
+  const auto waiting = find_waiting(group, false);
+  if (waiting.empty()) {
+    const auto transfers = find_waiting(group, true);
+    return transfers.empty() ? quiet_text(group) : transfers_text(group, transfers);
+  }
+  const auto newest = std::max_element(waiting.begin(), waiting.end(), [](const auto& a, const auto& b) {
+    return a.operation->sequence < b.operation->sequence;
+  });
+  const auto late = find_late(group, newest->operation->sequence);
+  if (!late.empty()) return lateness_text(group, waiting, late);
+  if (auto text = disagreement_text(group, newest->operation->sequence); !text.empty()) return text;
+  return in_it_text(group, waiting, *newest->operation);
+}
+
+}  // namespace ddprun

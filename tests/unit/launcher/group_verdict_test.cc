@@ -1,0 +1,115 @@
+#include "ddprun/launcher/control/group_verdict.h"
+
+#include "ddprun/launcher/control/group_text.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+using State = RankOperation::State;
+
+namespace {
+
+RankOperation operation(std::uint64_t sequence, State state, RankProgress::Age age) {
+  return {.sequence = sequence, .state = state, .age = age, .bytes = 400, .text = "allreduce(sum) of 100 float32"};
+}
+
+RankProgress rank_of(int number, std::uint64_t sequence, bool inside) {
+  RankRecord record{.sequence = sequence, .inside = inside, .size = 3, .pid = 70 + number, .host = "a"};
+  if (sequence > 0 || inside) record.operation = "allreduce(sum) of 100 float32";
+  return {.record = record};
+}
+RankProgress in(int number, std::uint64_t sequence, RankProgress::Age age) {
+  auto rank = rank_of(number, sequence, true);
+  if (sequence > 0) rank.record->operations = {operation(sequence - 1, State::done, age + 1s)};
+  rank.record->operations.push_back(operation(sequence, State::started, age));
+  return rank;
+}
+RankProgress before(int number, std::uint64_t sequence, RankProgress::Age age) {
+  auto rank = rank_of(number, sequence, false);
+  if (sequence > 0) rank.record->operations = {operation(sequence - 1, State::done, age)};
+  return rank;
+}
+
+std::string verdict_of(std::vector<RankProgress> ranks) {
+  return verdict_on({"group/0", std::move(ranks)});
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is in an earlier operation, or in its own code, has not come to the one that others wait in") {
+  CHECK(verdict_of({in(0, 412, 12s), in(1, 412, 12100ms), in(2, 411, 12300ms)}) ==
+        "operation #412, allreduce(sum) of 100 float32: rank 2 (pid 72 on host a) has not come: it is in #411, "
+        "allreduce(sum) of 100 float32, for 12.3 s; 2 ranks wait in it, for up to 12.1 s");
+  CHECK(verdict_of({before(0, 412, 20s), in(1, 412, 12s), in(2, 412, 9s)}) ==
+        "operation #412, allreduce(sum) of 100 float32: rank 0 (pid 70 on host a) has not come: it is between "
+        "operations; its last, #411, allreduce(sum) of 100 float32, ended 20.0 s ago; 2 ranks wait in it, for up to "
+        "12.0 s");
+  CHECK_THAT(verdict_of({before(0, 0, 0s), in(1, 0, 12s), in(2, 0, 9s)}),
+             Catch::Contains("rank 0 (pid 70 on host a) has not come: it has not called anything yet"));
+}
+
+TEST_CASE("who waits for the last one is not to blame, and all that are furthest behind are") {
+  const auto chain = verdict_of({in(0, 7, 9s), in(1, 6, 9s), before(2, 6, 9s)});
+  CHECK_THAT(chain, Catch::StartsWith("operation #6, "));
+  CHECK_THAT(chain, Catch::Contains("rank 2 (pid 72 on host a) has not come"));
+  CHECK_THAT(chain, !Catch::Contains("rank 1"));
+  const auto two = verdict_of({in(0, 7, 9s), before(1, 7, 9s), before(2, 7, 9s)});
+  CHECK_THAT(two, Catch::Contains("rank 1 (pid 71 on host a) has not come"));
+  CHECK_THAT(two, Catch::Contains("; rank 2 (pid 72 on host a) has not come"));
+  CHECK_THAT(two, Catch::Contains("1 rank waits in it, for up to 9.0 s"));
+}
+
+TEST_CASE("what is known of a late rank's process is said") {
+  auto frozen = before(2, 7, 9s);
+  frozen.process = "frozen by SIGSTOP for 8 s";
+  CHECK_THAT(verdict_of({in(0, 7, 9s), in(1, 7, 9s), frozen}),
+             Catch::Contains("its process: frozen by SIGSTOP for 8 s"));
+  auto silent = before(2, 7, 2s);
+  silent.heard = 5s;
+  CHECK_THAT(verdict_of({in(0, 7, 9s), in(1, 7, 9s), silent}),
+             Catch::Contains("ended 7.0 s ago, as it said 5.0 s ago"));
+}
+
+TEST_CASE("records of a job that goes on differ without meaning anything") {
+  CHECK(verdict_of({in(0, 412, 0s), before(1, 380, 20ms), in(2, 401, 900ms)}) ==
+        "no operation has taken longer than 3 s so far; the newest is #412");
+  CHECK(verdict_of({before(0, 0, 0s), before(1, 0, 0s), before(2, 0, 0s)}) == "no rank has called an operation yet");
+}
+
+TEST_CASE("ranks that are missing, disagree, or are all there, are told apart") {
+  CHECK(verdict_of({in(0, 0, 9s), {}, in(2, 0, 9s)}) ==
+        "not all of the 3 ranks have come to the group: rank 1 not yet");
+  auto other = in(2, 7, 9s);
+  other.record->signature = 5;
+  other.record->operation = "barrier";
+  CHECK(verdict_of({in(0, 7, 9s), in(1, 7, 9s), other}) ==
+        "the ranks disagree on operation #7: rank 0 (pid 70 on host a) calls allreduce(sum) of 100 float32; rank 2 "
+        "(pid 72 on host a) calls barrier");
+  CHECK(verdict_of({in(0, 7, 9s), in(1, 7, 9s), in(2, 7, 4s)}) ==
+        "operation #7, allreduce(sum) of 100 float32: all ranks have come; 3 ranks wait in it, for up to 9.0 s; the "
+        "transport is slow or broken");
+}
+
+TEST_CASE("a send that nobody receives is told of") {
+  auto sender = before(0, 7, 9s);
+  sender.record->operations.push_back({.sequence = 7,
+                                       .transfer = true,
+                                       .state = State::started,
+                                       .age = 8s,
+                                       .text = "send of 8 uint8 to rank 1 with tag 7"});
+  CHECK(verdict_of({sender, before(1, 7, 9s), before(2, 7, 9s)}) ==
+        "no counterpart has come to send of 8 uint8 to rank 1 with tag 7 of rank 0 (pid 70 on host a) for 8.0 s");
+}
+
+TEST_CASE("a group in a table") {
+  auto frozen = before(1, 8, 12s);
+  frozen.process = "frozen by SIGSTOP for 8 s";
+  const auto text = group_text({"group/0", {in(0, 8, 1s), frozen, {}}});
+  CHECK(
+      text ==
+      "group/0: not all of the 3 ranks have come to the group: rank 2 not yet\n"
+      "  rank  host  pid  done  operation                         bytes  state    for\n"
+      "  0     a     70   #7    #8 allreduce(sum) of 100 float32  400    started  1.0 s\n"
+      "  1     a     71   #7    -                                 -      outside  12.0 s  frozen by SIGSTOP for 8 s\n"
+      "  2     -     -    -     -                                 -      absent   -       has not come to the group\n");
+}

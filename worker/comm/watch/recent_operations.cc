@@ -1,0 +1,58 @@
+#include "ddprun/worker/comm/watch/recent_operations.h"
+
+#include <algorithm>
+
+#include "ddprun/common/dtype.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t ended_told = 2;      // before the oldest collective in progress
+constexpr std::size_t collectives_told = 6;  // those included
+constexpr std::size_t transfers_told = 4;
+
+RankOperation::State told(Ledger::State state) {
+  switch (state) {
+    case Ledger::State::none:  // of no entry that can be read
+    case Ledger::State::submitted:
+      return RankOperation::State::submitted;
+    case Ledger::State::started:
+      return RankOperation::State::started;
+    case Ledger::State::done:
+      return RankOperation::State::done;
+    case Ledger::State::failed:
+      return RankOperation::State::failed;
+  }
+  return RankOperation::State::submitted;
+}
+
+RankOperation told(const Ledger::Entry& entry, Ledger::Clock::time_point now) {
+  return {.sequence = entry.sequence,
+          .transfer = entry.operation.point_to_point(),
+          .state = told(entry.state),
+          .age = std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(now - entry.changed)),
+          .bytes = entry.operation.count * size_of(entry.operation.dtype),
+          .text = describe(entry.operation)};
+}
+
+}  // namespace
+
+std::vector<RankOperation> recent_operations(const Ledger& ledger, Ledger::Clock::time_point now) {
+  auto oldest = ledger.sequence();
+  std::vector<RankOperation> transfers;
+  ledger.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
+    if (!entry.operation.point_to_point())
+      oldest = std::min(oldest, entry.sequence);
+    else if (transfers.size() < transfers_told)
+      transfers.push_back(told(entry, now));
+  });
+  std::vector<RankOperation> operations;
+  for (const auto& entry : ledger.collectives(oldest - std::min(oldest, ended_told), collectives_told))
+    operations.push_back(told(entry, now));
+  operations.insert(operations.end(), transfers.begin(), transfers.end());
+  return operations;
+}
+
+}  // namespace ddprun::comm
