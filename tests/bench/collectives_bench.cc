@@ -29,6 +29,7 @@ struct Options {
   double seconds = 0.05;
   bool async_only = false;
   bool registered_only = false;
+  int in_flight = 1;
   std::vector<std::string> gloo;
 
   // The floors are made for this one.
@@ -51,6 +52,11 @@ Subjects make_subjects(const Options& options, Stage& stage, const WorkerEnv& en
           group_subject(group, operation_named(options.op),
                         {.dtype = dtype_named(options.dtype), .registered = registered, .blocking = blocking}));
     }
+  }
+  if (options.in_flight > 1) {
+    subjects.push_back(
+        group_subject(group, operation_named(options.op),
+                      {.dtype = dtype_named(options.dtype), .blocking = false, .in_flight = options.in_flight}));
   }
   for (const auto& algorithm : options.gloo) subjects.push_back(plain_gloo(algorithm, stage, env.rank));
   return subjects;
@@ -119,6 +125,8 @@ void run(const Options& options, bool json) {
   operation_named(options.op);
   dtype_named(options.dtype);
   if (options.ranks < 1) throw make_error(Errc::usage, "--ranks {}: at least one", options.ranks);
+  if (options.in_flight > 1 && !operation_named(options.op).in_place)
+    throw make_error(Errc::usage, "--in-flight cuts the buffer of an operation in place, and not of {}", options.op);
   Stage stage(options.ranks, options.has_floors() ? options.max_bytes + 4096 : 4096);
   spawn(options.ranks, [&](const WorkerEnv& env) { measure(options, stage, env, json); });
 }
@@ -139,6 +147,10 @@ Run collectives_bench(CLI::App& subcommand) {
   subcommand.add_flag("--registered", options->registered_only, "only memory that is allocated from the group");
   subcommand.add_flag("--async", options->async_only,
                       "only the calls that return a work handle, not the blocking ones");
+  subcommand
+      .add_option("--in-flight", options->in_flight,
+                  "also the buffer cut into so many parts, an operation each, all begun before the first is waited for")
+      ->capture_default_str();
   subcommand
       .add_option("--gloo", options->gloo,
                   "algorithms of plain Gloo to measure beside it: ring, bcube, halving_doubling (allreduce of float32)")

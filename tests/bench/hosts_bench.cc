@@ -35,6 +35,7 @@ struct Options {
   std::vector<std::string> backends = {"hierarchical", "gloo"};
   std::vector<std::size_t> sizes = {64 << 10, 1 << 20, 16 << 20};
   int calls = 20;
+  int in_flight = 1;
 
   int ranks() const { return 2 * ranks_per_host; }
 };
@@ -109,8 +110,22 @@ class RankOnHost {
       columns.push_back({options_.backends[i], [group = groups_[i].get()](std::vector<float>& values) {
                            group->allreduce(span_of(values), ReduceOp::sum)->wait();
                          }});
+      if (options_.in_flight > 1) {
+        columns.push_back({fmt::format("{} {} parts", options_.backends[i], options_.in_flight),
+                           [this, group = groups_[i].get()](auto& values) { in_parts(*group, values); }});
+      }
     }
     return columns;
+  }
+
+  void in_parts(ProcessGroup& group, std::vector<float>& values) const {
+    const auto parts = static_cast<std::size_t>(options_.in_flight);
+    std::vector<WorkPtr> works;
+    for (std::size_t i = 0; i < parts; ++i) {
+      const auto first = values.size() * i / parts, end = values.size() * (i + 1) / parts;
+      works.push_back(group.allreduce({values.data() + first, end - first, DType::float32}, ReduceOp::sum));
+    }
+    for (const auto& work : works) work->wait();
   }
 
   void once(Column& column, std::vector<float>& values, bool counts) {
@@ -177,6 +192,10 @@ Run hosts_bench(CLI::App& subcommand) {
       ->capture_default_str();
   subcommand.add_option("--bytes", options->sizes, "sizes of the buffer")->delimiter(',')->capture_default_str();
   subcommand.add_option("--calls", options->calls, "of each back end and size")->capture_default_str();
+  subcommand
+      .add_option("--in-flight", options->in_flight,
+                  "also the buffer cut into so many parts, an operation each, all begun before the first is waited for")
+      ->capture_default_str();
   return [options](bool json) { run(*options, json); };
 }
 

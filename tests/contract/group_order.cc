@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include "ddprun/worker/comm/operation.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 
 namespace ddprun::contract {
+
+using comm::OpKind;
 
 void knows_its_rank_and_size(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
@@ -56,6 +59,77 @@ void many_operations_are_in_flight(const MakeGroups& make, int size) {
       expect(buffers[static_cast<std::size_t>(i)].back() == static_cast<float>(i * size),
              fmt::format("operation {}", i));
     }
+  });
+}
+
+namespace {
+
+// The memory of one operation of each kind, in equal parts of part elements; what rank r gives is number + r.
+struct EveryKind {
+  EveryKind(int number, int rank, int size)
+      : ranks(static_cast<std::size_t>(size)),
+        sum(part, number + rank),
+        scattered(part),
+        told(part, rank == 0 ? number : -1),
+        own(part, number + rank),
+        all(ranks * part),
+        gathered(ranks * part),
+        many(ranks * part, number + rank),
+        exchanged(ranks * part) {}
+
+  WorkPtr start(ProcessGroup& group, OpKind kind) {
+    switch (kind) {
+      case OpKind::allreduce:
+        return group.allreduce(span_of(sum));
+      case OpKind::broadcast:
+        return group.broadcast(span_of(told), 0);
+      case OpKind::gather:
+        return group.gather(span_of(own), span_of(gathered), 0);
+      case OpKind::all_to_all:
+        return group.all_to_all(span_of(many), span_of(exchanged));
+      case OpKind::allgather:
+        return group.allgather(span_of(own), span_of(all));
+      case OpKind::reduce_scatter:
+        return group.reduce_scatter(span_of(many), span_of(scattered));
+      default:
+        return group.barrier();
+    }
+  }
+
+  void check(int number, int rank) const {
+    const auto size = static_cast<std::int32_t>(ranks), total = size * number + size * (size - 1) / 2;
+    const Values each_sum(part, total);
+    Values parts;
+    for (std::int32_t r = 0; r < size; ++r) parts.insert(parts.end(), part, number + r);
+    expect(sum == each_sum, fmt::format("allreduce {}", number));
+    expect(scattered == each_sum, fmt::format("reduce_scatter {}", number));
+    expect(told == Values(part, number), fmt::format("broadcast {}", number));
+    expect(all == parts, fmt::format("allgather {}", number));
+    expect(rank != 0 || gathered == parts, fmt::format("gather {}", number));
+    expect(exchanged == parts, fmt::format("all_to_all {}", number));
+  }
+
+  using Values = std::vector<std::int32_t>;
+  static constexpr std::size_t part = 500;
+  std::size_t ranks;
+  Values sum, scattered, told, own, all, gathered, many, exchanged;
+};
+
+}  // namespace
+
+// Those of a kind follow one another and are alike but for their values: none may get another's.
+void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    std::vector<EveryKind> rounds;
+    for (int i = 0; i < 20; ++i) rounds.emplace_back(1000 * i, group.rank(), size);
+    std::vector<WorkPtr> works;
+    for (const auto kind : {OpKind::allreduce, OpKind::broadcast, OpKind::gather, OpKind::all_to_all, OpKind::allgather,
+                            OpKind::reduce_scatter, OpKind::barrier}) {
+      for (auto& round : rounds) works.push_back(round.start(group, kind));
+    }
+    for (const auto& work : works) work->wait();
+    for (int i = 0; i < 20; ++i) rounds[static_cast<std::size_t>(i)].check(1000 * i, group.rank());
   });
 }
 

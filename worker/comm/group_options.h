@@ -33,6 +33,9 @@ struct GroupOptions {
   // Ranks that call different operations learn of it within some heartbeats, and at once where comparing the calls
   // costs nothing. True: always at once, by a message more with every collective. None: in debug builds.
   std::optional<bool> checked;
+  // Collectives that a back end over a network has under way at once, at most: a small one then need not wait for a
+  // large one before it, and the latency of one passes beside the next. Ranks may differ.
+  int lanes = 4;
   // Once requested, from whatever thread, the group is aborted, also while it comes together.
   std::stop_token stop{};
 };

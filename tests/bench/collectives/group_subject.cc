@@ -3,6 +3,11 @@
 namespace ddprun::bench {
 namespace {
 
+Span part(Span whole, std::size_t number, std::size_t parts) {
+  const auto first = whole.count * number / parts, end = whole.count * (number + 1) / parts;
+  return {static_cast<std::byte*>(whole.data) + first * size_of(whole.dtype), end - first, whole.dtype};
+}
+
 class GroupSubject : public Subject {
  public:
   GroupSubject(ProcessGroup& group, const Operation& operation, const GroupSubjectOptions& options)
@@ -10,7 +15,9 @@ class GroupSubject : public Subject {
 
   std::string name() const override {
     return std::string(group_.backend()) + (options_.registered ? " registered" : "") +
-           (options_.blocking ? "" : " async");
+           (options_.in_flight > 1 ? " " + std::to_string(options_.in_flight) + " parts"
+            : options_.blocking    ? ""
+                                   : " async");
   }
 
   bool registered() const override { return options_.registered; }
@@ -22,10 +29,20 @@ class GroupSubject : public Subject {
   }
   const void* output() override { return output_.data; }
   void run() override {
+    if (options_.in_flight > 1) return run_in_parts();
     operation_.start(group_, {input_, output_}, {.timeout = {}, .blocking = options_.blocking})->wait();
   }
 
  private:
+  void run_in_parts() {
+    const auto parts = static_cast<std::size_t>(options_.in_flight);
+    std::vector<WorkPtr> works;
+    for (std::size_t i = 0; i < parts; ++i) {
+      works.push_back(operation_.start(group_, {part(input_, i, parts), part(output_, i, parts)}, {}));
+    }
+    for (const auto& work : works) work->wait();
+  }
+
   struct Memory {
     std::vector<std::byte> own;
     RegisteredBuffer registered;

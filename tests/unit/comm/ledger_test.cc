@@ -30,7 +30,7 @@ std::vector<Ledger::Entry> in_progress(const Ledger& ledger) {
 TEST_CASE("a collective goes from submitted to started to done") {
   const auto ledger = std::make_unique<Ledger>();
   CHECK(ledger->sequence() == 0);
-  CHECK_FALSE(ledger->latest());
+  CHECK_FALSE(ledger->current());
   CHECK(ledger->collectives(0, 5).empty());
 
   ledger->submit(allreduce_of(10), 0, 7s);
@@ -52,12 +52,27 @@ TEST_CASE("a collective goes from submitted to started to done") {
   ledger->end(place);
   CHECK(in_progress(*ledger).empty());
   CHECK(ledger->sequence() == 1);
-  REQUIRE(ledger->latest());
-  CHECK(ledger->latest()->state == Ledger::State::done);
+  REQUIRE(ledger->current());
+  CHECK(ledger->current()->state == Ledger::State::done);
 
   ledger->end(ledger->begin(allreduce_of(20), 1, 7s), true);
-  CHECK(ledger->latest()->state == Ledger::State::failed);
-  CHECK(ledger->latest()->operation.count == 20);
+  CHECK(ledger->current()->state == Ledger::State::failed);
+  CHECK(ledger->current()->operation.count == 20);
+}
+
+TEST_CASE("of several collectives in progress, the oldest is what others may wait for") {
+  const auto ledger = std::make_unique<Ledger>();
+  const auto first = ledger->begin(allreduce_of(1), 0, 1s), second = ledger->begin(allreduce_of(2), 1, 1s);
+  const auto third = ledger->begin(allreduce_of(3), 2, 1s);
+  CHECK(ledger->sequence() == 0);
+  ledger->end(second);
+  CHECK(ledger->current()->operation.count == 1);
+  ledger->end(first);
+  CHECK(ledger->current()->operation.count == 3);
+  CHECK(ledger->sequence() == 2);
+  ledger->end(third);
+  CHECK(ledger->sequence() == 3);
+  CHECK(ledger->current()->state == Ledger::State::done);
 }
 
 TEST_CASE("the ledger keeps the last collectives, and what is far ahead waits for its place") {

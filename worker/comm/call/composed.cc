@@ -32,11 +32,18 @@ void carry_out_in_place(Transport& transport, Collective collective) {
   transport.carry_out(collective);
 }
 
-// The transfers of one collective, in a tag that only operations like it use.
+// A tag, below those of callers, for one collective: its signature, and so much of its number that those under way at
+// once differ.
+int tag_of(const Collective& collective) {
+  const auto number = static_cast<int>(collective.sequence & 0x7fff);
+  return -1 - (number << 16 | int{signature(collective.operation)});
+}
+
+// The transfers of one collective.
 class Transfers {
  public:
   Transfers(Transport& transport, const Collective& collective)
-      : transport_(transport), collective_(collective), tag_(-1 - int{signature(collective.operation)}) {}
+      : transport_(transport), collective_(collective), tag_(tag_of(collective)) {}
 
   void receive(Span part, int source) {
     if (part.count > 0) start(OpKind::recv, part, source);

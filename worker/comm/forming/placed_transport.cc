@@ -30,6 +30,7 @@ class PlacedTransport : public Transport {
     chosen_->connect(store, prefix, deadline);
   }
 
+  int lanes() const override { return chosen_->lanes(); }
   void carry_out(const Collective& collective) override { chosen_->carry_out(collective); }
   RegisteredBuffer allocate(std::size_t bytes) override { return chosen_->allocate(bytes); }
   bool runs_anywhere() const override { return chosen_->runs_anywhere(); }

@@ -7,10 +7,12 @@
 #include "ddprun/worker/comm/gloo/mesh_context.h"
 #include "ddprun/worker/comm/transport/transport.h"
 
-// The collectives over a MeshContext. Blocking; they throw what Gloo throws.
+// The collectives over a MeshContext. Blocking, one at a time; as many of these as operations are to be under way at
+// once. They throw what Gloo throws.
 //
-// Ranks that call different operations must fail rather than mix their bytes up: the tag of every message holds the
-// operation's signature, so that messages of different operations never meet and the operation times out instead.
+// The tag of every message holds the operation's number, so that operations under way at once keep apart, and its
+// signature: ranks that call different operations must fail rather than mix their bytes up, and so their messages never
+// meet and the operation times out instead.
 namespace ddprun::comm {
 
 class GlooCollectives {

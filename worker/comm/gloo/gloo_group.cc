@@ -1,6 +1,8 @@
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 
 #include <cstdlib>
+#include <deque>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -75,7 +77,7 @@ class GlooTransport : public Transport {
   explicit GlooTransport(const GroupOptions& options)
       : device_(make_device(options.local_address)),
         context_(std::make_shared<MeshContext>(options.rank, options.size)),
-        collectives_(context_),
+        lanes_(options.lanes),
         checked_(options.checked.value_or(debug_build)) {}
 
   std::string_view backend() const override { return "gloo"; }
@@ -85,26 +87,13 @@ class GlooTransport : public Transport {
     context_->connect(device_, store, prefix, deadline);
   }
 
+  int lanes() const override { return lanes_; }
+
   void carry_out(const Collective& collective) override {
-    if (checked_) collectives_.compare_calls(collective);
-    switch (collective.operation.kind) {
-      case OpKind::allreduce:
-        return collectives_.allreduce(collective);
-      case OpKind::reduce:
-        return collectives_.reduce(collective);
-      case OpKind::broadcast:
-        return collectives_.broadcast(collective);
-      case OpKind::allgather:
-        if (collective.operation.unequal()) break;
-        return collectives_.allgather(collective);
-      case OpKind::reduce_scatter:
-        return collectives_.reduce_scatter(collective);
-      case OpKind::barrier:
-        return collectives_.barrier(collective);
-      default:
-        break;
-    }
-    carry_out_by_transfers(*this, collective, {context_->rank, context_->size});
+    auto& collectives = take_collectives();
+    carry_out_with(collectives, collective);
+    const std::lock_guard lock(mutex_);  // after a failure nobody gets them: Gloo may be writing there
+    idle_.push_back(&collectives);
   }
 
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
@@ -126,6 +115,36 @@ class GlooTransport : public Transport {
   void interrupt() noexcept override { context_->interrupt(); }
 
  private:
+  GlooCollectives& take_collectives() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return collectives_.emplace_back(context_);
+    auto* const collectives = idle_.back();
+    idle_.pop_back();
+    return *collectives;
+  }
+
+  void carry_out_with(GlooCollectives& collectives, const Collective& collective) {
+    if (checked_) collectives.compare_calls(collective);
+    switch (collective.operation.kind) {
+      case OpKind::allreduce:
+        return collectives.allreduce(collective);
+      case OpKind::reduce:
+        return collectives.reduce(collective);
+      case OpKind::broadcast:
+        return collectives.broadcast(collective);
+      case OpKind::allgather:
+        if (collective.operation.unequal()) break;
+        return collectives.allgather(collective);
+      case OpKind::reduce_scatter:
+        return collectives.reduce_scatter(collective);
+      case OpKind::barrier:
+        return collectives.barrier(collective);
+      default:
+        break;
+    }
+    carry_out_by_transfers(*this, collective, {context_->rank, context_->size});
+  }
+
   std::vector<int> others() const {
     std::vector<int> ranks;
     for (int r = 0; r < context_->size; ++r) {
@@ -136,9 +155,12 @@ class GlooTransport : public Transport {
 
   std::shared_ptr<::gloo::transport::Device> device_;  // outlives the context, whose sockets its thread serves
   std::shared_ptr<MeshContext> context_;
-  GlooCollectives collectives_;
+  const int lanes_;
   const bool checked_;
   std::byte unused_{};
+  std::mutex mutex_;                         // guards what follows
+  std::deque<GlooCollectives> collectives_;  // each for one operation at a time: they keep memory
+  std::vector<GlooCollectives*> idle_;
 };
 
 }  // namespace

@@ -5,10 +5,11 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 namespace ddprun::comm {
 
-// What one thread is still to do, in order. Thread-safe.
+// What is still to be done, in order, by one thread or several. Thread-safe.
 template <class Item>
 class SerialQueue {
  public:
@@ -23,12 +24,15 @@ class SerialQueue {
     changed_.wait_for(lock, at_most, [this] { return closed_ || !items_.empty(); });
     return !closed_;
   }
+  // Blocks until there is an item. None once the queue is closed.
+  std::optional<Item> pop() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return closed_ || !items_.empty(); });
+    return take_first();
+  }
   std::optional<Item> try_pop() {
     const std::lock_guard lock(mutex_);
-    if (closed_ || items_.empty()) return std::nullopt;
-    Item item = std::move(items_.front());
-    items_.pop_front();
-    return item;
+    return take_first();
   }
   std::deque<Item> take_all() {
     const std::lock_guard lock(mutex_);
@@ -41,6 +45,13 @@ class SerialQueue {
   }
 
  private:
+  std::optional<Item> take_first() {
+    if (closed_ || items_.empty()) return std::nullopt;
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    return item;
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> items_;

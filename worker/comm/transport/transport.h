@@ -40,7 +40,9 @@ class Transport {
   virtual std::string_view backend() const = 0;
   // Meets the other ranks through the store, under prefix.
   virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
-  // One at a time, from one thread. An allreduce works in place, and a reduce at its root.
+  // How many collectives carry_out() may be called with at once, each from a thread of its own. Asked once connected.
+  virtual int lanes() const { return 1; }
+  // An allreduce works in place, and a reduce at its root.
   virtual void carry_out(const Collective& collective) = 0;
 
   // Memory that it finds again by its address, and moves at the least cost. From any thread.

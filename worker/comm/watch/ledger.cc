@@ -91,17 +91,24 @@ std::optional<Ledger::Entry> Ledger::read(Place place) const {
   return std::nullopt;
 }
 
-std::optional<Ledger::Entry> Ledger::latest() const {
+// Begun ones may have ended in any order.
+std::optional<std::uint64_t> Ledger::oldest_in_progress() const {
+  const auto begun = begun_.load(std::memory_order_acquire);
+  for (auto sequence = begun - std::min<std::uint64_t>(begun, most_in_progress); sequence < begun; ++sequence) {
+    const auto& slot = slots_[sequence % collectives_kept];
+    if (state_of(slot.progress.load(std::memory_order_acquire)) == State::started) return sequence;
+  }
+  return std::nullopt;
+}
+
+std::optional<Ledger::Entry> Ledger::current() const {
   const auto begun = begun_.load(std::memory_order_acquire);
   if (begun == 0) return std::nullopt;
-  return read((begun - 1) % collectives_kept);
+  return read(oldest_in_progress().value_or(begun - 1) % collectives_kept);
 }
 
 std::uint64_t Ledger::sequence() const {
-  const auto begun = begun_.load(std::memory_order_acquire);
-  if (begun == 0) return 0;
-  const auto progress = slots_[(begun - 1) % collectives_kept].progress.load(std::memory_order_acquire);
-  return state_of(progress) == State::started ? begun - 1 : begun;
+  return oldest_in_progress().value_or(begun_.load(std::memory_order_acquire));
 }
 
 std::vector<Ledger::Entry> Ledger::collectives(std::uint64_t first, std::size_t count) const {

@@ -16,8 +16,9 @@ namespace ddprun::comm {
 // What one rank has done lately and is doing now: its last operations, each with its state and when that came about.
 // Readable by any thread while the rank works; what it costs the rank is a few stores and a look at a coarse clock.
 //
-// Collectives are noted by their sequence number, from submission to end, by one thread at a time (the queue, or the
-// caller's own order, hands an operation from thread to thread). Sends and receives go on beside them, from any thread.
+// Collectives are noted by their sequence number, from submission to end, each by one thread at a time (the queue, or
+// the caller's own order, hands an operation from thread to thread); some may be in progress at once. Sends and
+// receives go on beside them, from any thread.
 // No lock: each entry has one writer at a time, and a version by which readers notice that it changed under them.
 class Ledger {
  public:
@@ -39,11 +40,12 @@ class Ledger {
   using Place = std::size_t;
   static constexpr std::size_t collectives_kept = 256;
   static constexpr std::size_t transfers_kept = 256;  // and in progress at a time: beyond them, none is noted
+  static constexpr int most_in_progress = 16;         // collectives at a time
   static constexpr Place nowhere = collectives_kept + transfers_kept;
 
   // A collective waits for those before it. One that is too far ahead of what is carried out is noted at its begin().
   void submit(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
-  // It is carried out now, until end().
+  // It is carried out now, until end(). One call at a time, in the order of the sequence.
   Place begin(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
   // Of a send or receive; nowhere when too many are in progress.
   Place begin_transfer(const Operation& operation, std::chrono::milliseconds timeout);
@@ -53,10 +55,10 @@ class Ledger {
 
   // None when nothing was ever kept there, or it changes faster than it can be read: whatever it is, it does not hang.
   std::optional<Entry> read(Place place) const;
-  // Of the collective that this rank is in, or, outside, of the next one that it will be in.
+  // The oldest collective that this rank is in, on which the others may wait; outside, the newest that it was in.
+  std::optional<Entry> current() const;
+  // Of the oldest collective that this rank is in, or, outside, of the next one that it will be in.
   std::uint64_t sequence() const;
-  // The newest collective that began.
-  std::optional<Entry> latest() const;
   // Calls visit(place, entry) for all that are started and not ended.
   template <class Visit>
   void for_each_in_progress(Visit visit) const;
@@ -77,6 +79,7 @@ class Ledger {
     std::array<std::atomic<std::uint64_t>, sizeof(Content) / sizeof(std::uint64_t)> content{};
   };
 
+  std::optional<std::uint64_t> oldest_in_progress() const;
   static std::uint64_t progress_now(State state);
   static State state_of(std::uint64_t progress);
   static void write(Slot& slot, const Content& content, State state);

@@ -225,7 +225,7 @@ std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_
 
 // Ranks in different operations of one number wait for each other for ever. Some neighbours are among them.
 std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
-  const auto own = ledger_.latest();
+  const auto own = ledger_.current();
   if (!neighbour_.record() || !own || own->state != Ledger::State::started) return std::nullopt;
   if (neighbour_.record()->sequence != own->sequence) return std::nullopt;
   std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
@@ -284,7 +284,7 @@ void PeerMonitor::beat(bool left) {
                     .time = since_epoch(),
                     .host = local_host_name(),
                     .operations = recent_operations(ledger_, Clock::now())};
-  if (const auto latest = ledger_.latest()) {
+  if (const auto latest = ledger_.current()) {
     record.inside = latest->state == Ledger::State::started;
     record.sequence = record.inside ? latest->sequence : latest->sequence + 1;
     record.operation = describe(latest->operation);

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "ddprun/worker/comm/call/call.h"
+#include "ddprun/worker/comm/call/checked_call.h"
+#include "ddprun/worker/comm/call/completion.h"
+#include "ddprun/worker/comm/transport/group_health.h"
+#include "ddprun/worker/comm/transport/transport.h"
+
+namespace ddprun::comm {
+
+// Carries the collectives of a group out, in the order of their calls: which thread is at which. Thread-safe.
+class Executor {
+ public:
+  Executor(Transport& transport, GroupHealth& health, Seat seat)
+      : transport_(transport), health_(health), seat_(seat) {}
+  virtual ~Executor() = default;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // The work fails at once when the group is broken.
+  virtual WorkPtr submit(const Call& call, std::chrono::milliseconds timeout) = 0;
+  // The group is broken by cause: what is pending and nobody is at ends with it.
+  virtual void drop(const Error& cause) = 0;
+  // Returns when nobody is at anything any more. REQUIRES that nothing is pending.
+  virtual void end() = 0;
+
+ protected:
+  // In the order of the calls.
+  Ledger::Place note_begin(const Collective& collective) {
+    return health_.ledger().begin(collective.operation, collective.sequence, collective.timeout);
+  }
+  // What it failed with, if it did. Puts the backstop in the place of the timeout.
+  std::optional<Error> carry_out(Collective& collective, Ledger::Place place);
+
+  Transport& transport_;
+  GroupHealth& health_;
+  const Seat seat_;
+};
+
+// What fits the transport: lanes (lane_executor.h), or turns of the program's own threads (turn_executor.h).
+std::unique_ptr<Executor> make_executor(Transport& transport, GroupHealth& health, Seat seat);
+
+}  // namespace ddprun::comm

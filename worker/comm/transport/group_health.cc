@@ -1,0 +1,99 @@
+#include "ddprun/worker/comm/transport/group_health.h"
+
+#include <algorithm>
+
+#include "ddprun/worker/comm/transport/executor.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+milliseconds heartbeat_for(const GroupOptions& options) {
+  const auto bound = options.freeze_bound.count() > 0 ? options.freeze_bound / 5 : milliseconds(1000);
+  return options.heartbeat.value_or(
+      std::clamp(std::min(options.timeout / 10, bound), milliseconds(20), milliseconds(1000)));
+}
+
+MonitorOptions monitor_options(const GroupOptions& options) {
+  return {.rank = options.rank,
+          .size = options.size,
+          .prefix = options.prefix,
+          .beat = heartbeat_for(options),
+          .freeze_bound = options.freeze_bound,
+          .store_host = options.store_host};
+}
+
+}  // namespace
+
+GroupHealth::GroupHealth(const GroupOptions& options, Transport& transport)
+    : transport_(transport),
+      monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options), ledger_,
+                                             [this](const Error& error) { break_with(error); })) {}
+
+void GroupHealth::all_here(Executor& executor) {
+  {
+    const std::lock_guard lock(mutex_);
+    executor_ = &executor;
+  }
+  monitor_->all_here();
+}
+
+std::optional<Error> GroupHealth::cause() const {
+  if (!broken_) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return cause_;
+}
+
+std::optional<Error> GroupHealth::await_cause(milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, at_most, [this] { return cause_.has_value(); });
+  return cause_;
+}
+
+std::optional<Error> GroupHealth::cause_behind(const Error& failure) {
+  const bool may_be_a_death = failure.code() != Errc::usage && failure.code() != Errc::aborted;
+  return await_cause(may_be_a_death ? monitor_->will_delay() : milliseconds(0));
+}
+
+Error GroupHealth::explain(Ledger::Place place, const Operation& operation, const std::exception& failure) {
+  const std::string message = failure.what();
+  if (const auto* error = dynamic_cast<const Error*>(&failure); error && error->code() == Errc::mismatch) {
+    break_with(*error, Verdict{Errc::mismatch, message});
+  }
+  const Ledger::Entry unknown{.operation = operation, .sequence = ledger_.sequence(), .changed = Ledger::Clock::now()};
+  monitor_->transport_failed(ledger_.read(place).value_or(unknown), message);
+  if (const auto cause = await_cause(2 * monitor_->verdict_delay())) return *cause;
+  auto error = make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
+  break_with(error);
+  return error;
+}
+
+// The cause is set before the others are told, lest it comes back as a verdict first; they are told before the
+// transport fails, lest they have to find out why.
+void GroupHealth::break_with(const Error& error, const std::optional<Verdict>& verdict) {
+  Executor* executor = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (cause_) return;
+    cause_ = error;
+    broken_ = true;
+    executor = executor_;
+    changed_.notify_all();
+  }
+  if (verdict) monitor_->publish(*verdict);
+  transport_.interrupt();
+  if (executor) executor->drop(error);
+}
+
+// Counted first: whoever wakes up may destroy the group.
+void GroupHealth::finish(Completion& work, const std::optional<Error>& error, int source) {
+  --unfinished_;
+  if (error) {
+    work.fail(*error);
+  } else {
+    work.complete(source);
+  }
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,66 @@
+#include "ddprun/worker/comm/transport/transfer_executor.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "ddprun/worker/comm/transport/quiet_thread.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// One that failed as it started; said where all failures are handled.
+class FailedTransfer : public Transfer {
+ public:
+  explicit FailedTransfer(std::string message) : message_(std::move(message)) {}
+  void wait(milliseconds) override { throw std::runtime_error(message_); }
+  int source() const override { return -1; }
+
+ private:
+  const std::string message_;
+};
+
+}  // namespace
+
+WorkPtr TransferExecutor::submit(const Call& call, milliseconds timeout) {
+  auto work = std::make_shared<Completion>(call.operation);
+  std::shared_ptr<Transfer> transfer;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto cause = health_.cause()) return failed_work(*cause);
+    health_.begin();
+    transfer = start(call);
+  }
+  pool_.run(
+      [this, transfer, operation = call.operation, timeout, work] { finish(*transfer, operation, timeout, *work); });
+  return work;
+}
+
+std::shared_ptr<Transfer> TransferExecutor::start(const Call& call) {
+  // A send only reads its memory.
+  const Span memory = call.operation.kind == OpKind::recv
+                          ? call.output
+                          : Span{const_cast<void*>(call.input.data), call.input.count, call.input.dtype};
+  const BlockedSignals blocked;
+  try {
+    return transport_.start(call.operation, memory);
+  } catch (const std::exception& error) {
+    return std::make_shared<FailedTransfer>(error.what());
+  }
+}
+
+void TransferExecutor::finish(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work) {
+  const auto place = health_.ledger().begin_transfer(operation, timeout);
+  try {
+    transfer.wait(health_.backstop(timeout));
+    health_.ledger().end(place);
+    health_.finish(work, std::nullopt, transfer.source());
+  } catch (const std::exception& error) {
+    const auto cause = health_.explain(place, operation, error);
+    health_.ledger().end(place, true);
+    health_.finish(work, cause);
+  }
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "ddprun/worker/comm/call/call.h"
+#include "ddprun/worker/comm/transport/elastic_pool.h"
+#include "ddprun/worker/comm/transport/group_health.h"
+#include "ddprun/worker/comm/transport/transport.h"
+
+namespace ddprun::comm {
+
+// The sends and receives of a group: begun in the order of their calls, each waited for by a thread of its own.
+// Thread-safe. The destructor returns when all are over.
+class TransferExecutor {
+ public:
+  TransferExecutor(Transport& transport, GroupHealth& health) : transport_(transport), health_(health) {}
+
+  // The work fails at once when the group is broken.
+  WorkPtr submit(const Call& call, std::chrono::milliseconds timeout);
+
+ private:
+  std::shared_ptr<Transfer> start(const Call& call);
+  void finish(Transfer& transfer, const Operation& operation, std::chrono::milliseconds timeout, Completion& work);
+
+  Transport& transport_;
+  GroupHealth& health_;
+  std::mutex mutex_;  // orders the starts: transfers of one tag match in the order of the calls
+  ElasticPool pool_;
+};
+
+}  // namespace ddprun::comm

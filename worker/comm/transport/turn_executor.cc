@@ -1,0 +1,157 @@
+#include "ddprun/worker/comm/transport/turn_executor.h"
+
+#include "ddprun/worker/comm/call/composed.h"
+#include "ddprun/worker/comm/transport/quiet_thread.h"
+
+namespace ddprun::comm {
+namespace {
+
+// How often the executor's thread looks for collectives that were posted and that nobody waits for.
+constexpr std::chrono::milliseconds posted_look(50);
+
+}  // namespace
+
+TurnExecutor::TurnExecutor(Transport& transport, GroupHealth& health, Seat seat)
+    : Executor(transport, health, seat), thread_(start_quiet_thread([this] { work(); })) {}
+
+void TurnExecutor::end() {
+  turn_->end();  // waits for whoever has it
+  queue_.close();
+  if (thread_.joinable()) thread_.join();
+}
+
+WorkPtr TurnExecutor::submit(const Call& call, std::chrono::milliseconds timeout) {
+  if (call.options.blocking)
+    if (auto work = carry_out_here(call, timeout)) return work;
+  finish_ready();
+  const std::lock_guard lock(mutex_);
+  if (const auto cause = health_.cause()) return failed_work(*cause);
+  health_.begin();
+  const Collective collective{call, next_sequence_++, timeout};
+  Job job{collective, std::make_shared<HelpedWork>(call.operation, turn_)};
+  auto work = job.work;
+  std::unique_lock turn(turn_->mutex(), std::defer_lock);
+  if (queued_ == 0 && turn.try_lock() && post(job)) return work;
+  ++queued_;
+  health_.ledger().submit(call.operation, collective.sequence, timeout);
+  queue_.push(std::move(job));
+  return work;
+}
+
+// Under mutex_ and with the turn: returns at once.
+bool TurnExecutor::post(Job& job) {
+  const auto& operation = job.collective.operation;
+  if (operation.empty() || !carried_out_as_it_is(job.collective, seat_)) return false;
+  if (!transport_.post(job.collective)) return false;
+  job.place = note_begin(job.collective);
+  posted_.push_back(std::move(job));
+  ++any_posted_;
+  return true;
+}
+
+// What can be finished without waiting.
+void TurnExecutor::finish_ready() {
+  if (any_posted_ == 0) return;
+  const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
+  while (turn && finish_oldest_posted(Deadline::at(Deadline::Clock::time_point::min()))) continue;
+}
+
+// A blocking call on its caller's thread, at the price of one lock: no work is made, and none is counted, as nobody may
+// destroy the group meanwhile. None when others are before it, or the group is broken.
+WorkPtr TurnExecutor::carry_out_here(const Call& call, std::chrono::milliseconds timeout) {
+  const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
+  if (!turn || queued_ > 0 || health_.broken()) return nullptr;
+  finish_all_posted();
+  Collective collective{call, next_sequence_++, timeout};
+  const auto error = carry_out(collective, note_begin(collective));
+  return error ? failed_work(*error) : completed_work();
+}
+
+// With the turn. False when there is none, or it is not finished by the deadline.
+bool TurnExecutor::finish_oldest_posted(const Deadline& deadline) {
+  if (any_posted_ == 0) return false;
+  Job job;
+  {
+    const std::lock_guard lock(mutex_);
+    if (posted_.empty()) return false;
+    job = posted_.front();
+    finishing_posted_ = true;
+  }
+  std::optional<Error> error;
+  bool finished = false;
+  try {
+    finished = transport_.finish_posted(job.collective, deadline);
+  } catch (const std::exception& failure) {
+    error = health_.explain(job.place, job.collective.operation, failure);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    finishing_posted_ = false;
+    if (!finished && !error) error = health_.cause();  // whoever broke the group left this one alone
+    if (!finished && !error) return false;
+    posted_.pop_front();
+    --any_posted_;
+  }
+  health_.ledger().end(job.place, error.has_value());
+  health_.finish(*job.work, error);
+  return true;
+}
+
+void TurnExecutor::finish_all_posted() {
+  while (finish_oldest_posted(Deadline::never())) continue;
+}
+
+bool TurnExecutor::go_on(const Deadline& deadline) {
+  if (any_posted_ > 0) {
+    finish_oldest_posted(deadline);
+    return true;
+  }
+  if (deadline.when()) return false;  // once begun, one that was queued is carried out to its end
+  auto job = queue_.try_pop();
+  if (!job) return false;
+  const auto error = carry_out(job->collective, note_begin(job->collective));
+  --queued_;
+  health_.finish(*job->work, error);
+  return true;
+}
+
+// Also looks after what was posted and nobody waits for: its deadline runs.
+void TurnExecutor::work() {
+  while (queue_.await_item(posted_look)) {
+    std::unique_lock turn(turn_->mutex());
+    auto job = queue_.try_pop();
+    if (!job) {
+      turn.unlock();
+      finish_ready();
+      continue;
+    }
+    finish_all_posted();
+    const auto error = carry_out(job->collective, note_begin(job->collective));
+    --queued_;
+    turn.unlock();
+    health_.finish(*job->work, error);
+  }
+}
+
+void TurnExecutor::drop(const Error& cause) {
+  std::deque<Job> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    // The one that is being finished is left to whoever does: its memory is in use.
+    while (posted_.size() > (finishing_posted_ ? 1 : 0)) {
+      dropped.push_front(std::move(posted_.back()));
+      posted_.pop_back();
+      --any_posted_;
+    }
+    for (auto& job : queue_.take_all()) {
+      --queued_;
+      dropped.push_back(std::move(job));
+    }
+  }
+  for (const auto& job : dropped) {
+    health_.ledger().end(job.place, true);
+    health_.finish(*job.work, cause);
+  }
+}
+
+}  // namespace ddprun::comm
