@@ -77,6 +77,11 @@ std::string RankRecord::identity() const {
   return fmt::format("pid {} on host {}", pid, host);
 }
 
+std::optional<std::uint64_t> RankRecord::newest() const {
+  if (operation.empty()) return std::nullopt;
+  return inside ? sequence : sequence - 1;
+}
+
 std::string encode(const RankRecord& record) {
   auto text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", version, record.beat, record.sequence,
                           record.inside ? 1 : 0, record.left ? 1 : 0, record.signature, record.size, record.pid,

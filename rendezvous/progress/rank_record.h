@@ -32,15 +32,17 @@ struct RankRecord {
   std::uint64_t sequence = 0;   // of the collective it is in, or, outside, of the next one
   bool inside = false;          // it is in that collective
   bool left = false;            // it ended its group in good order
-  std::uint16_t signature = 0;  // of the collective it is in
+  std::uint16_t signature = 0;  // of the collective it is in; outside, of the last one
   int size = 0;                 // of the group
   std::int64_t pid = 0;
   std::chrono::milliseconds time{};  // of the publication, since the epoch
   std::string host;
-  std::string operation;                  // that collective in words; outside, the last one
+  std::string operation;                  // that collective in words
   std::vector<RankOperation> operations;  // around it: collectives in their order, then sends and receives
 
   std::string identity() const;  // "pid 42 on host b"
+  // The number of that collective; none: it has not called anything yet.
+  std::optional<std::uint64_t> newest() const;
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
 std::string encode(const RankRecord& record);

@@ -23,7 +23,6 @@ TEST_CASE("a transport that Gloo cannot carry collectives over is refused by nam
   CHECK(std::string(error.what()).find("GLOO_DEVICE_TRANSPORT=IBVERBS") != std::string::npos);
 }
 
-// Nobody would notice otherwise: a root is done once it has sent, whoever listens.
 TEST_CASE("checked gloo groups compare every call") {
   const auto make = [](GroupOptions options) {
     options.checked = true;
@@ -44,6 +43,73 @@ TEST_CASE("checked gloo groups compare every call") {
       }
     });
   }
+}
+
+namespace {
+
+// No rank has a timeout; the last call of each is one that its peers cannot answer.
+void expect_disagreement(int size, const contract::RankBody& calls, std::vector<std::string> names) {
+  auto groups = contract::make_groups(
+      [](GroupOptions options) {
+        options.checked = false;
+        return comm::make_gloo_group(options);
+      },
+      size, std::chrono::hours(1));
+  contract::run_ranks(groups, [&](ProcessGroup& group) {
+    const auto error = contract::error_of([&] { calls(group); });
+    contract::expect(error.code() == Errc::mismatch, error.what());
+    for (const auto& name : names) {
+      contract::expect(std::string(error.what()).find(name) != std::string::npos, error.what());
+    }
+  });
+}
+
+void wait_in_vain(ProcessGroup& group) {
+  std::vector<float> values(1);
+  group.recv(span_of(values), (group.rank() + 1) % group.size(), 0)->wait();
+}
+
+}  // namespace
+
+TEST_CASE("gloo groups name two roots of one broadcast, without comparing calls") {
+  for (const int size : {2, 3}) {
+    expect_disagreement(size,
+                        [](ProcessGroup& group) {
+                          std::vector<float> values(10);
+                          group.broadcast(span_of(values), group.rank() == 0 ? 0 : 1)->wait();
+                          wait_in_vain(group);
+                        },
+                        {"broadcast of 10 float32 from rank 0", "broadcast of 10 float32 from rank 1"});
+  }
+}
+
+// The ranks on both sides of the one that differs are done with it, and in the next operation.
+TEST_CASE("gloo groups name an operation that differs where others have gone on") {
+  expect_disagreement(4,
+                      [](ProcessGroup& group) {
+                        std::vector<float> values(group.rank() == 2 ? 11 : 10);
+                        group.broadcast(span_of(values), 0)->wait();
+                        group.barrier()->wait();
+                      },
+                      {"broadcast of 10 float32", "rank 2", "broadcast of 11 float32"});
+}
+
+TEST_CASE("gloo groups name operations that differ and that were done without meeting anybody") {
+  expect_disagreement(2,
+                      [](ProcessGroup& group) {
+                        std::vector<float> values(group.rank() == 0 ? 0 : 10);
+                        group.allreduce(span_of(values))->wait();
+                        wait_in_vain(group);
+                      },
+                      {"allreduce(sum) of 0 float32", "allreduce(sum) of 10 float32"});
+  expect_disagreement(2,
+                      [](ProcessGroup& group) {
+                        std::vector<float> values(5);
+                        const Counts all_mine = group.rank() == 0 ? Counts{5, 0} : Counts{0, 5};
+                        group.scatterv(span_of(values), all_mine, span_of(values), group.rank())->wait();
+                        wait_in_vain(group);
+                      },
+                      {"scatterv of 5 float32 in all from rank 0", "scatterv of 5 float32 in all from rank 1"});
 }
 
 TEST_CASE("checked gloo groups compare the parts of all_to_allv") {

@@ -75,6 +75,20 @@ TEST_CASE("of several collectives in progress, the oldest is what others may wai
   CHECK(ledger->current()->state == Ledger::State::done);
 }
 
+TEST_CASE("a collective is found by its number while it is kept") {
+  const auto ledger = std::make_unique<Ledger>();
+  CHECK_FALSE(ledger->collective(0));
+  ledger->end(ledger->begin(allreduce_of(10), 0, 1s));
+  ledger->submit(allreduce_of(20), 1, 1s);
+  REQUIRE(ledger->collective(0));
+  CHECK(ledger->collective(0)->operation.count == 10);
+  REQUIRE(ledger->collective(1));
+  CHECK(ledger->collective(1)->operation.count == 20);
+  CHECK_FALSE(ledger->collective(Ledger::collectives_kept));
+  ledger->begin(allreduce_of(30), Ledger::collectives_kept, 1s);
+  CHECK_FALSE(ledger->collective(0));
+}
+
 TEST_CASE("the ledger keeps the last collectives, and what is far ahead waits for its place") {
   const auto ledger = std::make_unique<Ledger>();
   constexpr auto kept = Ledger::collectives_kept;

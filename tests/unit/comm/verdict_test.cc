@@ -50,6 +50,25 @@ TEST_CASE("a verdict survives encoding, and free text counts as a lost peer") {
   CHECK(decode_verdict("rank 3 was lost") == Verdict{Errc::peer_lost, "rank 3 was lost"});
 }
 
+TEST_CASE("a rank disagrees that calls something else, or is done with it, and none in another operation") {
+  constexpr std::uint16_t other = 8;
+  auto done = outside(42, 3);  // its last was #41
+  done.signature = other;
+  CHECK(done.newest() == 41);
+  CHECK(inside(41, 3).newest() == 41);
+  CHECK(RankRecord{.beat = 3}.newest() == std::nullopt);
+  for (const auto& record : {inside(41, 3, other), done}) {
+    const auto verdict = blame_disagreeing(stall_at(41), {inside(41, 1), record, inside(41, 1)});
+    REQUIRE(verdict);
+    CHECK(verdict->code == Errc::mismatch);
+    CHECK(contains(*verdict, "operation #41"));
+    CHECK(contains(*verdict, "rank 1 (pid 42 on host b) calls"));
+    CHECK_FALSE(contains(*verdict, "rank 2"));
+    CHECK_FALSE(blame_disagreeing(stall_at(40), {inside(40, 1), record}));
+    CHECK_FALSE(blame_disagreeing(stall_at(42), {inside(42, 1), record}));
+  }
+}
+
 TEST_CASE("a rank that left comes before one without a sign of life") {
   auto gone = outside(41, 3);
   gone.left = true;

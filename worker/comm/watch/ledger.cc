@@ -101,6 +101,12 @@ std::optional<std::uint64_t> Ledger::oldest_in_progress() const {
   return std::nullopt;
 }
 
+std::optional<Ledger::Entry> Ledger::collective(std::uint64_t sequence) const {
+  auto entry = read(sequence % collectives_kept);
+  if (entry && entry->sequence != sequence) entry.reset();
+  return entry;
+}
+
 std::optional<Ledger::Entry> Ledger::current() const {
   const auto begun = begun_.load(std::memory_order_acquire);
   if (begun == 0) return std::nullopt;
@@ -114,8 +120,7 @@ std::uint64_t Ledger::sequence() const {
 std::vector<Ledger::Entry> Ledger::collectives(std::uint64_t first, std::size_t count) const {
   std::vector<Entry> entries;
   for (auto sequence = first; sequence < first + count; ++sequence) {
-    const auto entry = read(sequence % collectives_kept);
-    if (entry && entry->sequence == sequence) entries.push_back(*entry);
+    if (const auto entry = collective(sequence)) entries.push_back(*entry);
   }
   return entries;
 }

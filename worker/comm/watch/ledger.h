@@ -53,6 +53,8 @@ class Ledger {
 
   // What follows is for readers.
 
+  // The collective of this number, when it was submitted or begun, and is still kept.
+  std::optional<Entry> collective(std::uint64_t sequence) const;
   // None when nothing was ever kept there, or it changes faster than it can be read: whatever it is, it does not hang.
   std::optional<Entry> read(Place place) const;
   // The oldest collective that this rank is in, on which the others may wait; outside, the newest that it was in.

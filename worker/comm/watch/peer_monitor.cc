@@ -223,13 +223,16 @@ std::optional<Verdict> PeerMonitor::examine(const Suspect& suspect, Clock::time_
   }
 }
 
-// Ranks in different operations of one number wait for each other for ever. Some neighbours are among them.
+// Ranks that differ in one operation wait for each other for ever, or are done with it, having met nobody: what this
+// rank called of that number is known for long. Of all ranks some that were in it longer are watched by some that
+// called something else.
 std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
-  const auto own = ledger_.current();
-  if (!neighbour_.record() || !own || own->state != Ledger::State::started) return std::nullopt;
-  if (neighbour_.record()->sequence != own->sequence) return std::nullopt;
+  const auto& record = neighbour_.record();
+  const auto number = record ? record->newest() : std::nullopt;
+  const auto own = number ? ledger_.collective(*number) : std::nullopt;
+  if (!own) return std::nullopt;
   std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
-  records[static_cast<std::size_t>(neighbour_.watched())] = neighbour_.record();
+  records[static_cast<std::size_t>(neighbour_.watched())] = record;
   return blame_disagreeing(stall_of({*own, std::nullopt, {}}, Clock::now()), records);
 }
 
@@ -288,7 +291,7 @@ void PeerMonitor::beat(bool left) {
     record.inside = latest->state == Ledger::State::started;
     record.sequence = record.inside ? latest->sequence : latest->sequence + 1;
     record.operation = describe(latest->operation);
-    if (record.inside) record.signature = signature(latest->operation);
+    record.signature = signature(latest->operation);
   }
   records_.publish(options_.rank, record);
   next_beat_ = Clock::now() + options_.beat;

@@ -42,7 +42,7 @@ std::string name_silent(const Stall& stall, const std::vector<Observation>& obse
 }
 
 bool disagrees(const Stall& stall, const RankRecord& record) {
-  return record.inside && record.sequence == stall.sequence && record.signature != stall.signature;
+  return record.newest() == stall.sequence && record.signature != stall.signature;
 }
 
 std::string position(const RankRecord& record) {

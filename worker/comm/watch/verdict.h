@@ -54,7 +54,7 @@ Verdict blame_silent(int rank, const std::vector<Observation>& observations, dou
 // What is said of a rank whose process is gone, whoever notices: its store, its host, or a watcher.
 Verdict loss_of(int rank, const std::string& identity);
 
-// The ranks that are in another collective in the place of this one, if any: certain at any time.
+// The ranks that called another collective in the place of this one, if any: certain at any time.
 std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
 
 // The ranks that left, if any: known without a second observation.
