@@ -45,6 +45,7 @@ void knows_its_rank_and_size(const MakeGroups& make, int size);
 void allreduce_combines_every_type(const MakeGroups& make, int size);
 void allreduce_leaves_its_input_alone(const MakeGroups& make, int size);
 void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size);
+void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size);
 void reduce_combines_at_the_root(const MakeGroups& make, int size);
 void reduce_works_apart_from_its_input(const MakeGroups& make, int size);
 void broadcast_gives_the_roots_values(const MakeGroups& make, int size);
@@ -92,6 +93,7 @@ void a_different_operation_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, allreduce_leaves_its_input_alone, __VA_ARGS__)           \
   DDPRUN_GROUP_CLAUSE(backend, make, allreduce_leaves_the_same_bits_everywhere, __VA_ARGS__)  \
+  DDPRUN_GROUP_CLAUSE(backend, make, premultiplied_halves_are_rounded_once, __VA_ARGS__)      \
   DDPRUN_GROUP_CLAUSE(backend, make, reduce_combines_at_the_root, __VA_ARGS__)                \
   DDPRUN_GROUP_CLAUSE(backend, make, reduce_works_apart_from_its_input, __VA_ARGS__)          \
   DDPRUN_GROUP_CLAUSE(backend, make, broadcast_gives_the_roots_values, __VA_ARGS__)           \

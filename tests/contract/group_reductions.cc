@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/worker/comm/in_process/thread_group.h"
+#include "ddprun/worker/comm/kernels/half.h"
 #include "ddprun/worker/comm/operation.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
@@ -116,6 +117,30 @@ void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size)
       expect(std::abs(static_cast<double>(results[0][i]) - exact[i]) <= (size - 1) * 0x1p-22, "the sum");
     }
   }
+}
+
+// 229 * 39 = 8931 is 8960 in bfloat16: that is off by enough to give every number of ranks another sum.
+void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  const auto ranks = static_cast<std::size_t>(size);
+  constexpr std::size_t part = 700;
+  const auto expected = comm::bfloat16_from_float(229.0f + static_cast<float>(size - 1) * 8931);
+  const auto span = [](std::vector<std::uint16_t>& values) {
+    return Span{values.data(), values.size(), DType::bfloat16};
+  };
+  run_ranks(groups, [&](ProcessGroup& group) {
+    const auto factor = Reduction::premultiplied_sum(group.rank() == 0 ? 1 : 39);
+    const std::vector<std::uint16_t> input(ranks * part, comm::bfloat16_from_float(229));
+    auto in_place = input, to_root = input, parts = input;
+    std::vector<std::uint16_t> own(part);
+    group.allreduce(span(in_place), factor)->wait();
+    group.reduce(span(to_root), 0, factor)->wait();
+    group.reduce_scatter(span(parts), span(own), factor)->wait();
+    expect(in_place == std::vector(ranks * part, expected), "allreduce");
+    expect(to_root == (group.rank() == 0 ? std::vector(ranks * part, expected) : input), "reduce");
+    expect(own == std::vector(part, expected), "reduce_scatter");
+    expect(parts == input, "the input is only read");
+  });
 }
 
 void reduce_combines_at_the_root(const MakeGroups& make, int size) {

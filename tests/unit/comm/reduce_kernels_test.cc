@@ -38,6 +38,19 @@ TEST_CASE("16-bit floats are added in float32 and rounded once") {
   CHECK(float_from_float16(sum) == 1.5f);
 }
 
+TEST_CASE("what is prepared is rounded when all are combined, and no sooner") {
+  CHECK(prepared_type(DType::bfloat16) == DType::float32);
+  CHECK(prepared_type(DType::float64) == DType::float64);
+  // 129 * 129 = 16641 lies between two bfloat16, 128 apart.
+  const std::uint16_t value = bfloat16_from_float(129.0f);
+  float product = 0;
+  prepare_reduction(129, {&value, 1, DType::bfloat16}, &product);
+  CHECK(product == 16641.0f);
+  std::uint16_t rounded = 0;
+  finish_prepared(&product, {&rounded, 1, DType::bfloat16});
+  CHECK(float_from_bfloat16(rounded) == 16640.0f);
+}
+
 TEST_CASE("an average divides by the number of ranks, other reductions do not") {
   std::vector<double> values = {9, 12};
   finish_reduction(ReduceOp::sum, span_of(values), 3);

@@ -16,14 +16,24 @@ bool in_place(const Operation& operation, Seat seat) {
 }
 
 // The factor goes into the output where that takes the place of the input, else into a copy: inputs are only read.
+// Values whose prepared type is another travel, and are added up, in that one.
 void carry_out_premultiplied(Transport& transport, Collective collective, Seat seat) {
-  const auto& operation = collective.operation;
-  std::vector<std::byte> copy(in_place(operation, seat) ? 0 : collective.input.bytes());
-  void* const values = copy.empty() ? collective.output.data : copy.data();
-  prepare_reduction(operation.factor, collective.input, values);
-  collective.input.data = values;
-  collective.operation.op = ReduceOp::sum;
+  auto& operation = collective.operation;
+  const auto output = collective.output;
+  const auto type = prepared_type(operation.dtype);
+  const bool widened = type != operation.dtype, placed = in_place(operation, seat);
+  std::vector<std::byte> values, result;
+  if (widened || !placed) values.resize(collective.input.count * size_of(type));
+  if (widened && !placed) result.resize(output.count * size_of(type));
+  void* const prepared = values.empty() ? output.data : values.data();
+  prepare_reduction(operation.factor, collective.input, prepared);
+
+  operation.op = ReduceOp::sum;
+  operation.dtype = type;
+  collective.input = {prepared, collective.input.count, type};
+  if (widened) collective.output = {placed ? prepared : result.data(), output.count, type};
   transport.carry_out(collective);
+  if (widened) finish_prepared(collective.output.data, output);
 }
 
 void carry_out_in_place(Transport& transport, Collective collective) {

@@ -23,10 +23,15 @@ void put(const Bytes& bytes, Span to) {
   if (!bytes.empty()) std::memcpy(to.data, bytes.data(), bytes.size());
 }
 
+DType combined_type(const Operation& operation) {
+  return needs_preparation(operation.op) ? prepared_type(operation.dtype) : operation.dtype;
+}
+
 // A rank's values as they go into the reduction.
 Bytes share(const Operation& operation, ConstSpan input) {
-  auto values = bytes_of(input);
-  if (needs_preparation(operation.op)) prepare_reduction(operation.factor, input, values.data());
+  if (!needs_preparation(operation.op)) return bytes_of(input);
+  Bytes values(input.count * size_of(combined_type(operation)));
+  prepare_reduction(operation.factor, input, values.data());
   return values;
 }
 
@@ -38,7 +43,12 @@ Bytes fold(const std::vector<Call>& calls, Part part) {
   auto result = share(operation, part(calls[0]));
   for (std::size_t r = 1; r < calls.size(); ++r) {
     const auto values = share(calls[r].operation, part(calls[r]));
-    reduce(operation.op, operation.dtype, result.data(), result.data(), values.data(), count);
+    reduce(operation.op, combined_type(operation), result.data(), result.data(), values.data(), count);
+  }
+  if (needs_preparation(operation.op)) {
+    Bytes rounded(count * size_of(operation.dtype));
+    finish_prepared(result.data(), {rounded.data(), count, operation.dtype});
+    return rounded;
   }
   finish_reduction(operation.op, {result.data(), count, operation.dtype}, static_cast<int>(calls.size()));
   return result;

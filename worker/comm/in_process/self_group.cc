@@ -3,6 +3,7 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "ddprun/worker/comm/call/call.h"
 #include "ddprun/worker/comm/call/completion.h"
@@ -14,7 +15,9 @@ namespace {
 // Every operation gives the one rank its own values back.
 void give_back(const Operation& operation, ConstSpan input, Span output) {
   if (operation.reduces() && needs_preparation(operation.op)) {
-    prepare_reduction(operation.factor, input, output.data);
+    std::vector<std::byte> values(input.count * size_of(prepared_type(input.dtype)));
+    prepare_reduction(operation.factor, input, values.data());
+    finish_prepared(values.data(), output);
   } else if (input.bytes() > 0 && input.data != output.data) {
     std::memmove(output.data, input.data, input.bytes());
   }

@@ -260,12 +260,26 @@ void change_each(void* output, const void* input, std::size_t count, Change chan
   }
 }
 
+// 16-bit floats become float32: what is added up later is to be rounded once.
 void multiply_loops(DType dtype, void* output, const void* input, std::size_t count, double factor) {
   with_format(dtype, [&](auto format) {
-    using Value = typename decltype(format)::Value;
+    using Format = decltype(format);
+    using Value = typename Format::Value;
     const auto by = static_cast<Value>(factor);
-    change_each<decltype(format)>(output, input, count, [by](Value value) { return static_cast<Value>(value * by); });
+    const auto multiplied = [by](Value value) { return static_cast<Value>(value * by); };
+    if constexpr (Format::computed_as_stored) {
+      change_each<Format>(output, input, count, multiplied);
+    } else {
+      auto* const values = static_cast<float*>(output);
+      Format::load(values, static_cast<const std::uint16_t*>(input), count);
+      change_each<Plain<float>>(values, values, count, multiplied);
+    }
   });
+}
+
+void round_loops(DType dtype, void* output, const float* values, std::size_t count) {
+  auto* const out = static_cast<std::uint16_t*>(output);
+  return dtype == DType::float16 ? Float16::store(out, values, count) : BFloat16::store(out, values, count);
 }
 
 void divide_loops(DType dtype, void* data, std::size_t count, int divisor) {
@@ -318,7 +332,7 @@ void copy_past_caches_loop(void* to, const void* from, std::size_t bytes) {
 }
 
 constexpr KernelVariant variant(const char* name, bool (*supported)()) {
-  return {name, supported, reduce_loops, multiply_loops, divide_loops, copy_loop, copy_past_caches_loop};
+  return {name, supported, reduce_loops, multiply_loops, round_loops, divide_loops, copy_loop, copy_past_caches_loop};
 }
 
 }  // namespace

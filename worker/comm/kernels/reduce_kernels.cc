@@ -1,5 +1,7 @@
 #include "ddprun/worker/comm/kernels/reduce_kernels.h"
 
+#include <cstring>
+
 #include "ddprun/worker/comm/kernels/variant.h"
 
 namespace ddprun::comm {
@@ -17,8 +19,21 @@ bool needs_preparation(ReduceOp op) {
   return op == ReduceOp::premultiplied_sum;
 }
 
+DType prepared_type(DType dtype) {
+  return dtype == DType::float16 || dtype == DType::bfloat16 ? DType::float32 : dtype;
+}
+
 void prepare_reduction(double factor, ConstSpan input, void* output) {
   kernels().multiply(input.dtype, output, input.data, input.count, factor);
+}
+
+void finish_prepared(const void* values, Span output) {
+  if (output.count == 0) return;
+  if (prepared_type(output.dtype) != output.dtype) {
+    kernels().round(output.dtype, output.data, static_cast<const float*>(values), output.count);
+  } else if (values != output.data) {
+    std::memcpy(output.data, values, output.bytes());
+  }
 }
 
 void finish_reduction(ReduceOp op, Span values, int ranks) {

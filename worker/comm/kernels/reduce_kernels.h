@@ -18,10 +18,14 @@ void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void
 // float32 and rounded once in all.
 void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count);
 
-// What is to be done with a rank's values before they are combined: the factor of a premultiplied sum. factor: this
-// rank's. output may be input; nothing is written there unless needs_preparation.
+// What is to be done with a rank's values before they are combined: the factor of a premultiplied sum.
 bool needs_preparation(ReduceOp op);
+// The type of prepared values: float32 for 16-bit floats, so that their products and their sum are rounded once.
+DType prepared_type(DType dtype);
+// factor: this rank's. output: of the prepared type; it may be the input where that has the same type.
 void prepare_reduction(double factor, ConstSpan input, void* output);
+// Brings prepared values that are combined back to the type of output. They may be the output where types are the same.
+void finish_prepared(const void* values, Span output);
 
 // What is left to do once all ranks' values are combined: the division of an average.
 void finish_reduction(ReduceOp op, Span values, int ranks);

@@ -16,7 +16,9 @@ struct KernelVariant {
   // output[i] := op over all inputs[k][i], of which there are two or more; output may be one of the inputs.
   void (*reduce)(ReduceOp op, DType dtype, void* output, const void* const* inputs, std::size_t inputs_count,
                  std::size_t count);
+  // Of 16-bit floats, the output is float32, and lies apart; round() brings it back.
   void (*multiply)(DType dtype, void* output, const void* input, std::size_t count, double factor);
+  void (*round)(DType dtype, void* output, const float* values, std::size_t count);
   void (*divide)(DType dtype, void* data, std::size_t count, int divisor);
   // The memory must not overlap. The second goes past the caches: for what nobody reads soon.
   void (*copy)(void* to, const void* from, std::size_t bytes);
