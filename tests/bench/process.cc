@@ -1,14 +1,20 @@
 #include "tests/bench/process.h"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
@@ -22,6 +28,31 @@ std::vector<char*> pointers(const Words& words) {
   for (const auto& word : words) result.push_back(const_cast<char*>(word.c_str()));
   result.push_back(nullptr);
   return result;
+}
+
+std::string new_mark() {
+  static std::atomic<int> next{0};
+  return fmt::format("DDPRUN_BENCH_PROCESS={}-{}", ::getpid(), next++);
+}
+
+// Those whose environment has this variable; zombies have none.
+std::vector<pid_t> processes_with(const std::string& variable) {
+  std::vector<pid_t> found;
+  const auto entry = variable + '\0';
+  for (const auto& folder : std::filesystem::directory_iterator("/proc")) {
+    const pid_t pid = std::atoi(folder.path().filename().c_str());
+    std::ifstream file(folder.path() / "environ", std::ios::binary);
+    if (pid > 0 && std::string(std::istreambuf_iterator<char>(file), {}).find(entry) != std::string::npos)
+      found.push_back(pid);
+  }
+  return found;
+}
+
+// What is left when a launcher is gone: workers in sessions of their own, and what they forked meanwhile.
+void kill_all_with(const std::string& variable) {
+  const auto deadline = Deadline::in(std::chrono::seconds(10));
+  for (auto left = processes_with(variable); !left.empty() && !deadline.expired(); left = processes_with(variable))
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
 }
 
 }  // namespace
@@ -40,7 +71,10 @@ std::optional<std::string> find_on_path(const std::string& name) {
 Process::Process(const Words& command, const ProcessOptions& options)
     : own_group_(options.own_group), name_(command.at(0)) {
   const auto argv = pointers(command);
-  const auto envp = pointers(options.environment);
+  auto environment = options.environment;
+  if (own_group_ && environment.empty()) environment = Environment::capture().entries();
+  if (own_group_) environment.push_back(mark_ = new_mark());
+  const auto envp = pointers(environment);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
@@ -48,8 +82,8 @@ Process::Process(const Words& command, const ProcessOptions& options)
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   if (own_group_) ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  const int failure = ::posix_spawn(&pid_, argv[0], &actions, &attributes, argv.data(),
-                                    options.environment.empty() ? environ : envp.data());
+  const int failure =
+      ::posix_spawn(&pid_, argv[0], &actions, &attributes, argv.data(), environment.empty() ? environ : envp.data());
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (failure != 0) throw make_error(Errc::io, "cannot execute {}: {}", name_, errno_text(failure));
@@ -65,6 +99,7 @@ Process::~Process() {
   }
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
+  if (own_group_) kill_all_with(mark_);
 }
 
 bool Process::ends_before(Deadline deadline) const {

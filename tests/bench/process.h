@@ -18,7 +18,9 @@ std::optional<std::string> find_on_path(const std::string& name);
 struct ProcessOptions {
   std::vector<std::string> environment{};  // "NAME=value"; empty: this process's own
   bool show_errors = false;                // else its standard error is thrown away, as its standard output always is
-  bool own_group = false;                  // leads a process group; the destructor ends all of it
+  // Leads a process group. The destructor asks it to end, then kills what is left of it and of all that it started, in
+  // whatever session and with whatever parent.
+  bool own_group = false;
 };
 
 // A program under measurement, started by as little as there is: posix_spawn. One that has not been waited for is
@@ -28,7 +30,10 @@ class Process {
   // command[0] is a path. Throws Errc::io.
   explicit Process(const Words& command, const ProcessOptions& options = {});
   Process(Process&& other) noexcept
-      : pid_(std::exchange(other.pid_, -1)), own_group_(other.own_group_), name_(std::move(other.name_)) {}
+      : pid_(std::exchange(other.pid_, -1)),
+        own_group_(other.own_group_),
+        name_(std::move(other.name_)),
+        mark_(std::move(other.mark_)) {}
   Process& operator=(Process&&) = delete;
   ~Process();
 
@@ -43,6 +48,7 @@ class Process {
   pid_t pid_ = -1;
   bool own_group_ = false;
   std::string name_;
+  std::string mark_;  // a variable of its environment that everything it starts inherits, and nothing else has
 };
 
 }  // namespace ddprun::bench
