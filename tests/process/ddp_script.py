@@ -5,6 +5,7 @@ usage: ddp_script.py CHECKPOINT [STEPS [HOLD_STEP RELEASE_FILE]]
 Trains a small regression, writes a checkpoint after each step (rank 0) and goes on from it when it is started again.
 Ranks other than 0 stand still before HOLD_STEP until there is RELEASE_FILE, so that whoever watches can break
 something in the middle. In the end rank 0 compares with the same training done by one process.
+DDP_SCRIPT_MEETING, if it is set, is a file in which the ranks meet, one for each attempt; else the launcher's store.
 """
 import os
 import sys
@@ -49,7 +50,13 @@ def main():
     checkpoint, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 100
     hold_step, release_file = (int(sys.argv[3]), sys.argv[4]) if len(sys.argv) > 4 else (-1, "")
 
-    dist.init_process_group("gloo")
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    meeting = os.environ.get("DDP_SCRIPT_MEETING")
+    if meeting:
+        place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+        dist.init_process_group("gloo", init_method=f"file://{meeting}-{attempt}", **place)
+    else:
+        dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     model = make_model()
     begin = 0
@@ -57,7 +64,6 @@ def main():
         state = torch.load(checkpoint)
         model.load_state_dict(state["model"])
         begin = state["step"]
-    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
     print(f"rank {rank} of {world_size}, attempt {attempt}, pid {os.getpid()}, begins at step {begin}", flush=True)
 
     ddp = torch.nn.parallel.DistributedDataParallel(model)

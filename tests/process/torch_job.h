@@ -27,12 +27,14 @@ class TorchJob {
     return start_by({DDPRUN_PROGRAM}, options, arguments, std::move(variables));
   }
   // The same under PyTorch's own launcher.
-  Child start_by_torchrun(const Words& options, const Words& arguments) const {
-    return start_by({python_.path, "-m", "torch.distributed.run"}, options, arguments, {});
+  Child start_by_torchrun(const Words& options, const Words& arguments, Variables variables = {}) const {
+    return start_by({python_.path, "-m", "torch.distributed.run"}, options, arguments, std::move(variables));
   }
 
   bool checkpoint_there() const { return std::filesystem::exists(checkpoint()); }
   std::string release_file() const { return (folder_ / "release").string(); }
+  // For a script whose ranks do not meet in a launcher's store.
+  Variables meeting() const { return {{"DDP_SCRIPT_MEETING", (folder_ / "meeting").string()}}; }
   void release() const { std::ofstream{release_file()}; }
 
  private:

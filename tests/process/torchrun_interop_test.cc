@@ -85,3 +85,30 @@ TEST_CASE("in a static job with torchrun a worker fails on either side, and its 
   CHECK_THAT(other, Catch::Contains("TORCHELASTIC_RESTART_COUNT=0\n"));
   CHECK_THAT(failed + other, Catch::Contains("WORLD_SIZE=4\n"));
 }
+
+// Both launchers see a failure of their own, and each restarts its own workers. What the workers told each other at the
+// endpoint stays there, as between torchruns, so the script meets elsewhere.
+TEST_CASE("in a static job with torchrun a training worker is killed on either side, and both sides restart and end") {
+  const auto python = find_current_torch();
+  if (!python) SKIP(no_current_torch);
+  const int our_rank = GENERATE(0, 1);
+  const bool ours_dies = GENERATE(true, false);
+  CAPTURE(our_rank, ours_dies, python->version_text);
+  const TorchJob job(*python);
+  const StaticJob nodes({"--max_restarts=1"});
+  const Words arguments{"40", "20", job.release_file()};
+  auto ours = job.start(nodes.node(our_rank), arguments, job.meeting());
+  auto theirs = job.start_by_torchrun(nodes.node(1 - our_rank), arguments, job.meeting());
+  auto& dying = ours_dies ? ours : theirs;
+  const int rank = 2 * (ours_dies ? our_rank : 1 - our_rank) + 1;  // its node's local rank 1
+  ours.wait_until([&] { return job.checkpoint_there(); }, "a checkpoint", torch_patience);
+  dying.wait_for_out("rank " + std::to_string(rank) + " of 4, attempt 0", torch_patience);
+  ::kill(pid_of_rank(dying.out(), rank), SIGKILL);
+  job.release();
+  const auto from_ours = ours.wait(torch_patience);
+  const auto from_theirs = theirs.wait(torch_patience);
+  check_ended_well(from_ours);
+  check_ended_well(from_theirs);
+  for (const auto* out : {&from_ours.out, &from_theirs.out}) CHECK_THAT(*out, Catch::Contains("of 4, attempt 1"));
+  CHECK_THAT(from_ours.out + from_theirs.out, Catch::Contains("40 steps, the result is right"));
+}
