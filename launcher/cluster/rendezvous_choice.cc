@@ -109,13 +109,21 @@ bool apply_etcd_conf(const std::string& key, const std::string& value, Rendezvou
   return true;
 }
 
+void check_store_type(const std::string& value) {
+  if (value == "file")
+    throw make_error(Errc::usage,
+                     "--rdzv_conf: store_type = file: nodes meet at a server, which hears at once when one is gone; a "
+                     "file tells nobody. Name one of the hosts with --rdzv_endpoint=HOST:PORT");
+  if (value != "tcp") throw make_error(Errc::usage, "--rdzv_conf: store_type = {}: expected tcp", value);
+}
+
 void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
   for (const auto& [key, value] : conf) {
     if (apply_etcd_conf(key, value, choice)) continue;
     if (key == "is_host") {
       choice.is_host = parse_is_host(value);
     } else if (key == "store_type") {
-      if (value != "tcp") throw make_error(Errc::usage, "--rdzv_conf: store_type = {} is not supported yet", value);
+      check_store_type(value);
     } else if (key == "rank") {
       choice.node_rank = parse_int(key, value, 0, SessionLimits::nodes - 1);
     } else {
@@ -204,6 +212,21 @@ std::string waiting_notice(const NodeCount& nodes) {
       nodes.min == nodes.max ? fmt::format("{}", nodes.max) : fmt::format("{} to {}", nodes.min, nodes.max));
 }
 
+// With it torchrun's agents leave the exchange of ranks out, and whoever counts on it would wait in vain.
+void refuse_identical_workers(const Environment& environment) {
+  if (environment.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1")
+    throw make_error(Errc::usage,
+                     "TORCH_ELASTIC_WORKER_IDENTICAL = 1: a static job agrees on its ranks through the store, and "
+                     "torchrun's agents say nothing there with it; unset it on every node");
+}
+
+std::string static_notice(const NodeCount& nodes) {
+  return fmt::format(
+      "--nnodes = {0}:{1} with the static rendezvous, as torchrun has it: all {1} nodes are waited for; "
+      "for {0} to {1} nodes add --rdzv_backend=c10d",
+      nodes.min, nodes.max);
+}
+
 }  // namespace
 
 std::string name_of(RendezvousChoice::Backend backend) {
@@ -247,7 +270,9 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
     if (!choice.node_rank) choice.node_rank = 0;
     if (*choice.node_rank >= nodes.max)
       throw make_error(Errc::usage, "--node_rank = {}: expected less than --nnodes = {}", *choice.node_rank, nodes.max);
+    refuse_identical_workers(environment);
     choice.policy.min_nodes = nodes.max;  // static is not elastic: all of them
+    if (nodes.min < nodes.max) choice.notice = static_notice(nodes);
   }
   // The cluster knows which node is the first: no name lookup has to find it out.
   const bool placed =

@@ -81,8 +81,19 @@ TEST_CASE("static takes all nodes, and a rank below their number") {
   const auto choice = choose({{"nnodes", "1:3"}, {"rdzv_backend", "static"}});
   CHECK(choice.policy.min_nodes == 3);
   CHECK(choice.node_rank == 0);
+  CHECK_THAT(choice.notice, Catch::Contains("--nnodes = 1:3") && Catch::Contains("all 3 nodes are waited for"));
+  CHECK(choose({{"nnodes", "3"}, {"rdzv_backend", "static"}}).notice.empty());
   CHECK_THROWS_WITH(choose({{"nnodes", "2"}, {"rdzv_backend", "static"}, {"node_rank", "2"}}),
                     "--node_rank = 2: expected less than --nnodes = 2");
+}
+
+TEST_CASE("a static job refuses torchrun's word that workers are identical, and nobody else does") {
+  const Variables identical{{"TORCH_ELASTIC_WORKER_IDENTICAL", "1"}};
+  CHECK_THROWS_WITH(choose({{"nnodes", "2"}, {"rdzv_backend", "static"}}, identical),
+                    Catch::Contains("TORCH_ELASTIC_WORKER_IDENTICAL = 1") && Catch::Contains("unset it on every node"));
+  CHECK_NOTHROW(choose({{"nnodes", "2"}, {"rdzv_backend", "static"}}, {{"TORCH_ELASTIC_WORKER_IDENTICAL", "0"}}));
+  CHECK_NOTHROW(choose({{"nnodes", "2"}}, identical));
+  CHECK_NOTHROW(choose({}, identical));
 }
 
 TEST_CASE("rdzv_conf sets the policy") {
@@ -113,6 +124,8 @@ TEST_CASE("errors in rdzv_conf") {
                     "--rdzv_conf: keep_alive_interval = 86401: expected a whole number from 1 to 86400");
   CHECK_THROWS_WITH(error("keep_alive_max_attempt=10001"),
                     "--rdzv_conf: keep_alive_max_attempt = 10001: expected a whole number from 1 to 10000");
-  CHECK_THROWS_WITH(error("store_type=file"), "--rdzv_conf: store_type = file is not supported yet");
+  CHECK_THROWS_WITH(error("store_type=file"),
+                    Catch::Contains("store_type = file") && Catch::Contains("--rdzv_endpoint=HOST:PORT"));
+  CHECK_THROWS_WITH(error("store_type=udp"), "--rdzv_conf: store_type = udp: expected tcp");
   CHECK_THROWS_WITH(error("is_host=maybe"), "--rdzv_conf: is_host = maybe: expected true or false");
 }
