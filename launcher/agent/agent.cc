@@ -327,13 +327,15 @@ class Agent {
     const auto summary = failure_summary(spec_.group.command.title, finish.failures);
     if (!spec_.summarize) console_.write(Console::Stream::err, summary);
     tell_scheduler(finish);
+    const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;
+    const auto error_file = failed_here ? scheduler_error_file(finish.failures.front()) : std::string();
     bool error_files = false;
     for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty();
     const bool keep = spec_.keep_logs || error_files;
     if (keep) guardian_.remove_with_job("");
     logs_.remove_if_temporary(keep);
     console_.drain(patience(finish));
-    if (spec_.summarize) spec_.summarize(summary);
+    if (spec_.summarize) spec_.summarize(summary, error_file);
     return finish.exit_code;
   }
 

@@ -32,8 +32,9 @@ struct AgentSpec {
   std::string backend;                                             // of the rendezvous, for events
   std::vector<int> end_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // the job ends by them
   std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
-  // Takes the failure's summary, at the very end; unset: it goes to standard error.
-  std::function<void(const std::string&)> summarize;
+  // Takes the failure's summary, at the very end, and for a root cause of this node what a scheduler's error file is to
+  // have, else nothing; unset: the summary goes to standard error.
+  std::function<void(const std::string& summary, const std::string& error_file)> summarize;
 };
 
 // One node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin shell

@@ -15,6 +15,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
+#include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
@@ -31,6 +32,9 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
+
+// A scheduler's file that this process writes, and no agent of the fleet.
+constexpr const char* error_file_variable = "TORCHELASTIC_ERROR_FILE";
 
 struct Pipe {
   UniqueFd reader;
@@ -130,9 +134,11 @@ class Fleet {
     auto& connection = *connections_.emplace_back(std::make_unique<Connection>(loop_, spec_.token));
     auto in = make_pipe(), out = make_pipe(), err = make_pipe();
     const auto words = command(host);
+    auto environment = spec_.environment;
+    environment.unset(error_file_variable);
     connection.process = start_process({.executable = find_program(words.front(), spec_.environment),
                                         .arguments = words,
-                                        .environment = spec_.environment.entries(),
+                                        .environment = environment.entries(),
                                         .in = in.reader.get(),
                                         .out = out.writer.get(),
                                         .err = err.writer.get()},
@@ -243,11 +249,27 @@ class Fleet {
       stream >> endpoint;
       act(state_.on_meeting(endpoint));
     } else if (word == "summary" && summary_.empty()) {
-      summary_ = several_lines(text.substr(std::min(text.size(), word.size() + 1)));
+      summary_ = rest_of(text, word);
+    } else if (word == "error_file") {
+      tell_scheduler(rest_of(text, word));
     } else if (word == "exit") {
       int code = exit_fault;
       stream >> code;
       act(state_.on_exit(host, code));
+    }
+  }
+
+  static std::string rest_of(const std::string& text, const std::string& word) {
+    return several_lines(text.substr(std::min(text.size(), word.size() + 1)));
+  }
+
+  void tell_scheduler(const std::string& error_file) const {
+    const auto path = spec_.environment.get(error_file_variable);
+    if (!path || path->empty()) return;
+    try {
+      write_file_atomically(*path, error_file);
+    } catch (const Error& e) {
+      log::warn("{}", e.what());
     }
   }
 

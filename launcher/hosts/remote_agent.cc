@@ -133,7 +133,10 @@ void RemoteAgent::report_to_starter(AgentSpec& spec) const {
     if (backend->is_host()) say("meeting " + backend->endpoint());
     return backend;
   };
-  spec.summarize = [this](const std::string& summary) { say("summary " + one_line(summary)); };
+  spec.summarize = [this](const std::string& summary, const std::string& error_file) {
+    say("summary " + one_line(summary));
+    if (!error_file.empty()) say("error_file " + one_line(error_file));
+  };
 }
 
 void RemoteAgent::obey() {

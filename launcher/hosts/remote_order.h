@@ -30,6 +30,7 @@ RemoteOrder decode_order(std::string_view body);
 //   here VERSION CLIENT SERVER   ddprun runs; the ends of the ssh connection ('-' without one)
 //   meeting ENDPOINT             where the first host's agent serves the rendezvous
 //   summary TEXT                 of the job's failure, as one_line() has it
+//   error_file TEXT              of the root cause, where it is a worker of this host, for a scheduler
 //   exit CODE                    the last one
 std::string remote_word(std::string_view token, std::string_view text);
 

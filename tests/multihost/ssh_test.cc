@@ -168,9 +168,20 @@ TEST_CASE("SIGKILL of the starting ddprun ends everything on the hosts, although
   need_hosts();
   const TwoHosts two;
   const auto job = two.start({"--shutdown_timeout=1"}, {"ignore=15", "fork=stubborn", "pause"});
-  wait_for_workers(*job, two);
+  const auto running_on = [&](int host, const std::string& name) {
+    const auto all = two.ssh.processes(host);
+    return std::count_if(all.begin(), all.end(),
+                         [&](pid_t pid) { return proc_text(std::to_string(pid), "comm") == name + "\n"; });
+  };
+  for (const int host : {1, 2})
+    job->wait_until([&] { return running_on(host, "ddprun-victim") == 4; }, "two workers and their children",
+                    std::chrono::seconds(60));
+  for (const int host : {1, 2}) REQUIRE(running_on(host, "ddprun") >= 1);
   job->signal(SIGKILL);
-  wait_for_nothing_left(*job, two);
+  for (const int host : {1, 2})
+    job->wait_until([&] { return two.ssh.processes(host).empty(); }, "end of agent, workers, children and ssh session",
+                    std::chrono::seconds(60));
+  CHECK(two.marker.processes() == 0);
 }
 
 TEST_CASE("a connection that dies ends that host's agent and, its number of nodes being fixed, the job") {
@@ -184,6 +195,51 @@ TEST_CASE("a connection that dies ends that host's agent and, its number of node
   CHECK(result.code == 1);
   CHECK(count(result.err, "lost contact with host " + two.second) == 1);
   wait_for_nothing_left(*job, two);
+}
+
+// No connection is closed by it: the rendezvous misses the heartbeats, ssh its own sign of life.
+TEST_CASE("a host whose link goes down ends a job of fixed size with a line that has its name") {
+  need_hosts();
+  TwoHosts two;
+  const auto job = two.start({"--shutdown_timeout=1"}, {"pause"});
+  wait_for_workers(*job, two);
+  two.ssh.network().link_down(2);
+  const auto result = job->wait(std::chrono::seconds(90));
+  INFO(result.out << result.err);
+  CHECK(result.code == 1);
+  CHECK(count(result.err, "no heartbeat for 5 s, frozen or cut off (ranks 2-3)") == 1);
+  CHECK(count(result.err, "lost contact with host " + two.second) == 1);
+  wait_for_nothing_left(*job, two);  // on the host that is cut off, too: its agent hears no server
+}
+
+TEST_CASE("with fewer nodes allowed, the others go on without a host whose link goes down") {
+  need_hosts();
+  TwoHosts two;
+  const auto job = two.start({"--nnodes=1:2", "--shutdown_timeout=1", "--rdzv_conf=last_call_timeout=1"},
+                             {"if-attempt=0", "pause", "end-if", "env"});
+  wait_for_workers(*job, two);
+  two.ssh.network().link_down(2);
+  const auto result = job->wait(std::chrono::seconds(90));
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK(count(result.out, ":WORLD_SIZE=2\n") == 2);
+  CHECK(count(result.err, "lost contact with host " + two.second) == 1);
+}
+
+TEST_CASE("the starting ddprun's error file has the root cause of whichever host it was on") {
+  need_hosts();
+  const TwoHosts two;
+  const TempDir folder;
+  const auto path = folder / "error.json";
+  const std::string rank = GENERATE("0", "3");
+  const auto job = two.finish(
+      {}, {"if-rank=" + rank, "error-file={\"message\": {\"message\": \"boom\"}}", "exit=7", "end-if", "pause"},
+      {{"TORCHELASTIC_ERROR_FILE", path.string()}});
+  INFO(job.out << job.err);
+  CHECK(job.code == 7);
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  CHECK_THAT(text, Catch::Contains("boom") && Catch::Contains("\"errorCode\":7"));
 }
 
 TEST_CASE("with fewer nodes allowed, the others go on without a host that is lost") {

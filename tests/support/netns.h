@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
@@ -45,6 +47,18 @@ class NetnsHosts {
                                    host_name};
     for (const auto& word : enter(host)) words.push_back(word);
     return words;
+  }
+  // Everything that runs on the host.
+  std::vector<pid_t> processes(int host) const {
+    std::vector<pid_t> found;
+    struct ::stat its {
+    }, own{};
+    if (::stat(network(host).c_str(), &its) != 0) return found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc"))
+      if (const pid_t pid = std::atoi(entry.path().filename().c_str());
+          pid > 0 && ::stat((entry.path() / "ns/net").c_str(), &own) == 0 && own.st_ino == its.st_ino)
+        found.push_back(pid);
+    return found;
   }
   // Of the namespace, for setns(2).
   std::string network(int host) const { return "/run/netns/" + name(host); }

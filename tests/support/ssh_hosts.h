@@ -41,9 +41,20 @@ class SshHosts {
   }
   SshHosts(const SshHosts&) = delete;
   SshHosts& operator=(const SshHosts&) = delete;
+  // The session of a connection that was cut lives as long as TCP tries.
+  ~SshHosts() {
+    for (int host = 1; host <= static_cast<int>(sshd_.size()); ++host)
+      for (const pid_t pid : processes(host)) ::kill(pid, SIGKILL);
+  }
 
   std::string address(int host) const { return hosts_.address(host); }
   NetnsHosts& network() { return hosts_; }
+  // What runs on a host beside the sshd that listens there.
+  std::vector<pid_t> processes(int host) const {
+    auto all = hosts_.processes(host);
+    std::erase(all, sshd_.at(static_cast<std::size_t>(host - 1))->pid());
+    return all;
+  }
   // For --ssh.
   std::string ssh() const {
     return "ssh -F none -i " + path("user_key") + " -o UserKnownHostsFile=" + path("known_hosts");
