@@ -1,7 +1,9 @@
 // Ranks started by hand, without ddprun: rank 0 serves the store itself.
 #include <csignal>
+#include <unistd.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/comm/init.h"
 #include "tests/support/catch.h"
@@ -46,6 +48,27 @@ TEST_CASE("ranks meet at MASTER_ADDR and MASTER_PORT, and rank 0 stays until all
     return std::to_string(sum[0]);
   });
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "3");
+}
+
+TEST_CASE("rank 0, which serves the store, may stand still for as long as any other rank") {
+  constexpr int size = 2;
+  const auto port = free_port();
+  ForkedRanks ranks(size, [port](int rank, std::uint16_t outside) {
+    TcpStore test({.host = "127.0.0.1", .port = outside}, Deadline::in(30s));
+    const auto world = init_process_group({.timeout = 60s, .freeze_bound = 30s, .env = place(rank, size, port)});
+    test.barrier("up", size + 1, Deadline::in(30s));
+    test.wait({"goes on"}, Deadline::in(30s));
+    std::vector<std::int64_t> sum = {rank};
+    allreduce(world->group(), sum, ReduceOp::sum);
+    return std::to_string(sum[0]);
+  });
+  TcpStore test({.host = "127.0.0.1", .port = ranks.store_port()}, Deadline::in(30s));
+  test.barrier("up", size + 1, Deadline::in(30s));
+  ranks.signal(0, SIGSTOP);
+  ::usleep(4'000'000);  // a silence to be borne, not an event to be waited for
+  ranks.signal(0, SIGCONT);
+  test.set("goes on", "", Deadline::in(30s));
+  for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "1");
 }
 
 TEST_CASE("when rank 0 dies with the store, the others name it") {

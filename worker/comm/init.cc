@@ -66,7 +66,8 @@ class JoinedWorld : public World {
 
   const WorkerEnv env_;
   const std::chrono::milliseconds timeout_;
-  const bool hosting_;  // the store is served by rank 0, wherever that is
+  const std::chrono::milliseconds store_grace_;  // silence of the store is borne as long as that of a rank
+  const bool hosting_;                           // the store is served by rank 0, wherever that is
   std::unique_ptr<StoreServerThread> server_;
   std::shared_ptr<TcpStore> client_;
   std::unique_ptr<PrefixStore> store_;
@@ -74,7 +75,10 @@ class JoinedWorld : public World {
 };
 
 JoinedWorld::JoinedWorld(const InitOptions& options)
-    : env_(options.env), timeout_(options.timeout), hosting_(!options.env.use_agent_store) {
+    : env_(options.env),
+      timeout_(options.timeout),
+      store_grace_(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout),
+      hosting_(!options.env.use_agent_store) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
   if (hosting_) client_->set_will(left_key(env_.rank), "lost", Deadline::in(timeout_));
@@ -103,8 +107,9 @@ void JoinedWorld::make_group(const InitOptions& options) {
 }
 
 std::shared_ptr<TcpStore> JoinedWorld::connect() const {
-  return std::make_shared<TcpStore>(TcpStoreOptions{.host = env_.master_addr, .port = env_.master_port},
-                                    Deadline::in(timeout_));
+  return std::make_shared<TcpStore>(
+      TcpStoreOptions{.host = env_.master_addr, .port = env_.master_port, .grace = store_grace_},
+      Deadline::in(timeout_));
 }
 
 JoinedWorld::~JoinedWorld() {

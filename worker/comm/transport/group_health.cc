@@ -15,12 +15,19 @@ milliseconds heartbeat_for(const GroupOptions& options) {
       std::clamp(std::min(options.timeout / 10, bound), milliseconds(20), milliseconds(1000)));
 }
 
+// Silence of the store is borne as long as that of a rank: its host may be frozen, too.
+milliseconds patience_with_store(const GroupOptions& options) {
+  constexpr milliseconds most = std::chrono::hours(24 * 365);  // no clock overflows by it
+  return std::min(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout, most);
+}
+
 MonitorOptions monitor_options(const GroupOptions& options) {
   return {.rank = options.rank,
           .size = options.size,
           .prefix = options.prefix,
           .beat = heartbeat_for(options),
           .freeze_bound = options.freeze_bound,
+          .store_patience = patience_with_store(options),
           .store_host = options.store_host};
 }
 

@@ -56,7 +56,7 @@ PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, c
       processes_key_(options_.prefix + "processes/" + host_evidence()),
       window_(window_for(options_.beat)),
       slice_(slice_for(options_.size, options_.beat)),
-      records_(store_, options_.prefix, options_.size, window_),
+      records_(store_, options_.prefix, options_.size, options_.store_patience),
       neighbour_(records_, options_.rank, options_.freeze_bound, options_.beat,
                  [this](int rank) { return describe_process(rank); }) {
   announce();
@@ -154,8 +154,8 @@ std::optional<Verdict> PeerMonitor::next_verdict() {
   if (const auto ended = examine_ended()) return settle(*ended);
   const auto now = Clock::now();
   if (now >= next_beat_) beat(false);
-  watch_processes();
-  if (const auto frozen = neighbour_.look(now, local_peers_known_)) return settle(*frozen);
+  meet_peers();
+  if (const auto frozen = neighbour_.look(now, peers_known_)) return settle(*frozen);
   if (const auto mismatch = compare_with_neighbour()) return settle(*mismatch);
   if (const auto suspect = find_suspect(now)) return examine(*suspect, now);
   baseline_.reset();
@@ -250,13 +250,22 @@ std::optional<Verdict> PeerMonitor::examine_ended() {
   return std::nullopt;
 }
 
-// Once, when all ranks have come: those of this host.
-void PeerMonitor::watch_processes() {
+// Once, when all ranks have come.
+void PeerMonitor::meet_peers() {
   {
     const std::lock_guard lock(mutex_);
-    if (!all_here_ || local_peers_known_) return;
+    if (!all_here_ || peers_known_) return;
   }
-  local_peers_known_ = true;
+  peers_known_ = true;
+  if (options_.store_host) {
+    const auto record = records_.read(*options_.store_host);
+    store_host_ = fmt::format("rank {} ({})", *options_.store_host, record ? record->identity() : "unknown");
+  }
+  watch_processes();
+}
+
+// Those of this host.
+void PeerMonitor::watch_processes() {
   std::vector<ProcessWatch::Process> processes;
   std::istringstream lines(store_->get(processes_key_, store_deadline()));
   for (ProcessWatch::Process each; lines >> each.rank >> each.identity.pid >> each.identity.start_time;) {
@@ -304,17 +313,18 @@ Verdict PeerMonitor::settle(const Verdict& verdict) {
 
 Verdict PeerMonitor::lost_store(const Error& error) const {
   if (options_.store_host && *options_.store_host != options_.rank) {
-    return {Errc::peer_lost,
-            fmt::format("rank {}, whose process serves the store, was lost: {}", *options_.store_host, error.what())};
+    const auto who = store_host_.empty() ? fmt::format("rank {}", *options_.store_host) : store_host_;
+    return {Errc::peer_lost, fmt::format("{}, whose process serves the store, was lost: {}", who, error.what())};
   }
-  return {Errc::connection_lost, fmt::format("the group lost its store: {}", error.what())};
+  return {Errc::connection_lost,
+          fmt::format("rank {} ({}) lost the group's store: {}", options_.rank, identity_, error.what())};
 }
 
 void PeerMonitor::say_goodbye() {
   if (const auto own = take_published()) settle(*own);
   beat(true);
   try {
-    store_->clear_will(store_deadline());
+    store_->clear_will(Deadline::in(window_));
   } catch (const Error& error) {
     if (error.code() != Errc::unsupported) throw;
   }

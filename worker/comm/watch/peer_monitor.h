@@ -24,10 +24,11 @@ namespace ddprun::comm {
 struct MonitorOptions {
   int rank = 0;
   int size = 1;
-  std::string prefix;                            // of the group's keys in the store
-  std::chrono::milliseconds beat{1000};          // how often this rank publishes its record
-  std::chrono::milliseconds freeze_bound{5000};  // of a rank's silence; zero: any
-  std::optional<int> store_host;                 // the rank whose process serves the store, if one does
+  std::string prefix;                              // of the group's keys in the store
+  std::chrono::milliseconds beat{1000};            // how often this rank publishes its record
+  std::chrono::milliseconds freeze_bound{5000};    // of a rank's silence; zero: any
+  std::chrono::milliseconds store_patience{5000};  // with a store that does not answer
+  std::optional<int> store_host;                   // the rank whose process serves the store, if one does
 };
 
 // Finds out, through the store, why a group fails, and makes it known to all its ranks.
@@ -81,6 +82,7 @@ class PeerMonitor {
   Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
   std::optional<Verdict> examine_ended();
   std::optional<Verdict> compare_with_neighbour();
+  void meet_peers();
   void watch_processes();
   std::string describe_process(int rank) const;
   void beat(bool left);
@@ -88,7 +90,7 @@ class PeerMonitor {
   Verdict lost_store(const Error& error) const;
   void say_goodbye();
   bool stopping();
-  Deadline store_deadline() const { return Deadline::in(window_); }
+  Deadline store_deadline() const { return Deadline::in(options_.store_patience); }
 
   const std::shared_ptr<Store> store_;
   const MonitorOptions options_;
@@ -106,8 +108,9 @@ class PeerMonitor {
   std::optional<PublishedRecords::Reading> baseline_;
   PublishedRecords records_;
   NeighbourWatch neighbour_;
-  bool local_peers_known_ = false;
+  bool peers_known_ = false;
   std::map<int, ProcessIdentity> local_peers_;  // ranks of this host
+  std::string store_host_;                      // who serves the store, once all are here: "rank 0 (pid 42 on host b)"
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
