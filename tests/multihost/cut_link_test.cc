@@ -1,0 +1,171 @@
+// Process groups of two hosts whose link is cut beneath them: no connection closes, packets vanish. The ranks' store is
+// on the first host, so that the second one loses it too.
+#include <sched.h>
+#include <set>
+
+#include <fmt/core.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/progress/rank_record.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/worker/comm/elastic_group.h"
+#include "tests/failure/job.h"
+#include "tests/multihost/hosts.h"
+#include "tests/support/forked_ranks.h"
+#include "tests/support/host_network.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace std::chrono_literals;
+using failure::contains;
+
+namespace {
+
+constexpr auto freeze_bound = 2s;
+constexpr auto bound =
+    freeze_bound + 18s;  // from the cut to each rank's last word; no timeout of the group is as short
+
+std::string host_name(int host) {
+  return "cut-" + std::to_string(host);
+}
+
+// The life of one rank, on the first host or the second.
+class CutRank {
+ public:
+  CutRank(const NetnsHosts& hosts, int rank, int ranks_per_host, std::uint16_t outer_port)
+      : hosts_(hosts),
+        rank_(rank),
+        ranks_per_host_(ranks_per_host),
+        host_(rank / ranks_per_host),
+        network_(hosts.network(host_)),
+        outer_(connect_outside(outer_port)) {
+    if (::unshare(CLONE_NEWUTS) != 0 || ::sethostname(host_name(host_).data(), host_name(host_).size()) != 0)
+      throw std::runtime_error("a host without a name of its own");
+    if (rank == 0) {
+      server_.emplace(StoreServerOptions{.host = hosts.address(0)});
+      outer_->set("port", std::to_string(server_->port()), Deadline::in(failure::patience));
+    }
+    port_ = static_cast<std::uint16_t>(std::stoi(outer_->get("port", Deadline::in(failure::patience))));
+  }
+
+  // What a group fails with whose store is known to be rank 0's.
+  std::string lose_store_host(const std::string& backend) {
+    auto described = options();
+    described.rank = rank_;
+    described.size = 2 * ranks_per_host_;
+    described.store_host = 0;
+    const auto group = comm::make_group(backend, described);
+    group->barrier()->wait();
+    await_heartbeats(*described.connect_store(), text_of({described.prefix, rank_}));
+    outer_->barrier("all know each other", described.size, Deadline::in(failure::patience));
+    const auto said = failure::reduce_until_failure(*group, *outer_);
+    await_all();
+    return said;
+  }
+
+  // What the first group failed with; on the first host also what the next one gives.
+  std::string go_on(const std::string& backend) {
+    ElasticGroup elastic(backend, options(), std::to_string(rank_));
+    elastic.reconfigure(0, members(2 * ranks_per_host_));
+    auto said = failure::reduce_until_failure(elastic.group(), *outer_);
+    if (host_ == 0) {
+      std::vector<float> values(1000, 1.0f);
+      elastic.reconfigure(1, members(ranks_per_host_)).allreduce(span_of(values))->wait();
+      said += fmt::format("; then a sum of {}", values.back());
+    }
+    await_all();
+    return said;
+  }
+
+ private:
+  std::shared_ptr<TcpStore> connect_outside(std::uint16_t port) const {
+    const InNetwork outside(network_.outside());
+    return failure::connect(port);
+  }
+  // Rank 0 has the store; and the end of a process would be another sign than the cut, as both hosts are one machine.
+  void await_all() { outer_->barrier("all have said", 2 * ranks_per_host_, Deadline::in(failure::patience)); }
+  // Two of this rank since it was in an operation: by then it has met the others' records.
+  static void await_heartbeats(Store& store, const std::string& key) {
+    std::set<std::uint64_t> beats;
+    while (beats.size() < 3) {
+      const auto record = decode_rank_record(store.get(key, Deadline::in(failure::patience)));
+      if (record && record->sequence > 0) beats.insert(record->beat);
+    }
+  }
+  static std::vector<std::string> members(int count) {
+    std::vector<std::string> names;
+    for (int rank = 0; rank < count; ++rank) names.push_back(std::to_string(rank));
+    return names;
+  }
+  GroupOptions options() const {
+    return {.connect_store =
+                [address = hosts_.address(0), port = port_] {
+                  return std::make_shared<TcpStore>(
+                      TcpStoreOptions{.host = address, .port = port, .grace = freeze_bound},
+                      Deadline::in(failure::patience));
+                },
+            .prefix = "job/",
+            .timeout = 10min,
+            .local_address = "eth0",
+            .host = host_name(host_),
+            .freeze_bound = freeze_bound};
+  }
+
+  const NetnsHosts& hosts_;
+  const int rank_, ranks_per_host_, host_;
+  const InNetwork network_;
+  const std::shared_ptr<TcpStore> outer_;
+  std::optional<StoreServerThread> server_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a link that is cut is told of at every rank, and the host that has the store goes on without the other") {
+  need_hosts();
+  for (const auto* backend : {"gloo", "hierarchical"}) {
+    for (const int ranks_per_host : {1, 2, 4}) {
+      INFO(backend << ", " << ranks_per_host << " ranks a host");
+      NetnsHosts hosts(2);
+      ForkedRanks ranks(2 * ranks_per_host, [&](int rank, std::uint16_t port) {
+        return CutRank(hosts, rank, ranks_per_host, port).go_on(backend);
+      });
+      failure::await(ranks, "under way");
+      hosts.link_down(1);
+      const auto deadline = Deadline::in(bound);
+      for (int rank = 0; rank < 2 * ranks_per_host; ++rank) {
+        const auto said = ranks.result(rank, deadline);
+        INFO("rank " << rank << ": " << said);
+        if (rank < ranks_per_host) {
+          CHECK(contains(said, fmt::format("peer_lost: rank {} (pid ", ranks_per_host)));
+          CHECK(contains(said, " on host " + host_name(1)));
+          CHECK(contains(said, fmt::format("; then a sum of {}", ranks_per_host)));
+        } else {
+          CHECK(contains(said, fmt::format("{} on host {}) lost the group's store: store {}:", ranks.pid(rank),
+                                           host_name(1), hosts.address(0))));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks that a cut link keeps from the rank with the store name it and its host") {
+  need_hosts();
+  for (const auto* backend : {"gloo", "hierarchical"}) {
+    INFO(backend);
+    NetnsHosts hosts(2);
+    ForkedRanks ranks(
+        4, [&](int rank, std::uint16_t port) { return CutRank(hosts, rank, 2, port).lose_store_host(backend); });
+    failure::await(ranks, "under way");
+    hosts.link_down(1);
+    const auto deadline = Deadline::in(bound);
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto said = ranks.result(rank, deadline);
+      INFO("rank " << rank << ": " << said);
+      const int lost = rank < 2 ? 2 : 0;
+      CHECK(contains(said, fmt::format("peer_lost: rank {} (pid {} on host {})", lost, ranks.pid(lost),
+                                       host_name(lost == 2 ? 1 : 0))));
+    }
+  }
+}
