@@ -74,6 +74,16 @@ std::string whereabouts(const RankProgress& progress) {
   return text;
 }
 
+// Several may be in progress at once, and end in any order: the oldest is what a rank is in.
+bool is_oldest(const RankRecord& record, const RankOperation& operation) {
+  return record.inside && record.sequence == operation.sequence;
+}
+
+bool has_come(const RankRecord& record, std::uint64_t sequence) {
+  const auto* operation = collective(record, sequence);
+  return sequence < record.sequence || (operation && operation->state != State::submitted);
+}
+
 // A rank in an operation that takes long.
 struct Waiting {
   std::size_t rank = 0;
@@ -88,8 +98,8 @@ std::vector<Waiting> find_waiting(const GroupProgress& group, bool transfers) {
     if (!progress.record || progress.record->left) continue;
     for (const auto& operation : progress.record->operations) {
       const auto since = progress.since(operation);
-      if (operation.transfer == transfers && operation.state == State::started && since >= long_enough)
-        waiting.push_back({rank, &operation, since});
+      if (operation.transfer != transfers || operation.state != State::started || since < long_enough) continue;
+      if (transfers || is_oldest(*progress.record, operation)) waiting.push_back({rank, &operation, since});
     }
   }
   return waiting;
@@ -155,9 +165,11 @@ std::string lateness_text(const GroupProgress& group, const std::vector<Waiting>
     if (ahead && (!missed || each.operation->sequence < missed->sequence)) missed = each.operation;
   }
   std::vector<std::string> texts;
-  for (const auto rank : late)
-    texts.push_back(
-        fmt::format("{} has not come: {}", name_of_rank(rank, group.ranks[rank]), whereabouts(group.ranks[rank])));
+  for (const auto rank : late) {
+    const auto& progress = group.ranks[rank];
+    const auto* how = has_come(*progress.record, missed->sequence) ? "is behind" : "has not come";
+    texts.push_back(fmt::format("{} {}: {}", name_of_rank(rank, progress), how, whereabouts(progress)));
+  }
   return fmt::format("operation {}: {}; {}", title(*missed), join_some(texts), waiting_text(waiting, missed->sequence));
 }
 

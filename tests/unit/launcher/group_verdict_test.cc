@@ -59,6 +59,19 @@ TEST_CASE("who waits for the last one is not to blame, and all that are furthest
   CHECK_THAT(two, Catch::Contains("1 rank waits in it, for up to 9.0 s"));
 }
 
+TEST_CASE("of several operations in progress at once the oldest counts") {
+  auto several = in(0, 7, 9s);
+  several.record->operations.push_back(operation(8, State::started, 9s));
+  auto others = in(1, 7, 9s);
+  others.record->operations.push_back(operation(8, State::started, 9s));
+  CHECK_THAT(verdict_of({several, others, before(2, 7, 9s)}),
+             Catch::StartsWith("operation #7, ") && Catch::Contains("rank 2 (pid 72 on host a) has not come") &&
+                 !Catch::Contains("rank 1"));
+  CHECK_THAT(verdict_of({several, others, in(2, 7, 9s)}), Catch::Contains("all ranks have come"));
+  CHECK_THAT(verdict_of({several, in(1, 8, 9s), in(2, 8, 9s)}),
+             Catch::Contains("rank 0 (pid 70 on host a) is behind: it is in #7"));
+}
+
 TEST_CASE("what is known of a late rank's process is said") {
   auto frozen = before(2, 7, 9s);
   frozen.process = "frozen by SIGSTOP for 8 s";
