@@ -1,10 +1,12 @@
 #include "ddprun/worker/comm/call/composed.h"
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/call/coalesced.h"
+#include "ddprun/worker/comm/call/part_transfers.h"
 #include "ddprun/worker/comm/kernels/reduce_kernels.h"
 
 namespace ddprun::comm {
@@ -49,68 +51,22 @@ int tag_of(const Collective& collective) {
   return -1 - (number << 16 | int{signature(collective.operation)});
 }
 
-// The transfers of one collective.
-class Transfers {
- public:
-  Transfers(Transport& transport, const Collective& collective)
-      : transport_(transport), collective_(collective), tag_(tag_of(collective)) {}
-
-  void receive(Span part, int source) {
-    if (part.count > 0) start(OpKind::recv, part, source);
+// All at once.
+void carry_out_transfers(Transport& transport, const Collective& collective, const PartTransfers& transfers) {
+  const int tag = tag_of(collective);
+  std::vector<std::unique_ptr<Transfer>> under_way;
+  const auto start = [&](OpKind kind, Span part, int peer) {
+    const Operation operation{.kind = kind, .dtype = part.dtype, .count = part.count, .peer = peer, .tag = tag};
+    under_way.push_back(transport.start(operation, part));
+  };
+  for (const auto& [part, source] : transfers.receives) start(OpKind::recv, part, source);
+  for (const auto& [part, destination] : transfers.sends) {
+    start(OpKind::send, {const_cast<void*>(part.data), part.count, part.dtype}, destination);
   }
-  void send(ConstSpan part, int destination) {
-    if (part.count > 0) start(OpKind::send, {const_cast<void*>(part.data), part.count, part.dtype}, destination);
+  if (transfers.copies_own()) {
+    std::memcpy(transfers.own_output.data, transfers.own_input.data, transfers.own_input.bytes());
   }
-  void finish() {
-    for (auto& transfer : under_way_) transfer->wait(collective_.timeout);
-  }
-
- private:
-  void start(OpKind kind, Span part, int peer) {
-    const Operation operation{.kind = kind, .dtype = part.dtype, .count = part.count, .peer = peer, .tag = tag_};
-    under_way_.push_back(transport_.start(operation, part));
-  }
-
-  Transport& transport_;
-  const Collective& collective_;
-  const int tag_;
-  std::vector<std::unique_ptr<Transfer>> under_way_;
-};
-
-void copy_part(ConstSpan from, Span to) {
-  if (from.count > 0 && from.data != to.data) std::memcpy(to.data, from.data, from.bytes());
-}
-
-// The others, beginning with the next one: so no rank is everybody's first.
-template <class Body>
-void for_each_other(Seat seat, Body body) {
-  for (int step = 1; step < seat.size; ++step) body((seat.rank + step) % seat.size);
-}
-
-void allgather(Transfers& transfers, const Collective& collective, Seat seat) {
-  for_each_other(seat, [&](int r) { transfers.receive(collective.output_part(r), r); });
-  for_each_other(seat, [&](int r) { transfers.send(collective.input, r); });
-  copy_part(collective.input, collective.output_part(seat.rank));
-}
-
-void gather(Transfers& transfers, const Collective& collective, Seat seat) {
-  const int root = collective.operation.peer;
-  if (seat.rank != root) return transfers.send(collective.input, root);
-  for_each_other(seat, [&](int r) { transfers.receive(collective.output_part(r), r); });
-  copy_part(collective.input, collective.output_part(root));
-}
-
-void scatter(Transfers& transfers, const Collective& collective, Seat seat) {
-  const int root = collective.operation.peer;
-  if (seat.rank != root) return transfers.receive(collective.output, root);
-  for_each_other(seat, [&](int r) { transfers.send(collective.input_part(r), r); });
-  copy_part(collective.input_part(root), collective.output);
-}
-
-void all_to_all(Transfers& transfers, const Collective& collective, Seat seat) {
-  for_each_other(seat, [&](int r) { transfers.receive(collective.output_part(r), r); });
-  for_each_other(seat, [&](int r) { transfers.send(collective.input_part(r), r); });
-  copy_part(collective.input_part(seat.rank), collective.output_part(seat.rank));
+  for (auto& each : under_way) each->wait(collective.timeout);
 }
 
 }  // namespace
@@ -135,32 +91,14 @@ bool carried_out_as_it_is(const Collective& collective, Seat seat) {
 }
 
 void carry_out_by_transfers(Transport& transport, const Collective& collective, Seat seat) {
-  Transfers transfers(transport, collective);
+  Collective apart = collective;
   std::vector<std::byte> copy;
-  switch (collective.operation.kind) {
-    case OpKind::allgather:
-      allgather(transfers, collective, seat);
-      break;
-    case OpKind::gather:
-      gather(transfers, collective, seat);
-      break;
-    case OpKind::scatter:
-      scatter(transfers, collective, seat);
-      break;
-    case OpKind::all_to_all: {
-      Collective apart = collective;
-      if (collective.input.data == collective.output.data) {
-        const auto* input = static_cast<const std::byte*>(collective.input.data);
-        copy.assign(input, input + collective.input.bytes());
-        apart.input.data = copy.data();
-      }
-      all_to_all(transfers, apart, seat);
-      break;
-    }
-    default:
-      throw make_error(Errc::internal, "{} is not made of transfers", describe(collective.operation));
+  if (collective.operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {
+    const auto* input = static_cast<const std::byte*>(collective.input.data);
+    copy.assign(input, input + collective.input.bytes());
+    apart.input.data = copy.data();
   }
-  transfers.finish();
+  carry_out_transfers(transport, collective, part_transfers(apart, seat));
 }
 
 }  // namespace ddprun::comm

@@ -22,19 +22,23 @@ void Communicator::connect(const ncclUniqueId& id, int rank, int size, Deadline 
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config), "forming the communicator");
-  poll(deadline, [this] { return taken(); });
+  await_taken(deadline);
 }
 
 void Communicator::issue(const std::function<ncclResult_t(ncclComm_t)>& call, Deadline deadline) {
   check_nccl(call(comm_), "starting an operation");
-  poll(deadline, [this] { return taken(); });
+  await_taken(deadline);
 }
 
-void Communicator::await(const Event& event, Deadline deadline) {
-  poll(deadline, [&] {
+bool Communicator::await(const Event& event, Deadline deadline) {
+  return poll(deadline, [&] {
     taken();  // throws what went wrong meanwhile
     return event.reached();
   });
+}
+
+void Communicator::await_taken(Deadline deadline) const {
+  if (!poll(deadline, [this] { return taken(); })) throw std::runtime_error("timed out");
 }
 
 // Whether NCCL is done with the last call. Throws its asynchronous error.
@@ -45,18 +49,20 @@ bool Communicator::taken() const {
   return state == ncclSuccess;
 }
 
+// False when the deadline passed first.
 template <class Condition>
-void Communicator::poll(Deadline deadline, Condition condition) const {
+bool Communicator::poll(Deadline deadline, Condition condition) const {
   constexpr int yields = 2000;  // about a small operation's time
   for (int tries = 0; !condition(); ++tries) {
     if (interrupted_) throw std::runtime_error("interrupted");
-    if (deadline.expired()) throw std::runtime_error("timed out");
+    if (deadline.expired()) return false;
     if (tries < yields) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
+  return true;
 }
 
 }  // namespace ddprun::comm

@@ -24,13 +24,14 @@ class Communicator {
   void connect(const ncclUniqueId& id, int rank, int size, Deadline deadline);
   // Gives NCCL a call, which puts work on a stream, and returns once it is taken.
   void issue(const std::function<ncclResult_t(ncclComm_t)>& call, Deadline deadline);
-  // Until the event is reached.
-  void await(const Event& event, Deadline deadline);
+  // Until the event is reached; false when the deadline passed first.
+  bool await(const Event& event, Deadline deadline);
 
  private:
   bool taken() const;
+  void await_taken(Deadline deadline) const;
   template <class Condition>
-  void poll(Deadline deadline, Condition condition) const;
+  bool poll(Deadline deadline, Condition condition) const;
 
   const std::atomic<bool>& interrupted_;
   ncclComm_t comm_ = nullptr;

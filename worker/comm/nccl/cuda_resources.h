@@ -11,6 +11,21 @@ inline void check_cuda(cudaError_t result, const char* what) {
   if (result != cudaSuccess) throw make_error(Errc::io, "CUDA: {}: {}", what, cudaGetErrorString(result));
 }
 
+// While it lives, this is the current device of this thread.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    check_cuda(cudaGetDevice(&before_), "asking for the current device");
+    check_cuda(cudaSetDevice(device), "choosing the device");
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice() { cudaSetDevice(before_); }
+
+ private:
+  int before_ = 0;
+};
+
 // Work on it begins after what the legacy default stream was given before.
 class Stream {
  public:

@@ -12,8 +12,8 @@ namespace ddprun::comm {
 // DDPRUN_CUDA=ON; else nccl_unavailable.cc takes its place.
 //
 // Throws what make_transport_group throws, and Errc::unsupported where the build or the host lacks what it takes. Calls
-// on host memory throw Errc::usage; those that it has no form of (bitwise and premultiplied reductions, unequal
-// parts, many spans, gather, scatter, all_to_all, send and recv) Errc::unsupported.
+// on host memory throw Errc::usage; those that it has no form of (bitwise and premultiplied reductions, reductions in
+// unequal parts, many spans, send and recv) Errc::unsupported.
 bool nccl_available();
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options);
 

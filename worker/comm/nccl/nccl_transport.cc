@@ -2,10 +2,14 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
+#include <exception>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/call/part_transfers.h"
 #include "ddprun/worker/comm/forming/await_ranks.h"
 #include "ddprun/worker/comm/nccl/communicator.h"
 #include "ddprun/worker/comm/nccl/cuda_resources.h"
@@ -52,6 +56,12 @@ std::optional<ncclRedOp_t> reduction_of(ReduceOp op) {
   }
 }
 
+// Those that NCCL carries out as sends and receives.
+bool moves_parts(const Operation& operation) {
+  return operation.kind == OpKind::gather || operation.kind == OpKind::scatter ||
+         operation.kind == OpKind::all_to_all || (operation.kind == OpKind::allgather && operation.unequal());
+}
+
 int current_device() {
   int device = 0;
   check_cuda(cudaGetDevice(&device), "asking for the current device");
@@ -78,12 +88,32 @@ class NcclTransport : public Transport {
     communicator_.connect(id, rank_, size_, deadline);
   }
 
+  // In the caller's thread: all that it does is to give the device work and to look.
+  bool runs_anywhere() const override { return true; }
+
   void carry_out(const Collective& collective) override {
     const auto deadline = Deadline::in(collective.timeout);
-    check_cuda(cudaSetDevice(device_), "choosing the device");  // of this thread
-    communicator_.issue([&](ncclComm_t comm) { return enqueue(collective, comm); }, deadline);
-    done_.record(stream_);
-    communicator_.await(done_, deadline);
+    UnderWay one;
+    begin(one, collective, deadline);
+    if (!communicator_.await(*one.done, deadline)) throw std::runtime_error("timed out");
+  }
+
+  // Several are on the stream at once, in the order of their calls. What fails as it begins fails as it is finished.
+  bool post(const Collective& collective) override {
+    auto& one = posted_.emplace_back();
+    try {
+      begin(one, collective, Deadline::in(collective.timeout));
+    } catch (const std::exception&) {
+      one.failure = std::current_exception();
+    }
+    return true;
+  }
+  bool finish_posted(const Collective&, const Deadline& deadline) override {
+    auto& oldest = posted_.front();
+    if (oldest.failure) std::rethrow_exception(oldest.failure);
+    if (!communicator_.await(*oldest.done, deadline)) return false;
+    posted_.pop_front();
+    return true;
   }
 
   std::unique_ptr<Transfer> start(const Operation& operation, Span) override {
@@ -95,6 +125,52 @@ class NcclTransport : public Transport {
   void interrupt() noexcept override { interrupted_ = true; }
 
  private:
+  struct UnderWay {
+    std::optional<Event> done;
+    std::optional<DeviceMemory> copy;  // of an input that the output takes the place of
+    std::exception_ptr failure;
+  };
+
+  void begin(UnderWay& one, Collective collective, Deadline deadline) {
+    const CurrentDevice here(device_);
+    const auto& operation = collective.operation;
+    if (operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {
+      one.copy.emplace(collective.input.bytes());
+      copy(collective.input, one.copy->get());
+      collective.input.data = one.copy->get();
+    }
+    if (moves_parts(operation)) {
+      const auto transfers = part_transfers(collective, {rank_, size_});
+      if (transfers.copies_own()) copy(transfers.own_input, transfers.own_output.data);
+      communicator_.issue([&](ncclComm_t comm) { return exchange(transfers, comm); }, deadline);
+    } else {
+      communicator_.issue([&](ncclComm_t comm) { return enqueue(collective, comm); }, deadline);
+    }
+    one.done.emplace().record(stream_);
+  }
+
+  void copy(ConstSpan from, void* to) {
+    check_cuda(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToDevice, stream_.get()),
+               "copying on the device");
+  }
+
+  // As one operation: none of them waits for another. The group ends also after a failure, which counts.
+  ncclResult_t exchange(const PartTransfers& transfers, ncclComm_t comm) const {
+    auto failure = ncclSuccess;
+    const auto note = [&failure](ncclResult_t result) {
+      if (failure == ncclSuccess && result != ncclInProgress) failure = result;
+    };
+    check_nccl(ncclGroupStart(), "beginning an exchange");
+    for (const auto& [part, source] : transfers.receives) {
+      note(ncclRecv(part.data, part.count, type_of(part.dtype), source, comm, stream_.get()));
+    }
+    for (const auto& [part, destination] : transfers.sends) {
+      note(ncclSend(part.data, part.count, type_of(part.dtype), destination, comm, stream_.get()));
+    }
+    const auto result = ncclGroupEnd();
+    return failure == ncclSuccess ? result : failure;
+  }
+
   ncclResult_t enqueue(const Collective& collective, ncclComm_t comm) const {
     const auto& operation = collective.operation;
     const auto* input = collective.input.data;
@@ -125,7 +201,8 @@ class NcclTransport : public Transport {
   std::atomic<bool> interrupted_ = false;
   Stream stream_;
   Event done_;
-  DeviceMemory nothing_;  // for a barrier
+  DeviceMemory nothing_;         // for a barrier
+  std::deque<UnderWay> posted_;  // used by one thread at a time, as the group sees to
   Communicator communicator_;
 };
 
@@ -136,21 +213,9 @@ std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options) {
 }
 
 void expect_supported(const Operation& operation) {
-  if (operation.unequal() || operation.coalesced()) {
-    throw make_error(Errc::unsupported, "the nccl back end has no {}", describe(operation));
-  }
-  switch (operation.kind) {
-    case OpKind::allreduce:
-    case OpKind::reduce:
-    case OpKind::broadcast:
-    case OpKind::allgather:
-    case OpKind::reduce_scatter:
-    case OpKind::barrier:
-      break;
-    default:
-      throw make_error(Errc::unsupported, "the nccl back end has no {}", describe(operation));
-  }
-  if (operation.reduces() && !reduction_of(operation.op)) {
+  const bool unequal_reduction = operation.unequal() && operation.reduces();
+  const bool other_reduction = operation.reduces() && !reduction_of(operation.op);
+  if (operation.point_to_point() || operation.coalesced() || unequal_reduction || other_reduction) {
     throw make_error(Errc::unsupported, "the nccl back end has no {}", describe(operation));
   }
 }
