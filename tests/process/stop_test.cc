@@ -73,6 +73,11 @@ TEST_CASE("a child with a handler gets SIGUSR1 also from a shell that has none")
                std::string(VICTIM_PROGRAM) + " answer=10 touch=" + up + " pause; echo the shell goes on"},
               marker.variables());
   child.wait_until([&] { return std::filesystem::exists(up); }, "the child");
+  // A shell blocks all signals while it forks, and whoever blocks one is taken for one that waits for it.
+  const auto shell = std::to_string(marker.process_named("sh"));
+  child.wait_until(
+      [&] { return proc_text(shell, "status").find("\nSigBlk:\t0000000000000000\n") != std::string::npos; },
+      "end of the shell's fork");
   child.signal(SIGUSR1);
   const auto result = child.wait();
   CHECK(result.code == 0);
