@@ -1,6 +1,10 @@
 #include "ddprun/worker/comm/nccl/nccl_group.h"
 
+#include <string>
+
 #include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/nccl/communicator.h"
 #include "ddprun/worker/comm/nccl/cuda_resources.h"
 #include "ddprun/worker/comm/nccl/nccl_transport.h"
 #include "ddprun/worker/comm/operation.h"
@@ -53,6 +57,13 @@ class NcclGroup : public ProcessGroup {
   const std::unique_ptr<ProcessGroup> inner_;
 };
 
+// "2.28.9": of the library at run time.
+std::string version() {
+  int code = 0;
+  check_nccl(ncclGetVersion(&code), "asking for its version");
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
 }  // namespace
 
 bool nccl_available() {
@@ -67,6 +78,7 @@ std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {
     throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and CUDA finds none here ({}): use gloo",
                      cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
   }
+  if (options.rank == 0) log::info("back end nccl: asked for by name; NCCL {}, {} GPUs here", version(), devices);
   return std::make_unique<NcclGroup>(make_transport_group(make_nccl_transport(options), options));
 }
 
