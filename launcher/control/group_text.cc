@@ -119,9 +119,7 @@ std::string group_text(const GroupProgress& group) {
 }
 
 std::string no_groups_text() {
-  return "no worker tells of a process group: none has formed one yet, or the workers are not of ddprun::comm "
-         "(PyTorch's "
-         "tell nothing)\n";
+  return "no worker tells of a process group: none has formed one yet, or they are PyTorch's, which tell nothing\n";
 }
 
 std::string groups_json(const JobStatus& job, const std::vector<GroupProgress>& groups) {

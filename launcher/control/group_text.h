@@ -13,8 +13,7 @@ namespace ddprun {
 //   group/0: operation #412, allreduce(sum) of 262144 float32: rank 3 (pid 88 on host n2) has not come: ...
 //     rank  host  pid  done  operation                             bytes    state    for
 //     0     n1    71   #411  #412 allreduce(sum) of 262144 float32  1048576  started  12.1 s
-//     3     n2    88   #410  #411 barrier                           0        started  12.3 s  frozen by SIGSTOP for 12
-//     s
+//     3     n2    88   #410  #411 barrier                           0        started  12.3 s  frozen by SIGSTOP
 std::string group_text(const GroupProgress& group);
 
 // What is said where no rank tells of itself.
