@@ -65,9 +65,11 @@ class NetnsHosts {
   // A cable pulled and put back: the host's packets vanish in silence, no connection is closed.
   void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} down", prefix_, host)); }
   void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} up", prefix_, host)); }
-  // Bandwidth of the cable in both directions, for example "100mbit".
+  // Bandwidth of the cable in both directions, for example "100mbit". A bucket with room for the largest packet that
+  // the kernel hands on in one piece, which it would cut up otherwise at the price of a core; a queue as short as a
+  // switch's.
   void limit(int host, const std::string& rate) {
-    const auto bucket = fmt::format("root tbf rate {} burst 64kb latency 50ms", rate);
+    const auto bucket = fmt::format("root tbf rate {} burst 256kb latency 5ms", rate);
     must(fmt::format("nsenter --net=/run/netns/{0}s tc qdisc add dev {0}v{1} {2}", prefix_, host, bucket));
     must(fmt::format("nsenter --net=/run/netns/{} tc qdisc add dev eth0 {}", name(host), bucket));
   }
