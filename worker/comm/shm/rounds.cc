@@ -67,8 +67,6 @@ void Rounds::finish() {
     if (r != rank_) behind = std::max(behind, static_cast<std::uint32_t>(finished_) - place(r, finished_).finished);
   ++finished_;
   all_finished_ = std::max(all_finished_, finished_ - 1 - behind);
-  // The others have read the line last: getting it back takes as long as this thread needs to come to the next call.
-  __builtin_prefetch(&place(rank_, announced_), 1);
 }
 
 void Rounds::wake() noexcept {
