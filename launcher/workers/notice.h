@@ -8,16 +8,21 @@
 // Signals that tell a process something and are not meant to end it (SIGUSR1, SIGUSR2), where the default is to end it.
 namespace ddprun {
 
-// Of the text of /proc/<pid>/status: bit n-1 stands for signal n.
-struct SignalMasks {
+// Of the text of /proc/<pid>/task/<tid>/status: bit n-1 stands for signal n.
+struct ThreadSignals {
   std::uint64_t blocked = 0;
-  std::uint64_t ignored = 0;
-  std::uint64_t caught = 0;
+  std::uint64_t ignored = 0;  // by the whole process
+  std::uint64_t caught = 0;   // likewise
+  bool sleeps = false;        // until an event or a signal
 
-  // It has a handler, or waits for it (sigwait, signalfd), or will not mind.
-  bool survives(int signal_number) const { return ((blocked | ignored | caught) >> (signal_number - 1) & 1) != 0; }
+  // Also the moment in which a process forks: shells and posix_spawn block all signals then.
+  bool blocks_all() const;
 };
-SignalMasks parse_signal_masks(std::string_view status);
+ThreadSignals parse_thread_signals(std::string_view status);
+
+// Whether a process with these threads has a handler for the signal, or waits for it (sigwait, signalfd), or will not
+// mind.
+bool survives(const std::vector<ThreadSignals>& threads, int signal_number);
 
 // Sends the signal to those processes of the group that would not be ended by it. Returns whether the leader is one of
 // them.
