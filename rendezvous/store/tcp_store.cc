@@ -115,11 +115,17 @@ void TcpStore::wake() noexcept try {
   log::debug("store {}: cancelling a wait: {}", endpoint_, e.what());
 }
 
-std::unique_ptr<TcpConnection> TcpStore::dial_once(Deadline deadline) {
-  auto connection = std::make_unique<TcpConnection>(connect_once(options_.host, options_.port, deadline, options_.stop),
-                                                    options_.grace, options_.stop);
-  server_is_ours_ = connection->greet(deadline);
-  return connection;
+// What stood in the way, if anything did.
+std::optional<Error> TcpStore::dial_once(Deadline deadline) {
+  try {
+    auto connection = std::make_unique<TcpConnection>(
+        connect_once(options_.host, options_.port, deadline, options_.stop), options_.grace, options_.stop);
+    server_is_ours_ = connection->greet(deadline);
+    connection_ = std::move(connection);
+    return std::nullopt;
+  } catch (const Error& e) {
+    return e;
+  }
 }
 
 // As PyTorch's client: whatever goes wrong before the server has answered once may be its start or another's end.
@@ -127,19 +133,12 @@ void TcpStore::dial(Deadline deadline) {
   const auto start = Clock::now();
   std::minstd_rand generator(std::random_device{}());
   auto backoff = options_.backoff;
-  for (;;) {
-    std::string cause;
-    try {
-      connection_ = dial_once(deadline);
-      return;
-    } catch (const Error& e) {
-      cause = e.what();
-    }
+  while (const auto cause = dial_once(deadline)) {
     if (options_.stop.stop_requested()) throw make_error(Errc::aborted, "store {}: dialling was stopped", endpoint_);
     const auto remaining = deadline.remaining();
     if (remaining <= Deadline::Duration::zero())
       throw make_error(Errc::timeout, "store {}: no connection after {:.3f} s: {}", endpoint_, seconds_since(start),
-                       cause);
+                       cause->what());
     sleep_for(std::min<Deadline::Duration>(backoff.next(generator), remaining), options_.stop);
   }
 }

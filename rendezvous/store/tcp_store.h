@@ -92,7 +92,7 @@ class TcpStore final : public Store {
   template <class What, class Action>
   auto call_at_once(const char* verb, Deadline deadline, What what, Action action);
 
-  std::unique_ptr<rendezvous::TcpConnection> dial_once(Deadline deadline);
+  std::optional<Error> dial_once(Deadline deadline);
   void dial(Deadline deadline);
   std::string fetch(rendezvous::TcpConnection& connection, std::string_view wire_key, Deadline deadline) const;
   void wait_on(rendezvous::TcpConnection& connection, const std::vector<std::string>& wire_keys, Deadline deadline,
