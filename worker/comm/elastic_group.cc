@@ -82,7 +82,7 @@ class AgreementSession {
         clear_will();
         throw Error(failed->error);
       }
-      request = std::visit([this](const auto& each) { return carry_out(each); }, request);
+      request = std::visit([this](const auto& each) { return this->carry_out(each); }, request);
     }
     clear_will();
     return std::move(stand_in_);
@@ -226,12 +226,11 @@ ProcessGroup& ElasticGroup::group() {
 }
 
 void ElasticGroup::abort(const std::string& reason) {
-  std::stop_source forming;
-  {
+  auto forming = [&] {
     const std::lock_guard lock(mutex_);
     reason_ = reason;
-    forming = forming_;
-  }
+    return forming_;
+  }();
   if (const auto group = present()) group->abort(reason);
   forming.request_stop();
 }
