@@ -33,7 +33,7 @@ class Hub {
     const std::lock_guard lock(mutex_);
     auto& [hub, takers] = subgroups_[name];
     if (!hub) hub = std::make_shared<Hub>(size, timeout_);
-    const auto result = hub;
+    auto result = hub;
     if (++takers == size) subgroups_.erase(name);
     return result;
   }
