@@ -52,7 +52,7 @@ struct alignas(64) Offer {
 // From one rank to another. One accepted offer at a time moves through the staging memory.
 struct alignas(cache_line) Channel {
   static constexpr std::size_t offers_at_once = 62;
-  static constexpr std::size_t piece_bytes = 64 * 1024;
+  static constexpr std::size_t piece_bytes = std::size_t{64} * 1024;
   static constexpr std::uint32_t pieces_at_once = 2;
 
   alignas(64) SignalWord posted;  // offers
@@ -83,7 +83,7 @@ class Board {
   std::byte* staging(int from, int to, std::uint32_t piece) const;
 
  private:
-  static constexpr std::size_t largest_gift = 16 * 1024;
+  static constexpr std::size_t largest_gift = std::size_t{16} * 1024;
 
   std::byte* at(std::size_t offset) const { return segment_.data() + offset; }
 

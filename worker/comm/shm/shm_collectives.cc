@@ -15,7 +15,7 @@ constexpr std::size_t line = 64;
 // Buffers from here on do not stay in the caches: their results are written past them.
 constexpr std::size_t past_caches_bytes = 8 << 20;
 // Reduced and handed on at a time: stays in the first-level cache, or nearly.
-constexpr std::size_t piece_bytes = 16 * 1024;
+constexpr std::size_t piece_bytes = std::size_t{16} * 1024;
 
 std::size_t chunks_of(std::size_t count, std::size_t chunk) {
   return (count + chunk - 1) / chunk;

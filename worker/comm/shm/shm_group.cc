@@ -22,7 +22,7 @@ namespace ddprun::comm {
 namespace {
 
 // Two of them for every rank stay in the second-level cache.
-constexpr std::size_t slot_bytes = 256 * 1024;
+constexpr std::size_t slot_bytes = std::size_t{256} * 1024;
 
 class ShmTransport : public Transport {
  public:

@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds longest_timeout = std::chrono::hours(24 * 365);
 
-class TransportGroup : public ProcessGroup {
+class TransportGroup final : public ProcessGroup {
  public:
   TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options, MakeSibling make_sibling);
   ~TransportGroup() override;
