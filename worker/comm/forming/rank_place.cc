@@ -47,7 +47,7 @@ std::string address_for_peers(const RankPlaces& places, int rank) {
   const auto known = std::find_if(places.begin(), places.end(),
                                   [&](const auto& place) { return elsewhere(place) && !is_loopback(place.address); });
   constexpr std::uint16_t any_port = 9;  // nothing is sent
-  const auto address = known == places.end() ? own.address : local_address_towards(known->address, any_port);
+  auto address = known == places.end() ? own.address : local_address_towards(known->address, any_port);
   if (!is_loopback(address)) return address;
   throw make_error(Errc::usage,
                    "rank {} and rank {} are on different hosts, but all that is known of the way between them is the "
