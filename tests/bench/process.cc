@@ -4,9 +4,6 @@
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -19,6 +16,7 @@
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
+#include "tests/support/processes.h"
 
 namespace ddprun::bench {
 namespace {
@@ -35,21 +33,9 @@ std::string new_mark() {
   return fmt::format("DDPRUN_BENCH_PROCESS={}-{}", ::getpid(), next++);
 }
 
-// Those whose environment has this variable; zombies have none.
-std::vector<pid_t> processes_with(const std::string& variable) {
-  std::vector<pid_t> found;
-  const auto entry = variable + '\0';
-  for (const auto& folder : std::filesystem::directory_iterator("/proc")) {
-    const pid_t pid = std::atoi(folder.path().filename().c_str());
-    std::ifstream file(folder.path() / "environ", std::ios::binary);
-    if (pid > 0 && std::string(std::istreambuf_iterator<char>(file), {}).find(entry) != std::string::npos)
-      found.push_back(pid);
-  }
-  return found;
-}
-
 // What is left when a launcher is gone: workers in sessions of their own, and what they forked meanwhile.
 void kill_all_with(const std::string& variable) {
+  using testing::processes_with;
   const auto deadline = Deadline::in(std::chrono::seconds(10));
   for (auto left = processes_with(variable); !left.empty() && !deadline.expired(); left = processes_with(variable))
     for (const pid_t pid : left) ::kill(pid, SIGKILL);

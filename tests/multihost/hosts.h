@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fstream>
+
 #include "tests/process/nodes.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"

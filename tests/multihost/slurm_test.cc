@@ -1,4 +1,6 @@
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include "tests/process/launch.h"

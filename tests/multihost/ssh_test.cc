@@ -1,6 +1,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
@@ -47,13 +48,10 @@ struct TwoHosts {
 // The job's processes of one name whose command line holds a word.
 std::vector<pid_t> processes(const Marker& marker, const std::string& name, const std::string& word = "") {
   std::vector<pid_t> found;
-  std::error_code gone;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
-    const auto pid = entry.path().filename().string();
-    if (std::atoi(pid.c_str()) <= 0 || proc_text(pid, "comm") != name + "\n") continue;
-    if (proc_text(pid, "environ").find(marker.entry()) == std::string::npos) continue;
-    if (proc_text(pid, "cmdline").find(word) != std::string::npos) found.push_back(std::atoi(pid.c_str()));
-  }
+  for (const pid_t pid : marker.pids())
+    if (proc_text(std::to_string(pid), "comm") == name + "\n" &&
+        proc_text(std::to_string(pid), "cmdline").find(word) != std::string::npos)
+      found.push_back(pid);
   return found;
 }
 

@@ -1,4 +1,5 @@
 #include <csignal>
+#include <fstream>
 #include <set>
 
 #include <boost/asio/co_spawn.hpp>

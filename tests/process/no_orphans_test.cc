@@ -1,5 +1,7 @@
 #include <array>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 #include "tests/process/training.h"

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <fstream>
 
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"

@@ -1,3 +1,5 @@
+#include <fstream>
+
 #include "ddprun/common/atomic_file.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"

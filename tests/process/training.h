@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdlib>
-#include <dirent.h>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <regex>
 #include <string>
 #include <vector>
@@ -50,15 +48,10 @@ inline std::string parameters_of(const std::string& output) {
 // Process ids of the job's workers (not of the agent, which has no rank).
 inline std::vector<pid_t> workers_of(const Marker& marker, const std::string& rank = "") {
   std::vector<pid_t> pids;
-  const auto entry = marker.entry();
   const auto wanted = std::string(1, '\0') + "RANK=" + (rank.empty() ? "" : rank + std::string(1, '\0'));
-  for (const auto& process : std::filesystem::directory_iterator("/proc")) {
-    const auto pid = std::atoi(process.path().filename().c_str());
-    if (pid <= 0) continue;
-    std::ifstream file(process.path() / "environ", std::ios::binary);
-    const auto text = std::string(1, '\0') + std::string(std::istreambuf_iterator<char>(file), {});
-    if (text.find(entry) != std::string::npos && text.find(wanted) != std::string::npos) pids.push_back(pid);
-  }
+  for (const pid_t pid : marker.pids())
+    if ((std::string(1, '\0') + proc_text(std::to_string(pid), "environ")).find(wanted) != std::string::npos)
+      pids.push_back(pid);
   return pids;
 }
 

@@ -1,4 +1,5 @@
 // The main job and its likes, run by ddprun with real workers.
+#include <fstream>
 #include <random>
 
 #include "tests/process/worker.h"
