@@ -11,7 +11,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 
-#include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
@@ -308,17 +307,6 @@ class Agent {
     return finish.exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
   }
 
-  // For a scheduler that watches a file of its own.
-  void tell_scheduler(const Finish& finish) const {
-    const auto path = spec_.group.environment.get("TORCHELASTIC_ERROR_FILE");
-    if (!path || path->empty() || finish.failures.empty()) return;
-    try {
-      write_file_atomically(*path, scheduler_error_file(finish.failures.front()));
-    } catch (const Error& e) {
-      log::warn("{}", e.what());
-    }
-  }
-
   int end() {
     const auto finish = finish_.value_or(Finish{.exit_code = exit_fault});
     if (events_) events_->agent_ended(finish.exit_code == exit_success);
@@ -326,16 +314,19 @@ class Agent {
     worker_store_.reset();
     const auto summary = failure_summary(spec_.group.command.title, finish.failures);
     if (!spec_.summarize) console_.write(Console::Stream::err, summary);
-    tell_scheduler(finish);
-    const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;
-    const auto error_file = failed_here ? scheduler_error_file(finish.failures.front()) : std::string();
+    std::string error_file;
+    if (!finish.failures.empty()) {
+      error_file = scheduler_error_file(finish.failures.front());
+      tell_scheduler(spec_.group.environment, error_file);
+    }
     bool error_files = false;
     for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty();
     const bool keep = spec_.keep_logs || error_files;
     if (keep) guardian_.remove_with_job("");
     logs_.remove_if_temporary(keep);
     console_.drain(patience(finish));
-    if (spec_.summarize) spec_.summarize(summary, error_file);
+    const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;
+    if (spec_.summarize) spec_.summarize(summary, failed_here ? error_file : "");
     return finish.exit_code;
   }
 

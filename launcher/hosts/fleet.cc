@@ -15,7 +15,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
@@ -25,6 +24,7 @@
 #include "ddprun/launcher/output/console.h"
 #include "ddprun/launcher/output/line_assembler.h"
 #include "ddprun/launcher/output/log_through_console.h"
+#include "ddprun/launcher/report/failure_report.h"
 #include "ddprun/launcher/workers/worker_process.h"
 
 namespace ddprun {
@@ -32,9 +32,6 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-
-// A scheduler's file that this process writes, and no agent of the fleet.
-constexpr const char* error_file_variable = "TORCHELASTIC_ERROR_FILE";
 
 struct Pipe {
   UniqueFd reader;
@@ -135,7 +132,7 @@ class Fleet {
     auto in = make_pipe(), out = make_pipe(), err = make_pipe();
     const auto words = command(host);
     auto environment = spec_.environment;
-    environment.unset(error_file_variable);
+    environment.unset("TORCHELASTIC_ERROR_FILE");  // a scheduler's file, which this process writes and no agent
     connection.process = start_process({.executable = find_program(words.front(), spec_.environment),
                                         .arguments = words,
                                         .environment = environment.entries(),
@@ -251,7 +248,7 @@ class Fleet {
     } else if (word == "summary" && summary_.empty()) {
       summary_ = rest_of(text, word);
     } else if (word == "error_file") {
-      tell_scheduler(rest_of(text, word));
+      tell_scheduler(spec_.environment, rest_of(text, word));
     } else if (word == "exit") {
       int code = exit_fault;
       stream >> code;
@@ -261,16 +258,6 @@ class Fleet {
 
   static std::string rest_of(const std::string& text, const std::string& word) {
     return several_lines(text.substr(std::min(text.size(), word.size() + 1)));
-  }
-
-  void tell_scheduler(const std::string& error_file) const {
-    const auto path = spec_.environment.get(error_file_variable);
-    if (!path || path->empty()) return;
-    try {
-      write_file_atomically(*path, error_file);
-    } catch (const Error& e) {
-      log::warn("{}", e.what());
-    }
   }
 
   // What ssh had to say before the agent ran: warnings, since it came through.

@@ -14,6 +14,7 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
 
@@ -206,6 +207,16 @@ std::string scheduler_error_file(const WorkerFailure& root) {
   }
   message->as_object()["errorCode"] = root.signal_number != 0 ? -root.signal_number : root.exit_code;
   return json::serialize(document);
+}
+
+void tell_scheduler(const Environment& environment, const std::string& error_file) {
+  const auto path = environment.get("TORCHELASTIC_ERROR_FILE");
+  if (!path || path->empty()) return;
+  try {
+    write_file_atomically(*path, error_file);
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+  }
 }
 
 std::string failure_summary(const std::string& title, const std::vector<WorkerFailure>& failures) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddprun/common/environment.h"
 #include "ddprun/launcher/report/memory_evidence.h"
 #include "ddprun/launcher/workers/worker_process.h"
 #include "ddprun/rendezvous/rendezvous.h"
@@ -50,6 +51,8 @@ void root_cause_first(std::vector<WorkerFailure>& failures);
 // What a scheduler that gave the agent an error file of its own finds in it: the root cause's error file with
 // message.errorCode set to its exit code (negative: signal), or one of the same shape.
 std::string scheduler_error_file(const WorkerFailure& root);
+// Writes it where the environment asks for one (TORCHELASTIC_ERROR_FILE). What stands in the way is a warning.
+void tell_scheduler(const Environment& environment, const std::string& error_file);
 
 // torchrun's summary, failures.front() being the root cause, and below it the end of the root cause's standard error.
 std::string failure_summary(const std::string& title, const std::vector<WorkerFailure>& failures);
