@@ -36,8 +36,8 @@ struct Layout {
 // One call of one rank: what is to be done, with which memory. Known to be right.
 //
 // Where ranks have parts of a buffer (allgather's and gather's output, reduce_scatter's and scatter's input, both of
-// all_to_all), part() finds them, be they equal or not. Where only the root gets or gives, the others' output or input
-// is empty.
+// all_to_all), input_part() and output_part() find them, be they equal or not. Where only the root gets or gives, the
+// others' output or input is empty.
 struct Call {
   Operation operation;
   ConstSpan input;  // in place: the same memory as the output, or as this rank's part of it

@@ -49,7 +49,6 @@ class GroupHealth {
   // Operations that were called and are not over.
   int unfinished() const { return unfinished_; }
   void begin() { ++unfinished_; }
-  void end() { --unfinished_; }
   void finish(Completion& work, const std::optional<Error>& error = std::nullopt, int source = -1);
 
   // A transport gives up only when the monitor should long have ended the operation.
