@@ -24,11 +24,6 @@ bool is_negative_number(const std::string& argument) {
          std::all_of(argument.begin() + 1, argument.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
 }
 
-std::vector<OptionInfo> with_pages(std::vector<OptionInfo> table) {
-  for (auto& page : page_options()) table.push_back(std::move(page));
-  return table;
-}
-
 std::string long_names(const std::vector<const OptionInfo*>& options) {
   std::vector<std::string> names;
   for (const auto* option : options) names.push_back("--" + option->name);
@@ -132,8 +127,7 @@ struct Parser {
 
 }  // namespace
 
-NormalForm normal_form(const std::vector<std::string>& arguments, const std::vector<OptionInfo>& own_table) {
-  const auto table = with_pages(own_table);
+NormalForm normal_form(const std::vector<std::string>& arguments, const std::vector<OptionInfo>& table) {
   NormalForm result;
   std::size_t next = 0;
   OptionReader reader(arguments, next);
@@ -149,7 +143,7 @@ NormalForm normal_form(const std::vector<std::string>& arguments, const std::vec
 }
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments, LaunchSettings& settings) {
-  auto form = normal_form(arguments, settings.table());
+  auto form = normal_form(arguments, settings.options_and_pages());
   Parser parser(settings);
   try {
     std::reverse(form.options.begin(), form.options.end());  // CLI11 takes a vector from its back
@@ -183,7 +177,8 @@ std::string help_text(const LaunchSettings& settings) {
          "anything\n"
          "else is a program to execute. Every option can also be set as PET_<NAME> in the environment and, without "
          "the\n"
-         "dashes, in the [launch] section of a train.cfg; the command line beats the environment beats the file.\n";
+         "dashes, in the [launch] section of a train.cfg; the command line beats the environment beats the file.\n\n"
+         "ddprun status and ddprun stop ask a running job; each has a --help of its own.\n";
 }
 
 }  // namespace ddprun

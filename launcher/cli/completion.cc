@@ -12,7 +12,7 @@ constexpr const char* bash_functions = R"bash(
 # The option that a typed name stands for: itself, or the one that it is a prefix of.
 _ddprun_option() {
   local typed=${1//-/_} name list matches
-  for list in "$_ddprun_torchrun" "$_ddprun_added"; do
+  for list in "$torchrun" "$added"; do
     matches=()
     for name in $list; do
       if [[ $name == "$typed" ]]; then echo "$name"; return; fi
@@ -27,10 +27,10 @@ _ddprun_names() {
   local name typed=${1#--} dashes=
   if [[ $1 == -- || $1 == - ]]; then typed=; fi
   if [[ $typed == *-* ]]; then dashes=1; fi
-  for name in $_ddprun_torchrun $_ddprun_added; do
+  for name in $torchrun $added; do
     if [[ $name != "${typed//-/_}"* ]]; then continue; fi
     local suffix='='
-    if [[ " $_ddprun_flags " == *" $name "* ]]; then suffix=' '; fi
+    if [[ " $flags " == *" $name "* ]]; then suffix=' '; fi
     if [[ -n $dashes ]]; then name=${name//_/-}; fi
     COMPREPLY+=("--$name$suffix")
   done
@@ -39,7 +39,7 @@ _ddprun_names() {
 
 _ddprun_values() {
   local option=$1 typed=$2 kept=
-  if [[ " $_ddprun_paths " == *" $option "* ]]; then
+  if [[ " $paths " == *" $option "* ]]; then
     compopt -o filenames 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -f -- "$typed")
     return
@@ -49,21 +49,27 @@ _ddprun_values() {
   COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }
 
-# In the first place a command of ddprun's own may stand, too.
+# In the first place a verb may stand, too.
 _ddprun_script() {
   compopt -o filenames 2>/dev/null
-  mapfile -t COMPREPLY < <(if [[ -n $2 ]]; then compgen -W 'status stop' -- "$1"; fi
+  mapfile -t COMPREPLY < <(if [[ -n $2 ]]; then compgen -W "$_ddprun_verbs" -- "$1"; fi
     compgen -f -- "$1"; if [[ -n $1 && $1 != */* ]]; then compgen -c -- "$1"; fi)
 }
 
 _ddprun() {
-  local line=${COMP_LINE:0:COMP_POINT} words current= word awaited=
+  local line=${COMP_LINE:0:COMP_POINT} words current= word awaited= verb=
+  local torchrun added flags paths  # the options that may stand here, for all functions above
   COMPREPLY=()
   read -ra words <<<"$line"
   if [[ $line != *[[:space:]] ]]; then
     current=${words[-1]}
     unset 'words[-1]'
   fi
+  if [[ " $_ddprun_verbs " == *" ${words[1]-} "* ]]; then
+    verb=${words[1]}
+    words=("${words[@]:1}")
+  fi
+  _ddprun_options "$verb"
   for word in "${words[@]:1}"; do
     if [[ -n $awaited ]]; then awaited=; continue; fi
     case $word in
@@ -73,7 +79,7 @@ _ddprun() {
       -*) ;;
       *) return ;;  # the script: what follows is its own, files by default
     esac
-    if [[ " $_ddprun_flags " == *" $awaited "* ]]; then awaited=; fi
+    if [[ " $flags " == *" $awaited "* ]]; then awaited=; fi
   done
   if [[ -n $awaited ]]; then _ddprun_values "$awaited" "$current"; return; fi
   case $current in
@@ -83,12 +89,26 @@ _ddprun() {
       if [[ $COMP_WORDBREAKS != *=* ]]; then COMPREPLY=("${COMPREPLY[@]/#/${current%%=*}=}"); fi
       ;;
     -*) _ddprun_names "$current" ;;
-    *) if [[ ${#words[@]} -gt 1 ]]; then _ddprun_script "$current"; else _ddprun_script "$current" first; fi ;;
+    *)
+      if [[ -n $verb ]]; then
+        if [[ -z $current ]]; then _ddprun_names --; fi
+      elif [[ ${#words[@]} -gt 1 ]]; then
+        _ddprun_script "$current"
+      else
+        _ddprun_script "$current" first
+      fi
+      ;;
   esac
 }
 
 complete -o default -F _ddprun ddprun
 )bash";
+
+std::string names(const std::vector<Verb>& verbs) {
+  std::string list;
+  for (const auto& verb : verbs) list += (list.empty() ? "" : " ") + verb.name;
+  return list;
+}
 
 template <class Wanted>
 std::string names(const std::vector<OptionPage>& options, Wanted wanted) {
@@ -120,6 +140,14 @@ std::string in_brackets(const std::string& text) {
   return result;
 }
 
+// Sets the variables that the functions look at to these options.
+std::string bash_options(const std::string& pattern, const std::vector<OptionPage>& options) {
+  return fmt::format(
+      "    {})\n      torchrun='{}'\n      added='{}'\n      flags='{}'\n      paths='{}'\n      ;;\n", pattern,
+      names(options, [](const auto& o) { return !o.added; }), names(options, [](const auto& o) { return o.added; }),
+      names(options, [](const auto& o) { return o.flag; }), names(options, [](const auto& o) { return o.path; }));
+}
+
 std::string zsh_action(const OptionPage& option) {
   if (option.path) return ":path:_files";
   if (!option.values.empty()) return fmt::format(":value:({})", fmt::join(option.values, " "));
@@ -131,15 +159,26 @@ std::string zsh_argument(const std::string& spelling, const char* equals, const 
   return "  " + quoted(option.flag ? spelling + help : spelling + equals + help + zsh_action(option)) + " \\\n";
 }
 
+// What _arguments is told of options.
+std::string zsh_arguments(const std::vector<OptionPage>& options) {
+  // Dashes and underscores are the same in a name.
+  std::string text = "_arguments -M 'm:{-_}={_-}' \\\n";
+  for (const auto& option : options) {
+    text += zsh_argument("--" + option.name, "=", option);
+    if (option.short_name != 0) text += zsh_argument(std::string("-") + option.short_name, "+", option);
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string bash_completion(const std::vector<OptionPage>& options) {
+std::string bash_completion(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs) {
   auto text = std::string("# bash completion for ddprun, made by \"ddprun --completion bash\"\n");
-  text += fmt::format("_ddprun_torchrun='{}'\n", names(options, [](const auto& o) { return !o.added; }));
-  text += fmt::format("_ddprun_added='{}'\n", names(options, [](const auto& o) { return o.added; }));
-  text += fmt::format("_ddprun_flags='{}'\n", names(options, [](const auto& o) { return o.flag; }));
-  text += fmt::format("_ddprun_paths='{}'\n", names(options, [](const auto& o) { return o.path; }));
-  text += "\n_ddprun_words() {\n  case $1 in\n";
+  text += fmt::format("_ddprun_verbs='{}'\n", names(verbs));
+  text += "\n_ddprun_options() {\n  case $1 in\n";
+  for (const auto& verb : verbs) text += bash_options(verb.name, option_pages(verb.options));
+  text += bash_options("*", options);
+  text += "  esac\n}\n\n_ddprun_words() {\n  case $1 in\n";
   for (const auto& option : options)
     if (!option.values.empty())
       text +=
@@ -150,18 +189,18 @@ std::string bash_completion(const std::vector<OptionPage>& options) {
   return text + "  esac\n}\n" + bash_functions;
 }
 
-std::string zsh_completion(const std::vector<OptionPage>& options) {
+std::string zsh_completion(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs) {
   std::string text =
       "#compdef ddprun\n"
       "# zsh completion for ddprun, made by \"ddprun --completion zsh\"\n"
-      "# Dashes and underscores are the same in a name.\n"
-      "_arguments -M 'm:{-_}={_-}' \\\n";
-  for (const auto& option : options) {
-    text += zsh_argument("--" + option.name, "=", option);
-    if (option.short_name != 0) text += zsh_argument(std::string("-") + option.short_name, "+", option);
-  }
+      "if (( CURRENT > 2 )); then\n"
+      "case $words[2] in\n";
+  for (const auto& verb : verbs)
+    text += fmt::format("({})\nshift words; (( CURRENT-- ))\n{}\nreturn ;;\n", verb.name,
+                        zsh_arguments(option_pages(verb.options)));
+  text += "esac\nfi\n" + zsh_arguments(options);
   return text +
-         "  '(-)1: :_alternative \"commands:command:(status stop)\" \"scripts:script:_files\"' \\\n"
+         fmt::format("  '(-)1: :_alternative \"commands:command:({})\" \"scripts:script:_files\"' \\\n", names(verbs)) +
          "  '*::arguments:_files'\n";
 }
 

@@ -33,6 +33,13 @@ std::string capitalised(std::string text) {
   return text;
 }
 
+std::string paragraphs(const std::vector<OptionPage>& options) {
+  std::string text;
+  for (const auto& option : options)
+    text += ".TP\n" + spelling(option) + "\n" + literal(capitalised(option.help)) + ".\n";
+  return text;
+}
+
 constexpr const char* head = R"(.SH NAME
 ddprun \- starts, places, watches and restarts the processes of a distributed training job
 .SH SYNOPSIS
@@ -40,6 +47,10 @@ ddprun \- starts, places, watches and restarts the processes of a distributed tr
 .RI [ options ]
 .IR train.cfg | script.py | program
 .RI [ arguments ...]
+.br
+.B ddprun
+.IR command
+.RI [ options ]
 .SH DESCRIPTION
 Starts workers on this node, tells them their ranks and where to meet, joins their output, and ends or restarts the job
 as a whole when one of them fails. On several nodes the same command is given on each.
@@ -108,10 +119,12 @@ ddprun \-\-nnodes=2:8 \-\-max_restarts=3 \-\-rdzv_endpoint=host0:29400 ./simulat
 
 }  // namespace
 
-std::string man_page(const std::vector<OptionPage>& options, std::string_view version) {
+std::string man_page(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs, std::string_view version) {
   auto text = fmt::format(".TH DDPRUN 1 \"\" \"ddprun {}\" \"User Commands\"\n", version) + head;
-  for (const auto& option : options)
-    text += ".TP\n" + spelling(option) + "\n" + literal(capitalised(option.help)) + ".\n";
+  text += paragraphs(options) + ".SH COMMANDS\n";
+  for (const auto& verb : verbs)
+    text += fmt::format(".SS ddprun {}\n{}.\n", verb.name, literal(capitalised(verb.help))) +
+            paragraphs(option_pages(verb.options));
   return text + tail;
 }
 

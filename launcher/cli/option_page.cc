@@ -26,17 +26,23 @@ OptionPage page_of(const OptionInfo& option, const Setting& setting) {
 
 }  // namespace
 
-std::vector<OptionPage> option_pages(const LaunchSettings& settings) {
+std::vector<OptionPage> option_pages(const std::vector<OptionInfo>& options) {
   std::vector<OptionPage> pages;
-  for (const auto& option : settings.table())
-    if (option.refusal.empty()) pages.push_back(page_of(option, *settings.settings().find("launch." + option.name)));
-  for (const auto& option : page_options())
+  for (const auto& option : options)
     pages.push_back({.name = option.name,
                      .short_name = option.short_name,
                      .flag = option.flag,
                      .added = option.added,
                      .help = option.describe,
                      .values = option.values});
+  return pages;
+}
+
+std::vector<OptionPage> option_pages(const LaunchSettings& settings) {
+  std::vector<OptionPage> pages;
+  for (const auto& option : settings.table())
+    if (option.refusal.empty()) pages.push_back(page_of(option, *settings.settings().find("launch." + option.name)));
+  for (auto& page : option_pages(page_options())) pages.push_back(std::move(page));
   return pages;
 }
 

@@ -19,6 +19,8 @@ struct OptionPage {
   std::string variable;             // PET_<NAME>; empty for an option that is no setting
 };
 
+// Of options that are no settings.
+std::vector<OptionPage> option_pages(const std::vector<OptionInfo>& options);
 // Every option that is not refused, those that print a page last.
 std::vector<OptionPage> option_pages(const LaunchSettings& settings);
 

@@ -173,6 +173,12 @@ LaunchSettings::LaunchSettings() {
     table_.push_back({.name = refused.name, .flag = refused.flag, .refusal = refused.why});
 }
 
+std::vector<OptionInfo> LaunchSettings::options_and_pages() const {
+  auto all = table_;
+  for (auto& page : page_options()) all.push_back(std::move(page));
+  return all;
+}
+
 Origin LaunchSettings::origin(std::string_view name) const {
   const auto* setting = settings_.find("launch." + std::string(name));
   if (!setting) throw make_error(Errc::internal, "there is no launch option {}", name);

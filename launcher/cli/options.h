@@ -61,12 +61,13 @@ struct OptionInfo {
   std::string refusal;   // torchrun has it, this program refuses it by name: why; empty: supported
   std::string describe;  // for an option that is no Setting: its help, and values to choose from
   std::vector<std::string> values;
+  std::string value;  // the same: what its value is called in a usage line
 };
 
 // "PET_NNODES" for "nnodes".
 std::string pet_variable(std::string_view name);
 
-// Options that print a page and are no settings; they follow the table.
+// Options that print a page and are no settings.
 std::vector<OptionInfo> page_options();
 
 // The launcher's options, each defined once: name, type, default, bounds, help, short spelling. Precedence is
@@ -81,6 +82,8 @@ class LaunchSettings {
   Settings& settings() { return settings_; }
   const Settings& settings() const { return settings_; }
   const std::vector<OptionInfo>& table() const { return table_; }
+  // The table and the pages: all that a command line may have.
+  std::vector<OptionInfo> options_and_pages() const;
 
   // True when a person (command line, environment, file) gave the option a value.
   bool given(std::string_view name) const;

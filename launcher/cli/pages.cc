@@ -20,11 +20,11 @@ std::string page_text(CommandLine::Page page, const LaunchSettings& settings) {
       return version_text("ddprun",
                           {{"Boost", version_of_number(BOOST_VERSION, 100, 100'000)}, {"CLI11", CLI11_VERSION}});
     case Page::bash_completion:
-      return bash_completion(option_pages(settings));
+      return bash_completion(option_pages(settings), verbs());
     case Page::zsh_completion:
-      return zsh_completion(option_pages(settings));
+      return zsh_completion(option_pages(settings), verbs());
     case Page::man:
-      return man_page(option_pages(settings), project_version());
+      return man_page(option_pages(settings), verbs(), project_version());
     case Page::none:
       break;
   }

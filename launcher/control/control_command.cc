@@ -16,6 +16,7 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/launcher/cli/command_line.h"
+#include "ddprun/launcher/cli/verbs.h"
 #include "ddprun/launcher/control/agent_client.h"
 #include "ddprun/launcher/control/group_progress.h"
 #include "ddprun/launcher/control/group_text.h"
@@ -30,22 +31,7 @@ using namespace std::chrono_literals;
 constexpr auto patience = 10s;  // for an answer
 constexpr std::uint16_t default_port = 29400;
 
-constexpr const char* usage =
-    "usage: ddprun status [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID] [--collectives] [--json]\n"
-    "       ddprun stop   [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID]\n"
-    "\n"
-    "status: who is in a running job, its generation and restarts, and each worker's process and state.\n"
-    "stop:   ends a job on all its nodes, its workers first with SIGTERM and the grace that the job was given.\n"
-    "\n"
-    "  --rdzv_endpoint   the job's rendezvous, from any host; without it, the jobs of this user on this machine\n"
-    "  --rdzv_id         the job's name; status: all jobs unless named\n"
-    "  --collectives     which operation of its process groups each rank is in, and which rank has not come to one\n"
-    "  --json            one JSON object, {\"jobs\": [...]}\n"
-    "\n"
-    "A program named status or stop is started as ./status or ./stop.\n";
-
 struct Request {
-  std::string word;
   std::string endpoint;
   std::string run_id;
   bool collectives = false;
@@ -53,17 +39,12 @@ struct Request {
   bool help = false;
 };
 
-Request parse(const std::vector<std::string>& arguments) {
-  static const std::vector<OptionInfo> table = {{.name = "rdzv_endpoint"},
-                                                {.name = "rdzv_id"},
-                                                {.name = "collectives", .flag = true},
-                                                {.name = "json", .flag = true},
-                                                {.name = "help", .short_name = 'h', .flag = true}};
-  Request request{.word = arguments.front()};
-  const auto form = normal_form({arguments.begin() + 1, arguments.end()}, table);
+Request parse(const Verb& verb, const std::vector<std::string>& arguments) {
+  Request request;
+  const auto form = normal_form(arguments, verb.options);
   if (!form.command.empty())
     throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
-                     request.word, form.command.front(), request.word);
+                     verb.name, form.command.front(), verb.name);
   for (const auto& option : form.options) {
     const auto equals = option.find('=');
     const auto name = option.substr(0, equals);
@@ -225,18 +206,17 @@ int stop_job(const Request& request, const Environment& environment) {
 }  // namespace
 
 bool is_control_command(const std::vector<std::string>& arguments) {
-  return !arguments.empty() && (arguments.front() == "status" || arguments.front() == "stop");
+  return !arguments.empty() && find_verb(arguments.front());
 }
 
 int run_control_command(const std::vector<std::string>& arguments, const Environment& environment) {
-  const auto request = parse(arguments);
+  const auto& verb = *find_verb(arguments.front());
+  const auto request = parse(verb, {arguments.begin() + 1, arguments.end()});
   if (request.help) {
-    fmt::print("{}", usage);
+    fmt::print("{}", help_text(verb));
     return exit_success;
   }
-  if ((request.json || request.collectives) && request.word == "stop")
-    throw make_error(Errc::usage, "ddprun stop takes no --{}", request.json ? "json" : "collectives");
-  return request.word == "status" ? show_status(request, environment) : stop_job(request, environment);
+  return verb.name == "status" ? show_status(request, environment) : stop_job(request, environment);
 }
 
 }  // namespace ddprun

@@ -194,6 +194,23 @@ TEST_CASE("an agent that was killed leaves a socket that nobody takes for an age
   CHECK(machine.ask({"stop"}).code == 1);
 }
 
+TEST_CASE("the words that ask about a job take their own options alone, which their help names") {
+  const Machine machine;
+  const auto help = machine.ask({"status", "--he"});
+  CHECK(help.code == 0);
+  CHECK(contains(help.out, "usage: ddprun status [--rdzv_endpoint=HOST[:PORT]] [--rdzv_id=ID] [--collectives]"));
+  CHECK(contains(help.out, "  --collectives     which operation "));
+  const auto other = machine.ask({"stop", "-h"});
+  CHECK(other.code == 0);
+  CHECK_FALSE(contains(other.out, "--collectives"));
+  for (const auto& words : {Words{"stop", "--json"}, {"stop", "--collectives"}, {"status", "--version"}}) {
+    INFO(words[0] << " " << words[1]);
+    const auto refused = machine.ask(words);
+    CHECK(refused.code == 2);
+    CHECK(contains(refused.err, "unknown option " + words[1]));
+  }
+}
+
 TEST_CASE("a program named status is started by its path") {
   const TempDir folder;
   std::filesystem::create_symlink(VICTIM_PROGRAM, folder / "status");

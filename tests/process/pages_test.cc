@@ -108,6 +108,19 @@ TEST_CASE("bash completes ddprun's own commands, in the first place alone") {
   CHECK_FALSE(offers("ddprun --standalone statu", "status"));
 }
 
+TEST_CASE("bash completes the options of ddprun's own commands, each its own") {
+  if (program("bash").empty()) SKIP("there is no bash here");
+  const TempDir folder;  // without files, which stand behind everything
+  const auto here = folder.path().string();
+  CHECK(offered("ddprun status --j", here) == Words{"<--json >"});
+  CHECK(offered("ddprun stop --j", here) == Words{"<>"});
+  CHECK(offered("ddprun status --nproc", here) == Words{"<>"});
+  CHECK(offered("ddprun stop --rdzv-", here) == Words{"<--rdzv-endpoint=>", "<--rdzv-id=>"});
+  CHECK(offered("ddprun stop ", here) == Words{"<--rdzv_endpoint=>", "<--rdzv_id=>", "<--help >"});
+  CHECK(offered("ddprun status --rdzv_id shop --coll", here) == Words{"<--collectives >"});
+  CHECK(offered("ddprun --standalone status --j", here) == Words{"<>"});  // a script of that name
+}
+
 TEST_CASE("an interactive bash completes a whole line") {
   if (program("bash").empty()) SKIP("there is no bash here");
   TerminalChild shell({program("bash"), "--norc", "--noprofile", "-i"}, {{"PS1", "$ "}, {"INPUTRC", "/dev/null"}});
@@ -136,6 +149,10 @@ TEST_CASE("an interactive zsh completes a whole line") {
   shell.wait_for("args:--nproc_per_node=cpu --standalone\r\n");
   shell.type("ddprun statu\t\n");
   shell.wait_for("args:status\r\n");
+  shell.type("ddprun status --coll\t--rdzv-i\tshop\n");
+  shell.wait_for("args:status --collectives --rdzv_id=shop\r\n");
+  shell.type("ddprun stop --js\t\n");
+  shell.wait_for("args:stop --js\r\n");
 }
 
 TEST_CASE("the manual page is one that groff finds no fault with, and has every option") {
@@ -150,7 +167,9 @@ TEST_CASE("the manual page is one that groff finds no fault with, and has every 
     INFO(name);
     CHECK(shown.out.find(" " + name) != std::string::npos);
   }
-  for (const char* heading : {"NAME", "SYNOPSIS", "OPTIONS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES"})
+  for (const char* command : {"ddprun status", "ddprun stop", "--collectives"})
+    CHECK_THAT(shown.out, Catch::Contains(command));
+  for (const char* heading : {"NAME", "SYNOPSIS", "OPTIONS", "COMMANDS", "ENVIRONMENT", "EXIT STATUS", "EXAMPLES"})
     CHECK_THAT(shown.out, Catch::Contains("\n" + std::string(heading) + "\n"));
 }
 

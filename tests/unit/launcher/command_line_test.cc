@@ -9,7 +9,7 @@ using Words = std::vector<std::string>;
 namespace {
 
 NormalForm normal(const Words& arguments) {
-  return normal_form(arguments, LaunchSettings().table());
+  return normal_form(arguments, LaunchSettings().options_and_pages());
 }
 
 }  // namespace
@@ -82,7 +82,8 @@ TEST_CASE("a script is required, except for pages") {
 }
 
 TEST_CASE("an abbreviation that torchrun takes keeps its meaning, whatever options were added") {
-  std::vector<OptionInfo> table{{.name = "virtual_local_rank", .flag = true}, {.name = "nnodes"}};
+  auto table = page_options();
+  table.push_back({.name = "virtual_local_rank", .flag = true});
   CHECK(normal_form({"--v", "x"}, table).options == Words{"--virtual_local_rank"});  // --version was added
   CHECK(normal_form({"--vers", "x"}, table).options == Words{"--version"});
   CHECK(normal_form({"--h", "x"}, table).options == Words{"--help"});

@@ -172,7 +172,7 @@ TEST_CASE("the shortest prefixes that are unique among torchrun's options stand 
     const auto prefix = dashed("--" + row.name.substr(0, length));
     const auto expected = "--" + row.name + (is_flag(row) ? "" : "=" + row.good);
     const Words words = is_flag(row) ? Words{prefix, "x"} : Words{prefix, row.good, "x"};
-    CHECK(normal_form(words, settings.table()).options == Words{expected});
+    CHECK(normal_form(words, settings.options_and_pages()).options == Words{expected});
   }
 }
 
