@@ -7,6 +7,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "tests/bench/subcommand.h"
+#include "tests/bench/sweeper.h"
 
 namespace {
 
@@ -34,6 +35,7 @@ constexpr Row rows[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const ddprun::bench::Sweeper sweeper;
   ddprun::log::init("ddprun-bench");
   CLI::App app{"Measures the parts of ddprun on this machine.", "ddprun-bench"};
   app.require_subcommand(1);

@@ -1,6 +1,11 @@
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
 #include "tests/bench/process.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
 
 // The programs that ddprun-bench measures leave nothing behind.
 using namespace ddprun;
@@ -20,4 +25,32 @@ TEST_CASE("a launcher under measurement leaves no worker behind, whether it stop
     REQUIRE(marker.process_named("sleep") > 0);
   }
   CHECK(marker.processes() == 0);
+}
+
+TEST_CASE("a benchmark that is killed leaves no launcher behind, and none of its workers") {
+  // A launcher, and what its workers have in their environment; none: the floor.
+  const auto [launcher, variable] =
+      GENERATE(table<std::string, std::string>({{"", ""},
+                                                {"ddprun", "TORCHELASTIC_RUN_ID"},
+                                                {"mpirun.openmpi", "OMPI_COMM_WORLD_SIZE"},
+                                                {"mpirun.mpich", "PMI_SIZE"}}));
+  const int signal_number = GENERATE(SIGKILL, SIGINT);
+  CAPTURE(launcher, signal_number);
+  if (launcher.starts_with("mpirun") && !bench::find_on_path(launcher)) return;
+  const TempDir folder;
+  const auto program = (folder / "program").string();
+  std::filesystem::create_symlink("/bin/sleep", folder / "caught");
+  std::ofstream(program) << "#!/bin/sh\n"
+                            "[ -z \"$CAUGHT\" ] || env | grep -q \"^$CAUGHT=\" || exit 0\n"
+                            "exec ${0%/*}/caught 1000\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const Marker marker;
+  auto variables = marker.variables();
+  variables["CAUGHT"] = variable;
+  Child bench({BENCH_PROGRAM, "launch", "--workers=2", "--torch-python=/nonexistent", "--program=" + program},
+              variables);
+  bench.wait_until([&] { return marker.process_named("caught") > 0; }, "a worker");
+  bench.signal(signal_number);
+  CHECK(bench.wait().signal_number == signal_number);
+  bench.wait_until([&] { return marker.processes() == 0; }, "the end of all that it had started");
 }

@@ -25,7 +25,17 @@ class NetnsHosts {
     return {};
   }
 
-  explicit NetnsHosts(int count) : prefix_(fmt::format("ddp{}", ::getpid())), count_(count) {
+  // Those that a process which is gone has left behind.
+  static void remove_all_of(pid_t maker) {
+    std::error_code none;
+    for (const auto& network : std::filesystem::directory_iterator("/run/netns", none)) {
+      const auto name = network.path().filename().string();
+      const auto prefix = prefix_of(maker);
+      if (name.starts_with(prefix + "h") || name == prefix + "s") quietly("ip netns del " + name);
+    }
+  }
+
+  explicit NetnsHosts(int count) : prefix_(prefix_of(::getpid())), count_(count) {
     try {
       make();
     } catch (...) {
@@ -75,6 +85,7 @@ class NetnsHosts {
   }
 
  private:
+  static std::string prefix_of(pid_t maker) { return fmt::format("ddp{}", maker); }
   std::string name(int host) const { return fmt::format("{}h{}", prefix_, host); }
 
   static void must(const std::string& command) {
