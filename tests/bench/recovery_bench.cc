@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <netinet/in.h>
 #include <poll.h>
@@ -27,6 +28,7 @@
 #include "tests/bench/process.h"
 #include "tests/bench/recovery_record.h"
 #include "tests/bench/subcommand.h"
+#include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
 namespace ddprun::bench {
@@ -149,26 +151,48 @@ std::uint16_t unused_port() {
   return ntohs(address.sin_port);
 }
 
-// Three agents of two workers each; the last one's agent is killed, and the other four workers start again.
+// Three agents of two workers each; the last one is lost, and the other four workers start again.
 constexpr int nodes = 3, workers_a_node = 2, survivors = (nodes - 1) * workers_a_node;
 
-double node_loss_once() {
-  Records records;
-  const auto endpoint = fmt::format("--rdzv_endpoint=127.0.0.1:{}", unused_port());
+// enter: what stands before the command line of a node, if anything.
+std::vector<Process> start_nodes(const Records& records, const std::string& endpoint, const std::string& conf,
+                                 const std::function<Words(int node)>& enter) {
   std::vector<Process> agents;
   for (int node = 0; node < nodes; ++node) {
-    Words words{beside("ddprun"),
-                "--no_python",
-                "--nnodes=2:3",
-                endpoint,
-                fmt::format("--rdzv_conf=is_host={}", node == 0),
-                fmt::format("--nproc_per_node={}", workers_a_node)};
+    Words words = enter(node);
+    for (const auto& word :
+         {beside("ddprun"), std::string("--no_python"), std::string("--nnodes=2:3"), "--rdzv_endpoint=" + endpoint,
+          fmt::format("--rdzv_conf=is_host={}{}", node == 0, conf), fmt::format("--nproc_per_node={}", workers_a_node)})
+      words.push_back(word);
     for (const auto& word : records.worker()) words.push_back(word);
     agents.emplace_back(words, ProcessOptions{.own_group = true});
   }
+  return agents;
+}
+
+double node_loss_once() {
+  Records records;
+  const auto agents = start_nodes(records, fmt::format("127.0.0.1:{}", unused_port()), "", [](int) { return Words(); });
   const auto before = records.wait_for(nodes * workers_a_node, -1, "ddprun");
   const auto since = now_ns();
   ::kill(agents.back().pid(), SIGKILL);
+  return ms_until_last(records.wait_for(survivors, before.front().attempt, "ddprun"), since);
+}
+
+// A node is lost at the latest after so many heartbeats that did not come, one second apart.
+constexpr int missed_heartbeats = 2;
+constexpr double keep_alive_bound_ms = 1000.0 * missed_heartbeats;
+
+double link_loss_once() {
+  if (const auto why = testing::NetnsHosts::why_not(); !why.empty()) throw Error(Errc::unsupported, why);
+  testing::NetnsHosts hosts(nodes);
+  Records records;
+  const auto agents = start_nodes(records, hosts.address(0) + ":29400",
+                                  fmt::format(",keep_alive_interval=1,keep_alive_max_attempt={}", missed_heartbeats),
+                                  [&](int node) { return hosts.enter(node); });
+  const auto before = records.wait_for(nodes * workers_a_node, -1, "ddprun");
+  const auto since = now_ns();
+  hosts.link_down(nodes - 1);
   return ms_until_last(records.wait_for(survivors, before.front().attempt, "ddprun"), since);
 }
 
@@ -176,6 +200,7 @@ struct Row {
   std::string event, launcher;
   int workers = 0;
   bool slow = false;
+  double bound_ms = 0;  // within which the loss has to be noticed; 0: at once
   std::function<double()> once;
   std::vector<double> times_ms{};
   std::string failure{};
@@ -214,24 +239,31 @@ void print(bool json, const Row& row, const Row& floor) {
   if (json)
     fmt::print(
         "{{\"event\": \"{}\", \"launcher\": \"{}\", \"workers\": {}, \"runs\": {}, \"recovery_ms\": {:.3f}, "
-        "\"recovery_ms_max\": {:.3f}, \"above_floor_ms\": {:.3f}}}\n",
+        "\"recovery_ms_max\": {:.3f}, \"above_floor_ms\": {:.3f}, \"bound_ms\": {:.0f}}}\n",
         row.event, row.launcher, row.workers, row.times_ms.size(), wall,
-        *std::max_element(row.times_ms.begin(), row.times_ms.end()), above);
+        *std::max_element(row.times_ms.begin(), row.times_ms.end()), above, row.bound_ms);
   else
-    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12.2f} {:>10.2f} {:>15.2f}\n", row.event, row.launcher, row.workers,
-               row.times_ms.size(), wall, *std::max_element(row.times_ms.begin(), row.times_ms.end()), above);
+    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12.2f} {:>10.2f} {:>15.2f} {:>9}\n", row.event, row.launcher, row.workers,
+               row.times_ms.size(), wall, *std::max_element(row.times_ms.begin(), row.times_ms.end()), above,
+               row.bound_ms > 0 ? fmt::format("{:.0f}", row.bound_ms) : "");
 }
 
 void run(const Options& options, bool json) {
   if (!json)
-    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12} {:>10} {:>15}\n", "event", "launcher", "workers", "runs", "recovery_ms",
-               "max_ms", "above_floor_ms");
+    fmt::print("{:<8} {:<22} {:>7} {:>5} {:>12} {:>10} {:>15} {:>9}\n", "event", "launcher", "workers", "runs",
+               "recovery_ms", "max_ms", "above_floor_ms", "bound_ms");
   const auto began = Clock::now();
   std::vector<std::vector<Row>> tables;
   for (const int workers : options.workers) tables.push_back(make_rows(options, workers));
   tables.push_back(
       {{.event = "floor", .launcher = "none", .workers = survivors, .once = [] { return floor_once(survivors); }},
-       {.event = "node", .launcher = "ddprun", .workers = survivors, .once = node_loss_once}});
+       {.event = "node", .launcher = "ddprun", .workers = survivors, .once = node_loss_once},
+       {.event = "link",
+        .launcher = "ddprun",
+        .workers = survivors,
+        .slow = true,
+        .bound_ms = keep_alive_bound_ms,
+        .once = link_loss_once}});
   const auto share = std::chrono::seconds(options.budget_s) / static_cast<double>(tables.size());
   for (std::size_t i = 0; i < tables.size(); ++i) {
     measure(tables[i], options,
@@ -246,13 +278,16 @@ void run(const Options& options, bool json) {
 Run recovery_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   subcommand.footer(
-      "worker: a worker is killed; node: the agent of one of three nodes is (its two workers with it). recovery_ms: "
-      "from\n"
-      "the kill until the last worker of the next attempt runs, median and largest of the runs. floor: the same number "
-      "of\n"
-      "workers told to end, waited for and started again by this program; above_floor_ms is what the launcher adds.\n"
-      "torchrun is measured where there is a python with torch: with its defaults, and with a monitor interval of 10 "
-      "ms.");
+      "worker: a worker is killed; node: the agent of one of three nodes is (its two workers with it); link: that "
+      "node's\n"
+      "network is cut without a word, and its heartbeats, one a second, have to be missed until it counts as lost, at\n"
+      "the latest after bound_ms (nodes in network namespaces, needs root). recovery_ms: from then until the last "
+      "worker\n"
+      "of the next attempt runs, median and largest of the runs. floor: the same number of workers told to end, "
+      "waited\n"
+      "for and started again by this program; above_floor_ms is what the launcher adds. torchrun is measured where "
+      "there\n"
+      "is a python with torch: with its defaults, and with a monitor interval of 10 ms.");
   subcommand.add_option("--workers", options->workers, "workers of the node whose worker fails, each a table")
       ->delimiter(',')
       ->capture_default_str();
