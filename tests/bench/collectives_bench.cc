@@ -14,6 +14,7 @@
 #include "tests/bench/collectives/comparison.h"
 #include "tests/bench/collectives/group_subject.h"
 #include "tests/bench/collectives/plain_gloo.h"
+#include "tests/bench/collectives/sleeping_barrier.h"
 #include "tests/bench/subcommand.h"
 
 namespace ddprun::bench {
@@ -104,13 +105,12 @@ void report(const Options& options, const Subjects& subjects, std::vector<Latenc
   std::fflush(stdout);
 }
 
-void measure(const Options& options, Stage& stage, const WorkerEnv& env, bool json) {
+void measure(const Options& options, Stage& stage, SleepingBarrier& barrier, const WorkerEnv& env, bool json) {
   const auto world = init_process_group({.backend = options.backend, .timeout = std::chrono::minutes(1), .env = env});
   const auto& operation = operation_named(options.op);
-  Comparison comparison(stage, operation,
+  Comparison comparison(stage, barrier, operation,
                         {.rank = env.rank, .dtype = dtype_named(options.dtype), .seconds = options.seconds});
   const auto subjects = make_subjects(options, stage, env, world->group());
-  pin_to_processor(env.rank);
   if (env.rank == 0) print_head(json);
   for (std::size_t size = options.min_bytes; size <= options.max_bytes; size *= 4) {
     const auto bytes = comparison.rounded(size);
@@ -128,7 +128,8 @@ void run(const Options& options, bool json) {
   if (options.in_flight > 1 && !operation_named(options.op).in_place)
     throw make_error(Errc::usage, "--in-flight cuts the buffer of an operation in place, and not of {}", options.op);
   Stage stage(options.ranks, options.has_floors() ? options.max_bytes + 4096 : 4096);
-  spawn(options.ranks, [&](const WorkerEnv& env) { measure(options, stage, env, json); });
+  SleepingBarrier barrier(options.ranks);
+  spawn(options.ranks, [&](const WorkerEnv& env) { measure(options, stage, barrier, env, json); });
 }
 
 }  // namespace

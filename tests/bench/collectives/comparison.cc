@@ -27,6 +27,7 @@ std::vector<Latencies> Comparison::measure(const Subjects& subjects, std::size_t
   for (int turn = 0; turn < turns; ++turn) {
     for (std::size_t i = 0; i < subjects.size(); ++i) calls(*subjects[i], bytes, counts[i], &times[i]);
   }
+  binding_.bind(true);
   for (const auto& subject : subjects) check(*subject, bytes);
   for (auto& each : times) gather(each);
   return times;
@@ -36,8 +37,10 @@ void Comparison::calls(Subject& subject, std::size_t bytes, int count, Latencies
   void* const memory = subject.input(bytes);
   const auto parts = operation_.part_in ? static_cast<std::size_t>(stage_.ranks()) : 1;
   const Span input{memory, bytes / size_of(options_.dtype) / parts, options_.dtype};
+  binding_.bind(!subject.has_threads());
   for (int i = -1; i < count; ++i) {  // the first brings the memory of this subject back
     fill(input, options_.rank);
+    if (subject.has_threads()) barrier_.wait();
     stage_.meet(options_.rank);
     const auto start = Clock::now();
     subject.run();

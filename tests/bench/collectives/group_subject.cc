@@ -21,6 +21,7 @@ class GroupSubject : public Subject {
   }
 
   bool registered() const override { return options_.registered; }
+  bool has_threads() const override { return group_.backend() != "shm"; }
   void* input(std::size_t bytes) override {
     const auto count = bytes / size_of(options_.dtype), part = count / static_cast<std::size_t>(group_.size());
     output_ = span(output_memory_, operation_.part_out ? part : count);

@@ -42,6 +42,7 @@ class PlainGloo : public Subject {
   PlainGloo(std::string algorithm, Stage& stage, int rank)
       : algorithm_(std::move(algorithm)), context_(connect(stage, rank, algorithm_ == "halving_doubling")) {}
   std::string name() const override { return "Gloo " + algorithm_; }
+  bool has_threads() const override { return algorithm_ != "halving_doubling"; }
   void* input(std::size_t bytes) override {
     if (bytes != values_.size() * sizeof(float)) {
       halving_doubling_.reset();

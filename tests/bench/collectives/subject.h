@@ -16,6 +16,8 @@ class Subject {
   virtual ~Subject() = default;
   virtual std::string name() const = 0;
   virtual bool registered() const { return false; }
+  // Whether it leaves work to other threads of its process: what waits awake, or holds a processor, would starve them.
+  virtual bool has_threads() const { return false; }
   // The memory that an operation on this many bytes reads, to be written anew before each call. Every rank calls it.
   virtual void* input(std::size_t bytes) = 0;
   // What it wrote, for the comparison with what is right.
