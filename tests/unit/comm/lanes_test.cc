@@ -1,6 +1,8 @@
 #include <atomic>
+#include <csignal>
 #include <latch>
 #include <thread>
+#include <unistd.h>
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/memory_store.h"
@@ -99,4 +101,66 @@ TEST_CASE("what is queued ends at an abort, and what is under way with its trans
   CHECK_FALSE(first->done());
   interrupted.count_down();
   CHECK(code(*first) == Errc::aborted);
+}
+
+TEST_CASE("a blocking call that finds a lane free is carried out by its caller") {
+  std::vector<std::thread::id> at_work;
+  const auto group = group_over(1, [&](std::uint64_t) { at_work.push_back(std::this_thread::get_id()); });
+  group->barrier({.blocking = true});
+  group->barrier()->wait();
+  group->barrier({.blocking = true});
+  const auto own = std::this_thread::get_id();
+  REQUIRE(at_work.size() == 3);
+  CHECK(at_work[0] == own);
+  CHECK(at_work[1] != own);
+  CHECK(at_work[2] == own);
+}
+
+TEST_CASE("callers of blocking calls count as lanes") {
+  constexpr int lanes = 2, threads = 4, count = 50;
+  std::atomic<int> under_way = 0;
+  std::atomic<bool> too_many = false;
+  const auto group = group_over(lanes, [&](std::uint64_t) {
+    if (++under_way > lanes) too_many = true;
+    std::this_thread::yield();
+    --under_way;
+  });
+  std::vector<std::thread> callers;
+  for (int thread = 0; thread < threads; ++thread) {
+    callers.emplace_back([&, thread] {
+      for (int i = 0; i < count; ++i) group->barrier({.blocking = thread % 2 == 0})->wait();
+    });
+  }
+  for (auto& caller : callers) caller.join();
+  CHECK_FALSE(too_many);
+}
+
+TEST_CASE("what is queued begins when the caller of a blocking call is done, not before") {
+  std::latch begun(1), queued(1);
+  std::atomic<int> done = 0;
+  std::atomic<bool> in_order = true;
+  const auto group = group_over(1, [&](std::uint64_t sequence) {
+    if (sequence == 0) begun.count_down(), queued.wait();
+    if (static_cast<std::uint64_t>(done++) != sequence) in_order = false;
+  });
+  std::thread caller([&] { group->barrier({.blocking = true}); });
+  begun.wait();
+  const auto second = group->barrier(), third = group->barrier();
+  queued.count_down();
+  second->wait();
+  third->wait();
+  caller.join();
+  CHECK(in_order);
+}
+
+TEST_CASE("a broken pipe ends no program whose own thread carries a blocking call out") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  ::close(ends[0]);
+  const auto group = group_over(1, [&](std::uint64_t) { CHECK(::write(ends[1], "x", 1) == -1); });
+  group->barrier({.blocking = true});
+  ::close(ends[1]);
+  sigset_t blocked;
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  CHECK(sigismember(&blocked, SIGPIPE) == 0);
 }

@@ -12,49 +12,79 @@ LaneExecutor::LaneExecutor(Transport& transport, GroupHealth& health, Seat seat)
       lanes_(static_cast<std::size_t>(std::clamp(transport.lanes(), 1, Ledger::most_in_progress))) {}
 
 WorkPtr LaneExecutor::submit(const Call& call, std::chrono::milliseconds timeout) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (const auto cause = health_.cause()) return failed_work(*cause);
+  Job job{{call, next_sequence_++, timeout}, nullptr};
+  if (call.options.blocking && queue_.empty() && lane_free()) {
+    auto begun = begin(std::move(job));
+    lock.unlock();
+    return carry_out_here(std::move(begun));
+  }
   health_.begin();
-  const auto sequence = next_sequence_++;
-  auto work = std::make_shared<Completion>(call.operation);
-  health_.ledger().submit(call.operation, sequence, timeout);
-  queue_.push({{call, sequence, timeout}, work});
-  if (++pending_ > threads_.size() && threads_.size() < lanes_) {
+  health_.ledger().submit(call.operation, job.collective.sequence, timeout);
+  auto work = job.work = std::make_shared<Completion>(call.operation);
+  queue_.push_back(std::move(job));
+  if (under_way_ + queue_.size() > threads_.size() && threads_.size() < lanes_) {
     threads_.push_back(start_quiet_thread([this] { this->work(); }));
   }
+  changed_.notify_one();
   return work;
+}
+
+// No work is made, and none is counted: nobody may destroy the group meanwhile.
+WorkPtr LaneExecutor::carry_out_here(Begun begun) {
+  const BlockedSignals blocked(BlockedSignals::OfPipes{});  // it may write to what a peer has closed
+  const auto error = finish(std::move(begun));
+  return error ? failed_work(*error) : completed_work();
 }
 
 void LaneExecutor::work() {
   while (auto begun = begin_next()) {
-    auto& [job, place] = *begun;
-    const auto error = carry_out(job.collective, place);
-    --pending_;
-    health_.finish(*job.work, error);
+    const auto work = begun->job.work;
+    const auto error = finish(std::move(*begun));
+    health_.finish(*work, error);
   }
 }
 
-// One idle lane waits for the queue, the others for that one: so collectives begin in their order.
 std::optional<LaneExecutor::Begun> LaneExecutor::begin_next() {
-  const std::lock_guard lock(beginning_);
-  auto job = queue_.pop();
-  if (!job) return std::nullopt;
-  const auto place = note_begin(job->collective);
-  return Begun{std::move(*job), place};
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return closed_ || (!queue_.empty() && lane_free()); });
+  if (closed_) return std::nullopt;
+  auto job = std::move(queue_.front());
+  queue_.pop_front();
+  return begin(std::move(job));
+}
+
+// Under mutex_.
+LaneExecutor::Begun LaneExecutor::begin(Job job) {
+  ++under_way_;
+  const auto place = note_begin(job.collective);
+  return {std::move(job), place};
+}
+
+std::optional<Error> LaneExecutor::finish(Begun begun) {
+  const auto error = carry_out(begun.job.collective, begun.place);
+  const std::lock_guard lock(mutex_);
+  --under_way_;
+  if (!queue_.empty()) changed_.notify_one();
+  return error;
 }
 
 void LaneExecutor::drop(const Error& cause) {
   std::deque<Job> dropped;
   {
     const std::lock_guard lock(mutex_);  // whoever submits now sees the cause, or is seen here
-    dropped = queue_.take_all();
+    dropped = std::exchange(queue_, {});
   }
-  pending_ -= dropped.size();
   for (const auto& job : dropped) health_.finish(*job.work, cause);
 }
 
 void LaneExecutor::end() {
-  queue_.close();
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
   for (auto& thread : std::exchange(threads_, {})) thread.join();
 }
 

@@ -15,10 +15,15 @@ class BlockedSignals {
   BlockedSignals() {
     sigset_t all;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-    sigset_t pending;
-    sigpending(&pending);
-    pipe_was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    block(all);
+  }
+  // SIGPIPE alone.
+  struct OfPipes {};
+  explicit BlockedSignals(OfPipes) {
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    block(pipe);
   }
   ~BlockedSignals() {
     if (!pipe_was_pending_) {
@@ -34,6 +39,13 @@ class BlockedSignals {
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
  private:
+  void block(const sigset_t& signals) {
+    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+    sigset_t pending;
+    sigpending(&pending);
+    pipe_was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+  }
+
   sigset_t before_;
   bool pipe_was_pending_ = false;
 };

@@ -24,12 +24,6 @@ class SerialQueue {
     changed_.wait_for(lock, at_most, [this] { return closed_ || !items_.empty(); });
     return !closed_;
   }
-  // Blocks until there is an item. None once the queue is closed.
-  std::optional<Item> pop() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return closed_ || !items_.empty(); });
-    return take_first();
-  }
   std::optional<Item> try_pop() {
     const std::lock_guard lock(mutex_);
     return take_first();
