@@ -1,6 +1,10 @@
 #include "ddprun/worker/comm/gloo/gloo_group.h"
 
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <sched.h>
 
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -21,6 +25,58 @@ TEST_CASE("a transport that Gloo cannot carry collectives over is refused by nam
   ::unsetenv("GLOO_DEVICE_TRANSPORT");
   CHECK(error.code() == Errc::unsupported);
   CHECK(std::string(error.what()).find("GLOO_DEVICE_TRANSPORT=IBVERBS") != std::string::npos);
+}
+
+// A sender holds the lock of its socket; a loop that took its place would wait for that lock awake.
+TEST_CASE("the thread that serves the sockets takes no running thread's place") {
+  const auto policies = [] {
+    std::map<int, int> found;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+      ++found[::sched_getscheduler(std::stoi(task.path().filename()))];
+    return found;
+  };
+  auto before = policies();
+  const auto transport = comm::make_gloo_transport({.size = 2, .local_address = "127.0.0.1"});
+  auto with_it = policies();
+  CHECK(with_it[SCHED_BATCH] == before[SCHED_BATCH] + 1);
+  CHECK(with_it[SCHED_OTHER] == before[SCHED_OTHER]);
+}
+
+namespace {
+
+void expect_one_result(contract::Groups& groups, std::size_t count) {
+  INFO(groups.size() << " ranks, " << count << " elements");
+  const auto value = [](std::size_t i, int rank) {
+    return 1.0f / static_cast<float>(1 + (i * 7 + static_cast<std::size_t>(rank) * 13) % 1009);
+  };
+  std::vector<std::vector<float>> results(groups.size());
+  contract::run_ranks(groups, [&](ProcessGroup& group) {
+    auto& values = results[static_cast<std::size_t>(group.rank())];
+    for (std::size_t i = 0; i < count; ++i) values.push_back(value(i, group.rank()));
+    group.allreduce(span_of(values), ReduceOp::sum)->wait();
+  });
+  for (const auto& result : results) CHECK(std::memcmp(result.data(), results[0].data(), count * 4) == 0);
+  for (std::size_t i = 0; i < count; i += 101) {
+    float sum = 0;
+    for (const auto& group : groups) sum += value(i, group->rank());
+    CHECK(results[0][i] == Approx(sum));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gloo groups give every rank the same bits, whichever way a size takes") {
+  for (const int ranks_per_host : {8, 2}) {
+    const auto make = [ranks_per_host](GroupOptions options) {
+      options.host = "host " + std::to_string(options.rank / ranks_per_host);
+      return comm::make_gloo_group(options);
+    };
+    for (const int size : {2, 3, 4, 5}) {
+      auto groups = contract::make_groups(make, size, contract::patience);
+      for (const std::size_t count : {3'000u, 12'000u, 30'001u, 80'003u, 300'007u, 700'001u})
+        expect_one_result(groups, count);
+    }
+  }
 }
 
 TEST_CASE("checked gloo groups compare every call") {

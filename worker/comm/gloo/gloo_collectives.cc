@@ -17,10 +17,24 @@ namespace {
 
 using ::gloo::transport::UnboundBuffer;
 
-// Up to here the latency of the ring's 2(n-1) steps costs more than sending everything to everybody.
+enum class Algorithm { exchange, parts, ring };
+
+// Up to here the latency of a second step costs more than sending everything to everybody.
 constexpr std::size_t exchange_limit = std::size_t{64} * 1024;
-// Between two ranks an exchange sends no more than the ring, in half its steps; a large one adds up twice as much.
+// Between two ranks an exchange sends no more than the others, in half their steps; a large one adds up twice as much.
 constexpr std::size_t exchange_limit_of_two = std::size_t{256} * 1024;
+// In parts it takes two steps, and 2(n-1) in a ring: that overlaps sums and transfers better, and sends less over a
+// link that ranks of a host share.
+constexpr std::size_t largest_part = std::size_t{256} * 1024;
+constexpr std::size_t most_in_parts_over_shared_links = std::size_t{256} * 1024;
+
+// The same at every rank.
+Algorithm algorithm_for(std::size_t bytes, int ranks, Links links) {
+  const auto others = static_cast<std::size_t>(ranks - 1);
+  if (bytes * others <= (ranks == 2 ? exchange_limit_of_two : exchange_limit)) return Algorithm::exchange;
+  if (links == Links::shared && bytes > most_in_parts_over_shared_links) return Algorithm::ring;
+  return bytes / (others + 1) <= largest_part ? Algorithm::parts : Algorithm::ring;
+}
 
 std::uint32_t tag_of(const Collective& collective) {
   return static_cast<std::uint32_t>(collective.sequence & 0xffff) << 16 | signature(collective.operation);
@@ -29,6 +43,13 @@ std::uint32_t tag_of(const Collective& collective) {
 void* writable(ConstSpan span) {
   return const_cast<void*>(span.data);
 }  // for Gloo, which takes no const memory
+
+// One of as many parts as there are ranks, as equal as they can be.
+Span part_of(Span whole, int rank, int ranks) {
+  const auto begin = [&](int r) { return whole.count * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks); };
+  auto* const data = static_cast<std::byte*>(whole.data) + begin(rank) * size_of(whole.dtype);
+  return {data, begin(rank + 1) - begin(rank), whole.dtype};
+}
 
 // Calls action with a value of an element's width, which is all that Gloo needs to know of a type.
 template <class Action>
@@ -107,11 +128,16 @@ void GlooCollectives::compare_parts(const Collective& collective) {
 }
 
 void GlooCollectives::allreduce(const Collective& collective) {
-  const auto sent = collective.output.bytes() * static_cast<std::size_t>(context_->size - 1);
-  if (sent <= (context_->size == 2 ? exchange_limit_of_two : exchange_limit)) {
-    allreduce_by_exchange(collective);
-  } else {
-    allreduce_by_ring(collective);
+  switch (algorithm_for(collective.output.bytes(), context_->size, links_)) {
+    case Algorithm::exchange:
+      allreduce_by_exchange(collective);
+      break;
+    case Algorithm::parts:
+      allreduce_by_parts(collective);
+      break;
+    case Algorithm::ring:
+      allreduce_by_ring(collective);
+      break;
   }
   finish_reduction(collective.operation.op, collective.output, context_->size);
 }
@@ -145,6 +171,41 @@ void GlooCollectives::allreduce_by_exchange(const Collective& collective) {
   for (std::size_t r = 2; r < size; ++r) {
     comm::reduce(op, dtype, collective.output.data, collective.output.data, values + r * bytes, count);
   }
+}
+
+// Every rank sums one part, of all ranks, and gives it to all: two steps, whatever the number of ranks. A part of the
+// result arrives where that part of the input was sent from, which its sum shows to have left.
+void GlooCollectives::allreduce_by_parts(const Collective& collective) {
+  const auto op = collective.operation.op;
+  const auto dtype = collective.operation.dtype;
+  const int size = context_->size, rank = context_->rank;
+  const auto part = [&](int r) { return part_of(collective.output, r, size); };
+  const auto own = part(rank);
+  const auto inputs_slot = collective_slot(collective, 0), sums_slot = collective_slot(collective, 1);
+  scratch_.resize(own.bytes() * static_cast<std::size_t>(size - 1));
+
+  std::vector<std::unique_ptr<UnboundBuffer>> inputs, sums, outgoing;
+  for (int step = 1; step < size; ++step) {
+    const int source = (rank + size - step) % size;
+    auto* const room = scratch_.data() + own.bytes() * static_cast<std::size_t>(step - 1);
+    inputs.push_back(context_->createUnboundBuffer(room, own.bytes()));
+    inputs.back()->recv(source, inputs_slot);
+    sums.push_back(context_->createUnboundBuffer(part(source).data, part(source).bytes()));
+    sums.back()->recv(source, sums_slot);
+  }
+  const auto send = [&](int destination, Span values, std::uint64_t slot) {
+    outgoing.push_back(context_->createUnboundBuffer(values.data, values.bytes()));
+    outgoing.back()->send(destination, slot);
+  };
+  for (int step = 1; step < size; ++step) send((rank + step) % size, part((rank + step) % size), inputs_slot);
+  for (int step = 1; step < size; ++step) {
+    inputs[static_cast<std::size_t>(step - 1)]->waitRecv(collective.timeout);
+    const auto* const values = scratch_.data() + own.bytes() * static_cast<std::size_t>(step - 1);
+    comm::reduce(op, dtype, own.data, own.data, values, own.count);
+  }
+  for (int step = 1; step < size; ++step) send((rank + step) % size, own, sums_slot);
+  for (auto& buffer : sums) buffer->waitRecv(collective.timeout);
+  for (auto& buffer : outgoing) buffer->waitSend(collective.timeout);
 }
 
 void GlooCollectives::allreduce_by_ring(const Collective& collective) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "ddprun/worker/comm/gloo/links.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
 #include "ddprun/worker/comm/transport/transport.h"
 
@@ -17,7 +18,7 @@ namespace ddprun::comm {
 
 class GlooCollectives {
  public:
-  explicit GlooCollectives(std::shared_ptr<MeshContext> context) : context_(std::move(context)) {}
+  GlooCollectives(std::shared_ptr<MeshContext> context, Links links) : context_(std::move(context)), links_(links) {}
 
   // Throws Errc::mismatch naming both when the rank before this one calls something else.
   void compare_calls(const Collective& collective);
@@ -31,9 +32,11 @@ class GlooCollectives {
  private:
   void compare_parts(const Collective& collective);
   void allreduce_by_exchange(const Collective& collective);
+  void allreduce_by_parts(const Collective& collective);
   void allreduce_by_ring(const Collective& collective);
 
   const std::shared_ptr<MeshContext> context_;
+  const Links links_;
   std::vector<std::byte> scratch_;  // kept: most programs repeat the same few sizes
 };
 

@@ -12,6 +12,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/call/composed.h"
 #include "ddprun/worker/comm/forming/placed_transport.h"
+#include "ddprun/worker/comm/gloo/batch_threads.h"
 #include "ddprun/worker/comm/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
@@ -44,7 +45,10 @@ std::shared_ptr<::gloo::transport::Device> make_device(const std::string& addres
   expect_tcp();
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
-  const BlockedSignals blocked;  // the device starts a thread
+  // The device starts a thread. Woken by a socket whose lock a sender holds, it looks again and again until that one is
+  // done: in the sender's place on its processor, that is until the kernel's next tick, some milliseconds.
+  const BlockedSignals blocked;
+  const BatchThreads batch;
   try {
     return ::gloo::transport::tcp::CreateDevice(attributes);
   } catch (const std::exception& error) {
@@ -74,9 +78,10 @@ class GlooTransfer : public Transfer {
 
 class GlooTransport : public Transport {
  public:
-  explicit GlooTransport(const GroupOptions& options)
+  GlooTransport(const GroupOptions& options, Links links)
       : device_(make_device(options.local_address)),
         context_(std::make_shared<MeshContext>(options.rank, options.size)),
+        links_(links),
         lanes_(options.lanes),
         checked_(options.checked.value_or(debug_build)) {}
 
@@ -117,7 +122,7 @@ class GlooTransport : public Transport {
  private:
   GlooCollectives& take_collectives() {
     const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return collectives_.emplace_back(context_);
+    if (idle_.empty()) return collectives_.emplace_back(context_, links_);
     auto* const collectives = idle_.back();
     idle_.pop_back();
     return *collectives;
@@ -155,6 +160,7 @@ class GlooTransport : public Transport {
 
   std::shared_ptr<::gloo::transport::Device> device_;  // outlives the context, whose sockets its thread serves
   std::shared_ptr<MeshContext> context_;
+  const Links links_;
   const int lanes_;
   const bool checked_;
   std::byte unused_{};
@@ -165,8 +171,8 @@ class GlooTransport : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_gloo_transport(const GroupOptions& options) {
-  return std::make_shared<GlooTransport>(options);
+std::shared_ptr<Transport> make_gloo_transport(const GroupOptions& options, Links links) {
+  return std::make_shared<GlooTransport>(options, links);
 }
 
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
@@ -174,7 +180,7 @@ std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
   const auto choose = [options](const RankPlaces& places) {
     auto reachable = options;
     reachable.local_address = address_for_peers(places, options.rank);
-    return make_gloo_transport(reachable);
+    return make_gloo_transport(reachable, links_between(host_map(places)));
   };
   return make_transport_group(make_placed_transport(options, choose), options, make_gloo_group);
 }

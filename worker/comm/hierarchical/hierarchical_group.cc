@@ -29,7 +29,7 @@ class HierarchicalTransport : public Transport {
       : hosts_(hosts),
         host_(hosts.host_of(options.rank)),
         local_rank_(hosts.local_rank_of(options.rank)),
-        flat_(make_gloo_transport(options)) {
+        flat_(make_gloo_transport(options, Links::shared)) {
     const int local_size = hosts_.local_size(host_);
     const int leaders = hosts_.smallest_host();
     if (local_size > 1) local_ = make_shm_transport(placed(options, local_rank_, local_size));
