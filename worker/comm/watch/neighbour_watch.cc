@@ -26,6 +26,7 @@ std::optional<Verdict> NeighbourWatch::look(Clock::time_point now, bool all_here
   next_look_ = now + interval_;
   record_ = records_.read(watched_);
   if (record_ && record_->left) {
+    departed_[watched_] = *record_;
     watched_ = (watched_ + 1) % size();
     record_.reset();
     silence_.restart();

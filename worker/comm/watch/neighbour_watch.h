@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,8 @@ class NeighbourWatch {
   // What the last look saw: whose record, and it.
   int watched() const { return watched_; }
   const std::optional<RankRecord>& record() const { return record_; }
+  // The ranks that were watched until they left, with their last records.
+  const std::map<int, RankRecord>& departed() const { return departed_; }
 
  private:
   int size() const { return records_.size(); }
@@ -41,6 +44,7 @@ class NeighbourWatch {
   const Describe describe_;
   int watched_;
   std::optional<RankRecord> record_;
+  std::map<int, RankRecord> departed_;
   SilenceWatch silence_;
   Clock::time_point next_look_;
   std::optional<PublishedRecords::Reading> baseline_;  // of all, since the watched one became suspicious

@@ -157,6 +157,7 @@ std::optional<Verdict> PeerMonitor::next_verdict() {
   meet_peers();
   if (const auto frozen = neighbour_.look(now, peers_known_)) return settle(*frozen);
   if (const auto mismatch = compare_with_neighbour()) return settle(*mismatch);
+  if (const auto gone = examine_departed()) return settle(*gone);
   if (const auto suspect = find_suspect(now)) return examine(*suspect, now);
   baseline_.reset();
   return std::nullopt;
@@ -234,6 +235,17 @@ std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
   std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
   records[static_cast<std::size_t>(neighbour_.watched())] = record;
   return blame_disagreeing(stall_of({*own, std::nullopt, {}}, Clock::now()), records);
+}
+
+// A rank that left does not come to an operation that it has not been in. Some transports would wait for it.
+std::optional<Verdict> PeerMonitor::examine_departed() const {
+  const auto entry = ledger_.current();
+  if (!entry || entry->state != Ledger::State::started) return std::nullopt;
+  std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
+  for (const auto& [rank, record] : neighbour_.departed()) {
+    if (record.sequence <= entry->sequence) records[static_cast<std::size_t>(rank)] = record;
+  }
+  return blame_leavers(stall_of({*entry, std::nullopt, {}}, Clock::now()), records);
 }
 
 // Who said goodbye before its process ended is no loss.

@@ -82,6 +82,7 @@ class PeerMonitor {
   Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
   std::optional<Verdict> examine_ended();
   std::optional<Verdict> compare_with_neighbour();
+  std::optional<Verdict> examine_departed() const;
   void meet_peers();
   void watch_processes();
   std::string describe_process(int rank) const;
