@@ -13,13 +13,16 @@ if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 REQUIRED)
 endif()
 
-# The NCCL back end takes the CUDA runtime and NCCL: no compiler of CUDA. Sets DDPRUN_HAS_NCCL.
+# The NCCL back end takes the CUDA runtime and NCCL: no compiler of CUDA. Sets DDPRUN_HAS_NCCL. Its tests take the headers
+# alone.
 set(DDPRUN_HAS_NCCL OFF)
-if(DDPRUN_CUDA)
+if(DDPRUN_CUDA OR DDPRUN_BUILD_TESTS)
   set(cuda_places /usr/local/cuda $ENV{CUDA_HOME} $ENV{CUDA_PATH})
   find_path(DDPRUN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_places} PATH_SUFFIXES include)
-  find_library(DDPRUN_CUDA_LIBRARY cudart HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
   find_path(DDPRUN_NCCL_INCLUDE nccl.h HINTS ${cuda_places} PATH_SUFFIXES include)
+endif()
+if(DDPRUN_CUDA)
+  find_library(DDPRUN_CUDA_LIBRARY cudart HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
   find_library(DDPRUN_NCCL_LIBRARY nccl HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
   if(DDPRUN_CUDA_INCLUDE AND DDPRUN_CUDA_LIBRARY AND DDPRUN_NCCL_INCLUDE AND DDPRUN_NCCL_LIBRARY)
     set(DDPRUN_HAS_NCCL ON)

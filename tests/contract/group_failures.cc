@@ -117,7 +117,8 @@ void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
         if (!blocking) aborter = std::thread([&] { groups[0]->abort("enough"); });
         work->wait();
       });
-      aborter.join();
+      if (aborter.joinable()) aborter.join();
+      if (error.code() == Errc::unsupported) continue;  // which those are, the back end's own test says
       expect(error.code() == Errc::aborted, fmt::format("{}: {}", name, error.what()));
       for (std::size_t r = 1; r < groups.size(); ++r) {
         const auto theirs = error_of([&] { start(*groups[r], values, {})->wait(); });

@@ -1,5 +1,6 @@
 #include "ddprun/worker/comm/elastic_group.h"
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/forming/agreement.h"
 #include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/transport/heritage.h"
 #include "ddprun/worker/comm/watch/verdict.h"
 
 namespace ddprun {
@@ -196,17 +198,34 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
   options.prefix = prefix;
   options.store_host.reset();
   options.stop = stop;
-  std::shared_ptr<ProcessGroup> before;
   {
     const std::lock_guard lock(mutex_);
     next_ = generation + 1;
-    before = std::exchange(group_, nullptr);
   }
-  before.reset();  // a clean goodbye, unless operations are pending: those fail
+  options.heritage = end_present(members);
   std::shared_ptr<ProcessGroup> next = comm::make_group(backend_, options);
   const std::lock_guard lock(mutex_);
   group_ = std::move(next);
+  prefix_ = prefix;
+  members_ = members;
   return *group_;
+}
+
+// A clean goodbye, unless operations are pending: those fail. Returns what it leaves to the next one.
+std::shared_ptr<comm::Heritage> ElasticGroup::end_present(const std::vector<std::string>& next_members) {
+  std::shared_ptr<ProcessGroup> before;
+  {
+    const std::lock_guard lock(mutex_);
+    before = std::exchange(group_, nullptr);
+  }
+  auto transport = before ? before->legacy() : nullptr;
+  if (!transport) return nullptr;
+  comm::Heritage heritage{std::move(transport), prefix_, before->size(), {}};
+  for (const auto& member : next_members) {
+    const auto found = std::find(members_.begin(), members_.end(), member);
+    heritage.kept.push_back(found == members_.end() ? -1 : static_cast<int>(found - members_.begin()));
+  }
+  return std::make_shared<comm::Heritage>(std::move(heritage));
 }
 
 Store& ElasticGroup::store() {

@@ -50,6 +50,7 @@ class ElasticGroup {
 
  private:
   std::shared_ptr<ProcessGroup> present();
+  std::shared_ptr<comm::Heritage> end_present(const std::vector<std::string>& next_members);
   Store& store();
 
   const std::string backend_;
@@ -59,7 +60,9 @@ class ElasticGroup {
 
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<ProcessGroup> group_;
-  std::uint64_t next_ = 0;  // the least generation that may follow
+  std::string prefix_;                // of the group
+  std::vector<std::string> members_;  // of the group, by rank
+  std::uint64_t next_ = 0;            // the least generation that may follow
   std::stop_source forming_;
   std::string reason_;  // of an abort of what is being formed
 };

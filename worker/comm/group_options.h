@@ -11,6 +11,10 @@
 
 namespace ddprun {
 
+namespace comm {
+struct Heritage;
+}
+
 // What a process group is made of, whatever its back end.
 struct GroupOptions {
   int rank = 0;
@@ -38,6 +42,7 @@ struct GroupOptions {
   int lanes = 4;
   // Once requested, from whatever thread, the group is aborted, also while it comes together.
   std::stop_token stop{};
+  std::shared_ptr<comm::Heritage> heritage{};  // of the group before, where an ElasticGroup forms this one after it
 };
 
 }  // namespace ddprun

@@ -19,7 +19,8 @@ namespace ddprun {
 
 namespace comm {
 struct Call;
-}
+class Transport;
+}  // namespace comm
 
 struct OpOptions {
   std::optional<std::chrono::milliseconds> timeout;  // of this operation; none: the group's
@@ -111,6 +112,8 @@ class ProcessGroup {
   // the ranks tell each other with each operation. Where all of them use such memory, none is copied. Throws Errc::io.
   virtual RegisteredBuffer allocate(std::size_t bytes);
 
+  // Why the group is broken, if it is.
+  virtual std::optional<Error> failure() const = 0;
   // Frees every blocked call of this process, from any thread; they and all later ones end with this reason
   // (Errc::aborted), unless the group was broken before.
   virtual void abort(const std::string& reason) = 0;
@@ -125,6 +128,8 @@ class ProcessGroup {
   virtual std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name);
   // How many were numbered before: for names that are alike at all ranks.
   std::uint64_t number_subgroup() { return subgroups_++; }
+  // What elastic_group.h hands on to the next group, where that has a use for it.
+  virtual std::shared_ptr<comm::Transport> legacy() const { return nullptr; }
 
  private:
   WorkPtr begin(const comm::Call& call);

@@ -38,9 +38,13 @@ namespace {
 
 // Every rank's numbers, in rank order.
 std::vector<std::int64_t> gather(ProcessGroup& parent, const std::vector<std::int64_t>& own) {
-  std::vector<std::int64_t> all(own.size() * static_cast<std::size_t>(parent.size()));
-  parent.allgather(span_of(own), span_of(all), {.blocking = true});
-  return all;
+  const auto size = own.size() * static_cast<std::size_t>(parent.size());
+  const auto memory = parent.allocate((own.size() + size) * sizeof(std::int64_t));  // any back end takes its own
+  const auto values = memory.as<std::int64_t>();
+  std::copy(own.begin(), own.end(), values.begin());
+  const auto all = values.subspan(own.size());
+  parent.allgather({values.data(), own.size(), DType::int64}, {all.data(), size, DType::int64}, {.blocking = true});
+  return {all.begin(), all.end()};
 }
 
 // The same at every run and on every machine.

@@ -56,6 +56,7 @@ class RecordingGroup : public ProcessGroup {
     if (call.operation.kind == comm::OpKind::allreduce) counts.push_back(call.operation.count);
     return below_.start(call);
   }
+  std::optional<Error> failure() const override { return below_.failure(); }
   void abort(const std::string& reason) override { below_.abort(reason); }
 
   std::vector<std::size_t> counts;

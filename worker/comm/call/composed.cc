@@ -73,7 +73,9 @@ void carry_out_transfers(Transport& transport, const Collective& collective, con
 
 void carry_out_on(Transport& transport, const Collective& collective, Seat seat) {
   const auto& operation = collective.operation;
-  if (operation.coalesced()) {
+  if (transport.takes_every_call()) {
+    transport.carry_out(collective);
+  } else if (operation.coalesced()) {
     carry_out_coalesced(collective, seat, [&](const Collective& one) { carry_out_on(transport, one, seat); });
   } else if (operation.reduces() && needs_preparation(operation.op)) {
     carry_out_premultiplied(transport, collective, seat);
@@ -84,7 +86,8 @@ void carry_out_on(Transport& transport, const Collective& collective, Seat seat)
   }
 }
 
-bool carried_out_as_it_is(const Collective& collective, Seat seat) {
+bool carried_out_as_it_is(const Transport& transport, const Collective& collective, Seat seat) {
+  if (transport.takes_every_call()) return true;
   const auto& operation = collective.operation;
   return !operation.coalesced() && !(operation.reduces() && needs_preparation(operation.op)) &&
          !(in_place(operation, seat) && collective.input.data != collective.output.data);

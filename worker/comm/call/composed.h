@@ -11,7 +11,7 @@ namespace ddprun::comm {
 void carry_out_on(Transport& transport, const Collective& collective, Seat seat);
 
 // Whether carry_out_on() would pass it on unchanged.
-bool carried_out_as_it_is(const Collective& collective, Seat seat);
+bool carried_out_as_it_is(const Transport& transport, const Collective& collective, Seat seat);
 
 // allgather, gather, scatter and all_to_all, in equal or unequal parts, as sends and receives between all pairs that
 // have something for each other, all at once. For a transport whose transfers go on by themselves.

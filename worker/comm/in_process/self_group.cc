@@ -46,13 +46,17 @@ class SelfGroup : public ProcessGroup {
     return make_self_group();
   }
 
+  std::optional<Error> failure() const override {
+    const std::lock_guard lock(mutex_);
+    return cause_;
+  }
   void abort(const std::string& reason) override {
     const std::lock_guard lock(mutex_);
     if (!cause_) cause_ = Error(Errc::aborted, reason);
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::optional<Error> cause_;
 };
 

@@ -41,6 +41,7 @@ class Hub {
   void enter(int rank, const Entry& entry);
   void post(int rank, const Entry& entry);
   void abort(int rank, const std::string& reason);
+  std::optional<Error> failure(int rank);
   void leave(int rank);
   // Breaks the hub if work's deadline has passed and it is still pending, naming who has not come.
   void check_deadline(const Completion* work);
@@ -197,6 +198,12 @@ void Hub::abort(int rank, const std::string& reason) {
   fail_all(make_error(Errc::peer_lost, "rank {} aborted the group: {}", rank, reason));
 }
 
+std::optional<Error> Hub::failure(int rank) {
+  const std::lock_guard lock(mutex_);
+  const auto& own = own_cause_[static_cast<std::size_t>(rank)];
+  return own ? own : cause_;
+}
+
 void Hub::leave(int rank) {
   const std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = true;
@@ -280,6 +287,7 @@ class ThreadGroup : public ProcessGroup {
     return std::make_shared<HubWork>(hub_, std::move(work));
   }
 
+  std::optional<Error> failure() const override { return hub_->failure(rank_); }
   void abort(const std::string& reason) override { hub_->abort(rank_, reason); }
 
   std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {

@@ -1,11 +1,14 @@
 #include "ddprun/worker/comm/nccl/nccl_group.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
-#include "ddprun/worker/comm/nccl/communicator.h"
+#include "ddprun/worker/comm/nccl/channels.h"
 #include "ddprun/worker/comm/nccl/cuda_resources.h"
+#include "ddprun/worker/comm/nccl/nccl_names.h"
 #include "ddprun/worker/comm/nccl/nccl_transport.h"
 #include "ddprun/worker/comm/operation.h"
 #include "ddprun/worker/comm/transport/transport_group.h"
@@ -13,56 +16,76 @@
 namespace ddprun::comm {
 namespace {
 
-// Lets calls through that NCCL can carry out: its kinds, on memory of the group's device.
+// Throws for what NCCL has no form of.
+void expect_supported(const Operation& operation) {
+  if (operation.kind == OpKind::recv && operation.peer == any_source) {
+    throw make_error(Errc::unsupported,
+                     "{}: NCCL receives from one rank that is named, and cannot tell which of several has sent",
+                     describe(operation));
+  }
+  if (!operation.reduces() || operation.op == ReduceOp::premultiplied_sum || reduction_of(operation.op)) return;
+  throw make_error(Errc::unsupported, "{}: NCCL has no {}", describe(operation), name_of(operation.op));
+}
+
+RegisteredBuffer managed_buffer(std::size_t bytes) {
+  void* memory = nullptr;
+  check_cuda(cudaMallocManaged(&memory, std::max<std::size_t>(bytes, 1)), "taking memory of device and host");
+  std::memset(memory, 0, bytes);
+  return {{static_cast<std::byte*>(memory), [](std::byte* data) { cudaFree(data); }}, bytes};
+}
+
+// Lets calls through that NCCL can carry out: its kinds, on memory of a device.
 class NcclGroup : public ProcessGroup {
  public:
-  explicit NcclGroup(std::unique_ptr<ProcessGroup> inner) : inner_(std::move(inner)) {}
+  NcclGroup(const GroupOptions& options, int device)
+      : device_(device),
+        transport_(make_nccl_transport(options, device)),
+        inner_(make_transport_group(transport_, options, make_nccl_group)) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string_view backend() const override { return inner_->backend(); }
+  std::optional<Error> failure() const override { return inner_->failure(); }
   void abort(const std::string& reason) override { inner_->abort(reason); }
+  std::shared_ptr<Transport> legacy() const override { return transport_; }
 
   WorkPtr start(const Call& call) override {
     expect_supported(call.operation);
-    expect_on_device(call.operation, call.input);
-    expect_on_device(call.operation, call.output);
-    const auto kind = call.operation.kind;
-    const bool works_in_place = kind == OpKind::allreduce || kind == OpKind::reduce;
-    return inner_->start(works_in_place ? in_place(call) : call);
+    expect_on_device(call);
+    if (call.operation.point_to_point()) channels_.note(channel_of(call.operation, rank()));
+    return inner_->start(call);
+  }
+
+  // Of both, the device and the host.
+  RegisteredBuffer allocate(std::size_t bytes) override {
+    const CurrentDevice here(device_);
+    return managed_buffer(bytes);
+  }
+
+  std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {
+    const CurrentDevice here(device_);
+    return inner_->make_subgroup(ranks, name);
   }
 
  private:
-  // Elsewhere the host would copy. Behind what the default stream was given, as all calls are.
-  static Call in_place(Call call) {
-    if (call.output.count == 0) {  // a reduce, not at its root: only read
-      call.output = {const_cast<void*>(call.input.data), call.input.count, call.input.dtype};
-    } else if (call.output.data != call.input.data) {
-      check_cuda(
-          cudaMemcpyAsync(call.output.data, call.input.data, call.input.bytes(), cudaMemcpyDeviceToDevice, nullptr),
-          "copying the input");
-    }
-    call.input = call.output;
-    return call;
+  static void expect_on_device(const Call& call) {
+    expect_on_device(call.operation, call.input);
+    expect_on_device(call.operation, call.output);
+    if (!call.operation.coalesced()) return;
+    for (const auto& each : call.layout->inputs) expect_on_device(call.operation, each);
+    for (const auto& each : call.layout->outputs) expect_on_device(call.operation, each);
   }
   static void expect_on_device(const Operation& operation, ConstSpan memory) {
-    if (memory.count == 0) return;
-    cudaPointerAttributes attributes{};
-    check_cuda(cudaPointerGetAttributes(&attributes, memory.data), "asking where memory is");
-    if (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) return;
+    if (memory.count == 0 || device_of(memory.data)) return;
     throw make_error(Errc::usage, "{}: the nccl back end works on memory of a device, not of the host",
                      describe(operation));
   }
 
+  const int device_;
+  const std::shared_ptr<Transport> transport_;
   const std::unique_ptr<ProcessGroup> inner_;
+  ChannelCount channels_;
 };
-
-// "2.28.9": of the library at run time.
-std::string version() {
-  int code = 0;
-  check_nccl(ncclGetVersion(&code), "asking for its version");
-  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
-}
 
 }  // namespace
 
@@ -71,15 +94,30 @@ bool nccl_available() {
   return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
 }
 
+std::optional<int> device_of(const void* memory) {
+  if (!memory) return std::nullopt;
+  cudaPointerAttributes attributes{};
+  check_cuda(cudaPointerGetAttributes(&attributes, memory), "asking where memory is");
+  if (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) return attributes.device;
+  return std::nullopt;
+}
+
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {
-  int devices = 0;
+  int devices = 0, device = 0;
   const auto found = cudaGetDeviceCount(&devices);
   if (found != cudaSuccess || devices == 0) {
     throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and CUDA finds none here ({}): use gloo",
                      cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
   }
-  if (options.rank == 0) log::info("back end nccl: asked for by name; NCCL {}, {} GPUs here", version(), devices);
-  return std::make_unique<NcclGroup>(make_transport_group(make_nccl_transport(options), options));
+  check_cuda(cudaGetDevice(&device), "asking for the current device");
+  return make_nccl_group(options, device, "asked for by name");
+}
+
+std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options, int device, const char* why) {
+  if (options.rank == 0) {
+    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(running_version()), device);
+  }
+  return std::make_unique<NcclGroup>(options, device);
 }
 
 }  // namespace ddprun::comm

@@ -7,11 +7,8 @@
 
 namespace ddprun::comm {
 
-// The collectives of NCCL over memory of one device: that which is current where this is called. They run on a stream
-// of their own, behind what the default stream was given before.
-std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options);
-
-// Throws Errc::unsupported for what NCCL has no form of.
-void expect_supported(const Operation& operation);
+// The collectives of NCCL over memory of one device, on a stream of their own, and channels (channels.h) for sends and
+// receives; all of it behind what the default stream was given before.
+std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, int device);
 
 }  // namespace ddprun::comm

@@ -13,8 +13,8 @@
 
 namespace ddprun::comm {
 
-// A collective to carry out: not empty, not coalesced, and not a premultiplied sum (that of what was multiplied before
-// comes as a plain one).
+// A collective to carry out: not empty, and, unless the transport takes every call, not coalesced, and not a
+// premultiplied sum (that of what was multiplied before comes as a plain one).
 struct Collective : Call {
   std::uint64_t sequence = 0;           // the same on every rank
   std::chrono::milliseconds timeout{};  // a backstop: the group watches the deadline
@@ -44,6 +44,9 @@ class Transport {
   virtual int lanes() const { return 1; }
   // An allreduce works in place, and a reduce at its root.
   virtual void carry_out(const Collective& collective) = 0;
+  // Whether it wants collectives as they were called: those not in place, premultiplied sums and several spans too. For
+  // memory that the host cannot touch.
+  virtual bool takes_every_call() const { return false; }
 
   // Memory that it finds again by its address, and moves at the least cost. From any thread.
   virtual RegisteredBuffer allocate(std::size_t bytes) { return plain_buffer(bytes); }

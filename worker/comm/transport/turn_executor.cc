@@ -41,7 +41,7 @@ WorkPtr TurnExecutor::submit(const Call& call, std::chrono::milliseconds timeout
 // Under mutex_ and with the turn: returns at once.
 bool TurnExecutor::post(Job& job) {
   const auto& operation = job.collective.operation;
-  if (operation.empty() || !carried_out_as_it_is(job.collective, seat_)) return false;
+  if (operation.empty() || !carried_out_as_it_is(transport_, job.collective, seat_)) return false;
   if (!transport_.post(job.collective)) return false;
   job.place = note_begin(job.collective);
   posted_.push_back(std::move(job));

@@ -1,0 +1,181 @@
+// The nccl back end over a fake of CUDA and NCCL whose ranks are threads.
+#include <algorithm>
+#include <cuda_runtime_api.h>
+
+#include <fmt/core.h>
+
+#include "ddprun/worker/comm/elastic_group.h"
+#include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "tests/contract/group_values.h"
+#include "tests/contract/store_groups.h"
+#include "tests/support/catch.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
+
+using namespace ddprun;
+using contract::error_of;
+using contract::expect;
+using contract::run_ranks;
+using testing::fake_nccl::AllMemoryIsDevices;
+namespace fake_nccl = ddprun::testing::fake_nccl;
+
+namespace {
+
+std::unique_ptr<ProcessGroup> make_one(const GroupOptions& options) {
+  return comm::make_nccl_group(options);
+}
+
+contract::Groups make_nccl(int size, std::chrono::milliseconds timeout) {
+  static const AllMemoryIsDevices all_memory;
+  return contract::make_groups(make_one, size, timeout);
+}
+
+// Memory of a device, as a program takes it.
+class DeviceValues {
+ public:
+  DeviceValues(std::size_t count, float value) : count_(count) {
+    void* data = nullptr;
+    cudaMalloc(&data, count * sizeof(float));
+    data_ = static_cast<float*>(data);
+    std::fill_n(data_, count, value);
+  }
+  ~DeviceValues() { cudaFree(data_); }
+  DeviceValues(const DeviceValues&) = delete;
+  DeviceValues& operator=(const DeviceValues&) = delete;
+
+  Span span() { return {data_, count_, DType::float32}; }
+  void expect_all(float value, const char* what) const {
+    expect(std::all_of(data_, data_ + count_, [=](float each) { return each == value; }), what);
+  }
+
+ private:
+  const std::size_t count_;
+  float* data_ = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("nccl refuses what NCCL has no form of, and memory of the host, and harms nothing by it") {
+  auto groups = contract::make_groups(make_one, 2, contract::patience);
+  run_ranks(groups, [](ProcessGroup& group) {
+    std::vector<std::int32_t> host(4);
+    DeviceValues device(4, 1);
+    const Span bits{device.span().data, 4, DType::int32};
+    const auto code = [](auto call) { return error_of(call).code(); };
+    for (const auto op : {ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor}) {
+      expect(code([&] { group.allreduce(bits, op); }) == Errc::unsupported, "reductions of bits");
+    }
+    expect(code([&] { group.recv(device.span(), any_source, 0); }) == Errc::unsupported, "from anybody");
+    expect(code([&] { group.allreduce(span_of(host)); }) == Errc::usage, "memory of the host");
+    expect(code([&] { group.allreduce_coalesced({bits, span_of(host)}); }) == Errc::usage, "some of the host");
+    group.allreduce(device.span())->wait();
+    device.expect_all(2, "and it goes on");
+  });
+}
+
+TEST_CASE("messages of different tags overtake each other on nccl, those of one tag do not") {
+  auto groups = contract::make_groups(make_one, 2, contract::patience);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues a(3, 1), b(3, 2), c(3, 3);
+    constexpr int many = 20;  // of which none can go before the last messages have
+    if (group.rank() == 0) {
+      std::vector<WorkPtr> works;
+      for (int i = 0; i < many; ++i) works.push_back(group.send(a.span(), 1, 0));
+      works.push_back(group.send(b.span(), 1, 5));
+      works.push_back(group.send(c.span(), 1, 5));
+      for (const auto& work : works) work->wait();
+      return;
+    }
+    group.recv(b.span(), 0, 5)->wait();
+    group.recv(c.span(), 0, 5)->wait();
+    for (int i = 0; i < many; ++i) {
+      const auto work = group.recv(a.span(), 0, 0);
+      work->wait();
+      expect(work->source() == 0, "who sent");
+    }
+    a.expect_all(1, "tag 0");
+    b.expect_all(2, "tag 5, first");
+    c.expect_all(3, "tag 5, second");
+  });
+}
+
+TEST_CASE("an error that NCCL meets on its own ends the group with it") {
+  auto groups = contract::make_groups(make_one, 2, contract::patience);
+  fake_nccl::break_communicators();
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues values(10, 1);
+    const auto error = error_of([&] { group.allreduce(values.span())->wait(); });
+    expect(error.code() == Errc::connection_lost, error.what());
+    expect(std::string(error.what()).find("a remote rank is gone") != std::string::npos, error.what());
+  });
+}
+
+namespace {
+
+using Members = std::vector<std::string>;
+
+// What is made of communicators while the members of one generation become those of the next.
+fake_nccl::Made made_between(const Members& before, const Members& after, bool broken) {
+  const auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
+  const GroupOptions base{.connect_store =
+                              [server] {
+                                return std::make_shared<TcpStore>(
+                                    TcpStoreOptions{.host = "127.0.0.1", .port = server->port()},
+                                    Deadline::in(contract::patience));
+                              },
+                          .prefix = "job/",
+                          .timeout = contract::patience,
+                          .heartbeat = std::chrono::milliseconds(200)};
+  Members all = before;
+  for (const auto& each : after)
+    if (std::find(all.begin(), all.end(), each) == all.end()) all.push_back(each);
+  std::vector<std::unique_ptr<ElasticGroup>> members;
+  for (const auto& each : all) members.push_back(std::make_unique<ElasticGroup>("nccl", base, each));
+  const auto reconfigure = [&](std::uint64_t generation, const Members& list) {
+    std::vector<std::thread> threads;
+    std::atomic<int> right = 0;
+    for (auto& each : members) {
+      if (std::find(list.begin(), list.end(), each->self()) == list.end()) continue;
+      threads.emplace_back([&, member = each.get()] {
+        DeviceValues values(100, 1);
+        member->reconfigure(generation, list).allreduce(values.span())->wait();
+        values.expect_all(static_cast<float>(list.size()), "the sum");
+        ++right;
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    REQUIRE(right == static_cast<int>(list.size()));
+  };
+  reconfigure(0, before);
+  const auto then = fake_nccl::made();
+  if (broken) {
+    DeviceValues values(5, 1);
+    const auto pending = members[0]->group().allreduce(values.span());
+    for (auto& each : members) {
+      if (std::find(before.begin(), before.end(), each->self()) != before.end()) each->abort("a peer was lost");
+    }
+    CHECK_THROWS(pending->wait());
+  }
+  reconfigure(1, after);
+  const auto now = fake_nccl::made();
+  return {now.anew - then.anew, now.shrunk - then.shrunk};
+}
+
+}  // namespace
+
+TEST_CASE("a communicator shrinks to its survivors where it can, and is made anew where not") {
+  for (const bool broken : {false, true}) {
+    INFO((broken ? "broken" : "whole"));
+    const auto shrunk = made_between({"a", "b", "c", "d"}, {"a", "c", "d"}, broken);
+    CHECK(shrunk.anew == 0);
+    CHECK(shrunk.shrunk == 3);
+    const auto newcomer = made_between({"a", "b", "c"}, {"a", "c", "d"}, broken);
+    CHECK(newcomer.anew == 3);
+    CHECK(newcomer.shrunk == 0);
+  }
+  CHECK(made_between({"a", "b", "c"}, {"c", "a"}, false).anew == 2);
+  fake_nccl::pretend_version(22605);
+  CHECK(made_between({"a", "b", "c"}, {"a", "c"}, false).anew == 2);
+  fake_nccl::pretend_version(22809);
+}
+
+DDPRUN_ANY_GROUP_CONTRACT("nccl", make_nccl, {1, 2, 3, 4, 5, 8})

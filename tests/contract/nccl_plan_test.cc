@@ -1,0 +1,83 @@
+// Which calls of NCCL carry a collective out, and when a communicator may be shrunk: no device, no library.
+#include "ddprun/worker/comm/call/checked_call.h"
+#include "ddprun/worker/comm/nccl/call_plan.h"
+#include "ddprun/worker/comm/nccl/channels.h"
+#include "ddprun/worker/comm/nccl/shrinking.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::comm;
+
+namespace {
+
+CallPlan plan(const Call& call, Seat seat) {
+  Collective collective;
+  static_cast<Call&>(collective) = call;
+  return plan_calls(collective, seat);
+}
+
+constexpr Seat middle{1, 3};
+
+}  // namespace
+
+TEST_CASE("an operation that NCCL has is one call of it") {
+  std::vector<float> input(6), output(2);
+  const auto [own_input, own_output, calls] =
+      plan(checked_reduce_scatter(span_of(input), span_of(output), nullptr, ReduceOp::max, middle, {}), middle);
+  CHECK(own_input.count == 0);
+  CHECK(calls ==
+        std::vector<PlannedCall>{{OpKind::reduce_scatter, input.data(), output.data(), 2, DType::float32, -1}});
+}
+
+TEST_CASE("a reduction in unequal parts is a reduce to each rank that has a part") {
+  std::vector<double> input(5), output(2);
+  const Counts counts{3, 2, 0};
+  const auto reductions =
+      plan(checked_reduce_scatter(span_of(input), span_of(output), &counts, ReduceOp::sum, middle, {}), middle);
+  CHECK(reductions.calls ==
+        std::vector<PlannedCall>{{OpKind::reduce, input.data(), nullptr, 3, DType::float64, 0},
+                                 {OpKind::reduce, input.data() + 3, output.data(), 2, DType::float64, 1}});
+}
+
+TEST_CASE("parts that are moved are sends and receives, but for a rank's own") {
+  std::vector<std::int32_t> input(2), output(6);
+  const Counts counts{1, 2, 3};
+  const auto [own_input, own_output, calls] =
+      plan(checked_allgather(span_of(input), span_of(output), &counts, middle, {}), middle);
+  CHECK(own_input.data == input.data());
+  CHECK(own_input.count == 2);
+  CHECK(own_output == output.data() + 1);
+  CHECK(calls == std::vector<PlannedCall>{{OpKind::recv, nullptr, output.data() + 3, 3, DType::int32, 2},
+                                          {OpKind::recv, nullptr, output.data(), 1, DType::int32, 0},
+                                          {OpKind::send, input.data(), nullptr, 2, DType::int32, 2},
+                                          {OpKind::send, input.data(), nullptr, 2, DType::int32, 0}});
+}
+
+TEST_CASE("several spans are a call for each that has something") {
+  std::vector<float> floats(4);
+  std::vector<std::int64_t> whole(3);
+  const auto calls = plan(checked_broadcast({span_of(floats), Span{}, span_of(whole)}, 2, middle, {}), middle).calls;
+  CHECK(calls == std::vector<PlannedCall>{{OpKind::broadcast, floats.data(), floats.data(), 4, DType::float32, 2},
+                                          {OpKind::broadcast, whole.data(), whole.data(), 3, DType::int64, 2}});
+}
+
+TEST_CASE("a communicator is shrunk where its survivors keep their order and nobody comes") {
+  using Ranks = std::vector<int>;
+  CHECK(ranks_to_exclude(4, {0, 1, 3}) == Ranks{2});
+  CHECK(ranks_to_exclude(4, {2}) == Ranks{0, 1, 3});
+  CHECK_FALSE(ranks_to_exclude(4, {0, 1, 2, 3}));  // nobody has gone
+  CHECK_FALSE(ranks_to_exclude(4, {0, 1, -1}));    // somebody has come
+  CHECK_FALSE(ranks_to_exclude(4, {1, 0}));        // in another order
+  CHECK_FALSE(ranks_to_exclude(4, {}));
+  CHECK(knows_shrink(22703));
+  CHECK_FALSE(knows_shrink(22605));
+}
+
+TEST_CASE("a rank has a channel for each sender, receiver and tag, and so many at most") {
+  CHECK(channel_of({.kind = OpKind::send, .peer = 4, .tag = 7}, 2) == ChannelName{2, 4, 7});
+  CHECK(channel_of({.kind = OpKind::recv, .peer = 4, .tag = 7}, 2) == ChannelName{4, 2, 7});
+  ChannelCount channels;
+  for (int tag = 0; tag < static_cast<int>(ChannelCount::most); ++tag) channels.note({0, 1, tag});
+  CHECK_NOTHROW(channels.note({0, 1, 3}));
+  CHECK_THROWS_AS(channels.note({1, 0, 3}), Error);
+}

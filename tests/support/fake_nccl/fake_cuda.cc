@@ -1,0 +1,167 @@
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/fake_nccl/fake_stream.h"
+
+// What a cudaEvent_t points to.
+struct CUevent_st {
+  std::shared_ptr<std::atomic<bool>> reached = std::make_shared<std::atomic<bool>>(true);
+};
+
+namespace ddprun::testing::fake_nccl {
+namespace {
+
+constexpr int devices = 8;
+
+struct Block {
+  std::size_t bytes;
+  int device;
+  cudaMemoryType type;
+};
+
+// What cudaMalloc and its like gave.
+class Memory {
+ public:
+  void* take(std::size_t bytes, int device, cudaMemoryType type) {
+    void* const data = std::malloc(bytes > 0 ? bytes : 1);
+    const std::lock_guard lock(mutex_);
+    blocks_[data] = {bytes, device, type};
+    return data;
+  }
+  void give_back(void* data) {
+    {
+      const std::lock_guard lock(mutex_);
+      blocks_.erase(data);
+    }
+    std::free(data);
+  }
+  // An address within a block belongs to it.
+  cudaPointerAttributes look_up(const void* address) const {
+    cudaPointerAttributes attributes{};
+    attributes.type = cudaMemoryTypeUnregistered;
+    attributes.device = -2;
+    const std::lock_guard lock(mutex_);
+    auto after = blocks_.upper_bound(address);
+    if (after == blocks_.begin()) return attributes;
+    const auto& [first, block] = *--after;
+    const auto offset = static_cast<const std::byte*>(address) - static_cast<const std::byte*>(first);
+    if (static_cast<std::size_t>(offset) >= block.bytes) return attributes;
+    attributes.type = block.type;
+    attributes.device = block.device;
+    return attributes;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const void*, Block> blocks_;
+};
+
+Memory& memory() {
+  static Memory all;
+  return all;
+}
+
+std::atomic<bool> all_memory_is_devices = false;
+thread_local int current_device = 0;
+
+}  // namespace
+
+AllMemoryIsDevices::AllMemoryIsDevices() {
+  all_memory_is_devices = true;
+}
+AllMemoryIsDevices::~AllMemoryIsDevices() {
+  all_memory_is_devices = false;
+}
+
+}  // namespace ddprun::testing::fake_nccl
+
+using namespace ddprun::testing::fake_nccl;
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = devices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+  current_device = device;
+  return cudaSuccess;
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error of the fake CUDA";
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->reached = std::make_shared<std::atomic<bool>>(false);
+  stream->run([reached = event->reached] { *reached = true; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return *event->reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  *data = memory().take(bytes, current_device, cudaMemoryTypeDevice);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocManaged(void** data, size_t bytes, unsigned int) {
+  *data = memory().take(bytes, current_device, cudaMemoryTypeManaged);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+  memory().give_back(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  stream->run([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+  *attributes = memory().look_up(address);
+  if (attributes->type == cudaMemoryTypeUnregistered && all_memory_is_devices) {
+    attributes->type = cudaMemoryTypeDevice;
+    attributes->device = current_device;
+  }
+  return cudaSuccess;
+}
+
+}  // extern "C"

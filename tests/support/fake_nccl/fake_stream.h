@@ -1,0 +1,54 @@
+#pragma once
+
+#include <condition_variable>
+#include <cuda_runtime_api.h>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+// What a cudaStream_t points to: carries its work out in order, in a thread of its own.
+struct CUstream_st {
+  using Task = std::function<void()>;
+
+  CUstream_st() : thread([this] { work(); }) {}
+  ~CUstream_st() {
+    {
+      const std::lock_guard lock(mutex);
+      closed = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+  CUstream_st(const CUstream_st&) = delete;
+  CUstream_st& operator=(const CUstream_st&) = delete;
+
+  void run(Task task) {
+    {
+      const std::lock_guard lock(mutex);
+      tasks.push_back(std::move(task));
+    }
+    changed.notify_all();
+  }
+
+ private:
+  // What is pending is carried out before it ends.
+  void work() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return closed || !tasks.empty(); });
+      if (tasks.empty()) return;
+      const auto task = std::move(tasks.front());
+      tasks.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Task> tasks;
+  bool closed = false;
+  std::thread thread;  // last: runs on all the above
+};
