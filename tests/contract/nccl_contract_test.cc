@@ -1,10 +1,11 @@
-// The nccl back end over a fake of CUDA and NCCL whose ranks are threads.
+// The nccl back end, and what auto makes of it, over a fake of CUDA and NCCL whose ranks are threads.
 #include <algorithm>
 #include <cuda_runtime_api.h>
 
 #include <fmt/core.h>
 
 #include "ddprun/worker/comm/elastic_group.h"
+#include "ddprun/worker/comm/forming/auto_group.h"
 #include "ddprun/worker/comm/nccl/nccl_group.h"
 #include "tests/contract/group_values.h"
 #include "tests/contract/store_groups.h"
@@ -27,6 +28,10 @@ std::unique_ptr<ProcessGroup> make_one(const GroupOptions& options) {
 contract::Groups make_nccl(int size, std::chrono::milliseconds timeout) {
   static const AllMemoryIsDevices all_memory;
   return contract::make_groups(make_one, size, timeout);
+}
+
+contract::Groups make_auto(int size) {
+  return contract::make_groups(comm::make_auto_group, size, contract::patience);
 }
 
 // Memory of a device, as a program takes it.
@@ -176,6 +181,66 @@ TEST_CASE("a communicator shrinks to its survivors where it can, and is made ane
   fake_nccl::pretend_version(22605);
   CHECK(made_between({"a", "b", "c"}, {"a", "c"}, false).anew == 2);
   fake_nccl::pretend_version(22809);
+}
+
+TEST_CASE("auto goes to nccl for memory of devices, and on over the host's back end for the rest") {
+  for (const int size : {1, 2, 3}) {
+    auto groups = make_auto(size);
+    const auto before = fake_nccl::made();
+    run_ranks(groups, [&](ProcessGroup& group) {
+      std::vector<float> host(1000, 1);
+      const auto under_way = group.allreduce(span_of(host));
+      DeviceValues device(50, 1), more(7, 2);
+      const auto first = group.allreduce(device.span()), second = group.allreduce_coalesced({more.span()});
+      group.barrier()->wait();
+      second->wait();
+      first->wait();
+      under_way->wait();
+      expect(host == std::vector<float>(1000, static_cast<float>(size)), "memory of the host");
+      device.expect_all(static_cast<float>(size), "memory of a device");
+      more.expect_all(static_cast<float>(2 * size), "several spans");
+      if (size == 1) return;
+      if (group.rank() == 0) group.send(more.span(), 1, 3)->wait();
+      if (group.rank() == 1) group.recv(more.span(), 0, 3)->wait();
+      group.barrier()->wait();
+    });
+    CHECK(fake_nccl::made().anew - before.anew == size + (size > 1 ? 2 : 0));
+  }
+}
+
+TEST_CASE("auto groups without a collective on memory of devices refuse to send it, and go on") {
+  auto groups = make_auto(2);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues device(5, 1);
+    const auto error = error_of([&] { group.send(device.span(), 1 - group.rank(), 0); });
+    expect(error.code() == Errc::unsupported, error.what());
+    group.barrier()->wait();
+  });
+}
+
+TEST_CASE("ranks of an auto group that differ in whose memory they give learn of it") {
+  auto groups = make_auto(2);
+  run_ranks(groups, [](ProcessGroup& group) {
+    std::vector<float> host(5, 1);
+    DeviceValues device(5, 1);
+    const auto error = error_of([&] { group.allreduce(group.rank() == 0 ? span_of(host) : device.span())->wait(); });
+    expect(error.code() == Errc::mismatch, error.what());
+  });
+}
+
+TEST_CASE("an auto group that is aborted ends all that it has under way, over both its back ends") {
+  auto groups = make_auto(2);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues device(5, 1);
+    group.allreduce(device.span())->wait();
+  });
+  std::vector<float> host(5, 1);
+  DeviceValues device(5, 1);
+  const auto on_host = groups[0]->allreduce(span_of(host)), on_device = groups[0]->allreduce(device.span());
+  groups[0]->abort("the test says so");
+  for (const auto& work : {on_host, on_device}) CHECK(error_of([&] { work->wait(); }).code() == Errc::aborted);
+  CHECK(error_of([&] { groups[0]->allreduce(device.span())->wait(); }).code() == Errc::aborted);
+  CHECK(error_of([&] { groups[1]->allreduce(device.span())->wait(); }).code() == Errc::peer_lost);
 }
 
 DDPRUN_ANY_GROUP_CONTRACT("nccl", make_nccl, {1, 2, 3, 4, 5, 8})

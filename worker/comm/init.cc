@@ -37,7 +37,9 @@ std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
 class LoneWorld : public World {
  public:
   explicit LoneWorld(const InitOptions& options)
-      : env_(options.env), group_(comm::make_group(options.backend, {.timeout = options.timeout})) {}
+      : env_(options.env),
+        group_(comm::make_group(options.backend, {.connect_store = [this] { return store_.another_client(); },
+                                                  .timeout = options.timeout})) {}
   ProcessGroup& group() override { return *group_; }
   Store& store() override { return store_; }
   const WorkerEnv& env() const override { return env_; }

@@ -1,11 +1,20 @@
 #include "ddprun/worker/comm/forming/auto_group.h"
 
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
+#include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/comm/call/call.h"
+#include "ddprun/worker/comm/call/completion.h"
 #include "ddprun/worker/comm/forming/placed_transport.h"
 #include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
 #include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/nccl/nccl_group.h"
 #include "ddprun/worker/comm/transport/transport_group.h"
 
 namespace ddprun::comm {
@@ -17,9 +26,7 @@ std::string reason(const HostMap& hosts) {
   return fmt::format("the {} ranks run on {} hosts: shared memory within, Gloo between", hosts.ranks(), hosts.hosts());
 }
 
-}  // namespace
-
-std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
+std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
   const auto choose = [options](const RankPlaces& places) {
     auto transport = make_hierarchical_transport(options, places);
@@ -27,6 +34,114 @@ std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
     return transport;
   };
   return make_transport_group(make_placed_transport(options, choose), options, make_auto_group);
+}
+
+// Of the first memory that a call names, also where none of it is this rank's.
+std::optional<int> device_named_in(const Call& call) {
+  const auto of_any = [](const auto& spans) -> std::optional<int> {
+    for (const auto& each : spans)
+      if (each.data) return device_of(each.data);
+    return std::nullopt;
+  };
+  if (call.operation.coalesced()) return of_any(call.layout->inputs);
+  return device_of(call.input.data ? call.input.data : call.output.data);
+}
+
+// Calls on memory of the host go to one group; the first on memory of a device forms another one beside it, for those.
+class AutoGroup : public ProcessGroup {
+ public:
+  explicit AutoGroup(const GroupOptions& options) : options_(options), host_(make_host_group(options)) {}
+
+  int rank() const override { return host_->rank(); }
+  int size() const override { return host_->size(); }
+  std::string_view backend() const override { return host_->backend(); }
+  RegisteredBuffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+
+  WorkPtr start(const Call& call) override {
+    const auto device = device_named_in(call);
+    if (const auto cause = failure()) return failed_work(*cause);
+    return device ? start_on(*device, call) : host_->start(call);
+  }
+
+  // The first that either fails with ends both.
+  std::optional<Error> failure() const override {
+    if (auto cause = host_->failure()) return cause;
+    const auto* const devices = devices_.load();
+    return devices ? devices->failure() : std::nullopt;
+  }
+
+  void abort(const std::string& reason) override {
+    host_->abort(reason);
+    forming_.request_stop();
+    if (auto* const devices = devices_.load()) devices->abort(reason);
+  }
+
+  std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {
+    return host_->make_subgroup(ranks, name);
+  }
+  std::shared_ptr<Transport> legacy() const override {
+    const auto* const devices = devices_.load();
+    return devices ? devices->legacy() : nullptr;
+  }
+
+ private:
+  WorkPtr start_on(int device, const Call& call) {
+    auto timed = call;
+    timed.options.timeout = call.options.timeout.value_or(options_.timeout);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!devices_) {
+        expect_all_ranks(call.operation);
+        if (auto failed = form(device, *timed.options.timeout)) return failed;
+      }
+    }
+    return owner_->start(timed);
+  }
+
+  static void expect_all_ranks(const Operation& operation) {
+    if (!operation.point_to_point()) return;
+    throw make_error(Errc::unsupported,
+                     "{} on memory of a device: the ranks come together for such memory at the first collective on it, "
+                     "which has to come before",
+                     describe(operation));
+  }
+
+  // None when it stands. The barrier tells who does not come, or calls something else, as it does of any operation.
+  WorkPtr form(int device, std::chrono::milliseconds timeout) {
+    try {
+      host_->barrier({.timeout = timeout, .blocking = true});
+      auto options = options_;
+      options.prefix += "device/";
+      options.timeout = timeout;
+      options.stop = forming_.get_token();
+      owner_ = make_nccl_group(options, device, "for memory of devices, of which a call has some");
+      devices_ = owner_.get();
+      return nullptr;
+    } catch (const Error& error) {
+      if (!host_->failure()) host_->abort(error.what());
+      return failed_work(error);
+    }
+  }
+
+  struct StopForming {
+    std::stop_source source;
+    void operator()() { source.request_stop(); }
+  };
+
+  const GroupOptions options_;
+  const std::unique_ptr<ProcessGroup> host_;
+  std::stop_source forming_;
+  const std::stop_callback<StopForming> on_stop_{options_.stop, StopForming{forming_}};
+  std::mutex mutex_;  // one forms it
+  std::unique_ptr<ProcessGroup> owner_;
+  std::atomic<ProcessGroup*> devices_ = nullptr;  // what that has, once it is formed
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
+  if (nccl_available()) return std::make_unique<AutoGroup>(options);
+  return make_host_group(options);
 }
 
 }  // namespace ddprun::comm
