@@ -24,8 +24,9 @@ struct GroupOptions {
   std::function<std::shared_ptr<Store>()> connect_store;
   std::string prefix = "group/0/";             // of the group's keys in the store: unique to this group
   std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together
-  // Where peers reach this process: an IP address or the name of a network interface. Empty, or loopback: that, where
-  // all ranks share a network, else what routes to the others.
+  // Where peers reach this process: an IP address, or names of network interfaces with commas between them, of which
+  // the first counts that there is, up and with an address. Empty, or loopback: that, where all ranks share a network,
+  // else what routes to the others.
   std::string local_address;
   // What tells this host from others: ranks that say the same share memory. Empty: found by evidence.
   std::string host;

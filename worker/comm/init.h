@@ -15,7 +15,7 @@ struct InitOptions {
   std::chrono::milliseconds timeout{300'000};     // of coming together, and of each operation
   std::chrono::milliseconds freeze_bound{5'000};  // of a rank's silence, or the store's, until it is lost; zero: never
   WorkerEnv env;
-  std::string local_address;  // where peers reach this process: address or interface; empty: as env says
+  std::string local_address;  // as of GroupOptions; empty: as env says
 };
 
 // This process's membership of the job: the store, and the group of all ranks.

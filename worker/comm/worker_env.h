@@ -20,7 +20,7 @@ struct WorkerEnv {
   int max_restarts = 0;
   std::string run_id = "none";
   std::string error_file;         // where to leave the reason of a failure; empty: nowhere
-  std::string network_interface;  // GLOO_SOCKET_IFNAME; empty: the one towards the store
+  std::string network_interface;  // GLOO_SOCKET_IFNAME, one or several; empty: the one towards the store
 
   // RANK and WORLD_SIZE; where they are absent, those of Open MPI, of PMI (MPICH, Intel MPI) or of a Slurm step; where
   // none is set, a world of one. A world of more needs MASTER_ADDR, unless MPI or Slurm say that all ranks are on this
