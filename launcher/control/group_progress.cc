@@ -19,13 +19,24 @@ milliseconds since_epoch() {
   return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
 }
 
-// A record's key without what all of the generation's have in common; nothing for one of another generation.
+// A record's key without what all of the generation's have in common, where it lies there; a program may have put it
+// elsewhere. Nothing for one of another generation.
 std::optional<RankRecordKey> key_in(const std::string& own_prefix, const std::string& text) {
   auto key = parse_rank_record_key(text);
-  if (!key || !key->prefix.starts_with(own_prefix)) return std::nullopt;
-  key->prefix.erase(0, own_prefix.size());
+  if (!key) return std::nullopt;
+  if (key->prefix.starts_with(own_prefix)) {
+    key->prefix.erase(0, own_prefix.size());
+  } else if (key->prefix.starts_with(worker_prefix())) {
+    return std::nullopt;
+  }
   while (key->prefix.ends_with('/')) key->prefix.pop_back();
   return key;
+}
+
+// Of an earlier generation: where keys have a prefix of the program's own, they do not tell. By the hosts' clocks.
+bool is_stale(const JobStatus& job, const RankRecord& record) {
+  constexpr milliseconds allowance(5'000);
+  return job.phase == "running" && since_epoch() - record.time > job.since + allowance;
 }
 
 // What is wrong with a worker's process, if anything is.
@@ -75,7 +86,7 @@ std::vector<GroupProgress> ask_for_progress(const JobStatus& job, Deadline deadl
   const auto records = store.multi_get(texts, deadline);
   for (std::size_t i = 0; i < records.size(); ++i) {
     auto record = decode_rank_record(records[i]);
-    if (!record || keys[i].rank >= record->size || record->size > most_ranks) continue;
+    if (!record || keys[i].rank >= record->size || record->size > most_ranks || is_stale(job, *record)) continue;
     auto& group = groups.try_emplace(keys[i].prefix, GroupProgress{keys[i].prefix, {}}).first->second;
     place(group, keys[i].rank, progress_of(job, std::move(*record)));
   }

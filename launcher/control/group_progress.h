@@ -24,7 +24,7 @@ struct RankProgress {
 };
 
 struct GroupProgress {
-  std::string name;  // of its keys: "group/0", "group/0/sub/1.0"
+  std::string name;  // of its keys: "group/0", "group/0/sub/1.0", "mine/generation/2/group/0" of an ElasticGroup
   std::vector<RankProgress> ranks;
 };
 

@@ -112,8 +112,12 @@ std::optional<RankRecord> decode_rank_record(std::string_view text) {
   return record;
 }
 
+std::string_view worker_prefix() {
+  return "/worker/attempt_";
+}
+
 std::string worker_prefix(std::int64_t generation) {
-  return fmt::format("/worker/attempt_{}", generation);
+  return fmt::format("{}{}", worker_prefix(), generation);
 }
 
 std::string text_of(const RankRecordKey& key) {

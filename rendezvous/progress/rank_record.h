@@ -49,8 +49,9 @@ std::string encode(const RankRecord& record);
 // Nothing for text that is no record.
 std::optional<RankRecord> decode_rank_record(std::string_view text);
 
-// Of all that the workers of a generation keep in their store, as PyTorch's do.
+// Of what the workers of a generation keep in their store, as PyTorch's do; and of what those of any do.
 std::string worker_prefix(std::int64_t generation);
+std::string_view worker_prefix();
 
 // Where the record of a rank lies; prefix is that of the group's keys.
 struct RankRecordKey {

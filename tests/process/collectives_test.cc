@@ -90,6 +90,15 @@ TEST_CASE("ddprun status --collectives names the rank that has not come, and whe
   CHECK(job.agent.wait().code == 0);
 }
 
+TEST_CASE("ddprun status --collectives shows a group whose keys a program has put elsewhere") {
+  Job job({STRAGGLER_PROGRAM, "2", "FILE", "mine/"});
+  const auto group =
+      job.await_verdict({"operation #1, allreduce(sum) of 1000 float32: rank 2 (pid ", "; 2 ranks wait"});
+  CHECK(group.at("name").as_string() == "mine/generation/1/group/0");
+  std::ofstream(job.file).put('\n');
+  CHECK(job.agent.wait().code == 0);
+}
+
 TEST_CASE("ddprun status --collectives says so where no worker tells of a group") {
   Job job({VICTIM_PROGRAM, "pause"}, "1");
   Child::Result result;

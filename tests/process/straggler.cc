@@ -1,23 +1,53 @@
 // Ranks that meet in an allreduce, but for one that stays in its own code until there is a file of the name given.
-//   straggler RANK FILE
+//   straggler RANK FILE [PREFIX]
+// With a prefix, in the second generation of an ElasticGroup whose keys begin so, apart from the job's.
 #include <cstdio>
 #include <cstdlib>
 #include <unistd.h>
 #include <vector>
 
 #include "ddprun/common/environment.h"
+#include "ddprun/rendezvous/store/tcp_store.h"
+#include "ddprun/worker/comm/elastic_group.h"
 #include "ddprun/worker/comm/init.h"
 
 using namespace ddprun;
 
-int main(int, char** argv) try {
-  const auto env = WorkerEnv::from(Environment::capture());
-  const auto world = init_process_group({.freeze_bound = std::chrono::milliseconds(0), .env = env});
-  world->group().barrier()->wait();
-  if (env.rank == std::atoi(argv[1]))
-    while (::access(argv[2], F_OK) != 0) ::usleep(2000);
+namespace {
+
+constexpr std::chrono::milliseconds any_silence(0);
+
+void meet(ProcessGroup& group, const char* late, const char* file) {
+  group.barrier()->wait();
+  if (group.rank() == std::atoi(late))
+    while (::access(file, F_OK) != 0) ::usleep(2000);
   std::vector<float> values(1000, 1.0f);
-  world->group().allreduce(span_of(values))->wait();
+  group.allreduce(span_of(values))->wait();
+}
+
+void meet_in_elastic_group(const WorkerEnv& env, const std::string& prefix, const char* late, const char* file) {
+  const auto connect = [&env] {
+    return std::make_shared<TcpStore>(TcpStoreOptions{.host = env.master_addr, .port = env.master_port},
+                                      Deadline::in(std::chrono::seconds(30)));
+  };
+  ElasticGroup elastic("auto", {.connect_store = connect, .prefix = prefix, .freeze_bound = any_silence},
+                       std::to_string(env.rank));
+  std::vector<std::string> members;
+  for (int rank = 0; rank < env.world_size; ++rank) members.push_back(std::to_string(rank));
+  elastic.reconfigure(0, members).barrier()->wait();
+  meet(elastic.reconfigure(1, members), late, file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const auto env = WorkerEnv::from(Environment::capture());
+  if (argc > 3) {
+    meet_in_elastic_group(env, argv[3], argv[1], argv[2]);
+    return 0;
+  }
+  const auto world = init_process_group({.freeze_bound = any_silence, .env = env});
+  meet(world->group(), argv[1], argv[2]);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
