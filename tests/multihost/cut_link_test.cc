@@ -49,12 +49,13 @@ class CutRank {
     port_ = static_cast<std::uint16_t>(std::stoi(outer_->get("port", Deadline::in(failure::patience))));
   }
 
-  // What a group fails with whose store is known to be rank 0's.
-  std::string lose_store_host(const std::string& backend) {
+  // What a group fails with whose store is known to be rank 0's, or to be on the first host.
+  std::string lose_store_host(const std::string& backend, bool rank_known) {
     auto described = options();
     described.rank = rank_;
     described.size = 2 * ranks_per_host_;
-    described.store_host = 0;
+    if (rank_known) described.store_host = 0;
+    described.beside_store = host_ == 0;
     const auto group = comm::make_group(backend, described);
     group->barrier()->wait();
     await_heartbeats(*described.connect_store(), text_of({described.prefix, rank_}));
@@ -156,7 +157,7 @@ TEST_CASE("ranks that a cut link keeps from the rank with the store name it and 
     INFO(backend);
     NetnsHosts hosts(2);
     ForkedRanks ranks(
-        4, [&](int rank, std::uint16_t port) { return CutRank(hosts, rank, 2, port).lose_store_host(backend); });
+        4, [&](int rank, std::uint16_t port) { return CutRank(hosts, rank, 2, port).lose_store_host(backend, true); });
     failure::await(ranks, "under way");
     hosts.link_down(1);
     const auto deadline = Deadline::in(bound);
@@ -167,5 +168,25 @@ TEST_CASE("ranks that a cut link keeps from the rank with the store name it and 
       CHECK(contains(said, fmt::format("peer_lost: rank {} (pid {} on host {})", lost, ranks.pid(lost),
                                        host_name(lost == 2 ? 1 : 0))));
     }
+  }
+}
+
+TEST_CASE("ranks that a cut link keeps from a store that no rank serves name a rank beside it") {
+  need_hosts();
+  NetnsHosts hosts(2);
+  ForkedRanks ranks(
+      4, [&](int rank, std::uint16_t port) { return CutRank(hosts, rank, 2, port).lose_store_host("gloo", false); });
+  failure::await(ranks, "under way");
+  hosts.link_down(1);
+  const auto deadline = Deadline::in(bound);
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto said = ranks.result(rank, deadline);
+    INFO("rank " << rank << ": " << said);
+    const auto lost = [&](int other) {
+      return contains(
+          said, fmt::format("peer_lost: rank {} (pid {} on host {})", other, ranks.pid(other), host_name(other / 2)));
+    };
+    CHECK((rank < 2 ? lost(2) || lost(3) : lost(0) || lost(1)));
+    if (rank >= 2) CHECK(contains(said, "on whose host the store is"));
   }
 }

@@ -20,7 +20,7 @@ struct GroupOptions {
   int rank = 0;
   int size = 1;
   // A new client of the job's store, with a connection of its own. Called from the thread that makes the group, or a
-  // subgroup of it.
+  // subgroup of it, and, of an auto group, from that of the first collective on memory of a device.
   std::function<std::shared_ptr<Store>()> connect_store;
   std::string prefix = "group/0/";             // of the group's keys in the store: unique to this group
   std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together
@@ -31,6 +31,7 @@ struct GroupOptions {
   // What tells this host from others: ranks that say the same share memory. Empty: found by evidence.
   std::string host;
   std::optional<int> store_host;  // the rank whose process serves the store, if one does
+  bool beside_store = false;      // the store is on this process's host: ranks of others are cut off with it from there
   // How long a rank may give no sign of life (stopped, starved, cut off) before the group takes it for lost, whether or
   // not anybody waits for it; zero: any time. A rank that dies is known at once.
   std::chrono::milliseconds freeze_bound{5'000};

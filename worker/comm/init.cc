@@ -105,6 +105,7 @@ void JoinedWorld::make_group(const InitOptions& options) {
                      .local_address = address,
                      .freeze_bound = options.freeze_bound};
   if (hosting_) group.store_host = 0;
+  group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
 }
 

@@ -28,7 +28,8 @@ MonitorOptions monitor_options(const GroupOptions& options) {
           .beat = heartbeat_for(options),
           .freeze_bound = options.freeze_bound,
           .store_patience = patience_with_store(options),
-          .store_host = options.store_host};
+          .store_host = options.store_host,
+          .beside_store = options.beside_store};
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, c
       identity_(fmt::format("pid {} on host {}", ::getpid(), local_host_name())),
       failure_key_(options_.prefix + "failure"),
       processes_key_(options_.prefix + "processes/" + host_evidence()),
+      beside_store_key_(options_.prefix + "beside store"),
       window_(window_for(options_.beat)),
       slice_(slice_for(options_.size, options_.beat)),
       records_(store_, options_.prefix, options_.size, options_.store_patience),
@@ -86,6 +87,8 @@ void PeerMonitor::announce() {
   const auto process = ProcessIdentity::own();
   store_->append(processes_key_, fmt::format("{} {} {}\n", options_.rank, process.pid, process.start_time),
                  store_deadline());
+  if (options_.beside_store)
+    store_->compare_set(beside_store_key_, "", std::to_string(options_.rank), store_deadline());
   try {
     store_->set_will(failure_key_, encode(loss_of(options_.rank, identity_)), store_deadline());
   } catch (const Error& error) {
@@ -269,11 +272,21 @@ void PeerMonitor::meet_peers() {
     if (!all_here_ || peers_known_) return;
   }
   peers_known_ = true;
-  if (options_.store_host) {
-    const auto record = records_.read(*options_.store_host);
-    store_host_ = fmt::format("rank {} ({})", *options_.store_host, record ? record->identity() : "unknown");
-  }
   watch_processes();
+  find_store();
+}
+
+std::string PeerMonitor::describe_rank(int rank) {
+  const auto record = records_.read(rank);
+  return fmt::format("rank {} ({})", rank, record ? record->identity() : "unknown");
+}
+
+void PeerMonitor::find_store() {
+  if (options_.store_host) {
+    store_host_ = describe_rank(*options_.store_host);
+  } else if (!options_.beside_store && store_->check({beside_store_key_}, store_deadline())) {
+    beside_store_ = describe_rank(std::stoi(store_->get(beside_store_key_, store_deadline())));
+  }
 }
 
 // Those of this host.
@@ -327,6 +340,11 @@ Verdict PeerMonitor::lost_store(const Error& error) const {
   if (options_.store_host && *options_.store_host != options_.rank) {
     const auto who = store_host_.empty() ? fmt::format("rank {}", *options_.store_host) : store_host_;
     return {Errc::peer_lost, fmt::format("{}, whose process serves the store, was lost: {}", who, error.what())};
+  }
+  if (!beside_store_.empty()) {
+    return {Errc::peer_lost,
+            fmt::format("{}, on whose host the store is, was lost, or rank {} ({}) is cut off from there: {}",
+                        beside_store_, options_.rank, identity_, error.what())};
   }
   return {Errc::connection_lost,
           fmt::format("rank {} ({}) lost the group's store: {}", options_.rank, identity_, error.what())};

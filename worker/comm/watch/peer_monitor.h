@@ -29,6 +29,7 @@ struct MonitorOptions {
   std::chrono::milliseconds freeze_bound{5000};    // of a rank's silence; zero: any
   std::chrono::milliseconds store_patience{5000};  // with a store that does not answer
   std::optional<int> store_host;                   // the rank whose process serves the store, if one does
+  bool beside_store = false;                       // the store is on this rank's host
 };
 
 // Finds out, through the store, why a group fails, and makes it known to all its ranks.
@@ -85,6 +86,8 @@ class PeerMonitor {
   std::optional<Verdict> examine_departed() const;
   void meet_peers();
   void watch_processes();
+  void find_store();
+  std::string describe_rank(int rank);
   std::string describe_process(int rank) const;
   void beat(bool left);
   Verdict settle(const Verdict& verdict);
@@ -100,6 +103,7 @@ class PeerMonitor {
   const std::string identity_;
   const std::string failure_key_;
   const std::string processes_key_;
+  const std::string beside_store_key_;      // a rank of the host that has the store, where one knows
   const std::chrono::milliseconds window_;  // between two readings that prove a standstill
   const std::chrono::milliseconds slice_;   // of waiting on the failure key, between which this thread looks around
 
@@ -112,6 +116,7 @@ class PeerMonitor {
   bool peers_known_ = false;
   std::map<int, ProcessIdentity> local_peers_;  // ranks of this host
   std::string store_host_;                      // who serves the store, once all are here: "rank 0 (pid 42 on host b)"
+  std::string beside_store_;                    // who runs on the host that has it, where that is another
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
