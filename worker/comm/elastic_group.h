@@ -23,9 +23,9 @@ namespace ddprun {
 // and are there, is found out here, before the present group is given up.
 class ElasticGroup {
  public:
-  // backend: a row of comm/backends.h. base: of every generation's group; its prefix is that of all of them, alike at
-  // every member, its timeout also bounds each agreement; rank and size are not read. self: this process's name among
-  // the members, its own through all generations.
+  // backend: a row of comm/forming/backends.cc. base: of every generation's group; its prefix is that of all of them,
+  // alike at every member, its timeout also bounds each agreement; rank and size are not read. self: this process's
+  // name among the members, its own through all generations.
   ElasticGroup(std::string backend, GroupOptions base, std::string self);
   ~ElasticGroup();
 

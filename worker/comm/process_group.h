@@ -39,8 +39,9 @@ using Counts = std::vector<std::size_t>;
 // with a Work, and operations are carried out in the order of the calls (sends and receives beside it). What can be
 // built on them is a free function in collectives.h.
 //
-// Errors. A wrong argument throws Errc::usage at the call and harms nothing. Everything else comes out of Work::wait(),
-// within the operation's timeout (which runs from when it begins, behind what is under way) and a few heartbeats:
+// Errors. A wrong argument throws Errc::usage at the call, what the back end has no form of Errc::unsupported; neither
+// harms anything. Everything else comes out of Work::wait(), within the operation's timeout (which runs from when it
+// begins, behind what is under way) and a few heartbeats:
 //   peer_lost        a peer died, froze, was cut off or left; names the rank (process and host, where known)
 //   timeout          a peer that lives has not come; names the rank and what it does instead
 //   mismatch         the ranks called different operations, sizes, types or roots; names both; found without a timeout
