@@ -57,9 +57,7 @@ fs::path LogFolder::attempt_folder(std::int64_t attempt) const {
 
 fs::path LogFolder::worker_folder(std::int64_t attempt, int local_rank) const {
   if (!enabled()) return {};
-  const auto all = attempt_folder(attempt);
-  auto folder = all / std::to_string(local_rank);
-  ::mkdir(all.c_str(), 0777);
+  auto folder = attempt_folder(attempt) / std::to_string(local_rank);
   if (::mkdir(folder.c_str(), 0777) == 0) return folder;
   std::error_code ignored;
   if (errno == EEXIST) fs::remove_all(folder, ignored);

@@ -149,8 +149,8 @@ std::shared_ptr<Capture> OutputRouter::Impl::capture(Console::Stream stream, std
   if (!prefix.empty() && !window) captured->lines.emplace<LineAssembler>(prefix);
   captured->prefix = std::move(prefix);
   worker_ends.push_back(std::move(ends.writer));
-  ::fcntl(ends.reader.get(), F_SETFL, ::fcntl(ends.reader.get(), F_GETFL) | O_NONBLOCK);
   captured->reader.assign(ends.reader.release());
+  captured->reader.native_non_blocking(true);
   captures.push_back(captured);
   return captured;
 }

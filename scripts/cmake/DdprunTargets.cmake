@@ -23,13 +23,14 @@ function(ddprun_library name)
 endfunction()
 
 # ddprun_program(NAME SOURCES ... LIBS ... [INTERNAL] [SELF_CONTAINED]): a program in build/bin. INTERNAL ones are not
-# installed; SELF_CONTAINED ones, which link no shared C++ library, have the C++ library inside.
+# installed; SELF_CONTAINED ones, which link no shared C++ library, have the C++ library inside, and their symbols bound at
+# the start: a process that forks many others would have each of them bind its own.
 function(ddprun_program name)
   cmake_parse_arguments(ARG "INTERNAL;SELF_CONTAINED" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} ddprun_warnings)
   if(ARG_SELF_CONTAINED AND NOT DDPRUN_SANITIZE)
-    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+    target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections,-z,now)
   endif()
   if(NOT ARG_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY DDPRUN_PROGRAMS ${name})
