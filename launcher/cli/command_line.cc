@@ -87,43 +87,24 @@ class OptionReader {
   std::size_t& next_;
 };
 
-// The options as CLI11 objects; values lands what was given, in order of the table.
-struct Parser {
-  struct Value {
-    std::string text;
-    bool flag = false;
-    CLI::Option* option = nullptr;
-  };
-  CLI::App app{"Starts, places, watches and restarts the processes of a distributed training job."};
-  std::map<std::string, Value> values;
+CommandLine::Page page_of(const GivenOption& option) {
+  using Page = CommandLine::Page;
+  if (option.name == "help") return Page::help;
+  if (option.name == "version") return Page::version;
+  if (option.name == "man") return Page::man;
+  if (option.name != "completion") return Page::none;
+  if (option.value == "bash") return Page::bash_completion;
+  if (option.value == "zsh") return Page::zsh_completion;
+  throw make_error(Errc::usage, "--completion = {}: expected bash or zsh", *option.value);
+}
 
-  explicit Parser(const LaunchSettings& settings) {
-    app.set_help_flag();
-    for (const auto& option : option_pages(settings)) add(option);
-  }
-
-  void add(const OptionPage& option) {
-    auto& value = values[option.name];
-    const auto spelling = (option.short_name ? fmt::format("-{},", option.short_name) : "") + "--" + option.name;
-    value.option = option.flag ? app.add_flag(spelling, value.flag, option.help)
-                               : app.add_option(spelling, value.text, option.help);
-    if (!option.flag) value.option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)->type_name("");
-  }
-
-  bool given(const std::string& name) const { return values.at(name).option->count() > 0; }
-
-  CommandLine::Page page() const {
-    using Page = CommandLine::Page;
-    if (given("help")) return Page::help;
-    if (given("version")) return Page::version;
-    if (given("man")) return Page::man;
-    if (!given("completion")) return Page::none;
-    const auto& shell = values.at("completion").text;
-    if (shell == "bash") return Page::bash_completion;
-    if (shell == "zsh") return Page::zsh_completion;
-    throw make_error(Errc::usage, "--completion = {}: expected bash or zsh", shell);
-  }
-};
+void add_to_help(CLI::App& app, const OptionPage& option) {
+  const auto spelling = (option.short_name ? fmt::format("-{},", option.short_name) : "") + "--" + option.name;
+  if (option.flag)
+    app.add_flag(spelling, option.help);
+  else
+    app.add_option(spelling, option.help)->type_name("");
+}
 
 }  // namespace
 
@@ -142,31 +123,32 @@ NormalForm normal_form(const std::vector<std::string>& arguments, const std::vec
   return result;
 }
 
+GivenOption given_option(const std::string& normal) {
+  const auto equals = normal.find('=');
+  if (equals == std::string::npos) return {.name = normal.substr(2)};
+  return {.name = normal.substr(2, equals - 2), .value = normal.substr(equals + 1)};
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& arguments, LaunchSettings& settings) {
   auto form = normal_form(arguments, settings.options_and_pages());
-  Parser parser(settings);
-  try {
-    std::reverse(form.options.begin(), form.options.end());  // CLI11 takes a vector from its back
-    parser.app.parse(form.options);
-  } catch (const CLI::ParseError& e) {
-    throw Error(Errc::usage, e.what());
-  }
-  CommandLine result{.page = parser.page(), .command = std::move(form.command)};
-  if (result.page != CommandLine::Page::none) return result;
-  for (const auto& option : settings.table())
-    if (option.refusal.empty() && parser.given(option.name))
-      settings.assign_from_command_line(option.name, option.flag ? "true" : parser.values.at(option.name).text);
+  CommandLine result{.command = std::move(form.command)};
+  std::vector<GivenOption> given;
+  for (const auto& option : form.options) given.push_back(given_option(option));
+  for (const auto& option : given)
+    if (result.page = page_of(option); result.page != CommandLine::Page::none) return result;
+  for (const auto& option : given) settings.assign_from_command_line(option.name, option.value.value_or("true"));
   if (result.command.empty()) throw make_error(Errc::usage, "no script given\n{}", usage_line);
   return result;
 }
 
 std::string help_text(const LaunchSettings& settings) {
-  Parser parser(settings);
-  parser.app.name("ddprun");
+  CLI::App app{"Starts, places, watches and restarts the processes of a distributed training job.", "ddprun"};
+  app.set_help_flag();
+  for (const auto& option : option_pages(settings)) add_to_help(app, option);
   auto formatter = std::make_shared<CLI::Formatter>();
   formatter->column_width(28);
-  parser.app.formatter(formatter);
-  auto text = parser.app.help();
+  app.formatter(formatter);
+  auto text = app.help();
   const auto usage = text.find("Usage:");
   const auto options = text.find("Options:");
   if (usage != std::string::npos && options != std::string::npos)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,13 @@ struct NormalForm {
   std::vector<std::string> options;
   std::vector<std::string> command;
 };
+
+// One of those options taken apart. A flag has no value.
+struct GivenOption {
+  std::string name;
+  std::optional<std::string> value;
+};
+GivenOption given_option(const std::string& normal);
 
 // Brings argv (without the program's name) into normal form against the table: dashes and underscores alike, "--opt
 // value" and "--opt=value", unique prefixes, -m -r -t with the value behind or attached. A prefix that is unique among

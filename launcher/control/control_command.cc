@@ -46,14 +46,12 @@ Request parse(const Verb& verb, const std::vector<std::string>& arguments) {
     throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
                      verb.name, form.command.front(), verb.name);
   for (const auto& option : form.options) {
-    const auto equals = option.find('=');
-    const auto name = option.substr(0, equals);
-    const auto value = equals == std::string::npos ? "" : option.substr(equals + 1);
-    if (name == "--rdzv_endpoint") request.endpoint = value;
-    if (name == "--rdzv_id") request.run_id = value;
-    if (name == "--collectives") request.collectives = true;
-    if (name == "--json") request.json = true;
-    if (name == "--help") request.help = true;
+    const auto given = given_option(option);
+    if (given.name == "rdzv_endpoint") request.endpoint = given.value.value();
+    if (given.name == "rdzv_id") request.run_id = given.value.value();
+    if (given.name == "collectives") request.collectives = true;
+    if (given.name == "json") request.json = true;
+    if (given.name == "help") request.help = true;
   }
   return request;
 }

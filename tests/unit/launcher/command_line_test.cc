@@ -67,6 +67,16 @@ TEST_CASE("the command line assigns options, the last of several wins") {
   CHECK_FALSE(s.given("max_restarts"));
 }
 
+TEST_CASE("an empty value is a value, as a script's unset variable makes it") {
+  LaunchSettings s;
+  parse_command_line({"--role=", "--rdzv-endpoint", "", "--local_addr=", "--rdzv_conf", "", "x"}, s);
+  CHECK(s.options().role.empty());
+  CHECK(s.options().rdzv_endpoint.empty());
+  CHECK(s.options().rdzv_conf.empty());
+  CHECK_THROWS_WITH(parse_command_line({"--nnodes", "", "--max_restarts=", "x"}, s),
+                    "--max_restarts: launch.max_restarts = : expected a whole number at least 0");
+}
+
 TEST_CASE("a script is required, except for pages") {
   LaunchSettings s;
   CHECK_THROWS_WITH(parse_command_line({"--standalone"}, s),
