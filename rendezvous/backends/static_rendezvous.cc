@@ -39,16 +39,19 @@ struct Endpoint {
 // Dials until somebody answers, telling what it waits for.
 std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop,
                                const std::function<void(const std::string&)>& waiting) {
+  const auto began = Deadline::Clock::now();
   for (bool said = false;; said = true) {
     try {
       return std::make_shared<TcpStore>(TcpStoreOptions{.host = endpoint.host, .port = endpoint.port, .stop = stop},
                                         earlier(deadline, Deadline::in(dial_slice)));
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
+      const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - began);
       if (deadline.expired())
         throw make_error(Errc::timeout,
-                         "{}; the agent of node rank 0 serves it: check that it runs, with the same address and port",
-                         error.what());
+                         "no store at {} within {}; the agent of node rank 0 serves it: check that it runs, with the "
+                         "same address and port (the last try: {})",
+                         endpoint.text(), duration_text(waited), error.what());
       if (!said) waiting(fmt::format("no store at {} yet; node rank 0 serves it", endpoint.text()));
     }
   }

@@ -1,5 +1,6 @@
 #include "ddprun/rendezvous/membership/session_client.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -213,7 +214,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         parser.feed({chunk.data(), size});
         while (auto bytes = over_ || parting_ ? std::nullopt : parser.next()) hear(decode_server_frame(*bytes));
       } catch (const Error& broken) {
-        lose(broken.code(), lost_text(broken.what()));
+        lose(broken.code(), established_ ? lost_text(broken.what()) : stranger_text({chunk.data(), size}));
       }
       if (parting_) co_return *parting_;
     }
@@ -363,6 +364,15 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         "the same "
         "endpoint, that the name is right, and that the port can be reached from here",
         endpoint_, duration_text(elapsed), problem, options_.host);
+  }
+
+  // An HTTP or SSH server, say, which introduces itself.
+  std::string stranger_text(std::string_view said) const {
+    std::string shown(said.substr(0, 32));
+    std::replace_if(
+        shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '.');
+    return fmt::format("what answers at {} is no rendezvous server: it says '{}'; is the port another program's?",
+                       endpoint_, shown);
   }
 
   std::string lost_text(const std::string& problem) const {

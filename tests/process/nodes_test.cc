@@ -136,3 +136,12 @@ TEST_CASE("SIGKILL of one agent ends its workers and the job") {
   CHECK(a.wait().code == 1);
   a.wait_until([&] { return nodes.marker.processes() == 0; }, "end of every process");
 }
+
+TEST_CASE("a static node whose node rank 0 does not come says for how long it waited in all") {
+  const TwoNodes nodes;
+  auto child = nodes.start({"env"}, {"--rdzv_backend=static", "--node_rank=1", "--rdzv_conf=timeout=3"});
+  const auto result = child.wait();
+  CHECK(result.code == 1);
+  CHECK(contains(result.err, "no store at " + nodes.endpoint + " within 3"));
+  CHECK(contains(result.err, "Connection refused"));
+}

@@ -9,6 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
 
 #include "ddprun/rendezvous/backends/backends.h"
 #include "ddprun/rendezvous/backends/hosted_endpoint.h"
@@ -469,6 +470,23 @@ TEST_CASE("a store that knows no sessions is named as such") {
   Agent a(first, "a", policy);
   REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
   CHECK_THAT(a.lost->what(), Catch::Contains("closed the connection without opening a session"));
+}
+
+TEST_CASE("another program's server at the endpoint is named by what it says") {
+  Loops loops;
+  auto& loop = loops.make();
+  using asio::ip::tcp;
+  tcp::acceptor acceptor(loop, {asio::ip::make_address("127.0.0.1"), 0});
+  tcp::socket answered(loop);
+  acceptor.async_accept(answered, [&](boost::system::error_code) {
+    asio::write(answered, asio::buffer(std::string_view("HTTP/1.1 400 Bad Request\r\n\r\n")));
+  });
+  SessionClient client(loop, to(acceptor.local_endpoint().port()));
+  Agent a(client, "a", quick(1, 1));
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK(a.lost->code() == Errc::protocol);
+  CHECK_THAT(a.lost->what(),
+             Catch::Contains("is no rendezvous server: it says 'HTTP/1.1 400 Bad Request....'; is the port another"));
 }
 
 TEST_CASE("a node with other options is refused and the job goes on") {
