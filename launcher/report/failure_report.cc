@@ -81,6 +81,18 @@ std::string last_line_of(const std::string& message) {
   return line.size() > most ? line.substr(0, most) + "..." : line;
 }
 
+// What ended a Python program that wrote no error file: the line behind the last frame that its standard error tells
+// of.
+std::string exception_in(const std::string& last_lines) {
+  const auto frame = last_lines.rfind("  File \"");
+  if (frame == std::string::npos) return {};
+  auto begin = last_lines.find('\n', frame);
+  while (begin != std::string::npos && begin + 1 < last_lines.size() && last_lines[begin + 1] == ' ')
+    begin = last_lines.find('\n', begin + 1);
+  if (begin == std::string::npos) return {};
+  return last_line_of(last_lines.substr(begin, last_lines.find('\n', begin + 1) - begin));
+}
+
 // As torchrun words it, and what is known beyond.
 std::string message_without_file(const FailedWorker& worker, const ProcessExit& exit) {
   if (exit.signal_number == 0)
@@ -183,6 +195,10 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
       failure.cause = how_it_ended(failure) + ": " + line;
   } else if (failure.message.empty()) {
     failure.message = message_without_file(worker, exit);
+    constexpr int uncaught = 1;  // Python's exit code for an exception that nobody caught
+    if (const auto line = exception_in(worker.last_lines);
+        exit.code == uncaught && !line.empty() && worker.cause.empty())
+      failure.cause = how_it_ended(failure) + ": " + line;
   }
   return failure;
 }

@@ -59,6 +59,23 @@ TEST_CASE("a failure is described from its exit and its error file") {
   CHECK(describe_failure(worker, {.pid = 7, .code = 3}, 9).message == "(the error file cannot be read as JSON)");
 }
 
+TEST_CASE("without an error file the exception at the end of a Python traceback is the cause") {
+  const auto cause_after = [](const std::string& last_lines, int code = 1) {
+    return describe_failure({.last_lines = last_lines}, {.pid = 7, .code = code}, 5).cause;
+  };
+  const std::string frames = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g(x)\n    ^^^^\n";
+  CHECK(cause_after(frames + "ValueError: boom") == "exit code 1: ValueError: boom");
+  CHECK(cause_after(frames + "ValueError: boom\nand more\n[W] a warning at the end") ==
+        "exit code 1: ValueError: boom");
+  CHECK(cause_after(frames + "KeyError: 1\n\nDuring handling another occurred:\n\n" + frames + "OSError: no") ==
+        "exit code 1: OSError: no");
+  CHECK(cause_after("    h(x)\n  File \"b.py\", line 9, in h\n    1 / 0\nZeroDivisionError: division by zero") ==
+        "exit code 1: ZeroDivisionError: division by zero");  // the beginning has scrolled away
+  CHECK(cause_after(frames + "ValueError: caught, told of, and ended otherwise", 3).empty());
+  CHECK(cause_after(frames).empty());
+  CHECK(cause_after("out of luck").empty());
+}
+
 TEST_CASE("a scheduler's error file is the root cause's with its code, or one like it") {
   const testing::TempDir folder;
   std::ofstream(folder / "e") << R"({"message": {"message": "boom", "extraInfo": {"timestamp": "4"}}})";
