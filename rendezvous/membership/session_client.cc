@@ -153,14 +153,14 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::string> attempt() {
     socket_ = tcp::socket(loop_);
     ++attempts_;
-    timed_out_ = false;
+    timed_out_ = connected_ = false;
     set_watchdog();
     const std::string problem = co_await serve();
     end_attempt();
     // An attempt cut short by the join deadline says less than the one before.
     if (!timed_out_) problem_ = problem;
     if (timed_out_ && (problem_.empty() || !join_deadline_.expired()))
-      problem_ = fmt::format("no answer within {} s", attempt_timeout.count());
+      problem_ = connected_ ? "what listens there takes connections and says nothing" : "nothing answers";
     co_return problem_;
   }
 
@@ -175,6 +175,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::string> serve() {
     if (const error_code error = co_await connect()) co_return error.message();
     if (over_) co_return "";
+    connected_ = true;
     error_code ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
     outgoing_.clear();
@@ -399,6 +400,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   Deadline join_deadline_;
   unsigned attempts_ = 0;
   bool timed_out_ = false;
+  bool connected_ = false;
   bool established_ = false;            // the server has answered our JOIN
   bool over_ = false;                   // nothing more is to happen
   std::optional<std::string> parting_;  // why this session is about to end

@@ -23,6 +23,7 @@
 using namespace ddprun;
 using namespace std::chrono_literals;
 namespace asio = boost::asio;
+using asio::ip::tcp;
 
 namespace {
 
@@ -475,7 +476,6 @@ TEST_CASE("a store that knows no sessions is named as such") {
 TEST_CASE("another program's server at the endpoint is named by what it says") {
   Loops loops;
   auto& loop = loops.make();
-  using asio::ip::tcp;
   tcp::acceptor acceptor(loop, {asio::ip::make_address("127.0.0.1"), 0});
   tcp::socket answered(loop);
   acceptor.async_accept(answered, [&](boost::system::error_code) {
@@ -487,6 +487,19 @@ TEST_CASE("another program's server at the endpoint is named by what it says") {
   CHECK(a.lost->code() == Errc::protocol);
   CHECK_THAT(a.lost->what(),
              Catch::Contains("is no rendezvous server: it says 'HTTP/1.1 400 Bad Request....'; is the port another"));
+}
+
+TEST_CASE("a server that takes connections and says nothing is told from one that is not there") {
+  Loops loops;
+  auto& loop = loops.make();
+  const tcp::acceptor silent(loop, {asio::ip::make_address("127.0.0.1"), 0});  // the kernel accepts for it
+  SessionClient client(loop, to(silent.local_endpoint().port()));
+  auto policy = quick(1, 1);
+  policy.join_timeout = 200ms;
+  Agent a(client, "a", policy);
+  REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
+  CHECK(a.lost->code() == Errc::timeout);
+  CHECK_THAT(a.lost->what(), Catch::Contains("(what listens there takes connections and says nothing)"));
 }
 
 TEST_CASE("a node with other options is refused and the job goes on") {
