@@ -10,6 +10,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/membership/membership_text.h"
 
 namespace ddprun {
 namespace {
@@ -62,10 +63,10 @@ void wait_for_all_nodes(Store& store, const StaticExchange& exchange, Deadline d
     }
     const std::string missing = missing_nodes(store, exchange.nnodes, Deadline::in(answer_timeout));
     if (missing.empty()) continue;
-    const auto elapsed = std::chrono::duration_cast<std::chrono::seconds>(Deadline::Clock::now() - began);
+    const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - began);
     if (deadline.expired())
-      throw make_error(Errc::timeout, "of {} nodes, node rank {} had not come to {} after {} s", exchange.nnodes,
-                       missing, exchange.endpoint, elapsed.count());
+      throw make_error(Errc::timeout, "of {} nodes, node rank {} had not come to {} after {}", exchange.nnodes, missing,
+                       exchange.endpoint, duration_text(elapsed));
     if (missing != said)
       waiting(fmt::format("waiting at {} for node rank {} of {} nodes", exchange.endpoint, missing, exchange.nnodes));
     said = missing;

@@ -395,8 +395,9 @@ void Membership::judge_failures(Time now) {
     ++restarts_used_;
     return reshape(now, fmt::format("{}; restart {} of {}", failure_text(cause), restarts_used_, policy_.max_restarts));
   }
-  const std::string budget =
-      policy_.max_restarts == 0 ? "" : fmt::format("; all {} used", count_text(policy_.max_restarts, "restart"));
+  const std::string budget = policy_.max_restarts == 0   ? ""
+                             : policy_.max_restarts == 1 ? "; the one restart is used"
+                                                         : fmt::format("; all {} restarts used", policy_.max_restarts);
   end({.exit_code = exit_code_of(cause), .reason = failure_text(cause) + budget, .failures = std::move(failures_)});
 }
 

@@ -686,6 +686,14 @@ TEST_CASE("a new server does not take more restarts for used than there are") {
   CHECK_THAT(job.ended["a"].reason, Catch::Contains("all 2 restarts used"));
 }
 
+TEST_CASE("a verdict says that the restarts are used, also where there was one") {
+  Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 1});
+  job.come_back("a", {.generation = 1, .restarts_used = 1});
+  job.ready_all();
+  job.fail("a", {.exit_code = 5});
+  CHECK_THAT(job.ended["a"].reason, Catch::EndsWith("failed: exit code 5; the one restart is used"));
+}
+
 TEST_CASE("of those who stand by at a new server, one that was in the job steps in before a new one") {
   Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
   job.join("c");

@@ -76,7 +76,7 @@ TEST_CASE("a node that does not come is named while waiting and in the error") {
   std::string waiting;
   CHECK_THROWS_WITH(exchange_static_ranks(store, node(0, 1, 4), Deadline::in(700ms), {},
                                           [&](const std::string& text) { waiting = text; }),
-                    Catch::Contains("node rank 1, 3 had not come to h:1"));
+                    Catch::Contains("node rank 1, 3 had not come to h:1 after "));
   CHECK(waiting == "waiting at h:1 for node rank 1, 3 of 4 nodes");
 }
 
