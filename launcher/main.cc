@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "ddprun/common/descriptors.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
@@ -69,6 +70,8 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
     std::fputs(preview(spec, choice).c_str(), stdout);
     return exit_success;
   }
+  // A pipe or two a worker, a connection each where they meet.
+  spec.group.descriptors = raise_descriptor_limit().before;
   if (!choice.notice.empty()) log::info("{}", choice.notice);
   arrange_meeting(spec, choice);
   if (remote) remote->report_to_starter(spec);

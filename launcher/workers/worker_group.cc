@@ -139,7 +139,8 @@ void WorkerGroup::Impl::start_worker(int local_rank) {
                                   .environment = environment.entries(),
                                   .out = descriptors.out,
                                   .err = descriptors.err,
-                                  .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus},
+                                  .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus,
+                                  .descriptors = spec.descriptors},
                                  guardian);
   output->started();
   workers.push_back(std::move(worker));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,6 +29,7 @@ struct GroupSpec {
   OutputSpec output;
   std::string host;  // of this node, for reports
   Placement placement;
+  std::uint64_t descriptors = 0;  // that a worker may have open; 0: as many as this process
 };
 
 // One worker of the present round, or of one that has just ended.

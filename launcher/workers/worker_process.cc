@@ -54,6 +54,7 @@ struct Child {
   int err;
   pid_t parent;
   const CpuMask& cpus;
+  std::uint64_t descriptors;
   const Guardian& guardian;
   int error_pipe;
 
@@ -83,8 +84,16 @@ struct Child {
     // Best effort for descriptors inherited from elsewhere (older kernels lack the call); this program's own close on
     // exec.
     ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (descriptors > 0) limit_descriptors();
     reset_signals();
     return 0;
+  }
+
+  void limit_descriptors() const noexcept {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = descriptors;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
   }
 
   static void discard_broken_pipe() noexcept {
@@ -132,6 +141,7 @@ StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) 
               .err = spec.err,
               .parent = ::getpid(),
               .cpus = cpus,
+              .descriptors = spec.descriptors,
               .guardian = guardian,
               .error_pipe = write_end.get()};
   const SignalsBlocked blocked;

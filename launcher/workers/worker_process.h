@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <sys/types.h>
@@ -19,7 +20,8 @@ struct ProcessSpec {
   int in = -1;
   int out = -1;
   int err = -1;
-  CpuList cpus;  // to be bound to; empty: this process's own
+  CpuList cpus;                   // to be bound to; empty: this process's own
+  std::uint64_t descriptors = 0;  // how many it may have open; 0: as many as this process
 };
 
 // A process on its way to its exec, or beyond.

@@ -9,6 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 
+#include "ddprun/common/descriptors.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
   app.add_option("--host", options.host, "address to listen at; all of them if not given");
   try {
     app.parse(argc, argv);
+    ddprun::raise_descriptor_limit();
     serve_until_signalled(options);
     return ddprun::exit_success;
   } catch (const CLI::Success& e) {

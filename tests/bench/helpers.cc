@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <fstream>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
@@ -91,14 +90,6 @@ std::size_t Helper::resident_bytes() const {
   std::size_t size = 0, resident = 0;
   statm >> size >> resident;
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
-std::size_t allow_all_descriptors() {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return limit.rlim_cur;
 }
 
 }  // namespace ddprun::bench

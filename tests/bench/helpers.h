@@ -44,7 +44,4 @@ class Helper {
   Line line_;
 };
 
-// Lets this process have as many descriptors open as the system allows, and says how many that are.
-std::size_t allow_all_descriptors();
-
 }  // namespace ddprun::bench

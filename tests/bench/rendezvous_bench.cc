@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <fmt/core.h>
 
+#include "ddprun/common/descriptors.h"
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/backends/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/session_client.h"
@@ -215,7 +216,7 @@ void measure_barrier(const Options& options, bool json) {
 }
 
 void run(const Options& options, bool json) {
-  const auto descriptors = allow_all_descriptors();
+  const auto descriptors = raise_descriptor_limit().now;
   if (static_cast<std::size_t>(options.clients) + 64 > descriptors)
     throw make_error(Errc::usage, "--clients {}: the server may have {} descriptors open (ulimit -n)", options.clients,
                      descriptors);

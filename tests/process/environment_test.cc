@@ -73,6 +73,17 @@ TEST_CASE("${local_rank} in arguments is the worker's own, and nothing else is r
   CHECK(lines == Words{"[default0]:0 $local_rank $$", "[default1]:1 $local_rank $$"});
 }
 
+TEST_CASE(
+    "ddprun takes more descriptors than its shell allows, for many workers, and gives each what the shell allows") {
+  const auto result = run_child({"/bin/sh", "-c", "ulimit -Sn 64; exec \"$@\"", "sh", DDPRUN_PROGRAM,
+                                 "--nproc_per_node=40", "/bin/sh", "-c", "ulimit -Sn"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+  const auto lines = lines_of(result.out);
+  CHECK(lines.size() == 40);
+  for (const auto& line : lines) CHECK(line.ends_with("]:64"));
+}
+
 TEST_CASE("with a virtual local rank each worker sees its own GPU, and the log folders keep the real one") {
   const auto result =
       run_child(command(two_workers({"--virtual-local-rank"}), {"env"}), {{"CUDA_VISIBLE_DEVICES", "6,7"}});

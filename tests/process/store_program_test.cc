@@ -1,6 +1,7 @@
 // ddprun-store as its users start and stop it.
 #include <algorithm>
 #include <csignal>
+#include <deque>
 
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
@@ -24,6 +25,18 @@ TEST_CASE("ddprun-store says where it listens, serves, and ends with 0 when told
     CHECK(result.code == 0);
     CHECK(result.signal_number == 0);
     CHECK(result.err.empty());
+  }
+}
+
+TEST_CASE("ddprun-store serves more connections than a shell's limit on open files, where the system permits") {
+  Child store({"/bin/sh", "-c", "ulimit -Sn 32; exec \"$@\"", "sh", STORE_PROGRAM, "--port=0", "--host=127.0.0.1"});
+  store.wait_for_out("\n");
+  const auto port = static_cast<std::uint16_t>(std::stoi(store.out().substr(store.out().rfind(':') + 1)));
+  const auto soon = Deadline::in(std::chrono::seconds(20));
+  std::deque<TcpStore> clients;
+  for (int i = 1; i <= 40; ++i) {
+    clients.emplace_back(TcpStoreOptions{.host = "127.0.0.1", .port = port}, soon);
+    CHECK(clients.back().add("n", 1, soon) == i);
   }
 }
 
