@@ -201,9 +201,12 @@ void LaunchSettings::apply_environment(const Environment& environment) {
     const auto variable = pet_variable(option.name);
     auto value = environment.get(variable);
     if (!value || value->empty()) continue;
-    if (!option.refusal.empty()) throw make_error(Errc::usage, "{}: --{} {}", variable, option.name, option.refusal);
     // torchrun's flags are integers in the environment: anything but 0 is on.
     if (const auto number = option.flag ? whole_number(*value) : std::nullopt) value = *number == 0 ? "0" : "1";
+    if (!option.refusal.empty()) {
+      if (option.flag && value == "0") continue;
+      throw make_error(Errc::usage, "{}: --{} {}", variable, option.name, option.refusal);
+    }
     settings_.assign("launch." + option.name, *value, {Origin::environment, variable});
   }
 }

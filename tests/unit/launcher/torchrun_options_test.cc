@@ -182,6 +182,7 @@ TEST_CASE("what makes no sense without Python in the launcher is refused with th
                     "leave it out, the script then runs in a Python process of its own");
   CHECK_THROWS_WITH(value_of("nnodes", {}, {{"PET_RUN_PATH", "1"}}),
                     Catch::StartsWith("PET_RUN_PATH: --run_path runs the script inside"));
+  CHECK_NOTHROW(value_of("nnodes", {}, {{"PET_RUN_PATH", "0"}}));  // off
   CHECK_THROWS_WITH(value_of("nnodes", {"--logs-specs=p"}),
                     "--logs_specs names a plugin written in Python, and ddprun has no interpreter; --log_dir, "
                     "--redirects, --tee and the filters say where output goes");
