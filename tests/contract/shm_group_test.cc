@@ -1,5 +1,10 @@
 #include "ddprun/worker/comm/shm/shm_group.h"
 
+#include <deque>
+#include <random>
+#include <utility>
+#include <vector>
+
 #include "ddprun/worker/comm/forming/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -54,6 +59,83 @@ TEST_CASE("shared memory compares what is sent with what is expected") {
       }
     });
   }
+}
+
+TEST_CASE("a rank that only gives goes on before the others have come to it") {
+  auto groups = make_shm(3, contract::patience);
+  for (int call = 0; call < 4; ++call) {
+    std::vector<float> given{static_cast<float>(call)}, part{1};
+    groups[0]->broadcast(span_of(given), 0, {.blocking = true});
+    groups[0]->reduce(span_of(part), 2, {}, {.blocking = true});
+    given[0] = part[0] = -1;  // its memory is its own again
+    groups[1]->broadcast(span_of(given), 0, {.blocking = true});
+    CHECK(given[0] == static_cast<float>(call));
+    part[0] = 10;
+    groups[1]->reduce(span_of(part), 2, {}, {.blocking = true});
+    groups[2]->broadcast(span_of(given), 0, {.blocking = true});
+    CHECK(given[0] == static_cast<float>(call));
+    part[0] = 100;
+    groups[2]->reduce(span_of(part), 2, {}, {.blocking = true});
+    CHECK(part[0] == 111);
+  }
+}
+
+TEST_CASE("a call that differs from the others' is found, also when nobody waited for it") {
+  auto groups = make_shm(2, contract::patience);
+  const auto rank = [](ProcessGroup& group) {
+    std::vector<float> values(8);
+    const auto error = contract::error_of([&] {
+      group.broadcast({values.data(), group.rank() == 0 ? 3u : 4u, DType::float32}, 0, {.blocking = true});
+      group.barrier({.blocking = true});
+    });
+    contract::expect(error.code() == Errc::mismatch, error.what());
+    for (const auto* part : {"broadcast of 3 float32", "broadcast of 4 float32"})
+      contract::expect(std::string(error.what()).find(part) != std::string::npos, error.what());
+  };
+  REQUIRE_NOTHROW(contract::run_ranks(groups, rank));
+}
+
+TEST_CASE("ranks that run ahead of each other take nothing that is not meant for them") {
+  constexpr int ranks = 4, calls = 3000;
+  auto groups = make_shm(ranks, contract::patience);
+  const auto rank = [](ProcessGroup& group) {
+    std::mt19937 random(7);  // the same at every rank
+    struct Broadcast {
+      std::vector<float> values;
+      float expected;
+      WorkPtr work;
+      void finish() {
+        work->wait();
+        contract::expect(values.front() == expected && values.back() == expected, "broadcast");
+      }
+    };
+    std::deque<Broadcast> in_flight;
+    for (int call = 0; call < calls; ++call) {
+      const int root = static_cast<int>(random() % ranks);
+      const std::size_t count = 1 + random() % 600;  // in the announcement, and beside it
+      const auto kind = random() % 4;
+      const OpOptions options{.blocking = random() % 4 != 0};
+      const auto own = static_cast<float>(call % 97 * (group.rank() + 1));
+      const auto total = static_cast<float>(call % 97 * (ranks * (ranks + 1) / 2));
+      std::vector<float> values(count, own);
+      if (kind == 0) {
+        group.reduce(span_of(values), root, {}, {.blocking = true});
+        contract::expect(group.rank() != root || values[count - 1] == total, "reduce");
+      } else if (kind == 1) {
+        group.allreduce(span_of(values), {}, {.blocking = true});
+        contract::expect(values[count - 1] == total, "allreduce");
+      } else {
+        auto& each =
+            in_flight.emplace_back(Broadcast{std::move(values), static_cast<float>(call % 97 * (root + 1)), {}});
+        each.work = group.broadcast(span_of(each.values), root, options);
+        if (in_flight.size() < 5) continue;
+        in_flight.front().finish();
+        in_flight.pop_front();
+      }
+    }
+    for (auto& each : in_flight) each.finish();
+  };
+  REQUIRE_NOTHROW(contract::run_ranks(groups, rank));
 }
 
 DDPRUN_GROUP_CONTRACT("shm", make_shm, {1, 2, 3, 4, 5, 8})

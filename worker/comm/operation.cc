@@ -74,21 +74,20 @@ std::string describe(const Operation& operation) {
   }
 }
 
+// Products that do not wait for each other: this is on the path of every small collective.
 std::uint16_t signature(const Operation& operation) {
-  std::uint64_t hash = 0x9e3779b97f4a7c15ull;
-  const auto mix = [&hash](std::uint64_t value) {
-    hash = (hash ^ value) * 0xff51afd7ed558ccdull;
-    hash ^= hash >> 32;
-  };
   const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
-  mix(number(operation.dtype) << 8 | number(operation.op));
-  mix(operation.own_parts() ? 0 : operation.count);
+  const auto type = number(operation.dtype) << 8 | number(operation.op);
+  std::uint64_t hash = (operation.own_parts() ? 0 : operation.count + 1) * 0x9e3779b97f4a7c15ull;
   if (!operation.point_to_point()) {  // a send and its recv differ in kind and partner
-    mix(number(operation.kind) << 32 | static_cast<std::uint32_t>(operation.peer));
-    mix(number(operation.own_parts() ? 1 : operation.parts) << 32 | operation.spans);
-    mix(operation.layout);
+    const auto who = number(operation.kind) << 32 | static_cast<std::uint32_t>(operation.peer);
+    const auto parts = number(operation.own_parts() ? 1 : operation.parts) << 32 | operation.spans;
+    hash ^= (who + 1) * 0xff51afd7ed558ccdull ^ (parts + 1) * 0xc4ceb9fe1a85ec53ull ^ operation.layout;
   }
-  return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
+  hash ^= (type + 1) * 0xd6e8feb86659fd93ull;
+  hash ^= hash >> 32;
+  hash *= 0xff51afd7ed558ccdull;
+  return static_cast<std::uint16_t>(hash >> 48);
 }
 
 }  // namespace ddprun::comm

@@ -47,8 +47,10 @@ using Counts = std::vector<std::size_t>;
 //   mismatch         the ranks called different operations, sizes, types or roots; names both; found without a timeout
 //   connection_lost  the network between living ranks, or the store, failed
 //   aborted          this process called abort()
-// After the first error the group is broken: every pending and later operation of every rank ends with that first
-// cause. A new group is the way on: elastic_group.h forms it in the same processes.
+// A rank that only gives (broadcast's root, reduce's others) may be done before the others have come; what it would
+// have heard of them, the next operation tells it. After the first error the group is broken: every pending and later
+// operation of every rank ends with that first cause. A new group is the way on: elastic_group.h forms it in the same
+// processes.
 //
 // Thread-safe, but the order of calls is the caller's business. Destroying a group whose operations are all done is a
 // clean goodbye; destroying one with operations pending breaks it for the others. It never hangs.

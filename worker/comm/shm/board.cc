@@ -1,5 +1,10 @@
 #include "ddprun/worker/comm/shm/board.h"
 
+#include <algorithm>
+#include <bit>
+#include <sched.h>
+#include <thread>
+
 namespace ddprun::comm {
 namespace {
 
@@ -9,53 +14,52 @@ constexpr std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-// In this order: the ranks' states, their gifts, their slots, the channels, the channels' staging memory.
-struct Layout {
-  std::size_t gifts, slots, channels, staging, end;
-  Layout(std::size_t ranks, std::size_t slot_bytes, std::size_t gift_bytes)
-      : gifts(whole_pages(ranks * sizeof(RankState))),
-        slots(gifts + ranks * rounds_at_once * gift_bytes),
-        channels(slots + ranks * 2 * slot_bytes),
-        staging(channels + ranks * ranks * whole_pages(sizeof(Channel))),
-        end(staging + ranks * ranks * Channel::pieces_at_once * Channel::piece_bytes) {}
-};
-
-std::size_t index(int rank) {
-  return static_cast<std::size_t>(rank);
-}
-
 }  // namespace
 
+// Of more processors than there is room for, the first ones: it only decides how long to wait awake.
+void ProcessorSet::add_own() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool known = ::sched_getaffinity(0, sizeof(set), &set) == 0;
+  const auto all = known ? std::size_t{CPU_SETSIZE} : std::size_t{std::thread::hardware_concurrency()};
+  for (std::size_t i = 0; i < std::min(all, words_.size() * 64); ++i)
+    if (!known || CPU_ISSET(i, &set)) words_[i / 64].fetch_or(std::uint64_t{1} << i % 64, std::memory_order_relaxed);
+}
+
+int ProcessorSet::count() const {
+  int count = 0;
+  for (const auto& word : words_) count += std::popcount(word.load(std::memory_order_relaxed));
+  return count;
+}
+
+Board::Places::Places(std::size_t ranks, std::size_t slot_bytes)
+    : states(whole_pages(sizeof(ProcessorSet))),
+      gifts(states + whole_pages(ranks * sizeof(RankState))),
+      slots(gifts + ranks * rounds_at_once * largest_gift),
+      channels(slots + ranks * 2 * slot_bytes),
+      staging(channels + ranks * ranks * whole_pages(sizeof(Channel))),
+      end(staging + ranks * ranks * Channel::pieces_at_once * Channel::piece_bytes) {}
+
 std::size_t Board::bytes_for(int ranks, std::size_t slot_bytes) {
-  return Layout(index(ranks), slot_bytes, largest_gift).end;
+  return Places(index(ranks), slot_bytes).end;
 }
 
 Board::Board(SharedSegment segment, int ranks, std::size_t slot_bytes)
-    : segment_(std::move(segment)), ranks_(ranks), slot_bytes_(slot_bytes) {}
-
-RankState& Board::rank(int rank) const {
-  return *reinterpret_cast<RankState*>(at(index(rank) * sizeof(RankState)));
-}
-
-std::byte* Board::slot(int rank, std::uint32_t phase) const {
-  return at(Layout(index(ranks_), slot_bytes_, largest_gift).slots + (index(rank) * 2 + phase % 2) * slot_bytes_);
-}
-
-std::byte* Board::gift(int rank, std::uint64_t round) const {
-  const auto number = index(rank) * rounds_at_once + round % rounds_at_once;
-  return at(Layout(index(ranks_), slot_bytes_, largest_gift).gifts + number * largest_gift);
-}
+    : segment_(std::move(segment)),
+      ranks_(ranks),
+      slot_bytes_(slot_bytes),
+      places_(index(ranks), slot_bytes),
+      states_(reinterpret_cast<RankState*>(at(places_.states))) {}
 
 Channel& Board::channel(int from, int to) const {
   const auto number = index(from) * index(ranks_) + index(to);
-  return *reinterpret_cast<Channel*>(
-      at(Layout(index(ranks_), slot_bytes_, largest_gift).channels + number * whole_pages(sizeof(Channel))));
+  return *reinterpret_cast<Channel*>(at(places_.channels + number * whole_pages(sizeof(Channel))));
 }
 
 std::byte* Board::staging(int from, int to, std::uint32_t piece) const {
   const auto number = index(from) * index(ranks_) + index(to);
   const auto place = number * Channel::pieces_at_once + piece % Channel::pieces_at_once;
-  return at(Layout(index(ranks_), slot_bytes_, largest_gift).staging + place * Channel::piece_bytes);
+  return at(places_.staging + place * Channel::piece_bytes);
 }
 
 }  // namespace ddprun::comm

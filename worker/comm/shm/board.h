@@ -34,6 +34,7 @@ struct alignas(cache_line) RankState {
   std::atomic<Presence> presence;
   std::array<std::atomic<std::uint64_t>, 2> call;  // what it calls, in the even and in the odd phases
   std::array<Announcement, rounds_at_once> announcements;
+  alignas(cache_line) SignalWord met;  // how often it has come to a round's second meeting
   // Raised by others: how many offers they have posted for it.
   alignas(cache_line) SignalWord mail;
 };
@@ -63,6 +64,17 @@ struct alignas(cache_line) Channel {
   std::array<Offer, offers_at_once> offers;
 };
 
+// The processors that the ranks may run on, by the kernel's numbers: each adds its own.
+class ProcessorSet {
+ public:
+  // Those that this thread may run on.
+  void add_own();
+  int count() const;
+
+ private:
+  std::array<std::atomic<std::uint64_t>, 64> words_;
+};
+
 class Board {
  public:
   // slot_bytes: of one of a rank's two pieces of staging memory; a multiple of 4096.
@@ -74,22 +86,38 @@ class Board {
   // The largest gift.
   std::size_t gift_bytes() const { return largest_gift; }
 
-  RankState& rank(int rank) const;
+  // Once all ranks have added theirs to the processors.
+  Patience patience() const { return Patience::for_ranks(ranks_, processors().count()); }
+  ProcessorSet& processors() const { return *reinterpret_cast<ProcessorSet*>(segment_.data()); }
+  RankState& rank(int rank) const { return states_[index(rank)]; }
   // A rank's staging memory for phases of this parity.
-  std::byte* slot(int rank, std::uint32_t phase) const;
+  std::byte* slot(int rank, std::uint32_t phase) const {
+    return at(places_.slots + (index(rank) * 2 + phase % 2) * slot_bytes_);
+  }
   // For a gift that its announcement has no room for.
-  std::byte* gift(int rank, std::uint64_t round) const;
+  std::byte* gift(int rank, std::uint64_t round) const {
+    return at(places_.gifts + (index(rank) * rounds_at_once + round % rounds_at_once) * largest_gift);
+  }
   Channel& channel(int from, int to) const;
   std::byte* staging(int from, int to, std::uint32_t piece) const;
 
  private:
   static constexpr std::size_t largest_gift = std::size_t{16} * 1024;
 
+  // Where each kind of thing begins, in this order.
+  struct Places {
+    std::size_t states, gifts, slots, channels, staging, end;
+    Places(std::size_t ranks, std::size_t slot_bytes);
+  };
+
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   std::byte* at(std::size_t offset) const { return segment_.data() + offset; }
 
   SharedSegment segment_;
   int ranks_;
   std::size_t slot_bytes_;
+  Places places_;
+  RankState* states_;
 };
 
 }  // namespace ddprun::comm

@@ -20,7 +20,7 @@ namespace ddprun::comm {
 class Phases {
  public:
   Phases(const Board& board, int rank, const std::atomic<bool>& interrupted)
-      : board_(board), rank_(rank), interrupted_(interrupted), patience_(Patience::for_ranks(board.ranks())) {}
+      : board_(board), rank_(rank), interrupted_(interrupted), patience_(board.patience()) {}
 
   // What follows belongs to this operation.
   void enter(const Collective& collective);

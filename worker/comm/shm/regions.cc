@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "ddprun/common/error.h"
 
@@ -18,6 +17,7 @@ std::shared_ptr<std::byte> OwnRegions::allocate(std::size_t bytes) {
   auto* const data = segment.data();
   const std::lock_guard lock(mutex_);
   const auto number = next_++;
+  ++version_;
   regions_.push_back({number, std::move(segment)});
   return {data, [self = shared_from_this(), number](std::byte*) { self->free(number); }};
 }
@@ -30,6 +30,7 @@ void OwnRegions::free(std::uint32_t number) {
   ::madvise(found->segment.data(), found->segment.bytes(), MADV_REMOVE);
   regions_.erase(found);
   ++freed_;
+  ++version_;
 }
 
 RegionHandle OwnRegions::handle_of(ConstSpan memory) const {
@@ -38,7 +39,7 @@ RegionHandle OwnRegions::handle_of(ConstSpan memory) const {
   for (const auto& [number, segment] : regions_) {
     const auto start = reinterpret_cast<std::uintptr_t>(segment.data());
     if (begin < start || begin + memory.bytes() > start + segment.bytes()) continue;
-    return {.process = ::getpid(),
+    return {.process = process_,
             .descriptor = segment.descriptor(),
             .segment_bytes = segment.bytes(),
             .offset = begin - start,
@@ -46,6 +47,20 @@ RegionHandle OwnRegions::handle_of(ConstSpan memory) const {
             .freed = freed_};
   }
   return {};
+}
+
+// The version is asked first: what changes meanwhile makes the next look a full one.
+RegionHandle HandleFinder::handle_of(ConstSpan memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data);
+  const auto version = regions_.version();
+  auto handle = last_;
+  handle.offset = begin - start_;
+  if (version == version_ && begin >= start_ && handle.offset + memory.bytes() <= handle.segment_bytes) return handle;
+  handle = regions_.handle_of(memory);
+  version_ = version;
+  start_ = begin - handle.offset;
+  last_ = handle;
+  return handle;
 }
 
 std::byte* PeerRegions::map(int rank, const RegionHandle& handle) {

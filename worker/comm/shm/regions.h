@@ -1,11 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <unistd.h>
 #include <vector>
 
 #include "ddprun/worker/comm/shm/shared_segment.h"
@@ -32,6 +34,8 @@ class OwnRegions : public std::enable_shared_from_this<OwnRegions> {
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
   // Not reachable unless all of it lies in one allocation.
   RegionHandle handle_of(ConstSpan memory) const;
+  // Changes with every allocation and every freeing.
+  std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
  private:
   struct Region {
@@ -40,9 +44,25 @@ class OwnRegions : public std::enable_shared_from_this<OwnRegions> {
   };
   void free(std::uint32_t number);
 
+  const std::int32_t process_ = ::getpid();  // asked once: a system call each time
   mutable std::mutex mutex_;
   std::list<Region> regions_;
   std::uint32_t next_ = 0, freed_ = 0;
+  std::atomic<std::uint64_t> version_ = 0;
+};
+
+// Finds the handles of one rank's memory without a lock, as long as it lies where the last one's did and nothing was
+// allocated or freed since. One thread at a time.
+class HandleFinder {
+ public:
+  explicit HandleFinder(const OwnRegions& regions) : regions_(regions) {}
+  RegionHandle handle_of(ConstSpan memory);
+
+ private:
+  const OwnRegions& regions_;
+  std::uint64_t version_ = 0;
+  std::uintptr_t start_ = 0;  // of the segment
+  RegionHandle last_;         // of the segment's start
 };
 
 // Other ranks' memory, mapped when it is first needed and kept until its rank frees some. One thread at a time.

@@ -5,15 +5,38 @@
 #include <string>
 
 namespace ddprun::comm {
+namespace {
+
+// Rounds that may wait to be finished before this rank looks for it: looking costs a cache line of every rank's.
+constexpr std::uint64_t unfinished_unseen = rounds_at_once / 2;
+
+}  // namespace
+
+template <class Visit>
+bool Rounds::for_each(int from, Visit visit) const {
+  if (from != everybody) return from == rank_ || visit(from);
+  for (int r = 0; r < board_.ranks(); ++r)
+    if (r != rank_ && !visit(r)) return false;
+  return true;
+}
+
+bool Rounds::all_here(std::uint64_t round) const {
+  return for_each(everybody, [&](int r) { return here(r, round); });
+}
+
 // Why the round after the finished ones, number f, always has room: whoever announced round f - 1 had then finished
-// more than f - rounds_at_once, by the first condition; this rank saw that announcement, so all_finished_ says as much.
-bool Rounds::room() const {
+// more than f - 1 - rounds_at_once, by the first condition; this rank saw that announcement, so all_finished_ says as
+// much.
+bool Rounds::room() {
+  if (announced_ - finished_ >= unfinished_unseen) finish_ready();
   return announced_ - finished_ <= rounds_at_once - 2 && announced_ < all_finished_ + rounds_at_once;
 }
 
-std::byte* Rounds::gift_of(int r, std::uint64_t round, std::size_t bytes) const {
-  if (bytes <= Announcement::room) return place(r, round).gift;
-  return board_.gift(r, round);
+void Rounds::await_room(std::chrono::milliseconds timeout) {
+  while (!room()) {
+    if (!await_in(finished_, everybody, Deadline::in(timeout))) throw std::runtime_error("timed out");
+    finish_ready();
+  }
 }
 
 // What is written here and into the gift is ordered by the signal word: a release, and an acquire by whoever sees it.
@@ -27,51 +50,86 @@ void Rounds::announce(std::uint64_t call, std::uint32_t given) {
   ++announced_;
 }
 
-bool Rounds::await_all_awake() const {
-  for (int r = 0; r < board_.ranks(); ++r)
-    if (r != rank_ && !place(r, finished_).made.awake_until(times_used(finished_), patience_)) return false;
-  return true;
+bool Rounds::await_in(std::uint64_t round, int from, const Deadline& deadline) const {
+  return for_each(from, [&](int r) {
+    return here(r, round) || place(r, round).made.await_before(times_used(round), limits(r, deadline));
+  });
 }
 
-bool Rounds::await_all_before(const Deadline& deadline) {
-  for (int r = 0; r < board_.ranks(); ++r) {
-    if (r == rank_ || here(r)) continue;
-    const WaitLimits limits{interrupted_, board_.rank(r).presence, patience_, deadline};
-    if (!place(r, finished_).made.await_before(times_used(finished_), limits)) return false;
-  }
-  check();
+bool Rounds::await_before(int from, const Deadline& deadline) {
+  if (!await_in(through_, from, deadline)) return false;
+  accept(from);
   return true;
 }
 
 // The clock is asked only when somebody lets the others wait.
-void Rounds::await_all(std::chrono::milliseconds timeout) {
-  if (await_all_awake()) return check();
-  if (!await_all_before(Deadline::in(timeout))) throw std::runtime_error("timed out");
+void Rounds::await(int from, std::chrono::milliseconds timeout) {
+  const auto times = times_used(through_);
+  const bool soon = for_each(from, [&](int r) { return place(r, through_).made.awake_until(times, patience_); });
+  if (!soon && !await_in(through_, from, Deadline::in(timeout))) throw std::runtime_error("timed out");
+  accept(from);
 }
 
-void Rounds::check() const {
+void Rounds::accept(int from) {
+  check_group();
+  check_calls(through_, from);
+  whole_ = from == everybody;
+}
+
+void Rounds::meet(std::chrono::milliseconds timeout) {
+  board_.rank(rank_).met.raise();
+  ++meetings_;
+  if (for_each(everybody, [&](int r) { return board_.rank(r).met.awake_until(meetings_, patience_); })) return;
+  const auto deadline = Deadline::in(timeout);
+  for_each(everybody, [&](int r) { return board_.rank(r).met.await(meetings_, limits(r, deadline)), true; });
+}
+
+void Rounds::check_group() const {
   if (interrupted_.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
-  const auto call = place(rank_, finished_).call;
-  for (int r = 0; r < board_.ranks(); ++r) {
-    if (board_.rank(r).presence.load(std::memory_order_relaxed) == Presence::broken)
-      throw std::runtime_error("a peer broke the group");
-    if (place(r, finished_).call != call)
-      throw std::runtime_error("rank " + std::to_string(r) + " calls another operation");
-  }
+  for_each(everybody, [&](int r) {
+    if (board_.rank(r).presence.load(std::memory_order_relaxed) != Presence::broken) return true;
+    throw std::runtime_error("a peer broke the group");
+  });
 }
 
-void Rounds::finish() {
+void Rounds::check_calls(std::uint64_t round, int from) const {
+  const auto call = place(rank_, round).call;
+  for_each(from, [&](int r) {
+    if (place(r, round).call == call) return true;
+    throw std::runtime_error("rank " + std::to_string(r) + " calls another operation");
+  });
+}
+
+void Rounds::leave() {
+  const auto left = through_++;
+  if (!whole_) return;
+  whole_ = false;
+  while (finished_ < left)
+    check_calls(finished_, everybody), finish_oldest();  // all have announced those before it, too
+  finish_oldest();
+}
+
+void Rounds::finish_ready() {
+  while (finished_ < through_ && all_here(finished_)) check_calls(finished_, everybody), finish_oldest();
+}
+
+// REQUIRES: everybody has announced it, and the same.
+void Rounds::finish_oldest() {
   // None is further back than some rounds: the difference of the lower halves tells how many.
   std::uint32_t behind = 0;
-  for (int r = 0; r < board_.ranks(); ++r)
-    if (r != rank_) behind = std::max(behind, static_cast<std::uint32_t>(finished_) - place(r, finished_).finished);
+  for_each(everybody, [&](int r) {
+    behind = std::max(behind, static_cast<std::uint32_t>(finished_) - place(r, finished_).finished);
+    return true;
+  });
   ++finished_;
   all_finished_ = std::max(all_finished_, finished_ - 1 - behind);
 }
 
 void Rounds::wake() noexcept {
-  for (int r = 0; r < board_.ranks(); ++r)
+  for (int r = 0; r < board_.ranks(); ++r) {
     for (auto& each : board_.rank(r).announcements) each.made.wake();
+    board_.rank(r).met.wake();
+  }
 }
 
 }  // namespace ddprun::comm

@@ -11,8 +11,11 @@
 namespace ddprun::comm {
 
 // How the ranks of a Board come together for an operation: each announces what it calls, and gives along what the
-// others need of it, in one cache line where that fits. A round is over for a rank once it has seen all announcements
-// and taken what it needs of them. So an operation on little memory is one round, with one exchange of cache lines.
+// others need of it, in one cache line where that fits. So an operation on little memory is one round, with one
+// exchange of cache lines.
+//
+// A rank is through with a round when it has taken what it needs of it: the announcements of all, or of one, or none.
+// It finishes the round when it has seen all announcements, then or later, and that they call the same.
 //
 // A rank may announce some rounds ahead of those that it has finished. It says with each how many it has finished; a
 // place is used again only when all ranks are known to have finished the round that used it before. How far ahead is
@@ -23,45 +26,66 @@ namespace ddprun::comm {
 class Rounds {
  public:
   Rounds(const Board& board, int rank, const std::atomic<bool>& interrupted)
-      : board_(board), rank_(rank), interrupted_(interrupted), patience_(Patience::for_ranks(board.ranks())) {}
+      : board_(board), rank_(rank), interrupted_(interrupted), patience_(board.patience()) {}
 
-  // Whether another round can be announced now. True whenever all that were announced are finished.
-  bool room() const;
+  // Whether another round can be announced now. Finishes what it can.
+  bool room();
+  // The same, but waits for it. REQUIRES: this rank is through with all that it announced.
+  void await_room(std::chrono::milliseconds timeout);
   // Where up to bytes of what this rank gives in the next round are to be written; at most
   // Board::gift_bytes.
   std::byte* gift(std::size_t bytes) { return gift_of(rank_, announced_, bytes); }
   // call: identifies the operation; given: what the gift is, in the caller's words. REQUIRES: room().
   void announce(std::uint64_t call, std::uint32_t given);
 
-  // What follows is about the oldest round that is not finished.
-  // False when the deadline passed first.
-  bool await_all_before(const Deadline& deadline);
-  void await_all(std::chrono::milliseconds timeout);
-  // What rank r gave, which it knows to be of so many bytes. REQUIRES: all are here.
-  const std::byte* gift_from(int r, std::size_t bytes) const { return gift_of(r, finished_, bytes); }
-  std::uint32_t given_by(int r) const { return place(r, finished_).given; }
-  void finish();
+  // What follows is about the round at hand: the oldest that this rank is not through with.
+  static constexpr int everybody = -1;
+  // Until that rank, or everybody, has announced it. False when the deadline passed first.
+  bool await_before(int from, const Deadline& deadline);
+  void await(int from, std::chrono::milliseconds timeout);
+  // Throws when the group is broken: for who waits for nobody.
+  void check_group() const;
+  // What rank r gave, which it knows to be of so many bytes. REQUIRES: it has announced the round.
+  const std::byte* gift_from(int r, std::size_t bytes) const { return gift_of(r, through_, bytes); }
+  std::uint32_t given_by(int r) const { return place(r, through_).given; }
+  // Until everybody has called it in this round. What a rank wrote before is visible to all behind it.
+  void meet(std::chrono::milliseconds timeout);
+  // This rank is through with it.
+  void leave();
 
   // Lets sleepers look at what interrupts them.
   void wake() noexcept;
 
  private:
   Announcement& place(int r, std::uint64_t round) const { return board_.rank(r).announcements[round % rounds_at_once]; }
-  std::byte* gift_of(int r, std::uint64_t round, std::size_t bytes) const;
+  std::byte* gift_of(int r, std::uint64_t round, std::size_t bytes) const {
+    return bytes <= Announcement::room ? place(r, round).gift : board_.gift(r, round);
+  }
   static std::uint32_t times_used(std::uint64_t round) {
     return static_cast<std::uint32_t>(round / rounds_at_once + 1);
   }
-  // Without a sleep. Whether they are.
-  bool await_all_awake() const;
-  bool here(int r) const { return place(r, finished_).made.reached(times_used(finished_)); }
-  void check() const;
+  bool here(int r, std::uint64_t round) const { return place(r, round).made.reached(times_used(round)); }
+  bool all_here(std::uint64_t round) const;
+  // Calls visit(r) for that rank, or for all others, while it returns true. Whether it always did.
+  template <class Visit>
+  bool for_each(int from, Visit visit) const;
+  bool await_in(std::uint64_t round, int from, const Deadline& deadline) const;
+  void accept(int from);
+  WaitLimits limits(int r, const Deadline& deadline) const {
+    return {interrupted_, board_.rank(r).presence, patience_, deadline};
+  }
+  void check_calls(std::uint64_t round, int from) const;
+  void finish_ready();
+  void finish_oldest();
 
   const Board& board_;
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const Patience patience_;
-  std::uint64_t announced_ = 0, finished_ = 0;  // rounds, by this rank
-  std::uint64_t all_finished_ = 0;              // rounds that every rank is known to have finished
+  std::uint64_t announced_ = 0, through_ = 0, finished_ = 0;  // rounds, by this rank; none more than the one before
+  std::uint64_t all_finished_ = 0;                            // rounds that every rank is known to have finished
+  std::uint32_t meetings_ = 0;
+  bool whole_ = false;  // everybody has announced the round at hand, and the same
 };
 
 }  // namespace ddprun::comm

@@ -1,6 +1,7 @@
 #include "ddprun/worker/comm/shm/shm_collectives.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <stdexcept>
 
@@ -28,6 +29,11 @@ std::byte* part(Span span, std::size_t element) {
   return static_cast<std::byte*>(span.data) + element * size_of(span.dtype);
 }
 
+// A shift: dividing by a size that is only known at run time would be felt where little is to be done.
+std::size_t elements_in(std::size_t bytes, DType dtype) {
+  return bytes >> std::countr_zero(size_of(dtype));
+}
+
 std::uint64_t call_of(const Collective& collective) {
   return collective.sequence << 16 | signature(collective.operation);
 }
@@ -40,8 +46,9 @@ void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
 }  // namespace
 
 void ShmCollectives::carry_out(const Collective& collective) {
+  rounds_.await_room(collective.timeout);
   announce(collective, true);
-  rounds_.await_all(collective.timeout);
+  await_needed(collective, [&](int from) { return rounds_.await(from, collective.timeout), true; });
   finish(collective);
 }
 
@@ -52,9 +59,30 @@ bool ShmCollectives::post(const Collective& collective) {
 }
 
 bool ShmCollectives::finish_posted(const Collective& collective, const Deadline& deadline) {
-  if (!rounds_.await_all_before(deadline)) return false;
+  if (!await_needed(collective, [&](int from) { return rounds_.await_before(from, deadline); })) return false;
   finish(collective);
   return true;
+}
+
+// Whoever only gives need not wait for those who take, nor they for each other.
+template <class Await>
+bool ShmCollectives::await_needed(const Collective& collective, Await await) {
+  const auto& operation = collective.operation;
+  if (only_gives(collective)) return rounds_.check_group(), true;
+  if (operation.kind == OpKind::broadcast && operation.peer != rank_) {
+    if (!await(operation.peer)) return false;
+    if (static_cast<Given>(rounds_.given_by(operation.peer)) == Given::data) return true;
+  }
+  return await(Rounds::everybody);
+}
+
+// Broadcast's root, and reduce's other ranks, when its data are in its announcement, and nobody's can be elsewhere.
+bool ShmCollectives::only_gives(const Collective& collective) const {
+  const auto& operation = collective.operation;
+  if (static_cast<Given>(rounds_.given_by(rank_)) != Given::data) return false;
+  if (operation.kind == OpKind::broadcast) return operation.peer == rank_;
+  return operation.kind == OpKind::reduce && operation.peer != rank_ &&
+         gift_bytes(collective, rank_) < place_from_bytes();
 }
 
 // Others need to know no more of a rank's part in it than what it gives.
@@ -78,12 +106,9 @@ std::size_t ShmCollectives::gift_bytes(const Collective& collective, int r) cons
 
 void ShmCollectives::announce(const Collective& collective, bool may_give_place) {
   const auto bytes = gift_bytes(collective, rank_);
-  const bool small = is_small(collective);
-  auto given = small ? Given::data : Given::nothing;
-  // One that all may read while this rank writes its output.
-  const bool apart = collective.operation.kind != OpKind::all_to_all || collective.input.data != collective.output.data;
-  if (may_give_place && apart && can_be_given(collective.operation) && bytes >= place_from_bytes()) {
-    if (const auto handle = own_regions_.handle_of(collective.input); handle.reachable()) {
+  auto given = is_small(collective) ? Given::data : Given::nothing;
+  if (may_give_place && bytes >= place_from_bytes()) {
+    if (const auto handle = place_of(collective); handle.reachable()) {
       given = Given::place;
       std::memcpy(rounds_.gift(sizeof handle), &handle, sizeof handle);
     }
@@ -92,10 +117,16 @@ void ShmCollectives::announce(const Collective& collective, bool may_give_place)
   rounds_.announce(call_of(collective), static_cast<std::uint32_t>(given));
 }
 
+// Of an input that all may read while this rank writes its output.
+RegionHandle ShmCollectives::place_of(const Collective& collective) {
+  const bool apart = collective.operation.kind != OpKind::all_to_all || collective.input.data != collective.output.data;
+  return apart && can_be_given(collective.operation) ? own_places_.handle_of(collective.input) : RegionHandle{};
+}
+
 // From here on a second synchronisation costs less than a copy of the data. With more than two ranks it is rarely
 // between two processors that have nothing else to do.
 std::size_t ShmCollectives::place_from_bytes() const {
-  return board_.ranks() == 2 ? 8192 : 16 * 1024 + 1;
+  return board_.ranks() == 2 ? 2048 : 16 * 1024 + 1;
 }
 
 // Nothing, where they gave different things. The same answer at every rank.
@@ -109,40 +140,38 @@ ShmCollectives::Given ShmCollectives::given_by_all(const Collective& collective)
 }
 
 void ShmCollectives::finish(const Collective& collective) {
+  if (only_gives(collective)) return rounds_.leave();
   const auto given = given_by_all(collective);
   if (given == Given::nothing) {
     finish_by_slots(collective);
   } else {
-    find_inputs(collective, given);
     const bool in_place = given == Given::place;
+    in_place ? find_places(collective) : find_gifts(collective);
     if (in_place && collective.operation.kind == OpKind::allreduce) {
       allreduce_in_place(collective);
     } else {
       finish_with_inputs(collective);
     }
     // Until all have done with the others' memory, nobody may go on with his own.
-    if (in_place) {
-      phases_.enter(collective);
-      barrier();
-    }
+    if (in_place) rounds_.meet(collective.timeout);
   }
-  rounds_.finish();
+  rounds_.leave();
 }
 
-void ShmCollectives::find_inputs(const Collective& collective, Given given) {
-  inputs_.resize(static_cast<std::size_t>(board_.ranks()));
-  for (int r = 0; r < board_.ranks(); ++r) {
-    auto& input = inputs_[static_cast<std::size_t>(r)];
-    if (r == rank_) {
-      input = collective.input.data;
-    } else if (given == Given::data) {
-      input = rounds_.gift_from(r, gift_bytes(collective, r));
-    } else if (static_cast<Given>(rounds_.given_by(r)) == Given::place) {
-      RegionHandle handle;
-      std::memcpy(&handle, rounds_.gift_from(r, sizeof handle), sizeof handle);
-      input = peers_.map(r, handle);
-    }
-  }
+void ShmCollectives::find_gifts(const Collective& collective) {
+  const auto bytes = gift_bytes(collective, collective.operation.peer);
+  for (int r = 0; r < board_.ranks(); ++r) inputs_[static_cast<std::size_t>(r)] = rounds_.gift_from(r, bytes);
+  inputs_[static_cast<std::size_t>(rank_)] = collective.input.data;
+}
+
+void ShmCollectives::find_places(const Collective& collective) {
+  for_each_other([&](int r) {
+    if (static_cast<Given>(rounds_.given_by(r)) != Given::place) return;  // of a broadcast, only the root's counts
+    RegionHandle handle;
+    std::memcpy(&handle, rounds_.gift_from(r, sizeof handle), sizeof handle);
+    inputs_[static_cast<std::size_t>(r)] = peers_.map(r, handle);
+  });
+  inputs_[static_cast<std::size_t>(rank_)] = collective.input.data;
 }
 
 void ShmCollectives::finish_with_inputs(const Collective& collective) {
@@ -185,30 +214,31 @@ void ShmCollectives::take_blocks(const Collective& collective, std::size_t from)
 
 // result := op over all inputs from their element first on, in pieces that are read and written once.
 void ShmCollectives::reduce_inputs(ReduceOp op, std::size_t first, Span result) {
-  const auto element = size_of(result.dtype);
-  const auto at_a_time = piece_bytes / element;
+  if (first == 0 && result.bytes() <= piece_bytes) return reduce_piece(op, inputs_, result);
+  const auto element = size_of(result.dtype), at_a_time = elements_in(piece_bytes, result.dtype);
   for (std::size_t done = 0; done < result.count; done += at_a_time) {
-    const Span piece{part(result, done), std::min(at_a_time, result.count - done), result.dtype};
-    pieces_.clear();
-    for (const void* input : inputs_)
-      pieces_.push_back(static_cast<const std::byte*>(input) + (first + done) * element);
-    reduce_all(op, piece.dtype, piece.data, pieces_, piece.count);
-    finish_reduction(op, piece, board_.ranks());
+    for (std::size_t r = 0; r < inputs_.size(); ++r)
+      pieces_[r] = static_cast<const std::byte*>(inputs_[r]) + (first + done) * element;
+    reduce_piece(op, pieces_, {part(result, done), std::min(at_a_time, result.count - done), result.dtype});
   }
+}
+
+void ShmCollectives::reduce_piece(ReduceOp op, const std::vector<const void*>& inputs, Span result) const {
+  reduce_all(op, result.dtype, result.data, inputs, result.count);
+  finish_reduction(op, result, board_.ranks());
 }
 
 // Every rank reduces its slice of all buffers, and writes the result into all of them.
 void ShmCollectives::allreduce_in_place(const Collective& collective) {
   const auto& buffer = collective.output;
-  const auto element = size_of(buffer.dtype);
-  const auto slice = slice_within(buffer.count, element, rank_);
-  const auto at_a_time = piece_bytes / element;
+  const auto slice = slice_within(buffer.count, buffer.dtype, rank_);
+  const auto at_a_time = elements_in(piece_bytes, buffer.dtype);
   for (auto first = slice.begin; first < slice.end; first += at_a_time) {
     const Span piece{part(buffer, first), std::min(at_a_time, slice.end - first), buffer.dtype};
     reduce_inputs(collective.operation.op, first, piece);
     for_each_other([&](int r) {
       auto* const to = static_cast<std::byte*>(const_cast<void*>(inputs_[static_cast<std::size_t>(r)]));
-      kernels().copy(to + first * element, piece.data, piece.bytes());
+      kernels().copy(to + first * size_of(buffer.dtype), piece.data, piece.bytes());
     });
   }
 }
@@ -245,7 +275,7 @@ void ShmCollectives::allreduce(const Collective& collective) {
     const auto first = number * chunk;
     const auto count = std::min(chunk, buffer.count - first);
     const auto slice_of = [&](int r) {
-      const auto slice = slice_within(count, element, r);
+      const auto slice = slice_within(count, buffer.dtype, r);
       return Span{part(buffer, first + slice.begin), slice.count(), buffer.dtype};
     };
     if (stage == 0) {
@@ -272,8 +302,8 @@ void ShmCollectives::reduce(const Collective& collective) {
     const auto* own = part(collective.input, first);
     if (stage == 0 && rank_ != root) kernels().copy(board_.slot(rank_, phase), own, elements * element);
     if (stage == 0 || rank_ != root) return;
-    inputs_.clear();
-    for (int r = 0; r < board_.ranks(); ++r) inputs_.push_back(r == rank_ ? own : board_.slot(r, phase));
+    for (int r = 0; r < board_.ranks(); ++r)
+      inputs_[static_cast<std::size_t>(r)] = r == rank_ ? own : board_.slot(r, phase);
     reduce_inputs(collective.operation.op, 0, {part(collective.output, first), elements, collective.operation.dtype});
   });
 }
@@ -340,8 +370,8 @@ std::byte* ShmCollectives::place(int owner, int r, std::uint32_t phase) const {
 
 // result := op over this rank's input and what the others have put into this rank's places, in the order of ranks.
 void ShmCollectives::reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase) {
-  inputs_.clear();
-  for (int r = 0; r < board_.ranks(); ++r) inputs_.push_back(r == rank_ ? own_input : place(r, rank_, phase));
+  for (int r = 0; r < board_.ranks(); ++r)
+    inputs_[static_cast<std::size_t>(r)] = r == rank_ ? own_input : place(r, rank_, phase);
   reduce_inputs(op, 0, result);
 }
 
@@ -359,10 +389,10 @@ void ShmCollectives::barrier() {
 }
 
 // A rank's share of count elements: whole cache lines but for the last, none where there are too few.
-ShmCollectives::Range ShmCollectives::slice_within(std::size_t count, std::size_t element, int rank) const {
+ShmCollectives::Range ShmCollectives::slice_within(std::size_t count, DType dtype, int rank) const {
   const auto ranks = static_cast<std::size_t>(board_.ranks());
-  const auto lines = (count * element + line - 1) / line;
-  const auto share = (lines + ranks - 1) / ranks * line / element;
+  const auto lines = (count * size_of(dtype) + line - 1) / line;
+  const auto share = elements_in((lines + ranks - 1) / ranks * line, dtype);
   const auto begin = std::min(count, static_cast<std::size_t>(rank) * share);
   return {begin, std::min(count, begin + share)};
 }

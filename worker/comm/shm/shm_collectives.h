@@ -27,8 +27,10 @@ class ShmCollectives {
         rounds_(rounds),
         phases_(phases),
         exchanges_(exchanges),
-        own_regions_(regions),
-        peers_(board.ranks()) {}
+        own_places_(regions),
+        peers_(board.ranks()),
+        inputs_(static_cast<std::size_t>(board.ranks())),
+        pieces_(inputs_.size()) {}
 
   // REQUIRES: nothing posted is unfinished.
   void carry_out(const Collective& collective);
@@ -52,16 +54,22 @@ class ShmCollectives {
   bool is_small(const Collective& collective) const;
   std::size_t gift_bytes(const Collective& collective, int r) const;
   void announce(const Collective& collective, bool may_give_place);
+  RegionHandle place_of(const Collective& collective);
+  template <class Await>
+  bool await_needed(const Collective& collective, Await await);
+  bool only_gives(const Collective& collective) const;
   Given given_by_all(const Collective& collective) const;
   void finish(const Collective& collective);
 
   // By what was given: memory of every rank that can be read now.
-  void find_inputs(const Collective& collective, Given given);
+  void find_gifts(const Collective& collective);
+  void find_places(const Collective& collective);
   std::size_t place_from_bytes() const;
   void take_blocks(const Collective& collective, std::size_t from);
   void finish_with_inputs(const Collective& collective);
   void allreduce_in_place(const Collective& collective);
   void reduce_inputs(ReduceOp op, std::size_t first, Span result);
+  void reduce_piece(ReduceOp op, const std::vector<const void*>& inputs, Span result) const;
 
   void finish_by_slots(const Collective& collective);
   void allreduce(const Collective& collective);
@@ -71,7 +79,7 @@ class ShmCollectives {
   void reduce_scatter(const Collective& collective);
   void barrier();
 
-  Range slice_within(std::size_t count, std::size_t element, int rank) const;
+  Range slice_within(std::size_t count, DType dtype, int rank) const;
   std::size_t place_bytes() const;
   std::byte* place(int owner, int r, std::uint32_t phase) const;
   void reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase);
@@ -83,10 +91,10 @@ class ShmCollectives {
   Rounds& rounds_;
   Phases& phases_;
   ShmExchanges& exchanges_;
-  const OwnRegions& own_regions_;
+  HandleFinder own_places_;
   PeerRegions peers_;
   std::vector<const void*> inputs_;  // one a rank, of the operation at hand
-  std::vector<const void*> pieces_;
+  std::vector<const void*> pieces_;  // of them
 };
 
 }  // namespace ddprun::comm

@@ -35,10 +35,11 @@ class ShmTransport : public Transport {
   std::string_view backend() const override { return "shm"; }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
-    auto segment = rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline);
-    shared_.emplace(std::move(segment), *this);
+    Board board(rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline), size_, slot_bytes);
+    board.processors().add_own();
     // Who shares the memory holds it until all have it.
     exchange(store, prefix + "attached/", rank_, size_, "", interrupted_, deadline);
+    shared_.emplace(std::move(board), *this);
     connected_ = true;
   }
 
@@ -62,8 +63,8 @@ class ShmTransport : public Transport {
 
  private:
   struct Shared {
-    Shared(SharedSegment segment, ShmTransport& owner)
-        : board(std::move(segment), owner.size_, slot_bytes),
+    Shared(Board shared, ShmTransport& owner)
+        : board(std::move(shared)),
           phases(board, owner.rank_, owner.interrupted_),
           rounds(board, owner.rank_, owner.interrupted_),
           exchanges(board, owner.rank_, phases),

@@ -55,7 +55,7 @@ class ShmTransfers::Sending : public Transfer {
         offer.ticket = ticket_;
         offer.state.store(Offer::posted, std::memory_order_release);
         channel_.posted.raise();
-        owner_.board_.rank(operation_.peer).mail.raise();
+        owner_.board_.rank(operation_.peer).mail.raise_as_one_of_many();
         return offer;
       }
       channel_.freed.await(freed + 1, limits);
@@ -194,7 +194,7 @@ ShmTransfers::ShmTransfers(const Board& board, int rank, const std::atomic<bool>
     : board_(board),
       rank_(rank),
       interrupted_(interrupted),
-      patience_(Patience::for_ranks(board.ranks())),
+      patience_(board.patience()),
       offering_(index(board.ranks())),
       receiving_(index(board.ranks())) {}
 

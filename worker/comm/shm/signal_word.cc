@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <stdexcept>
 #include <sys/syscall.h>
-#include <thread>
 #include <unistd.h>
 
 #include "ddprun/worker/comm/shm/pause.h"
@@ -14,7 +13,9 @@
 namespace ddprun::comm {
 namespace {
 
-// The longest sleep: bounds a wake-up for an interruption that comes between a sleeper's look at it and its sleep.
+// The longest sleeps. The first ends soon after the owner's store, should it have overlooked this sleeper, has come
+// through; the others bound a wake-up for an interruption that comes between a sleeper's look at it and its sleep.
+constexpr timespec first_nap{.tv_sec = 0, .tv_nsec = 50'000};
 constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000'000};
 
 void check(const WaitLimits& limits) {
@@ -25,14 +26,8 @@ void check(const WaitLimits& limits) {
 
 }  // namespace
 
-Patience Patience::for_ranks(int ranks) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return ranks <= cores ? Patience{.spins = 4000, .yields = 4} : Patience{.spins = 20, .yields = 20};
-}
-
-void SignalWord::raise(std::uint32_t by) {
-  value_.fetch_add(by, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+Patience Patience::for_ranks(int ranks, int processors) {
+  return ranks <= processors ? Patience{.spins = 4000, .yields = 4} : Patience{.spins = 20, .yields = 20};
 }
 
 void SignalWord::wake() noexcept {
@@ -45,13 +40,13 @@ void SignalWord::await(std::uint32_t target, const WaitLimits& limits) {
 
 bool SignalWord::await_before(std::uint32_t target, const WaitLimits& limits) {
   if (!awake_until(target, limits.patience)) {
-    while (!reached(target)) {
+    for (auto longest = first_nap; !reached(target); longest = nap) {
       check(limits);
       // Asked before the counter: what it did before it left counts.
       const bool left = limits.peer.load(std::memory_order_acquire) == Presence::left;
       if (left && !reached(target)) throw std::runtime_error("a peer left the group");
       if (limits.deadline.expired()) return false;
-      sleep_once(target);
+      sleep(target, longest);
     }
   }
   check(limits);
@@ -59,10 +54,10 @@ bool SignalWord::await_before(std::uint32_t target, const WaitLimits& limits) {
 }
 
 void SignalWord::rest(std::uint32_t target, const Patience& patience) {
-  if (!awake_until(target, patience)) sleep_once(target);
+  if (!awake_until(target, patience)) sleep(target, first_nap);
 }
 
-bool SignalWord::awake_until(std::uint32_t target, const Patience& patience) const {
+bool SignalWord::look_until(std::uint32_t target, const Patience& patience) const {
   for (int i = 0; i < patience.spins; ++i) {
     if (reached(target)) return true;
     pause_processor();
@@ -74,12 +69,12 @@ bool SignalWord::awake_until(std::uint32_t target, const Patience& patience) con
   return reached(target);
 }
 
-void SignalWord::sleep_once(std::uint32_t target) {
+void SignalWord::sleep(std::uint32_t target, const timespec& longest) {
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   const auto seen = value_.load(std::memory_order_seq_cst);
   if (static_cast<std::int32_t>(seen - target) < 0) {
     // Any return will do: the caller looks again.
-    ::syscall(SYS_futex, &value_, FUTEX_WAIT, seen, &nap, nullptr, 0);
+    ::syscall(SYS_futex, &value_, FUTEX_WAIT, seen, &longest, nullptr, 0);
   }
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }

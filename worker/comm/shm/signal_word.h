@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <ctime>
 
 #include "ddprun/common/deadline.h"
 
@@ -11,7 +12,7 @@ namespace ddprun::comm {
 struct Patience {
   int spins = 0;   // with the processor's pause
   int yields = 0;  // of the core, before sleeping
-  static Patience for_ranks(int ranks);
+  static Patience for_ranks(int ranks, int processors);
 };
 
 // Whether a rank still takes part: kept in shared memory, so that others learn at once when it does not.
@@ -29,28 +30,44 @@ struct WaitLimits {
 // compared by their distance, so that wrapping around does no harm. Memory that is all zero is a counter at zero.
 //
 // What its owner wrote before raising is visible to whoever saw the new value (release, acquire). Sleepers use the
-// kernel's futex, and announce themselves before they look a last time, as the owner looks for them after it raised:
-// both sides in the one order of sequentially consistent operations, so that one of them sees the other.
+// kernel's futex and count themselves, for the owner to look at once it has raised. Between its store and that look the
+// owner puts no fence, which would cost it the time in which the others give the cache line away: it may overlook one
+// who comes to sleep at that moment. That one's first nap is short, and it looks again before the next.
 class SignalWord {
  public:
   std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
   bool reached(std::uint32_t target) const { return static_cast<std::int32_t>(value() - target) >= 0; }
 
-  void raise(std::uint32_t by = 1);
+  // By its owner, one thread at a time.
+  void raise() {
+    value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    wake_sleepers();
+  }
+  // By anybody.
+  void raise_as_one_of_many() {
+    value_.fetch_add(1, std::memory_order_release);
+    wake_sleepers();
+  }
   // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer's group is
   // broken or it left before it came so far, and past the deadline.
   void await(std::uint32_t target, const WaitLimits& limits);
   // The same, but false past the deadline.
   bool await_before(std::uint32_t target, const WaitLimits& limits);
   // Whether the counter has reached target, after as many looks as there is patience for; without a sleep.
-  bool awake_until(std::uint32_t target, const Patience& patience) const;
-  // Returns once the counter has reached target, or after a nap: for waits with further reasons to end.
+  bool awake_until(std::uint32_t target, const Patience& patience) const {
+    return reached(target) || look_until(target, patience);
+  }
+  // Returns once the counter has reached target, or after a short nap: for waits with further reasons to end.
   void rest(std::uint32_t target, const Patience& patience);
   // Lets sleepers look at their limits.
   void wake() noexcept;
 
  private:
-  void sleep_once(std::uint32_t target);
+  bool look_until(std::uint32_t target, const Patience& patience) const;
+  void wake_sleepers() {
+    if (sleepers_.load(std::memory_order_relaxed) != 0) wake();
+  }
+  void sleep(std::uint32_t target, const timespec& longest);
 
   std::atomic<std::uint32_t> value_;
   std::atomic<std::uint32_t> sleepers_;  // one that is killed stays counted: it costs needless wake-ups, nothing else

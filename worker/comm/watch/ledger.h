@@ -38,7 +38,7 @@ class Ledger {
 
   // Where an entry is kept: from begin to end. Some later operation gets the same.
   using Place = std::size_t;
-  static constexpr std::size_t collectives_kept = 256;
+  static constexpr std::size_t collectives_kept = 64;
   static constexpr std::size_t transfers_kept = 256;  // and in progress at a time: beyond them, none is noted
   static constexpr int most_in_progress = 16;         // collectives at a time
   static constexpr Place nowhere = collectives_kept + transfers_kept;
