@@ -16,6 +16,7 @@
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/forming/backends.h"
 #include "ddprun/worker/parallel/spawn.h"
+#include "tests/bench/collectives/sleeping_barrier.h"
 #include "tests/bench/collectives/stage.h"
 #include "tests/bench/latency.h"
 #include "tests/bench/link_floor.h"
@@ -49,10 +50,12 @@ struct Column {
 
 class RankOnHost {
  public:
-  RankOnHost(const Options& options, const testing::NetnsHosts& hosts, Stage& stage, const WorkerEnv& env)
+  RankOnHost(const Options& options, const testing::NetnsHosts& hosts, Stage& stage, SleepingBarrier& barrier,
+             const WorkerEnv& env)
       : options_(options),
         hosts_(hosts),
         stage_(stage),
+        barrier_(barrier),
         env_(env),
         host_(env.rank / options.ranks_per_host),
         network_(hosts.network(host_)) {
@@ -128,19 +131,25 @@ class RankOnHost {
     for (const auto& work : works) work->wait();
   }
 
+  // Until the last rank is done. They wait asleep: the back ends' threads need the processors.
   void once(Column& column, std::vector<float>& values, bool counts) {
     std::fill(values.begin(), values.end(), static_cast<float>(env_.rank + 1));
+    barrier_.wait();
     stage_.meet(env_.rank);
     const auto sent = testing::bytes_sent("eth0");
     const auto start = Clock::now();
     column.run(values);
-    const auto end = Clock::now();
-    stage_.meet(env_.rank);
-    if (counts) column.times.add(end - start), column.sent += testing::bytes_sent("eth0") - sent;
+    *time_of(env_.rank) = Clock::now() - start;
+    barrier_.wait();
+    Clock::duration longest{};
+    for (int rank = 0; rank < env_.world_size; ++rank) longest = std::max(longest, *time_of(rank));
+    if (counts) column.times.add(longest), column.sent += testing::bytes_sent("eth0") - sent;
     const auto expected = static_cast<float>(env_.world_size * (env_.world_size + 1) / 2);
     if (!column.name.starts_with("floor") && (values.front() != expected || values.back() != expected))
       throw make_error(Errc::internal, "{}: a wrong sum", column.name);
   }
+
+  Clock::duration* time_of(int rank) const { return reinterpret_cast<Clock::duration*>(stage_.note(rank)); }
 
   void report(std::vector<Column>& columns, std::size_t bytes, bool json) const {
     const double floor = columns[0].times.quantile_us(0.5);
@@ -165,6 +174,7 @@ class RankOnHost {
   const Options& options_;
   const testing::NetnsHosts& hosts_;
   Stage& stage_;
+  SleepingBarrier& barrier_;
   const WorkerEnv& env_;
   const int host_;
   const InNetwork network_;
@@ -178,7 +188,8 @@ void run(const Options& options, bool json) {
   hosts.limit(0, options.rate);
   hosts.limit(1, options.rate);
   Stage stage(options.ranks(), 4096);
-  spawn(options.ranks(), [&](const WorkerEnv& env) { RankOnHost(options, hosts, stage, env).measure(json); });
+  SleepingBarrier barrier(options.ranks());
+  spawn(options.ranks(), [&](const WorkerEnv& env) { RankOnHost(options, hosts, stage, barrier, env).measure(json); });
 }
 
 }  // namespace
