@@ -7,8 +7,9 @@ namespace {
 
 // Below it one exchange between the hosts costs less than several side by side.
 constexpr std::size_t split_bytes = std::size_t{64} * 1024;
-// Some slices after each other keep both levels busy; one is long against the latency of a network.
-constexpr std::size_t slices_wanted = 8;
+// Before the first slice is summed and after the last one came, the network is idle: the more slices the better. One is
+// long against the latency of a network, of which rails hide the most by having two under way.
+constexpr std::size_t slices_wanted = 64;
 constexpr std::size_t least_slice_bytes = std::size_t{128} * 1024;
 constexpr std::size_t most_slice_bytes = std::size_t{1024} * 1024;
 

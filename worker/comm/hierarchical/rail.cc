@@ -1,11 +1,20 @@
 #include "ddprun/worker/comm/hierarchical/rail.h"
 
+#include <algorithm>
+
 #include "ddprun/worker/comm/transport/quiet_thread.h"
 
 namespace ddprun::comm {
+namespace {
 
-Rail::Rail(std::shared_ptr<Transport> transport)
-    : transport_(std::move(transport)), thread_(start_quiet_thread([this] { work(); })) {}
+constexpr int most_under_way = 2;
+
+}  // namespace
+
+Rail::Rail(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
+  const int threads = std::clamp(transport_->lanes(), 1, most_under_way);
+  for (int i = 0; i < threads; ++i) threads_.push_back(start_quiet_thread([this] { work(); }));
+}
 
 Rail::~Rail() {
   {
@@ -14,7 +23,7 @@ Rail::~Rail() {
     tasks_.clear();
     changed_.notify_all();
   }
-  thread_.join();
+  for (auto& thread : threads_) thread.join();
 }
 
 std::uint64_t Rail::post(Task task) {
@@ -24,9 +33,13 @@ std::uint64_t Rail::post(Task task) {
   return ++posted_;
 }
 
+bool Rail::done(std::uint64_t tasks) const {
+  return begun_ >= tasks && std::ranges::none_of(under_way_, [&](auto number) { return number <= tasks; });
+}
+
 void Rail::await(std::uint64_t tasks) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failure_ || done_ >= tasks; });
+  changed_.wait(lock, [&] { return failure_ || done(tasks); });
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -44,7 +57,8 @@ void Rail::work() {
     if (closed_) return;
     const auto task = std::move(tasks_.front());
     tasks_.pop_front();
-    running_ = true;
+    const auto number = ++begun_;
+    under_way_.push_back(number);
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -53,9 +67,8 @@ void Rail::work() {
       failure = std::current_exception();
     }
     lock.lock();
-    running_ = false;
-    ++done_;
-    if (failure) {
+    std::erase(under_way_, number);
+    if (failure && !failure_) {
       failure_ = failure;
       tasks_.clear();
     }

@@ -1,0 +1,85 @@
+#include "ddprun/worker/comm/hierarchical/rail.h"
+
+#include <atomic>
+#include <latch>
+#include <stdexcept>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::comm;
+
+namespace {
+
+class NoTransport : public Transport {
+ public:
+  explicit NoTransport(int lanes) : lanes_(lanes) {}
+
+  std::string_view backend() const override { return "none"; }
+  void connect(Store&, const std::string&, Deadline) override {}
+  int lanes() const override { return lanes_; }
+  void carry_out(const Collective&) override {}
+  std::unique_ptr<Transfer> start(const Operation&, Span) override { return nullptr; }
+  void interrupt() noexcept override { interrupted.count_down(); }
+
+  std::latch interrupted{1};
+
+ private:
+  const int lanes_;
+};
+
+}  // namespace
+
+TEST_CASE("a rail begins a second task while the first waits for its peers") {
+  std::latch both(2);
+  Rail rail(std::make_shared<NoTransport>(4));
+  for (int i = 0; i < 2; ++i) rail.post([&](Transport&) { both.arrive_and_wait(); });
+  rail.await(2);
+}
+
+TEST_CASE("a rail over a transport of one lane carries out one task at a time, in order") {
+  std::vector<int> order;
+  Rail rail(std::make_shared<NoTransport>(1));
+  for (int i = 0; i < 20; ++i) rail.post([&order, i](Transport&) { order.push_back(i); });
+  rail.await(20);
+  CHECK(std::ranges::is_sorted(order));
+  CHECK(order.size() == 20);
+}
+
+TEST_CASE("who waits for a task on a rail waits for those before it, though a later one is done") {
+  std::latch second_done(1);
+  std::atomic<bool> first_done = false;
+  Rail rail(std::make_shared<NoTransport>(4));
+  rail.post([&](Transport&) {
+    second_done.wait();
+    first_done = true;
+  });
+  const auto second = rail.post([&](Transport&) { second_done.count_down(); });
+  rail.await(second);
+  CHECK(first_done);
+}
+
+TEST_CASE("the first failure on a rail ends what follows, and whoever waits") {
+  Rail rail(std::make_shared<NoTransport>(1));
+  rail.post([](Transport&) { throw std::runtime_error("the first"); });
+  rail.post([](Transport&) { throw std::runtime_error("the second"); });
+  CHECK_THROWS_WITH(rail.await(2), "the first");
+}
+
+TEST_CASE("a rail that is stopped returns when nothing is under way") {
+  const auto transport = std::make_shared<NoTransport>(4);
+  std::atomic<int> ended = 0;
+  std::latch begun(2);
+  Rail rail(transport);
+  for (int i = 0; i < 2; ++i) {
+    rail.post([&](Transport&) {
+      begun.count_down();
+      transport->interrupted.wait();
+      ++ended;
+      throw std::runtime_error("interrupted");
+    });
+  }
+  begun.wait();
+  rail.stop();
+  CHECK(ended == 2);
+}
