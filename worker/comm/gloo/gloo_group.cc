@@ -41,7 +41,7 @@ void expect_tcp() {
       wanted, gloo_version());
 }
 
-std::shared_ptr<::gloo::transport::Device> make_device(const std::string& address) {
+std::shared_ptr<::gloo::transport::tcp::Device> make_device(const std::string& address) {
   expect_tcp();
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
@@ -50,7 +50,7 @@ std::shared_ptr<::gloo::transport::Device> make_device(const std::string& addres
   const BlockedSignals blocked;
   const BatchThreads batch;
   try {
-    return ::gloo::transport::tcp::CreateDevice(attributes);
+    return std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(::gloo::transport::tcp::CreateDevice(attributes));
   } catch (const std::exception& error) {
     throw make_error(Errc::usage, "{} is no address of this host: {}", address, error.what());
   }
@@ -89,7 +89,7 @@ class GlooTransport : public Transport {
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const BlockedSignals blocked;
-    context_->connect(device_, store, prefix, deadline);
+    context_->connect(std::move(device_), store, prefix, deadline);
   }
 
   int lanes() const override { return lanes_; }
@@ -158,7 +158,7 @@ class GlooTransport : public Transport {
     return ranks;
   }
 
-  std::shared_ptr<::gloo::transport::Device> device_;  // outlives the context, whose sockets its thread serves
+  std::shared_ptr<::gloo::transport::tcp::Device> device_;  // until the context has it
   std::shared_ptr<MeshContext> context_;
   const Links links_;
   const int lanes_;

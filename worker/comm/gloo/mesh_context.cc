@@ -26,8 +26,17 @@ milliseconds remaining(Deadline deadline) {
 
 }  // namespace
 
-void MeshContext::connect(std::shared_ptr<::gloo::transport::Device> device, Store& store, const std::string& prefix,
-                          Deadline deadline) {
+MeshContext::~MeshContext() {
+  if (!turns_) return;
+  const LoopTurns::Quick quick(*turns_);
+  interruptible_.reset();
+  transportContext_.reset();
+  device_.reset();
+}
+
+void MeshContext::connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store,
+                          const std::string& prefix, Deadline deadline) {
+  turns_.emplace(*device);
   device_ = std::move(device);
   interruptible_ = std::make_shared<InterruptibleContext>(device_->createContext(rank, size));
   interruptible_->inner().setTimeout(remaining(deadline));
@@ -45,6 +54,7 @@ void MeshContext::connect(std::shared_ptr<::gloo::transport::Device> device, Sto
   has_pairs_ = true;
   store.multi_set(own, deadline);
   const auto addresses = await_ranks(store, peers, size, interrupted_, deadline);
+  const LoopTurns::Quick quick(*turns_);
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (interrupted_) close_pairs();  // interrupt() may have come before there were pairs
     try {
@@ -64,6 +74,7 @@ void MeshContext::interrupt() noexcept {
 // no call for that, but a wait that times out, here for a buffer which nobody sends to, fails every pair of its
 // context.
 void MeshContext::close_pairs() noexcept {
+  const LoopTurns::Quick quick(*turns_);
   try {
     interruptible_->interrupt();
     char nothing = 0;

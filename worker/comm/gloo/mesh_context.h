@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <gloo/context.h>
@@ -10,6 +11,7 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/gloo/interruptible_context.h"
+#include "ddprun/worker/comm/gloo/loop_turns.h"
 
 namespace ddprun::comm {
 
@@ -19,10 +21,11 @@ namespace ddprun::comm {
 class MeshContext : public ::gloo::Context {
  public:
   MeshContext(int own_rank, int ranks) : ::gloo::Context(own_rank, ranks) {}
+  ~MeshContext() override;
 
   // Throws Errc::timeout naming the ranks that did not come, Errc::unreachable naming one that could not be connected,
   // Errc::aborted after interrupt().
-  void connect(std::shared_ptr<::gloo::transport::Device> device, Store& store, const std::string& prefix,
+  void connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store, const std::string& prefix,
                Deadline deadline);
   // Fails every pending and later transfer, whatever thread waits for it, and a connect() under way.
   void interrupt() noexcept;
@@ -32,7 +35,8 @@ class MeshContext : public ::gloo::Context {
 
   std::shared_ptr<InterruptibleContext> interruptible_;  // as transportContext_
   std::atomic<bool> interrupted_ = false;
-  std::atomic<bool> has_pairs_ = false;  // and interruptible_ with them
+  std::optional<LoopTurns> turns_;
+  std::atomic<bool> has_pairs_ = false;  // and the above with them
 };
 
 }  // namespace ddprun::comm
