@@ -220,6 +220,12 @@ void refuse_identical_workers(const Environment& environment) {
                      "torchrun's agents say nothing there with it; unset it on every node");
 }
 
+std::string lone_pod_notice() {
+  return "this pod of a Kubernetes indexed Job is a job of its own; for one job of all pods, hand in the variables "
+         "that "
+         "scripts/k8s/train.yaml does; if each is meant to be alone, say so with --nnodes=1";
+}
+
 std::string static_notice(const NodeCount& nodes) {
   return fmt::format(
       "--nnodes = {0}:{1} with the static rendezvous, as torchrun has it: all {1} nodes are waited for; "
@@ -264,6 +270,8 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
     choice.backend = RendezvousChoice::Backend::c10d;
     choice.policy.min_nodes = choice.policy.max_nodes = 1;
     choice.node_rank.reset();
+    if (!o.standalone && !settings.given("nnodes") && environment.get("JOB_COMPLETION_INDEX"))
+      choice.notice = lone_pod_notice();
     return choice;
   }
   if (choice.backend == RendezvousChoice::Backend::static_) {

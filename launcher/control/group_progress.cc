@@ -86,7 +86,8 @@ std::vector<GroupProgress> ask_for_progress(const JobStatus& job, Deadline deadl
   const auto records = store.multi_get(texts, deadline);
   for (std::size_t i = 0; i < records.size(); ++i) {
     auto record = decode_rank_record(records[i]);
-    if (!record || keys[i].rank >= record->size || record->size > most_ranks || is_stale(job, *record)) continue;
+    if (!record || keys[i].rank >= record->size || record->size > most_ranks) continue;
+    if (!texts[i].starts_with(own_prefix) && is_stale(job, *record)) continue;
     auto& group = groups.try_emplace(keys[i].prefix, GroupProgress{keys[i].prefix, {}}).first->second;
     place(group, keys[i].rank, progress_of(job, std::move(*record)));
   }

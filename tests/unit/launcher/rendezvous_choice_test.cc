@@ -51,6 +51,15 @@ TEST_CASE("several nodes without an endpoint meet on this machine and say so") {
         "--rdzv_endpoint=HOST:PORT");
 }
 
+TEST_CASE("a pod of an indexed Job that is not told of the others says that it is alone, unless it is meant to be") {
+  const Variables pod = {{"JOB_COMPLETION_INDEX", "1"}};
+  CHECK_THAT(choose({}, pod).notice, Catch::Contains("is a job of its own") && Catch::Contains("--nnodes=1"));
+  CHECK(choose({}, pod).standalone);
+  CHECK(choose({{"nnodes", "1"}}, pod).notice.empty());
+  CHECK(choose({{"standalone", "true"}}, pod).notice.empty());
+  CHECK(choose({}, {}).notice.empty());
+}
+
 TEST_CASE("an endpoint comes from the option, the master options, or the environment, in this order") {
   CHECK(choose({{"nnodes", "2"}, {"rdzv_endpoint", "h:7"}}, {{"MASTER_ADDR", "e"}}).host == "h");
   CHECK(choose({{"nnodes", "2"}, {"rdzv_endpoint", "h"}}).port == 29400);
