@@ -72,8 +72,8 @@ class AutoGroup : public ProcessGroup {
 
   void abort(const std::string& reason) override {
     host_->abort(reason);
-    forming_.request_stop();
     if (auto* const devices = devices_.load()) devices->abort(reason);
+    forming_.request_stop();  // last: what is formed would give it as the reason
   }
 
   std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {

@@ -124,12 +124,14 @@ std::string choose_address(const std::string& names, const std::vector<NetworkIn
                    names, fmt::join(there, ", "));
 }
 
-bool is_this_host(const std::string& host, std::uint16_t port) {
+bool is_this_host(const std::string& host, std::uint16_t port) try {
   const auto targets = resolve(host, port);
   for (const auto* target = targets.get(); target; target = target->ai_next) {
     const auto address = to_text(target->ai_addr);
     if (is_loopback(address) || route_source(*target) == address) return true;
   }
+  return false;
+} catch (const Error&) {
   return false;
 }
 

@@ -24,7 +24,7 @@ std::vector<NetworkInterface> network_interfaces();
 std::string numeric_address(const std::string& address_or_interfaces);
 std::string choose_address(const std::string& names, const std::vector<NetworkInterface>& interfaces);
 
-// Whether the host of that name, or address, is this one.
+// Whether the host of that name, or address, is this one; one that cannot be resolved is not.
 bool is_this_host(const std::string& host, std::uint16_t port);
 
 bool is_loopback(const std::string& address);

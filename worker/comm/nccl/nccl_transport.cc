@@ -22,6 +22,7 @@
 #include "ddprun/worker/comm/nccl/unique_id.h"
 #include "ddprun/worker/comm/transport/heritage.h"
 #include "ddprun/worker/comm/transport/quiet_thread.h"
+#include "ddprun/worker/comm/watch/ledger.h"
 
 namespace ddprun::comm {
 namespace {
@@ -75,8 +76,10 @@ class NcclTransport : public Transport {
     posted_.pop_back();
   }
 
-  // Several are on the stream at once, in the order of their calls. What fails as it begins fails as it is finished.
+  // Several are on the stream at once, in the order of their calls, as many as the ledger keeps apart. What fails as it
+  // begins fails as it is finished.
   bool post(const Collective& collective) override {
+    if (posted_.size() >= static_cast<std::size_t>(Ledger::most_in_progress)) return false;
     auto& one = posted_.emplace_back();
     try {
       begin(one, collective, Deadline::in(collective.timeout));

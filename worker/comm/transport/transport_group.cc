@@ -111,6 +111,7 @@ std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<in
   options.rank = static_cast<int>(position(rank()));
   options.size = static_cast<int>(ranks.size());
   options.prefix += "sub/" + name + "/";
+  options.heritage.reset();  // the whole group's
   options.store_host.reset();
   if (options_.store_host && position(*options_.store_host) < options.size)
     options.store_host = static_cast<int>(position(*options_.store_host));
