@@ -81,18 +81,32 @@ TEST_CASE("a rank that only gives goes on before the others have come to it") {
 }
 
 TEST_CASE("a call that differs from the others' is found, also when nobody waited for it") {
-  auto groups = make_shm(2, contract::patience);
-  const auto rank = [](ProcessGroup& group) {
-    std::vector<float> values(8);
-    const auto error = contract::error_of([&] {
-      group.broadcast({values.data(), group.rank() == 0 ? 3u : 4u, DType::float32}, 0, {.blocking = true});
-      group.barrier({.blocking = true});
-    });
-    contract::expect(error.code() == Errc::mismatch, error.what());
-    for (const auto* part : {"broadcast of 3 float32", "broadcast of 4 float32"})
-      contract::expect(std::string(error.what()).find(part) != std::string::npos, error.what());
+  struct Case {
+    std::size_t count;  // of rank 1
+    int root;
+    bool blocking;
+    const char* called;
   };
-  REQUIRE_NOTHROW(contract::run_ranks(groups, rank));
+  for (const auto& [count, root, blocking, called] : {Case{4, 0, true, "broadcast of 4 float32 from rank 0"},
+                                                      {4, 0, false, "broadcast of 4 float32 from rank 0"},
+                                                      {3, 1, true, "broadcast of 3 float32 from rank 1"},
+                                                      {3, 1, false, "broadcast of 3 float32 from rank 1"}}) {
+    auto groups = make_shm(2, contract::patience);
+    const auto rank = [&](ProcessGroup& group) {
+      const bool other = group.rank() == 1;
+      std::vector<float> values(8);
+      const auto error = contract::error_of([&] {
+        for (int call = 0; call < 10; ++call)
+          group.broadcast({values.data(), other ? count : 3, DType::float32}, other ? root : 0, {.blocking = blocking})
+              ->wait();
+        group.barrier({.blocking = blocking})->wait();
+      });
+      contract::expect(error.code() == Errc::mismatch, error.what());
+      for (const auto* part : {"broadcast of 3 float32 from rank 0", called})
+        contract::expect(std::string(error.what()).find(part) != std::string::npos, error.what());
+    };
+    REQUIRE_NOTHROW(contract::run_ranks(groups, rank));
+  }
 }
 
 TEST_CASE("ranks that run ahead of each other take nothing that is not meant for them") {

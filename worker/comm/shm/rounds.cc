@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <string>
+
+#include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
 namespace {
@@ -27,15 +28,15 @@ bool Rounds::all_here(std::uint64_t round) const {
 // Why the round after the finished ones, number f, always has room: whoever announced round f - 1 had then finished
 // more than f - 1 - rounds_at_once, by the first condition; this rank saw that announcement, so all_finished_ says as
 // much.
-bool Rounds::room() {
-  if (announced_ - finished_ >= unfinished_unseen) finish_ready();
+bool Rounds::room() const {
   return announced_ - finished_ <= rounds_at_once - 2 && announced_ < all_finished_ + rounds_at_once;
 }
 
 void Rounds::await_room(std::chrono::milliseconds timeout) {
+  if (announced_ - finished_ >= unfinished_unseen) finish_ready(through_);
   while (!room()) {
     if (!await_in(finished_, everybody, Deadline::in(timeout))) throw std::runtime_error("timed out");
-    finish_ready();
+    finish_ready(through_);
   }
 }
 
@@ -96,7 +97,7 @@ void Rounds::check_calls(std::uint64_t round, int from) const {
   const auto call = place(rank_, round).call;
   for_each(from, [&](int r) {
     if (place(r, round).call == call) return true;
-    throw std::runtime_error("rank " + std::to_string(r) + " calls another operation");
+    throw CallsDiffer(call >> call_number_shift, r);
   });
 }
 
@@ -104,13 +105,12 @@ void Rounds::leave() {
   const auto left = through_++;
   if (!whole_) return;
   whole_ = false;
-  while (finished_ < left)
-    check_calls(finished_, everybody), finish_oldest();  // all have announced those before it, too
+  finish_ready(left);  // all have announced those before it, too
   finish_oldest();
 }
 
-void Rounds::finish_ready() {
-  while (finished_ < through_ && all_here(finished_)) check_calls(finished_, everybody), finish_oldest();
+void Rounds::finish_ready(std::uint64_t before) {
+  for (; finished_ < before && all_here(finished_); finish_oldest()) check_calls(finished_, everybody);
 }
 
 // REQUIRES: everybody has announced it, and the same.

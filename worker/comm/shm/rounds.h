@@ -22,20 +22,23 @@ namespace ddprun::comm {
 // limited such that the round after the finished ones can always be announced: see room().
 //
 // One thread at a time. Waiting throws std::runtime_error when interrupted, past the timeout, or when another rank
-// calls something else.
+// calls something else (CallsDiffer).
 class Rounds {
  public:
   Rounds(const Board& board, int rank, const std::atomic<bool>& interrupted)
       : board_(board), rank_(rank), interrupted_(interrupted), patience_(board.patience()) {}
 
-  // Whether another round can be announced now. Finishes what it can.
-  bool room();
-  // The same, but waits for it. REQUIRES: this rank is through with all that it announced.
+  static constexpr int call_number_shift = 16;
+
+  // Whether another round can be announced now. True whenever all that were announced are finished.
+  bool room() const;
+  // Finishes what it can, and waits for room. REQUIRES: this rank is through with all that it announced.
   void await_room(std::chrono::milliseconds timeout);
   // Where up to bytes of what this rank gives in the next round are to be written; at most
   // Board::gift_bytes.
   std::byte* gift(std::size_t bytes) { return gift_of(rank_, announced_, bytes); }
-  // call: identifies the operation; given: what the gift is, in the caller's words. REQUIRES: room().
+  // call: identifies the operation, its number from call_number_shift on; given: what the gift is, in the caller's
+  // words. REQUIRES: room().
   void announce(std::uint64_t call, std::uint32_t given);
 
   // What follows is about the round at hand: the oldest that this rank is not through with.
@@ -75,7 +78,8 @@ class Rounds {
     return {interrupted_, board_.rank(r).presence, patience_, deadline};
   }
   void check_calls(std::uint64_t round, int from) const;
-  void finish_ready();
+  // Of the rounds before that one, all that everybody has announced.
+  void finish_ready(std::uint64_t before);
   void finish_oldest();
 
   const Board& board_;

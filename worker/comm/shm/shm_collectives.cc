@@ -35,7 +35,7 @@ std::size_t elements_in(std::size_t bytes, DType dtype) {
 }
 
 std::uint64_t call_of(const Collective& collective) {
-  return collective.sequence << 16 | signature(collective.operation);
+  return collective.sequence << Rounds::call_number_shift | signature(collective.operation);
 }
 
 // A copy of another rank's data: what they go to is the caller's, who may not look at it soon.

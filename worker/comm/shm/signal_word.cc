@@ -18,6 +18,17 @@ namespace {
 constexpr timespec first_nap{.tv_sec = 0, .tv_nsec = 50'000};
 constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000'000};
 
+class Sleeper {
+ public:
+  explicit Sleeper(std::atomic<std::uint32_t>& sleepers) : sleepers_(sleepers) { ++sleepers_; }
+  ~Sleeper() { --sleepers_; }
+  Sleeper(const Sleeper&) = delete;
+  Sleeper& operator=(const Sleeper&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& sleepers_;
+};
+
 void check(const WaitLimits& limits) {
   if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
   if (limits.peer.load(std::memory_order_acquire) == Presence::broken)
@@ -40,6 +51,7 @@ void SignalWord::await(std::uint32_t target, const WaitLimits& limits) {
 
 bool SignalWord::await_before(std::uint32_t target, const WaitLimits& limits) {
   if (!awake_until(target, limits.patience)) {
+    const Sleeper sleeper(sleepers_);
     for (auto longest = first_nap; !reached(target); longest = nap) {
       check(limits);
       // Asked before the counter: what it did before it left counts.
@@ -54,7 +66,9 @@ bool SignalWord::await_before(std::uint32_t target, const WaitLimits& limits) {
 }
 
 void SignalWord::rest(std::uint32_t target, const Patience& patience) {
-  if (!awake_until(target, patience)) sleep(target, first_nap);
+  if (awake_until(target, patience)) return;
+  const Sleeper sleeper(sleepers_);
+  sleep(target, nap);
 }
 
 bool SignalWord::look_until(std::uint32_t target, const Patience& patience) const {
@@ -69,14 +83,11 @@ bool SignalWord::look_until(std::uint32_t target, const Patience& patience) cons
   return reached(target);
 }
 
+// Any return will do: the caller looks again.
 void SignalWord::sleep(std::uint32_t target, const timespec& longest) {
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
   const auto seen = value_.load(std::memory_order_seq_cst);
-  if (static_cast<std::int32_t>(seen - target) < 0) {
-    // Any return will do: the caller looks again.
-    ::syscall(SYS_futex, &value_, FUTEX_WAIT, seen, &longest, nullptr, 0);
-  }
-  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  if (static_cast<std::int32_t>(seen - target) >= 0) return;
+  ::syscall(SYS_futex, &value_, FUTEX_WAIT, seen, &longest, nullptr, 0);
 }
 
 }  // namespace ddprun::comm

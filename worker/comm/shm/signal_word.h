@@ -30,9 +30,9 @@ struct WaitLimits {
 // compared by their distance, so that wrapping around does no harm. Memory that is all zero is a counter at zero.
 //
 // What its owner wrote before raising is visible to whoever saw the new value (release, acquire). Sleepers use the
-// kernel's futex and count themselves, for the owner to look at once it has raised. Between its store and that look the
-// owner puts no fence, which would cost it the time in which the others give the cache line away: it may overlook one
-// who comes to sleep at that moment. That one's first nap is short, and it looks again before the next.
+// kernel's futex and count themselves while they wait, for the owner to look at once it has raised. Between its store
+// and that look the owner puts no fence, which would cost it the time in which the others give the cache line away: it
+// may overlook one who comes to sleep at that moment. That one's first nap is short, and it looks again after it.
 class SignalWord {
  public:
   std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
@@ -43,10 +43,10 @@ class SignalWord {
     value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     wake_sleepers();
   }
-  // By anybody.
+  // By anybody; overlooks nobody.
   void raise_as_one_of_many() {
-    value_.fetch_add(1, std::memory_order_release);
-    wake_sleepers();
+    value_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
   }
   // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer's group is
   // broken or it left before it came so far, and past the deadline.
@@ -57,7 +57,8 @@ class SignalWord {
   bool awake_until(std::uint32_t target, const Patience& patience) const {
     return reached(target) || look_until(target, patience);
   }
-  // Returns once the counter has reached target, or after a short nap: for waits with further reasons to end.
+  // Returns once the counter has reached target, or after a nap: for waits with further reasons to end. Of a counter
+  // that many raise.
   void rest(std::uint32_t target, const Patience& patience);
   // Lets sleepers look at their limits.
   void wake() noexcept;

@@ -70,7 +70,10 @@ Error GroupHealth::explain(Ledger::Place place, const Operation& operation, cons
     break_with(*error, Verdict{Errc::mismatch, message});
   }
   const Ledger::Entry unknown{.operation = operation, .sequence = ledger_.sequence(), .changed = Ledger::Clock::now()};
-  monitor_->transport_failed(ledger_.read(place).value_or(unknown), message);
+  auto entry = ledger_.read(place).value_or(unknown);
+  if (const auto* differ = dynamic_cast<const CallsDiffer*>(&failure))
+    entry = ledger_.collective(differ->sequence).value_or(entry);  // it may be one that this rank was through with
+  monitor_->transport_failed(entry, message);
   if (const auto cause = await_cause(2 * monitor_->verdict_delay())) return *cause;
   auto error = make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
   break_with(error);

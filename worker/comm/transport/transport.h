@@ -3,8 +3,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+
+#include <fmt/core.h>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
@@ -30,6 +33,14 @@ class Transfer {
   virtual int source() const = 0;
 };
 
+// What a transport may throw when it finds a call of another rank to differ: of the collective of that number, be it
+// the one that it carries out or one before it.
+struct CallsDiffer : std::runtime_error {
+  CallsDiffer(std::uint64_t number, int rank)
+      : runtime_error(fmt::format("rank {} calls another operation #{}", rank, number)), sequence(number) {}
+  std::uint64_t sequence;
+};
+
 // How bytes get from rank to rank: what a back end over a network has to implement. Blocking calls that throw any
 // std::exception when they fail; TransportGroup gives them order, threads, deadlines and a named cause. Only an
 // Errc::mismatch has to name both sides itself.
@@ -40,7 +51,8 @@ class Transport {
   virtual std::string_view backend() const = 0;
   // Meets the other ranks through the store, under prefix.
   virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
-  // How many collectives carry_out() may be called with at once, each from a thread of its own. Asked once connected.
+  // How many collectives carry_out() may be called with at once, each from another thread. Asked once connected, but of
+  // one that never changes its mind.
   virtual int lanes() const { return 1; }
   // An allreduce works in place, and a reduce at its root.
   virtual void carry_out(const Collective& collective) = 0;
@@ -51,7 +63,8 @@ class Transport {
   // Memory that it finds again by its address, and moves at the least cost. From any thread.
   virtual RegisteredBuffer allocate(std::size_t bytes) { return plain_buffer(bytes); }
 
-  // Whether carry_out() may be called by the program's own threads, one at a time: it changes nothing of theirs.
+  // Whether any thread may carry out whatever comes next, one at a time, also in the place of the caller that waits for
+  // it: helped and posted works are made of that. Otherwise a collective is its caller's, or a lane's.
   virtual bool runs_anywhere() const { return false; }
   // A transport may take a collective in two steps, so that this rank holds up nobody while its caller does other
   // things. The first returns at once; false: not this one, or not now. Its memory stays in use. The second finishes

@@ -9,8 +9,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::uint64_t ended_told = 2;      // before the oldest collective in progress
-constexpr std::size_t collectives_told = 6;  // those included
+constexpr std::uint64_t ended_told = 8;  // before the oldest collective in progress: as far as a rank may run ahead
+constexpr std::size_t collectives_told = 12;  // those included
 constexpr std::size_t transfers_told = 4;
 
 RankOperation::State told(Ledger::State state) {

@@ -41,8 +41,17 @@ std::string name_silent(const Stall& stall, const std::vector<Observation>& obse
   return names;
 }
 
-bool disagrees(const Stall& stall, const RankRecord& record) {
-  return record.newest() == stall.sequence && record.signature != stall.signature;
+// What it called in the place of that collective, if it is known and another one. Ranks may have gone on since; those
+// of which each rank knows only its own parts have no common text, but are never gone on from.
+std::optional<std::string> other_call(const Stall& stall, const RankRecord& record) {
+  if (record.newest() == stall.sequence) {
+    if (record.signature == stall.signature) return std::nullopt;
+    return record.operation;
+  }
+  for (const auto& each : record.operations)
+    if (!each.transfer && each.sequence == stall.sequence && !stall.transport.empty() && each.text != stall.operation)
+      return each.text;
+  return std::nullopt;
 }
 
 std::string position(const RankRecord& record) {
@@ -87,8 +96,9 @@ std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<s
   if (stall.partner != -1) return std::nullopt;
   std::string names;
   for (std::size_t r = 0; r < records.size(); ++r) {
-    if (!concerns(stall, r) || !records[r] || !disagrees(stall, *records[r])) continue;
-    append(names, fmt::format("{} calls {}", name_rank(r, *records[r]), records[r]->operation));
+    if (!concerns(stall, r) || !records[r]) continue;
+    if (const auto call = other_call(stall, *records[r]))
+      append(names, fmt::format("{} calls {}", name_rank(r, *records[r]), *call));
   }
   if (names.empty()) return std::nullopt;
   return Verdict{Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}",
@@ -98,7 +108,9 @@ std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<s
 std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
   std::string names;
   for (std::size_t r = 0; r < records.size(); ++r) {
-    if (concerns(stall, r) && records[r] && records[r]->left) append(names, name_rank(r, *records[r]));
+    const bool left = concerns(stall, r) && records[r] && records[r]->left;
+    const bool had_done_its_part = stall.partner == -1 && left && records[r]->sequence > stall.sequence;
+    if (left && !had_done_its_part) append(names, name_rank(r, *records[r]));
   }
   if (names.empty()) return std::nullopt;
   return Verdict{Errc::peer_lost,
