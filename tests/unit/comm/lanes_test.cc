@@ -41,6 +41,23 @@ std::unique_ptr<ProcessGroup> group_over(int lanes, ScriptedTransport::Script sc
                               {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms});
 }
 
+// Whether ever more than so many collectives are carried out at once.
+class UnderWay {
+ public:
+  explicit UnderWay(int most) : most_(most) {}
+  void enter_and_leave() {
+    if (++now_ > most_) too_many_ = true;
+    std::this_thread::yield();
+    --now_;
+  }
+  bool too_many() const { return too_many_; }
+
+ private:
+  const int most_;
+  std::atomic<int> now_ = 0;
+  std::atomic<bool> too_many_ = false;
+};
+
 }  // namespace
 
 TEST_CASE("as many collectives as there are lanes are under way at once") {
@@ -66,17 +83,12 @@ TEST_CASE("a collective may be done before an earlier one") {
 
 TEST_CASE("no more collectives are under way than there are lanes") {
   constexpr int lanes = 2, count = 50;
-  std::atomic<int> under_way = 0;
-  std::atomic<bool> too_many = false;
-  const auto group = group_over(lanes, [&](std::uint64_t) {
-    if (++under_way > lanes) too_many = true;
-    std::this_thread::yield();
-    --under_way;
-  });
+  UnderWay under_way(lanes);
+  const auto group = group_over(lanes, [&](std::uint64_t) { under_way.enter_and_leave(); });
   std::vector<WorkPtr> works;
   for (int i = 0; i < count; ++i) works.push_back(group->barrier());
   for (const auto& work : works) work->wait();
-  CHECK_FALSE(too_many);
+  CHECK_FALSE(under_way.too_many());
 }
 
 TEST_CASE("what is queued ends at an abort, and what is under way with its transport") {
@@ -118,13 +130,8 @@ TEST_CASE("a blocking call that finds a lane free is carried out by its caller")
 
 TEST_CASE("callers of blocking calls count as lanes") {
   constexpr int lanes = 2, threads = 4, count = 50;
-  std::atomic<int> under_way = 0;
-  std::atomic<bool> too_many = false;
-  const auto group = group_over(lanes, [&](std::uint64_t) {
-    if (++under_way > lanes) too_many = true;
-    std::this_thread::yield();
-    --under_way;
-  });
+  UnderWay under_way(lanes);
+  const auto group = group_over(lanes, [&](std::uint64_t) { under_way.enter_and_leave(); });
   std::vector<std::thread> callers;
   for (int thread = 0; thread < threads; ++thread) {
     callers.emplace_back([&, thread] {
@@ -132,7 +139,7 @@ TEST_CASE("callers of blocking calls count as lanes") {
     });
   }
   for (auto& caller : callers) caller.join();
-  CHECK_FALSE(too_many);
+  CHECK_FALSE(under_way.too_many());
 }
 
 TEST_CASE("what is queued begins when the caller of a blocking call is done, not before") {
