@@ -169,7 +169,10 @@ TEST_CASE("several jobs have to be told apart") {
   auto a = machine.start({"--rdzv_id=a"});
   auto b = machine.start({"--rdzv_id=b"});
   a.wait_until(
-      [&] { return contains(machine.ask({"status"}).out, "job b ") && workers_in(machine.job({"--rdzv_id=a"})) == 1; },
+      [&] {
+        const auto seen = machine.ask({"status"}).out;
+        return contains(seen, "job a ") && contains(seen, "job b ") && workers_in(machine.job({"--rdzv_id=a"})) == 1;
+      },
       "both jobs");
   const auto refused = machine.ask({"stop"});
   CHECK(refused.code == 2);
