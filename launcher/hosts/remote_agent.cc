@@ -91,13 +91,22 @@ class RemoteAgent::Obedience {
       const auto got = ::read(input_, &signal_number, 1);
       if (got < 0 && errno == EINTR) continue;
       if (got == 1) {
-        ::kill(::getpid(), signal_number);
+        raise_on_its_own(signal_number);
         continue;
       }
       log::warn("the ddprun that started this one is gone");
       ::kill(::getpid(), SIGTERM);
       return;
     }
+  }
+
+  // A second signal says more than the first, and the kernel makes one of two that nobody has taken yet.
+  void raise_on_its_own(int signal_number) const {
+    sigset_t untaken;
+    pollfd stop{stop_.get(), POLLIN, 0};
+    while (::sigpending(&untaken) == 0 && ::sigismember(&untaken, signal_number) == 1)
+      if (::poll(&stop, 1, 1) > 0) return;
+    ::kill(::getpid(), signal_number);
   }
 
   int input_;
