@@ -1,7 +1,6 @@
 // From a failure to the moment at which every worker of the next attempt runs. The workers end at the first SIGTERM and
 // say when they run; the same number of them, stopped and started by this program itself, is the floor.
 #include <algorithm>
-#include <arpa/inet.h>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -10,10 +9,8 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <netinet/in.h>
 #include <poll.h>
 #include <string>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -28,6 +25,7 @@
 #include "tests/bench/process.h"
 #include "tests/bench/recovery_record.h"
 #include "tests/bench/subcommand.h"
+#include "tests/support/free_port.h"
 #include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
@@ -139,18 +137,6 @@ double worker_failure_once(const Launcher& launcher, int workers) {
   return ms_until_last(records.wait_for(workers, before.front().attempt, launcher.name), since);
 }
 
-std::uint16_t unused_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw make_error(Errc::io, "no free port: {}", errno_text(errno));
-  return ntohs(address.sin_port);
-}
-
 // Three agents of two workers each; the last one is lost, and the other four workers start again.
 constexpr int nodes = 3, workers_a_node = 2, survivors = (nodes - 1) * workers_a_node;
 
@@ -172,7 +158,8 @@ std::vector<Process> start_nodes(const Records& records, const std::string& endp
 
 double node_loss_once() {
   Records records;
-  const auto agents = start_nodes(records, fmt::format("127.0.0.1:{}", unused_port()), "", [](int) { return Words(); });
+  const auto agents =
+      start_nodes(records, fmt::format("127.0.0.1:{}", testing::free_port()), "", [](int) { return Words(); });
   const auto before = records.wait_for(nodes * workers_a_node, -1, "ddprun");
   const auto since = now_ns();
   ::kill(agents.back().pid(), SIGKILL);

@@ -8,7 +8,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/store/tcp_socket.h"
+#include "tests/support/free_port.h"
 
 namespace ddprun::bench {
 namespace {
@@ -19,12 +19,6 @@ std::string command(std::initializer_list<std::string> words) {
   std::string text = "*" + std::to_string(words.size()) + "\r\n";
   for (const auto& word : words) text += "$" + std::to_string(word.size()) + "\r\n" + word + "\r\n";
   return text;
-}
-
-// Free a moment ago; redis-server cannot choose one itself.
-std::uint16_t free_port() {
-  const auto listener = rendezvous::listen_on("127.0.0.1", 0);
-  return rendezvous::local_address(listener.get()).port;
 }
 
 void wait_until_it_answers(std::uint16_t port) {
@@ -49,7 +43,7 @@ std::unique_ptr<Redis> Redis::start() {
     return nullptr;
   }
   try {
-    const auto port = free_port();
+    const auto port = testing::free_port();  // redis-server cannot choose one itself
     Process process({*path, "--port", std::to_string(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"});
     wait_until_it_answers(port);
     return std::unique_ptr<Redis>(new Redis(std::move(process), port));

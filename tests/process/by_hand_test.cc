@@ -8,17 +8,13 @@
 #include "ddprun/worker/comm/init.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
+#include "tests/support/free_port.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
 using namespace std::chrono_literals;
 
 namespace {
-
-// A port that was free a moment ago, outside of what the kernel hands out by itself.
-std::uint16_t free_port() {
-  return StoreServerThread({.host = "127.0.0.1"}).port();
-}
 
 WorkerEnv place(int rank, int size, std::uint16_t port) {
   return WorkerEnv::from(

@@ -1,32 +1,15 @@
 #pragma once
 
-#include <arpa/inet.h>
 #include <filesystem>
 #include <fstream>
-#include <netinet/in.h>
-#include <stdexcept>
-#include <sys/socket.h>
 
-#include "ddprun/common/unique_fd.h"
 #include "tests/process/launch.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temp_dir.h"
 
 // Several agents on one machine as the nodes of one job, each with one worker that prints its environment in each round
 // and then waits for the end of the test.
 namespace ddprun::testing {
-
-// A port that was free a moment ago.
-inline int free_port() {
-  const UniqueFd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (::bind(probe.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw std::runtime_error("no port");
-  return ntohs(address.sin_port);
-}
 
 // The value of a variable as the last environment in this output has it.
 inline std::string last_value(const std::string& out, const std::string& name) {

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include "ddprun/common/unique_fd.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "tests/process/worker.h"
+#include "tests/support/free_port.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -47,7 +48,7 @@ TEST_CASE("ranks started by hand meet without ddprun") {
   TempDir dir;
   const std::map<std::string, std::string> common{{"WORLD_SIZE", "2"},
                                                   {"MASTER_ADDR", "127.0.0.1"},
-                                                  {"MASTER_PORT", std::to_string(unused_port())},
+                                                  {"MASTER_PORT", std::to_string(free_port())},
                                                   {"OMP_NUM_THREADS", "1"}};
   auto first = common;
   auto second = common;

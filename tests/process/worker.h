@@ -1,6 +1,5 @@
 #pragma once
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <filesystem>
 #include <fstream>
@@ -10,7 +9,6 @@
 #include <regex>
 #include <sstream>
 #include <string>
-#include <sys/socket.h>
 #include <vector>
 
 #include "ddprun/common/atomic_file.h"
@@ -72,18 +70,6 @@ inline Child::Result run_job(const Words& words) {
   auto result = Child(words, one_thread).wait(std::chrono::seconds(250));
   result.out = without_prefixes(result.out);
   return result;
-}
-
-inline std::uint16_t unused_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw std::runtime_error("no port");
-  return ntohs(address.sin_port);
 }
 
 // The processes of this program whose command line holds a text, in the order of their ids.

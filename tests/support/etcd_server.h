@@ -1,40 +1,20 @@
 #pragma once
 
-#include <arpa/inet.h>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <netinet/in.h>
 #include <string>
-#include <sys/socket.h>
 #include <vector>
 
 #include "tests/support/catch.h"
 #include "tests/support/child.h"
+#include "tests/support/free_port.h"
 #include "tests/support/temp_dir.h"
 
 // Real etcd servers, each in a folder of its own under the test's temporary folder.
 namespace ddprun::testing {
-
-// Ports of the loopback interface that were free a moment ago, all different.
-inline std::vector<int> free_ports(std::size_t count) {
-  std::vector<UniqueFd> probes;
-  std::vector<int> ports;
-  while (ports.size() < count) {
-    probes.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    if (::bind(probes.back().get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        ::getsockname(probes.back().get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-      throw std::runtime_error("no free port");
-    ports.push_back(ntohs(address.sin_port));
-  }
-  return ports;
-}
 
 // A cluster of one or more members. Members can be stopped and started again, with what they had stored.
 class EtcdCluster {
@@ -85,9 +65,7 @@ class EtcdCluster {
   // Another process may have taken a port meanwhile: then all of it anew.
   bool try_to_start() {
     ++attempt_;
-    const auto ports = free_ports(2 * members_.size());
-    for (std::size_t i = 0; i < members_.size(); ++i)
-      members_[i] = {.client_port = ports[2 * i], .peer_port = ports[2 * i + 1]};
+    for (auto& member : members_) member = {.client_port = free_port(), .peer_port = free_port()};
     for (std::size_t i = 0; i < members_.size(); ++i) start(i);
     for (std::size_t i = 0; i < members_.size(); ++i)
       if (!wait_until_ready(i)) return false;

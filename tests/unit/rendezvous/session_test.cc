@@ -19,8 +19,10 @@
 #include "ddprun/rendezvous/store/tcp_socket.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
+#include "tests/support/free_port.h"
 
 using namespace ddprun;
+using testing::free_port;
 using namespace std::chrono_literals;
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -111,11 +113,6 @@ std::unique_ptr<HostedEndpoint> host(asio::io_context& loop, std::uint16_t port 
 
 SessionClientOptions to(std::uint16_t port, std::chrono::milliseconds rejoin_timeout = 0ms) {
   return {.host = "127.0.0.1", .port = port, .rejoin_timeout = rejoin_timeout};
-}
-
-std::uint16_t free_port() {
-  asio::io_context loop;
-  return asio::ip::tcp::acceptor(loop, {asio::ip::make_address("127.0.0.1"), 0}).local_endpoint().port();
 }
 
 }  // namespace
