@@ -37,9 +37,9 @@ void check_others(ForkedRanks& ranks, int size, int lost, const std::string& sai
 
 TEST_CASE("a killed rank is named by all others, without any timeout") {
   for (const auto& backend : backends) {
-    for (const int size : {2, 4, 8}) {
+    for (const auto& [size, bound] : {std::pair(2, 5s), {3, 0s}, {4, 5s}, {8, 5s}}) {
       INFO(backend << ", " << size << " ranks");
-      auto ranks = reducing_ranks(backend, size);
+      auto ranks = reducing_ranks(backend, size, bound);
       await(ranks, "under way");
       ranks.signal(size - 1, SIGKILL);
       check_others(ranks, size, size - 1, "was lost");
@@ -143,14 +143,56 @@ TEST_CASE("five seconds of silence are the bound unless another one is set, and 
   check_others(ranks, size, 1, "no sign of life");
 }
 
-TEST_CASE("a rank that leaves in good order is no loss until somebody needs it") {
+TEST_CASE("without a bound for silence a frozen rank is waited for") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    auto ranks = reducing_ranks(backend, 3, 0s);
+    await(ranks, "under way");
+    ranks.signal(1, SIGSTOP);
+    ::usleep(1'000'000);  // ten heartbeats to be missed
+    ranks.signal(1, SIGCONT);
+    const auto store = connect(ranks.store_port());
+    CHECK_FALSE(store->check({"group/0/failure"}, Deadline::in(patience)));
+    ranks.signal(2, SIGKILL);
+    check_others(ranks, 3, 2, "was lost");
+  }
+}
+
+TEST_CASE("without a bound for silence ranks that call different operations learn of it") {
   for (const auto& backend : backends) {
     INFO(backend);
     constexpr int size = 3;
     ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+      auto options = options_for(backend, rank, size, port);
+      options.freeze_bound = 0ms;
+      const auto group = comm::make_group(backend, options);
+      std::vector<float> values(rank == 1 ? 11 : 10);
+      try {
+        group->allreduce(span_of(values))->wait();
+      } catch (const Error& error) {
+        return code_and_text(error);
+      }
+      return "no error";
+    });
+    for (int rank = 0; rank < size; ++rank) {
+      const auto text = ranks.result(rank, Deadline::in(patience));
+      INFO("rank " << rank << ": " << text);
+      CHECK(contains(text, "mismatch: "));
+      CHECK(contains(text, "10 float32"));
+      CHECK(contains(text, "11 float32"));
+    }
+  }
+}
+
+TEST_CASE("a rank that leaves in good order is no loss until somebody needs it") {
+  for (const auto& [backend, bound] :
+       {std::pair("gloo", 500ms), {"gloo", 0ms}, {"shm", 500ms}, {"shm", 0ms}, {"hierarchical", 500ms}}) {
+    INFO(backend << ", bound " << bound.count() << " ms");
+    constexpr int size = 3;
+    ForkedRanks ranks(size, [&, backend = backend, bound = bound](int rank, std::uint16_t port) -> std::string {
       const auto store = connect(port);
       auto options = options_for(backend, rank, size, port);
-      options.freeze_bound = 500ms;
+      options.freeze_bound = bound;
       const auto group = comm::make_group(backend, options);
       group->barrier()->wait();
       if (rank == 2) return "left";

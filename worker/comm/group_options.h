@@ -33,7 +33,7 @@ struct GroupOptions {
   std::optional<int> store_host;  // the rank whose process serves the store, if one does
   bool beside_store = false;      // the store is on this process's host: ranks of others are cut off with it from there
   // How long a rank may give no sign of life (stopped, starved, cut off) before the group takes it for lost, whether or
-  // not anybody waits for it; zero: any time. A rank that dies is known at once.
+  // not anybody waits for it; zero: any time. A rank that dies or leaves is known at once, whatever the bound.
   std::chrono::milliseconds freeze_bound{5'000};
   std::optional<std::chrono::milliseconds> heartbeat;  // how often ranks show that they live; none: fits the above
   // Ranks that call different operations learn of it within some heartbeats, and at once where comparing the calls

@@ -6,7 +6,16 @@ namespace ddprun::comm {
 
 using std::chrono::milliseconds;
 
+namespace {
+
 // A look may come one interval after the heartbeat that it sees: that much of the bound is gone by then.
+SilenceWatch::Clock::duration silence_borne(milliseconds bound, milliseconds beat, milliseconds interval) {
+  if (bound.count() == 0) return SilenceWatch::Clock::duration::max();
+  return std::max(bound, 3 * beat) - interval;
+}
+
+}  // namespace
+
 NeighbourWatch::NeighbourWatch(PublishedRecords& records, int rank, milliseconds bound, milliseconds beat,
                                Describe describe)
     : records_(records),
@@ -14,8 +23,8 @@ NeighbourWatch::NeighbourWatch(PublishedRecords& records, int rank, milliseconds
       interval_(std::max(beat / 2, milliseconds(1))),
       describe_(std::move(describe)),
       watched_((rank + 1) % records.size()),
-      silence_(std::max(bound, 3 * beat) - interval_),
-      next_look_(bound.count() > 0 ? Clock::time_point::min() : Clock::time_point::max()) {}
+      silence_(silence_borne(bound, beat, interval_)),
+      next_look_(Clock::time_point::min()) {}
 
 std::optional<Verdict> NeighbourWatch::look(Clock::time_point now, bool all_here) {
   if (now < next_look_) return std::nullopt;

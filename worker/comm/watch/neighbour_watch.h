@@ -13,14 +13,15 @@ namespace ddprun::comm {
 
 // Finds frozen ranks whether or not anybody waits for them: each rank watches the heartbeats of the next one, so that
 // the cost of a rank does not grow with the group, and every frozen rank or row of ranks has a watcher that lives. Only
-// once the next one is suspicious are all looked at, so that the verdict names everybody who is silent.
+// once the next one is suspicious are all looked at, so that the verdict names everybody who is silent. Who has left is
+// seen by the way.
 class NeighbourWatch {
  public:
   using Clock = std::chrono::steady_clock;
   // What else is known of a rank: "its process is stopped"; empty: nothing.
   using Describe = std::function<std::string(int rank)>;
 
-  // bound: of silence, from the last heartbeat to the verdict; zero: nothing is watched. beat: of all ranks.
+  // bound: of silence, from the last heartbeat to the verdict; zero: any is borne. beat: of all ranks.
   NeighbourWatch(PublishedRecords& records, int rank, std::chrono::milliseconds bound, std::chrono::milliseconds beat,
                  Describe describe);
 
