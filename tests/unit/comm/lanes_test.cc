@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 namespace {
 
 // Carries a collective out by what it is told to.
-class ScriptedTransport : public Transport {
+class ScriptedTransport : public BasicTransport {
  public:
   using Script = std::function<void(std::uint64_t sequence)>;
   ScriptedTransport(int lanes, Script script) : lanes_(lanes), script_(std::move(script)) {}

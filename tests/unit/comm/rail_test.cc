@@ -11,7 +11,7 @@ using namespace ddprun::comm;
 
 namespace {
 
-class NoTransport : public Transport {
+class NoTransport : public BasicTransport {
  public:
   explicit NoTransport(int lanes) : lanes_(lanes) {}
 

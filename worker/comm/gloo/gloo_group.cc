@@ -76,7 +76,7 @@ class GlooTransfer : public Transfer {
   int source_ = -1;
 };
 
-class GlooTransport : public Transport {
+class GlooTransport : public BasicTransport {
  public:
   GlooTransport(const GroupOptions& options, Links links)
       : device_(make_device(options.local_address)),

@@ -23,7 +23,7 @@ GroupOptions placed(GroupOptions options, int rank, int size) {
 }
 
 // Several hosts, one of them at least with several ranks.
-class HierarchicalTransport : public Transport {
+class HierarchicalTransport : public BasicTransport {
  public:
   HierarchicalTransport(const GroupOptions& options, const HostMap& hosts)
       : hosts_(hosts),
@@ -55,7 +55,7 @@ class HierarchicalTransport : public Transport {
   }
 
   RegisteredBuffer allocate(std::size_t bytes) override {
-    return local_ ? local_->allocate(bytes) : Transport::allocate(bytes);
+    return local_ ? local_->allocate(bytes) : BasicTransport::allocate(bytes);
   }
 
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {

@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::chrono::seconds farewell(1);  // for what is on its way to others when this rank leaves
 
-class NcclTransport : public Transport {
+class NcclTransport : public BasicTransport {
  public:
   // The device is the current one.
   NcclTransport(const GroupOptions& options, int device)

@@ -24,7 +24,7 @@ namespace {
 // Two of them for every rank stay in the second-level cache.
 constexpr std::size_t slot_bytes = std::size_t{256} * 1024;
 
-class ShmTransport : public Transport {
+class ShmTransport : public BasicTransport {
  public:
   explicit ShmTransport(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}
 

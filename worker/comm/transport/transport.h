@@ -43,7 +43,8 @@ struct CallsDiffer : std::runtime_error {
 
 // How bytes get from rank to rank: what a back end over a network has to implement. Blocking calls that throw any
 // std::exception when they fail; TransportGroup gives them order, threads, deadlines and a named cause. Only an
-// Errc::mismatch has to name both sides itself.
+// Errc::mismatch has to name both sides itself. Nothing here has a default, so that what stands before another
+// transport cannot forget to pass something on; a back end begins with BasicTransport.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -53,29 +54,40 @@ class Transport {
   virtual void connect(Store& store, const std::string& prefix, Deadline deadline) = 0;
   // How many collectives carry_out() may be called with at once, each from another thread. Asked once connected, but of
   // one that never changes its mind.
-  virtual int lanes() const { return 1; }
+  virtual int lanes() const = 0;
   // An allreduce works in place, and a reduce at its root.
   virtual void carry_out(const Collective& collective) = 0;
   // Whether it wants collectives as they were called: those not in place, premultiplied sums and several spans too. For
   // memory that the host cannot touch.
-  virtual bool takes_every_call() const { return false; }
+  virtual bool takes_every_call() const = 0;
 
   // Memory that it finds again by its address, and moves at the least cost. From any thread.
-  virtual RegisteredBuffer allocate(std::size_t bytes) { return plain_buffer(bytes); }
+  virtual RegisteredBuffer allocate(std::size_t bytes) = 0;
 
   // Whether any thread may carry out whatever comes next, one at a time, also in the place of the caller that waits for
   // it: helped and posted works are made of that. Otherwise a collective is its caller's, or a lane's.
-  virtual bool runs_anywhere() const { return false; }
+  virtual bool runs_anywhere() const = 0;
   // A transport may take a collective in two steps, so that this rank holds up nobody while its caller does other
   // things. The first returns at once; false: not this one, or not now. Its memory stays in use. The second finishes
   // the oldest that was posted; false when the deadline passed first. Between them come no carry_out() calls.
-  virtual bool post(const Collective&) { return false; }
-  virtual bool finish_posted(const Collective&, const Deadline&) { return false; }
+  virtual bool post(const Collective& collective) = 0;
+  virtual bool finish_posted(const Collective& collective, const Deadline& deadline) = 0;
 
   // Of a send or recv. Returns at once; from any thread.
   virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;
   // Makes every blocked and every later call fail. From any thread; also during connect().
   virtual void interrupt() noexcept = 0;
+};
+
+// One collective at a time, in one step, as a group prepares it, over any memory.
+class BasicTransport : public Transport {
+ public:
+  int lanes() const override { return 1; }
+  bool takes_every_call() const override { return false; }
+  RegisteredBuffer allocate(std::size_t bytes) override { return plain_buffer(bytes); }
+  bool runs_anywhere() const override { return false; }
+  bool post(const Collective&) override { return false; }
+  bool finish_posted(const Collective&, const Deadline&) override { return false; }
 };
 
 }  // namespace ddprun::comm

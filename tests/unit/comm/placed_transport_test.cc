@@ -1,0 +1,72 @@
+#include "ddprun/worker/comm/forming/placed_transport.h"
+
+#include "ddprun/rendezvous/store/memory_store.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::comm;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Answers nothing as a plain transport does, and counts what it was asked to do.
+class UnusualTransport : public Transport {
+ public:
+  struct Unusual : std::runtime_error {
+    using runtime_error::runtime_error;
+  };
+
+  std::string_view backend() const override { return "unusual"; }
+  void connect(Store&, const std::string& prefix, Deadline) override { met_under = prefix; }
+  int lanes() const override { return 7; }
+  void carry_out(const Collective& collective) override { carried_out = collective.sequence; }
+  bool takes_every_call() const override { return true; }
+  RegisteredBuffer allocate(std::size_t bytes) override { return plain_buffer(bytes + 1); }
+  bool runs_anywhere() const override { return true; }
+  bool post(const Collective& collective) override { return (posted = collective.sequence) > 0; }
+  bool finish_posted(const Collective& collective, const Deadline&) override {
+    return (finished = collective.sequence) > 0;
+  }
+  std::unique_ptr<Transfer> start(const Operation& operation, Span) override {
+    throw Unusual("tag " + std::to_string(operation.tag));
+  }
+  void interrupt() noexcept override { interrupted = true; }
+
+  std::string met_under;
+  std::uint64_t carried_out = 0, posted = 0, finished = 0;
+  bool interrupted = false;
+};
+
+Collective numbered(std::uint64_t sequence) {
+  Collective collective;
+  collective.sequence = sequence;
+  return collective;
+}
+
+}  // namespace
+
+TEST_CASE("a transport that is chosen by place passes everything on to the one that was chosen") {
+  const auto chosen = std::make_shared<UnusualTransport>();
+  const auto placed = make_placed_transport({.local_address = "127.0.0.1"},
+                                            [&](const RankPlaces& places) -> std::shared_ptr<Transport> {
+                                              CHECK(places.size() == 1);
+                                              return chosen;
+                                            });
+  MemoryStore store;
+  placed->connect(store, "group/", Deadline::in(10s));
+  CHECK(chosen->met_under == "group/");
+  CHECK(placed->backend() == "unusual");
+  CHECK(placed->lanes() == 7);
+  CHECK(placed->takes_every_call());
+  CHECK(placed->runs_anywhere());
+  CHECK(placed->allocate(4).bytes() == 5);
+  placed->carry_out(numbered(1));
+  CHECK(chosen->carried_out == 1);
+  CHECK(placed->post(numbered(2)));
+  CHECK(chosen->posted == 2);
+  CHECK(placed->finish_posted(numbered(3), Deadline::in(1s)));
+  CHECK(chosen->finished == 3);
+  CHECK_THROWS_WITH(placed->start({.kind = OpKind::send, .tag = 4}, {}), "tag 4");
+  placed->interrupt();
+  CHECK(chosen->interrupted);
+}
