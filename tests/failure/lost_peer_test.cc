@@ -87,6 +87,30 @@ TEST_CASE("a frozen rank is named by all others within the bound for it, without
   }
 }
 
+TEST_CASE("a rank that cannot come to its group is named by all others, with the reason") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    constexpr int size = 3;
+    ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+      auto options = options_for(backend, rank, size, port);
+      if (rank == 1) options.local_address = "no such interface";
+      try {
+        comm::make_group(backend, options);
+      } catch (const Error& error) {
+        return code_and_text(error);
+      }
+      return "no error";
+    });
+    for (int rank = 0; rank < size; ++rank) {
+      const auto text = ranks.result(rank, Deadline::in(patience));
+      INFO("rank " << rank << ": " << text);
+      CHECK(contains(text, "usage: "));
+      CHECK(contains(text, "no such interface"));
+      if (rank != 1) CHECK(contains(text, named(ranks, 1)));
+    }
+  }
+}
+
 TEST_CASE("neighbours that freeze together are all named") {
   constexpr int size = 4;
   auto ranks = reducing_ranks("shm", size, 1s);

@@ -13,13 +13,15 @@ namespace {
 class PlacedTransport : public Transport {
  public:
   PlacedTransport(const GroupOptions& options, ChooseTransport choose)
-      : rank_(options.rank), size_(options.size), own_(own_place(options)), choose_(std::move(choose)) {}
+      : options_(options), choose_(std::move(choose)) {}
 
   std::string_view backend() const override { return chosen_->backend(); }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
+    const auto own = encode(own_place(options_));
     RankPlaces places;
-    for (const auto& text : exchange(store, prefix + "place/", rank_, size_, encode(own_), interrupted_, deadline)) {
+    for (const auto& text :
+         exchange(store, prefix + "place/", options_.rank, options_.size, own, interrupted_, deadline)) {
       places.push_back(decode_place(text));
     }
     {
@@ -50,9 +52,7 @@ class PlacedTransport : public Transport {
   }
 
  private:
-  const int rank_;
-  const int size_;
-  const RankPlace own_;
+  const GroupOptions options_;
   const ChooseTransport choose_;
   std::mutex mutex_;  // orders the choice and an interruption
   std::atomic<bool> interrupted_ = false;

@@ -12,8 +12,7 @@ namespace ddprun::comm {
 // What fits ranks that run there. The same choice at every rank; may throw.
 using ChooseTransport = std::function<std::shared_ptr<Transport>(const RankPlaces&)>;
 
-// A transport that is chosen when it connects, once the ranks have told each other where they run. Throws Errc::usage
-// for a local_address that is neither address nor interface.
+// A transport that is chosen when it connects, once the ranks have told each other where they run.
 std::shared_ptr<Transport> make_placed_transport(const GroupOptions& options, ChooseTransport choose);
 
 }  // namespace ddprun::comm
