@@ -244,4 +244,124 @@ TEST_CASE("an auto group that is aborted ends all that it has under way, over bo
   CHECK(error_of([&] { groups[1]->allreduce(device.span())->wait(); }).code() == Errc::peer_lost);
 }
 
+namespace {
+
+// What each rank hears while the groups are made.
+std::vector<std::string> heard_while_made(const std::function<std::unique_ptr<ProcessGroup>(GroupOptions)>& make) {
+  std::vector<std::string> heard(3);
+  contract::make_groups(
+      [&](GroupOptions options) -> std::unique_ptr<ProcessGroup> {
+        try {
+          return make(options);
+        } catch (const Error& error) {
+          heard[static_cast<std::size_t>(options.rank)] = error.what();
+          return nullptr;
+        }
+      },
+      static_cast<int>(heard.size()), std::chrono::hours(1));
+  return heard;
+}
+
+constexpr auto what_may_fail = {"cudaGetDeviceCount", "cudaSetDevice",          "cudaMalloc",
+                                "cudaStreamCreate",   "ncclCommInitRankConfig", "ncclGetUniqueId"};
+
+}  // namespace
+
+TEST_CASE("a rank that cannot form its part of an nccl group is named at once by the others, with the reason") {
+  for (const std::string function : what_may_fail) {
+    for (const int failing : {0, 1}) {
+      if (failing == 1 && function == "ncclGetUniqueId") continue;  // which rank 0 calls alone
+      INFO(function << " fails at rank " << failing);
+      const auto heard = heard_while_made([&](const GroupOptions& options) {
+        std::optional<fake_nccl::FailsHere> failure;
+        if (options.rank == failing) failure.emplace(function);
+        return make_one(options);
+      });
+      const auto own = heard[static_cast<std::size_t>(failing)];
+      CHECK(own.find("an error of the fake") != std::string::npos);
+      for (int rank = 0; rank < 3; ++rank) {
+        if (rank != failing) CHECK(heard[static_cast<std::size_t>(rank)].ends_with(": " + own));
+        if (rank != failing)
+          CHECK(heard[static_cast<std::size_t>(rank)].starts_with(fmt::format("rank {} (pid ", failing)));
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank of an auto group that cannot form its part for devices is named at once by the others") {
+  for (const std::string function : what_may_fail) {
+    if (function == "cudaGetDeviceCount") continue;  // asked long before
+    INFO(function << " fails at rank 0");
+    auto groups = contract::make_groups(comm::make_auto_group, 3, std::chrono::hours(1));
+    run_ranks(groups, [&](ProcessGroup& group) {
+      DeviceValues device(5, 1);
+      std::optional<fake_nccl::FailsHere> failure;
+      if (group.rank() == 0) failure.emplace(function);
+      const auto error = error_of([&] { group.allreduce(device.span())->wait(); });
+      expect(std::string(error.what()).find("an error of the fake") != std::string::npos, error.what());
+      expect(group.rank() == 0 || std::string(error.what()).find("rank 0 (pid ") != std::string::npos, error.what());
+      expect(group.failure().has_value(), "the group ends with it");
+    });
+  }
+}
+
+TEST_CASE("what ends an auto group while it forms its part for devices ends the forming") {
+  std::atomic<int> connections = 0;  // to the store, of rank 0
+  auto groups = contract::make_groups(
+      [&](GroupOptions options) {
+        if (options.rank > 0) return comm::make_auto_group(options);
+        options.connect_store = [&connections, connect = options.connect_store] {
+          ++connections;
+          connections.notify_all();
+          return connect();
+        };
+        return comm::make_auto_group(options);
+      },
+      2, std::chrono::hours(1));
+  const int before = connections;
+  run_ranks(groups, [&](ProcessGroup& group) {
+    DeviceValues device(5, 1);
+    if (group.rank() == 1) {
+      group.barrier()->wait();  // which the other takes for the forming's
+      connections.wait(before);
+      group.abort("the test says so");
+      return;
+    }
+    const auto error = error_of([&] { group.allreduce(device.span())->wait(); });
+    expect(error.code() == Errc::peer_lost, error.what());
+    expect(std::string(error.what()).find("aborted the group: the test says so") != std::string::npos, error.what());
+  });
+}
+
+TEST_CASE("ranks that were given one device hear which it is where NCCL refuses it") {
+  const fake_nccl::RefusesSharedDevices refusing;
+  const auto heard = heard_while_made([](const GroupOptions& options) {
+    cudaSetDevice(options.rank == 0 ? 4 : 5);
+    return make_one(options);
+  });
+  for (const auto& each : heard)
+    CHECK(each.find("ranks 1 and 2 have the same device, 0000:05:00.0 of host ") != std::string::npos);
+  const auto apart = heard_while_made([](const GroupOptions& options) {
+    cudaSetDevice(options.rank);
+    return make_one(options);
+  });
+  for (const auto& each : apart) CHECK(each.empty());
+}
+
+TEST_CASE("who leaves an nccl group is seen also without a bound for silence") {
+  auto groups = contract::make_groups(
+      [](GroupOptions options) {
+        options.freeze_bound = std::chrono::milliseconds(0);
+        return make_one(options);
+      },
+      3, std::chrono::hours(1));
+  run_ranks(groups, [&](ProcessGroup& group) {
+    if (group.rank() == 2) return groups[2].reset();
+    DeviceValues device(5, 1);
+    const auto error = error_of([&] { group.allreduce(device.span())->wait(); });
+    expect(error.code() == Errc::peer_lost, error.what());
+    expect(std::string(error.what()).find("rank 2 (pid ") != std::string::npos, error.what());
+  });
+}
+
 DDPRUN_ANY_GROUP_CONTRACT("nccl", make_nccl, {1, 2, 3, 4, 5, 8})

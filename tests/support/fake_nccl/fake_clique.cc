@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "ddprun/worker/comm/kernels/reduce_kernels.h"
 
@@ -56,9 +57,17 @@ void put(const Bytes& values, void* output, std::size_t offset = 0) {
 
 Clique::Clique(int size) : ranks_(static_cast<std::size_t>(size)) {}
 
-void Clique::join(int rank) {
+void Clique::join(int rank, int device) {
   const std::lock_guard lock(mutex_);
   ranks_[static_cast<std::size_t>(rank)].here = true;
+  ranks_[static_cast<std::size_t>(rank)].device = device;
+}
+
+bool Clique::shares_a_device() const {
+  const std::lock_guard lock(mutex_);
+  std::set<int> devices;
+  for (const auto& rank : ranks_) devices.insert(rank.device);
+  return devices.size() < ranks_.size();
 }
 
 bool Clique::complete() const {

@@ -32,8 +32,9 @@ class Clique {
   explicit Clique(int size);
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  void join(int rank);
+  void join(int rank, int device);
   bool complete() const;
+  bool shares_a_device() const;
 
   // Counted from issue() on, until carry_out() is over; that returns when all calls are done, or the rank is aborted.
   void issue(int rank);
@@ -53,6 +54,7 @@ class Clique {
   using PostedCall = std::shared_ptr<Posted>;
   struct Rank {
     bool here = false;
+    int device = 0;
     int issued = 0;
     int aborted = 0;  // of those issued, how many are not to be carried out any more
     std::uint64_t next = 0;

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_runtime_api.h>
@@ -6,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "tests/support/fake_nccl/fake_failure.h"
 #include "tests/support/fake_nccl/fake_nccl.h"
 #include "tests/support/fake_nccl/fake_stream.h"
 
@@ -69,8 +71,19 @@ Memory& memory() {
 
 std::atomic<bool> all_memory_is_devices = false;
 thread_local int current_device = 0;
+thread_local std::string_view failing;
 
 }  // namespace
+
+FailsHere::FailsHere(std::string_view function) {
+  failing = function;
+}
+FailsHere::~FailsHere() {
+  failing = {};
+}
+bool fails_here(std::string_view function) {
+  return failing == function;
+}
 
 AllMemoryIsDevices::AllMemoryIsDevices() {
   all_memory_is_devices = true;
@@ -86,6 +99,7 @@ using namespace ddprun::testing::fake_nccl;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (fails_here("cudaGetDeviceCount")) return cudaErrorNoDevice;
   *count = devices;
   return cudaSuccess;
 }
@@ -95,8 +109,13 @@ cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int device) {
+  std::snprintf(id, static_cast<std::size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device));
+  return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= devices) return cudaErrorInvalidDevice;
+  if (fails_here("cudaSetDevice") || device < 0 || device >= devices) return cudaErrorInvalidDevice;
   current_device = device;
   return cudaSuccess;
 }
@@ -106,6 +125,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  if (fails_here("cudaStreamCreate")) return cudaErrorMemoryAllocation;
   *stream = new CUstream_st;
   return cudaSuccess;
 }
@@ -136,6 +156,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (fails_here("cudaMalloc")) return cudaErrorMemoryAllocation;
   *data = memory().take(bytes, current_device, cudaMemoryTypeDevice);
   return cudaSuccess;
 }

@@ -11,6 +11,7 @@
 
 #include "ddprun/worker/comm/kernels/half.h"
 #include "tests/support/fake_nccl/fake_clique.h"
+#include "tests/support/fake_nccl/fake_failure.h"
 #include "tests/support/fake_nccl/fake_stream.h"
 
 using namespace ddprun;
@@ -35,6 +36,12 @@ struct ncclComm {
 
 namespace {
 
+int current_device() {
+  int device = 0;
+  cudaGetDevice(&device);
+  return device;
+}
+
 // All that the process has of NCCL.
 class Library {
  public:
@@ -49,7 +56,7 @@ class Library {
     return clique;
   }
   ncclComm_t add(std::shared_ptr<Clique> clique, int rank, bool shrunk) {
-    clique->join(rank);
+    clique->join(rank, current_device());
     auto* const comm = new ncclComm{std::move(clique), rank, {}, false, false, {}, false};
     const std::lock_guard lock(mutex_);
     living_.insert(comm);
@@ -73,6 +80,7 @@ class Library {
   }
 
   std::atomic<int> version = NCCL_VERSION_CODE;
+  std::atomic<bool> refuses_shared_devices = false;
 
  private:
   mutable std::mutex mutex_;
@@ -201,6 +209,12 @@ bool finish_child(ncclComm_t comm) {
 
 namespace ddprun::testing::fake_nccl {
 
+RefusesSharedDevices::RefusesSharedDevices() {
+  library().refuses_shared_devices = true;
+}
+RefusesSharedDevices::~RefusesSharedDevices() {
+  library().refuses_shared_devices = false;
+}
 void pretend_version(int code) {
   library().version = code;
 }
@@ -230,12 +244,14 @@ const char* ncclGetLastError(ncclComm_t) {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::memset(id->internal, 0, sizeof id->internal);
+  if (fails_here("ncclGetUniqueId")) return ncclSystemError;
   const auto text = library().new_id();
   std::memcpy(id->internal, text.data(), text.size());
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t*) {
+  if (fails_here("ncclCommInitRankConfig")) return ncclUnhandledCudaError;
   *comm = library().add(library().clique(id.internal, size), rank, false);
   return ncclInProgress;
 }
@@ -246,7 +262,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
   const auto before = std::count_if(left_out.begin(), left_out.end(), [&](int rank) { return rank < comm->rank; });
   const auto clique = comm->clique->without(left_out);
   comm->child = {clique, comm->rank - static_cast<int>(before), child};
-  clique->join(comm->child->rank);
+  clique->join(comm->child->rank, current_device());
   return ncclInProgress;
 }
 
@@ -263,6 +279,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     *state = ncclInProgress;
   }
   if (comm->broken) *state = ncclRemoteError;
+  if (library().refuses_shared_devices && comm->clique->complete() && comm->clique->shares_a_device())
+    *state = ncclInvalidUsage;
   return ncclSuccess;
 }
 

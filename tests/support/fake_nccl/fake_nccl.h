@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstddef>
+#include <string_view>
 
 // CUDA and NCCL over the memory of the host, for programs whose ranks are threads: as much of both as the nccl back end
 // calls, so that its tests run where there is no GPU. Streams carry their work out in threads of their own. A
@@ -16,6 +16,25 @@ class AllMemoryIsDevices {
   ~AllMemoryIsDevices();
   AllMemoryIsDevices(const AllMemoryIsDevices&) = delete;
   AllMemoryIsDevices& operator=(const AllMemoryIsDevices&) = delete;
+};
+
+// While one lives, that function fails in this thread.
+class FailsHere {
+ public:
+  explicit FailsHere(std::string_view function);
+  ~FailsHere();
+  FailsHere(const FailsHere&) = delete;
+  FailsHere& operator=(const FailsHere&) = delete;
+};
+
+// While one lives, NCCL refuses a communicator of which two ranks have the same device. Otherwise they may, since tests
+// leave all on the first.
+class RefusesSharedDevices {
+ public:
+  RefusesSharedDevices();
+  ~RefusesSharedDevices();
+  RefusesSharedDevices(const RefusesSharedDevices&) = delete;
+  RefusesSharedDevices& operator=(const RefusesSharedDevices&) = delete;
 };
 
 // What ncclGetVersion says from now on.

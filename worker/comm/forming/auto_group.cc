@@ -1,10 +1,12 @@
 #include "ddprun/worker/comm/forming/auto_group.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "ddprun/common/error.h"
@@ -15,6 +17,7 @@
 #include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
 #include "ddprun/worker/comm/in_process/self_group.h"
 #include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "ddprun/worker/comm/transport/quiet_thread.h"
 #include "ddprun/worker/comm/transport/transport_group.h"
 
 namespace ddprun::comm {
@@ -106,10 +109,12 @@ class AutoGroup : public ProcessGroup {
                      describe(operation));
   }
 
-  // None when it stands. The barrier tells who does not come, or calls something else, as it does of any operation.
+  // None when it stands. The barrier tells who does not come, or calls something else, as it does of any operation; who
+  // is lost behind it shows in the host's group.
   WorkPtr form(int device, std::chrono::milliseconds timeout) {
     try {
       host_->barrier({.timeout = timeout, .blocking = true});
+      const WhileItForms watching(*host_, forming_);
       auto options = options_;
       options.prefix += "device/";
       options.timeout = timeout;
@@ -119,9 +124,40 @@ class AutoGroup : public ProcessGroup {
       return nullptr;
     } catch (const Error& error) {
       if (!host_->failure()) host_->abort(error.what());
-      return failed_work(error);
+      return failed_work(error.code() == Errc::aborted ? *host_->failure() : error);
     }
   }
+
+  // Ends the forming when the host's group fails.
+  class WhileItForms {
+   public:
+    WhileItForms(const ProcessGroup& host, std::stop_source& forming)
+        : thread_(start_quiet_thread([this, &host, &forming] { watch(host, forming); })) {}
+    ~WhileItForms() {
+      {
+        const std::lock_guard lock(mutex_);
+        formed_ = true;
+      }
+      changed_.notify_all();
+      thread_.join();
+    }
+    WhileItForms(const WhileItForms&) = delete;
+    WhileItForms& operator=(const WhileItForms&) = delete;
+
+   private:
+    void watch(const ProcessGroup& host, std::stop_source& forming) {
+      constexpr std::chrono::milliseconds look(20);
+      std::unique_lock lock(mutex_);
+      while (!changed_.wait_for(lock, look, [this] { return formed_; })) {
+        if (host.failure()) forming.request_stop();
+      }
+    }
+
+    std::mutex mutex_;  // guards formed_
+    std::condition_variable changed_;
+    bool formed_ = false;
+    std::thread thread_;  // last: runs on all the above
+  };
 
   struct StopForming {
     std::stop_source source;

@@ -43,8 +43,8 @@ void ChannelCount::note(const ChannelName& name) {
 
 struct Channels::Content {
   int rank;
-  int device;
   const std::atomic<bool>& interrupted;
+  int device = 0;
   std::shared_ptr<Store> store{};
   std::string prefix{};
   std::mutex mutex{};  // guards the map; a channel stays where it is
@@ -148,11 +148,11 @@ class Channels::ChannelTransfer : public Transfer {
   const int source_;
 };
 
-Channels::Channels(int rank, int device, const std::atomic<bool>& interrupted)
-    : content_(new Content{rank, device, interrupted}) {}
+Channels::Channels(int rank, const std::atomic<bool>& interrupted) : content_(new Content{rank, interrupted}) {}
 Channels::~Channels() = default;
 
-void Channels::open(std::shared_ptr<Store> store, const std::string& prefix) {
+void Channels::open(int device, std::shared_ptr<Store> store, const std::string& prefix) {
+  content_->device = device;
   content_->store = std::move(store);
   content_->prefix = prefix;
 }

@@ -40,12 +40,12 @@ class ChannelCount {
 // different channels go beside each other and beside the collectives. Thread-safe.
 class Channels {
  public:
-  // Over memory of the device. interrupted: what is under way fails soon after it was set.
-  Channels(int rank, int device, const std::atomic<bool>& interrupted);
+  // interrupted: what is under way fails soon after it was set.
+  Channels(int rank, const std::atomic<bool>& interrupted);
   ~Channels();
 
-  // Where the two ranks of a channel meet. Before the first start().
-  void open(std::shared_ptr<Store> store, const std::string& prefix);
+  // Over memory of the device; where the two ranks of a channel meet. Before the first start().
+  void open(int device, std::shared_ptr<Store> store, const std::string& prefix);
   // Returns at once.
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory);
   // A goodbye: all that was sent arrives first, by the deadline.

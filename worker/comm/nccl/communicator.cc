@@ -42,6 +42,7 @@ void Communicator::connect(const ncclUniqueId& id, int rank, int size, Deadline 
   auto config = non_blocking();
   check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config), "forming the communicator");
   await_taken(deadline);
+  formed_ = true;
 }
 
 bool Communicator::can_shrink() const {
@@ -75,6 +76,7 @@ void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadl
   const auto state = await_parent();
   if (!comm_) check_nccl(state == ncclSuccess ? ncclInternalError : state, "shrinking the communicator");
   await_taken(deadline);
+  formed_ = true;
 }
 #else
 void Communicator::shrink(Communicator&, std::vector<int>, Deadline) {
@@ -121,6 +123,7 @@ void Communicator::stop() noexcept try {
 
 // Whether the device has left all of it, and it may still shrink; else it can only be aborted.
 bool Communicator::revoked() {
+  if (!formed_) return false;
 #if DDPRUN_NCCL_HAS_REVOKE
   auto* const revoke = find<decltype(ncclCommRevoke)>("ncclCommRevoke");
   if (!revoke) return false;

@@ -47,6 +47,7 @@ class Communicator {
   const std::atomic<bool>& interrupted_;
   mutable std::mutex mutex_;  // NCCL takes one call at a time
   ncclComm_t comm_ = nullptr;
+  bool formed_ = false;
   bool stopped_ = false;
 };
 

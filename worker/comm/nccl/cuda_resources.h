@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cuda_runtime_api.h>
+#include <string>
 
 #include "ddprun/common/error.h"
 
@@ -9,6 +10,13 @@ namespace ddprun::comm {
 
 inline void check_cuda(cudaError_t result, const char* what) {
   if (result != cudaSuccess) throw make_error(Errc::io, "CUDA: {}: {}", what, cudaGetErrorString(result));
+}
+
+// "0000:01:00.0"
+inline std::string bus_id_of(int device) {
+  char id[32] = "";
+  check_cuda(cudaDeviceGetPCIBusId(id, sizeof id, device), "asking for the device's place");
+  return id;
 }
 
 // While it lives, this is the current device of this thread.

@@ -27,6 +27,23 @@ void expect_supported(const Operation& operation) {
   throw make_error(Errc::unsupported, "{}: NCCL has no {}", describe(operation), name_of(operation.op));
 }
 
+int current_device() {
+  int devices = 0, device = 0;
+  const auto found = cudaGetDeviceCount(&devices);
+  if (found != cudaSuccess || devices == 0) {
+    throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and CUDA finds none here ({}): use gloo",
+                     cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
+  }
+  check_cuda(cudaGetDevice(&device), "asking for the current device");
+  return device;
+}
+
+int announced(const GroupOptions& options, int device, const char* why) {
+  if (options.rank == 0)
+    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(running_version()), device);
+  return device;
+}
+
 RegisteredBuffer managed_buffer(std::size_t bytes) {
   void* memory = nullptr;
   check_cuda(cudaMallocManaged(&memory, std::max<std::size_t>(bytes, 1)), "taking memory of device and host");
@@ -37,9 +54,8 @@ RegisteredBuffer managed_buffer(std::size_t bytes) {
 // Lets calls through that NCCL can carry out: its kinds, on memory of a device.
 class NcclGroup : public ProcessGroup {
  public:
-  NcclGroup(const GroupOptions& options, int device)
-      : device_(device),
-        transport_(make_nccl_transport(options, device)),
+  NcclGroup(const GroupOptions& options, const ChooseDevice& choose)
+      : transport_(make_nccl_transport(options, [this, choose] { return device_ = choose(); })),
         inner_(make_transport_group(transport_, options, make_nccl_group)) {}
 
   int rank() const override { return inner_->rank(); }
@@ -81,7 +97,7 @@ class NcclGroup : public ProcessGroup {
                      describe(operation));
   }
 
-  const int device_;
+  int device_ = 0;  // once the group is there
   const std::shared_ptr<Transport> transport_;
   const std::unique_ptr<ProcessGroup> inner_;
   ChannelCount channels_;
@@ -103,21 +119,12 @@ std::optional<int> device_of(const void* memory) {
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {
-  int devices = 0, device = 0;
-  const auto found = cudaGetDeviceCount(&devices);
-  if (found != cudaSuccess || devices == 0) {
-    throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and CUDA finds none here ({}): use gloo",
-                     cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
-  }
-  check_cuda(cudaGetDevice(&device), "asking for the current device");
-  return make_nccl_group(options, device, "asked for by name");
+  return std::make_unique<NcclGroup>(options,
+                                     [options] { return announced(options, current_device(), "asked for by name"); });
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options, int device, const char* why) {
-  if (options.rank == 0) {
-    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(running_version()), device);
-  }
-  return std::make_unique<NcclGroup>(options, device);
+  return std::make_unique<NcclGroup>(options, [=] { return announced(options, device, why); });
 }
 
 }  // namespace ddprun::comm

@@ -45,9 +45,9 @@ std::optional<ncclRedOp_t> reduction_of(ReduceOp op) {
 }
 
 void check_nccl(ncclResult_t result, const char* what) {
-  if (result != ncclSuccess && result != ncclInProgress) {
-    throw make_error(Errc::connection_lost, "NCCL: {}: {}", what, ncclGetErrorString(result));
-  }
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  const auto code = result == ncclInvalidUsage ? Errc::usage : Errc::connection_lost;
+  throw make_error(code, "NCCL: {}: {}", what, ncclGetErrorString(result));
 }
 
 int running_version() {

@@ -14,7 +14,8 @@ ncclDataType_t type_of(DType dtype);
 // None where it has no such reduction, or makes it anew for each factor.
 std::optional<ncclRedOp_t> reduction_of(ReduceOp op);
 
-// Throws Errc::connection_lost for what is no success, and not under way either.
+// Throws for what is no success, and not under way either: Errc::usage where NCCL refuses the call, else
+// Errc::connection_lost.
 void check_nccl(ncclResult_t result, const char* what);
 
 // Of the library at run time: 22809 for 2.28.9.

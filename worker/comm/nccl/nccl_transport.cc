@@ -1,6 +1,5 @@
 #include "ddprun/worker/comm/nccl/nccl_transport.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -11,8 +10,11 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/forming/await_ranks.h"
+#include "ddprun/worker/comm/forming/host_evidence.h"
+#include "ddprun/worker/comm/nccl/arrival.h"
 #include "ddprun/worker/comm/nccl/call_plan.h"
 #include "ddprun/worker/comm/nccl/channels.h"
 #include "ddprun/worker/comm/nccl/communicator.h"
@@ -31,17 +33,16 @@ constexpr std::chrono::seconds farewell(1);  // for what is on its way to others
 
 class NcclTransport : public BasicTransport {
  public:
-  // The device is the current one.
-  NcclTransport(const GroupOptions& options, int device)
+  NcclTransport(const GroupOptions& options, ChooseDevice choose_device)
       : seat_{options.rank, options.size},
-        device_(device),
+        host_(options.host.empty() ? host_evidence() : options.host),
+        choose_device_(std::move(choose_device)),
         connect_store_(options.connect_store),
         heritage_(options.heritage),
-        nothing_(1),
-        channels_(options.rank, device, interrupted_),
+        channels_(options.rank, interrupted_),
         communicator_(interrupted_) {}
   ~NcclTransport() override {
-    if (interrupted_) return;
+    if (interrupted_ || !connected_) return;
     const auto deadline = Deadline::in(farewell);
     communicator_.finish(deadline);
     channels_.finish(deadline);
@@ -51,17 +52,21 @@ class NcclTransport : public BasicTransport {
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const BlockedSignals blocked;  // NCCL starts threads
+    device_ = choose_device_();
     const CurrentDevice here(device_);
+    on_device_.emplace();
     const auto parent = take_parent();
     const auto excluded = parent ? ranks_to_exclude(heritage_->size, heritage_->kept) : std::nullopt;
-    const auto offer = excluded && parent->communicator_.can_shrink() ? heritage_->prefix : "";
-    if (all_say(offer, store, prefix, deadline)) {
+    const auto former = excluded && parent->communicator_.can_shrink() ? heritage_->prefix : "";
+    const auto arrivals = meet({former, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
+    if (all_can_shrink(arrivals)) {
       communicator_.shrink(parent->communicator_, *excluded, deadline);
       if (seat_.rank == 0) log::info("the communicator of {} ranks shrank to {}", heritage_->size, seat_.size);
     } else {
-      communicator_.connect(meet(store, prefix, deadline), seat_.rank, seat_.size, deadline);
+      form_anew(arrivals, store, prefix, deadline);
     }
-    channels_.open(connect_store_(), prefix);
+    channels_.open(device_, connect_store_(), prefix);
+    connected_ = true;
   }
 
   // In the caller's thread: all that it does is to give the device work and to look.
@@ -114,18 +119,38 @@ class NcclTransport : public BasicTransport {
     std::exception_ptr failure;
   };
 
+  struct OnDevice {
+    DeviceMemory nothing{1};  // for a barrier
+    Stream stream;
+  };
+
   // Of the group before this one, if any; it goes as this one has connected.
   std::shared_ptr<NcclTransport> take_parent() const {
     return heritage_ ? std::dynamic_pointer_cast<NcclTransport>(std::exchange(heritage_->transport, nullptr)) : nullptr;
   }
 
-  // Ranks shrink together or not at all. Empty: this one cannot.
-  bool all_say(const std::string& offer, Store& store, const std::string& prefix, Deadline deadline) const {
-    const auto offers = exchange(store, prefix + "former/", seat_.rank, seat_.size, offer, interrupted_, deadline);
-    return !offer.empty() && std::all_of(offers.begin(), offers.end(), [&](const auto& each) { return each == offer; });
+  Arrivals meet(const Arrival& own, Store& store, const std::string& prefix, Deadline deadline) const {
+    Arrivals arrivals;
+    for (const auto& text :
+         exchange(store, prefix + "arrived/", seat_.rank, seat_.size, encode(own), interrupted_, deadline))
+      arrivals.push_back(decode_arrival(text));
+    return arrivals;
   }
 
-  ncclUniqueId meet(Store& store, const std::string& prefix, Deadline deadline) const {
+  // NCCL decides whether ranks may share a device, by its version and its settings; why it does not, is said here.
+  void form_anew(const Arrivals& arrivals, Store& store, const std::string& prefix, Deadline deadline) {
+    try {
+      communicator_.connect(agree_on_id(store, prefix, deadline), seat_.rank, seat_.size, deadline);
+    } catch (const Error& error) {
+      const auto shared = name_shared_device(arrivals);
+      if (error.code() != Errc::usage || shared.empty()) throw;
+      throw make_error(Errc::usage,
+                       "{}, and NCCL wants one for each rank: choose by cudaSetDevice, or by CUDA_VISIBLE_DEVICES ({})",
+                       shared, error.what());
+    }
+  }
+
+  ncclUniqueId agree_on_id(Store& store, const std::string& prefix, Deadline deadline) const {
     if (seat_.rank > 0) {
       return unique_id_from(await_ranks(store, {{0, prefix + "nccl"}}, seat_.size, interrupted_, deadline).front());
     }
@@ -146,11 +171,11 @@ class NcclTransport : public BasicTransport {
     if (!plan.calls.empty()) {
       communicator_.issue([&](ncclComm_t comm) { return enqueue(plan, collective.operation, comm); }, deadline);
     }
-    one.done.emplace().record(stream_);
+    one.done.emplace().record(on_device_->stream);
   }
 
   void copy(ConstSpan from, void* to) {
-    check_cuda(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToDevice, stream_.get()),
+    check_cuda(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToDevice, on_device_->stream.get()),
                "copying on the device");
   }
 
@@ -174,7 +199,8 @@ class NcclTransport : public BasicTransport {
   ncclResult_t enqueue(const PlannedCall& call, ncclRedOp_t op, ncclComm_t comm) const {
     const auto& [kind, input, output, count, dtype, peer] = call;
     const auto type = type_of(dtype);
-    const auto stream = stream_.get();
+    const auto stream = on_device_->stream.get();
+    void* const nothing = on_device_->nothing.get();
     switch (kind) {
       case OpKind::allreduce:
         return ncclAllReduce(input, output, count, type, op, comm, stream);
@@ -187,7 +213,7 @@ class NcclTransport : public BasicTransport {
       case OpKind::reduce_scatter:
         return ncclReduceScatter(input, output, count, type, op, comm, stream);
       case OpKind::barrier:
-        return ncclAllReduce(nothing_.get(), nothing_.get(), 1, ncclUint8, ncclMax, comm, stream);
+        return ncclAllReduce(nothing, nothing, 1, ncclUint8, ncclMax, comm, stream);
       case OpKind::send:
         return ncclSend(input, count, type, peer, comm, stream);
       case OpKind::recv:
@@ -198,22 +224,23 @@ class NcclTransport : public BasicTransport {
   }
 
   const Seat seat_;
-  const int device_;
+  const std::string host_;
+  const ChooseDevice choose_device_;
   const std::function<std::shared_ptr<Store>()> connect_store_;
   const std::shared_ptr<Heritage> heritage_;
   std::atomic<bool> interrupted_ = false;
-  DeviceMemory nothing_;         // for a barrier
+  bool connected_ = false;
+  int device_ = 0;               // once it is chosen
   std::deque<UnderWay> posted_;  // used by one thread at a time, as the group sees to
-  Stream stream_;
+  std::optional<OnDevice> on_device_;
   Channels channels_;
   Communicator communicator_;  // aborted before what its calls work with goes
 };
 
 }  // namespace
 
-std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, int device) {
-  const CurrentDevice here(device);
-  return std::make_shared<NcclTransport>(options, device);
+std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, ChooseDevice choose_device) {
+  return std::make_shared<NcclTransport>(options, std::move(choose_device));
 }
 
 }  // namespace ddprun::comm
