@@ -32,7 +32,7 @@ std::optional<ClusterPlace> discover_cluster(const Environment& environment) {
 
 std::optional<ClusterPlace> apply_cluster(LaunchSettings& settings, const Environment& environment) {
   if (left_out(settings)) return std::nullopt;
-  const auto place = discover_cluster(environment);
+  auto place = discover_cluster(environment);
   if (!place) return std::nullopt;
   if (!place->mistake.empty()) {
     if (settings.given("nnodes")) return std::nullopt;
