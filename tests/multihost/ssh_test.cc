@@ -150,6 +150,7 @@ TEST_CASE("a signal to the starting ddprun stops the workers on all hosts, a sec
   job->signal(SIGTERM);
   auto result = job->wait();
   INFO(result.out << result.err);
+  CHECK(result.signal_number == 0);
   CHECK(result.code == 128 + SIGTERM);
   CHECK(count(result.out, "got 15") == 4);
 

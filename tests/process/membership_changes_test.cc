@@ -26,11 +26,11 @@ TEST_CASE("nodes join late, leave by a signal and are killed: each time the othe
   for (auto* node : {&a, &c}) node->wait_for_round(2, three + 1);
   CHECK(a.variable("GROUP_RANK") == rank_of_a);
   CHECK(std::set<std::string>{a.variable("RANK"), c.variable("RANK")} == std::set<std::string>{"0", "1"});
-  CHECK(a.said("left: stopped by SIGTERM"));
+  a.wait_for_err("left: stopped by SIGTERM");
 
   c.signal(SIGKILL);
   a.wait_for_round(1, three + 2);
-  CHECK(a.said("was lost: its connection closed"));
+  a.wait_for_err("was lost: its connection closed");
   job.finish();
   CHECK(a.wait().code == 0);
   CHECK_FALSE(a.said("restart 1"));
@@ -98,11 +98,11 @@ TEST_CASE("a frozen agent is lost within the bound, and comes back by itself whe
   const auto generation = a.generation();
   b.signal(SIGSTOP);
   a.wait_for_round(1, generation + 1);
-  CHECK(a.said("no heartbeat for 3 s"));
+  a.wait_for_err("no heartbeat for 3 s");
   b.signal(SIGCONT);
   a.wait_for_round(2, generation + 2);
   b.wait_for_round(2, generation + 2);
-  CHECK(b.said("trying to rejoin"));
+  b.wait_for_err("trying to rejoin");
   job.finish();
   CHECK(a.wait().code == 0);
   CHECK(b.wait().code == 0);
