@@ -16,7 +16,7 @@ namespace ddprun {
 struct RankOperation {
   enum class State : std::uint8_t { submitted, started, done, failed };
 
-  std::uint64_t sequence = 0;  // of a collective; of a send or receive, of the next collective
+  std::uint64_t sequence = 0;  // of a collective; of a send or receive, among those of its two ranks and tag, from 1
   bool transfer = false;       // a send or receive
   State state = State::submitted;
   std::chrono::milliseconds age{};  // in this state

@@ -78,6 +78,7 @@ void abort_ends_every_kind_of_operation(const MakeGroups& make, int size);
 void a_rank_that_does_not_come_is_named(const MakeGroups& make, int size);
 void a_rank_that_leaves_is_named(const MakeGroups& make, int size);
 void a_different_operation_is_named(const MakeGroups& make, int size);
+void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int size);
 
 }  // namespace ddprun::contract
 
@@ -128,7 +129,8 @@ void a_different_operation_is_named(const MakeGroups& make, int size);
   DDPRUN_GROUP_CLAUSE(backend, make, abort_ends_every_kind_of_operation, __VA_ARGS__)         \
   DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_does_not_come_is_named, __VA_ARGS__)         \
   DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_leaves_is_named, __VA_ARGS__)                \
-  DDPRUN_GROUP_CLAUSE(backend, make, a_different_operation_is_named, __VA_ARGS__)
+  DDPRUN_GROUP_CLAUSE(backend, make, a_different_operation_is_named, __VA_ARGS__)             \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_message_that_differs_at_its_ends_is_named, __VA_ARGS__)
 // All of it.
 #define DDPRUN_GROUP_CONTRACT(backend, make, ...)       \
   DDPRUN_ANY_GROUP_CONTRACT(backend, make, __VA_ARGS__) \

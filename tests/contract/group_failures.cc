@@ -216,4 +216,28 @@ void a_different_operation_is_named(const MakeGroups& make, int size) {
   }
 }
 
+// In its size or its type; long before any timeout.
+void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int size) {
+  if (size < 2 || size > 3) return;  // it is between two, whoever else is there
+  std::vector<float> values(11);
+  std::vector<std::int32_t> numbers(11);
+  const Span ten{values.data(), 10, DType::float32}, eleven = span_of(values), whole{numbers.data(), 10, DType::int32};
+  for (const auto& [sent, expected] : {std::pair(ten, eleven), {eleven, ten}, {ten, whole}}) {
+    auto groups = make(size, std::chrono::hours(1));
+    run_ranks(groups, [&, sent = sent, expected = expected](ProcessGroup& group) {
+      const auto error = error_of([&] {
+        if (group.rank() == 0) group.send(sent, 1, 5)->wait();
+        if (group.rank() == 1) group.recv(expected, 0, 5)->wait();
+        group.barrier()->wait();
+        group.barrier()->wait();
+      });
+      expect(error.code() == Errc::mismatch, error.what());
+      for (const auto& said : {fmt::format("send of {} {}", sent.count, name_of(sent.dtype)),
+                               fmt::format("recv of {} {}", expected.count, name_of(expected.dtype))}) {
+        expect(std::string(error.what()).find(said) != std::string::npos, error.what());
+      }
+    });
+  }
+}
+
 }  // namespace ddprun::contract

@@ -103,6 +103,32 @@ TEST_CASE("messages of different tags overtake each other on nccl, those of one 
   });
 }
 
+TEST_CASE("checked nccl groups compare every message before they let it in") {
+  auto groups = contract::make_groups(
+      [](GroupOptions options) {
+        options.checked = true;
+        options.heartbeat = std::chrono::hours(1);  // nobody tells others what it is in
+        return make_one(options);
+      },
+      2, contract::patience);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues some(3, 1), more(4, 2), none(1, 3);
+    const Span nothing{none.span().data, 0, DType::float32};
+    for (const auto& span : {some.span(), nothing, more.span(), some.span()})
+      (group.rank() == 0 ? group.send(span, 1, 2) : group.recv(span, 0, 2))->wait();
+    const auto error = error_of([&] {
+      (group.rank() == 0 ? group.send(some.span(), 1, 2) : group.recv(more.span(), 0, 2))->wait();
+      group.barrier()->wait();
+    });
+    expect(error.code() == Errc::mismatch, error.what());
+    expect(std::string(error.what()) ==
+               "rank 0 calls send of 3 float32 to rank 1 with tag 2, rank 1 calls recv of 4 "
+               "float32 from rank 0 with tag 2",
+           error.what());
+    more.expect_all(2, "nothing was let in");
+  });
+}
+
 TEST_CASE("an error that NCCL meets on its own ends the group with it") {
   DeviceValues memory[] = {{10, 1}, {10, 1}};  // into which a device may still write after a failure
   auto groups = contract::make_groups(make_one, 2, contract::patience);

@@ -208,6 +208,39 @@ TEST_CASE("without a bound for silence ranks that call different operations lear
   }
 }
 
+TEST_CASE("ends of a message that differ in its size or type learn of it without any timeout") {
+  for (const auto& backend : backends) {
+    for (const auto& [sent, expected] : {std::pair(11, 10), {10, 11}}) {
+      INFO(backend << ", " << sent << " sent");
+      ForkedRanks ranks(3, [&, sent = sent, expected = expected](int rank, std::uint16_t port) -> std::string {
+        const auto group = comm::make_group(backend, options_for(backend, rank, 3, port));
+        std::vector<float> values(static_cast<std::size_t>(rank == 0 ? sent : expected)), more(5);
+        try {
+          for (int i = 0; i < 3; ++i) {
+            if (rank == 0) group->send(span_of(more), 2, 4)->wait();
+            if (rank == 2) group->recv(span_of(more), 0, 4)->wait();
+          }
+          const auto message = rank == 0   ? group->send(span_of(values), 2, 4)
+                               : rank == 2 ? group->recv(span_of(values), 0, 4)
+                                           : group->recv(span_of(values), 2, 4);
+          message->wait();
+          group->barrier()->wait();  // of a sender that could go on
+        } catch (const Error& error) {
+          return code_and_text(error);
+        }
+        return "no error";
+      });
+      for (int rank = 0; rank < 3; ++rank) {
+        const auto text = ranks.result(rank, Deadline::in(patience));
+        INFO("rank " << rank << ": " << text);
+        CHECK(contains(text, "mismatch: "));
+        CHECK(contains(text, "send of " + std::to_string(sent) + " float32 to rank 2 with tag 4"));
+        CHECK(contains(text, "recv of " + std::to_string(expected) + " float32 from rank 0 with tag 4"));
+      }
+    }
+  }
+}
+
 TEST_CASE("a rank that leaves in good order is no loss until somebody needs it") {
   for (const auto& [backend, bound] :
        {std::pair("gloo", 500ms), {"gloo", 0ms}, {"shm", 500ms}, {"shm", 0ms}, {"hierarchical", 500ms}}) {

@@ -37,7 +37,8 @@ struct GroupOptions {
   std::chrono::milliseconds freeze_bound{5'000};
   std::optional<std::chrono::milliseconds> heartbeat;  // how often ranks show that they live; none: fits the above
   // Ranks that call different operations learn of it within some heartbeats, and at once where comparing the calls
-  // costs nothing. True: always at once, by a message more with every collective. None: in debug builds.
+  // costs nothing. True: at once with every collective over Gloo and every send over NCCL too, by a message more. None:
+  // in debug builds.
   std::optional<bool> checked;
   // Collectives that a back end over a network has under way at once, at most: a small one then need not wait for a
   // large one before it, and the latency of one passes beside the next. Ranks may differ.

@@ -44,7 +44,8 @@ using Counts = std::vector<std::size_t>;
 // begins, behind what is under way) and a few heartbeats:
 //   peer_lost        a peer died, froze, was cut off or left; names the rank (process and host, where known)
 //   timeout          a peer that lives has not come; names the rank and what it does instead
-//   mismatch         the ranks called different operations, sizes, types or roots; names both; found without a timeout
+//   mismatch         the ranks called different operations, sizes, types or roots, or the ends of a message differ;
+//                    names both; found without a timeout
 //   connection_lost  the network between living ranks, or the store, failed
 //   aborted          this process called abort()
 // A rank that only gives (broadcast's root, reduce's others) may be done before the others have come; what it would

@@ -116,13 +116,14 @@ TEST_CASE("transfers are kept beside collectives, as many at a time as there is 
   const auto ledger = std::make_unique<Ledger>();
   const auto collective = ledger->begin(allreduce_of(1), 0, 1s);
   std::vector<Ledger::Place> places;
-  for (std::size_t i = 0; i < Ledger::transfers_kept; ++i) places.push_back(ledger->begin_transfer(send_of(i + 1), 1s));
+  for (std::size_t i = 0; i < Ledger::transfers_kept; ++i)
+    places.push_back(ledger->begin_transfer(send_of(i + 1), i + 1, 1s));
   CHECK(in_progress(*ledger).size() == Ledger::transfers_kept + 1);
-  CHECK(ledger->begin_transfer(send_of(1), 1s) == Ledger::nowhere);
+  CHECK(ledger->begin_transfer(send_of(1), 1, 1s) == Ledger::nowhere);
   ledger->end(Ledger::nowhere);
 
   ledger->end(places[7]);
-  CHECK(ledger->begin_transfer(send_of(1), 1s) == places[7]);
+  CHECK(ledger->begin_transfer(send_of(1), 1, 1s) == places[7]);
   for (const auto place : places) ledger->end(place);
   CHECK(in_progress(*ledger).size() == 1);
   ledger->end(collective);
@@ -142,7 +143,7 @@ TEST_CASE("a reader never sees half of an entry, whoever writes") {
       for (int tag = 0; !stop; ++tag) {
         auto operation = send_of(static_cast<std::size_t>(tag));
         operation.tag = tag;
-        ledger->end(ledger->begin_transfer(operation, std::chrono::milliseconds(tag)));
+        ledger->end(ledger->begin_transfer(operation, static_cast<std::uint64_t>(tag), std::chrono::milliseconds(tag)));
       }
     });
   }

@@ -46,11 +46,13 @@ TEST_CASE("the oldest of several in progress is told, and few of many") {
   const auto ledger = std::make_unique<Ledger>();
   for (std::uint64_t sequence = 0; sequence < 20; ++sequence) ledger->begin(allreduce_of(1), sequence, 1s);
   const Operation send{.kind = OpKind::send, .dtype = DType::uint8, .count = 3, .peer = 1};
-  for (int i = 0; i < 20; ++i) ledger->begin_transfer(send, 1s);
+  for (std::uint64_t number = 1; number <= 20; ++number) ledger->begin_transfer(send, number, 1s);
   const auto told = recent_operations(*ledger, Ledger::Clock::now());
   REQUIRE(told.size() == 16);
   CHECK(told.front().sequence == 0);
   CHECK_FALSE(told[11].transfer);
   CHECK(told[12].transfer);
   CHECK(told[12].text == "send of 3 uint8 to rank 1 with tag 0");
+  CHECK(told[12].sequence == 1);
+  CHECK(told[15].sequence == 4);
 }

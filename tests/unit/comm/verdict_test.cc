@@ -116,6 +116,55 @@ TEST_CASE("when all ranks are in the operation the network is to blame") {
   CHECK(contains(verdict, "connection reset by peer"));
 }
 
+namespace {
+
+// Of rank 0, for the third message of its way.
+Stall recv_from_2() {
+  return {.rank = 0,
+          .sequence = 3,
+          .partner = 2,
+          .operation = "recv of 4 float32 from rank 2 with tag 1",
+          .counterpart = "send of 4 float32 to rank 0 with tag 1",
+          .seconds = 5};
+}
+RankRecord in_message(std::uint64_t number, const std::string& text) {
+  auto record = outside(3, 5);
+  record.operations = {{.sequence = number, .transfer = true, .state = RankOperation::State::started, .text = text}};
+  return record;
+}
+
+}  // namespace
+
+TEST_CASE("the ends of a message disagree where they have its number, ranks and tag in common, and nothing else") {
+  const auto verdict = blame_partner(recv_from_2(), in_message(3, "send of 5 float32 to rank 0 with tag 1"));
+  REQUIRE(verdict);
+  CHECK(verdict->code == Errc::mismatch);
+  CHECK(verdict->message ==
+        "rank 0 calls recv of 4 float32 from rank 2 with tag 1, rank 2 (pid 42 on host b) calls "
+        "send of 5 float32 to rank 0 with tag 1");
+  for (const auto& other : {in_message(3, "send of 4 float32 to rank 0 with tag 1"),
+                            in_message(2, "send of 5 float32 to rank 0 with tag 1"),
+                            in_message(3, "send of 5 float32 to rank 0 with tag 2"),
+                            in_message(3, "send of 5 float32 to rank 1 with tag 1"),
+                            in_message(3, "recv of 5 float32 from rank 0 with tag 1"),
+                            in_message(3, "recv of 5 float32 from any rank with tag 1")}) {
+    INFO(other.operations.front().text);
+    CHECK_FALSE(blame_partner(recv_from_2(), other));
+  }
+  auto unnumbered = recv_from_2();
+  unnumbered.sequence = 0;
+  CHECK_FALSE(blame_partner(unnumbered, in_message(0, "send of 5 float32 to rank 0 with tag 1")));
+}
+
+TEST_CASE("a message that both ends are in is the network's fault, and one in another place is told of") {
+  const auto of = [](const RankRecord& partner) {
+    return diagnose(recv_from_2(), {beating(outside(3, 5)), beating(outside(3, 5)), beating(partner)}, 3);
+  };
+  CHECK(contains(of(in_message(3, "send of 4 float32 to rank 0 with tag 1")), "the network between them"));
+  CHECK(contains(of(in_message(1, "send of 4 float32 to rank 0 with tag 2")),
+                 "has not called its counterpart; it is in send of 4 float32 to rank 0 with tag 2, after barrier #2"));
+}
+
 TEST_CASE("only the partner of a receive is to blame for it") {
   auto stall = stall_at(41);
   stall.partner = 2;

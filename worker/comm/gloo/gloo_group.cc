@@ -17,17 +17,12 @@
 #include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/gloo/mesh_context.h"
 #include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/transport/checking.h"
 #include "ddprun/worker/comm/transport/quiet_thread.h"
 #include "ddprun/worker/comm/transport/transport_group.h"
 
 namespace ddprun::comm {
 namespace {
-
-#ifdef DDPRUN_DEBUG_BUILD
-constexpr bool debug_build = true;
-#else
-constexpr bool debug_build = false;
-#endif
 
 // PyTorch's word for Gloo's transport. Of this Gloo's others none has the unbound buffers that its current collectives
 // are made of: ibverbs throws at the first one.
@@ -83,7 +78,7 @@ class GlooTransport : public BasicTransport {
         context_(std::make_shared<MeshContext>(options.rank, options.size)),
         links_(links),
         lanes_(options.lanes),
-        checked_(options.checked.value_or(debug_build)) {}
+        checked_(compares_calls(options)) {}
 
   std::string_view backend() const override { return "gloo"; }
 

@@ -151,10 +151,10 @@ void Hub::post(int rank, const Entry& entry) {
   const Parcel parcel{rank, entry, Deadline::in(timeout_of(entry.call.options))};
   const auto counterpart = find_counterpart(parcel);
   if (counterpart != parcels_.end()) {
+    const auto other = *counterpart;
+    parcels_.erase(counterpart);  // first: should the two differ, all that waits is dropped
     const bool sending = parcel.operation().kind == OpKind::send;
-    deliver(sending ? parcel : *counterpart, sending ? *counterpart : parcel);
-    parcels_.erase(counterpart);
-    return;
+    return deliver(sending ? parcel : other, sending ? other : parcel);
   }
   parcels_.push_back(parcel);
   if (can_be_answered(parcel)) return;

@@ -22,6 +22,13 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds look(20);  // at the interruption, and at the store
 
+// What a message is, for the receiver to compare.
+struct Label {
+  std::uint64_t count = 0;
+  std::uint64_t dtype = 0;
+  friend bool operator==(const Label&, const Label&) = default;
+};
+
 }  // namespace
 
 ChannelName channel_of(const Operation& operation, int rank) {
@@ -43,6 +50,7 @@ void ChannelCount::note(const ChannelName& name) {
 
 struct Channels::Content {
   int rank;
+  bool checked;
   const std::atomic<bool>& interrupted;
   int device = 0;
   std::shared_ptr<Store> store{};
@@ -69,8 +77,10 @@ class Channels::Channel {
 
  private:
   struct OnDevice {
-    Stream stream;
     DeviceMemory nothing{1};  // what a message of no elements moves
+    DeviceMemory label{sizeof(Label)};
+    Label host_label;  // on its way to the device or from it
+    Stream stream;
   };
 
   std::unique_ptr<Event> begin(std::uint64_t number, Span memory, Deadline deadline) {
@@ -82,13 +92,50 @@ class Channels::Channel {
     }
     const CurrentDevice here(content_.device);
     if (!on_device_) connect(deadline);
+    if (content_.checked) sending() ? send_label(memory, deadline) : expect_label(memory, deadline);
     communicator_.issue([&](ncclComm_t comm) { return enqueue(memory, comm); }, deadline);
-    auto done = std::make_unique<Event>();
-    done->record(on_device_->stream);
+    auto done = reached();
     ++begun_;
     changed_.notify_all();
     return done;
   }
+
+  std::unique_ptr<Event> reached() const {
+    auto event = std::make_unique<Event>();
+    event->record(on_device_->stream);
+    return event;
+  }
+
+  void send_label(Span memory, Deadline deadline) {
+    on_device_->host_label = label_of(memory);
+    move_label(on_device_->label.get(), &on_device_->host_label, cudaMemcpyHostToDevice, deadline);
+    communicator_.issue([&](ncclComm_t comm) { return enqueue(label_on_device(), comm); }, deadline);
+  }
+
+  void expect_label(Span memory, Deadline deadline) {
+    communicator_.issue([&](ncclComm_t comm) { return enqueue(label_on_device(), comm); }, deadline);
+    move_label(&on_device_->host_label, on_device_->label.get(), cudaMemcpyDeviceToHost, deadline);
+    const auto sent = on_device_->host_label;
+    if (sent == label_of(memory)) return;
+    const Operation send{.kind = OpKind::send,
+                         .dtype = static_cast<DType>(sent.dtype),
+                         .count = static_cast<std::size_t>(sent.count),
+                         .peer = name_.receiver,
+                         .tag = name_.tag};
+    const Operation recv{
+        .kind = OpKind::recv, .dtype = memory.dtype, .count = memory.count, .peer = name_.sender, .tag = name_.tag};
+    throw make_error(Errc::mismatch, "rank {} calls {}, rank {} calls {}", name_.sender, describe(send), name_.receiver,
+                     describe(recv));
+  }
+
+  // Returns when it is there.
+  void move_label(void* to, const void* from, cudaMemcpyKind way, Deadline deadline) {
+    check_cuda(cudaMemcpyAsync(to, from, sizeof(Label), way, on_device_->stream.get()), "copying what a message is");
+    if (!communicator_.await(*reached(), deadline)) throw std::runtime_error("timed out");
+  }
+
+  static Label label_of(Span memory) { return {memory.count, static_cast<std::uint64_t>(memory.dtype)}; }
+  Span label_on_device() const { return {on_device_->label.get(), sizeof(Label), DType::uint8}; }
 
   // The sender is rank 0 of the two.
   void connect(Deadline deadline) {
@@ -148,7 +195,8 @@ class Channels::ChannelTransfer : public Transfer {
   const int source_;
 };
 
-Channels::Channels(int rank, const std::atomic<bool>& interrupted) : content_(new Content{rank, interrupted}) {}
+Channels::Channels(int rank, bool checked, const std::atomic<bool>& interrupted)
+    : content_(new Content{rank, checked, interrupted}) {}
 Channels::~Channels() = default;
 
 void Channels::open(int device, std::shared_ptr<Store> store, const std::string& prefix) {

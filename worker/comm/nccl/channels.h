@@ -40,8 +40,9 @@ class ChannelCount {
 // different channels go beside each other and beside the collectives. Thread-safe.
 class Channels {
  public:
-  // interrupted: what is under way fails soon after it was set.
-  Channels(int rank, const std::atomic<bool>& interrupted);
+  // checked: each message goes behind a smaller one that says what it is, and one that is not expected is refused with
+  // Errc::mismatch. interrupted: what is under way fails soon after it was set.
+  Channels(int rank, bool checked, const std::atomic<bool>& interrupted);
   ~Channels();
 
   // Over memory of the device; where the two ranks of a channel meet. Before the first start().

@@ -22,6 +22,7 @@
 #include "ddprun/worker/comm/nccl/nccl_names.h"
 #include "ddprun/worker/comm/nccl/shrinking.h"
 #include "ddprun/worker/comm/nccl/unique_id.h"
+#include "ddprun/worker/comm/transport/checking.h"
 #include "ddprun/worker/comm/transport/heritage.h"
 #include "ddprun/worker/comm/transport/quiet_thread.h"
 #include "ddprun/worker/comm/watch/ledger.h"
@@ -39,7 +40,7 @@ class NcclTransport : public BasicTransport {
         choose_device_(std::move(choose_device)),
         connect_store_(options.connect_store),
         heritage_(options.heritage),
-        channels_(options.rank, interrupted_),
+        channels_(options.rank, compares_calls(options), interrupted_),
         communicator_(interrupted_) {}
   ~NcclTransport() override {
     if (interrupted_ || !connected_) return;

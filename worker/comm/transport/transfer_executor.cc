@@ -26,15 +26,26 @@ class FailedTransfer : public Transfer {
 WorkPtr TransferExecutor::submit(const Call& call, milliseconds timeout) {
   auto work = std::make_shared<Completion>(call.operation);
   std::shared_ptr<Transfer> transfer;
+  std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     if (const auto cause = health_.cause()) return failed_work(*cause);
     health_.begin();
     transfer = start(call);
+    number = take_number(call.operation);
   }
-  pool_.run(
-      [this, transfer, operation = call.operation, timeout, work] { finish(*transfer, operation, timeout, *work); });
+  pool_.run([this, transfer, operation = call.operation, number, timeout, work] {
+    finish(*transfer, operation, number, timeout, *work);
+  });
   return work;
+}
+
+// As the other end of the message counts; 0 when nobody knows.
+std::uint64_t TransferExecutor::take_number(const Operation& operation) {
+  const bool receives = operation.kind == OpKind::recv;
+  if (receives && operation.peer == any_source) tags_from_any_.insert(operation.tag);
+  if (receives && tags_from_any_.contains(operation.tag)) return 0;
+  return ++numbers_[{operation.kind, operation.peer, operation.tag}];
 }
 
 std::shared_ptr<Transfer> TransferExecutor::start(const Call& call) {
@@ -50,8 +61,9 @@ std::shared_ptr<Transfer> TransferExecutor::start(const Call& call) {
   }
 }
 
-void TransferExecutor::finish(Transfer& transfer, const Operation& operation, milliseconds timeout, Completion& work) {
-  const auto place = health_.ledger().begin_transfer(operation, timeout);
+void TransferExecutor::finish(Transfer& transfer, const Operation& operation, std::uint64_t number,
+                              milliseconds timeout, Completion& work) {
+  const auto place = health_.ledger().begin_transfer(operation, number, timeout);
   try {
     transfer.wait(health_.backstop(timeout));
     health_.ledger().end(place);

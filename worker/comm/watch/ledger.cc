@@ -52,17 +52,18 @@ Ledger::Place Ledger::begin(const Operation& operation, std::uint64_t sequence, 
   return place;
 }
 
-Ledger::Place Ledger::begin_transfer(const Operation& operation, std::chrono::milliseconds timeout) {
+Ledger::Place Ledger::begin_transfer(const Operation& operation, std::uint64_t number,
+                                     std::chrono::milliseconds timeout) {
   for (std::size_t tries = 0; tries < transfers_kept; ++tries) {
-    const auto number = transfers_.fetch_add(1, std::memory_order_relaxed);
-    const Place place = collectives_kept + number % transfers_kept;
+    const auto turn = transfers_.fetch_add(1, std::memory_order_relaxed);
+    const Place place = collectives_kept + turn % transfers_kept;
     auto& slot = slots_[place];
     auto progress = slot.progress.load(std::memory_order_acquire);
     if (state_of(progress) == State::started || state_of(progress) == State::submitted) continue;
     // Submitted for a moment: the place is this thread's, and nobody else's.
     if (!slot.progress.compare_exchange_strong(progress, progress_now(State::submitted), std::memory_order_acq_rel))
       continue;
-    write(slot, {operation, sequence(), timeout}, State::started);
+    write(slot, {operation, number, timeout}, State::started);
     return place;
   }
   return nowhere;

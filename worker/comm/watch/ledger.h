@@ -28,7 +28,7 @@ class Ledger {
 
   struct Entry {
     Operation operation;
-    std::uint64_t sequence = 0;           // of a collective; of a send or receive, of the next collective
+    std::uint64_t sequence = 0;           // of a collective, or of a send or receive (begin_transfer)
     std::chrono::milliseconds timeout{};  // runs from its start
     State state = State::none;
     Clock::time_point changed;  // when it came into this state; a few milliseconds coarse
@@ -47,8 +47,9 @@ class Ledger {
   void submit(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
   // It is carried out now, until end(). One call at a time, in the order of the sequence.
   Place begin(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout);
-  // Of a send or receive; nowhere when too many are in progress.
-  Place begin_transfer(const Operation& operation, std::chrono::milliseconds timeout);
+  // Of a send or receive; number: among those of its sender, receiver and tag, from 1 on, so that the two ends of a
+  // message have the same; 0: unknown. Nowhere when too many are in progress.
+  Place begin_transfer(const Operation& operation, std::uint64_t number, std::chrono::milliseconds timeout);
   void end(Place place, bool failed = false);
 
   // What follows is for readers.

@@ -35,6 +35,13 @@ int partner_of(const Operation& operation) {
   return operation.peer == any_source ? Stall::anybody : operation.peer;
 }
 
+// Of a send or recv between two ranks.
+Operation counterpart_of(Operation operation, int rank) {
+  operation.kind = operation.kind == OpKind::send ? OpKind::recv : OpKind::send;
+  operation.peer = rank;
+  return operation;
+}
+
 milliseconds since_epoch() {
   return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
 }
@@ -156,10 +163,14 @@ std::optional<Verdict> PeerMonitor::next_verdict() {
   if (const auto own = take_published()) return settle(*own);
   if (const auto ended = examine_ended()) return settle(*ended);
   const auto now = Clock::now();
-  if (now >= next_beat_) beat(false);
+  const bool beats = now >= next_beat_;
+  if (beats) beat(false);
   meet_peers();
   if (const auto frozen = neighbour_.look(now, peers_known_)) return settle(*frozen);
   if (const auto mismatch = compare_with_neighbour()) return settle(*mismatch);
+  if (beats) {
+    if (const auto mismatch = compare_with_partners()) return settle(*mismatch);
+  }
   if (const auto gone = examine_departed()) return settle(*gone);
   if (const auto suspect = find_suspect(now)) return examine(*suspect, now);
   baseline_.reset();
@@ -198,6 +209,7 @@ Stall PeerMonitor::stall_of(const Suspect& suspect, Clock::time_point now) const
           .signature = signature(operation),
           .partner = partner_of(operation),
           .operation = describe(operation),
+          .counterpart = operation.point_to_point() ? describe(counterpart_of(operation, options_.rank)) : "",
           .seconds = seconds(now - suspect.entry.changed),
           .transport = suspect.failure.value_or("")};
 }
@@ -238,6 +250,22 @@ std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
   std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
   records[static_cast<std::size_t>(neighbour_.watched())] = record;
   return blame_disagreeing(stall_of({*own, std::nullopt, {}}, Clock::now()), records);
+}
+
+// The two ends of a message that differ in it may wait for each other for ever. One that is under way for less than a
+// heartbeat is not yet told by the other end.
+std::optional<Verdict> PeerMonitor::compare_with_partners() {
+  const auto now = Clock::now();
+  std::map<int, std::optional<RankRecord>> records;
+  std::optional<Verdict> verdict;
+  ledger_.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
+    const int partner = partner_of(entry.operation);
+    if (verdict || partner < 0 || entry.sequence == 0 || now - entry.changed < options_.beat) return;
+    const auto [record, unread] = records.try_emplace(partner);
+    if (unread) record->second = records_.read(partner);
+    if (record->second) verdict = blame_partner(stall_of({entry, std::nullopt, {}}, now), *record->second);
+  });
+  return verdict;
 }
 
 // A rank that left does not come to an operation that it has not been in. Some transports would wait for it.

@@ -83,6 +83,7 @@ class PeerMonitor {
   Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
   std::optional<Verdict> examine_ended();
   std::optional<Verdict> compare_with_neighbour();
+  std::optional<Verdict> compare_with_partners();
   std::optional<Verdict> examine_departed() const;
   void meet_peers();
   void watch_processes();

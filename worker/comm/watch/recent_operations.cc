@@ -41,17 +41,20 @@ RankOperation told(const Ledger::Entry& entry, Ledger::Clock::time_point now) {
 
 std::vector<RankOperation> recent_operations(const Ledger& ledger, Ledger::Clock::time_point now) {
   auto oldest = ledger.sequence();
-  std::vector<RankOperation> transfers;
+  std::vector<Ledger::Entry> transfers;
   ledger.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
-    if (!entry.operation.point_to_point())
+    if (entry.operation.point_to_point())
+      transfers.push_back(entry);
+    else
       oldest = std::min(oldest, entry.sequence);
-    else if (transfers.size() < transfers_told)
-      transfers.push_back(told(entry, now));
   });
+  std::stable_sort(transfers.begin(), transfers.end(),
+                   [](const auto& one, const auto& other) { return one.changed < other.changed; });
+  transfers.resize(std::min(transfers.size(), transfers_told));
   std::vector<RankOperation> operations;
   for (const auto& entry : ledger.collectives(oldest - std::min(oldest, ended_told), collectives_told))
     operations.push_back(told(entry, now));
-  operations.insert(operations.end(), transfers.begin(), transfers.end());
+  for (const auto& entry : transfers) operations.push_back(told(entry, now));
   return operations;
 }
 

@@ -56,8 +56,26 @@ std::optional<std::string> other_call(const Stall& stall, const RankRecord& reco
 
 std::string position(const RankRecord& record) {
   if (record.inside) return fmt::format("is still in {} #{}", record.operation, record.sequence);
-  if (record.operation.empty()) return "has not called anything yet";
-  return fmt::format("is between operations; its last was {} #{}", record.operation, record.sequence - 1);
+  std::string messages;
+  for (const auto& each : record.operations)
+    if (each.transfer) messages += (messages.empty() ? "" : ", ") + each.text;
+  const auto last = record.operation.empty() ? "" : fmt::format("{} #{}", record.operation, record.sequence - 1);
+  if (messages.empty())
+    return last.empty() ? "has not called anything yet" : "is between operations; its last was " + last;
+  return last.empty() ? "is in " + messages : fmt::format("is in {}, after {}", messages, last);
+}
+
+// Whether two sends, or two receives, are of the same two ranks and tag: their texts differ in nothing but the
+// elements.
+bool same_way(std::string_view one, std::string_view other) {
+  const auto verb = [](std::string_view text) { return text.substr(0, text.find(' ')); };
+  const auto way = [](std::string_view text) { return text.substr(std::min(text.find(" rank "), text.size())); };
+  return verb(one) == verb(other) && way(one) == way(other);
+}
+
+bool in_counterpart(const Stall& stall, const RankRecord& partner) {
+  return std::any_of(partner.operations.begin(), partner.operations.end(),
+                     [&](const auto& each) { return each.transfer && each.text == stall.counterpart; });
 }
 
 // The ranks furthest behind: those that wait for them are not to blame.
@@ -103,6 +121,17 @@ std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<s
   if (names.empty()) return std::nullopt;
   return Verdict{Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}",
                                              stall.sequence, stall.rank, stall.operation, names)};
+}
+
+std::optional<Verdict> blame_partner(const Stall& stall, const RankRecord& partner) {
+  if (stall.partner < 0 || stall.sequence == 0) return std::nullopt;
+  for (const auto& each : partner.operations) {
+    if (!each.transfer || each.sequence != stall.sequence || !same_way(each.text, stall.counterpart)) continue;
+    if (each.text == stall.counterpart) continue;
+    return Verdict{Errc::mismatch, fmt::format("rank {} calls {}, {} calls {}", stall.rank, stall.operation,
+                                               name_rank(static_cast<std::size_t>(stall.partner), partner), each.text)};
+  }
+  return std::nullopt;
 }
 
 std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
@@ -153,7 +182,8 @@ Verdict diagnose(const Stall& stall, const std::vector<Observation>& observation
     if (const auto names = name_late(stall, observations); !names.empty()) {
       return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: {}", what, stall.seconds, names)};
     }
-  } else if (const auto& partner = observations[static_cast<std::size_t>(stall.partner)].now; partner) {
+  } else if (const auto& partner = observations[static_cast<std::size_t>(stall.partner)].now;
+             partner && !in_counterpart(stall, *partner)) {
     return {
         Errc::timeout,
         fmt::format("{} did not complete within {:.1f} s: {} has not called its counterpart; it {}", what,

@@ -27,12 +27,13 @@ Verdict decode_verdict(std::string_view text);
 struct Stall {
   static constexpr int anybody = -2;
   int rank = 0;                // who noticed
-  std::uint64_t sequence = 0;  // of a collective
+  std::uint64_t sequence = 0;  // of a collective, or of a send or recv as RankOperation has it
   std::uint16_t signature = 0;
-  int partner = -1;       // of a send or recv; anybody for a recv from any source; otherwise -1
-  std::string operation;  // "allreduce(sum) of 100 float32"
-  double seconds = 0;     // how long it has taken
-  std::string transport;  // the transport's own message; empty: it only took too long
+  int partner = -1;         // of a send or recv; anybody for a recv from any source; otherwise -1
+  std::string operation;    // "allreduce(sum) of 100 float32"
+  std::string counterpart;  // of a send or recv: what its partner is to call
+  double seconds = 0;       // how long it has taken
+  std::string transport;    // the transport's own message; empty: it only took too long
 };
 
 // A rank's record at two moments some heartbeats apart; none: it had not published, or could not be read.
@@ -56,6 +57,9 @@ Verdict loss_of(int rank, const std::string& identity);
 
 // The ranks that called another collective in the place of this one, if any: certain at any time.
 std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
+
+// The partner of a send or recv, where it is in another one in the place of its counterpart: certain at any time.
+std::optional<Verdict> blame_partner(const Stall& stall, const RankRecord& partner);
 
 // The ranks that left, if any: known without a second observation.
 std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
