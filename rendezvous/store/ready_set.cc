@@ -11,6 +11,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 int make_epoll() {
   const int fd = ::epoll_create1(EPOLL_CLOEXEC);
   if (fd < 0) throw make_error(Errc::io, "epoll_create1 failed: {}", errno_text(errno));
@@ -45,8 +47,11 @@ void ReadySet::async_wait(std::function<void()> action) {
                     });
 }
 
-std::span<const epoll_event> ReadySet::take() {
-  const int count = ::epoll_wait(epoll_.native_handle(), events_, at_a_time, 0);
+std::span<const epoll_event> ReadySet::take(std::chrono::nanoseconds look) {
+  const auto end = look > look.zero() ? Clock::now() + look : Clock::time_point();
+  int count = 0;
+  do count = ::epoll_wait(epoll_.native_handle(), events_, at_a_time, 0);
+  while (count == 0 && Clock::now() < end);
   return {events_, static_cast<std::size_t>(std::max(count, 0))};
 }
 

@@ -19,6 +19,7 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/store/log_limiter.h"
+#include "ddprun/rendezvous/store/polling.h"
 #include "ddprun/rendezvous/store/ready_set.h"
 #include "ddprun/rendezvous/store/store_state.h"
 #include "ddprun/rendezvous/store/tcp_socket.h"
@@ -148,6 +149,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
 
   rendezvous::StoreState state_;
   rendezvous::ReadySet ready_;
+  rendezvous::Polling polling_;
   std::unordered_map<ConnectionId, ConnectionPtr> connections_;
   ConnectionId next_id_ = 1;
   std::vector<rendezvous::Reply> replies_;
@@ -244,8 +246,13 @@ void StoreServer::Impl::arm_ready() {
 
 // While requests come faster than they are served, the system is asked for all that are there, and no more often.
 void StoreServer::Impl::serve_ready() {
+  Clock::duration look{};
   for (int i = 0; i < takes_a_turn && !stopped_; ++i) {
-    const auto events = ready_.take();
+    const auto events = ready_.take(look);
+    if (events.empty()) {
+      if (look > Clock::duration::zero()) polling_.missed();
+      return;
+    }
     for (const auto& event : events) {
       const auto found = connections_.find(event.data.u64);
       if (found == connections_.end()) continue;  // ended by what was served before it
@@ -253,7 +260,8 @@ void StoreServer::Impl::serve_ready() {
       ready(c, event.events);
       settle();
     }
-    if (events.size() < 2) return;
+    look = polling_.served(events.size(), Clock::now());
+    if (events.size() < 2 && look == Clock::duration::zero()) return;
   }
 }
 

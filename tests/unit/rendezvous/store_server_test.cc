@@ -388,6 +388,18 @@ TEST_CASE("a session that does not read is closed when its queue is full") {
   CHECK(s.seen_when_closed().size() == 3);  // and not because the client read to the end: it did not read at all
 }
 
+TEST_CASE("a server whose clients are idle runs nothing, however busy they were before") {
+  boost::asio::io_context loop{1};
+  const StoreServer server(loop, {.host = "127.0.0.1"});
+  auto socket = RawSocket::validated(server.port());
+  auto busy = std::async(std::launch::async, [&] {
+    for (int i = 0; i < 10'000; ++i) socket.settle();
+  });
+  while (busy.wait_for(0s) != std::future_status::ready) loop.run_one_for(10ms);
+  CHECK(loop.poll() <= 1);  // the look for what follows the last request
+  for (int i = 0; i < 100; ++i) CHECK(loop.poll() == 0);
+}
+
 TEST_CASE("a server can go while its clients are busy and its loop lives on") {
   boost::asio::io_context loop{1};
   std::optional<StoreServer> server;

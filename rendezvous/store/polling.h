@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+namespace ddprun::rendezvous {
+
+// Whether a server that has nothing to do looks for the next request for a moment before it sleeps. To be woken may
+// take longer than to serve (25 us and more where an idle processor has to be woken too); but who polls takes a
+// processor from others, perhaps from the very client that is awaited. So it is tried, and kept while it pays: requests
+// are counted in runs, and one that polls has to be a quarter quicker than the last one that slept. After a trial that
+// failed comes a rest, twice as long each time.
+//
+// Decides only: told of requests and of the time, it says how long to look. When the clients pause, so does it.
+class Polling {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static constexpr std::chrono::microseconds window{50};  // of one look
+  static constexpr std::size_t run_requests = 64;
+  static constexpr std::size_t run_misses = 8;  // looks in vain; one more ends the trial
+  // The time a request takes, asleep, that makes a trial worthwhile. Quicker: it sleeps little, or wakes on the
+  // processor of its client. Slower: requests are too rare.
+  static constexpr std::chrono::microseconds quickest{20}, slowest{100};
+  static constexpr std::chrono::milliseconds pause{1};  // without a request: they are no longer being polled for
+  static constexpr std::size_t trusted_runs = 64;       // that paid, until sleep is measured again
+  static constexpr std::size_t longest_rest = 1024;     // runs
+
+  // Requests have been served up to now. How long to look for more before sleeping: 0 or window.
+  Clock::duration served(std::size_t requests, Clock::time_point now);
+  // Looked that long, and nothing came.
+  void missed();
+
+ private:
+  void begin_run(Clock::time_point now);
+  void end_run(Clock::duration pace);
+  void judge_sleep(Clock::duration pace);
+  void judge_polling(Clock::duration pace);
+  void fail();
+
+  bool polls_ = false;
+  std::size_t runs_left_ = 0;  // to poll, or to rest
+  std::size_t rest_ = 1;       // after the next failure
+  Clock::duration asleep_{};   // a request's time in the last run that slept
+  Clock::time_point last_;
+  // Of this run.
+  Clock::time_point began_;
+  std::size_t requests_ = 0;
+  std::size_t misses_ = 0;
+};
+
+}  // namespace ddprun::rendezvous

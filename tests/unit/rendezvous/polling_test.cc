@@ -1,0 +1,118 @@
+#include "ddprun/rendezvous/store/polling.h"
+
+#include "tests/support/catch.h"
+
+using namespace ddprun::rendezvous;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A server under one client, whose next request comes that long after the last one.
+struct Client {
+  Polling polling;
+  Polling::Clock::duration to_sleeper, to_poller;
+  Polling::Clock::time_point now{100s};
+  bool polls = false;
+  std::size_t requests_polled_for = 0, looks_in_vain = 0;
+
+  void request() {
+    const auto gap = polls ? to_poller : to_sleeper;
+    if (polls && gap > Polling::window) {
+      polling.missed();
+      ++looks_in_vain;
+    } else if (polls) {
+      ++requests_polled_for;
+    }
+    now += gap;
+    polls = polling.served(1, now) > 0ns;
+  }
+  // Runs of requests, the first of them after a request that begins it.
+  void runs(std::size_t count) {
+    for (std::size_t i = 0; i < count * Polling::run_requests; ++i) request();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a server polls once it has seen a run of requests worth it, and goes on while that is quicker") {
+  Client client{.to_sleeper = 50us, .to_poller = 25us};
+  client.runs(1);
+  CHECK_FALSE(client.polls);
+  client.runs(100);
+  CHECK(client.requests_polled_for > 98 * Polling::run_requests);
+  CHECK(client.looks_in_vain == 0);
+}
+
+TEST_CASE("sleep is measured again now and then, for one run") {
+  Client client{.to_sleeper = 50us, .to_poller = 25us};
+  client.runs(1);
+  client.request();
+  for (std::size_t trusted = 0; client.polls; ++trusted) {
+    REQUIRE(trusted <= Polling::trusted_runs * Polling::run_requests);
+    client.request();
+  }
+  client.runs(1);
+  CHECK(client.polls);
+}
+
+TEST_CASE("a server that polls in vain sleeps, for twice as long after each trial") {
+  Client client{.to_sleeper = 60us, .to_poller = 60us};  // longer than a look
+  client.runs(1'000);
+  CHECK(client.looks_in_vain <= 10 * (Polling::run_misses + 1));
+  CHECK(client.looks_in_vain > 5 * (Polling::run_misses + 1));
+  client.runs(3 * Polling::longest_rest);
+  CHECK(client.looks_in_vain <= 14 * (Polling::run_misses + 1));
+}
+
+TEST_CASE("however often it failed, a trial comes again, and one that pays makes up for them all") {
+  Client client{.to_sleeper = 60us, .to_poller = 60us};
+  client.runs(4 * Polling::longest_rest);
+  client.looks_in_vain = 0;
+  client.runs(2 * Polling::longest_rest);
+  REQUIRE(client.looks_in_vain > 0);
+
+  client.to_poller = 25us;
+  client.runs(Polling::longest_rest + 1);
+  REQUIRE(client.polls);
+  client.to_poller = 60us;
+  client.looks_in_vain = 0;
+  client.runs(10);
+  CHECK(client.looks_in_vain > 2 * Polling::run_misses);
+}
+
+TEST_CASE("polling that finds requests but makes them no quicker ends like one that finds none") {
+  Client client{.to_sleeper = 30us, .to_poller = 25us};
+  client.runs(1'000);
+  CHECK(client.requests_polled_for <= 10 * Polling::run_requests);
+  CHECK(client.requests_polled_for > 5 * Polling::run_requests);
+}
+
+TEST_CASE("requests that come quicker than a wake-up takes are not polled for") {
+  Client client{.to_sleeper = 15us, .to_poller = 5us};
+  client.runs(1'000);
+  CHECK(client.requests_polled_for == 0);
+}
+
+TEST_CASE("requests that come rarely are not polled for, however often") {
+  Client client{.to_sleeper = 150us, .to_poller = 20us};
+  client.runs(1'000);
+  CHECK(client.requests_polled_for == 0);
+}
+
+TEST_CASE("many clients at once count by their requests, not by their turns") {
+  Polling polling;
+  Polling::Clock::time_point now(100s);
+  for (int i = 0; i < 1'000; ++i) CHECK(polling.served(8, now += 60us) == 0us);
+}
+
+TEST_CASE("after a pause a server sleeps until it has seen a run again") {
+  Client client{.to_sleeper = 50us, .to_poller = 25us};
+  client.runs(10);
+  REQUIRE(client.polls);
+  client.polling.missed();  // once; then it sleeps
+  client.now += 1h;
+  for (std::size_t i = 0; i < Polling::run_requests; ++i) {
+    client.now += 50us;
+    CHECK(client.polling.served(1, client.now) == 0us);
+  }
+}
