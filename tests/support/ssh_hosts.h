@@ -74,7 +74,8 @@ class SshHosts {
     std::ofstream(config) << "ListenAddress " << address(host) << "\nHostKey " << path("host_key")
                           << "\nAuthorizedKeysFile " << path("authorized_keys")
                           << "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
-                          << "PasswordAuthentication no\nPrintMotd no\n";
+                          << "PasswordAuthentication no\nPrintMotd no\n"
+                          << "SetEnv SHLVL=1\n";  // a bash below another reads no ~/.bashrc: what this user has there
     auto words = hosts_.enter(host);
     for (const auto& word : Words{"/usr/sbin/sshd", "-D", "-e", "-f", config}) words.push_back(word);
     sshd_.push_back(std::make_unique<Child>(words));
