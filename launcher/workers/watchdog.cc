@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 // A clock that is set anew is noticed after this long.
 constexpr double longest_sleep_seconds = 10;
 // Well above PIPE_BUF, within which a request stays whole.
-constexpr std::size_t longest_line = 64 * 1024;
+constexpr std::size_t longest_line = std::size_t{64} * 1024;
 
 double seconds_since_epoch() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
