@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,23 @@ struct WorkerEnvSpec {
 // error_file may be empty: then there is none.
 Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
                                const std::string& error_file);
+
+// The environments of one round's workers as execve wants them, one at a time: what they share is laid out once. A fork
+// for each worker makes every page that is written anew in between a page to copy.
+class WorkerEnvironments {
+ public:
+  WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round);
+
+  // worker_environment() as "NAME=value", the shared variables first. Valid until the next call.
+  std::span<const std::string> of(int local_rank, const std::string& error_file);
+
+ private:
+  const Environment& agent_;
+  const WorkerEnvSpec& spec_;
+  const Round& round_;
+  std::vector<std::string> entries_;
+  std::size_t shared_ = 0;
+};
 
 // The entry of CUDA_VISIBLE_DEVICES that is a worker's own: its local rank's in the agent's list, or the local rank
 // itself where there is none. Throws Errc::usage when the list is too short.

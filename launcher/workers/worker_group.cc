@@ -108,7 +108,7 @@ struct WorkerGroup::Impl {
   std::shared_ptr<OutputRouter> output;
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
-  void start_worker(int local_rank);
+  void start_worker(int local_rank, WorkerEnvironments& environments);
   void note(const std::vector<ProcessChange>& changes);
   void tell_changes(const std::vector<WorkerReport>& changed) const;
   void warn_of_frozen() const;
@@ -129,14 +129,13 @@ struct WorkerGroup::Impl {
   void report_failures(bool cause_may_come);
 };
 
-void WorkerGroup::Impl::start_worker(int local_rank) {
+void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environments) {
   const auto folder = logs.worker_folder(round.generation, local_rank);
   Worker worker{.local_rank = local_rank, .error_file = folder.empty() ? "" : (folder / "error.json").string()};
   const auto descriptors = output->open(local_rank, folder);
-  const auto environment = worker_environment(spec.environment, spec.exported, round, local_rank, worker.error_file);
   worker.process = start_process({.executable = spec.command.executable,
                                   .arguments = arguments_for(spec.command, local_rank),
-                                  .environment = environment.entries(),
+                                  .environment = environments.of(local_rank, worker.error_file),
                                   .out = descriptors.out,
                                   .err = descriptors.err,
                                   .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus,
@@ -339,7 +338,8 @@ void WorkerGroup::start(const Round& round) {
       self.loop, self.console, self.spec.output,
       OutputAttempt{.first_rank = self.self().first_rank, .folder = self.logs.attempt_folder(round.generation)});
   self.memory.begin();
-  for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank);
+  WorkerEnvironments environments(self.spec.environment, self.spec.exported, self.round);
+  for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank, environments);
   self.tell_changes(statuses());
 }
 

@@ -19,7 +19,7 @@ namespace {
 constexpr unsigned CLOSE_RANGE_CLOEXEC = 1U << 2;
 #endif
 
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
+std::vector<char*> pointers(std::span<const std::string> texts) {
   std::vector<char*> result;
   result.reserve(texts.size() + 1);
   for (const auto& text : texts) result.push_back(const_cast<char*>(text.c_str()));

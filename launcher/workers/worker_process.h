@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -15,8 +16,8 @@ namespace ddprun {
 // How to start one worker. The descriptors are borrowed for the call; -1: inherit this process's own.
 struct ProcessSpec {
   std::filesystem::path executable;
-  std::vector<std::string> arguments;    // [0] included
-  std::vector<std::string> environment;  // "NAME=value"
+  std::vector<std::string> arguments;        // [0] included
+  std::span<const std::string> environment;  // "NAME=value"; borrowed too
   int in = -1;
   int out = -1;
   int err = -1;

@@ -1,5 +1,7 @@
 #include "ddprun/launcher/workers/worker_env.h"
 
+#include <algorithm>
+
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"
 
@@ -49,6 +51,22 @@ TEST_CASE("a worker's environment is the agent's and exactly what torchrun adds"
       {"OMP_NUM_THREADS", "5"},
   };
   CHECK(env.values() == expected);
+}
+
+TEST_CASE("the environments of a round's workers, one after another, are what each would get alone") {
+  const Environment agent({{"HOME", "/h"}, {"RANK", "stale"}, {"OMP_NUM_THREADS", "9"}});
+  const WorkerEnvSpec spec{.omp_threads = {6, 16, 5}, .virtual_local_rank = true};
+  const auto round = two_nodes();
+  WorkerEnvironments environments(agent, spec, round);
+  for (const int local_rank : {2, 0, 1, 1}) {
+    const auto error_file = "/" + std::to_string(local_rank) + "/error.json";
+    const auto of_worker = environments.of(local_rank, error_file);
+    std::vector<std::string> entries(of_worker.begin(), of_worker.end());
+    std::sort(entries.begin(), entries.end());
+    auto expected = worker_environment(agent, spec, round, local_rank, error_file).entries();
+    std::sort(expected.begin(), expected.end());
+    CHECK(entries == expected);
+  }
 }
 
 TEST_CASE("what the user has set of NCCL and OpenMP stays") {
