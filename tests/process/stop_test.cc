@@ -262,8 +262,8 @@ TEST_CASE("a guardian that was killed is no reason for workers to die") {
                                              "wait-file=" + (folder / "go").string(), "exit=3", "end-if"}),
               marker.variables());
   child.wait_until([&] { return std::filesystem::exists(folder / "up"); }, "worker");
-  const auto guardian = marker.process_named("ddprun-guardian");
-  REQUIRE(guardian > 0);
+  pid_t guardian = -1;  // it takes its name when it first runs, which may be after the worker
+  child.wait_until([&] { return (guardian = marker.process_named("ddprun-guardian")) > 0; }, "guardian");
   ::kill(guardian, SIGKILL);
   std::ofstream(folder / "go").put('\n');
   CHECK(child.wait().code == 0);
