@@ -53,9 +53,9 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   if (!remote && names_hosts(settings)) {
     if (settings.options().dry_run)
       throw make_error(Errc::usage, "--dry_run looks at one node: run it there, without --hosts and --hostfile");
-    const auto fleet =
+    auto fleet =
         make_fleet_spec(settings, environment, arguments, own_program().string(), std::string(project_version()));
-    raise_descriptor_limit();  // some pipes a host
+    fleet.descriptors = raise_descriptor_limit().before;  // some pipes a host
     const Guardian guardian;
     return run_fleet(fleet, guardian);
   }

@@ -138,7 +138,8 @@ class Fleet {
                                         .environment = environment.entries(),
                                         .in = in.reader.get(),
                                         .out = out.writer.get(),
-                                        .err = err.writer.get()},
+                                        .err = err.writer.get(),
+                                        .descriptors = spec_.descriptors},
                                        guardian_);
     assign(connection.input, std::move(in.writer));
     assign(connection.out.reader, std::move(out.reader));

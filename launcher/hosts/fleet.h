@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct FleetSpec {
   std::string program;  // this ddprun
   std::string token;
   Environment environment;
+  std::uint64_t descriptors = 0;  // how many an agent or ssh may have open; 0: as many as this process
   FleetPolicy policy;
   RemoteOrder order;      // what all hosts have in common
   std::string backend;    // for --rdzv_backend

@@ -26,6 +26,19 @@ TEST_CASE("a hostfile does the same, one host alone gets no prefix") {
   CHECK(job.out == "no end of line");
 }
 
+TEST_CASE("many hosts take more descriptors than the shell allows, and the workers get what the shell allows") {
+  std::string hosts = "localhost";
+  for (int host = 2; host <= 20; ++host) hosts += ",h" + std::to_string(host);
+  const std::string here_too = R"(/bin/sh -c 'for last; do :; done; exec /bin/sh -c "$last"' ssh)";
+  const auto job = run_child({"/bin/sh", "-c", "ulimit -Sn 64; exec \"$@\"", "sh", DDPRUN_PROGRAM, "--hosts=" + hosts,
+                              "--ssh=" + here_too, "--nproc_per_node=1", "--no_python", "/bin/sh", "-c", "ulimit -Sn"});
+  INFO(job.err);
+  CHECK(job.code == 0);
+  const auto lines = lines_of(job.out);
+  CHECK(lines.size() == 20);
+  for (const auto& line : lines) CHECK(line.ends_with("] 64"));
+}
+
 TEST_CASE("workers behind --hosts are gone when the starting ddprun is, SIGKILL included") {
   const Marker marker;
   Child job(
