@@ -277,7 +277,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
                        "what answers at {} is not etcd v3 (3.4 or newer) with its HTTP gateway: HTTP status {} for {}",
                        server, reply.status, path);
     }
-    const std::string text(message->get_string());
+    std::string text(message->get_string());
     switch (static_cast<Grpc>(integer_at(value, "code"))) {
       case Grpc::not_found:
         throw make_error(Errc::peer_lost, "etcd at {}: {} ({})", server, text, about);
