@@ -29,6 +29,7 @@ bool is_float(DType dtype) {
 }
 
 void check_reduction(std::string_view what, DType dtype, ReduceOp op) {
+  if (op == ReduceOp::sum) return;
   const auto type = ddprun::name_of(dtype);
   switch (op) {
     case ReduceOp::average:
@@ -95,24 +96,38 @@ std::uint32_t digest(const Parts& parts) {
   return static_cast<std::uint32_t>(digest({parts.counts().begin(), parts.counts().end()})) | 1;
 }
 
+// The unequal parts of the whole; returns how many elements they have in all.
+std::size_t divide(std::string_view what, Call& call, ConstSpan part, bool whole_is_input, const Counts& counts,
+                   Seat seat) {
+  auto parts = std::make_unique<const Parts>(checked_parts(what, counts, seat));
+  check_part(what, part, parts->count(seat.rank), seat);
+  const auto total = parts->total();
+  call.operation.parts = digest(*parts);
+  const auto layout = std::make_shared<Layout>();
+  (whole_is_input ? layout->input_parts : layout->output_parts) = std::move(parts);
+  call.layout = layout;
+  return total;
+}
+
+// Whether a rank's part is its place in the whole.
+bool is_own_part(const Call& call, ConstSpan part, ConstSpan whole, bool whole_is_input, Seat seat) {
+  if (!call.layout) {
+    const auto offset = static_cast<std::size_t>(seat.rank) * part.bytes();
+    return part.data == static_cast<const std::byte*>(whole.data) + offset;
+  }
+  return same(part, whole_is_input ? call.input_part(seat.rank) : ConstSpan(call.output_part(seat.rank)));
+}
+
 // An operation between one part of each rank and a whole. whole_is_input: scatter, reduce_scatter. has_whole: all
 // ranks, or the root alone.
-Call parts_call(std::string_view what, Operation operation, ConstSpan input, Span output, bool whole_is_input,
+Call parts_call(std::string_view what, const Operation& operation, ConstSpan input, Span output, bool whole_is_input,
                 bool has_whole, const Counts* counts, Seat seat, OpOptions options) {
   const ConstSpan part = whole_is_input ? ConstSpan(output) : input;
   const ConstSpan whole = whole_is_input ? input : ConstSpan(output);
   Call call{operation, input, output, options, nullptr};
   call.operation.dtype = part.dtype;
-  std::size_t total = part.count * static_cast<std::size_t>(seat.size);
-  if (counts) {
-    auto parts = std::make_unique<const Parts>(checked_parts(what, *counts, seat));
-    check_part(what, part, parts->count(seat.rank), seat);
-    total = parts->total();
-    call.operation.parts = digest(*parts);
-    const auto layout = std::make_shared<Layout>();
-    (whole_is_input ? layout->input_parts : layout->output_parts) = std::move(parts);
-    call.layout = layout;
-  }
+  const auto total = counts ? divide(what, call, part, whole_is_input, *counts, seat)
+                            : part.count * static_cast<std::size_t>(seat.size);
   call.operation.count = counts ? total : part.count;
   check_memory(what, part);
   if (!has_whole) {
@@ -121,13 +136,12 @@ Call parts_call(std::string_view what, Operation operation, ConstSpan input, Spa
   }
   check_whole(what, part, whole, total);
   check_memory(what, whole);
-  const ConstSpan own = whole_is_input ? call.input_part(seat.rank) : ConstSpan(call.output_part(seat.rank));
-  check_apart(what, input, output, same(part, own));
+  check_apart(what, input, output, is_own_part(call, part, whole, whole_is_input, seat));
   return call;
 }
 
-Operation reducing(OpKind kind, Reduction reduction) {
-  return {.kind = kind, .op = reduction.op, .factor = reduction.factor};
+Operation reducing(OpKind kind, Reduction reduction, DType dtype = DType::uint8, std::size_t count = 0, int root = -1) {
+  return {.kind = kind, .dtype = dtype, .op = reduction.op, .count = count, .factor = reduction.factor, .peer = root};
 }
 
 // Several spans as one operation; each has been checked as an operation of its own.
@@ -167,10 +181,7 @@ Call checked_allreduce(ConstSpan input, Span output, Reduction reduction, OpOpti
     check_memory("allreduce", output);
     check_apart("allreduce", input, output, false);
   }
-  auto operation = reducing(OpKind::allreduce, reduction);
-  operation.dtype = input.dtype;
-  operation.count = input.count;
-  return {operation, input, output, options, nullptr};
+  return {reducing(OpKind::allreduce, reduction, input.dtype, input.count), input, output, options, nullptr};
 }
 
 Call checked_reduce(ConstSpan input, Span output, int root, Reduction reduction, Seat seat, OpOptions options) {
@@ -184,11 +195,7 @@ Call checked_reduce(ConstSpan input, Span output, int root, Reduction reduction,
   } else {
     output = {};
   }
-  auto operation = reducing(OpKind::reduce, reduction);
-  operation.dtype = input.dtype;
-  operation.count = input.count;
-  operation.peer = root;
-  return {operation, input, output, options, nullptr};
+  return {reducing(OpKind::reduce, reduction, input.dtype, input.count, root), input, output, options, nullptr};
 }
 
 Call checked_broadcast(Span buffer, int root, Seat seat, OpOptions options) {
