@@ -38,6 +38,10 @@ class Values {
     std::normal_distribution<float> normal(0, 8);
     for (std::size_t i = 0; i < room; ++i) set(i, normal(random));
   }
+  Values(const Values& other)
+      : memory_(other.memory_), dtype_(other.dtype_), start_(memory_.data() + (other.start_ - other.memory_.data())) {}
+  Values(Values&& other) = default;
+  Values& operator=(const Values&) = delete;
   void* data() { return start_; }
   const std::vector<std::byte>& memory() const { return memory_; }
 
@@ -133,6 +137,32 @@ TEST_CASE("every variant reduces long inputs to the plain one's bits") {
       }
     }
   });
+}
+
+TEST_CASE("every variant reduces two inputs into both to the bits of a reduction, a division and a copy") {
+  for (const auto* variant : kernel_variants()) {
+    if (!variant->supported()) continue;
+    for (const auto dtype : all_types) {
+      for (const auto op : all_operations) {
+        if (!applies(op, dtype)) continue;
+        for (std::size_t count = 0; count <= most; ++count) {
+          Values one(dtype, count % 4, 1), other(dtype, (count + 1) % 5, 2);
+          Values expected = one;
+          const void* const both[] = {one.data(), other.data()};
+          plain_kernels.reduce(op, dtype, expected.data(), both, 2, count);
+          if (op == ReduceOp::average) plain_kernels.divide(dtype, expected.data(), count, 2);
+          Values expected_other = other;
+          std::memcpy(expected_other.data(), expected.data(), count * size_of(dtype));
+
+          void* const outputs[] = {one.data(), other.data()};
+          variant->reduce_both(op, dtype, outputs, both, count);
+          INFO(variant->name << " " << name_of(dtype) << " operation " << static_cast<int>(op) << ", " << count);
+          REQUIRE(one.memory() == expected.memory());
+          REQUIRE(other.memory() == expected_other.memory());
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("every variant multiplies and divides to the plain one's bits") {

@@ -195,6 +195,17 @@ void combine(T* out, const T* a, const T* b, std::size_t count, Function functio
   for (std::size_t i = 0; i < count; ++i) out[i] = function(a[i], b[i]);
 }
 
+// To two outputs, each of which may be one of the inputs.
+template <class T, class Function>
+void combine_for_both(T* one, T* other, const T* a, const T* b, std::size_t count, Function function) {
+  DDPRUN_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    const T value = function(a[i], b[i]);
+    one[i] = value;
+    other[i] = value;
+  }
+}
+
 // Through a block of its own: the output may be any of the inputs.
 template <class Stored, class Function>
 void reduce_as_stored(Stored* out, const void* const* inputs, std::size_t inputs_count, std::size_t count,
@@ -290,6 +301,20 @@ void divide_loops(DType dtype, void* data, std::size_t count, int divisor) {
   });
 }
 
+struct Mean {
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(Add()(a, b) / T{2});
+  }
+};
+
+template <class Stored>
+void reduce_both_as_stored(ReduceOp op, Stored* one, Stored* other, const Stored* a, const Stored* b,
+                           std::size_t count) {
+  if (op == ReduceOp::average) return combine_for_both(one, other, a, b, count, Mean());
+  with_function(op, [&](auto function) { combine_for_both(one, other, a, b, count, function); });
+}
+
 // A loop of moves, not the C library's memcpy, which on some processors uses an instruction that is slow for memory
 // that another one has just written.
 void copy_loop(void* to, const void* from, std::size_t bytes) {
@@ -331,8 +356,26 @@ void copy_past_caches_loop(void* to, const void* from, std::size_t bytes) {
 #endif
 }
 
+void reduce_both_loops(ReduceOp op, DType dtype, void* const* outputs, const void* const* inputs, std::size_t count) {
+  with_format(dtype, [&](auto format) {
+    using Format = decltype(format);
+    using Stored = typename Format::Stored;
+    auto* const one = static_cast<Stored*>(outputs[0]);
+    auto* const other = static_cast<Stored*>(outputs[1]);
+    if constexpr (Format::computed_as_stored) {
+      reduce_both_as_stored(op, one, other, static_cast<const Stored*>(inputs[0]),
+                            static_cast<const Stored*>(inputs[1]), count);
+    } else {
+      reduce_loops(op, dtype, one, inputs, 2, count);
+      if (op == ReduceOp::average) divide_loops(dtype, one, count, 2);
+      copy_loop(other, one, count * sizeof(Stored));
+    }
+  });
+}
+
 constexpr KernelVariant variant(const char* name, bool (*supported)()) {
-  return {name, supported, reduce_loops, multiply_loops, round_loops, divide_loops, copy_loop, copy_past_caches_loop};
+  return {name,        supported,    reduce_loops, reduce_both_loops,    multiply_loops,
+          round_loops, divide_loops, copy_loop,    copy_past_caches_loop};
 }
 
 }  // namespace

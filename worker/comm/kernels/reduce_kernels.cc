@@ -15,6 +15,11 @@ void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* co
   kernels().reduce(op, dtype, output, inputs.data(), inputs.size(), count);
 }
 
+void reduce_both(ReduceOp op, DType dtype, void* const (&outputs)[2], const void* const (&inputs)[2],
+                 std::size_t count) {
+  kernels().reduce_both(op, dtype, outputs, inputs, count);
+}
+
 bool needs_preparation(ReduceOp op) {
   return op == ReduceOp::premultiplied_sum;
 }

@@ -18,6 +18,10 @@ void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void
 // float32 and rounded once in all.
 void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count);
 
+// outputs[0][i], outputs[1][i] := op(inputs[0][i], inputs[1][i]), finished; the outputs may be the inputs.
+void reduce_both(ReduceOp op, DType dtype, void* const (&outputs)[2], const void* const (&inputs)[2],
+                 std::size_t count);
+
 // What is to be done with a rank's values before they are combined: the factor of a premultiplied sum.
 bool needs_preparation(ReduceOp op);
 // The type of prepared values: float32 for 16-bit floats, so that their products and their sum are rounded once.

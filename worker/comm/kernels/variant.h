@@ -16,6 +16,9 @@ struct KernelVariant {
   // output[i] := op over all inputs[k][i], of which there are two or more; output may be one of the inputs.
   void (*reduce)(ReduceOp op, DType dtype, void* output, const void* const* inputs, std::size_t inputs_count,
                  std::size_t count);
+  // Of two inputs, to two outputs, which may be the inputs; an average is divided too. What is read from another
+  // processor's cache and what is written there are so under way together.
+  void (*reduce_both)(ReduceOp op, DType dtype, void* const* outputs, const void* const* inputs, std::size_t count);
   // Of 16-bit floats, the output is float32, and lies apart; round() brings it back.
   void (*multiply)(DType dtype, void* output, const void* input, std::size_t count, double factor);
   void (*round)(DType dtype, void* output, const float* values, std::size_t count);
