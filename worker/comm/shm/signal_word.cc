@@ -38,7 +38,7 @@ void check(const WaitLimits& limits) {
 }  // namespace
 
 Patience Patience::for_ranks(int ranks, int processors) {
-  return ranks <= processors ? Patience{.spins = 4000, .yields = 4} : Patience{.spins = 20, .yields = 20};
+  return ranks <= processors ? Patience{.spins = 4000, .yields = 4} : Patience{.spins = 1, .yields = 20};
 }
 
 void SignalWord::wake() noexcept {

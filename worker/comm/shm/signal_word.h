@@ -8,7 +8,8 @@
 
 namespace ddprun::comm {
 
-// How long to wait awake. More ranks than cores: hardly at all, for whoever spins keeps away whom it waits for.
+// How long to wait awake. More ranks than cores: the core is given away at once, for whoever spins keeps away whom it
+// waits for.
 struct Patience {
   int spins = 0;   // with the processor's pause
   int yields = 0;  // of the core, before sleeping
