@@ -19,6 +19,7 @@ class UnusualTransport : public Transport {
   std::string_view backend() const override { return "unusual"; }
   void connect(Store&, const std::string& prefix, Deadline) override { met_under = prefix; }
   int lanes() const override { return 7; }
+  bool announce(const Collective& collective) override { return (announced = collective.sequence) > 0; }
   void carry_out(const Collective& collective) override { carried_out = collective.sequence; }
   bool takes_every_call() const override { return true; }
   RegisteredBuffer allocate(std::size_t bytes) override { return plain_buffer(bytes + 1); }
@@ -33,7 +34,7 @@ class UnusualTransport : public Transport {
   void interrupt() noexcept override { interrupted = true; }
 
   std::string met_under;
-  std::uint64_t carried_out = 0, posted = 0, finished = 0;
+  std::uint64_t announced = 0, carried_out = 0, posted = 0, finished = 0;
   bool interrupted = false;
 };
 
@@ -60,6 +61,8 @@ TEST_CASE("a transport that is chosen by place passes everything on to the one t
   CHECK(placed->takes_every_call());
   CHECK(placed->runs_anywhere());
   CHECK(placed->allocate(4).bytes() == 5);
+  CHECK(placed->announce(numbered(5)));
+  CHECK(chosen->announced == 5);
   placed->carry_out(numbered(1));
   CHECK(chosen->carried_out == 1);
   CHECK(placed->post(numbered(2)));

@@ -63,16 +63,20 @@ RegionHandle HandleFinder::handle_of(ConstSpan memory) {
   return handle;
 }
 
-std::byte* PeerRegions::map(int rank, const RegionHandle& handle) {
-  auto& [freed, mappings] = ranks_[static_cast<std::size_t>(rank)];
-  if (freed != handle.freed) mappings.clear();
-  freed = handle.freed;
-  const auto known =
+void PeerRegions::find_start(Rank& rank, const RegionHandle& handle) {
+  auto& mappings = rank.mappings;
+  rank.last = nullptr;
+  if (rank.freed != handle.freed) mappings.clear();
+  rank.freed = handle.freed;
+  auto known =
       std::find_if(mappings.begin(), mappings.end(), [&](const Mapping& m) { return m.segment == handle.segment; });
-  if (known != mappings.end()) return known->memory.data() + handle.offset;
-  const auto address = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
-  mappings.push_back({handle.segment, SharedSegment::open(address, handle.segment_bytes)});
-  return mappings.back().memory.data() + handle.offset;
+  if (known == mappings.end()) {
+    const auto address = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
+    mappings.push_back({handle.segment, SharedSegment::open(address, handle.segment_bytes)});
+    known = std::prev(mappings.end());
+  }
+  rank.last = known->memory.data();
+  rank.last_segment = handle.segment;
 }
 
 }  // namespace ddprun::comm

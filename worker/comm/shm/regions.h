@@ -70,7 +70,11 @@ class PeerRegions {
  public:
   explicit PeerRegions(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
   // Throws Errc::unsupported when it cannot be opened.
-  std::byte* map(int rank, const RegionHandle& handle);
+  std::byte* map(int rank, const RegionHandle& handle) {
+    auto& known = ranks_[static_cast<std::size_t>(rank)];
+    if (!known.last || known.last_segment != handle.segment || known.freed != handle.freed) find_start(known, handle);
+    return known.last + handle.offset;
+  }
 
  private:
   struct Mapping {
@@ -79,8 +83,11 @@ class PeerRegions {
   };
   struct Rank {
     std::uint32_t freed = 0;
+    std::uint32_t last_segment = 0;  // the last one asked for, and where it lies here
+    std::byte* last = nullptr;
     std::vector<Mapping> mappings;
   };
+  static void find_start(Rank& rank, const RegionHandle& handle);
   std::vector<Rank> ranks_;
 };
 

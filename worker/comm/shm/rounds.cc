@@ -6,23 +6,27 @@
 #include "ddprun/worker/comm/transport/transport.h"
 
 namespace ddprun::comm {
-namespace {
 
-// Rounds that may wait to be finished before this rank looks for it: looking costs a cache line of every rank's.
-constexpr std::uint64_t unfinished_unseen = rounds_at_once / 2;
-
-}  // namespace
+Rounds::Rounds(const Board& board, int rank, const std::atomic<bool>& interrupted)
+    : board_(board),
+      rank_(rank),
+      interrupted_(interrupted),
+      patience_(board.patience()),
+      own_(board.rank(rank).announcements.data()) {
+  for (int r = 0; r < board.ranks(); ++r)
+    if (r != rank) peers_.push_back({r, &board.rank(r)});
+}
 
 template <class Visit>
 bool Rounds::for_each(int from, Visit visit) const {
-  if (from != everybody) return from == rank_ || visit(from);
-  for (int r = 0; r < board_.ranks(); ++r)
-    if (r != rank_ && !visit(r)) return false;
+  if (from != everybody) return from == rank_ || visit(Peer{from, &board_.rank(from)});
+  for (const auto& peer : peers_)
+    if (!visit(peer)) return false;
   return true;
 }
 
 bool Rounds::all_here(std::uint64_t round) const {
-  return for_each(everybody, [&](int r) { return here(r, round); });
+  return for_each(everybody, [&](const Peer& peer) { return peer.here(round); });
 }
 
 // Why the round after the finished ones, number f, always has room: whoever announced round f - 1 had then finished
@@ -43,7 +47,7 @@ void Rounds::await_room(std::chrono::milliseconds timeout) {
 // What is written here and into the gift is ordered by the signal word: a release, and an acquire by whoever sees it.
 // Nobody reads the place meanwhile: all have finished the round that used it before.
 void Rounds::announce(std::uint64_t call, std::uint32_t given) {
-  auto& own = place(rank_, announced_);
+  auto& own = own_[announced_ % rounds_at_once];
   own.call = call;
   own.finished = static_cast<std::uint32_t>(finished_);
   own.given = given;
@@ -52,8 +56,8 @@ void Rounds::announce(std::uint64_t call, std::uint32_t given) {
 }
 
 bool Rounds::await_in(std::uint64_t round, int from, const Deadline& deadline) const {
-  return for_each(from, [&](int r) {
-    return here(r, round) || place(r, round).made.await_before(times_used(round), limits(r, deadline));
+  return for_each(from, [&](const Peer& peer) {
+    return peer.here(round) || peer.place(round).made.await_before(times_used(round), limits(peer, deadline));
   });
 }
 
@@ -66,7 +70,8 @@ bool Rounds::await_before(int from, const Deadline& deadline) {
 // The clock is asked only when somebody lets the others wait.
 void Rounds::await(int from, std::chrono::milliseconds timeout) {
   const auto times = times_used(through_);
-  const bool soon = for_each(from, [&](int r) { return place(r, through_).made.awake_until(times, patience_); });
+  const bool soon =
+      for_each(from, [&](const Peer& peer) { return peer.place(through_).made.awake_until(times, patience_); });
   if (!soon && !await_in(through_, from, Deadline::in(timeout))) throw std::runtime_error("timed out");
   accept(from);
 }
@@ -80,24 +85,24 @@ void Rounds::accept(int from) {
 void Rounds::meet(std::chrono::milliseconds timeout) {
   board_.rank(rank_).met.raise();
   ++meetings_;
-  if (for_each(everybody, [&](int r) { return board_.rank(r).met.awake_until(meetings_, patience_); })) return;
+  if (for_each(everybody, [&](const Peer& peer) { return peer.state->met.awake_until(meetings_, patience_); })) return;
   const auto deadline = Deadline::in(timeout);
-  for_each(everybody, [&](int r) { return board_.rank(r).met.await(meetings_, limits(r, deadline)), true; });
+  for_each(everybody, [&](const Peer& peer) { return peer.state->met.await(meetings_, limits(peer, deadline)), true; });
 }
 
 void Rounds::check_group() const {
   if (interrupted_.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
-  for_each(everybody, [&](int r) {
-    if (board_.rank(r).presence.load(std::memory_order_relaxed) != Presence::broken) return true;
+  for_each(everybody, [&](const Peer& peer) {
+    if (peer.state->presence.load(std::memory_order_relaxed) != Presence::broken) return true;
     throw std::runtime_error("a peer broke the group");
   });
 }
 
 void Rounds::check_calls(std::uint64_t round, int from) const {
-  const auto call = place(rank_, round).call;
-  for_each(from, [&](int r) {
-    if (place(r, round).call == call) return true;
-    throw CallsDiffer(call >> call_number_shift, r);
+  const auto call = own_[round % rounds_at_once].call;
+  for_each(from, [&](const Peer& peer) {
+    if (peer.place(round).call == call) return true;
+    throw CallsDiffer(call >> call_number_shift, peer.rank);
   });
 }
 
@@ -117,8 +122,8 @@ void Rounds::finish_ready(std::uint64_t before) {
 void Rounds::finish_oldest() {
   // None is further back than some rounds: the difference of the lower halves tells how many.
   std::uint32_t behind = 0;
-  for_each(everybody, [&](int r) {
-    behind = std::max(behind, static_cast<std::uint32_t>(finished_) - place(r, finished_).finished);
+  for_each(everybody, [&](const Peer& peer) {
+    behind = std::max(behind, static_cast<std::uint32_t>(finished_) - peer.place(finished_).finished);
     return true;
   });
   ++finished_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/worker/comm/shm/board.h"
@@ -25,13 +26,14 @@ namespace ddprun::comm {
 // calls something else (CallsDiffer).
 class Rounds {
  public:
-  Rounds(const Board& board, int rank, const std::atomic<bool>& interrupted)
-      : board_(board), rank_(rank), interrupted_(interrupted), patience_(board.patience()) {}
+  Rounds(const Board& board, int rank, const std::atomic<bool>& interrupted);
 
   static constexpr int call_number_shift = 16;
 
   // Whether another round can be announced now. True whenever all that were announced are finished.
   bool room() const;
+  // The same, where it is not time to look what can be finished.
+  bool ready() const { return announced_ - finished_ < unfinished_unseen && room(); }
   // Finishes what it can, and waits for room. REQUIRES: this rank is through with all that it announced.
   void await_room(std::chrono::milliseconds timeout);
   // Where up to bytes of what this rank gives in the next round are to be written; at most
@@ -60,6 +62,16 @@ class Rounds {
   void wake() noexcept;
 
  private:
+  // Rounds that may wait to be finished before this rank looks for it: looking costs a cache line of every rank's.
+  static constexpr std::uint64_t unfinished_unseen = rounds_at_once / 2;
+
+  // Another rank, found without a multiplication: this is on the path of every small collective.
+  struct Peer {
+    int rank;
+    RankState* state;
+    Announcement& place(std::uint64_t round) const { return state->announcements[round % rounds_at_once]; }
+    bool here(std::uint64_t round) const { return place(round).made.reached(times_used(round)); }
+  };
   Announcement& place(int r, std::uint64_t round) const { return board_.rank(r).announcements[round % rounds_at_once]; }
   std::byte* gift_of(int r, std::uint64_t round, std::size_t bytes) const {
     return bytes <= Announcement::room ? place(r, round).gift : board_.gift(r, round);
@@ -67,15 +79,14 @@ class Rounds {
   static std::uint32_t times_used(std::uint64_t round) {
     return static_cast<std::uint32_t>(round / rounds_at_once + 1);
   }
-  bool here(int r, std::uint64_t round) const { return place(r, round).made.reached(times_used(round)); }
   bool all_here(std::uint64_t round) const;
-  // Calls visit(r) for that rank, or for all others, while it returns true. Whether it always did.
+  // Calls visit(peer) for that rank, or for all others, while it returns true. Whether it always did.
   template <class Visit>
   bool for_each(int from, Visit visit) const;
   bool await_in(std::uint64_t round, int from, const Deadline& deadline) const;
   void accept(int from);
-  WaitLimits limits(int r, const Deadline& deadline) const {
-    return {interrupted_, board_.rank(r).presence, patience_, deadline};
+  WaitLimits limits(const Peer& peer, const Deadline& deadline) const {
+    return {interrupted_, peer.state->presence, patience_, deadline};
   }
   void check_calls(std::uint64_t round, int from) const;
   // Of the rounds before that one, all that everybody has announced.
@@ -86,6 +97,8 @@ class Rounds {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const Patience patience_;
+  Announcement* const own_;  // those of this rank
+  std::vector<Peer> peers_;
   std::uint64_t announced_ = 0, through_ = 0, finished_ = 0;  // rounds, by this rank; none more than the one before
   std::uint64_t all_finished_ = 0;                            // rounds that every rank is known to have finished
   std::uint32_t meetings_ = 0;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/kernels/reduce_kernels.h"
@@ -45,16 +46,24 @@ void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
 
 }  // namespace
 
+bool ShmCollectives::announce(const Collective& collective) {
+  if (!rounds_.ready()) return false;
+  give(collective, true);
+  return announced_ = true;
+}
+
 void ShmCollectives::carry_out(const Collective& collective) {
-  rounds_.await_room(collective.timeout);
-  announce(collective, true);
+  if (!std::exchange(announced_, false)) {
+    rounds_.await_room(collective.timeout);
+    give(collective, true);
+  }
   await_needed(collective, [&](int from) { return rounds_.await(from, collective.timeout), true; });
   finish(collective);
 }
 
 bool ShmCollectives::post(const Collective& collective) {
   if (!is_small(collective) || !rounds_.room()) return false;
-  announce(collective, false);
+  give(collective, false);
   return true;
 }
 
@@ -104,7 +113,7 @@ std::size_t ShmCollectives::gift_bytes(const Collective& collective, int r) cons
   return bytes;
 }
 
-void ShmCollectives::announce(const Collective& collective, bool may_give_place) {
+void ShmCollectives::give(const Collective& collective, bool may_give_place) {
   const auto bytes = gift_bytes(collective, rank_);
   auto given = is_small(collective) ? Given::data : Given::nothing;
   if (may_give_place && bytes >= place_from_bytes()) {
@@ -232,6 +241,7 @@ void ShmCollectives::reduce_piece(ReduceOp op, const std::vector<const void*>& i
 void ShmCollectives::allreduce_in_place(const Collective& collective) {
   const auto& buffer = collective.output;
   const auto slice = slice_within(buffer.count, buffer.dtype, rank_);
+  if (board_.ranks() == 2) return allreduce_both_in_place(collective, slice);
   const auto at_a_time = elements_in(piece_bytes, buffer.dtype);
   for (auto first = slice.begin; first < slice.end; first += at_a_time) {
     const Span piece{part(buffer, first), std::min(at_a_time, slice.end - first), buffer.dtype};
@@ -241,6 +251,15 @@ void ShmCollectives::allreduce_in_place(const Collective& collective) {
       kernels().copy(to + first * size_of(buffer.dtype), piece.data, piece.bytes());
     });
   }
+}
+
+void ShmCollectives::allreduce_both_in_place(const Collective& collective, Range slice) {
+  const auto begin = slice.begin * size_of(collective.output.dtype);
+  const auto buffer = [&](std::size_t r) {
+    return const_cast<std::byte*>(static_cast<const std::byte*>(inputs_[r])) + begin;
+  };
+  reduce_both(collective.operation.op, collective.output.dtype, {buffer(0), buffer(1)}, {buffer(0), buffer(1)},
+              slice.count());
 }
 
 void ShmCollectives::finish_by_slots(const Collective& collective) {

@@ -32,7 +32,9 @@ class ShmCollectives {
         inputs_(static_cast<std::size_t>(board.ranks())),
         pieces_(inputs_.size()) {}
 
-  // REQUIRES: nothing posted is unfinished.
+  // REQUIRES, of both: nothing posted is unfinished. The first announces a collective where that needs no waiting;
+  // carry_out() of the same one comes next.
+  bool announce(const Collective& collective);
   void carry_out(const Collective& collective);
   // Announces a small collective, which others then need not wait for, and returns; false: it is not small, or too many
   // are posted. Its memory stays in use until it is finished.
@@ -53,7 +55,7 @@ class ShmCollectives {
   bool can_be_given(const Operation& operation) const;
   bool is_small(const Collective& collective) const;
   std::size_t gift_bytes(const Collective& collective, int r) const;
-  void announce(const Collective& collective, bool may_give_place);
+  void give(const Collective& collective, bool may_give_place);
   RegionHandle place_of(const Collective& collective);
   template <class Await>
   bool await_needed(const Collective& collective, Await await);
@@ -68,6 +70,7 @@ class ShmCollectives {
   void take_blocks(const Collective& collective, std::size_t from);
   void finish_with_inputs(const Collective& collective);
   void allreduce_in_place(const Collective& collective);
+  void allreduce_both_in_place(const Collective& collective, Range slice);
   void reduce_inputs(ReduceOp op, std::size_t first, Span result);
   void reduce_piece(ReduceOp op, const std::vector<const void*>& inputs, Span result) const;
 
@@ -93,6 +96,7 @@ class ShmCollectives {
   ShmExchanges& exchanges_;
   HandleFinder own_places_;
   PeerRegions peers_;
+  bool announced_ = false;           // the one that is carried out next
   std::vector<const void*> inputs_;  // one a rank, of the operation at hand
   std::vector<const void*> pieces_;  // of them
 };

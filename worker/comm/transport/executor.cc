@@ -6,12 +6,18 @@
 
 namespace ddprun::comm {
 
-std::optional<Error> Executor::carry_out(Collective& collective, Ledger::Place place) {
+bool Executor::passes_unchanged(const Collective& collective) const {
+  return !collective.operation.empty() && carried_out_as_it_is(transport_, collective, seat_);
+}
+
+std::optional<Error> Executor::carry_out(Collective& collective, Ledger::Place place, bool unchanged) {
   const auto& operation = collective.operation;
   auto& ledger = health_.ledger();
   try {
-    if (!operation.empty()) {
-      collective.timeout = health_.backstop(collective.timeout);
+    collective.timeout = health_.backstop(collective.timeout);
+    if (unchanged) {
+      transport_.carry_out(collective);
+    } else if (!operation.empty()) {
       carry_out_on(transport_, collective, seat_);
     }
     ledger.end(place);

@@ -33,8 +33,13 @@ class Executor {
   Ledger::Place note_begin(const Collective& collective) {
     return health_.ledger().begin(collective.operation, collective.sequence, collective.timeout);
   }
+  // Whether it is for the transport as it was called: neither empty nor made of others.
+  bool passes_unchanged(const Collective& collective) const;
   // What it failed with, if it did. Puts the backstop in the place of the timeout.
-  std::optional<Error> carry_out(Collective& collective, Ledger::Place place);
+  std::optional<Error> carry_out(Collective& collective, Ledger::Place place) {
+    return carry_out(collective, place, passes_unchanged(collective));
+  }
+  std::optional<Error> carry_out(Collective& collective, Ledger::Place place, bool unchanged);
 
   Transport& transport_;
   GroupHealth& health_;

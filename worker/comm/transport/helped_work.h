@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "ddprun/worker/comm/call/completion.h"
+#include "ddprun/worker/comm/transport/brisk_mutex.h"
 
 namespace ddprun::comm {
 
@@ -20,7 +21,7 @@ class Turn {
 
   explicit Turn(Carrier& carrier) : carrier_(&carrier) {}
 
-  std::mutex& mutex() { return mutex_; }
+  BriskMutex& mutex() { return mutex_; }
   // None once the group has ended. REQUIRES: the turn is held.
   Carrier* carrier() { return carrier_; }
   void end() {
@@ -29,7 +30,7 @@ class Turn {
   }
 
  private:
-  std::mutex mutex_;
+  BriskMutex mutex_;
   Carrier* carrier_;
 };
 

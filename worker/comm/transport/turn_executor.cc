@@ -40,9 +40,7 @@ WorkPtr TurnExecutor::submit(const Call& call, std::chrono::milliseconds timeout
 
 // Under mutex_ and with the turn: returns at once.
 bool TurnExecutor::post(Job& job) {
-  const auto& operation = job.collective.operation;
-  if (operation.empty() || !carried_out_as_it_is(transport_, job.collective, seat_)) return false;
-  if (!transport_.post(job.collective)) return false;
+  if (!passes_unchanged(job.collective) || !transport_.post(job.collective)) return false;
   job.place = note_begin(job.collective);
   posted_.push_back(std::move(job));
   ++any_posted_;
@@ -61,9 +59,12 @@ void TurnExecutor::finish_ready() {
 WorkPtr TurnExecutor::carry_out_here(const Call& call, std::chrono::milliseconds timeout) {
   const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
   if (!turn || queued_ > 0 || health_.broken()) return nullptr;
-  finish_all_posted();
+  if (any_posted_ > 0) finish_all_posted();
   Collective collective{call, next_sequence_++, timeout};
-  const auto error = carry_out(collective, note_begin(collective));
+  // The others hear of it first: the ledger is written while they come.
+  const bool unchanged = passes_unchanged(collective);
+  if (unchanged) transport_.announce(collective);
+  const auto error = carry_out(collective, note_begin(collective), unchanged);
   return error ? failed_work(*error) : completed_work();
 }
 
