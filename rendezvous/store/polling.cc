@@ -42,7 +42,7 @@ void Polling::judge_sleep(Clock::duration pace) {
 }
 
 void Polling::judge_polling(Clock::duration pace) {
-  if (4 * pace > 3 * asleep_) return fail();
+  if (100 * pace > percent * asleep_) return fail();
   rest_ = 1;
   polls_ = --runs_left_ > 0;
 }

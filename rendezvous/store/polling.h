@@ -6,10 +6,10 @@
 namespace ddprun::rendezvous {
 
 // Whether a server that has nothing to do looks for the next request for a moment before it sleeps. To be woken may
-// take longer than to serve (25 us and more where an idle processor has to be woken too); but who polls takes a
+// take longer than to serve (25 us and more where an idle processor has to be woken too); but who looks takes a
 // processor from others, perhaps from the very client that is awaited. So it is tried, and kept while it pays: requests
-// are counted in runs, and one that polls has to be a quarter quicker than the last one that slept. After a trial that
-// failed comes a rest, twice as long each time.
+// are counted in runs, and one that polls has to be quicker than the last one that slept. After a trial that failed
+// comes a rest, twice as long each time.
 //
 // Decides only: told of requests and of the time, it says how long to look. When the clients pause, so does it.
 class Polling {
@@ -17,11 +17,12 @@ class Polling {
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::chrono::microseconds window{50};  // of one look
-  static constexpr std::size_t run_requests = 64;
-  static constexpr std::size_t run_misses = 8;  // looks in vain; one more ends the trial
-  // The time a request takes, asleep, that makes a trial worthwhile. Quicker: it sleeps little, or wakes on the
-  // processor of its client. Slower: requests are too rare.
-  static constexpr std::chrono::microseconds quickest{20}, slowest{100};
+  static constexpr std::size_t run_requests = 128;
+  static constexpr std::size_t run_misses = 32;  // looks in vain; one more ends the trial
+  static constexpr int percent = 97;             // of a request's time asleep: more does not pay
+  // The time a request takes, asleep, that makes a trial worthwhile. Quicker: it hardly sleeps. Slower: requests are
+  // too rare.
+  static constexpr std::chrono::microseconds quickest{10}, slowest{100};
   static constexpr std::chrono::milliseconds pause{1};  // without a request: they are no longer being polled for
   static constexpr std::size_t trusted_runs = 64;       // that paid, until sleep is measured again
   static constexpr std::size_t longest_rest = 1024;     // runs

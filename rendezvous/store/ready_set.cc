@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <sched.h>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -49,9 +50,11 @@ void ReadySet::async_wait(std::function<void()> action) {
 
 std::span<const epoll_event> ReadySet::take(std::chrono::nanoseconds look) {
   const auto end = look > look.zero() ? Clock::now() + look : Clock::time_point();
-  int count = 0;
-  do count = ::epoll_wait(epoll_.native_handle(), events_, at_a_time, 0);
-  while (count == 0 && Clock::now() < end);
+  int count = ::epoll_wait(epoll_.native_handle(), events_, at_a_time, 0);
+  while (count == 0 && Clock::now() < end) {
+    ::sched_yield();
+    count = ::epoll_wait(epoll_.native_handle(), events_, at_a_time, 0);
+  }
   return {events_, static_cast<std::size_t>(std::max(count, 0))};
 }
 

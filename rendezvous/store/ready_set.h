@@ -30,8 +30,8 @@ class ReadySet {
 
   // Calls action once, from the loop, when something is ready; not after close().
   void async_wait(std::function<void()> action);
-  // What is ready now, or as soon as something is within that time, which is not slept: data.u64 is the number. Valid
-  // until the next call.
+  // What is ready now, or as soon as something is within that time, which is not slept but left to others that want the
+  // processor: data.u64 is the number. Valid until the next call.
   std::span<const epoll_event> take(std::chrono::nanoseconds look = {});
   void close();
 
