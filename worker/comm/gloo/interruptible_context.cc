@@ -1,6 +1,7 @@
 #include "ddprun/worker/comm/gloo/interruptible_context.h"
 
 #include <stdexcept>
+#include <utility>
 
 namespace ddprun::comm {
 
@@ -15,15 +16,20 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
     owner_.buffers_.insert(this);
   }
   ~Buffer() override {
-    const std::lock_guard lock(owner_.mutex_);
-    owner_.buffers_.erase(this);
+    {
+      const std::lock_guard lock(owner_.mutex_);
+      owner_.buffers_.erase(this);
+      failed_ = failed_ || owner_.interrupted_;
+    }
+    inner_.reset();
+    if (failed_) owner_.close_pairs();
   }
 
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
-    return completed(inner_->waitRecv(rank, timeout));
+    return completed([&] { return inner_->waitRecv(rank, timeout); });
   }
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override {
-    return completed(inner_->waitSend(rank, timeout));
+    return completed([&] { return inner_->waitSend(rank, timeout); });
   }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
@@ -39,13 +45,17 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
 
  private:
   // Gloo's collectives do not look at the result.
-  static bool completed(bool result) {
-    if (!result) throw std::runtime_error("interrupted");
+  template <class Wait>
+  bool completed(Wait wait) {
+    const bool failed_before = std::exchange(failed_, true);
+    if (!wait()) throw std::runtime_error("interrupted");
+    failed_ = failed_before;
     return true;
   }
 
   InterruptibleContext& owner_;
-  const std::unique_ptr<::gloo::transport::UnboundBuffer> inner_;
+  std::unique_ptr<::gloo::transport::UnboundBuffer> inner_;
+  bool failed_ = false;
 };
 
 std::unique_ptr<::gloo::transport::UnboundBuffer> InterruptibleContext::createUnboundBuffer(void* data,
@@ -59,6 +69,12 @@ void InterruptibleContext::interrupt() {
   for (auto* buffer : buffers_) {
     buffer->abortWaitRecv();
     buffer->abortWaitSend();
+  }
+}
+
+void InterruptibleContext::close_pairs() {
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank && inner_->getPair(peer)) inner_->getPair(peer)->close();
   }
 }
 

@@ -25,6 +25,9 @@ class InterruptibleContext : public ::gloo::transport::Context {
 
   // Every pending and later wait fails. From any thread.
   void interrupt();
+  // A pair's lock is the last that its loop's thread held when it moved memory: who has closed it may use that memory,
+  // and whoever watches the locks (ThreadSanitizer) knows it.
+  void close_pairs();
   // Below the interruption.
   ::gloo::transport::Context& inner() { return *inner_; }
 

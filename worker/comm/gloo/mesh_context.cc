@@ -82,6 +82,7 @@ void MeshContext::close_pairs() noexcept {
   } catch (const std::exception&) {
     // That is the purpose.
   }
+  interruptible_->close_pairs();
 }
 
 }  // namespace ddprun::comm

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "ddprun/worker/comm/transport/quiet_thread.h"
 
@@ -34,8 +35,8 @@ WorkPtr TransferExecutor::submit(const Call& call, milliseconds timeout) {
     transfer = start(call);
     number = take_number(call.operation);
   }
-  pool_.run([this, transfer, operation = call.operation, number, timeout, work] {
-    finish(*transfer, operation, number, timeout, *work);
+  pool_.run([this, transfer = std::move(transfer), operation = call.operation, number, timeout, work]() mutable {
+    finish(std::move(transfer), operation, number, timeout, *work);
   });
   return work;
 }
@@ -61,16 +62,17 @@ std::shared_ptr<Transfer> TransferExecutor::start(const Call& call) {
   }
 }
 
-void TransferExecutor::finish(Transfer& transfer, const Operation& operation, std::uint64_t number,
+void TransferExecutor::finish(std::shared_ptr<Transfer> transfer, const Operation& operation, std::uint64_t number,
                               milliseconds timeout, Completion& work) {
   const auto place = health_.ledger().begin_transfer(operation, number, timeout);
   try {
-    transfer.wait(health_.backstop(timeout));
+    transfer->wait(health_.backstop(timeout));
     health_.ledger().end(place);
-    health_.finish(work, std::nullopt, transfer.source());
+    health_.finish(work, std::nullopt, transfer->source());
   } catch (const std::exception& error) {
     const auto cause = health_.explain(place, operation, error);
     health_.ledger().end(place, true);
+    transfer.reset();  // first: its memory is the caller's from then on
     health_.finish(work, cause);
   }
 }

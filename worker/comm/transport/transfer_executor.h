@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -26,8 +27,8 @@ class TransferExecutor {
  private:
   std::shared_ptr<Transfer> start(const Call& call);
   std::uint64_t take_number(const Operation& operation);
-  void finish(Transfer& transfer, const Operation& operation, std::uint64_t number, std::chrono::milliseconds timeout,
-              Completion& work);
+  void finish(std::shared_ptr<Transfer> transfer, const Operation& operation, std::uint64_t number,
+              std::chrono::milliseconds timeout, Completion& work);
 
   Transport& transport_;
   GroupHealth& health_;
