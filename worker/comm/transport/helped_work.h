@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "ddprun/worker/comm/call/completion.h"
-#include "ddprun/worker/comm/transport/brisk_mutex.h"
 
 namespace ddprun::comm {
 
@@ -21,7 +20,7 @@ class Turn {
 
   explicit Turn(Carrier& carrier) : carrier_(&carrier) {}
 
-  BriskMutex& mutex() { return mutex_; }
+  std::mutex& mutex() { return mutex_; }
   // None once the group has ended. REQUIRES: the turn is held.
   Carrier* carrier() { return carrier_; }
   void end() {
@@ -30,7 +29,7 @@ class Turn {
   }
 
  private:
-  BriskMutex mutex_;
+  std::mutex mutex_;
   Carrier* carrier_;
 };
 
