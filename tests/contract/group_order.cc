@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <span>
 
 #include <fmt/core.h>
 
@@ -130,6 +132,40 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
     }
     for (const auto& work : works) work->wait();
     for (int i = 0; i < 20; ++i) rounds[static_cast<std::size_t>(i)].check(1000 * i, group.rank());
+  });
+}
+
+// What some ranks still read of one operation, others who are done with it do not write for the next.
+void large_operations_follow_each_other(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    constexpr std::size_t count = 20'011;
+    const OpOptions blocking{.blocking = true};
+    std::vector<std::int32_t> part(count), whole(count * static_cast<std::size_t>(size));
+    for (int round = 0; round < 60; ++round) {
+      const auto of = [&](int rank) { return 100 * round + rank; };
+      const auto sum = size * 100 * round + size * (size - 1) / 2;
+      const auto expect_all = [&](const auto& values, int value, const char* what) {
+        expect(std::all_of(values.begin(), values.end(), [&](int each) { return each == value; }),
+               fmt::format("{} in round {}", what, round));
+      };
+      part.assign(count, of(group.rank()));
+      if (round % 4 == 0) {
+        group.broadcast(span_of(part), round % size, blocking);
+        expect_all(part, of(round % size), "broadcast");
+      } else if (round % 4 == 1) {
+        group.allgather(span_of(part), span_of(whole), blocking);
+        for (int r = 0; r < size; ++r)
+          expect_all(std::span(whole).subspan(static_cast<std::size_t>(r) * count, count), of(r), "allgather");
+      } else if (round % 4 == 2) {
+        whole.assign(whole.size(), of(group.rank()));
+        group.reduce_scatter(span_of(whole), span_of(part), ReduceOp::sum, blocking);
+        expect_all(part, sum, "reduce_scatter");
+      }
+      part.assign(count, of(group.rank()) + 50);
+      group.allreduce(span_of(part), ReduceOp::sum, blocking);
+      expect_all(part, sum + 50 * size, "allreduce");
+    }
   });
 }
 

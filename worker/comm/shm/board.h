@@ -32,7 +32,6 @@ static_assert(sizeof(Announcement) == cache_line);
 struct alignas(cache_line) RankState {
   SignalWord phase;  // how many phases it has completed
   std::atomic<Presence> presence;
-  std::array<std::atomic<std::uint64_t>, 2> call;  // what it calls, in the even and in the odd phases
   std::array<Announcement, rounds_at_once> announcements;
   alignas(cache_line) SignalWord met;  // how often it has come to a round's second meeting
   // Raised by others: how many offers they have posted for it.

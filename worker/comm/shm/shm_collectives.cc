@@ -123,6 +123,7 @@ void ShmCollectives::give(const Collective& collective, bool may_give_place) {
     }
   }
   if (given == Given::data && bytes > 0) kernels().copy(rounds_.gift(bytes), collective.input.data, bytes);
+  if (given == Given::nothing) go_ahead_by_slots(collective);
   rounds_.announce(call_of(collective), static_cast<std::uint32_t>(given));
 }
 
@@ -241,30 +242,41 @@ void ShmCollectives::reduce_piece(ReduceOp op, const std::vector<const void*>& i
 void ShmCollectives::allreduce_in_place(const Collective& collective) {
   const auto& buffer = collective.output;
   const auto slice = slice_within(buffer.count, buffer.dtype, rank_);
-  if (board_.ranks() == 2) return allreduce_both_in_place(collective, slice);
   const auto at_a_time = elements_in(piece_bytes, buffer.dtype);
   for (auto first = slice.begin; first < slice.end; first += at_a_time) {
     const Span piece{part(buffer, first), std::min(at_a_time, slice.end - first), buffer.dtype};
-    reduce_inputs(collective.operation.op, first, piece);
-    for_each_other([&](int r) {
-      auto* const to = static_cast<std::byte*>(const_cast<void*>(inputs_[static_cast<std::size_t>(r)]));
-      kernels().copy(to + first * size_of(buffer.dtype), piece.data, piece.bytes());
-    });
+    board_.ranks() == 2 ? reduce_into_both(collective.operation.op, first, piece)
+                        : reduce_into_all(collective.operation.op, first, piece);
   }
 }
 
-void ShmCollectives::allreduce_both_in_place(const Collective& collective, Range slice) {
-  const auto begin = slice.begin * size_of(collective.output.dtype);
-  const auto buffer = [&](std::size_t r) {
-    return const_cast<std::byte*>(static_cast<const std::byte*>(inputs_[r])) + begin;
-  };
-  reduce_both(collective.operation.op, collective.output.dtype, {buffer(0), buffer(1)}, {buffer(0), buffer(1)},
-              slice.count());
+void ShmCollectives::reduce_into_both(ReduceOp op, std::size_t first, const Span& piece) const {
+  const auto place = [&](std::size_t r) { return input_place(r, first * size_of(piece.dtype)); };
+  reduce_both(op, piece.dtype, {place(0), place(1)}, {place(0), place(1)}, piece.count);
+}
+
+void ShmCollectives::reduce_into_all(ReduceOp op, std::size_t first, const Span& piece) {
+  reduce_inputs(op, first, piece);
+  for_each_other([&](int r) {
+    kernels().copy(input_place(static_cast<std::size_t>(r), first * size_of(piece.dtype)), piece.data, piece.bytes());
+  });
+}
+
+// Of an input that may be written: its rank gave it as a place.
+std::byte* ShmCollectives::input_place(std::size_t r, std::size_t offset) const {
+  return static_cast<std::byte*>(const_cast<void*>(inputs_[r])) + offset;
+}
+
+// Before the announcement, which so tells of it too: one synchronisation less. Of the operations with data, an
+// allreduce alone goes through the slots whenever one rank gives nothing.
+void ShmCollectives::go_ahead_by_slots(const Collective& collective) {
+  if (collective.operation.kind != OpKind::allreduce || !phases_.may_go_ahead()) return;
+  phases_.go_ahead([&](std::uint32_t phase) { hand_out(collective.output, 0, phase); });
 }
 
 void ShmCollectives::finish_by_slots(const Collective& collective) {
   if (ShmExchanges::takes(collective.operation)) return exchanges_.carry_out(collective);
-  phases_.enter(collective);
+  phases_.enter(Deadline::in(collective.timeout));
   switch (collective.operation.kind) {
     case OpKind::allreduce:
       return allreduce(collective);
@@ -288,26 +300,40 @@ void ShmCollectives::finish_by_slots(const Collective& collective) {
 // while others still take the own slice of one chunk, the inputs of a later one are written beside it.
 void ShmCollectives::allreduce(const Collective& collective) {
   const auto& buffer = collective.output;
-  const auto element = size_of(buffer.dtype);
-  const auto chunk = static_cast<std::size_t>(board_.ranks()) * (place_bytes() / element);
-  phases_.pipeline(chunks_of(buffer.count, chunk), 3, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
-    const auto first = number * chunk;
-    const auto count = std::min(chunk, buffer.count - first);
-    const auto slice_of = [&](int r) {
-      const auto slice = slice_within(count, buffer.dtype, r);
-      return Span{part(buffer, first + slice.begin), slice.count(), buffer.dtype};
-    };
+  const auto chunks = chunks_of(buffer.count, allreduce_chunk(buffer.dtype));
+  phases_.pipeline(chunks, 3, [&](std::size_t stage, std::size_t chunk, std::uint32_t phase) {
     if (stage == 0) {
-      for_each_other([&](int r) { kernels().copy(place(rank_, r, phase), slice_of(r).data, slice_of(r).bytes()); });
+      hand_out(buffer, chunk, phase);
     } else if (stage == 1) {
-      const auto own = slice_of(rank_);
+      const auto own = slice_of(buffer, chunk, rank_);
       const Span result{place(rank_, rank_, phase), own.count, own.dtype};
       reduce_own(collective.operation.op, own.data, result, phase);
       take(own.data, result.data, own.bytes(), buffer.bytes());
     } else {
-      for_each_other([&](int r) { take(slice_of(r).data, place(r, r, phase), slice_of(r).bytes(), buffer.bytes()); });
+      for_each_other([&](int r) {
+        const auto slice = slice_of(buffer, chunk, r);
+        take(slice.data, place(r, r, phase), slice.bytes(), buffer.bytes());
+      });
     }
   });
+}
+
+void ShmCollectives::hand_out(const Span& buffer, std::size_t chunk, std::uint32_t phase) const {
+  for_each_other([&](int r) {
+    const auto slice = slice_of(buffer, chunk, r);
+    kernels().copy(place(rank_, r, phase), slice.data, slice.bytes());
+  });
+}
+
+std::size_t ShmCollectives::allreduce_chunk(DType dtype) const {
+  return static_cast<std::size_t>(board_.ranks()) * elements_in(place_bytes(), dtype);
+}
+
+// Of a chunk of an allreduce's buffer, what rank r reduces.
+Span ShmCollectives::slice_of(const Span& buffer, std::size_t chunk, int r) const {
+  const auto first = chunk * allreduce_chunk(buffer.dtype);
+  const auto slice = slice_within(std::min(allreduce_chunk(buffer.dtype), buffer.count - first), buffer.dtype, r);
+  return {part(buffer, first + slice.begin), slice.count(), buffer.dtype};
 }
 
 void ShmCollectives::reduce(const Collective& collective) {

@@ -70,11 +70,14 @@ class ShmCollectives {
   void take_blocks(const Collective& collective, std::size_t from);
   void finish_with_inputs(const Collective& collective);
   void allreduce_in_place(const Collective& collective);
-  void allreduce_both_in_place(const Collective& collective, Range slice);
+  void reduce_into_both(ReduceOp op, std::size_t first, const Span& piece) const;
+  void reduce_into_all(ReduceOp op, std::size_t first, const Span& piece);
+  std::byte* input_place(std::size_t r, std::size_t offset) const;
   void reduce_inputs(ReduceOp op, std::size_t first, Span result);
   void reduce_piece(ReduceOp op, const std::vector<const void*>& inputs, Span result) const;
 
   void finish_by_slots(const Collective& collective);
+  void go_ahead_by_slots(const Collective& collective);
   void allreduce(const Collective& collective);
   void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
@@ -82,6 +85,9 @@ class ShmCollectives {
   void reduce_scatter(const Collective& collective);
   void barrier();
 
+  std::size_t allreduce_chunk(DType dtype) const;
+  Span slice_of(const Span& buffer, std::size_t chunk, int r) const;
+  void hand_out(const Span& buffer, std::size_t chunk, std::uint32_t phase) const;
   Range slice_within(std::size_t count, DType dtype, int rank) const;
   std::size_t place_bytes() const;
   std::byte* place(int owner, int r, std::uint32_t phase) const;

@@ -43,7 +43,7 @@ bool ShmExchanges::takes(const Operation& operation) {
 }
 
 void ShmExchanges::carry_out(const Collective& collective) {
-  phases_.enter(collective);
+  phases_.enter(Deadline::in(collective.timeout));
   switch (collective.operation.kind) {
     case OpKind::allgather:
     case OpKind::gather:
