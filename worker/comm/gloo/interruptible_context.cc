@@ -15,14 +15,11 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
     if (owner_.interrupted_) throw std::runtime_error("interrupted");
     owner_.buffers_.insert(this);
   }
+  // A wait that failed by itself has to be explained while the connections to the living stand.
   ~Buffer() override {
-    {
-      const std::lock_guard lock(owner_.mutex_);
-      owner_.buffers_.erase(this);
-      failed_ = failed_ || owner_.interrupted_;
-    }
+    const bool interrupted = leave();
     inner_.reset();
-    if (failed_) owner_.close_pairs();
+    if (interrupted) owner_.close_pairs();
   }
 
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
@@ -46,16 +43,19 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
  private:
   // Gloo's collectives do not look at the result.
   template <class Wait>
-  bool completed(Wait wait) {
-    const bool failed_before = std::exchange(failed_, true);
+  static bool completed(Wait wait) {
     if (!wait()) throw std::runtime_error("interrupted");
-    failed_ = failed_before;
     return true;
+  }
+  // Whether the context was interrupted.
+  bool leave() {
+    const std::lock_guard lock(owner_.mutex_);
+    owner_.buffers_.erase(this);
+    return owner_.interrupted_;
   }
 
   InterruptibleContext& owner_;
   std::unique_ptr<::gloo::transport::UnboundBuffer> inner_;
-  bool failed_ = false;
 };
 
 std::unique_ptr<::gloo::transport::UnboundBuffer> InterruptibleContext::createUnboundBuffer(void* data,
