@@ -114,18 +114,24 @@ class AutoGroup : public ProcessGroup {
   WorkPtr form(int device, std::chrono::milliseconds timeout) {
     try {
       host_->barrier({.timeout = timeout, .blocking = true});
-      const WhileItForms watching(*host_, forming_);
-      auto options = options_;
-      options.prefix += "device/";
-      options.timeout = timeout;
-      options.stop = forming_.get_token();
-      owner_ = make_nccl_group(options, device, "for memory of devices, of which a call has some");
+      form_watched(device, timeout);
+      // One that was told to stop as it stood: the reason is the host's group's.
+      if (const auto cause = host_->failure()) return failed_work(*cause);
       devices_ = owner_.get();
       return nullptr;
     } catch (const Error& error) {
       if (!host_->failure()) host_->abort(error.what());
       return failed_work(error.code() == Errc::aborted ? *host_->failure() : error);
     }
+  }
+
+  void form_watched(int device, std::chrono::milliseconds timeout) {
+    const WhileItForms watching(*host_, forming_);
+    auto options = options_;
+    options.prefix += "device/";
+    options.timeout = timeout;
+    options.stop = forming_.get_token();
+    owner_ = make_nccl_group(options, device, "for memory of devices, of which a call has some");
   }
 
   // Ends the forming when the host's group fails.
