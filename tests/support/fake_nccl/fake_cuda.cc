@@ -135,6 +135,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return stream->idle() ? cudaSuccess : cudaErrorNotReady;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
   *event = new CUevent_st;
   return cudaSuccess;
@@ -158,6 +162,16 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (fails_here("cudaMalloc")) return cudaErrorMemoryAllocation;
   *data = memory().take(bytes, current_device, cudaMemoryTypeDevice);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  *data = memory().take(bytes, current_device, cudaMemoryTypeHost);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  memory().give_back(data);
   return cudaSuccess;
 }
 

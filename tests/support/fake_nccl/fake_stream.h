@@ -30,6 +30,10 @@ struct CUstream_st {
     }
     changed.notify_all();
   }
+  bool idle() {
+    const std::lock_guard lock(mutex);
+    return tasks.empty() && !busy;
+  }
 
  private:
   // What is pending is carried out before it ends.
@@ -40,9 +44,11 @@ struct CUstream_st {
       if (tasks.empty()) return;
       const auto task = std::move(tasks.front());
       tasks.pop_front();
+      busy = true;
       lock.unlock();
       task();
       lock.lock();
+      busy = false;
     }
   }
 
@@ -50,5 +56,6 @@ struct CUstream_st {
   std::condition_variable changed;
   std::deque<Task> tasks;
   bool closed = false;
+  bool busy = false;
   std::thread thread;  // last: runs on all the above
 };

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <map>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -79,7 +80,8 @@ class Channels::Channel {
   struct OnDevice {
     DeviceMemory nothing{1};  // what a message of no elements moves
     DeviceMemory label{sizeof(Label)};
-    Label host_label;  // on its way to the device or from it
+    PinnedMemory pinned{sizeof(Label)};
+    Label* const host_label = new (pinned.get()) Label();  // on its way to the device or from it
     Stream stream;
   };
 
@@ -107,15 +109,15 @@ class Channels::Channel {
   }
 
   void send_label(Span memory, Deadline deadline) {
-    on_device_->host_label = label_of(memory);
-    move_label(on_device_->label.get(), &on_device_->host_label, cudaMemcpyHostToDevice, deadline);
+    *on_device_->host_label = label_of(memory);
+    move_label(on_device_->label.get(), on_device_->host_label, cudaMemcpyHostToDevice, deadline);
     communicator_.issue([&](ncclComm_t comm) { return enqueue(label_on_device(), comm); }, deadline);
   }
 
   void expect_label(Span memory, Deadline deadline) {
     communicator_.issue([&](ncclComm_t comm) { return enqueue(label_on_device(), comm); }, deadline);
-    move_label(&on_device_->host_label, on_device_->label.get(), cudaMemcpyDeviceToHost, deadline);
-    const auto sent = on_device_->host_label;
+    move_label(on_device_->host_label, on_device_->label.get(), cudaMemcpyDeviceToHost, deadline);
+    const auto sent = *on_device_->host_label;
     if (sent == label_of(memory)) return;
     const Operation send{.kind = OpKind::send,
                          .dtype = static_cast<DType>(sent.dtype),

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <string>
+#include <thread>
 
+#include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
 
 namespace ddprun::comm {
@@ -42,6 +45,12 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
   ~Stream() { cudaStreamDestroy(stream_); }
   cudaStream_t get() const { return stream_; }
+  // Until all that it was given is done or has failed, or until the deadline.
+  void await_idle(Deadline deadline) const noexcept {
+    constexpr std::chrono::microseconds between_looks(50);
+    while (cudaStreamQuery(stream_) == cudaErrorNotReady && !deadline.expired())
+      std::this_thread::sleep_for(between_looks);
+  }
 
  private:
   cudaStream_t stream_ = nullptr;
@@ -65,6 +74,19 @@ class Event {
 
  private:
   cudaEvent_t event_ = nullptr;
+};
+
+// Of the host, where the device reaches it by itself: a copy between the two lets its caller go on.
+class PinnedMemory {
+ public:
+  explicit PinnedMemory(std::size_t bytes) { check_cuda(cudaMallocHost(&data_, bytes), "taking memory of the host"); }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+  ~PinnedMemory() { cudaFreeHost(data_); }
+  void* get() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
 };
 
 class DeviceMemory {

@@ -77,8 +77,10 @@ class NcclTransport : public BasicTransport {
   void carry_out(const Collective& collective) override {
     const auto deadline = Deadline::in(collective.timeout);
     auto& one = posted_.emplace_back();  // after a failure it stays, as memory cannot be freed under the device
-    begin(one, collective, deadline);
-    if (!communicator_.await(*one.done, deadline)) throw std::runtime_error("timed out");
+    leave_device_on_failure([&] {
+      begin(one, collective, deadline);
+      if (!communicator_.await(*one.done, deadline)) throw std::runtime_error("timed out");
+    });
     posted_.pop_back();
   }
 
@@ -96,21 +98,23 @@ class NcclTransport : public BasicTransport {
   }
   bool finish_posted(const Collective&, const Deadline& deadline) override {
     auto& oldest = posted_.front();
-    if (oldest.failure) std::rethrow_exception(oldest.failure);
-    if (!communicator_.await(*oldest.done, deadline)) return false;
-    posted_.pop_front();
-    return true;
+    bool done = false;
+    leave_device_on_failure([&] {
+      if (oldest.failure) std::rethrow_exception(oldest.failure);
+      done = communicator_.await(*oldest.done, deadline);
+    });
+    if (done) posted_.pop_front();
+    return done;
   }
 
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
     return channels_.start(operation, memory);
   }
 
-  // Also ends what the device is in: its memory is its owner's again.
   void interrupt() noexcept override {
     if (interrupted_.exchange(true)) return;
-    communicator_.stop();
     channels_.stop();
+    leave_device();
   }
 
  private:
@@ -124,6 +128,20 @@ class NcclTransport : public BasicTransport {
     DeviceMemory nothing{1};  // for a barrier
     Stream stream;
   };
+
+  template <class Operation>
+  void leave_device_on_failure(Operation operation) try {
+    operation();
+  } catch (const std::exception&) {
+    if (interrupted_) leave_device();
+    throw;
+  }
+
+  // Ends what the device is in: its memory is its owner's again.
+  void leave_device() noexcept {
+    communicator_.stop();
+    if (connected_) on_device_->stream.await_idle(Deadline::in(farewell));
+  }
 
   // Of the group before this one, if any; it goes as this one has connected.
   std::shared_ptr<NcclTransport> take_parent() const {
@@ -230,7 +248,7 @@ class NcclTransport : public BasicTransport {
   const std::function<std::shared_ptr<Store>()> connect_store_;
   const std::shared_ptr<Heritage> heritage_;
   std::atomic<bool> interrupted_ = false;
-  bool connected_ = false;
+  std::atomic<bool> connected_ = false;
   int device_ = 0;               // once it is chosen
   std::deque<UnderWay> posted_;  // used by one thread at a time, as the group sees to
   std::optional<OnDevice> on_device_;
