@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "ddprun/worker/comm/process_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -55,4 +56,23 @@ TEST_CASE("the oldest of several in progress is told, and few of many") {
   CHECK(told[12].text == "send of 3 uint8 to rank 1 with tag 0");
   CHECK(told[12].sequence == 1);
   CHECK(told[15].sequence == 4);
+}
+
+TEST_CASE("of the messages under way that an end can be found of, the oldest few are compared with it") {
+  const auto ledger = std::make_unique<Ledger>();
+  const auto recv_from = [](int peer) {
+    return Operation{.kind = OpKind::recv, .dtype = DType::uint8, .count = 3, .peer = peer};
+  };
+  ledger->begin(allreduce_of(1), 0, 1s);
+  ledger->begin_transfer(recv_from(any_source), 1, 1s);
+  ledger->begin_transfer(recv_from(100), 0, 1s);
+  const auto done = ledger->begin_transfer(recv_from(101), 1, 1s);
+  for (int rank = 0; rank < 50; ++rank) ledger->begin_transfer(recv_from(rank), 7, 1s);
+  ledger->end(done);
+
+  const auto now = Ledger::Clock::now();
+  CHECK(transfers_to_compare(*ledger, now, 1h).empty());
+  const auto chosen = transfers_to_compare(*ledger, now + 2h, 1h);
+  REQUIRE(chosen.size() == 4);  // as many as the other end tells of
+  for (int i = 0; i < 4; ++i) CHECK(chosen[static_cast<std::size_t>(i)].operation.peer == i);
 }

@@ -255,17 +255,19 @@ std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
 // The two ends of a message that differ in it may wait for each other for ever. One that is under way for less than a
 // heartbeat is not yet told by the other end.
 std::optional<Verdict> PeerMonitor::compare_with_partners() {
+  if (!peers_known_) return std::nullopt;
   const auto now = Clock::now();
-  std::map<int, std::optional<RankRecord>> records;
-  std::optional<Verdict> verdict;
-  ledger_.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
-    const int partner = partner_of(entry.operation);
-    if (verdict || partner < 0 || entry.sequence == 0 || now - entry.changed < options_.beat) return;
-    const auto [record, unread] = records.try_emplace(partner);
-    if (unread) record->second = records_.read(partner);
-    if (record->second) verdict = blame_partner(stall_of({entry, std::nullopt, {}}, now), *record->second);
-  });
-  return verdict;
+  const auto transfers = transfers_to_compare(ledger_, now, options_.beat);
+  if (transfers.empty()) return std::nullopt;
+  std::vector<int> partners;
+  for (const auto& entry : transfers) partners.push_back(partner_of(entry.operation));
+  const auto records = records_.read_some(partners);
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    if (!records[i]) continue;
+    if (const auto verdict = blame_partner(stall_of({transfers[i], std::nullopt, {}}, now), *records[i]))
+      return verdict;
+  }
+  return std::nullopt;
 }
 
 // A rank that left does not come to an operation that it has not been in. Some transports would wait for it.

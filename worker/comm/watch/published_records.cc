@@ -1,5 +1,8 @@
 #include "ddprun/worker/comm/watch/published_records.h"
 
+#include <numeric>
+#include <utility>
+
 namespace ddprun::comm {
 
 void PublishedRecords::publish(int rank, const RankRecord& record) {
@@ -11,13 +14,19 @@ std::optional<RankRecord> PublishedRecords::read(int rank) {
   return decode_rank_record(store_->get(key(rank), deadline()));
 }
 
-PublishedRecords::Reading PublishedRecords::read_all() {
+std::vector<std::optional<RankRecord>> PublishedRecords::read_some(const std::vector<int>& ranks) {
   std::vector<std::string> keys;
-  for (int r = 0; r < size_; ++r) keys.push_back(key(r));
-  Reading reading;
-  for (const auto& text : store_->multi_get(keys, deadline())) reading.records.push_back(decode_rank_record(text));
-  reading.at = Clock::now();
-  return reading;
+  for (const int rank : ranks) keys.push_back(key(rank));
+  std::vector<std::optional<RankRecord>> records;
+  for (const auto& text : store_->multi_get(keys, deadline())) records.push_back(decode_rank_record(text));
+  return records;
+}
+
+PublishedRecords::Reading PublishedRecords::read_all() {
+  std::vector<int> ranks(static_cast<std::size_t>(size_));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto records = read_some(ranks);
+  return {Clock::now(), std::move(records)};
 }
 
 std::vector<Observation> observe(const PublishedRecords::Reading& before, const PublishedRecords::Reading& now) {

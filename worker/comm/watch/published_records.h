@@ -28,7 +28,8 @@ class PublishedRecords {
   void publish(int rank, const RankRecord& record);
   // None: it has not published yet. Later it always has.
   std::optional<RankRecord> read(int rank);
-  // Waits, within the patience, for those that have not published yet.
+  // These wait, within the patience, for ranks that have not published yet. One request, however many they are.
+  std::vector<std::optional<RankRecord>> read_some(const std::vector<int>& ranks);
   Reading read_all();
 
  private:

@@ -1,8 +1,10 @@
 #include "ddprun/worker/comm/watch/recent_operations.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ddprun/common/dtype.h"
+#include "ddprun/worker/comm/process_group.h"
 
 namespace ddprun::comm {
 namespace {
@@ -11,7 +13,7 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t ended_told = 8;  // before the oldest collective in progress: as far as a rank may run ahead
 constexpr std::size_t collectives_told = 12;  // those included
-constexpr std::size_t transfers_told = 4;
+constexpr std::size_t transfers_told = 4;     // and compared
 
 RankOperation::State told(Ledger::State state) {
   switch (state) {
@@ -37,6 +39,13 @@ RankOperation told(const Ledger::Entry& entry, Ledger::Clock::time_point now) {
           .text = describe(entry.operation)};
 }
 
+std::vector<Ledger::Entry> oldest_few(std::vector<Ledger::Entry> transfers) {
+  std::stable_sort(transfers.begin(), transfers.end(),
+                   [](const auto& one, const auto& other) { return one.changed < other.changed; });
+  transfers.resize(std::min(transfers.size(), transfers_told));
+  return transfers;
+}
+
 }  // namespace
 
 std::vector<RankOperation> recent_operations(const Ledger& ledger, Ledger::Clock::time_point now) {
@@ -48,14 +57,22 @@ std::vector<RankOperation> recent_operations(const Ledger& ledger, Ledger::Clock
     else
       oldest = std::min(oldest, entry.sequence);
   });
-  std::stable_sort(transfers.begin(), transfers.end(),
-                   [](const auto& one, const auto& other) { return one.changed < other.changed; });
-  transfers.resize(std::min(transfers.size(), transfers_told));
   std::vector<RankOperation> operations;
   for (const auto& entry : ledger.collectives(oldest - std::min(oldest, ended_told), collectives_told))
     operations.push_back(told(entry, now));
-  for (const auto& entry : transfers) operations.push_back(told(entry, now));
+  for (const auto& entry : oldest_few(std::move(transfers))) operations.push_back(told(entry, now));
   return operations;
+}
+
+std::vector<Ledger::Entry> transfers_to_compare(const Ledger& ledger, Ledger::Clock::time_point now,
+                                                milliseconds since) {
+  std::vector<Ledger::Entry> transfers;
+  ledger.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
+    const bool comparable =
+        entry.operation.point_to_point() && entry.operation.peer != any_source && entry.sequence != 0;
+    if (comparable && now - entry.changed >= since) transfers.push_back(entry);
+  });
+  return oldest_few(std::move(transfers));
 }
 
 }  // namespace ddprun::comm

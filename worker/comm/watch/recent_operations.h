@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "ddprun/rendezvous/progress/rank_record.h"
@@ -10,5 +11,11 @@ namespace ddprun::comm {
 // What a rank publishes of its ledger: the collectives around the one it is in, or comes to next, and the sends and
 // receives in progress; a few of each.
 std::vector<RankOperation> recent_operations(const Ledger& ledger, Ledger::Clock::time_point now);
+
+// The sends and receives in progress whose other ends may be compared with them: since that long, so that a heartbeat
+// of theirs tells of it too, and known by partner and number. The oldest few: an end publishes no more, and who asks
+// for many would keep the store busy.
+std::vector<Ledger::Entry> transfers_to_compare(const Ledger& ledger, Ledger::Clock::time_point now,
+                                                std::chrono::milliseconds since);
 
 }  // namespace ddprun::comm
