@@ -1,5 +1,7 @@
 #include "ddprun/worker/comm/watch/verdict.h"
 
+#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/process_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -163,6 +165,30 @@ TEST_CASE("a message that both ends are in is the network's fault, and one in an
   CHECK(contains(of(in_message(3, "send of 4 float32 to rank 0 with tag 1")), "the network between them"));
   CHECK(contains(of(in_message(1, "send of 4 float32 to rank 0 with tag 2")),
                  "has not called its counterpart; it is in send of 4 float32 to rank 0 with tag 2, after barrier #2"));
+}
+
+TEST_CASE("a receive from any rank is the counterpart of a send, where elements and tag are the same") {
+  Operation recv{.kind = OpKind::recv, .dtype = DType::float32, .count = 4, .peer = 12, .tag = 1};
+  const Stall stall{.rank = 12,
+                    .partner = 0,
+                    .operation = "send of 4 float32 to rank 0 with tag 1",
+                    .counterpart = describe(recv),
+                    .seconds = 5};
+  const auto in = [&](const Operation& called) {
+    return contains(diagnose(stall, {beating(in_message(0, describe(called)))}, 3), "the network between them");
+  };
+  CHECK(in(recv));
+  recv.peer = any_source;
+  CHECK(in(recv));
+  auto other = recv;
+  other.count = 5;
+  CHECK_FALSE(in(other));
+  other = recv;
+  other.tag = 2;
+  CHECK_FALSE(in(other));
+  other = recv;
+  other.peer = 1;
+  CHECK_FALSE(in(other));
 }
 
 TEST_CASE("only the partner of a receive is to blame for it") {

@@ -73,9 +73,19 @@ bool same_way(std::string_view one, std::string_view other) {
   return verb(one) == verb(other) && way(one) == way(other);
 }
 
+// Of a send, the counterpart as a rank calls it that receives from any; of a recv, the counterpart itself.
+std::string counterpart_from_any(const Stall& stall) {
+  const auto source = fmt::format(" from rank {} ", stall.rank);
+  auto text = stall.counterpart;
+  if (const auto at = text.find(source); at != std::string::npos) text.replace(at, source.size(), " from any rank ");
+  return text;
+}
+
 bool in_counterpart(const Stall& stall, const RankRecord& partner) {
-  return std::any_of(partner.operations.begin(), partner.operations.end(),
-                     [&](const auto& each) { return each.transfer && each.text == stall.counterpart; });
+  const auto from_any = counterpart_from_any(stall);
+  return std::any_of(partner.operations.begin(), partner.operations.end(), [&](const auto& each) {
+    return each.transfer && (each.text == stall.counterpart || each.text == from_any);
+  });
 }
 
 // The ranks furthest behind: those that wait for them are not to blame.
