@@ -19,7 +19,7 @@ class UnusualTransport : public Transport {
   std::string_view backend() const override { return "unusual"; }
   void connect(Store&, const std::string& prefix, Deadline) override { met_under = prefix; }
   int lanes() const override { return 7; }
-  bool announce(const Collective& collective) override { return (announced = collective.sequence) > 0; }
+  bool announce(const Collective& collective) noexcept override { return (announced = collective.sequence) > 0; }
   void carry_out(const Collective& collective) override { carried_out = collective.sequence; }
   bool takes_every_call() const override { return true; }
   RegisteredBuffer allocate(std::size_t bytes) override { return plain_buffer(bytes + 1); }

@@ -33,7 +33,7 @@ class PlacedTransport : public Transport {
   }
 
   int lanes() const override { return chosen_->lanes(); }
-  bool announce(const Collective& collective) override { return chosen_->announce(collective); }
+  bool announce(const Collective& collective) noexcept override { return chosen_->announce(collective); }
   void carry_out(const Collective& collective) override { chosen_->carry_out(collective); }
   bool takes_every_call() const override { return chosen_->takes_every_call(); }
   RegisteredBuffer allocate(std::size_t bytes) override { return chosen_->allocate(bytes); }

@@ -43,7 +43,7 @@ class ShmTransport : public BasicTransport {
     connected_ = true;
   }
 
-  bool announce(const Collective& collective) override { return shared_->collectives.announce(collective); }
+  bool announce(const Collective& collective) noexcept override { return shared_->collectives.announce(collective); }
   void carry_out(const Collective& collective) override { shared_->collectives.carry_out(collective); }
 
   RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }

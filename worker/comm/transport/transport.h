@@ -57,8 +57,8 @@ class Transport {
   virtual int lanes() const = 0;
   // The first step of carry_out(), for who has something to do while the others come: tells the others of it, and
   // returns at once. True: carry_out() of the same collective comes next and goes on from there. False: nothing is
-  // done.
-  virtual bool announce(const Collective& collective) = 0;
+  // done. What goes wrong shows in carry_out().
+  virtual bool announce(const Collective& collective) noexcept = 0;
   // An allreduce works in place, and a reduce at its root.
   virtual void carry_out(const Collective& collective) = 0;
   // Whether it wants collectives as they were called: those not in place, premultiplied sums and several spans too. For
@@ -87,7 +87,7 @@ class Transport {
 class BasicTransport : public Transport {
  public:
   int lanes() const override { return 1; }
-  bool announce(const Collective&) override { return false; }
+  bool announce(const Collective&) noexcept override { return false; }
   bool takes_every_call() const override { return false; }
   RegisteredBuffer allocate(std::size_t bytes) override { return plain_buffer(bytes); }
   bool runs_anywhere() const override { return false; }
