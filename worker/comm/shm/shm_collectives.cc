@@ -46,7 +46,7 @@ void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
 
 }  // namespace
 
-bool ShmCollectives::announce(const Collective& collective) {
+bool ShmCollectives::announce(const Collective& collective) noexcept {
   if (!rounds_.ready()) return false;
   give(collective, true);
   return announced_ = true;

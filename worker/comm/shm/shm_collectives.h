@@ -34,7 +34,7 @@ class ShmCollectives {
 
   // REQUIRES, of both: nothing posted is unfinished. The first announces a collective where that needs no waiting;
   // carry_out() of the same one comes next.
-  bool announce(const Collective& collective);
+  bool announce(const Collective& collective) noexcept;
   void carry_out(const Collective& collective);
   // Announces a small collective, which others then need not wait for, and returns; false: it is not small, or too many
   // are posted. Its memory stays in use until it is finished.
