@@ -4,16 +4,17 @@
 
 namespace ddprun::rendezvous {
 
-Polling::Clock::duration Polling::served(std::size_t requests, Clock::time_point now) {
+Polling::Clock::duration Polling::served(std::size_t requests, Clock::time_point now, bool found_by_look) {
   if (now - last_ > pause) {
-    polls_ = false;
+    if (found_by_look) fail();
+    to_poll_ = 0;
     begin_run(now);
   } else if (requests_ += requests; requests_ >= run_requests) {
     end_run((now - began_) / requests_);
     begin_run(now);
   }
   last_ = now;
-  return polls_ ? Clock::duration(window) : Clock::duration::zero();
+  return to_poll_ > 0 ? Clock::duration(window) : Clock::duration::zero();
 }
 
 void Polling::missed() {
@@ -28,28 +29,27 @@ void Polling::begin_run(Clock::time_point now) {
 }
 
 void Polling::end_run(Clock::duration pace) {
-  polls_ ? judge_polling(pace) : judge_sleep(pace);
+  to_poll_ > 0 ? judge_polling(pace) : judge_sleep(pace);
 }
 
 void Polling::judge_sleep(Clock::duration pace) {
   asleep_ = pace;
-  if (runs_left_ > 0) {
-    --runs_left_;
+  if (to_rest_ > 0) {
+    --to_rest_;
   } else if (pace >= quickest && pace <= slowest) {
-    polls_ = true;
-    runs_left_ = trusted_runs;
+    to_poll_ = trusted_runs;
   }
 }
 
 void Polling::judge_polling(Clock::duration pace) {
   if (100 * pace > percent * asleep_) return fail();
   rest_ = 1;
-  polls_ = --runs_left_ > 0;
+  --to_poll_;
 }
 
 void Polling::fail() {
-  polls_ = false;
-  runs_left_ = rest_;
+  to_poll_ = 0;
+  to_rest_ = rest_;
   rest_ = std::min(2 * rest_, longest_rest);
 }
 

@@ -11,7 +11,8 @@ namespace ddprun::rendezvous {
 // are counted in runs, and one that polls has to be quicker than the last one that slept. After a trial that failed
 // comes a rest, twice as long each time.
 //
-// Decides only: told of requests and of the time, it says how long to look. When the clients pause, so does it.
+// Decides only: told of requests and of the time, it says how long to look. When the clients pause, it sleeps for a
+// run. A look that comes back much too late is no pause, but a failure: whoever had the processor kept it.
 class Polling {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,12 +24,14 @@ class Polling {
   // The time a request takes, asleep, that makes a trial worthwhile. Quicker: it hardly sleeps. Slower: requests are
   // too rare.
   static constexpr std::chrono::microseconds quickest{10}, slowest{100};
-  static constexpr std::chrono::milliseconds pause{1};  // without a request: they are no longer being polled for
-  static constexpr std::size_t trusted_runs = 64;       // that paid, until sleep is measured again
-  static constexpr std::size_t longest_rest = 1024;     // runs
+  // Without a request: after it they are no longer being polled for.
+  static constexpr std::chrono::milliseconds pause{1};
+  static constexpr std::size_t trusted_runs = 64;    // that paid, until sleep is measured again
+  static constexpr std::size_t longest_rest = 1024;  // runs
 
-  // Requests have been served up to now. How long to look for more before sleeping: 0 or window.
-  Clock::duration served(std::size_t requests, Clock::time_point now);
+  // Requests have been served up to now, which a look found or for which the server was woken. How long to look for
+  // more before sleeping: 0 or window.
+  Clock::duration served(std::size_t requests, Clock::time_point now, bool found_by_look);
   // Looked that long, and nothing came.
   void missed();
 
@@ -39,10 +42,10 @@ class Polling {
   void judge_polling(Clock::duration pace);
   void fail();
 
-  bool polls_ = false;
-  std::size_t runs_left_ = 0;  // to poll, or to rest
-  std::size_t rest_ = 1;       // after the next failure
-  Clock::duration asleep_{};   // a request's time in the last run that slept
+  std::size_t to_poll_ = 0;   // runs; none: it sleeps
+  std::size_t to_rest_ = 0;   // runs, before the next trial
+  std::size_t rest_ = 1;      // after the next failure
+  Clock::duration asleep_{};  // a request's time in the last run that slept
   Clock::time_point last_;
   // Of this run.
   Clock::time_point began_;

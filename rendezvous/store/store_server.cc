@@ -249,8 +249,9 @@ void StoreServer::Impl::serve_ready() {
   Clock::duration look{};
   for (int i = 0; i < takes_a_turn && !stopped_; ++i) {
     const auto events = ready_.take(look);
+    const bool looked = look > Clock::duration::zero();
     if (events.empty()) {
-      if (look > Clock::duration::zero()) polling_.missed();
+      if (looked) polling_.missed();
       return;
     }
     for (const auto& event : events) {
@@ -260,7 +261,7 @@ void StoreServer::Impl::serve_ready() {
       ready(c, event.events);
       settle();
     }
-    look = polling_.served(events.size(), Clock::now());
+    look = polling_.served(events.size(), Clock::now(), looked);
     if (events.size() < 2 && look == Clock::duration::zero()) return;
   }
 }

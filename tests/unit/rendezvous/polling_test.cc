@@ -11,24 +11,32 @@ namespace {
 struct Client {
   Polling polling;
   Polling::Clock::duration to_sleeper, to_poller;
+  bool late_looks = false;  // that come back with the request, however long it took
   Polling::Clock::time_point now{100s};
   bool polls = false;
   std::size_t requests_polled_for = 0, looks_in_vain = 0;
 
   void request() {
     const auto gap = polls ? to_poller : to_sleeper;
-    if (polls && gap > Polling::window) {
+    const bool found = polls && (gap <= Polling::window || late_looks);
+    if (found) {
+      ++requests_polled_for;
+    } else if (polls) {
       polling.missed();
       ++looks_in_vain;
-    } else if (polls) {
-      ++requests_polled_for;
     }
     now += gap;
-    polls = polling.served(1, now) > 0ns;
+    polls = polling.served(1, now, found) > 0ns;
   }
   // Runs of requests, the first of them after a request that begins it.
   void runs(std::size_t count) {
     for (std::size_t i = 0; i < count * Polling::run_requests; ++i) request();
+  }
+  // Until a request, which does not belong to a run.
+  void pause() {
+    if (polls) polling.missed();
+    now += 1h;
+    polls = polling.served(1, now, false) > 0ns;
   }
 };
 
@@ -102,17 +110,37 @@ TEST_CASE("requests that come rarely are not polled for, however often") {
 TEST_CASE("many clients at once count by their requests, not by their turns") {
   Polling polling;
   Polling::Clock::time_point now(100s);
-  for (int i = 0; i < 1'000; ++i) CHECK(polling.served(8, now += 60us) == 0us);
+  for (int i = 0; i < 1'000; ++i) CHECK(polling.served(8, now += 60us, false) == 0us);
 }
 
-TEST_CASE("after a pause a server sleeps until it has seen a run again") {
+TEST_CASE("after a pause a server sleeps until it has seen a run again, and then goes on polling") {
   Client client{.to_sleeper = 50us, .to_poller = 25us};
   client.runs(10);
-  REQUIRE(client.polls);
-  client.polling.missed();  // once; then it sleeps
-  client.now += 1h;
-  for (std::size_t i = 0; i < Polling::run_requests; ++i) {
-    client.now += 50us;
-    CHECK(client.polling.served(1, client.now) == 0us);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(client.polls);
+    client.pause();
+    client.requests_polled_for = 0;
+    client.runs(1);
+    CHECK(client.requests_polled_for == 0);
+    client.runs(10);
+    CHECK(client.requests_polled_for == 10 * Polling::run_requests);
   }
+}
+
+TEST_CASE("a pause does not cut a rest short") {
+  Client client{.to_sleeper = 60us, .to_poller = 60us};
+  client.runs(400);  // up to a rest of some hundred runs
+  client.looks_in_vain = 0;
+  for (int i = 0; i < 50; ++i) {
+    client.pause();
+    client.runs(2);
+  }
+  CHECK(client.looks_in_vain == 0);
+}
+
+TEST_CASE("a look that comes back when others are done with the processor fails at once, for twice as long each time") {
+  Client client{.to_sleeper = 50us, .to_poller = 4ms, .late_looks = true};
+  client.runs(1'000);
+  CHECK(client.requests_polled_for <= 10);
+  CHECK(client.requests_polled_for > 5);
 }
