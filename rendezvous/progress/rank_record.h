@@ -16,8 +16,9 @@ namespace ddprun {
 struct RankOperation {
   enum class State : std::uint8_t { submitted, started, done, failed };
 
-  std::uint64_t sequence = 0;  // of a collective; of a send or receive, among those of its two ranks and tag, from 1
-  bool transfer = false;       // a send or receive
+  // Of a collective; of a send or receive, among those of its sender, receiver and tag, from 1 on; 0: unknown.
+  std::uint64_t sequence = 0;
+  bool transfer = false;  // a send or receive
   State state = State::submitted;
   std::chrono::milliseconds age{};  // in this state
   std::uint64_t bytes = 0;

@@ -146,6 +146,7 @@ TEST_CASE("the ends of a message disagree where they have its number, ranks and 
         "send of 5 float32 to rank 0 with tag 1");
   for (const auto& other : {in_message(3, "send of 4 float32 to rank 0 with tag 1"),
                             in_message(2, "send of 5 float32 to rank 0 with tag 1"),
+                            in_message(0, "send of 5 float32 to rank 0 with tag 1"),
                             in_message(3, "send of 5 float32 to rank 0 with tag 2"),
                             in_message(3, "send of 5 float32 to rank 1 with tag 1"),
                             in_message(3, "recv of 5 float32 from rank 0 with tag 1"),
@@ -156,6 +157,7 @@ TEST_CASE("the ends of a message disagree where they have its number, ranks and 
   auto unnumbered = recv_from_2();
   unnumbered.sequence = 0;
   CHECK_FALSE(blame_partner(unnumbered, in_message(0, "send of 5 float32 to rank 0 with tag 1")));
+  CHECK_FALSE(blame_partner(unnumbered, in_message(3, "send of 5 float32 to rank 0 with tag 1")));
 }
 
 TEST_CASE("a message that both ends are in is the network's fault, and one in another place is told of") {

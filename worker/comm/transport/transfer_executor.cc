@@ -33,20 +33,12 @@ WorkPtr TransferExecutor::submit(const Call& call, milliseconds timeout) {
     if (const auto cause = health_.cause()) return failed_work(*cause);
     health_.begin();
     transfer = start(call);
-    number = take_number(call.operation);
+    number = numbers_.next(call.operation);
   }
   pool_.run([this, transfer = std::move(transfer), operation = call.operation, number, timeout, work]() mutable {
     finish(std::move(transfer), operation, number, timeout, *work);
   });
   return work;
-}
-
-// As the other end of the message counts; 0 when nobody knows.
-std::uint64_t TransferExecutor::take_number(const Operation& operation) {
-  const bool receives = operation.kind == OpKind::recv;
-  if (receives && operation.peer == any_source) tags_from_any_.insert(operation.tag);
-  if (receives && tags_from_any_.contains(operation.tag)) return 0;
-  return ++numbers_[{operation.kind, operation.peer, operation.tag}];
 }
 
 std::shared_ptr<Transfer> TransferExecutor::start(const Call& call) {
