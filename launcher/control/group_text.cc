@@ -88,9 +88,15 @@ std::string table(const std::vector<Row>& rows) {
 }
 
 json::object to_object(const RankProgress& rank, const RankOperation& operation) {
-  return {{"sequence", operation.sequence},    {"transfer", operation.transfer},
-          {"operation", operation.text},       {"bytes", operation.bytes},
-          {"state", name_of(operation.state)}, {"since_ms", rank.since(operation).count()}};
+  json::object object;
+  const bool unknown = operation.transfer && operation.sequence == 0;
+  if (!unknown) object["sequence"] = operation.sequence;
+  object["transfer"] = operation.transfer;
+  object["operation"] = operation.text;
+  object["bytes"] = operation.bytes;
+  object["state"] = name_of(operation.state);
+  object["since_ms"] = rank.since(operation).count();
+  return object;
 }
 
 json::object to_object(std::size_t number, const RankProgress& rank) {

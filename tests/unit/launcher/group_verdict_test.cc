@@ -1,5 +1,8 @@
 #include "ddprun/launcher/control/group_verdict.h"
 
+#include <boost/json/parse.hpp>
+#include <boost/json/value.hpp>
+
 #include "ddprun/launcher/control/group_text.h"
 #include "tests/support/catch.h"
 
@@ -125,4 +128,16 @@ TEST_CASE("a group in a table") {
       "  0     a     70   #7    #8 allreduce(sum) of 100 float32  400    started  1.0 s\n"
       "  1     a     71   #7    -                                 -      outside  12.0 s  frozen by SIGSTOP for 8 s\n"
       "  2     -     -    -     -                                 -      absent   -       has not come to the group\n");
+}
+
+TEST_CASE("in JSON each operation has its number, but a send or receive whose number is unknown") {
+  auto rank = in(0, 0, 1s);
+  rank.record->operations.push_back({.sequence = 3, .transfer = true, .text = "send of 8 uint8 to rank 1 with tag 7"});
+  rank.record->operations.push_back({.sequence = 0, .transfer = true, .text = "recv of 8 uint8 from any rank"});
+  const auto document = boost::json::parse(groups_json({}, {{"group/0", {rank}}}));
+  const auto& operations = document.at("groups").at(0).at("ranks").at(0).at("operations").as_array();
+  REQUIRE(operations.size() == 3);
+  CHECK(operations[0].at("sequence") == 0);
+  CHECK(operations[1].at("sequence") == 3);
+  CHECK_FALSE(operations[2].as_object().contains("sequence"));
 }
