@@ -38,7 +38,7 @@ TEST_CASE("a receive of a tag that was once received from any rank has no number
   CHECK(numbers.next(send_to(1, 7)) == 1);
 }
 
-TEST_CASE("with too many tags the new ones have no numbers, and never get one; the old ones go on") {
+TEST_CASE("with too many tags the new ones have no numbers, and never get one, while the old ones go on") {
   TransferNumbers numbers;
   for (int tag = 0; tag < most; ++tag) REQUIRE(numbers.next(send_to(1, tag)) == 1);
   for (int again = 0; again < 2; ++again) {
