@@ -222,8 +222,7 @@ void refuse_identical_workers(const Environment& environment) {
 
 std::string lone_pod_notice() {
   return "this pod of a Kubernetes indexed Job is a job of its own; for one job of all pods, hand in the variables "
-         "that "
-         "scripts/k8s/train.yaml does; if each is meant to be alone, say so with --nnodes=1";
+         "that scripts/k8s/train.yaml does; if each is meant to be alone, say so with --nnodes=1";
 }
 
 std::string static_notice(const NodeCount& nodes) {

@@ -23,10 +23,10 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
   }
 
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
-    return completed([&] { return inner_->waitRecv(rank, timeout); });
+    return completed(inner_->waitRecv(rank, timeout));
   }
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override {
-    return completed([&] { return inner_->waitSend(rank, timeout); });
+    return completed(inner_->waitSend(rank, timeout));
   }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
@@ -42,9 +42,8 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
 
  private:
   // Gloo's collectives do not look at the result.
-  template <class Wait>
-  static bool completed(Wait wait) {
-    if (!wait()) throw std::runtime_error("interrupted");
+  static bool completed(bool result) {
+    if (!result) throw std::runtime_error("interrupted");
     return true;
   }
   // Whether the context was interrupted.
