@@ -2,10 +2,6 @@
 // flags of their own cache lines.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "tests/bench/collectives/subject.h"
 
@@ -13,8 +9,7 @@ namespace ddprun::bench {
 namespace {
 
 constexpr std::size_t line = 64 / sizeof(float);
-constexpr std::size_t past_caches_bytes = 8 << 20;  // staged: of a buffer whose results need not go into the caches
-constexpr std::size_t at_once_bytes = 16 * 1024;    // staged: up to here every rank adds up all inputs itself
+constexpr std::size_t at_once_bytes = 16 * 1024;  // staged: up to here every rank adds up all inputs itself
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define DDPRUN_BENCH_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -30,19 +25,6 @@ DDPRUN_BENCH_CLONES void add(float* out, const float* a, const float* b, std::si
 // processors.
 DDPRUN_BENCH_CLONES void copy_near(float* __restrict out, const float* __restrict in, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = in[i];
-}
-
-// Past the caches: for what nobody reads soon, and what would not stay there.
-void copy_past(float* out, const float* in, std::size_t count) {
-#if defined(__x86_64__)
-  std::size_t i = 0;
-  for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % 16 != 0; ++i) out[i] = in[i];
-  for (; i + 4 <= count; i += 4) _mm_stream_ps(out + i, _mm_loadu_ps(in + i));
-  for (; i < count; ++i) out[i] = in[i];
-  _mm_sfence();
-#else
-  std::memcpy(out, in, count * sizeof(float));
-#endif
 }
 
 struct Slice {
@@ -172,17 +154,13 @@ class Staged : public Floor {
       if (r != rank_) return;
       auto* const result = slot(rank_, number + 1) + at;
       sum(result, n, [&](int from) { return from == rank_ ? own : slot(from, number) + at; });
-      put(own, result, n);
+      copy_near(own, result, n);
     });
   }
   void take(std::size_t number) {
     for_slices(number, [&](int r, float* own, std::size_t at, std::size_t n) {
-      if (r != rank_) put(own, slot(r, number + 1) + at, n);
+      if (r != rank_) copy_near(own, slot(r, number + 1) + at, n);
     });
-  }
-
-  void put(float* out, const float* in, std::size_t n) const {
-    (private_.size() * sizeof(float) >= past_caches_bytes ? copy_past : copy_near)(out, in, n);
   }
 
   std::vector<float> private_;

@@ -39,7 +39,8 @@ std::uint64_t call_of(const Collective& collective) {
   return collective.sequence << Rounds::call_number_shift | signature(collective.operation);
 }
 
-// A copy of another rank's data: what they go to is the caller's, who may not look at it soon.
+// A copy of another rank's data: what they go to is the caller's, who may not look at it soon. Only where nobody has
+// just read what is there.
 void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
   (whole >= past_caches_bytes ? kernels().copy_past_caches : kernels().copy)(to, from, bytes);
 }
@@ -297,7 +298,9 @@ void ShmCollectives::finish_by_slots(const Collective& collective) {
 
 // Of each chunk every rank reduces one slice. Stage 0 hands the other slices' inputs to their owners, 1 reduces the own
 // slice and hands it to all, 2 takes the others'. In a slot a rank's slice has a place that no chunk's size moves:
-// while others still take the own slice of one chunk, the inputs of a later one are written beside it.
+// while others still take the own slice of one chunk, the inputs of a later one are written beside it. No store goes
+// past the caches, however large the buffer: stage 0 has just read the lines that stage 2 writes, and they are still
+// there.
 void ShmCollectives::allreduce(const Collective& collective) {
   const auto& buffer = collective.output;
   const auto chunks = chunks_of(buffer.count, allreduce_chunk(buffer.dtype));
@@ -305,17 +308,26 @@ void ShmCollectives::allreduce(const Collective& collective) {
     if (stage == 0) {
       hand_out(buffer, chunk, phase);
     } else if (stage == 1) {
-      const auto own = slice_of(buffer, chunk, rank_);
-      const Span result{place(rank_, rank_, phase), own.count, own.dtype};
-      reduce_own(collective.operation.op, own.data, result, phase);
-      take(own.data, result.data, own.bytes(), buffer.bytes());
+      reduce_for_all(collective.operation.op, slice_of(buffer, chunk, rank_), phase);
     } else {
       for_each_other([&](int r) {
         const auto slice = slice_of(buffer, chunk, r);
-        take(slice.data, place(r, r, phase), slice.bytes(), buffer.bytes());
+        kernels().copy(slice.data, place(r, r, phase), slice.bytes());
       });
     }
   });
+}
+
+// The own slice, into its place in the slot and from there, piece by piece, into the buffer.
+void ShmCollectives::reduce_for_all(ReduceOp op, const Span& own, std::uint32_t phase) {
+  find_slices(own.data, phase);
+  const auto at_a_time = elements_in(piece_bytes, own.dtype);
+  for (std::size_t first = 0; first < own.count; first += at_a_time) {
+    const Span result{place(rank_, rank_, phase) + first * size_of(own.dtype), std::min(at_a_time, own.count - first),
+                      own.dtype};
+    reduce_inputs(op, first, result);
+    kernels().copy(part(own, first), result.data, result.bytes());
+  }
 }
 
 void ShmCollectives::hand_out(const Span& buffer, std::size_t chunk, std::uint32_t phase) const {
@@ -415,9 +427,13 @@ std::byte* ShmCollectives::place(int owner, int r, std::uint32_t phase) const {
 
 // result := op over this rank's input and what the others have put into this rank's places, in the order of ranks.
 void ShmCollectives::reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase) {
+  find_slices(own_input, phase);
+  reduce_inputs(op, 0, result);
+}
+
+void ShmCollectives::find_slices(const void* own_input, std::uint32_t phase) {
   for (int r = 0; r < board_.ranks(); ++r)
     inputs_[static_cast<std::size_t>(r)] = r == rank_ ? own_input : place(r, rank_, phase);
-  reduce_inputs(op, 0, result);
 }
 
 template <class Body>

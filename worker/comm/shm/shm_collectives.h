@@ -91,7 +91,9 @@ class ShmCollectives {
   Range slice_within(std::size_t count, DType dtype, int rank) const;
   std::size_t place_bytes() const;
   std::byte* place(int owner, int r, std::uint32_t phase) const;
+  void reduce_for_all(ReduceOp op, const Span& own, std::uint32_t phase);
   void reduce_own(ReduceOp op, const void* own_input, Span result, std::uint32_t phase);
+  void find_slices(const void* own_input, std::uint32_t phase);
   template <class Body>
   void for_each_other(Body body) const;
 
