@@ -29,6 +29,13 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   expect(usage([&] { group.recv(span_of(values), 0, 0); }), "recv from itself");
   expect(usage([&] { group.send(span_of(values), size - 1, -1); }), "a negative tag");
 
+  for (const int none : {0, -5}) {
+    const OpOptions options{.timeout = std::chrono::milliseconds(none)};
+    expect(usage([&] { group.barrier(options); }), "a barrier that is late before it begins");
+    expect(usage([&] { group.allreduce(span_of(other), {}, options); }), "an allreduce that is");
+    if (size > 1) expect(usage([&] { group.recv(span_of(other), 1, 0, options); }), "a recv that is");
+  }
+
   const auto ranks = static_cast<std::size_t>(size);
   const Span whole{other.data(), 3 * ranks, DType::float32}, part{other.data(), 3, DType::float32};
   const Counts equal(ranks, 3), too_many(ranks + 1, 3), different(ranks, 4);

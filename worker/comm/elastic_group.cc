@@ -165,7 +165,12 @@ class AgreementSession {
 }  // namespace
 
 ElasticGroup::ElasticGroup(std::string backend, GroupOptions base, std::string self)
-    : backend_(std::move(backend)), base_(std::move(base)), self_(std::move(self)) {}
+    : backend_(std::move(backend)), base_(std::move(base)), self_(std::move(self)) {
+  auto placed = base_;
+  placed.rank = 0;
+  placed.size = 1;
+  comm::check(placed);
+}
 ElasticGroup::~ElasticGroup() = default;
 
 ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vector<std::string>& members) {

@@ -25,7 +25,7 @@ class ElasticGroup {
  public:
   // backend: a row of comm/forming/backends.cc. base: of every generation's group; its prefix is that of all of them,
   // alike at every member, its timeout also bounds each agreement; rank and size are not read. self: this process's
-  // name among the members, its own through all generations.
+  // name among the members, its own through all generations. Throws Errc::usage for numbers that no group can have.
   ElasticGroup(std::string backend, GroupOptions base, std::string self);
   ~ElasticGroup();
 

@@ -23,7 +23,7 @@ struct GroupOptions {
   // subgroup of it, and, of an auto group, from that of the first collective on memory of a device.
   std::function<std::shared_ptr<Store>()> connect_store;
   std::string prefix = "group/0/";             // of the group's keys in the store: unique to this group
-  std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together
+  std::chrono::milliseconds timeout{300'000};  // of one operation, and of coming together; 1 ms or more
   // Where peers reach this process: an IP address, or names of network interfaces with commas between them, of which
   // the first counts that there is, up and with an address. Empty, or loopback: that, where all ranks share a network,
   // else what routes to the others.
@@ -47,5 +47,10 @@ struct GroupOptions {
   std::stop_token stop{};
   std::shared_ptr<comm::Heritage> heritage{};  // of the group before, where an ElasticGroup forms this one after it
 };
+
+namespace comm {
+// Throws Errc::usage naming a number that no group can have.
+void check(const GroupOptions& options);
+}  // namespace comm
 
 }  // namespace ddprun

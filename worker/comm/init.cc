@@ -135,6 +135,10 @@ void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
 }  // namespace
 
 std::unique_ptr<World> init_process_group(const InitOptions& options) {
+  comm::check({.rank = options.env.rank,
+               .size = options.env.world_size,
+               .timeout = options.timeout,
+               .freeze_bound = options.freeze_bound});
   if (options.env.world_size == 1) return std::make_unique<LoneWorld>(options);
   return std::make_unique<JoinedWorld>(options);
 }

@@ -12,7 +12,7 @@ namespace ddprun {
 
 struct InitOptions {
   std::string backend = "auto";                // a row of comm/forming/backends.cc; auto: what fits where the ranks run
-  std::chrono::milliseconds timeout{300'000};  // of coming together, and of each operation
+  std::chrono::milliseconds timeout{300'000};  // of coming together, and of each operation; 1 ms or more
   std::chrono::milliseconds freeze_bound{5'000};  // of a rank's silence, or the store's, until it is lost; zero: never
   WorkerEnv env;
   std::string local_address;  // as of GroupOptions; empty: as env says

@@ -107,6 +107,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>
 }
 
 WorkPtr ProcessGroup::begin(const Call& call) {
+  if (call.options.timeout) check_timeout(call.operation, *call.options.timeout);
   auto work = start(call);
   if (call.options.blocking) work->wait();
   return work;

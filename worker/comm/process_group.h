@@ -23,7 +23,9 @@ class Transport;
 }  // namespace comm
 
 struct OpOptions {
-  std::optional<std::chrono::milliseconds> timeout;  // of this operation; none: the group's
+  // Of this operation, 1 ms or more, as one that passes it breaks the group; none: the group's. To look once whether it
+  // is done, ask Work::done().
+  std::optional<std::chrono::milliseconds> timeout;
   // The call returns when the operation is done, and throws what it ends with. Where the back end can, the calling
   // thread carries it out itself, which saves a small operation the way to another thread and back.
   bool blocking = false;

@@ -300,6 +300,13 @@ Call checked_all_to_allv(ConstSpan input, const Counts& input_counts, Span outpu
           layout};
 }
 
+void check_timeout(const Operation& operation, std::chrono::milliseconds timeout) {
+  if (timeout.count() > 0) return;
+  throw make_error(Errc::usage,
+                   "{}: a timeout of {} ms is over before it begins: give 1 ms or more, or none for the group's",
+                   describe(operation), timeout.count());
+}
+
 Call checked_allreduce(const std::vector<Span>& buffers, Reduction reduction, OpOptions options) {
   for (const auto& buffer : buffers) checked_allreduce(buffer, buffer, reduction, options);
   const std::vector<ConstSpan> inputs(buffers.begin(), buffers.end());

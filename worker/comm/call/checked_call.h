@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "ddprun/worker/comm/call/call.h"
@@ -35,5 +36,8 @@ Call checked_allgather(const std::vector<ConstSpan>& inputs, const std::vector<S
                        OpOptions options);
 Call checked_reduce_scatter(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs, Reduction reduction,
                             Seat seat, OpOptions options);
+
+// Of an operation's own timeout.
+void check_timeout(const Operation& operation, std::chrono::milliseconds timeout);
 
 }  // namespace ddprun::comm

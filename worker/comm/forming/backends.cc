@@ -43,6 +43,7 @@ std::span<const Backend> backends() {
 
 std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options) {
   const auto row = std::find_if(table.begin(), table.end(), [&](const Backend& each) { return each.name == name; });
+  check(options);
   if (row != table.end()) return row->make(options);
   std::string names;
   for (const auto& each : table) names += (names.empty() ? "" : ", ") + std::string(each.name);

@@ -18,8 +18,8 @@ struct Backend {
 
 std::span<const Backend> backends();
 
-// name: of a row. Throws Errc::usage listing the names,
-// Errc::unsupported for one that this build or host lacks, and what the back end throws.
+// name: of a row. Throws Errc::usage listing the names, or for options that no group can have, Errc::unsupported for
+// one that this build or host lacks, and what the back end throws.
 std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options);
 
 }  // namespace ddprun::comm

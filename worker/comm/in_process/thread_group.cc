@@ -11,6 +11,7 @@
 
 #include "ddprun/worker/comm/call/call.h"
 #include "ddprun/worker/comm/call/completion.h"
+#include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/in_process/plain_collectives.h"
 
 namespace ddprun::comm {
@@ -304,7 +305,7 @@ class ThreadGroup : public ProcessGroup {
 }  // namespace
 
 std::vector<std::unique_ptr<ProcessGroup>> make_thread_groups(int size, std::chrono::milliseconds timeout) {
-  if (size < 1) throw make_error(Errc::usage, "a group needs at least 1 rank, not {}", size);
+  check({.size = size, .timeout = timeout});
   auto hub = std::make_shared<Hub>(size, timeout);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int rank = 0; rank < size; ++rank) groups.push_back(std::make_unique<ThreadGroup>(hub, rank));

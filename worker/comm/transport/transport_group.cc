@@ -32,7 +32,7 @@ class TransportGroup final : public ProcessGroup {
 
  private:
   milliseconds timeout_of(OpOptions options) const {
-    return std::clamp(options.timeout.value_or(options_.timeout), milliseconds(1), longest_timeout);
+    return std::min(options.timeout.value_or(options_.timeout), longest_timeout);
   }
   void connect();
 

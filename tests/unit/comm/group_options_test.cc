@@ -1,0 +1,70 @@
+#include "ddprun/worker/comm/group_options.h"
+
+#include <chrono>
+
+#include "ddprun/rendezvous/store/memory_store.h"
+#include "ddprun/worker/comm/elastic_group.h"
+#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/in_process/thread_group.h"
+#include "ddprun/worker/comm/init.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using std::chrono::milliseconds;
+
+namespace {
+
+template <class Change>
+GroupOptions options_with(Change change) {
+  GroupOptions options{.rank = 1, .size = 2, .connect_store = [] { return std::make_shared<MemoryStore>(); }};
+  change(options);
+  return options;
+}
+
+template <class Change>
+std::string refusal(Change change) {
+  try {
+    comm::check(options_with(change));
+  } catch (const Error& error) {
+    CHECK(error.code() == Errc::usage);
+    return error.what();
+  }
+  return "none";
+}
+
+}  // namespace
+
+TEST_CASE("numbers that no group can have are refused by name and value") {
+  CHECK(refusal([](GroupOptions&) {}) == "none");
+  CHECK(refusal([](auto& o) { o.timeout = milliseconds(0); }) ==
+        "a process group's timeout cannot be 0 ms: give 1 ms or more");
+  CHECK(refusal([](auto& o) { o.timeout = milliseconds(-5); }) ==
+        "a process group's timeout cannot be -5 ms: give 1 ms or more");
+  CHECK(refusal([](auto& o) { o.timeout = milliseconds(1); }) == "none");
+  CHECK(refusal([](auto& o) { o.timeout = milliseconds::max(); }) == "none");
+  CHECK(refusal([](auto& o) { o.size = 0; }) == "a process group's size cannot be 0: it has at least one rank");
+  CHECK(refusal([](auto& o) { o.rank = 2; }) == "a process group's rank cannot be 2: of 2, they are 0 to 1");
+  CHECK(refusal([](auto& o) { o.rank = -1; }) == "a process group's rank cannot be -1: of 2, they are 0 to 1");
+  CHECK(refusal([](auto& o) { o.freeze_bound = milliseconds(-1); }) ==
+        "a process group's freeze_bound cannot be -1 ms: give 1 ms or more, or 0 to bear any silence");
+  CHECK(refusal([](auto& o) { o.freeze_bound = milliseconds(0); }) == "none");
+  CHECK(refusal([](auto& o) { o.heartbeat = milliseconds(0); }) ==
+        "a process group's heartbeat cannot be 0 ms: give 1 ms or more, or none");
+  CHECK(refusal([](auto& o) { o.lanes = 0; }) == "a process group's number of lanes cannot be 0: give 1 or more");
+}
+
+// Before anything is waited for: the other rank never comes.
+TEST_CASE("every way to a group refuses a timeout that leaves no time") {
+  const auto none = options_with([](auto& options) { options.timeout = milliseconds(0); });
+  const auto refuses = Catch::Contains("timeout cannot be 0 ms");
+  for (const auto& backend : comm::backends()) {
+    INFO(backend.name);
+    CHECK_THROWS_WITH(comm::make_group(backend.name, none), refuses);
+  }
+  CHECK_THROWS_WITH(comm::make_thread_groups(2, milliseconds(0)), refuses);
+  CHECK_THROWS_WITH(ElasticGroup("gloo", none, "a"), refuses);
+  WorkerEnv second;
+  second.rank = 1;
+  second.world_size = 2;
+  CHECK_THROWS_WITH(init_process_group({.timeout = milliseconds(0), .env = second}), refuses);
+}

@@ -1,0 +1,23 @@
+#include "ddprun/worker/comm/group_options.h"
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::comm {
+
+void check(const GroupOptions& options) {
+  const auto expect = [](bool right, std::string_view what, auto value, std::string_view wanted) {
+    if (!right) throw make_error(Errc::usage, "a process group's {} cannot be {}: {}", what, value, wanted);
+  };
+  const auto milliseconds = [](std::chrono::milliseconds time) { return fmt::format("{} ms", time.count()); };
+  expect(options.size >= 1, "size", options.size, "it has at least one rank");
+  expect(options.rank >= 0 && options.rank < options.size, "rank", options.rank,
+         fmt::format("of {}, they are 0 to {}", options.size, options.size - 1));
+  expect(options.timeout.count() > 0, "timeout", milliseconds(options.timeout), "give 1 ms or more");
+  expect(options.freeze_bound.count() >= 0, "freeze_bound", milliseconds(options.freeze_bound),
+         "give 1 ms or more, or 0 to bear any silence");
+  if (options.heartbeat)
+    expect(options.heartbeat->count() > 0, "heartbeat", milliseconds(*options.heartbeat), "give 1 ms or more, or none");
+  expect(options.lanes >= 1, "number of lanes", options.lanes, "give 1 or more");
+}
+
+}  // namespace ddprun::comm
