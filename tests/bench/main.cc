@@ -1,4 +1,7 @@
-#include <cstdio>
+#include <csignal>
+#include <poll.h>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -32,6 +35,12 @@ constexpr Row rows[] = {
     {"train_step", "one training step on one rank: forward, backward, optimizer", ddprun::bench::train_step_bench},
 };
 
+// Whoever read the results has left: `ddprun-bench ... | head -1`.
+bool reader_has_left() {
+  pollfd output{STDOUT_FILENO, 0, 0};
+  return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -57,6 +66,7 @@ int main(int argc, char** argv) {
     ddprun::log::error("{}", e.what());
     return ddprun::exit_usage;
   } catch (const ddprun::Error& e) {
+    if (reader_has_left()) ::raise(SIGPIPE);  // which ended the rank that printed, and ends this process as quietly
     ddprun::log::error("{}", e.what());
     return ddprun::exit_for(e.code());
   }

@@ -27,6 +27,14 @@ TEST_CASE("a launcher under measurement leaves no worker behind, whether it stop
   CHECK(marker.processes() == 0);
 }
 
+TEST_CASE("a benchmark whose reader leaves ends without a word, though another process than it prints") {
+  Child bench({BENCH_PROGRAM, "collectives", "--ranks=2", "--max-bytes=64", "--seconds=0.01"});
+  bench.leave_out();
+  const auto result = bench.wait();
+  CHECK(result.signal_number == SIGPIPE);
+  CHECK(result.err == "");
+}
+
 TEST_CASE("a benchmark that is killed leaves no launcher behind, and none of its workers") {
   // A launcher, and what its workers have in their environment; none: the floor.
   const auto [launcher, variable] =

@@ -49,6 +49,20 @@ TEST_CASE("the [launch] section of a train.cfg counts, and the environment and t
                     "--nproc_per_node = z: expected a number from 1 to 4096, cpu, gpu, xpu or auto");
 }
 
+TEST_CASE("a reader that leaves early hears no complaint") {
+  for (const Words& words :
+       {Words{"--help"}, {"--man"}, {"status", "--help"}, {"--dry_run", "--standalone", "/bin/true"}}) {
+    INFO(words.front());
+    Words line{DDPRUN_PROGRAM};
+    line.insert(line.end(), words.begin(), words.end());
+    Child program(line);
+    program.leave_out();
+    const auto result = program.wait();
+    CHECK((result.signal_number == SIGPIPE || result.code == 0));  // it may have written before the reader left
+    CHECK(result.err == "");
+  }
+}
+
 TEST_CASE("help and version need no script") {
   CHECK(run_child({DDPRUN_PROGRAM, "--help"}).code == 0);
   const auto version = run_child({DDPRUN_PROGRAM, "--version"}).out;

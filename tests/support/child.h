@@ -73,6 +73,12 @@ class Child {
   const std::string& out() const { return out_.text; }
   const std::string& err() const { return err_.text; }
 
+  // As a reader of its standard output that has seen enough.
+  void leave_out() {
+    out_.fd.reset();
+    out_.ended = true;
+  }
+
   // Until the program has ended and its pipes have no writer left.
   Result wait(std::chrono::milliseconds timeout = patience) {
     pump_until([&] { return out_.ended && err_.ended; }, "the end", timeout);
