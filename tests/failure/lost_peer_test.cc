@@ -231,6 +231,32 @@ TEST_CASE("ends of a message that differ in its size or type learn of it without
   }
 }
 
+TEST_CASE("a receive from any rank that expires tells what the others send") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
+      const auto group = comm::make_group(backend, options_for(backend, rank, 3, port));
+      std::vector<float> values(1'000'000);
+      try {
+        group->barrier()->wait();
+        const auto message = rank == 0   ? group->recv(span_of(values), any_source, 1, {.timeout = 1s})
+                             : rank == 1 ? group->send(span_of(values), 0, 2)
+                                         : group->recv(span_of(values), 1, 3);
+        message->wait();
+      } catch (const Error& error) {
+        return code_and_text(error);
+      }
+      return "no error";
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      check_word(ranks, rank,
+                 {"timeout: recv of 1000000 float32 from any rank with tag 1 of rank 0 did not complete",
+                  "no rank tells of send of 1000000 float32 to rank 0 with tag 1", named(ranks, 1),
+                  "is in send of 1000000 float32 to rank 0 with tag 2"});
+    }
+  }
+}
+
 TEST_CASE("a rank that leaves in good order is no loss until somebody needs it") {
   for (const auto& [backend, bound] :
        {std::pair("gloo", 500ms), {"gloo", 0ms}, {"shm", 500ms}, {"shm", 0ms}, {"hierarchical", 500ms}}) {

@@ -193,6 +193,73 @@ TEST_CASE("a receive from any rank is the counterpart of a send, where elements 
   CHECK_FALSE(in(other));
 }
 
+namespace {
+
+// Of rank 0, from anybody.
+Stall recv_from_any() {
+  return {.rank = 0,
+          .sequence = 0,
+          .partner = Stall::anybody,
+          .operation = "recv of 4 float32 from any rank with tag 1",
+          .counterpart = "send of 4 float32 to rank 0 with tag 1",
+          .seconds = 5};
+}
+RankRecord gone() {
+  auto record = outside(3, 5);
+  record.left = true;
+  return record;
+}
+// Of the other ranks, after rank 0.
+Verdict diagnosed(const std::vector<RankRecord>& others) {
+  std::vector<Observation> observations{beating(outside(3, 5))};
+  for (const auto& each : others) observations.push_back(each.left ? silent(each) : beating(each));
+  return diagnose(recv_from_any(), observations, 3);
+}
+
+}  // namespace
+
+TEST_CASE("of a receive from any rank it is told what the others send to its rank") {
+  const auto other = diagnosed({in_message(1, "send of 4 float32 to rank 0 with tag 2"), outside(3, 5)});
+  CHECK(other.code == Errc::timeout);
+  CHECK(
+      other.message ==
+      "recv of 4 float32 from any rank with tag 1 of rank 0 did not complete within 5.0 s: no rank tells of send of 4 "
+      "float32 to rank 0 with tag 1: rank 1 (pid 42 on host b) is in send of 4 float32 to rank 0 with tag 2");
+  const auto network = diagnosed({outside(3, 5), in_message(1, "send of 4 float32 to rank 0 with tag 1")});
+  CHECK(network.code == Errc::timeout);
+  CHECK(contains(network, "rank 2 (pid 42 on host b) is in send of 4 float32 to rank 0 with tag 1: the network"));
+}
+
+TEST_CASE("of a receive from any rank to which nobody sends it is told where the others are, some of them") {
+  const auto none = diagnosed({in_message(1, "send of 4 float32 to rank 10 with tag 1"), outside(3, 5), gone(),
+                               outside(3, 5), outside(3, 5), outside(3, 5)});
+  CHECK(none.code == Errc::timeout);
+  CHECK(contains(none,
+                 "no rank tells of a send to rank 0: rank 1 (pid 42 on host b) is in send of 4 float32 to rank 10"));
+  CHECK(contains(none, "rank 2 (pid 42 on host b) is between operations; its last was barrier #2"));
+  CHECK(contains(none, "rank 3 (pid 42 on host b) has left the group"));
+  CHECK(contains(none, "2 more elsewhere"));
+  CHECK_FALSE(contains(none, "rank 5"));
+}
+
+TEST_CASE("a receive from any rank misses who left only when nobody else is here") {
+  CHECK_FALSE(blame_leavers(recv_from_any(), {outside(3, 5), gone(), outside(3, 5)}));
+  CHECK_FALSE(blame_leavers(recv_from_any(), {outside(3, 5), gone(), std::nullopt}));
+  const auto verdict = blame_leavers(recv_from_any(), {outside(3, 5), gone(), gone()});
+  REQUIRE(verdict);
+  CHECK(verdict->code == Errc::peer_lost);
+  CHECK(contains(*verdict, "rank 1 (pid 42 on host b); rank 2 (pid 42 on host b) left the group"));
+}
+
+TEST_CASE("a rank that did its part and left is not taken for a frozen one") {
+  auto done = outside(42, 5);
+  done.left = true;
+  const auto verdict = diagnose(stall_at(41), {beating(inside(41, 9)), silent(done), beating(outside(41, 5))}, 3);
+  CHECK(verdict.code == Errc::timeout);
+  CHECK(contains(verdict, "rank 2 (pid 42 on host b) has not entered it"));
+  CHECK_FALSE(contains(verdict, "rank 1"));
+}
+
 TEST_CASE("only the partner of a receive is to blame for it") {
   auto stall = stall_at(41);
   stall.partner = 2;

@@ -30,7 +30,7 @@ std::string name_silent(const Stall& stall, const std::vector<Observation>& obse
   std::string names;
   for (std::size_t r = 0; r < observations.size(); ++r) {
     const auto& [before, now] = observations[r];
-    if (!concerns(stall, r)) continue;
+    if (!concerns(stall, r) || (now && now->left)) continue;
     if (!now) {
       append(names, fmt::format("rank {} has given no sign of life at all", r));
     } else if (before && before->beat == now->beat) {
@@ -55,6 +55,7 @@ std::optional<std::string> other_call(const Stall& stall, const RankRecord& reco
 }
 
 std::string position(const RankRecord& record) {
+  if (record.left) return "has left the group";
   if (record.inside) return fmt::format("is still in {} #{}", record.operation, record.sequence);
   std::string messages;
   for (const auto& each : record.operations)
@@ -86,6 +87,38 @@ bool in_counterpart(const Stall& stall, const RankRecord& partner) {
   return std::any_of(partner.operations.begin(), partner.operations.end(), [&](const auto& each) {
     return each.transfer && (each.text == stall.counterpart || each.text == from_any);
   });
+}
+
+// What a rank tells of its sends to that one.
+std::string sends_to(int rank, const RankRecord& record) {
+  const auto destination = fmt::format(" to rank {} with tag ", rank);
+  std::string sends;
+  for (const auto& each : record.operations) {
+    if (!each.transfer || each.text.find(destination) == std::string::npos) continue;
+    sends += (sends.empty() ? "" : ", ") + each.text;
+  }
+  return sends;
+}
+
+// Of a receive from any rank: who sends to its rank, or else where the others are, the first of them.
+std::string name_possible_senders(const Stall& stall, const std::vector<Observation>& observations) {
+  constexpr std::size_t most = 4;
+  std::string senders, others;
+  std::size_t elsewhere = 0;
+  for (std::size_t r = 0; r < observations.size(); ++r) {
+    const auto& now = observations[r].now;
+    if (!concerns(stall, r) || !now) continue;
+    if (in_counterpart(stall, *now))
+      return fmt::format("{} is in {}: the network between them is slow or broken", name_rank(r, *now),
+                         stall.counterpart);
+    if (const auto sends = sends_to(stall.rank, *now); !sends.empty())
+      append(senders, fmt::format("{} is in {}", name_rank(r, *now), sends));
+    else if (elsewhere++ < most)
+      append(others, fmt::format("{} {}", name_rank(r, *now), position(*now)));
+  }
+  if (!senders.empty()) return fmt::format("no rank tells of {}: {}", stall.counterpart, senders);
+  if (elsewhere > most) append(others, fmt::format("{} more elsewhere", elsewhere - most));
+  return fmt::format("no rank tells of a send to rank {}: {}", stall.rank, others);
 }
 
 // The ranks furthest behind: those that wait for them are not to blame.
@@ -146,12 +179,14 @@ std::optional<Verdict> blame_partner(const Stall& stall, const RankRecord& partn
 
 std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
   std::string names;
+  bool others_are_here = false;
   for (std::size_t r = 0; r < records.size(); ++r) {
     const bool left = concerns(stall, r) && records[r] && records[r]->left;
     const bool had_done_its_part = stall.partner == -1 && left && records[r]->sequence > stall.sequence;
     if (left && !had_done_its_part) append(names, name_rank(r, *records[r]));
+    others_are_here = others_are_here || (concerns(stall, r) && !left);
   }
-  if (names.empty()) return std::nullopt;
+  if (names.empty() || (stall.partner == Stall::anybody && others_are_here)) return std::nullopt;
   return Verdict{Errc::peer_lost,
                  fmt::format("{} left the group while {} was in progress", names, circumstance(stall))};
 }
@@ -174,6 +209,31 @@ Verdict loss_of(int rank, const std::string& identity) {
           fmt::format("rank {} ({}) was lost: its process died or its connection broke", rank, identity)};
 }
 
+namespace {
+
+// Of ranks that all live: who calls something else, or has not come.
+std::optional<Verdict> blame_living(const Stall& stall, const std::vector<Observation>& observations,
+                                    const std::vector<std::optional<RankRecord>>& latest) {
+  const auto late = [&](const std::string& who) {
+    return Verdict{Errc::timeout,
+                   fmt::format("{} did not complete within {:.1f} s: {}", circumstance(stall), stall.seconds, who)};
+  };
+  if (stall.partner == -1) {
+    if (const auto verdict = blame_disagreeing(stall, latest)) return *verdict;
+    if (const auto names = name_late(stall, observations); !names.empty()) return late(names);
+  } else if (stall.partner == Stall::anybody) {
+    if (!stall.transport.empty()) return std::nullopt;
+    return late(name_possible_senders(stall, observations));
+  } else if (const auto& partner = latest[static_cast<std::size_t>(stall.partner)];
+             partner && !in_counterpart(stall, *partner)) {
+    return late(fmt::format("{} has not called its counterpart; it {}",
+                            name_rank(static_cast<std::size_t>(stall.partner), *partner), position(*partner)));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between) {
   std::vector<std::optional<RankRecord>> latest;
   for (const auto& observation : observations) latest.push_back(observation.now);
@@ -183,22 +243,7 @@ Verdict diagnose(const Stall& stall, const std::vector<Observation>& observation
   if (const auto names = name_silent(stall, observations, seconds_between); !names.empty()) {
     return {Errc::peer_lost, fmt::format("{} ({} did not complete)", names, what)};
   }
-  if (stall.partner == Stall::anybody) {
-    if (stall.transport.empty()) {
-      return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: no rank has sent", what, stall.seconds)};
-    }
-  } else if (stall.partner < 0) {
-    if (const auto verdict = blame_disagreeing(stall, latest)) return *verdict;
-    if (const auto names = name_late(stall, observations); !names.empty()) {
-      return {Errc::timeout, fmt::format("{} did not complete within {:.1f} s: {}", what, stall.seconds, names)};
-    }
-  } else if (const auto& partner = observations[static_cast<std::size_t>(stall.partner)].now;
-             partner && !in_counterpart(stall, *partner)) {
-    return {
-        Errc::timeout,
-        fmt::format("{} did not complete within {:.1f} s: {} has not called its counterpart; it {}", what,
-                    stall.seconds, name_rank(static_cast<std::size_t>(stall.partner), *partner), position(*partner))};
-  }
+  if (const auto verdict = blame_living(stall, observations, latest)) return *verdict;
   if (!stall.transport.empty()) {
     return {Errc::connection_lost,
             fmt::format("{} failed though all ranks live: {} (as seen by rank {})", what, stall.transport, stall.rank)};

@@ -61,7 +61,8 @@ std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<s
 // The partner of a send or recv, where it is in another one in the place of its counterpart: certain at any time.
 std::optional<Verdict> blame_partner(const Stall& stall, const RankRecord& partner);
 
-// The ranks that left, if any: known without a second observation.
+// The ranks that left and are missed, if any: known without a second observation. Of a recv from any source, none is
+// missed while another one is here.
 std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
 
 }  // namespace ddprun::comm
