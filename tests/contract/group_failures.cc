@@ -170,6 +170,34 @@ void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
   });
 }
 
+// After a message of its own, and before any timeout.
+void a_message_is_given_up_with_the_rank_that_leaves(const MakeGroups& make, int size) {
+  if (size != 3) return;  // it is between two, of whom one does not watch the other
+  std::vector<float> values(2'000'000), first(5), last(5);
+  const Span none{values.data(), 0, DType::float32};
+  const std::function<WorkPtr(ProcessGroup&)> starts[] = {
+      [&](ProcessGroup& group) { return group.recv(span_of(values), 2, 4); },
+      [&](ProcessGroup& group) { return group.recv(none, 2, 5); },
+      [&](ProcessGroup& group) { return group.send(span_of(values), 2, 6); }};
+  for (const auto& start : starts) {
+    const bool before = &start == &starts[0];
+    auto groups = make(size, std::chrono::hours(1));
+    WorkPtr work;
+    run_ranks(groups, [&](ProcessGroup& group) {
+      if (group.rank() == 0) group.recv(span_of(last), 2, 4)->wait();
+      if (group.rank() == 2) group.send(span_of(first), 0, 4)->wait();
+      if (group.rank() == 0 && before) work = start(group);
+      group.barrier()->wait();
+    });
+    groups[2].reset();
+    if (!before) work = start(*groups[0]);
+    const auto error = error_of([&] { work->wait(); });
+    expect(error.code() == Errc::peer_lost, error.what());
+    for (const auto* part : {"rank 2", "left the group"})
+      expect(std::string(error.what()).find(part) != std::string::npos, error.what());
+  }
+}
+
 namespace {
 
 // What a rank's operations work on.

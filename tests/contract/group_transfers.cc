@@ -75,4 +75,24 @@ void recvs_from_any_source_wait_for_their_tag(const MakeGroups& make, int size) 
   });
 }
 
+// Of those who leave one by one, the last but this one sends; after it nobody can.
+void a_recv_from_any_source_outlives_those_who_leave(const MakeGroups& make, int size) {
+  if (size < 2) return;
+  auto groups = make(size, std::chrono::hours(1));
+  const auto sent = message(1, 1, 9);
+  std::vector<std::int64_t> a(9), b(9);
+  const auto answered = groups[0]->recv(span_of(a), any_source, 3);
+  const auto in_vain = groups[0]->recv(span_of(b), any_source, 4);
+  run_ranks(groups, [](ProcessGroup& group) { group.barrier()->wait(); });
+  for (int rank = size - 1; rank > 1; --rank) groups[static_cast<std::size_t>(rank)].reset();
+  groups[1]->send(span_of(sent), 0, 3)->wait();
+  groups[1].reset();
+  answered->wait();
+  expect(a == sent && answered->source() == 1, "who is left has sent");
+  if (size != 3) return groups[0]->abort("enough");  // how many have left matters no more
+  const auto error = error_of([&] { in_vain->wait(); });
+  expect(error.code() == Errc::peer_lost, error.what());
+  expect(std::string(error.what()).find("left the group") != std::string::npos, error.what());
+}
+
 }  // namespace ddprun::contract

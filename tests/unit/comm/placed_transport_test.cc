@@ -31,6 +31,7 @@ class UnusualTransport : public Transport {
   std::unique_ptr<Transfer> start(const Operation& operation, Span) override {
     throw Unusual("tag " + std::to_string(operation.tag));
   }
+  std::optional<std::chrono::milliseconds> farewell() const override { return 3ms; }
   void interrupt() noexcept override { interrupted = true; }
 
   std::string met_under;
@@ -70,6 +71,7 @@ TEST_CASE("a transport that is chosen by place passes everything on to the one t
   CHECK(placed->finish_posted(numbered(3), Deadline::in(1s)));
   CHECK(chosen->finished == 3);
   CHECK_THROWS_WITH(placed->start({.kind = OpKind::send, .tag = 4}, {}), "tag 4");
+  CHECK(placed->farewell() == 3ms);
   placed->interrupt();
   CHECK(chosen->interrupted);
 }

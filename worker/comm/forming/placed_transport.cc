@@ -45,6 +45,7 @@ class PlacedTransport : public Transport {
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
     return chosen_->start(operation, memory);
   }
+  std::optional<std::chrono::milliseconds> farewell() const override { return chosen_->farewell(); }
 
   void interrupt() noexcept override {
     const std::lock_guard lock(mutex_);

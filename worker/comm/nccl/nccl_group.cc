@@ -20,7 +20,8 @@ namespace {
 void expect_supported(const Operation& operation) {
   if (operation.kind == OpKind::recv && operation.peer == any_source) {
     throw make_error(Errc::unsupported,
-                     "{}: NCCL receives from one rank that is named, and cannot tell which of several has sent",
+                     "{}: NCCL cannot tell which of several ranks has sent: name the source, or receive into memory of "
+                     "the host (back ends auto, gloo, shm, hierarchical)",
                      describe(operation));
   }
   if (!operation.reduces() || operation.op == ReduceOp::premultiplied_sum || reduction_of(operation.op)) return;

@@ -30,7 +30,7 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::seconds farewell(1);  // for what is on its way to others when this rank leaves
+constexpr std::chrono::seconds farewell_bound(1);  // for what is on its way to others when this rank leaves
 
 class NcclTransport : public BasicTransport {
  public:
@@ -44,7 +44,7 @@ class NcclTransport : public BasicTransport {
         communicator_(interrupted_) {}
   ~NcclTransport() override {
     if (interrupted_ || !connected_) return;
-    const auto deadline = Deadline::in(farewell);
+    const auto deadline = Deadline::in(farewell_bound);
     communicator_.finish(deadline);
     channels_.finish(deadline);
   }
@@ -110,6 +110,8 @@ class NcclTransport : public BasicTransport {
   std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
     return channels_.start(operation, memory);
   }
+  // As long as the other's own takes, and that again for what it sent last.
+  std::optional<std::chrono::milliseconds> farewell() const override { return 2 * farewell_bound; }
 
   void interrupt() noexcept override {
     if (interrupted_.exchange(true)) return;
@@ -140,7 +142,7 @@ class NcclTransport : public BasicTransport {
   // Ends what the device is in: its memory is its owner's again.
   void leave_device() noexcept {
     communicator_.stop();
-    if (connected_) on_device_->stream.await_idle(Deadline::in(farewell));
+    if (connected_) on_device_->stream.await_idle(Deadline::in(farewell_bound));
   }
 
   // Of the group before this one, if any; it goes as this one has connected.

@@ -44,7 +44,7 @@ void GroupHealth::all_here(Executor& executor) {
     const std::lock_guard lock(mutex_);
     executor_ = &executor;
   }
-  monitor_->all_here();
+  monitor_->all_here(transport_.farewell());
 }
 
 std::optional<Error> GroupHealth::cause() const {

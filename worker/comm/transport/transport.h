@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -79,6 +80,9 @@ class Transport {
 
   // Of a send or recv. Returns at once; from any thread.
   virtual std::unique_ptr<Transfer> start(const Operation& operation, Span memory) = 0;
+  // Of one that waits for a rank even when that has left: how long after its goodbye its messages may still come. None:
+  // the transfer itself fails then.
+  virtual std::optional<std::chrono::milliseconds> farewell() const = 0;
   // Makes every blocked and every later call fail. From any thread; also during connect().
   virtual void interrupt() noexcept = 0;
 };
@@ -93,6 +97,7 @@ class BasicTransport : public Transport {
   bool runs_anywhere() const override { return false; }
   bool post(const Collective&) override { return false; }
   bool finish_posted(const Collective&, const Deadline&) override { return false; }
+  std::optional<std::chrono::milliseconds> farewell() const override { return std::nullopt; }
 };
 
 }  // namespace ddprun::comm

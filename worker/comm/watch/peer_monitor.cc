@@ -20,6 +20,9 @@ using std::chrono::milliseconds;
 // process closes all its connections within milliseconds of each other.
 constexpr milliseconds will_grace{300};
 
+// What may still come of a rank that left where a receive from any is not told by its transport.
+constexpr milliseconds last_words{2000};
+
 // A rank that has missed three beats stands still; on a busy machine a second is the least that proves it.
 milliseconds window_for(milliseconds beat) {
   return std::max(3 * beat, milliseconds(1000));
@@ -105,10 +108,11 @@ void PeerMonitor::announce() {
   store_->check({failure_key_}, store_deadline());  // answered: so the record before it has arrived too
 }
 
-void PeerMonitor::all_here() {
+void PeerMonitor::all_here(std::optional<milliseconds> farewell) {
   {
     const std::lock_guard lock(mutex_);
     all_here_ = true;
+    farewell_ = farewell;
   }
   store_->wake();
 }
@@ -169,7 +173,8 @@ std::optional<Verdict> PeerMonitor::next_verdict() {
   if (const auto frozen = neighbour_.look(now, peers_known_)) return settle(*frozen);
   if (const auto mismatch = compare_with_neighbour()) return settle(*mismatch);
   if (beats) {
-    if (const auto mismatch = compare_with_partners()) return settle(*mismatch);
+    if (const auto verdict = compare_with_partners()) return settle(*verdict);
+    if (const auto gone = compare_with_departed()) return settle(*gone);
   }
   if (const auto gone = examine_departed()) return settle(*gone);
   if (const auto suspect = find_suspect(now)) return examine(*suspect, now);
@@ -247,13 +252,13 @@ std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
   const auto number = record ? record->newest() : std::nullopt;
   const auto own = number ? ledger_.collective(*number) : std::nullopt;
   if (!own) return std::nullopt;
-  std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
+  Records records(static_cast<std::size_t>(options_.size));
   records[static_cast<std::size_t>(neighbour_.watched())] = record;
   return blame_disagreeing(stall_of({*own, std::nullopt, {}}, Clock::now()), records);
 }
 
-// The two ends of a message that differ in it may wait for each other for ever. One that is under way for less than a
-// heartbeat is not yet told by the other end.
+// The two ends of a message that differ in it may wait for each other for ever, and one end for another that has left.
+// One that is under way for less than a heartbeat is not yet told by the other end.
 std::optional<Verdict> PeerMonitor::compare_with_partners() {
   if (!peers_known_) return std::nullopt;
   const auto now = Clock::now();
@@ -264,17 +269,49 @@ std::optional<Verdict> PeerMonitor::compare_with_partners() {
   const auto records = records_.read_some(partners);
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (!records[i]) continue;
-    if (const auto verdict = blame_partner(stall_of({transfers[i], std::nullopt, {}}, now), *records[i]))
-      return verdict;
+    const auto stall = stall_of({transfers[i], std::nullopt, {}}, now);
+    if (const auto verdict = blame_partner(stall, *records[i])) return verdict;
+    Records alone(static_cast<std::size_t>(options_.size));
+    alone[static_cast<std::size_t>(stall.partner)] = records[i];
+    if (const auto verdict = give_up(stall, alone, now)) return verdict;
   }
   return std::nullopt;
+}
+
+// A receive from any rank in a group that all others have left. Some transports would wait for it.
+std::optional<Verdict> PeerMonitor::compare_with_departed() {
+  std::optional<Ledger::Entry> receive;
+  ledger_.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
+    if (partner_of(entry.operation) == Stall::anybody) receive = entry;
+  });
+  if (!receive) return std::nullopt;
+  Records records(static_cast<std::size_t>(options_.size));
+  for (const auto& [rank, record] : neighbour_.departed()) records[static_cast<std::size_t>(rank)] = record;
+  const auto now = Clock::now();
+  return give_up(stall_of({*receive, std::nullopt, {}}, now), records, now);
+}
+
+// A send or receive whose partners have left, once nothing of theirs can be on its way any more.
+std::optional<Verdict> PeerMonitor::give_up(const Stall& stall, const Records& records, Clock::time_point now) {
+  const auto verdict = blame_leavers(stall, records);
+  if (!verdict) return std::nullopt;
+  const auto noticed = departures_.try_emplace(stall.partner, now).first->second;
+  const auto bound = farewell();
+  if (!bound && stall.partner != Stall::anybody) return std::nullopt;
+  if (now - noticed < bound.value_or(last_words)) return std::nullopt;
+  return verdict;
+}
+
+std::optional<milliseconds> PeerMonitor::farewell() {
+  const std::lock_guard lock(mutex_);
+  return farewell_;
 }
 
 // A rank that left does not come to an operation that it has not been in. Some transports would wait for it.
 std::optional<Verdict> PeerMonitor::examine_departed() const {
   const auto entry = ledger_.current();
   if (!entry || entry->state != Ledger::State::started) return std::nullopt;
-  std::vector<std::optional<RankRecord>> records(static_cast<std::size_t>(options_.size));
+  Records records(static_cast<std::size_t>(options_.size));
   for (const auto& [rank, record] : neighbour_.departed()) {
     if (record.sequence <= entry->sequence) records[static_cast<std::size_t>(rank)] = record;
   }

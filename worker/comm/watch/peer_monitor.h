@@ -57,8 +57,8 @@ class PeerMonitor {
   // How long after a deadline or a transport's failure the verdict may take.
   std::chrono::milliseconds verdict_delay() const;
 
-  // Every rank has come to the group: from now on they can be asked for.
-  void all_here();
+  // Every rank has come to the group: from now on they can be asked for. farewell: of its transport.
+  void all_here(std::optional<std::chrono::milliseconds> farewell);
   // The transport of an operation that began then failed with these words: find the reason.
   void transport_failed(const Ledger::Entry& entry, const std::string& message);
   // This rank ends the group: tell the others why.
@@ -66,6 +66,7 @@ class PeerMonitor {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using Records = std::vector<std::optional<RankRecord>>;  // by rank
   // An operation to worry about.
   struct Suspect {
     Ledger::Entry entry;
@@ -85,6 +86,9 @@ class PeerMonitor {
   std::optional<Verdict> compare_with_neighbour();
   std::optional<Verdict> compare_with_partners();
   std::optional<Verdict> examine_departed() const;
+  std::optional<Verdict> compare_with_departed();
+  std::optional<Verdict> give_up(const Stall& stall, const Records& records, Clock::time_point now);
+  std::optional<std::chrono::milliseconds> farewell();
   void meet_peers();
   void watch_processes();
   void find_store();
@@ -115,9 +119,10 @@ class PeerMonitor {
   PublishedRecords records_;
   NeighbourWatch neighbour_;
   bool peers_known_ = false;
-  std::map<int, ProcessIdentity> local_peers_;  // ranks of this host
-  std::string store_host_;                      // who serves the store, once all are here: "rank 0 (pid 42 on host b)"
-  std::string beside_store_;                    // who runs on the host that has it, where that is another
+  std::map<int, Clock::time_point> departures_;  // by partner of a send or receive: when it was noticed
+  std::map<int, ProcessIdentity> local_peers_;   // ranks of this host
+  std::string store_host_;                       // who serves the store, once all are here: "rank 0 (pid 42 on host b)"
+  std::string beside_store_;                     // who runs on the host that has it, where that is another
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -126,6 +131,7 @@ class PeerMonitor {
   std::optional<Suspect> failed_;  // the first one whose transport failed
   std::vector<int> ended_;         // ranks whose processes ended, not yet examined
   bool all_here_ = false;
+  std::optional<std::chrono::milliseconds> farewell_;
 
   std::optional<ProcessWatch> processes_;  // before what it calls goes
 
