@@ -21,3 +21,19 @@ grep -qx '\[default0\]:sum over 2 ranks: 3' "$work/out"
 grep -qx '\[default0\]:shm: 2 ranks, mean loss 0.25, last rank 1' "$work/out"
 # The page shows the program as it is.
 sed -n '/^```cpp$/,/^```$/p' "$consumer/../../../docs/collectives.md" | sed '1d;$d' | diff - "$consumer/collectives.cc"
+
+# One of three ranks is killed. Its shell ends well, so that ddprun does not stop the others.
+for backend in shm gloo; do
+  out=$work/out-$backend
+  "$work/prefix/bin/ddprun" --standalone --nproc_per_node=3 \
+    sh -c '"$0" "$1"; code=$?; [ $code = 137 ] || exit $code' "$work/build/elastic" $backend >"$out" 2>&1 &
+  job=$!
+  until grep -qs '100 steps of 3 ranks' "$out" && grep -q 'rank 1 is pid' "$out"; do
+    kill -0 $job || { cat "$out"; exit 1; }
+    sleep 0.1
+  done
+  kill -KILL "$(sed -n 's/.*:rank 1 is pid //p' "$out")"
+  wait $job || { cat "$out"; exit 1; }
+  cat "$out"
+  grep -qx '\[default0\]:100 steps of 2 ranks' "$out"
+done
