@@ -249,6 +249,28 @@ TEST_CASE("auto groups without a collective on memory of devices refuse to send 
   });
 }
 
+TEST_CASE("an auto group with a rank that has no nccl keeps to memory of the host, and names it") {
+  auto groups = contract::make_groups(
+      [](const GroupOptions& options) {
+        std::optional<fake_nccl::FailsHere> no_device;
+        if (options.rank == 1) no_device.emplace("cudaGetDeviceCount");
+        return comm::make_auto_group(options);
+      },
+      3, contract::patience);
+  run_ranks(groups, [](ProcessGroup& group) {
+    DeviceValues device(5, 1);
+    if (group.rank() != 1) {
+      const auto error = error_of([&] { group.allreduce(device.span()); });
+      expect(error.code() == Errc::unsupported, error.what());
+      for (const auto* part : {"on memory of a device: rank 1 (on host ", "where CUDA finds no GPU"})
+        expect(std::string(error.what()).find(part) != std::string::npos, error.what());
+    }
+    std::vector<float> host(5, 1);
+    group.allreduce(span_of(host))->wait();
+    expect(host.back() == 3, "memory of the host");
+  });
+}
+
 TEST_CASE("ranks of an auto group that differ in whose memory they give learn of it") {
   auto groups = make_auto(2);
   run_ranks(groups, [](ProcessGroup& group) {

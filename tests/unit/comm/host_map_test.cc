@@ -27,7 +27,7 @@ TEST_CASE("even and in order: as many ranks on each host, one host after the oth
 }
 
 TEST_CASE("where a rank runs survives the way through the store") {
-  const ddprun::comm::RankPlace place{"a host", "a network", "10.0.0.1"};
+  const ddprun::comm::RankPlace place{"a host", "a network", "10.0.0.1", "on host b, whose build has no NCCL"};
   CHECK(ddprun::comm::decode_place(encode(place)) == place);
 }
 

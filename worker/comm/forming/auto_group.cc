@@ -29,14 +29,24 @@ std::string reason(const HostMap& hosts) {
   return fmt::format("the {} ranks run on {} hosts: shared memory within, Gloo between", hosts.ranks(), hosts.hosts());
 }
 
-std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options) {
+// "rank 1 (on host b, whose build has no NCCL)": the first that keeps a group from memory of devices; empty: none.
+std::string first_deviceless(const RankPlaces& places) {
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    if (const auto& why = places[rank].deviceless; !why.empty()) return fmt::format("rank {} ({})", rank, why);
+  }
+  return "";
+}
+
+// deviceless: set before the group is there.
+std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, std::string& deviceless) {
   if (options.size == 1) return make_self_group();
-  const auto choose = [options](const RankPlaces& places) {
+  const auto choose = [options, &deviceless](const RankPlaces& places) {
     auto transport = make_hierarchical_transport(options, places);
     if (options.rank == 0) log::info("back end {}: {}", transport->backend(), reason(host_map(places)));
+    deviceless = first_deviceless(places);
     return transport;
   };
-  return make_transport_group(make_placed_transport(options, choose), options, make_auto_group);
+  return make_transport_group(make_placed_transport(options, choose, why_no_nccl()), options, make_auto_group);
 }
 
 // Of the first memory that a call names, also where none of it is this rank's.
@@ -53,7 +63,7 @@ std::optional<int> device_named_in(const Call& call) {
 // Calls on memory of the host go to one group; the first on memory of a device forms another one beside it, for those.
 class AutoGroup : public ProcessGroup {
  public:
-  explicit AutoGroup(const GroupOptions& options) : options_(options), host_(make_host_group(options)) {}
+  explicit AutoGroup(const GroupOptions& options) : options_(options), host_(make_host_group(options, deviceless_)) {}
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -89,6 +99,7 @@ class AutoGroup : public ProcessGroup {
 
  private:
   WorkPtr start_on(int device, const Call& call) {
+    expect_all_can(call.operation);
     auto timed = call;
     timed.options.timeout = call.options.timeout.value_or(options_.timeout);
     {
@@ -101,6 +112,11 @@ class AutoGroup : public ProcessGroup {
     return owner_->start(timed);
   }
 
+  void expect_all_can(const Operation& operation) const {
+    if (deviceless_.empty()) return;
+    throw make_error(Errc::unsupported, "{} on memory of a device: {} keeps this group to memory of the host",
+                     describe(operation), deviceless_);
+  }
   static void expect_all_ranks(const Operation& operation) {
     if (!operation.point_to_point()) return;
     throw make_error(Errc::unsupported,
@@ -171,6 +187,7 @@ class AutoGroup : public ProcessGroup {
   };
 
   const GroupOptions options_;
+  std::string deviceless_;  // by whom, if anybody; once the next is there
   const std::unique_ptr<ProcessGroup> host_;
   std::stop_source forming_;
   const std::stop_callback<StopForming> on_stop_{options_.stop, StopForming{forming_}};
@@ -183,7 +200,8 @@ class AutoGroup : public ProcessGroup {
 
 std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
   if (nccl_available()) return std::make_unique<AutoGroup>(options);
-  return make_host_group(options);
+  std::string deviceless;  // who takes part in no device group need not know who else does not
+  return make_host_group(options, deviceless);
 }
 
 }  // namespace ddprun::comm

@@ -12,16 +12,17 @@ namespace {
 
 class PlacedTransport : public Transport {
  public:
-  PlacedTransport(const GroupOptions& options, ChooseTransport choose)
-      : options_(options), choose_(std::move(choose)) {}
+  PlacedTransport(const GroupOptions& options, ChooseTransport choose, std::string deviceless)
+      : options_(options), choose_(std::move(choose)), deviceless_(std::move(deviceless)) {}
 
   std::string_view backend() const override { return chosen_->backend(); }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
-    const auto own = encode(own_place(options_));
+    auto own = own_place(options_);
+    own.deviceless = deviceless_;
     RankPlaces places;
     for (const auto& text :
-         exchange(store, prefix + "place/", options_.rank, options_.size, own, interrupted_, deadline)) {
+         exchange(store, prefix + "place/", options_.rank, options_.size, encode(own), interrupted_, deadline)) {
       places.push_back(decode_place(text));
     }
     {
@@ -56,6 +57,7 @@ class PlacedTransport : public Transport {
  private:
   const GroupOptions options_;
   const ChooseTransport choose_;
+  const std::string deviceless_;
   std::mutex mutex_;  // orders the choice and an interruption
   std::atomic<bool> interrupted_ = false;
   std::shared_ptr<Transport> chosen_;
@@ -63,8 +65,9 @@ class PlacedTransport : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_placed_transport(const GroupOptions& options, ChooseTransport choose) {
-  return std::make_shared<PlacedTransport>(options, std::move(choose));
+std::shared_ptr<Transport> make_placed_transport(const GroupOptions& options, ChooseTransport choose,
+                                                 std::string deviceless) {
+  return std::make_shared<PlacedTransport>(options, std::move(choose), std::move(deviceless));
 }
 
 }  // namespace ddprun::comm

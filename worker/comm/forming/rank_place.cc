@@ -15,7 +15,7 @@ RankPlace own_place(const GroupOptions& options) {
 }
 
 std::string encode(const RankPlace& place) {
-  return place.host + '\n' + place.network + '\n' + place.address;
+  return place.host + '\n' + place.network + '\n' + place.address + '\n' + place.deviceless;
 }
 
 RankPlace decode_place(std::string_view text) {
@@ -29,6 +29,7 @@ RankPlace decode_place(std::string_view text) {
   place.host = next_line();
   place.network = next_line();
   place.address = next_line();
+  place.deviceless = next_line();
   return place;
 }
 

@@ -11,9 +11,10 @@ namespace ddprun::comm {
 
 // Where a rank runs, as it tells the others when a group comes together.
 struct RankPlace {
-  std::string host;     // host_evidence(): who shares memory with it
-  std::string network;  // network_evidence(): who reaches it by a loopback address
-  std::string address;  // by which it expects to be reached; numeric
+  std::string host;          // host_evidence(): who shares memory with it
+  std::string network;       // network_evidence(): who reaches it by a loopback address
+  std::string address;       // by which it expects to be reached; numeric
+  std::string deviceless{};  // why it has no back end for memory of devices; empty: it has, or was not asked
   friend bool operator==(const RankPlace&, const RankPlace&) = default;
 };
 using RankPlaces = std::vector<RankPlace>;

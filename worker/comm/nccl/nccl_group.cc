@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/nccl/channels.h"
 #include "ddprun/worker/comm/nccl/cuda_resources.h"
@@ -109,6 +110,11 @@ class NcclGroup : public ProcessGroup {
 bool nccl_available() {
   int devices = 0;
   return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
+}
+
+std::string why_no_nccl() {
+  if (nccl_available()) return "";
+  return fmt::format("on host {}, where CUDA finds no GPU", local_host_name());
 }
 
 std::optional<int> device_of(const void* memory) {

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/process_group.h"
@@ -12,6 +13,8 @@ namespace ddprun::comm {
 // what the default stream was given before their call. Built with DDPRUN_CUDA=ON; else nccl_unavailable.cc takes its
 // place.
 bool nccl_available();
+// For other ranks: "on host b, whose build has no NCCL"; empty where it is available.
+std::string why_no_nccl();
 // The device that memory is of; none for memory of the host alone.
 std::optional<int> device_of(const void* memory);
 
