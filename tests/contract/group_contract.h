@@ -61,6 +61,8 @@ void scatter_deals_the_roots_parts(const MakeGroups& make, int size);
 void scatterv_takes_unequal_parts(const MakeGroups& make, int size);
 void all_to_all_exchanges_parts(const MakeGroups& make, int size);
 void all_to_allv_takes_unequal_parts(const MakeGroups& make, int size);
+void bytes_of_any_length_go_from_any_place(const MakeGroups& make, int size);
+void coalesced_spans_take_every_reduction(const MakeGroups& make, int size);
 void coalesced_spans_are_one_operation(const MakeGroups& make, int size);
 void coalesced_parts_go_where_they_belong(const MakeGroups& make, int size);
 void barrier_holds_until_all_have_come(const MakeGroups& make, int size);
@@ -119,6 +121,8 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
   DDPRUN_GROUP_CLAUSE(backend, make, scatterv_takes_unequal_parts, __VA_ARGS__)                    \
   DDPRUN_GROUP_CLAUSE(backend, make, all_to_all_exchanges_parts, __VA_ARGS__)                      \
   DDPRUN_GROUP_CLAUSE(backend, make, all_to_allv_takes_unequal_parts, __VA_ARGS__)                 \
+  DDPRUN_GROUP_CLAUSE(backend, make, bytes_of_any_length_go_from_any_place, __VA_ARGS__)           \
+  DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_take_every_reduction, __VA_ARGS__)            \
   DDPRUN_GROUP_CLAUSE(backend, make, coalesced_spans_are_one_operation, __VA_ARGS__)               \
   DDPRUN_GROUP_CLAUSE(backend, make, coalesced_parts_go_where_they_belong, __VA_ARGS__)            \
   DDPRUN_GROUP_CLAUSE(backend, make, barrier_holds_until_all_have_come, __VA_ARGS__)               \

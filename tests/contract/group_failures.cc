@@ -46,6 +46,11 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   expect(usage([&] { group.gather(part, whole, size); }), "gather to nobody");
   std::vector<float> apart(3 * ranks);
   expect(usage([&] { group.all_to_allv(whole, equal, span_of(apart), different); }), "all_to_allv into too little");
+  expect(usage([&] { group.all_to_allv(whole, equal, whole, equal); }), "all_to_allv in place, which has no room");
+  expect(usage([&] { group.scatterv(whole, too_many, part, 0); }), "scatterv to other ranks");
+  expect(usage([&] { group.gatherv(part, {nullptr, 3 * ranks, DType::float32}, equal, 0); }), "gatherv into nothing");
+  expect(usage([&] { group.reduce_scatter(span_of(odd), span_of(values), ReduceOp::average); }),
+         "whole numbers' average");
   expect(usage([&] { group.allreduce(whole, {apart.data(), 1, DType::float32}); }), "allreduce into too little");
   expect(usage([&] { group.allreduce(part, {other.data() + 1, 3, DType::float32}); }), "shifted by one");
   expect(usage([&] { group.allgather_coalesced({part}, {}); }), "inputs without outputs");

@@ -40,6 +40,16 @@ void zero_length_is_legal(const MakeGroups& make, int size) {
     group.broadcast({}, size - 1)->wait();
     group.allgather({}, {})->wait();
     group.reduce_scatter({}, {}, ReduceOp::max)->wait();
+    group.reduce({}, size - 1, ReduceOp::min)->wait();
+    group.gather({}, {}, size - 1)->wait();
+    group.scatter({}, {}, size - 1)->wait();
+    group.all_to_all({}, {})->wait();
+    const Counts nothing(static_cast<std::size_t>(size), 0);
+    group.allgatherv({}, {}, nothing)->wait();
+    group.reduce_scatterv({}, {}, nothing)->wait();
+    group.gatherv({}, {}, nothing, 0)->wait();
+    group.scatterv({}, nothing, {}, 0)->wait();
+    group.all_to_allv({}, nothing, {}, nothing)->wait();
     if (size > 1 && group.rank() == 0) group.send({}, 1, 5)->wait();
     if (group.rank() == 1) group.recv({}, 0, 5)->wait();
     std::vector<double> one = {1.0};
@@ -71,7 +81,9 @@ struct EveryKind {
   EveryKind(int number, int rank, int size)
       : ranks(static_cast<std::size_t>(size)),
         sum(part, number + rank),
+        at_root(part, number + rank),
         scattered(part),
+        dealt(part),
         told(part, rank == 0 ? number : -1),
         own(part, number + rank),
         all(ranks * part),
@@ -83,8 +95,12 @@ struct EveryKind {
     switch (kind) {
       case OpKind::allreduce:
         return group.allreduce(span_of(sum));
+      case OpKind::reduce:
+        return group.reduce(span_of(at_root), 0);
       case OpKind::broadcast:
         return group.broadcast(span_of(told), 0);
+      case OpKind::scatter:
+        return group.scatter(span_of(many), span_of(dealt), 0);
       case OpKind::gather:
         return group.gather(span_of(own), span_of(gathered), 0);
       case OpKind::all_to_all:
@@ -104,6 +120,8 @@ struct EveryKind {
     Values parts;
     for (std::int32_t r = 0; r < size; ++r) parts.insert(parts.end(), part, number + r);
     expect(sum == each_sum, fmt::format("allreduce {}", number));
+    expect(rank != 0 || at_root == each_sum, fmt::format("reduce {}", number));
+    expect(dealt == Values(part, number), fmt::format("scatter {}", number));
     expect(scattered == each_sum, fmt::format("reduce_scatter {}", number));
     expect(told == Values(part, number), fmt::format("broadcast {}", number));
     expect(all == parts, fmt::format("allgather {}", number));
@@ -114,7 +132,7 @@ struct EveryKind {
   using Values = std::vector<std::int32_t>;
   static constexpr std::size_t part = 500;
   std::size_t ranks;
-  Values sum, scattered, told, own, all, gathered, many, exchanged;
+  Values sum, at_root, scattered, dealt, told, own, all, gathered, many, exchanged;
 };
 
 }  // namespace
@@ -126,12 +144,19 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
     std::vector<EveryKind> rounds;
     for (int i = 0; i < 20; ++i) rounds.emplace_back(1000 * i, group.rank(), size);
     std::vector<WorkPtr> works;
-    for (const auto kind : {OpKind::allreduce, OpKind::broadcast, OpKind::gather, OpKind::all_to_all, OpKind::allgather,
-                            OpKind::reduce_scatter, OpKind::barrier}) {
+    for (const auto kind : {OpKind::allreduce, OpKind::broadcast, OpKind::gather, OpKind::all_to_all, OpKind::reduce,
+                            OpKind::allgather, OpKind::scatter, OpKind::reduce_scatter, OpKind::barrier}) {
       for (auto& round : rounds) works.push_back(round.start(group, kind));
+    }
+    std::vector<std::int32_t> sent(20, group.rank()), received(20, -1);
+    const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
+    for (std::size_t i = 0; i < sent.size() && size > 1; ++i) {  // beside them all
+      works.push_back(group.send({&sent[i], 1, DType::int32}, right, static_cast<int>(i % 3)));
+      works.push_back(group.recv({&received[i], 1, DType::int32}, left, static_cast<int>(i % 3)));
     }
     for (const auto& work : works) work->wait();
     for (int i = 0; i < 20; ++i) rounds[static_cast<std::size_t>(i)].check(1000 * i, group.rank());
+    expect(size == 1 || received == std::vector<std::int32_t>(20, left), "messages");
   });
 }
 

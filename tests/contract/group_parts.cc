@@ -83,6 +83,13 @@ void gather_brings_parts_to_the_root(const MakeGroups& make, int size) {
         for (int r = 0; r < size; ++r) append(expected, message(r, 0, count));
         group.gather(span_of(input), span_of(output), root)->wait();
         expect(group.rank() != root || output == expected, fmt::format("{} to {}", count, root));
+
+        std::vector<std::int64_t> in_place(output.size(), -1);
+        if (group.rank() != root) return group.gather(span_of(input), {}, root)->wait();
+        const auto part = part_of(in_place, Counts(static_cast<std::size_t>(size), count), root);
+        std::copy(input.begin(), input.end(), static_cast<std::int64_t*>(part.data));
+        group.gather(part, span_of(in_place), root)->wait();
+        expect(in_place == expected, fmt::format("in place, {} to {}", count, root));
       });
     }
   }
@@ -118,7 +125,19 @@ void scatter_deals_the_roots_parts(const MakeGroups& make, int size) {
         std::vector<std::int64_t> input, output(count, -1);
         for (int r = 0; r < size && group.rank() == root; ++r) append(input, message(root, r, count));
         group.scatter(span_of(input), span_of(output), root)->wait();
-        expect(output == message(root, group.rank(), count), fmt::format("{} from {}", count, root));
+        const auto expected = message(root, group.rank(), count);
+        expect(output == expected, fmt::format("{} from {}", count, root));
+
+        if (group.rank() != root) {
+          output.assign(count, -1);
+          group.scatter({}, span_of(output), root)->wait();
+          expect(output == expected, fmt::format("{} from {} in place", count, root));
+          return;
+        }
+        const auto part = part_of(input, Counts(static_cast<std::size_t>(size), count), root);
+        group.scatter(span_of(input), part, root)->wait();
+        expect(std::equal(expected.begin(), expected.end(), static_cast<std::int64_t*>(part.data)),
+               fmt::format("in place, {} from {}", count, root));
       });
     }
   }
@@ -197,6 +216,77 @@ void reduce_scatter_and_allgather_work_in_place(const MakeGroups& make, int size
       group.reduce_scatter(span_of(values), own)->wait();
       group.allgather(own, span_of(values))->wait();
       expect(values == expected, fmt::format("{} a part", count));
+    });
+  }
+}
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// At an odd address.
+class OddBytes {
+ public:
+  explicit OddBytes(std::size_t count) : memory_(count + 1) {}
+  explicit OddBytes(const Bytes& bytes) : OddBytes(bytes.size()) {
+    std::copy(bytes.begin(), bytes.end(), memory_.begin() + 1);
+  }
+  Span span() { return {memory_.data() + 1, memory_.size() - 1, DType::uint8}; }
+  bool operator==(const Bytes& bytes) const {
+    return std::equal(memory_.begin() + 1, memory_.end(), bytes.begin(), bytes.end());
+  }
+
+ private:
+  Bytes memory_;
+};
+
+// What one rank has for another, or for all (to = 0).
+Bytes bytes_for(int from, int to, std::size_t count) {
+  Bytes bytes(count);
+  for (std::size_t i = 0; i < count; ++i)
+    bytes[i] = static_cast<std::uint8_t>(31 * from + 7 * to + static_cast<int>(i % 251));
+  return bytes;
+}
+
+template <class Part>
+Bytes joined(int size, Part part) {
+  Bytes all;
+  for (int r = 0; r < size; ++r) {
+    const Bytes each = part(r);
+    all.insert(all.end(), each.begin(), each.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+void bytes_of_any_length_go_from_any_place(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  for (const std::size_t count : {1u, 3u, 103u, 105u, 4'097u, 16'385u, 65'537u}) {
+    run_ranks(groups, [&](ProcessGroup& group) {
+      const int own = group.rank(), last = size - 1, right = (own + 1) % size, left = (own + last) % size;
+      const auto of_all = joined(size, [&](int r) { return bytes_for(r, 0, count); });
+      const auto for_all = [&](int from) { return joined(size, [&](int r) { return bytes_for(from, r, count); }); };
+      OddBytes mine(bytes_for(own, 0, count)), parts(for_all(own)), told(bytes_for(own, 0, count)), part(count);
+      OddBytes gathered(of_all.size()), at_root(own == last ? of_all.size() : 0), exchanged(of_all.size());
+      group.broadcast(told.span(), last)->wait();
+      expect(told == bytes_for(last, 0, count), fmt::format("broadcast of {}", count));
+      group.allgather(mine.span(), gathered.span())->wait();
+      expect(gathered == of_all, fmt::format("allgather of {}", count));
+      group.gather(mine.span(), at_root.span(), last)->wait();
+      expect(own != last || at_root == of_all, fmt::format("gather of {}", count));
+      group.scatter(own == last ? parts.span() : Span{}, part.span(), last)->wait();
+      expect(part == bytes_for(last, own, count), fmt::format("scatter of {}", count));
+      group.all_to_all(parts.span(), exchanged.span())->wait();
+      expect(exchanged == joined(size, [&](int r) { return bytes_for(r, own, count); }),
+             fmt::format("all_to_all of {}", count));
+      group.allreduce(mine.span(), ReduceOp::max)->wait();
+      if (size == 1) return;
+      OddBytes sent(bytes_for(own, right, count)), received(count);
+      const auto sending = group.send(sent.span(), right, 1);
+      group.recv(received.span(), left, 1)->wait();
+      sending->wait();
+      expect(received == bytes_for(left, own, count), fmt::format("a message of {}", count));
     });
   }
 }

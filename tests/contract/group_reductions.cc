@@ -155,6 +155,19 @@ void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size) {
   });
 }
 
+void coalesced_spans_take_every_reduction(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  const auto cases = all_cases(size, 1);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    for (const auto& [dtype, op, count, expected] : cases) {
+      if (!offers(group, op, dtype)) continue;
+      auto one = small_values(dtype, count, group.rank()), other = one;
+      group.allreduce_coalesced({typed(one, dtype), typed(other, dtype)}, reduction_of(op, group.rank()))->wait();
+      expect(one == expected && other == expected, label(dtype, op, count));
+    }
+  });
+}
+
 void reduce_combines_at_the_root(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const auto cases = all_cases(size, 1);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/forming/auto_group.h"
+#include "ddprun/worker/comm/kernels/half.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -150,6 +151,29 @@ TEST_CASE("ranks that run ahead of each other take nothing that is not meant for
     for (auto& each : in_flight) each.finish();
   };
   REQUIRE_NOTHROW(contract::run_ranks(groups, rank));
+}
+
+// 256 + 1 is 256 in bfloat16, and 256 + 1 + 1 + 1, rounded once, is 260.
+TEST_CASE("sums of 16-bit floats are rounded once over shared memory, whatever way their size takes") {
+  auto groups = make_shm(4, contract::patience);
+  for (const std::size_t count : {4u, 1'000u, 40'000u, 400'000u}) {
+    contract::run_ranks(groups, [&](ProcessGroup& group) {
+      const auto all = [&](std::size_t elements, float value) {
+        return std::vector<std::uint16_t>(elements, comm::bfloat16_from_float(value));
+      };
+      const auto span = [](std::vector<std::uint16_t>& values) {
+        return Span{values.data(), values.size(), DType::bfloat16};
+      };
+      auto everywhere = all(count, group.rank() == 0 ? 256.0f : 1.0f), at_root = everywhere, input = everywhere;
+      auto part = all(count / 4, 0);
+      group.allreduce(span(everywhere))->wait();
+      contract::expect(everywhere == all(count, 260), "allreduce");
+      group.reduce(span(at_root), 2)->wait();
+      contract::expect(at_root == (group.rank() == 2 ? all(count, 260) : input), "reduce");
+      group.reduce_scatter(span(input), span(part))->wait();
+      contract::expect(part == all(count / 4, 260), "reduce_scatter");
+    });
+  }
 }
 
 DDPRUN_GROUP_CONTRACT("shm", make_shm, {1, 2, 3, 4, 5, 8})

@@ -231,6 +231,35 @@ TEST_CASE("ends of a message that differ in its size or type learn of it without
   }
 }
 
+TEST_CASE("a deadline that passes names who has not come, and where it is, at every rank") {
+  for (const auto& backend : backends) {
+    for (const int size : {2, 4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      std::vector<std::string> heard;  // by all but the last
+      for (int rank = 0; rank + 1 < size; ++rank) heard.push_back("heard/" + std::to_string(rank));
+      ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+        const auto store = connect(port);
+        const auto group = comm::make_group(backend, options_for(backend, rank, size, port));
+        group->barrier()->wait();
+        std::vector<float> values(10);
+        try {
+          if (rank == size - 1) store->wait(heard, Deadline::in(patience));
+          group->allreduce(span_of(values), {}, {.timeout = 500ms})->wait();
+        } catch (const Error& error) {
+          store->set("heard/" + std::to_string(rank), "", Deadline::in(patience));
+          return code_and_text(error);
+        }
+        return "no error";
+      });
+      for (int rank = 0; rank < size; ++rank) {
+        check_word(ranks, rank,
+                   {"timeout: allreduce(sum) of 10 float32 #1 did not complete", named(ranks, size - 1),
+                    "has not entered it: it is between operations; its last was barrier #0"});
+      }
+    }
+  }
+}
+
 TEST_CASE("a receive from any rank that expires tells what the others send") {
   for (const auto& backend : backends) {
     INFO(backend);

@@ -96,22 +96,53 @@ TEST_CASE("a healthy group shrinks, and then grows by a newcomer") {
 }
 
 TEST_CASE("a used generation and a wrong list are refused, and harm nothing") {
-  ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
-    auto elastic = make_elastic("gloo", rank, port);
-    auto& group = elastic.reconfigure(5, {"0", "1"});
-    for (const std::uint64_t generation : {4, 5}) {
-      const auto said = failure_of([&] { elastic.reconfigure(generation, {"0", "1"}); });
-      if (!contains(said, "usage: generation " + std::to_string(generation) + " is over")) return said;
+  for (const auto& backend : backends) {
+    for (const int size : {2, 4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+        const auto all = members_upto(size);
+        auto elastic = make_elastic(backend, rank, port);
+        auto& group = elastic.reconfigure(5, all);
+        for (const std::uint64_t generation : {4, 5}) {
+          const auto said = failure_of([&] { elastic.reconfigure(generation, all); });
+          if (!contains(said, "usage: generation " + std::to_string(generation) + " is over")) return said;
+        }
+        const auto stranger = failure_of([&] { elastic.reconfigure(6, {"8", "9"}); });
+        if (!contains(stranger, "usage: generation 6 cannot have the members [8, 9]")) return stranger;
+        // A process that knows nothing of the generation, as one that was frozen meanwhile.
+        auto late = make_elastic(backend, rank, port);
+        const auto said = failure_of([&] { late.reconfigure(5, all); });
+        if (!contains(said, "usage: generation 5 has been formed before")) return said;
+        return works(group);
+      });
+      for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, size));
     }
-    const auto stranger = failure_of([&] { elastic.reconfigure(6, {"2", "3"}); });
-    if (!contains(stranger, "usage: generation 6 cannot have the members [2, 3]")) return stranger;
-    // A process that knows nothing of the generation, as one that was frozen meanwhile.
-    auto late = make_elastic("gloo", rank, port);
-    const auto said = failure_of([&] { late.reconfigure(5, {"0", "1"}); });
-    if (!contains(said, "usage: generation 5 has been formed before")) return said;
-    return works(group);
-  });
-  for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, 2));
+  }
+}
+
+TEST_CASE("two ranks that are killed one after the other leave a group that works each time") {
+  for (const auto& backend : backends) {
+    for (const int size : {4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+        const auto store = connect(port);
+        auto elastic = make_elastic(backend, rank, port);
+        for (int lost = 0; lost < 2; ++lost) {
+          elastic.reconfigure(static_cast<std::uint64_t>(lost), members_upto(size - lost));
+          const auto failure = reduce_until_failure(elastic.group(), *store);
+          if (!contains(failure, "peer_lost: rank " + std::to_string(size - lost - 1))) return failure;
+        }
+        return works(elastic.reconfigure(2, members_upto(size - 2)));
+      });
+      for (const int victim : {size - 1, size - 2}) {
+        await(ranks, "under way");
+        connect(ranks.store_port())->erase("under way", Deadline::in(patience));
+        ranks.signal(victim, SIGKILL);
+      }
+      for (int rank = 0; rank < size - 2; ++rank)
+        CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, size - 2));
+    }
+  }
 }
 
 TEST_CASE("members that do not agree keep their group, and may try again under the same generation") {
