@@ -15,6 +15,9 @@
 namespace ddprun::comm {
 namespace {
 
+// A rank, and Gloo's loop: it has to get a core for the ranks' wait to end.
+constexpr int threads_per_rank = 2;
+
 // The same with another place: in a level.
 GroupOptions placed(GroupOptions options, int rank, int size) {
   options.rank = rank;
@@ -32,7 +35,7 @@ class HierarchicalTransport : public BasicTransport {
         flat_(make_gloo_transport(options, Links::shared)) {
     const int local_size = hosts_.local_size(host_);
     const int leaders = hosts_.smallest_host();
-    if (local_size > 1) local_ = make_shm_transport(placed(options, local_rank_, local_size));
+    if (local_size > 1) local_ = make_shm_transport(placed(options, local_rank_, local_size), threads_per_rank);
     if (local_rank_ < leaders) rail_.emplace(make_gloo_transport(placed(options, host_, hosts_.hosts())));
     collectives_.emplace(Levels{hosts_, options.rank, local_.get(), rail_ ? &*rail_ : nullptr, leaders});
   }

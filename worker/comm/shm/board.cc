@@ -44,10 +44,11 @@ std::size_t Board::bytes_for(int ranks, std::size_t slot_bytes) {
   return Places(index(ranks), slot_bytes).end;
 }
 
-Board::Board(SharedSegment segment, int ranks, std::size_t slot_bytes)
+Board::Board(SharedSegment segment, int ranks, std::size_t slot_bytes, int threads_per_rank)
     : segment_(std::move(segment)),
       ranks_(ranks),
       slot_bytes_(slot_bytes),
+      threads_per_rank_(threads_per_rank),
       places_(index(ranks), slot_bytes),
       states_(reinterpret_cast<RankState*>(at(places_.states))) {}
 

@@ -76,9 +76,10 @@ class ProcessorSet {
 
 class Board {
  public:
-  // slot_bytes: of one of a rank's two pieces of staging memory; a multiple of 4096.
+  // slot_bytes: of one of a rank's two pieces of staging memory; a multiple of 4096. threads_per_rank: that are at work
+  // while the ranks wait for each other.
   static std::size_t bytes_for(int ranks, std::size_t slot_bytes);
-  Board(SharedSegment segment, int ranks, std::size_t slot_bytes);
+  Board(SharedSegment segment, int ranks, std::size_t slot_bytes, int threads_per_rank = 1);
 
   int ranks() const { return ranks_; }
   std::size_t slot_bytes() const { return slot_bytes_; }
@@ -86,7 +87,7 @@ class Board {
   std::size_t gift_bytes() const { return largest_gift; }
 
   // Once all ranks have added theirs to the processors.
-  Patience patience() const { return Patience::for_ranks(ranks_, processors().count()); }
+  Patience patience() const { return Patience::for_threads(ranks_ * threads_per_rank_, processors().count()); }
   ProcessorSet& processors() const { return *reinterpret_cast<ProcessorSet*>(segment_.data()); }
   RankState& rank(int rank) const { return states_[index(rank)]; }
   // A rank's staging memory for phases of this parity.
@@ -115,6 +116,7 @@ class Board {
   SharedSegment segment_;
   int ranks_;
   std::size_t slot_bytes_;
+  int threads_per_rank_;
   Places places_;
   RankState* states_;
 };

@@ -26,7 +26,8 @@ constexpr std::size_t slot_bytes = std::size_t{256} * 1024;
 
 class ShmTransport : public BasicTransport {
  public:
-  explicit ShmTransport(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}
+  ShmTransport(const GroupOptions& options, int threads_per_rank)
+      : rank_(options.rank), size_(options.size), threads_per_rank_(threads_per_rank) {}
 
   ~ShmTransport() override {
     if (connected_) shared_->show(Presence::left);
@@ -35,7 +36,8 @@ class ShmTransport : public BasicTransport {
   std::string_view backend() const override { return "shm"; }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
-    Board board(rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline), size_, slot_bytes);
+    Board board(rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline), size_, slot_bytes,
+                threads_per_rank_);
     board.processors().add_own();
     // Who shares the memory holds it until all have it.
     exchange(store, prefix + "attached/", rank_, size_, "", interrupted_, deadline);
@@ -102,6 +104,7 @@ class ShmTransport : public BasicTransport {
 
   const int rank_;
   const int size_;
+  const int threads_per_rank_;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> connected_ = false;
   const std::shared_ptr<OwnRegions> regions_ = std::make_shared<OwnRegions>();
@@ -120,8 +123,8 @@ void expect_one_host(const HostMap& hosts, int rank) {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options) {
-  return std::make_shared<ShmTransport>(options);
+std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options, int threads_per_rank) {
+  return std::make_shared<ShmTransport>(options, threads_per_rank);
 }
 
 std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {

@@ -12,7 +12,8 @@ namespace ddprun::comm {
 // group. Throws what make_transport_group throws; Errc::unsupported naming a rank that runs on another host in another
 // container or as another user.
 std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options);
-// The transport of such a group, of two ranks or more that are known to run on one host.
-std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options);
+// The transport of such a group, of two ranks or more that are known to run on one host. threads_per_rank: that are at
+// work while the ranks wait for each other; with more of them than cores a rank that waits gives its core away at once.
+std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options, int threads_per_rank = 1);
 
 }  // namespace ddprun::comm

@@ -37,8 +37,8 @@ void check(const WaitLimits& limits) {
 
 }  // namespace
 
-Patience Patience::for_ranks(int ranks, int processors) {
-  return ranks <= processors ? Patience{.spins = 4000, .yields = 4} : Patience{.spins = 1, .yields = 20};
+Patience Patience::for_threads(int threads, int processors) {
+  return threads <= processors ? Patience{.spins = 4000, .yields = 4} : Patience{.spins = 1, .yields = 20};
 }
 
 void SignalWord::wake() noexcept {

@@ -8,12 +8,12 @@
 
 namespace ddprun::comm {
 
-// How long to wait awake. More ranks than cores: the core is given away at once, for whoever spins keeps away whom it
-// waits for.
+// How long to wait awake. More threads at work than cores: the core is given away at once, for whoever spins keeps away
+// whom it waits for.
 struct Patience {
   int spins = 0;   // with the processor's pause
   int yields = 0;  // of the core, before sleeping
-  static Patience for_ranks(int ranks, int processors);
+  static Patience for_threads(int threads, int processors);
 };
 
 // Whether a rank still takes part: kept in shared memory, so that others learn at once when it does not.
