@@ -16,7 +16,7 @@ void HelpedWork::wait(Deadline deadline) {
 }
 
 bool HelpedWork::help(const Deadline& deadline) const {
-  const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
+  const std::unique_lock turn(turn_->lock(), std::try_to_lock);
   if (!turn) return false;
   if (Completion::done()) return true;
   auto* const carrier = turn_->carrier();

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "ddprun/worker/comm/call/completion.h"
+#include "ddprun/worker/comm/transport/turn_lock.h"
 
 namespace ddprun::comm {
 
@@ -20,16 +21,16 @@ class Turn {
 
   explicit Turn(Carrier& carrier) : carrier_(&carrier) {}
 
-  std::mutex& mutex() { return mutex_; }
+  TurnLock& lock() { return lock_; }
   // None once the group has ended. REQUIRES: the turn is held.
   Carrier* carrier() { return carrier_; }
   void end() {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard turn(lock_);
     carrier_ = nullptr;
   }
 
  private:
-  std::mutex mutex_;
+  TurnLock lock_;
   Carrier* carrier_;
 };
 

@@ -30,7 +30,7 @@ WorkPtr TurnExecutor::submit(const Call& call, std::chrono::milliseconds timeout
   const Collective collective{call, next_sequence_++, timeout};
   Job job{collective, std::make_shared<HelpedWork>(call.operation, turn_)};
   auto work = job.work;
-  std::unique_lock turn(turn_->mutex(), std::defer_lock);
+  std::unique_lock turn(turn_->lock(), std::defer_lock);
   if (queued_ == 0 && turn.try_lock() && post(job)) return work;
   ++queued_;
   health_.ledger().submit(call.operation, collective.sequence, timeout);
@@ -50,14 +50,14 @@ bool TurnExecutor::post(Job& job) {
 // What can be finished without waiting.
 void TurnExecutor::finish_ready() {
   if (any_posted_ == 0) return;
-  const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
+  const std::unique_lock turn(turn_->lock(), std::try_to_lock);
   while (turn && finish_oldest_posted(Deadline::at(Deadline::Clock::time_point::min()))) continue;
 }
 
 // A blocking call on its caller's thread, at the price of one lock: no work is made, and none is counted, as nobody may
 // destroy the group meanwhile. None when others are before it, or the group is broken.
 WorkPtr TurnExecutor::carry_out_here(const Call& call, std::chrono::milliseconds timeout) {
-  const std::unique_lock turn(turn_->mutex(), std::try_to_lock);
+  const std::unique_lock turn(turn_->lock(), std::try_to_lock);
   if (!turn || queued_ > 0 || health_.broken()) return nullptr;
   if (any_posted_ > 0) finish_all_posted();
   Collective collective{call, next_sequence_++, timeout};
@@ -119,7 +119,7 @@ bool TurnExecutor::go_on(const Deadline& deadline) {
 // Also looks after what was posted and nobody waits for: its deadline runs.
 void TurnExecutor::work() {
   while (queue_.await_item(posted_look)) {
-    std::unique_lock turn(turn_->mutex());
+    std::unique_lock turn(turn_->lock());
     auto job = queue_.try_pop();
     if (!job) {
       turn.unlock();
