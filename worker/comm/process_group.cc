@@ -6,6 +6,14 @@ namespace ddprun {
 
 using namespace comm;
 
+namespace {
+
+// Made once: built anew for each call it would be written by halves and read whole, which waits for all stores before
+// it, that of the call's announcement among them.
+const Deadline no_deadline = Deadline::never();
+
+}  // namespace
+
 WorkPtr ProcessGroup::allreduce(Span buffer, Reduction reduction, OpOptions options) {
   return begin(checked_allreduce(buffer, buffer, reduction, options));
 }
@@ -109,7 +117,7 @@ std::unique_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>
 WorkPtr ProcessGroup::begin(const Call& call) {
   if (call.options.timeout) check_timeout(call.operation, *call.options.timeout);
   auto work = start(call);
-  if (call.options.blocking) work->wait();
+  if (call.options.blocking) work->wait(no_deadline);
   return work;
 }
 

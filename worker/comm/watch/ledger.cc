@@ -27,13 +27,17 @@ Ledger::State Ledger::state_of(std::uint64_t progress) {
 }
 
 // The content goes between two versions. Each store releases, each load of read() acquires: so a reader that saw a word
-// of the new content sees the odd version before it too.
-void Ledger::write(Slot& slot, const Content& content, State state) {
-  std::array<std::uint64_t, sizeof(Content) / sizeof(std::uint64_t)> words;
-  std::memcpy(words.data(), &content, sizeof(content));
+// of the new content sees the odd version before it too. Nothing is put together in memory first: what is written in
+// small parts and read in larger ones waits for the stores before it, and this follows the announcement of a call.
+void Ledger::write(Slot& slot, const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout,
+                   State state) {
+  std::array<std::uint64_t, operation_words> words;
+  std::memcpy(words.data(), &operation, sizeof(operation));
   const auto version = slot.version.load(std::memory_order_relaxed);
   slot.version.store(version + 1, std::memory_order_relaxed);
-  for (std::size_t i = 0; i < words.size(); ++i) slot.content[i].store(words[i], std::memory_order_release);
+  for (std::size_t i = 0; i < words.size(); ++i) slot.operation[i].store(words[i], std::memory_order_release);
+  slot.sequence.store(sequence, std::memory_order_release);
+  slot.timeout.store(timeout.count(), std::memory_order_release);
   slot.progress.store(progress_now(state), std::memory_order_release);
   slot.version.store(version + 2, std::memory_order_release);
 }
@@ -42,12 +46,12 @@ void Ledger::submit(const Operation& operation, std::uint64_t sequence, std::chr
   auto& slot = slots_[sequence % collectives_kept];
   const auto state = state_of(slot.progress.load(std::memory_order_acquire));
   if (state == State::submitted || state == State::started) return;  // an earlier one still has the place
-  write(slot, {operation, sequence, timeout}, State::submitted);
+  write(slot, operation, sequence, timeout, State::submitted);
 }
 
 Ledger::Place Ledger::begin(const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout) {
   const Place place = sequence % collectives_kept;
-  write(slots_[place], {operation, sequence, timeout}, State::started);
+  write(slots_[place], operation, sequence, timeout, State::started);
   begun_.store(sequence + 1, std::memory_order_release);
   return place;
 }
@@ -63,7 +67,7 @@ Ledger::Place Ledger::begin_transfer(const Operation& operation, std::uint64_t n
     // Submitted for a moment: the place is this thread's, and nobody else's.
     if (!slot.progress.compare_exchange_strong(progress, progress_now(State::submitted), std::memory_order_acq_rel))
       continue;
-    write(slot, {operation, number, timeout}, State::started);
+    write(slot, operation, number, timeout, State::started);
     return place;
   }
   return nowhere;
@@ -80,13 +84,15 @@ std::optional<Ledger::Entry> Ledger::read(Place place) const {
   for (int attempt = 0; attempt < read_attempts; ++attempt) {
     const auto version = slot.version.load(std::memory_order_acquire);
     if (version == 0) return std::nullopt;
-    std::array<std::uint64_t, sizeof(Content) / sizeof(std::uint64_t)> words;
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.content[i].load(std::memory_order_acquire);
+    std::array<std::uint64_t, operation_words> words;
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.operation[i].load(std::memory_order_acquire);
+    const auto sequence = slot.sequence.load(std::memory_order_acquire);
+    const std::chrono::milliseconds timeout(slot.timeout.load(std::memory_order_acquire));
     const auto progress = slot.progress.load(std::memory_order_acquire);
     if (version % 2 != 0 || slot.version.load(std::memory_order_relaxed) != version) continue;
-    Content content;
-    std::memcpy(static_cast<void*>(&content), words.data(), sizeof(content));
-    return Entry{content.operation, content.sequence, content.timeout, state_of(progress),
+    Operation operation;
+    std::memcpy(static_cast<void*>(&operation), words.data(), sizeof(operation));
+    return Entry{operation, sequence, timeout, state_of(progress),
                  Clock::time_point(std::chrono::nanoseconds(progress >> state_bits))};
   }
   return std::nullopt;

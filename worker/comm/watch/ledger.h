@@ -69,23 +69,22 @@ class Ledger {
   std::vector<Entry> collectives(std::uint64_t first, std::size_t count) const;
 
  private:
-  struct Content {
-    Operation operation;
-    std::uint64_t sequence = 0;
-    std::chrono::milliseconds timeout{};
-  };
-  static_assert(std::is_trivially_copyable_v<Content> && sizeof(Content) % sizeof(std::uint64_t) == 0);
+  static_assert(std::is_trivially_copyable_v<Operation> && sizeof(Operation) % sizeof(std::uint64_t) == 0);
+  static constexpr std::size_t operation_words = sizeof(Operation) / sizeof(std::uint64_t);
 
   struct alignas(128) Slot {
-    std::atomic<std::uint64_t> version = 0;   // odd while the content changes
+    std::atomic<std::uint64_t> version = 0;   // odd while what follows changes
     std::atomic<std::uint64_t> progress = 0;  // the state, and since when
-    std::array<std::atomic<std::uint64_t>, sizeof(Content) / sizeof(std::uint64_t)> content{};
+    std::array<std::atomic<std::uint64_t>, operation_words> operation{};
+    std::atomic<std::uint64_t> sequence = 0;
+    std::atomic<std::chrono::milliseconds::rep> timeout = 0;
   };
 
   std::optional<std::uint64_t> oldest_in_progress() const;
   static std::uint64_t progress_now(State state);
   static State state_of(std::uint64_t progress);
-  static void write(Slot& slot, const Content& content, State state);
+  static void write(Slot& slot, const Operation& operation, std::uint64_t sequence, std::chrono::milliseconds timeout,
+                    State state);
 
   std::array<Slot, collectives_kept + transfers_kept> slots_;
   std::atomic<std::uint64_t> begun_ = 0;
