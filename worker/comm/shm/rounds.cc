@@ -79,7 +79,7 @@ void Rounds::await(int from, std::chrono::milliseconds timeout) {
 void Rounds::accept(int from) {
   check_group();
   check_calls(through_, from);
-  whole_ = from == everybody;
+  whole_ = from == everybody || peers_.size() == 1;
 }
 
 void Rounds::meet(std::chrono::milliseconds timeout) {
@@ -108,10 +108,22 @@ void Rounds::check_calls(std::uint64_t round, int from) const {
 
 void Rounds::leave() {
   const auto left = through_++;
-  if (!whole_) return;
+  if (!whole_) return finish_in_passing(left);
   whole_ = false;
   finish_ready(left);  // all have announced those before it, too
   finish_oldest();
+}
+
+// One round, and the lines of the next one are on their way meanwhile: to look for several at once, when there is no
+// room any more, would let the others wait for as long. Younger ones are left alone: their lines are still to be
+// written.
+void Rounds::finish_in_passing(std::uint64_t left) {
+  if (finished_ + settled <= left && all_here(finished_)) {
+    check_calls(finished_, everybody);
+    finish_oldest();
+  }
+  if (finished_ + settled > left + 1) return;
+  for (const auto& peer : peers_) __builtin_prefetch(&peer.place(finished_));
 }
 
 void Rounds::finish_ready(std::uint64_t before) {

@@ -65,6 +65,9 @@ class Rounds {
   // Rounds that may wait to be finished before this rank looks for it: looking costs a cache line of every rank's.
   static constexpr std::uint64_t unfinished_unseen = rounds_at_once / 2;
 
+  // After so many further rounds everybody has most likely announced one.
+  static constexpr std::uint64_t settled = 2;
+
   // Another rank, found without a multiplication: this is on the path of every small collective.
   struct Peer {
     int rank;
@@ -91,6 +94,8 @@ class Rounds {
   void check_calls(std::uint64_t round, int from) const;
   // Of the rounds before that one, all that everybody has announced.
   void finish_ready(std::uint64_t before);
+  // At most one, as this rank is through with that one.
+  void finish_in_passing(std::uint64_t left);
   void finish_oldest();
 
   const Board& board_;
