@@ -31,7 +31,8 @@ class GroupSubject : public Subject {
   const void* output() override { return output_.data; }
   void run() override {
     if (options_.in_flight > 1) return run_in_parts();
-    operation_.start(group_, {input_, output_}, {.timeout = {}, .blocking = options_.blocking})->wait();
+    const auto work = operation_.start(group_, {input_, output_}, {.timeout = {}, .blocking = options_.blocking});
+    if (!options_.blocking) work->wait();  // a blocking one is over, as an MPI's call is
   }
 
  private:
