@@ -4,7 +4,8 @@
 set -euo pipefail
 build=$1 consumer=$2 cxx=$3
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+job=
+trap '[ -z "$job" ] || kill $job 2>/dev/null; rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 "$work/prefix/bin/ddprun" --version
@@ -34,6 +35,7 @@ for backend in shm gloo; do
   done
   kill -KILL "$(sed -n 's/.*:rank 1 is pid //p' "$out")"
   wait $job || { cat "$out"; exit 1; }
+  job=
   cat "$out"
   grep -qx '\[default0\]:100 steps of 2 ranks' "$out"
 done
