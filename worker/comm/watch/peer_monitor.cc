@@ -270,10 +270,10 @@ std::optional<Verdict> PeerMonitor::compare_with_partners() {
   for (std::size_t i = 0; i < transfers.size(); ++i) {
     if (!records[i]) continue;
     const auto stall = stall_of({transfers[i], std::nullopt, {}}, now);
-    if (const auto verdict = blame_partner(stall, *records[i])) return verdict;
+    if (auto verdict = blame_partner(stall, *records[i])) return verdict;
     Records alone(static_cast<std::size_t>(options_.size));
     alone[static_cast<std::size_t>(stall.partner)] = records[i];
-    if (const auto verdict = give_up(stall, alone, now)) return verdict;
+    if (auto verdict = give_up(stall, alone, now)) return verdict;
   }
   return std::nullopt;
 }
@@ -293,7 +293,7 @@ std::optional<Verdict> PeerMonitor::compare_with_departed() {
 
 // A send or receive whose partners have left, once nothing of theirs can be on its way any more.
 std::optional<Verdict> PeerMonitor::give_up(const Stall& stall, const Records& records, Clock::time_point now) {
-  const auto verdict = blame_leavers(stall, records);
+  auto verdict = blame_leavers(stall, records);
   if (!verdict) return std::nullopt;
   const auto noticed = departures_.try_emplace(stall.partner, now).first->second;
   const auto bound = farewell();
