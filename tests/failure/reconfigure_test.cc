@@ -72,6 +72,31 @@ TEST_CASE("the survivors of a kill go on in a group of their own") {
   }
 }
 
+TEST_CASE("two ranks that are killed one after the other leave a group that works each time") {
+  for (const auto& backend : backends) {
+    for (const int size : {4, 8}) {
+      INFO(backend << ", " << size << " ranks");
+      ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
+        const auto store = connect(port);
+        auto elastic = make_elastic(backend, rank, port);
+        for (int lost = 0; lost < 2; ++lost) {
+          elastic.reconfigure(static_cast<std::uint64_t>(lost), members_upto(size - lost));
+          const auto failure = reduce_until_failure(elastic.group(), *store);
+          if (!contains(failure, "peer_lost: rank " + std::to_string(size - lost - 1))) return failure;
+        }
+        return works(elastic.reconfigure(2, members_upto(size - 2)));
+      });
+      for (const int victim : {size - 1, size - 2}) {
+        await(ranks, "under way");
+        connect(ranks.store_port())->erase("under way", Deadline::in(patience));
+        ranks.signal(victim, SIGKILL);
+      }
+      for (int rank = 0; rank < size - 2; ++rank)
+        CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, size - 2));
+    }
+  }
+}
+
 TEST_CASE("a healthy group shrinks, and then grows by a newcomer") {
   for (const auto& backend : backends) {
     for (const int size : {2, 4, 8}) {
