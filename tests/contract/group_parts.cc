@@ -281,6 +281,11 @@ void bytes_of_any_length_go_from_any_place(const MakeGroups& make, int size) {
       expect(exchanged == joined(size, [&](int r) { return bytes_for(r, own, count); }),
              fmt::format("all_to_all of {}", count));
       group.allreduce(mine.span(), ReduceOp::max)->wait();
+      auto largest = bytes_for(0, 0, count);
+      for (int r = 1; r < size; ++r)
+        std::ranges::transform(largest, bytes_for(r, 0, count), largest.begin(),
+                               [](auto a, auto b) { return std::max(a, b); });
+      expect(mine == largest, fmt::format("allreduce of {}", count));
       if (size == 1) return;
       OddBytes sent(bytes_for(own, right, count)), received(count);
       const auto sending = group.send(sent.span(), right, 1);

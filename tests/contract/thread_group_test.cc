@@ -16,3 +16,11 @@ ddprun::contract::Groups make_self(int, std::chrono::milliseconds) {
 
 DDPRUN_GROUP_CONTRACT("self", make_self, {1})
 DDPRUN_GROUP_CONTRACT("thread", ddprun::comm::make_thread_groups, {1, 2, 3, 4, 5, 8})
+
+TEST_CASE("who waits for anybody among threads that have all left is told so") {
+  auto groups = ddprun::comm::make_thread_groups(2, ddprun::contract::patience);
+  groups[1].reset();
+  std::vector<float> values(1);
+  CHECK_THROWS_WITH(groups[0]->recv(ddprun::span_of(values), ddprun::any_source, 0)->wait(),
+                    Catch::StartsWith("every other rank left the group before "));
+}

@@ -28,7 +28,8 @@ TEST_CASE("a launcher under measurement leaves no worker behind, whether it stop
 }
 
 TEST_CASE("a benchmark whose reader leaves ends without a word, though another process than it prints") {
-  Child bench({BENCH_PROGRAM, "collectives", "--ranks=2", "--max-bytes=64", "--seconds=0.01"});
+  Child bench({BENCH_PROGRAM, "collectives", "--ranks=2", "--max-bytes=64", "--seconds=0.2"});
+  bench.wait_for_out("\n");
   bench.leave_out();
   const auto result = bench.wait();
   CHECK(result.signal_number == SIGPIPE);

@@ -13,6 +13,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/forming/agreement.h"
 #include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/transport/deadline_after.h"
 #include "ddprun/worker/comm/transport/heritage.h"
 #include "ddprun/worker/comm/watch/verdict.h"
 
@@ -72,7 +73,7 @@ class AgreementSession {
         connect_(base.connect_store),
         prefix_(generation_prefix(base, agreement.generation())),
         begun_(Clock::now()),
-        deadline_(Deadline::in(base.timeout)),
+        deadline_(comm::deadline_after(base.timeout)),
         stop_(std::move(stop)),
         wake_on_stop_(stop_, Wake{store}) {}
 

@@ -13,6 +13,7 @@
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/forming/backends.h"
 #include "ddprun/worker/comm/forming/local_address.h"
+#include "ddprun/worker/comm/transport/deadline_after.h"
 
 namespace ddprun {
 namespace {
@@ -83,7 +84,7 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
       hosting_(!options.env.use_agent_store) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
-  if (hosting_) client_->set_will(left_key(env_.rank), "lost", Deadline::in(timeout_));
+  if (hosting_) client_->set_will(left_key(env_.rank), "lost", comm::deadline_after(timeout_));
   store_ = std::make_unique<PrefixStore>(worker_prefix(env_.restart_count) + "/user", client_);
   try {
     make_group(options);
@@ -112,7 +113,7 @@ void JoinedWorld::make_group(const InitOptions& options) {
 std::shared_ptr<TcpStore> JoinedWorld::connect() const {
   return std::make_shared<TcpStore>(
       TcpStoreOptions{.host = env_.master_addr, .port = env_.master_port, .grace = store_grace_},
-      Deadline::in(timeout_));
+      comm::deadline_after(timeout_));
 }
 
 JoinedWorld::~JoinedWorld() {

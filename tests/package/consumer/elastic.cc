@@ -58,7 +58,7 @@ int main(int argc, char** argv) try {
   };
   const auto self = std::to_string(env.rank);
   const auto store = connect();
-  store->set_will("lost/" + self, "", soon());
+  store->set_will("lost/" + self, "", soon());  // however this process ends: who is done is gone, too
 
   Members members;
   for (int rank = 0; rank < env.world_size; ++rank) members.push_back(std::to_string(rank));
@@ -76,7 +76,6 @@ int main(int argc, char** argv) try {
       generation += formed ? 1 : 0;
       members = formed ? survivors(*store, members) : living(*store, members);
     }
-  store->clear_will(soon());
 } catch (const ddprun::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;

@@ -53,6 +53,17 @@ TEST_CASE("numbers that no group can have are refused by name and value") {
   CHECK(refusal([](auto& o) { o.lanes = 0; }) == "a process group's number of lanes cannot be 0: give 1 or more");
 }
 
+TEST_CASE("the longest timeout there is leaves time") {
+  const auto groups = comm::make_thread_groups(2, milliseconds::max());
+  std::vector<float> first{1}, second{2};
+  const auto work = groups[0]->allreduce(span_of(first));
+  groups[1]->allreduce(span_of(second))->wait();
+  work->wait();
+  CHECK(first.front() == 3);
+  const auto alone = options_with([](auto& options) { options.timeout = milliseconds::max(); });
+  CHECK(ElasticGroup("gloo", alone, "a").reconfigure(0, {"a"}).size() == 1);
+}
+
 // Before anything is waited for: the other rank never comes.
 TEST_CASE("every way to a group refuses a timeout that leaves no time") {
   const auto none = options_with([](auto& options) { options.timeout = milliseconds(0); });

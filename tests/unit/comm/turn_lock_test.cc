@@ -32,11 +32,13 @@ TEST_CASE("a turn that is taken is not to be had until it is given back") {
   TurnLock lock;
   std::unique_lock own(lock);
   CHECK_FALSE(lock.try_lock());
-  std::atomic<bool> given_back = false, waited = false;
+  std::atomic<bool> comes = false, given_back = false, waited = false;
   std::thread waiter([&] {
+    comes = true;
     const std::lock_guard next(lock);
     waited = given_back.load();
   });
+  while (!comes) std::this_thread::yield();
   given_back = true;
   own.unlock();
   waiter.join();

@@ -37,13 +37,14 @@ std::string first_deviceless(const RankPlaces& places) {
   return "";
 }
 
-// deviceless: set before the group is there.
-std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, std::string& deviceless) {
+// deviceless: set before the group is there, if somebody wants to know.
+std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options,
+                                              const std::shared_ptr<std::string>& deviceless = nullptr) {
   if (options.size == 1) return make_self_group();
-  const auto choose = [options, &deviceless](const RankPlaces& places) {
+  const auto choose = [options, deviceless](const RankPlaces& places) {
     auto transport = make_hierarchical_transport(options, places);
     if (options.rank == 0) log::info("back end {}: {}", transport->backend(), reason(host_map(places)));
-    deviceless = first_deviceless(places);
+    if (deviceless) *deviceless = first_deviceless(places);
     return transport;
   };
   return make_transport_group(make_placed_transport(options, choose, why_no_nccl()), options, make_auto_group);
@@ -99,7 +100,7 @@ class AutoGroup : public ProcessGroup {
 
  private:
   WorkPtr start_on(int device, const Call& call) {
-    expect_all_can(call.operation);
+    if (!deviceless_->empty()) refuse(call.operation);
     auto timed = call;
     timed.options.timeout = call.options.timeout.value_or(options_.timeout);
     {
@@ -112,10 +113,12 @@ class AutoGroup : public ProcessGroup {
     return owner_->start(timed);
   }
 
-  void expect_all_can(const Operation& operation) const {
-    if (deviceless_.empty()) return;
-    throw make_error(Errc::unsupported, "{} on memory of a device: {} keeps this group to memory of the host",
-                     describe(operation), deviceless_);
+  // A collective breaks the group: whoever has memory of the host alone waits for it.
+  [[noreturn]] void refuse(const Operation& operation) {
+    auto error = make_error(Errc::unsupported, "{} on memory of a device: {} keeps this group to memory of the host",
+                            describe(operation), *deviceless_);
+    if (!operation.point_to_point()) host_->abort(error.what());
+    throw error;
   }
   static void expect_all_ranks(const Operation& operation) {
     if (!operation.point_to_point()) return;
@@ -187,7 +190,7 @@ class AutoGroup : public ProcessGroup {
   };
 
   const GroupOptions options_;
-  std::string deviceless_;  // by whom, if anybody; once the next is there
+  const std::shared_ptr<std::string> deviceless_ = std::make_shared<std::string>();  // who; set as the next is made
   const std::unique_ptr<ProcessGroup> host_;
   std::stop_source forming_;
   const std::stop_callback<StopForming> on_stop_{options_.stop, StopForming{forming_}};
@@ -200,8 +203,7 @@ class AutoGroup : public ProcessGroup {
 
 std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options) {
   if (nccl_available()) return std::make_unique<AutoGroup>(options);
-  std::string deviceless;  // who takes part in no device group need not know who else does not
-  return make_host_group(options, deviceless);
+  return make_host_group(options);
 }
 
 }  // namespace ddprun::comm

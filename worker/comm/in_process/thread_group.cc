@@ -13,6 +13,7 @@
 #include "ddprun/worker/comm/call/completion.h"
 #include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/in_process/plain_collectives.h"
+#include "ddprun/worker/comm/transport/deadline_after.h"
 
 namespace ddprun::comm {
 namespace {
@@ -100,7 +101,7 @@ void Hub::enter(int rank, const Entry& entry) {
   const auto [place, fresh] = meetings_.try_emplace(sequence);
   auto& meeting = place->second;
   if (fresh) {
-    meeting = {operation, sequence, Deadline::in(timeout_of(entry.call.options)), std::vector<Entry>(next_.size()),
+    meeting = {operation, sequence, deadline_after(timeout_of(entry.call.options)), std::vector<Entry>(next_.size()),
                rank};
   }
   meeting.entries[at] = entry;
@@ -149,7 +150,7 @@ bool Hub::can_be_answered(const Parcel& parcel) const {
 void Hub::post(int rank, const Entry& entry) {
   const std::lock_guard lock(mutex_);
   if (cause_) return entry.work->fail(own_cause_[static_cast<std::size_t>(rank)].value_or(*cause_));
-  const Parcel parcel{rank, entry, Deadline::in(timeout_of(entry.call.options))};
+  const Parcel parcel{rank, entry, deadline_after(timeout_of(entry.call.options))};
   const auto counterpart = find_counterpart(parcel);
   if (counterpart != parcels_.end()) {
     const auto other = *counterpart;
@@ -159,7 +160,9 @@ void Hub::post(int rank, const Entry& entry) {
   }
   parcels_.push_back(parcel);
   if (can_be_answered(parcel)) return;
-  fail_all(make_error(Errc::peer_lost, "rank {} left the group before {} of rank {}", parcel.operation().peer,
+  const int peer = parcel.operation().peer;
+  fail_all(make_error(Errc::peer_lost, "{} left the group before {} of rank {}",
+                      peer == any_source ? "every other rank" : fmt::format("rank {}", peer),
                       describe(parcel.operation()), rank));
 }
 

@@ -55,7 +55,7 @@ class Rounds {
   std::uint32_t given_by(int r) const { return place(r, through_).given; }
   // Until everybody has called it in this round. What a rank wrote before is visible to all behind it.
   void meet(std::chrono::milliseconds timeout);
-  // This rank is through with it.
+  // This rank is through with it. Throws what waiting throws when an older round shows that the calls differ.
   void leave();
 
   // Lets sleepers look at what interrupts them.

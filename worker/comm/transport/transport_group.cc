@@ -4,6 +4,7 @@
 #include <optional>
 #include <stop_token>
 
+#include "ddprun/worker/comm/transport/deadline_after.h"
 #include "ddprun/worker/comm/transport/executor.h"
 #include "ddprun/worker/comm/transport/group_health.h"
 #include "ddprun/worker/comm/transport/transfer_executor.h"
@@ -12,8 +13,6 @@ namespace ddprun::comm {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds longest_timeout = std::chrono::hours(24 * 365);
 
 class TransportGroup final : public ProcessGroup {
  public:
@@ -71,7 +70,7 @@ void TransportGroup::connect() {
   std::optional<Error> failure;
   try {
     const auto store = options_.connect_store();
-    transport_->connect(*store, options_.prefix, Deadline::in(std::min(options_.timeout, longest_timeout)));
+    transport_->connect(*store, options_.prefix, deadline_after(options_.timeout));
     return;
   } catch (const Error& error) {
     failure = error;
