@@ -40,6 +40,7 @@ std::optional<Verdict> NeighbourWatch::look(Clock::time_point now, bool all_here
     record_.reset();
     silence_.restart();
     baseline_.reset();
+    next_look_ = now;  // the next one is due at once: a row of leavers takes no interval each
     return std::nullopt;
   }
   silence_.look(record_ ? std::optional(record_->beat) : std::nullopt, now);

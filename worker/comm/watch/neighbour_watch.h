@@ -28,6 +28,7 @@ class NeighbourWatch {
   // The earliest moment at which look() has something to do.
   Clock::time_point due() const { return next_look_; }
   // all_here: every rank has published a record. Throws what the store throws.
+  // One rank a look, so that the own heartbeat does not wait for a long row of those that left.
   std::optional<Verdict> look(Clock::time_point now, bool all_here);
   // What the last look saw: whose record, and it.
   int watched() const { return watched_; }
