@@ -180,10 +180,15 @@ void a_message_is_given_up_with_the_rank_that_leaves(const MakeGroups& make, int
   if (size != 3) return;  // it is between two, of whom one does not watch the other
   std::vector<float> values(2'000'000), first(5), last(5);
   const Span none{values.data(), 0, DType::float32};
+  std::vector<WorkPtr> older;  // from a rank that stays: more than are compared with their other ends
   const std::function<WorkPtr(ProcessGroup&)> starts[] = {
       [&](ProcessGroup& group) { return group.recv(span_of(values), 2, 4); },
       [&](ProcessGroup& group) { return group.recv(none, 2, 5); },
-      [&](ProcessGroup& group) { return group.send(span_of(values), 2, 6); }};
+      [&](ProcessGroup& group) { return group.send(span_of(values), 2, 6); },
+      [&](ProcessGroup& group) {
+        for (int tag = 10; tag < 22; ++tag) older.push_back(group.recv(none, 1, tag));
+        return group.recv(none, 2, 5);
+      }};
   for (const auto& start : starts) {
     const bool before = &start == &starts[0];
     auto groups = make(size, std::chrono::hours(1));

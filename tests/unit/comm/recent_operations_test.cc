@@ -76,3 +76,22 @@ TEST_CASE("of the messages under way that an end can be found of, the oldest few
   REQUIRE(chosen.size() == 4);  // as many as the other end tells of
   for (int i = 0; i < 4; ++i) CHECK(chosen[static_cast<std::size_t>(i)].operation.peer == i);
 }
+
+TEST_CASE("of all messages under way, the oldest with each partner is found") {
+  const auto ledger = std::make_unique<Ledger>();
+  const auto begin = [&](int peer, std::uint64_t number) {
+    ledger->begin_transfer({.kind = OpKind::recv, .dtype = DType::uint8, .count = 3, .peer = peer}, number, 1s);
+  };
+  ledger->begin(allreduce_of(1), 0, 1s);
+  begin(any_source, 1);
+  for (std::uint64_t number = 1; number <= 20; ++number) begin(7, number);
+  begin(3, 0);  // of a number that is not known
+
+  const auto now = Ledger::Clock::now();
+  CHECK(oldest_by_partner(*ledger, now, 1h).empty());
+  const auto oldest = oldest_by_partner(*ledger, now + 2h, 1h);
+  REQUIRE(oldest.size() == 2);
+  CHECK(oldest[0].operation.peer == 3);
+  CHECK(oldest[1].operation.peer == 7);
+  CHECK(oldest[1].sequence == 1);
+}

@@ -262,20 +262,28 @@ std::optional<Verdict> PeerMonitor::compare_with_neighbour() {
 std::optional<Verdict> PeerMonitor::compare_with_partners() {
   if (!peers_known_) return std::nullopt;
   const auto now = Clock::now();
-  const auto transfers = transfers_to_compare(ledger_, now, options_.beat);
-  if (transfers.empty()) return std::nullopt;
-  std::vector<int> partners;
-  for (const auto& entry : transfers) partners.push_back(partner_of(entry.operation));
-  const auto records = records_.read_some(partners);
-  for (std::size_t i = 0; i < transfers.size(); ++i) {
-    if (!records[i]) continue;
-    const auto stall = stall_of({transfers[i], std::nullopt, {}}, now);
-    if (auto verdict = blame_partner(stall, *records[i])) return verdict;
-    Records alone(static_cast<std::size_t>(options_.size));
-    alone[static_cast<std::size_t>(stall.partner)] = records[i];
-    if (auto verdict = give_up(stall, alone, now)) return verdict;
+  const auto awaited = oldest_by_partner(ledger_, now, options_.beat);
+  if (awaited.empty()) return std::nullopt;
+  const auto records = read_partners(awaited);
+  for (const auto& entry : transfers_to_compare(ledger_, now, options_.beat)) {
+    const auto& partner = records[static_cast<std::size_t>(entry.operation.peer)];
+    if (!partner) continue;
+    if (auto verdict = blame_partner(stall_of({entry, std::nullopt, {}}, now), *partner)) return verdict;
   }
+  for (const auto& entry : awaited)
+    if (auto verdict = give_up(stall_of({entry, std::nullopt, {}}, now), records, now)) return verdict;
   return std::nullopt;
+}
+
+// The records of these messages' partners, each of another one; none of other ranks.
+PeerMonitor::Records PeerMonitor::read_partners(const std::vector<Ledger::Entry>& messages) {
+  std::vector<int> partners;
+  for (const auto& entry : messages) partners.push_back(entry.operation.peer);
+  auto latest = records_.read_some(partners);
+  Records records(static_cast<std::size_t>(options_.size));
+  for (std::size_t i = 0; i < partners.size(); ++i)
+    records[static_cast<std::size_t>(partners[i])] = std::move(latest[i]);
+  return records;
 }
 
 // A receive from any rank in a group that all others have left. Some transports would wait for it.

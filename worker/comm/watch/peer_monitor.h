@@ -85,6 +85,7 @@ class PeerMonitor {
   std::optional<Verdict> examine_ended();
   std::optional<Verdict> compare_with_neighbour();
   std::optional<Verdict> compare_with_partners();
+  Records read_partners(const std::vector<Ledger::Entry>& messages);
   std::optional<Verdict> examine_departed() const;
   std::optional<Verdict> compare_with_departed();
   std::optional<Verdict> give_up(const Stall& stall, const Records& records, Clock::time_point now);

@@ -1,6 +1,7 @@
 #include "ddprun/worker/comm/watch/recent_operations.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "ddprun/common/dtype.h"
@@ -46,6 +47,11 @@ std::vector<Ledger::Entry> oldest_few(std::vector<Ledger::Entry> transfers) {
   return transfers;
 }
 
+// With a partner that is named, since that long.
+bool waits_for_partner(const Ledger::Entry& entry, Ledger::Clock::time_point now, milliseconds since) {
+  return entry.operation.point_to_point() && entry.operation.peer != any_source && now - entry.changed >= since;
+}
+
 }  // namespace
 
 std::vector<RankOperation> recent_operations(const Ledger& ledger, Ledger::Clock::time_point now) {
@@ -68,11 +74,21 @@ std::vector<Ledger::Entry> transfers_to_compare(const Ledger& ledger, Ledger::Cl
                                                 milliseconds since) {
   std::vector<Ledger::Entry> transfers;
   ledger.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
-    const bool comparable =
-        entry.operation.point_to_point() && entry.operation.peer != any_source && entry.sequence != 0;
-    if (comparable && now - entry.changed >= since) transfers.push_back(entry);
+    if (entry.sequence != 0 && waits_for_partner(entry, now, since)) transfers.push_back(entry);
   });
   return oldest_few(std::move(transfers));
+}
+
+std::vector<Ledger::Entry> oldest_by_partner(const Ledger& ledger, Ledger::Clock::time_point now, milliseconds since) {
+  std::map<int, Ledger::Entry> oldest;
+  ledger.for_each_in_progress([&](Ledger::Place, const Ledger::Entry& entry) {
+    if (!waits_for_partner(entry, now, since)) return;
+    auto& known = oldest.try_emplace(entry.operation.peer, entry).first->second;
+    if (entry.changed < known.changed) known = entry;
+  });
+  std::vector<Ledger::Entry> transfers;
+  for (const auto& [partner, entry] : oldest) transfers.push_back(entry);
+  return transfers;
 }
 
 }  // namespace ddprun::comm

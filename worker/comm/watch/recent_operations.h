@@ -18,4 +18,8 @@ std::vector<RankOperation> recent_operations(const Ledger& ledger, Ledger::Clock
 std::vector<Ledger::Entry> transfers_to_compare(const Ledger& ledger, Ledger::Clock::time_point now,
                                                 std::chrono::milliseconds since);
 
+// The oldest send or receive in progress with each partner, since that long; from any rank is no partner.
+std::vector<Ledger::Entry> oldest_by_partner(const Ledger& ledger, Ledger::Clock::time_point now,
+                                             std::chrono::milliseconds since);
+
 }  // namespace ddprun::comm
