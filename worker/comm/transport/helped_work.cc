@@ -9,6 +9,7 @@ constexpr std::chrono::microseconds patience{500};
 }  // namespace
 
 void HelpedWork::wait(Deadline deadline) {
+  if (queued_) turn_->prompt_waits().note(PromptWaits::Clock::now() - *queued_);
   while (!Completion::done() && !deadline.expired()) {
     if (!help(deadline)) wait_done(earlier(deadline, Deadline::in(patience)));
   }

@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "ddprun/worker/comm/call/completion.h"
+#include "ddprun/worker/comm/transport/prompt_waits.h"
 #include "ddprun/worker/comm/transport/turn_lock.h"
 
 namespace ddprun::comm {
@@ -28,8 +30,11 @@ class Turn {
     const std::lock_guard turn(lock_);
     carrier_ = nullptr;
   }
+  // For queued works.
+  PromptWaits& prompt_waits() { return prompt_waits_; }
 
  private:
+  PromptWaits prompt_waits_;
   TurnLock lock_;
   Carrier* carrier_;
 };
@@ -40,6 +45,9 @@ class HelpedWork : public Completion {
  public:
   HelpedWork(const Operation& operation, std::shared_ptr<Turn> turn) : Completion(operation), turn_(std::move(turn)) {}
 
+  // Before others know of it.
+  void note_queued() { queued_ = PromptWaits::Clock::now(); }
+
   void wait(Deadline deadline) override;
   bool done() const override;
 
@@ -48,6 +56,7 @@ class HelpedWork : public Completion {
   bool help(const Deadline& deadline) const;
 
   const std::shared_ptr<Turn> turn_;
+  std::optional<PromptWaits::Clock::time_point> queued_;
 };
 
 }  // namespace ddprun::comm

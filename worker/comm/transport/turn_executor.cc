@@ -8,11 +8,15 @@ namespace {
 
 // How often the executor's thread looks for collectives that were posted and that nobody waits for.
 constexpr std::chrono::milliseconds posted_look(50);
+// How often it looks for queued ones that callers have left to it, where they are expected to come at once.
+constexpr std::chrono::microseconds queued_look(500);
 
 }  // namespace
 
 TurnExecutor::TurnExecutor(Transport& transport, GroupHealth& health, Seat seat)
-    : Executor(transport, health, seat), thread_(start_quiet_thread([this] { work(); })) {}
+    : Executor(transport, health, seat),
+      queue_(turn_->prompt_waits(), queued_look),
+      thread_(start_quiet_thread([this] { work(); })) {}
 
 void TurnExecutor::end() {
   turn_->end();  // waits for whoever has it
@@ -28,11 +32,12 @@ WorkPtr TurnExecutor::submit(const Call& call, std::chrono::milliseconds timeout
   if (const auto cause = health_.cause()) return failed_work(*cause);
   health_.begin();
   const Collective collective{call, next_sequence_++, timeout};
-  Job job{collective, std::make_shared<HelpedWork>(call.operation, turn_)};
-  auto work = job.work;
+  const auto work = std::make_shared<HelpedWork>(call.operation, turn_);
+  Job job{collective, work};
   std::unique_lock turn(turn_->lock(), std::defer_lock);
   if (queued_ == 0 && turn.try_lock() && post(job)) return work;
   ++queued_;
+  work->note_queued();
   health_.ledger().submit(call.operation, collective.sequence, timeout);
   queue_.push(std::move(job));
   return work;
@@ -107,7 +112,10 @@ bool TurnExecutor::go_on(const Deadline& deadline) {
     finish_oldest_posted(deadline);
     return true;
   }
-  if (deadline.when()) return false;  // once begun, one that was queued is carried out to its end
+  if (deadline.when()) {  // once begun, one that was queued is carried out to its end
+    queue_.hand_over();
+    return false;
+  }
   auto job = queue_.try_pop();
   if (!job) return false;
   const auto error = carry_out(job->collective, note_begin(job->collective));

@@ -1,0 +1,98 @@
+// Who gets what is queued: its keeper, or a caller who comes for it first. A keeper that is not woken up hangs.
+#include "ddprun/worker/comm/transport/serial_queue.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun::comm;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto for_ever = 24h;
+
+void expect_callers(PromptWaits& callers) {
+  for (int i = 0; i < PromptWaits::trials; ++i) callers.note(1us);
+}
+
+}  // namespace
+
+TEST_CASE("callers are expected at once after some who came so, until one does not") {
+  PromptWaits callers;
+  for (int i = 0; i + 1 < PromptWaits::trials; ++i) callers.note(1us);
+  CHECK_FALSE(callers.expected());
+  callers.note(1us);
+  CHECK(callers.expected());
+  callers.note(1ms);
+  CHECK_FALSE(callers.expected());
+}
+
+TEST_CASE("an item wakes up the keeper of a queue whose callers are not expected") {
+  PromptWaits callers;
+  SerialQueue<int> queue(callers, for_ever);
+  std::thread caller([&] { queue.push(7); });
+  REQUIRE(queue.await_item(for_ever));
+  CHECK(queue.try_pop() == 7);
+  caller.join();
+}
+
+TEST_CASE("an item that no caller takes falls to the keeper after its naps, and wakes it up from then on") {
+  PromptWaits callers;
+  expect_callers(callers);
+  SerialQueue<int> queue(callers, 1ms);
+  queue.push(7);
+  REQUIRE(queue.await_item(for_ever));
+  CHECK(queue.try_pop() == 7);
+  CHECK_FALSE(callers.expected());
+}
+
+TEST_CASE("an item that no caller takes falls to the keeper also while others come") {
+  PromptWaits callers;
+  expect_callers(callers);
+  SerialQueue<int> queue(callers, 100ms);
+  queue.push(7);
+  std::atomic<bool> taken = false;
+  std::thread caller([&] {
+    for (; !taken; std::this_thread::yield()) queue.push(7);
+  });
+  REQUIRE(queue.await_item(for_ever));
+  taken = true;
+  CHECK(queue.try_pop() == 7);
+  caller.join();
+}
+
+TEST_CASE("a keeper to whom no items come stops napping") {
+  PromptWaits callers;
+  expect_callers(callers);
+  SerialQueue<int> queue(callers, 1ms);
+  REQUIRE(queue.await_item(for_ever));
+  CHECK_FALSE(callers.expected());
+  std::thread caller([&] { queue.push(7); });
+  REQUIRE(queue.await_item(for_ever));
+  CHECK(queue.try_pop() == 7);
+  caller.join();
+}
+
+TEST_CASE("an item that is handed over ends the keeper's nap") {
+  PromptWaits callers;
+  expect_callers(callers);
+  SerialQueue<int> queue(callers, for_ever);
+  queue.push(7);
+  std::thread caller([&] { queue.hand_over(); });
+  REQUIRE(queue.await_item(for_ever));
+  CHECK(queue.try_pop() == 7);
+  caller.join();
+}
+
+TEST_CASE("a queue that is closed lets its keeper go, also from a nap") {
+  PromptWaits callers;
+  const bool expected = GENERATE(false, true);
+  if (expected) expect_callers(callers);
+  SerialQueue<int> queue(callers, for_ever);
+  std::thread owner([&] { queue.close(); });
+  while (queue.await_item(for_ever)) continue;
+  owner.join();
+}
