@@ -28,7 +28,7 @@ Bytes given(const Call& call, std::size_t offset) {
   Bytes values(bytes_of(call));
   const ConstSpan input{static_cast<const std::byte*>(call.input) + offset, call.count, call.type};
   if (call.op != ReduceOp::premultiplied_sum) {
-    std::memcpy(values.data(), input.data, values.size());
+    if (!values.empty()) std::memcpy(values.data(), input.data, values.size());
     return values;
   }
   Bytes products(call.count * size_of(comm::prepared_type(call.type)));
@@ -145,7 +145,7 @@ void Clique::match(Pipe& pipe) {
   while (!pipe.sent.empty() && !pipe.awaited.empty()) {
     auto &sent = *pipe.sent.front(), &awaited = *pipe.awaited.front();
     if (sent.call.count != awaited.call.count || sent.call.type != awaited.call.type) return;
-    std::memcpy(awaited.call.output, sent.call.input, bytes_of(sent.call));
+    if (const auto bytes = bytes_of(sent.call); bytes > 0) std::memcpy(awaited.call.output, sent.call.input, bytes);
     sent.done = awaited.done = true;
     pipe.sent.pop_front();
     pipe.awaited.pop_front();
