@@ -25,17 +25,21 @@ sed -n '/^```cpp$/,/^```$/p' "$consumer/../../../docs/collectives.md" | sed '1d;
 
 # One of three ranks is killed. Its shell ends well, so that ddprun does not stop the others.
 for backend in shm gloo; do
-  out=$work/out-$backend
-  "$work/prefix/bin/ddprun" --standalone --nproc_per_node=3 \
-    sh -c '"$0" "$1"; code=$?; [ $code = 137 ] || exit $code' "$work/build/elastic" $backend >"$out" 2>&1 &
+  victim= formed= survived=
+  exec {lines}< <(exec "$work/prefix/bin/ddprun" --standalone --nproc_per_node=3 \
+    sh -c '"$0" "$1"; code=$?; [ $code = 137 ] || exit $code' "$work/build/elastic" $backend 2>&1)
   job=$!
-  until grep -qs '100 steps of 3 ranks' "$out" && grep -q 'rank 1 is pid' "$out"; do
-    kill -0 $job || { cat "$out"; exit 1; }
-    sleep 0.1
+  while IFS= read -r -t 60 line <&$lines; do
+    echo "$line"
+    case $line in
+      *':rank 1 is pid '*) victim=${line##* } ;;
+      *':100 steps of 3 ranks') formed=yes ;;
+      '[default0]:100 steps of 2 ranks') survived=yes ;;
+    esac
+    if [ -n "$victim" ] && [ -n "$formed" ]; then kill -KILL "$victim"; victim=; fi
   done
-  kill -KILL "$(sed -n 's/.*:rank 1 is pid //p' "$out")"
-  wait $job || { cat "$out"; exit 1; }
+  exec {lines}<&-
+  [ -n "$survived" ] || { echo "check: no word of the survivors over $backend"; exit 1; }
+  wait $job
   job=
-  cat "$out"
-  grep -qx '\[default0\]:100 steps of 2 ranks' "$out"
 done

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <fcntl.h>
 #include <functional>
 #include <map>
@@ -88,6 +89,8 @@ class Child {
                      .signal_number = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
                      .out = out_.text,
                      .err = err_.text};
+    if (err_.text.find("Sanitizer: ") != std::string::npos || err_.text.find(": runtime error: ") != std::string::npos)
+      std::fputs(err_.text.c_str(), stderr);  // what a sanitizer reports is seen, whatever the test looks at
     return *result_;
   }
   void wait_for_out(const std::string& text, std::chrono::milliseconds timeout = patience) {

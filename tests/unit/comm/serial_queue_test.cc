@@ -18,6 +18,15 @@ void expect_callers(PromptWaits& callers) {
   for (int i = 0; i < PromptWaits::trials; ++i) callers.note(1us);
 }
 
+// What another thread does brings the keeper an item.
+template <class Act>
+void expect_item_by(SerialQueue<int>& queue, Act act) {
+  std::thread other(act);
+  REQUIRE(queue.await_item(for_ever));
+  CHECK(queue.try_pop() == 7);
+  other.join();
+}
+
 }  // namespace
 
 TEST_CASE("callers are expected at once after some who came so, until one does not") {
@@ -33,10 +42,7 @@ TEST_CASE("callers are expected at once after some who came so, until one does n
 TEST_CASE("an item wakes up the keeper of a queue whose callers are not expected") {
   PromptWaits callers;
   SerialQueue<int> queue(callers, for_ever);
-  std::thread caller([&] { queue.push(7); });
-  REQUIRE(queue.await_item(for_ever));
-  CHECK(queue.try_pop() == 7);
-  caller.join();
+  expect_item_by(queue, [&] { queue.push(7); });
 }
 
 TEST_CASE("an item that no caller takes falls to the keeper after its naps, and wakes it up from then on") {
@@ -70,10 +76,7 @@ TEST_CASE("a keeper to whom no items come stops napping") {
   SerialQueue<int> queue(callers, 1ms);
   REQUIRE(queue.await_item(for_ever));
   CHECK_FALSE(callers.expected());
-  std::thread caller([&] { queue.push(7); });
-  REQUIRE(queue.await_item(for_ever));
-  CHECK(queue.try_pop() == 7);
-  caller.join();
+  expect_item_by(queue, [&] { queue.push(7); });
 }
 
 TEST_CASE("an item that is handed over ends the keeper's nap") {
@@ -81,10 +84,7 @@ TEST_CASE("an item that is handed over ends the keeper's nap") {
   expect_callers(callers);
   SerialQueue<int> queue(callers, for_ever);
   queue.push(7);
-  std::thread caller([&] { queue.hand_over(); });
-  REQUIRE(queue.await_item(for_ever));
-  CHECK(queue.try_pop() == 7);
-  caller.join();
+  expect_item_by(queue, [&] { queue.hand_over(); });
 }
 
 TEST_CASE("a queue that is closed lets its keeper go, also from a nap") {

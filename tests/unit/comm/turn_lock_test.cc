@@ -1,6 +1,7 @@
 #include "ddprun/worker/comm/transport/turn_lock.h"
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -28,21 +29,23 @@ TEST_CASE("a turn is one thread's at a time, and everybody's in the end") {
   CHECK(taken == threads * turns);
 }
 
-TEST_CASE("a turn that is taken is not to be had until it is given back") {
-  TurnLock lock;
+// Its nap would outlast the test: it is the release that ends it.
+TEST_CASE("who waits for a turn gets it as it is given back") {
+  TurnLock lock(std::chrono::hours(24));
   std::unique_lock own(lock);
   CHECK_FALSE(lock.try_lock());
-  std::atomic<bool> comes = false, given_back = false, waited = false;
+  std::atomic<bool> given_back = false;
+  bool in_turn = false;
   std::thread waiter([&] {
-    comes = true;
     const std::lock_guard next(lock);
-    waited = given_back.load();
+    in_turn = given_back;
   });
-  while (!comes) std::this_thread::yield();
+  while (!lock.awaited()) std::this_thread::yield();
   given_back = true;
   own.unlock();
   waiter.join();
-  CHECK(waited);
+  CHECK(in_turn);
+  CHECK_FALSE(lock.awaited());
   CHECK(lock.try_lock());
   lock.unlock();
 }

@@ -1,20 +1,16 @@
 #include "ddprun/worker/comm/transport/turn_lock.h"
 
-#include <chrono>
-
 namespace ddprun::comm {
 namespace {
 
-// The first ends soon after a release that overlooked this sleeper; who releases later sees it.
-constexpr std::chrono::microseconds first_nap(50);
-constexpr std::chrono::microseconds nap(20'000);
+constexpr std::chrono::microseconds nap(20'000);  // behind the first one
 
 }  // namespace
 
 void TurnLock::sleep_until_locked() {
   std::unique_lock lock(mutex_);
   ++sleepers_;
-  for (auto longest = first_nap; !try_lock(); longest = nap) released_.wait_for(lock, longest);
+  for (auto longest = first_nap_; !try_lock(); longest = nap) released_.wait_for(lock, longest);
   --sleepers_;
 }
 

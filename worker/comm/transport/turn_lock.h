@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -14,6 +15,9 @@ namespace ddprun::comm {
 // And it has to outlive every unlock(), not just the lock.
 class TurnLock {
  public:
+  // first_nap: of who comes to sleep. Ends soon after a release that overlooked it; who releases later sees it.
+  explicit TurnLock(std::chrono::microseconds first_nap = std::chrono::microseconds(50)) : first_nap_(first_nap) {}
+
   bool try_lock() {
     return !taken_.load(std::memory_order_relaxed) && !taken_.exchange(true, std::memory_order_acquire);
   }
@@ -22,13 +26,16 @@ class TurnLock {
   }
   void unlock() {
     taken_.store(false, std::memory_order_release);
-    if (sleepers_.load(std::memory_order_relaxed) != 0) wake_sleeper();
+    if (awaited()) wake_sleeper();
   }
+  // Whether somebody sleeps for it, or is about to.
+  bool awaited() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
 
  private:
   void sleep_until_locked();
   void wake_sleeper();
 
+  const std::chrono::microseconds first_nap_;
   std::atomic<bool> taken_ = false;
   std::atomic<int> sleepers_ = 0;  // changed under mutex_
   std::mutex mutex_;
