@@ -1,5 +1,7 @@
 #include "ddprun/worker/trainer/datasets.h"
 
+#include <utility>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/data/images.h"
@@ -12,6 +14,10 @@ using data::Split;
 
 data::Normalisation normalisation_of(const TrainConfig& config) {
   return config.data.normalise ? data::mnist_normalisation : data::Normalisation{};
+}
+
+std::unique_ptr<data::Dataset> make_mnist(const TrainConfig& config, Split split) {
+  return data::load_mnist(config.data.dir, split, normalisation_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split split) {
@@ -33,34 +39,36 @@ std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split spli
                                  .split = split});
 }
 
-Datasets generated_digits(const TrainConfig& config, std::string note = {}) {
-  return {make_digits(config, Split::train), make_digits(config, Split::test), std::move(note)};
+using Maker = std::unique_ptr<data::Dataset>(const TrainConfig&, Split);
+
+Datasets both_splits(const TrainConfig& config, Maker& make, std::string note = {}) {
+  auto train = make(config, Split::train);
+  auto test = make(config, Split::test);
+  return {std::move(train), std::move(test), std::move(note)};
 }
 
 Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
   const auto& dir = config.data.dir;
   const auto& source = settings.find("data.dir")->source;
-  if (data::find_mnist(dir, Split::train) && data::find_mnist(dir, Split::test))
-    return {data::load_mnist(dir, Split::train, normalisation_of(config)),
-            data::load_mnist(dir, Split::test, normalisation_of(config)),
-            {}};
+  if (data::find_mnist(dir, Split::train) && data::find_mnist(dir, Split::test)) return both_splits(config, make_mnist);
   if (source.origin != Origin::fallback)
     throw make_error(Errc::usage,
                      "{}: data.dir = {}: expected the four IDX files of MNIST there (train-images-idx3-ubyte, "
                      "train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, each plain or .gz)",
                      source.where, dir.string());
-  return generated_digits(
-      config, fmt::format("{} does not hold the MNIST files: generated digits take their place (scripts/get-data mnist "
-                          "fetches the real ones)",
-                          dir.string()));
+  return both_splits(
+      config, make_digits,
+      fmt::format("{} does not hold the MNIST files: generated digits take their place (scripts/get-data mnist "
+                  "fetches the real ones)",
+                  dir.string()));
 }
 
 }  // namespace
 
 Datasets make_datasets(const TrainConfig& config, const Settings& settings) {
   if (config.data.name == "mnist") return mnist_or_digits(config, settings);
-  if (config.data.name == "digits") return generated_digits(config);
-  return {make_random(config, Split::train), make_random(config, Split::test), {}};
+  if (config.data.name == "digits") return both_splits(config, make_digits);
+  return both_splits(config, make_random);
 }
 
 }  // namespace ddprun::trainer
