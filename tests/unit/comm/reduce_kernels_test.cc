@@ -1,6 +1,7 @@
 #include "ddprun/worker/comm/kernels/reduce_kernels.h"
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include "ddprun/worker/comm/kernels/half.h"
@@ -8,6 +9,90 @@
 
 using namespace ddprun;
 using namespace ddprun::comm;
+
+namespace {
+
+constexpr DType floats[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16};
+constexpr DType whole_numbers[] = {DType::int8, DType::uint8, DType::int32, DType::int64};
+
+std::vector<std::byte> element(DType dtype, double value) {
+  std::vector<std::byte> bytes(size_of(dtype));
+  const auto store = [&](auto typed) { std::memcpy(bytes.data(), &typed, sizeof(typed)); };
+  switch (dtype) {
+    case DType::float32:
+      store(static_cast<float>(value));
+      break;
+    case DType::float64:
+      store(value);
+      break;
+    case DType::float16:
+      store(float16_from_float(static_cast<float>(value)));
+      break;
+    case DType::bfloat16:
+      store(bfloat16_from_float(static_cast<float>(value)));
+      break;
+    case DType::int8:
+      store(static_cast<std::int8_t>(value));
+      break;
+    case DType::uint8:
+      store(static_cast<std::uint8_t>(value));
+      break;
+    case DType::int32:
+      store(static_cast<std::int32_t>(value));
+      break;
+    case DType::int64:
+      store(static_cast<std::int64_t>(value));
+      break;
+  }
+  return bytes;
+}
+
+void check_reduction(DType dtype, ReduceOp op, double left, double right, double result) {
+  INFO(ddprun::name_of(dtype) << ", operation " << static_cast<int>(op));
+  const auto a = element(dtype, left), b = element(dtype, right);
+  std::vector<std::byte> output(a.size());
+  comm::reduce(op, dtype, output.data(), a.data(), b.data(), 1);
+  CHECK(output == element(dtype, result));
+}
+
+}  // namespace
+
+// By numbers: the back ends' tests compare one with the other, and all of them reduce with these.
+TEST_CASE("every reduction of every type is what its name says") {
+  for (const auto dtype : floats) {
+    check_reduction(dtype, ReduceOp::sum, 1.5, -2, -0.5);
+    check_reduction(dtype, ReduceOp::average, 1.5, -2, -0.5);  // is divided later
+    check_reduction(dtype, ReduceOp::premultiplied_sum, 1.5, -2, -0.5);
+    check_reduction(dtype, ReduceOp::product, 1.5, -2, -3);
+    check_reduction(dtype, ReduceOp::min, 1.5, -2, -2);
+    check_reduction(dtype, ReduceOp::max, 1.5, -2, 1.5);
+  }
+  for (const auto dtype : whole_numbers) {
+    check_reduction(dtype, ReduceOp::sum, 12, 10, 22);
+    check_reduction(dtype, ReduceOp::product, 12, 10, 120);
+    check_reduction(dtype, ReduceOp::bit_and, 12, 10, 8);
+    check_reduction(dtype, ReduceOp::bit_or, 12, 10, 14);
+    check_reduction(dtype, ReduceOp::bit_xor, 12, 10, 6);
+    const bool has_sign = dtype != DType::uint8;
+    const double extreme = has_sign ? -100 : 200;
+    check_reduction(dtype, ReduceOp::min, extreme, 5, has_sign ? extreme : 5);
+    check_reduction(dtype, ReduceOp::max, extreme, 5, has_sign ? 5 : extreme);
+  }
+}
+
+TEST_CASE("an average and a premultiplied sum of every kind of float have their divisor and factor") {
+  for (const auto dtype : floats) {
+    INFO(ddprun::name_of(dtype));
+    auto value = element(dtype, 10.5);
+    finish_reduction(ReduceOp::average, {value.data(), 1, dtype}, 3);
+    CHECK(value == element(dtype, 3.5));
+    std::vector<std::byte> prepared(size_of(prepared_type(dtype)));
+    prepare_reduction(2.5, {value.data(), 1, dtype}, prepared.data());
+    CHECK(prepared == element(prepared_type(dtype), 8.75));
+    finish_prepared(prepared.data(), {value.data(), 1, dtype});
+    CHECK(value == element(dtype, 8.75));
+  }
+}
 
 TEST_CASE("whole numbers wrap around") {
   std::vector<std::int32_t> a = {std::numeric_limits<std::int32_t>::max()}, b = {1};
