@@ -2,6 +2,8 @@
 // ones that wait for nobody.
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -104,6 +106,25 @@ TEST_CASE("parts of registered memory are known too, and freed memory is not tak
       if (!is_sum(part, 2)) throw std::runtime_error("wrong sum");
     }
   });
+}
+
+TEST_CASE("memory that was freed is kept open by no rank") {
+  auto groups = make_shm(2);
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    return std::distance(begin(open), end(open));
+  };
+  const auto rounds_of_new_memory = [&](int rounds) {
+    run_ranks(groups, [&](ProcessGroup& group) {
+      for (int round = 0; round < rounds; ++round) {
+        const Buffer buffer(group, true, 20'000);
+        group.allreduce(Span{buffer.values.data(), buffer.values.size(), DType::float32}, {}, {.blocking = true});
+      }
+    });
+    return descriptors();
+  };
+  const auto after_one = rounds_of_new_memory(1);
+  CHECK(rounds_of_new_memory(30) == after_one);
 }
 
 TEST_CASE("the other operations take registered memory") {

@@ -1,5 +1,6 @@
 // Ranks killed at random moments, again and again: every survivor learns of it, and nothing is left behind. The long
 // form runs at night.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -35,6 +36,14 @@ std::set<std::string> named_segments() {
   return names;
 }
 
+// Memory that this process shares with others: it has no name, and is gone once nobody maps it.
+std::size_t shared_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += contains(line, "/memfd:ddprun") ? 1 : 0;
+  return count;
+}
+
 // A survivor's whole life: its group fails, it forms the next one with the others that are left, and that works and
 // goes; then nothing of either may be left in the process.
 std::string survive(const std::string& backend, int rank, int victim, std::uint16_t port) {
@@ -61,10 +70,14 @@ std::string survive(const std::string& backend, int rank, int victim, std::uint1
       std::fprintf(stderr, "rank %d: %s\n", rank, failure.c_str());  // the others now wait for this one
       return failure;
     }
-    std::vector<float> values(1'000, 1.0f);
-    elastic.reconfigure(1, others).allreduce(span_of(values), ReduceOp::sum)->wait();
+    auto& next = elastic.reconfigure(1, others);
+    const auto memory = next.allocate(5'000 * sizeof(float));  // as large as what others map
+    const auto values = memory.as<float>();
+    std::ranges::fill(values, 1.0f);
+    next.allreduce(Span{values.data(), values.size(), DType::float32}, ReduceOp::sum)->wait();
     if (values[0] != size - 1) return "the next group adds up wrongly";
   }
+  if (const auto left = shared_mappings(); left != 0) return std::to_string(left) + " mappings are left";
   const auto after = open_descriptors();
   return after == before ? "survived" : std::to_string(after - before) + " descriptors are left";
 }
