@@ -72,6 +72,17 @@ void coalesced_parts_go_where_they_belong(const MakeGroups& make, int size) {
         expect(reduced[i][at] == size * value(group.rank(), 0, at), "reduce_scatter");
       }
     }
+
+    // In place: a rank's parts are those of the wholes.
+    std::vector<Span> own;
+    for (std::size_t i = 0; i < wholes.size(); ++i)
+      own.push_back({wholes[i].data() + counts[i] * static_cast<std::size_t>(group.rank()), counts[i], DType::int64});
+    group.reduce_scatter_coalesced(whole_inputs, own, ReduceOp::sum)->wait();
+    group.allgather_coalesced({own.begin(), own.end()}, outputs)->wait();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      for (std::size_t at = 0; at < wholes[i].size(); ++at)
+        expect(wholes[i][at] == size * value(static_cast<int>(at / counts[i]), 0, at % counts[i]), "in place");
+    }
   });
 }
 

@@ -109,10 +109,18 @@ void gatherv_takes_unequal_parts(const MakeGroups& make, int size) {
         return;
       }
       output.resize(expected.size(), -1);
+      group.gatherv(span_of(input), span_of(output), counts, root)->wait();
+      expect(output == expected, fmt::format("parts like {}", scale));
+    });
+    run_ranks(groups, [&](ProcessGroup& group) {
+      const auto input = message(group.rank(), 0, counts[static_cast<std::size_t>(group.rank())]);
+      if (group.rank() != root) return group.gatherv(span_of(input), {}, counts, root)->wait();
+      std::vector<std::int64_t> output(total(counts), -1), expected;
+      for (int r = 0; r < size; ++r) append(expected, message(r, 0, counts[static_cast<std::size_t>(r)]));
       const auto part = part_of(output, counts, root);  // the root's input lies where it belongs
       std::copy(input.begin(), input.end(), static_cast<std::int64_t*>(part.data));
       group.gatherv(part, span_of(output), counts, root)->wait();
-      expect(output == expected, fmt::format("parts like {}", scale));
+      expect(output == expected, fmt::format("in place, parts like {}", scale));
     });
   }
 }
@@ -152,12 +160,12 @@ void scatterv_takes_unequal_parts(const MakeGroups& make, int size) {
       const auto own = counts[static_cast<std::size_t>(group.rank())];
       const auto expected = message(root, group.rank(), own);
       std::vector<std::int64_t> input, output(own, -1);
-      if (group.rank() != root) {
-        group.scatterv({}, counts, span_of(output), root)->wait();
-        expect(output == expected, fmt::format("parts like {}", scale));
-        return;
-      }
-      for (int r = 0; r < size; ++r) append(input, message(root, r, counts[static_cast<std::size_t>(r)]));
+      for (int r = 0; r < size && group.rank() == root; ++r)
+        append(input, message(root, r, counts[static_cast<std::size_t>(r)]));
+      group.scatterv(span_of(input), counts, span_of(output), root)->wait();
+      expect(output == expected, fmt::format("parts like {}", scale));
+
+      if (group.rank() != root) return group.scatterv({}, counts, span_of(output), root)->wait();
       const auto part = part_of(input, counts, root);
       group.scatterv(span_of(input), counts, part, root)->wait();
       expect(std::equal(expected.begin(), expected.end(), static_cast<std::int64_t*>(part.data)),
