@@ -65,6 +65,7 @@ void bytes_of_any_length_go_from_any_place(const MakeGroups& make, int size);
 void coalesced_spans_take_every_reduction(const MakeGroups& make, int size);
 void coalesced_spans_are_one_operation(const MakeGroups& make, int size);
 void coalesced_parts_go_where_they_belong(const MakeGroups& make, int size);
+void memory_from_the_group_is_zero_and_as_large_as_said(const MakeGroups& make, int size);
 void barrier_holds_until_all_have_come(const MakeGroups& make, int size);
 void send_and_recv_match_by_tag(const MakeGroups& make, int size);
 void a_recv_from_any_source_tells_who_sent(const MakeGroups& make, int size);
@@ -96,10 +97,11 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
     }                                                        \
   }
 // What NCCL has no form of: only over memory of the host.
-#define DDPRUN_HOST_GROUP_CONTRACT(backend, make, ...)                                      \
-  DDPRUN_GROUP_CLAUSE(backend, make, premultiplied_halves_are_rounded_once, __VA_ARGS__)    \
-  DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_tells_who_sent, __VA_ARGS__)    \
-  DDPRUN_GROUP_CLAUSE(backend, make, recvs_from_any_source_wait_for_their_tag, __VA_ARGS__) \
+#define DDPRUN_HOST_GROUP_CONTRACT(backend, make, ...)                                                \
+  DDPRUN_GROUP_CLAUSE(backend, make, premultiplied_halves_are_rounded_once, __VA_ARGS__)              \
+  DDPRUN_GROUP_CLAUSE(backend, make, memory_from_the_group_is_zero_and_as_large_as_said, __VA_ARGS__) \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_tells_who_sent, __VA_ARGS__)              \
+  DDPRUN_GROUP_CLAUSE(backend, make, recvs_from_any_source_wait_for_their_tag, __VA_ARGS__)           \
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_outlives_those_who_leave, __VA_ARGS__)
 // What any back end promises.
 #define DDPRUN_ANY_GROUP_CONTRACT(backend, make, ...)                                              \

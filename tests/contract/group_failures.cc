@@ -1,5 +1,6 @@
 #include <cstring>
 #include <functional>
+#include <limits>
 
 #include <fmt/core.h>
 
@@ -25,6 +26,9 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   expect(usage([&] { group.allreduce(span_of(other), ReduceOp::bit_or); }), "bits of floats");
   expect(usage([&] { group.reduce(span_of(values), size); }), "reduce to a root beyond the last rank");
   expect(usage([&] { group.allreduce({nullptr, 3, DType::float32}, ReduceOp::sum); }), "null memory");
+  constexpr auto endless = std::numeric_limits<std::size_t>::max();
+  expect(usage([&] { group.allreduce({values.data(), endless, DType::int32}, ReduceOp::sum); }), "endless memory");
+  expect(usage([&] { group.send({values.data(), endless / 8, DType::float64}, size - 1, 0); }), "of endless bytes");
   expect(usage([&] { group.send(span_of(values), size, 0); }), "send beyond the last rank");
   expect(usage([&] { group.recv(span_of(values), 0, 0); }), "recv from itself");
   expect(usage([&] { group.send(span_of(values), size - 1, -1); }), "a negative tag");
@@ -58,6 +62,12 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   if (size > 1) {
     expect(usage([&] { group.all_to_all(span_of(odd), span_of(odd)); }), "all_to_all of an uneven buffer");
     expect(usage([&] { group.allgather({other.data() + 1, 3, DType::float32}, whole); }), "not the own part in place");
+    Counts wrapping(ranks, 3);
+    wrapping.back() = endless - 2;  // as minus 3, which takes the others' back
+    expect(usage([&] {
+             group.allgatherv(part, {odd.data(), 3 * (ranks - 2), DType::float32}, wrapping);
+           }),
+           "counts that wrap around");
   }
   run_ranks(groups, [](ProcessGroup& each) { each.barrier()->wait(); });
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <span>
 
 #include <fmt/core.h>
@@ -18,6 +19,19 @@ void knows_its_rank_and_size(const MakeGroups& make, int size) {
   for (int r = 0; r < size; ++r) {
     expect(groups[static_cast<std::size_t>(r)]->rank() == r, "rank");
     expect(groups[static_cast<std::size_t>(r)]->size() == size, "size");
+  }
+}
+
+void memory_from_the_group_is_zero_and_as_large_as_said(const MakeGroups& make, int size) {
+  auto groups = make(size, patience);
+  for (const auto& group : groups) {
+    for (const std::size_t bytes : {0u, 1u, 10'000u}) {
+      const auto memory = group->allocate(bytes);
+      expect(memory.bytes() == bytes && reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0, "size and place");
+      expect(std::all_of(memory.data(), memory.data() + bytes, [](auto each) { return each == std::byte{0}; }), "zero");
+    }
+    const auto error = error_of([&] { group->allocate(std::numeric_limits<std::size_t>::max() - 10); });
+    expect(error.code() == Errc::io, error.what());
   }
 }
 

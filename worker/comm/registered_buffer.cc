@@ -1,19 +1,30 @@
 #include "ddprun/worker/comm/registered_buffer.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <new>
+
+#include "ddprun/common/error.h"
 
 namespace ddprun {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+}  // namespace
 
 RegisteredBuffer plain_buffer(std::size_t bytes) {
-  constexpr std::size_t page = 4096;
-  const auto whole = std::max((bytes + page - 1) / page, std::size_t{1}) * page;
+  const auto whole = comm::whole_pages(bytes);
   auto* const memory = static_cast<std::byte*>(std::aligned_alloc(page, whole));
-  if (!memory) throw std::bad_alloc();
+  if (!memory) throw make_error(Errc::io, "no {} bytes of memory", bytes);
   std::memset(memory, 0, whole);
   return {std::shared_ptr<std::byte>(memory, &std::free), bytes};
+}
+
+std::size_t comm::whole_pages(std::size_t bytes) {
+  if (bytes > PTRDIFF_MAX) throw make_error(Errc::io, "no memory has {} bytes", bytes);
+  return std::max((bytes + page - 1) / page, std::size_t{1}) * page;
 }
 
 }  // namespace ddprun

@@ -38,7 +38,13 @@ class RegisteredBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Memory of this kind that no group knows of: what a group gives whose back end has no use for another.
+// Memory of this kind that no group knows of: what a group gives whose back end has no use for another. Throws
+// Errc::io.
 RegisteredBuffer plain_buffer(std::size_t bytes);
+
+namespace comm {
+// So many bytes in whole pages, of which there is one at least. Throws Errc::io for more than any memory holds.
+std::size_t whole_pages(std::size_t bytes);
+}  // namespace comm
 
 }  // namespace ddprun

@@ -1,6 +1,8 @@
 #include "ddprun/worker/comm/call/checked_call.h"
 
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <string_view>
 
 #include "ddprun/common/error.h"
@@ -18,7 +20,14 @@ void check_rank(std::string_view what, int value, Seat seat) {
                    seat.size - 1);
 }
 
+// So that no number of bytes wraps around.
+constexpr std::size_t most_elements = std::numeric_limits<std::ptrdiff_t>::max() / sizeof(double);
+
 void check_memory(std::string_view what, ConstSpan span) {
+  if (span.count > most_elements) {
+    throw make_error(Errc::usage, "{}: {} elements of {} are more than any memory holds", what, span.count,
+                     ddprun::name_of(span.dtype));
+  }
   if (span.count == 0 || span.data) return;
   throw make_error(Errc::usage, "{}: {} elements of {} at a null address", what, span.count,
                    ddprun::name_of(span.dtype));
@@ -78,9 +87,24 @@ void check_whole(std::string_view what, ConstSpan part, ConstSpan whole, std::si
                    ddprun::name_of(part.dtype), in_words(whole));
 }
 
+Error too_many(std::string_view what) {
+  return make_error(Errc::usage, "{}: the ranks' parts have more elements than any memory holds", what);
+}
+
 Parts checked_parts(std::string_view what, const Counts& counts, Seat seat) {
-  if (counts.size() == static_cast<std::size_t>(seat.size)) return Parts(counts);
-  throw make_error(Errc::usage, "{}: {} counts for {} ranks", what, counts.size(), seat.size);
+  if (counts.size() != static_cast<std::size_t>(seat.size))
+    throw make_error(Errc::usage, "{}: {} counts for {} ranks", what, counts.size(), seat.size);
+  std::size_t total = 0;
+  for (const auto count : counts)
+    if (__builtin_add_overflow(total, count, &total)) throw too_many(what);
+  return Parts(counts);
+}
+
+// Elements of equal parts.
+std::size_t checked_total(std::string_view what, std::size_t part, Seat seat) {
+  std::size_t total = 0;
+  if (__builtin_mul_overflow(part, static_cast<std::size_t>(seat.size), &total)) throw too_many(what);
+  return total;
 }
 
 std::uint64_t digest(const std::vector<std::uint64_t>& values) {
@@ -126,8 +150,8 @@ Call parts_call(std::string_view what, const Operation& operation, ConstSpan inp
   const ConstSpan whole = whole_is_input ? input : ConstSpan(output);
   Call call{operation, input, output, options, nullptr};
   call.operation.dtype = part.dtype;
-  const auto total = counts ? divide(what, call, part, whole_is_input, *counts, seat)
-                            : part.count * static_cast<std::size_t>(seat.size);
+  const auto total =
+      counts ? divide(what, call, part, whole_is_input, *counts, seat) : checked_total(what, part.count, seat);
   call.operation.count = counts ? total : part.count;
   check_memory(what, part);
   if (!has_whole) {

@@ -4,16 +4,12 @@
 #include <sys/mman.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {
-namespace {
-
-constexpr std::size_t page = 4096;
-
-}  // namespace
 
 std::shared_ptr<std::byte> OwnRegions::allocate(std::size_t bytes) {
-  auto segment = SharedSegment::create(std::max((bytes + page - 1) / page, std::size_t{1}) * page);
+  auto segment = SharedSegment::create(whole_pages(bytes));
   auto* const data = segment.data();
   const std::lock_guard lock(mutex_);
   const auto number = next_++;
