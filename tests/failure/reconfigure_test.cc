@@ -173,6 +173,20 @@ TEST_CASE("members that do not agree keep their group, and may try again under t
   for (const int rank : {0, 1, 2}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(2 - rank, 3));
 }
 
+TEST_CASE("members that ask for different back ends keep their group, and are told at once") {
+  ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+    auto elastic = make_elastic("gloo", rank, port);
+    auto& group = elastic.reconfigure(0, {"0", "1"});
+    auto next = make_elastic(rank == 0 ? "gloo" : "shm", rank, port);
+    const auto said = failure_of([&] { next.reconfigure(1, {"0", "1"}); });
+    for (const auto* part :
+         {"aborted: generation 1 was not formed", "back end gloo", "back end shm", "member 0 (pid ", "member 1 (pid "})
+      if (!contains(said, part)) return said;
+    return works(group);
+  });
+  for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, 2));
+}
+
 TEST_CASE("a member that dies while the others agree is named, and they go on without it") {
   for (const auto& backend : backends) {
     INFO(backend);

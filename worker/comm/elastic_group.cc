@@ -13,6 +13,7 @@
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/forming/agreement.h"
 #include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/forming/terms.h"
 #include "ddprun/worker/comm/transport/deadline_after.h"
 #include "ddprun/worker/comm/transport/heritage.h"
 #include "ddprun/worker/comm/watch/verdict.h"
@@ -171,11 +172,14 @@ ElasticGroup::ElasticGroup(std::string backend, GroupOptions base, std::string s
   placed.rank = 0;
   placed.size = 1;
   comm::check(placed);
+  comm::find_backend(backend_);
 }
 ElasticGroup::~ElasticGroup() = default;
 
 ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vector<std::string>& members) {
-  Agreement agreement(generation, members, self_, identity());
+  auto options = base_;
+  options.size = static_cast<int>(members.size());
+  Agreement agreement(generation, members, self_, identity(), comm::terms_of(backend_, options));
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
@@ -198,9 +202,7 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
     if (stop.stop_requested()) throw Error(Errc::aborted, reason_);
     throw;
   }
-  auto options = base_;
   options.rank = agreement.position();
-  options.size = static_cast<int>(members.size());
   options.prefix = prefix;
   options.store_host.reset();
   options.stop = stop;

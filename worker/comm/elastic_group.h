@@ -25,7 +25,8 @@ class ElasticGroup {
  public:
   // backend: a row of comm/forming/backends.cc. base: of every generation's group; its prefix is that of all of them,
   // alike at every member, its timeout also bounds each agreement; rank and size are not read. self: this process's
-  // name among the members, its own through all generations. Throws Errc::usage for numbers that no group can have.
+  // name among the members, its own through all generations. Throws Errc::usage for a back end that there is not,
+  // and for numbers that no group can have.
   ElasticGroup(std::string backend, GroupOptions base, std::string self);
   ~ElasticGroup();
 
@@ -33,7 +34,8 @@ class ElasticGroup {
   // rank. Every member calls this with the same list. Two phases, agreed upon through the store:
   //
   // Until all have come and agreed, a failure leaves the present group as it is, and the call may be repeated, with the
-  // same or another list: Errc::aborted names who did not come, was lost, or proposes other members, alike at all.
+  // same or another list: Errc::aborted names who did not come, was lost, proposes other members, or asks for another
+  // back end or other options that have to be the same, alike at all.
   // Errc::usage: the generation has been formed before, or the list is wrong.
   // Once agreed, the present group ends, as one does that is destroyed, and the next one comes together. Should that
   // fail (a member dies just then) its error comes out, and a further generation is the way on.

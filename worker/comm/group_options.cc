@@ -1,5 +1,7 @@
 #include "ddprun/worker/comm/group_options.h"
 
+#include <algorithm>
+
 #include "ddprun/common/error.h"
 
 namespace ddprun::comm {
@@ -18,6 +20,13 @@ void check(const GroupOptions& options) {
   if (options.heartbeat)
     expect(options.heartbeat->count() > 0, "heartbeat", milliseconds(*options.heartbeat), "give 1 ms or more, or none");
   expect(options.lanes >= 1, "number of lanes", options.lanes, "give 1 or more");
+}
+
+std::chrono::milliseconds heartbeat_of(const GroupOptions& options) {
+  using std::chrono::milliseconds;
+  const auto bound = options.freeze_bound.count() > 0 ? options.freeze_bound / 5 : milliseconds(1000);
+  return options.heartbeat.value_or(
+      std::clamp(std::min(options.timeout / 10, bound), milliseconds(20), milliseconds(1000)));
 }
 
 }  // namespace ddprun::comm

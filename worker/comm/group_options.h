@@ -15,7 +15,8 @@ namespace comm {
 struct Heritage;
 }
 
-// What a process group is made of, whatever its back end.
+// What a process group is made of, whatever its back end. All ranks have the same size, freeze_bound and checked, and
+// the same heartbeat: it depends on the timeout where that is below 10 s. Ranks that differ in one are told at once.
 struct GroupOptions {
   int rank = 0;
   int size = 1;
@@ -51,6 +52,8 @@ struct GroupOptions {
 namespace comm {
 // Throws Errc::usage naming a number that no group can have.
 void check(const GroupOptions& options);
+// How often ranks show that they live.
+std::chrono::milliseconds heartbeat_of(const GroupOptions& options);
 }  // namespace comm
 
 }  // namespace ddprun

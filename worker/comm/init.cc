@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <unistd.h>
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/progress/rank_record.h"
 #include "ddprun/rendezvous/store/memory_store.h"
@@ -14,6 +16,7 @@
 #include "ddprun/worker/comm/forming/backends.h"
 #include "ddprun/worker/comm/forming/local_address.h"
 #include "ddprun/worker/comm/transport/deadline_after.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 namespace ddprun {
 namespace {
@@ -64,6 +67,7 @@ class JoinedWorld : public World {
   std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);
+  void tell_others(const Error& error) noexcept;
   // Returns once the others have left, or have died, or the bound has passed.
   void leave(std::chrono::milliseconds patience) noexcept;
 
@@ -88,11 +92,21 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
   store_ = std::make_unique<PrefixStore>(worker_prefix(env_.restart_count) + "/user", client_);
   try {
     make_group(options);
-  } catch (...) {
+  } catch (const Error& error) {
     // The others are to learn from the store why, and not that it is gone.
+    tell_others(error);
     leave(farewell_after_failure);
     throw;
   }
+}
+
+// They need not wait for a rank that has not even come to the group. One that has, told them itself.
+void JoinedWorld::tell_others(const Error& error) noexcept try {
+  const comm::Verdict verdict{error.code(), fmt::format("rank {} (pid {} on host {}): {}", env_.rank, ::getpid(),
+                                                        local_host_name(), error.what())};
+  client_->compare_set(group_prefix() + "failure", "", comm::encode(verdict), Deadline::in(farewell_after_failure));
+} catch (const Error& untold) {
+  log::debug("telling the others of a failure: {}", untold.what());
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {

@@ -22,8 +22,9 @@ struct Keys {
 };
 
 struct Member {
-  Member(Keys& keys, std::uint64_t generation, const Members& members, const std::string& self)
-      : keys_(keys), agreement(generation, members, self, "pid 42 on host b"), request(agreement.begin()) {}
+  Member(Keys& keys, std::uint64_t generation, const Members& members, const std::string& self,
+         const std::string& terms = "back end gloo; size 3")
+      : keys_(keys), agreement(generation, members, self, "pid 42 on host b", terms), request(agreement.begin()) {}
 
   std::string key(const std::string& name) const { return std::to_string(agreement.attempt()) + "/" + name; }
 
@@ -146,6 +147,20 @@ TEST_CASE("different lists are named at all, and nobody commits") {
   CHECK(other.failed_with(Errc::aborted, "proposes"));
 }
 
+TEST_CASE("different terms are named at all, and nobody commits") {
+  Keys keys;
+  Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b", "back end shm; size 3");
+  a.run();
+  b.run();
+  a.run();
+  for (const auto* member : {&a, &b}) {
+    CHECK(
+        member->failed_with(Errc::aborted,
+                            "member a (pid 42 on host b) asks for back end gloo, member b (pid 42 on host b) for back "
+                            "end shm"));
+  }
+}
+
 TEST_CASE("a member that dies, or gives up, while the others come cancels at once") {
   Keys keys;
   Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b");
@@ -184,7 +199,8 @@ TEST_CASE("a generation that was formed is refused") {
 
 TEST_CASE("wrong lists are refused by name") {
   const auto refused = [](const Members& members, const std::string& text) {
-    CHECK_THROWS_WITH(Agreement(3, members, "a", "pid 1"), Catch::Contains("generation 3") && Catch::Contains(text));
+    CHECK_THROWS_WITH(Agreement(3, members, "a", "pid 1", "any"),
+                      Catch::Contains("generation 3") && Catch::Contains(text));
   };
   refused({}, "at least one");
   refused({"a", "b", "a"}, "a is named twice");

@@ -38,7 +38,8 @@ class ScriptedTransport : public BasicTransport {
 std::unique_ptr<ProcessGroup> group_over(int lanes, ScriptedTransport::Script script) {
   const auto store = std::make_shared<MemoryStore>();
   return make_transport_group(std::make_shared<ScriptedTransport>(lanes, std::move(script)),
-                              {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms});
+                              {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms},
+                              {"scripted"});
 }
 
 // Whether ever more than so many collectives are carried out at once.

@@ -48,7 +48,7 @@ TEST_CASE("a blocking collective is announced before it is carried out, unless i
   const auto transport = std::make_shared<NotingTransport>();
   const auto store = std::make_shared<MemoryStore>();
   const auto group = make_transport_group(
-      transport, {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms});
+      transport, {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms}, {"scripted"});
   std::vector<float> values(4), none;
   const OpOptions blocking{.timeout = {}, .blocking = true};
   group->allreduce(span_of(values), {}, blocking);

@@ -5,6 +5,8 @@
 
 #include <fmt/ranges.h>
 
+#include "ddprun/worker/comm/forming/terms.h"
+
 namespace ddprun::comm {
 namespace {
 
@@ -19,30 +21,27 @@ std::string joined(const std::vector<std::string>& members) {
   return fmt::format("{}", fmt::join(members, ", "));
 }
 
-// A member a line, behind who proposes.
-std::string proposal(const std::string& proposer, const std::vector<std::string>& members) {
-  return fmt::format("{}\n{}", proposer, fmt::join(members, "\n"));
-}
-
 struct Proposal {
-  std::string proposer;
+  Asker proposer;
   std::vector<std::string> members;
 };
-Proposal parse_proposal(std::string_view text) {
+
+// Who proposes and the terms, in a line each, and a line for each member.
+std::string encode(const Proposal& proposal) {
+  return fmt::format("{}\n{}", encode(proposal.proposer), fmt::join(proposal.members, "\n"));
+}
+
+Proposal decode_proposal(std::string_view text) {
+  const auto next_line = [&text] {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    return std::string(line);
+  };
   Proposal result;
-  bool first = true;
-  while (true) {
-    const auto end = std::min(text.find('\n'), text.size());
-    const std::string line(text.substr(0, end));
-    if (first) {
-      result.proposer = line;
-    } else {
-      result.members.push_back(line);
-    }
-    first = false;
-    if (end == text.size()) return result;
-    text.remove_prefix(end + 1);
-  }
+  result.proposer.who = next_line();
+  result.proposer.terms = next_line();
+  while (!text.empty()) result.members.push_back(next_line());
+  return result;
 }
 
 void check_members(std::uint64_t generation, const std::vector<std::string>& members, const std::string& self) {
@@ -61,8 +60,13 @@ void check_members(std::uint64_t generation, const std::vector<std::string>& mem
 
 }  // namespace
 
-Agreement::Agreement(std::uint64_t generation, std::vector<std::string> members, std::string self, std::string identity)
-    : generation_(generation), members_(std::move(members)), self_(std::move(self)), identity_(std::move(identity)) {
+Agreement::Agreement(std::uint64_t generation, std::vector<std::string> members, std::string self, std::string identity,
+                     std::string terms)
+    : generation_(generation),
+      members_(std::move(members)),
+      self_(std::move(self)),
+      identity_(std::move(identity)),
+      terms_(std::move(terms)) {
   check_members(generation_, members_, self_);
   position_ = static_cast<int>(std::find(members_.begin(), members_.end(), self_) - members_.begin());
 }
@@ -72,7 +76,7 @@ std::string Agreement::who() const {
 }
 
 Agreement::Request Agreement::looked(const std::optional<std::string>& decision) {
-  if (!decision) return Propose{proposal(who(), members_)};
+  if (!decision) return Propose{encode(Proposal{{who(), terms_}, members_})};
   if (*decision == commit) {
     return Failed{make_error(
         Errc::usage, "generation {} has been formed before: each new group needs a number of its own", generation_)};
@@ -82,11 +86,13 @@ Agreement::Request Agreement::looked(const std::optional<std::string>& decision)
 }
 
 Agreement::Request Agreement::proposed(std::string_view text) const {
-  const auto [proposer, members] = parse_proposal(text);
-  if (members == members_)
-    return CountIn{cancelled(fmt::format("{} was lost: its process died or its connection broke", who())).text};
-  return cancelled(fmt::format("{} proposes the members [{}], {} proposes [{}]", proposer, joined(members), who(),
-                               joined(members_)));
+  const auto [proposer, members] = decode_proposal(text);
+  if (members != members_) {
+    return cancelled(fmt::format("{} proposes the members [{}], {} proposes [{}]", proposer.who, joined(members), who(),
+                                 joined(members_)));
+  }
+  if (const auto difference = name_difference(proposer, {who(), terms_})) return cancelled(*difference);
+  return CountIn{cancelled(fmt::format("{} was lost: its process died or its connection broke", who())).text};
 }
 
 Agreement::Request Agreement::counted(std::int64_t count) const {

@@ -14,8 +14,9 @@ namespace ddprun::comm {
 // How the members of a next generation agree on it before anybody gives the present one up: the store's answers in, the
 // next request out. No I/O; elastic_group.cc carries the requests out.
 //
-// The first to come proposes its list, whoever has the same one counts itself in (phase one), and the last to be
-// counted commits (phase two). Whoever gives up - its deadline has passed, the lists differ, it dies - cancels instead.
+// The first to come proposes its list and its terms (terms.h), whoever has the same counts itself in (phase one), and
+// the last to be counted commits (phase two). Whoever gives up - its deadline has passed, the proposals differ, it dies
+// - cancels instead.
 // The decision is a key that is set once, so that either all read "commit" or all read the same reason. A cancelled
 // attempt may be followed by another one; a committed generation is used up.
 class Agreement {
@@ -41,7 +42,8 @@ class Agreement {
 
   // identity: of this process, for the others: "pid 42 on host b". Throws Errc::usage for a list that is empty, names
   // one twice, or lacks self; for an empty name or one with a line's end.
-  Agreement(std::uint64_t generation, std::vector<std::string> members, std::string self, std::string identity);
+  Agreement(std::uint64_t generation, std::vector<std::string> members, std::string self, std::string identity,
+            std::string terms);
 
   std::uint64_t generation() const { return generation_; }
   const std::vector<std::string>& members() const { return members_; }
@@ -63,6 +65,7 @@ class Agreement {
   const std::vector<std::string> members_;
   const std::string self_;
   const std::string identity_;
+  const std::string terms_;
   int position_ = 0;
   std::uint64_t attempt_ = 0;
 };

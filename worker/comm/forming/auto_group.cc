@@ -47,7 +47,8 @@ std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options,
     if (deviceless) *deviceless = first_deviceless(places);
     return transport;
   };
-  return make_transport_group(make_placed_transport(options, choose, why_no_nccl()), options, make_auto_group);
+  return make_transport_group(make_placed_transport(options, choose, why_no_nccl()), options,
+                              {"auto", make_auto_group});
 }
 
 // Of the first memory that a call names, also where none of it is this rank's.

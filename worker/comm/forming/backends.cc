@@ -41,13 +41,17 @@ std::span<const Backend> backends() {
   return table;
 }
 
-std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options) {
+const Backend& find_backend(std::string_view name) {
   const auto row = std::find_if(table.begin(), table.end(), [&](const Backend& each) { return each.name == name; });
-  check(options);
-  if (row != table.end()) return row->make(options);
+  if (row != table.end()) return *row;
   std::string names;
   for (const auto& each : table) names += (names.empty() ? "" : ", ") + std::string(each.name);
   throw make_error(Errc::usage, "there is no back end named {}; there are {}", name, names);
+}
+
+std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options) {
+  check(options);
+  return find_backend(name).make(options);
 }
 
 }  // namespace ddprun::comm

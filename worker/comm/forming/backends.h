@@ -18,8 +18,12 @@ struct Backend {
 
 std::span<const Backend> backends();
 
-// name: of a row. Throws Errc::usage listing the names, or for options that no group can have, Errc::unsupported for
-// one that this build or host lacks, and what the back end throws.
+// Throws Errc::usage listing the names that there are.
+const Backend& find_backend(std::string_view name);
+
+// name: of a row, the same at all ranks. Throws Errc::usage listing the names, or for options that no group can have,
+// Errc::mismatch naming two ranks that ask for different groups, Errc::unsupported for a back end that this build or
+// host lacks, and what the back end throws.
 std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options);
 
 }  // namespace ddprun::comm

@@ -177,7 +177,7 @@ std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
     reachable.local_address = address_for_peers(places, options.rank);
     return make_gloo_transport(reachable, links_between(host_map(places)));
   };
-  return make_transport_group(make_placed_transport(options, choose), options, make_gloo_group);
+  return make_transport_group(make_placed_transport(options, choose), options, {"gloo", make_gloo_group});
 }
 
 }  // namespace ddprun::comm

@@ -95,7 +95,8 @@ std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& optio
 std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
   const auto choose = [options](const RankPlaces& places) { return make_hierarchical_transport(options, places); };
-  return make_transport_group(make_placed_transport(options, choose), options, make_hierarchical_group);
+  return make_transport_group(make_placed_transport(options, choose), options,
+                              {"hierarchical", make_hierarchical_group});
 }
 
 }  // namespace ddprun::comm

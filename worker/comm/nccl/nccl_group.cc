@@ -58,7 +58,7 @@ class NcclGroup : public ProcessGroup {
  public:
   NcclGroup(const GroupOptions& options, const ChooseDevice& choose)
       : transport_(make_nccl_transport(options, [this, choose] { return device_ = choose(); })),
-        inner_(make_transport_group(transport_, options, make_nccl_group)) {}
+        inner_(make_transport_group(transport_, options, {"nccl", make_nccl_group})) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }

@@ -34,7 +34,7 @@ std::optional<int> device_of(const void*) {
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {
-  return make_transport_group(std::make_shared<NoTransport>(), options);
+  return make_transport_group(std::make_shared<NoTransport>(), options, {"nccl"});
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options, int, const char*) {

@@ -133,7 +133,7 @@ std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {
     expect_one_host(host_map(places), options.rank);
     return make_shm_transport(options);
   };
-  return make_transport_group(make_placed_transport(options, on_one_host), options, make_shm_group);
+  return make_transport_group(make_placed_transport(options, on_one_host), options, {"shm", make_shm_group});
 }
 
 }  // namespace ddprun::comm

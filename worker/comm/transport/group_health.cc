@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ddprun/worker/comm/forming/terms.h"
 #include "ddprun/worker/comm/transport/executor.h"
 
 namespace ddprun::comm {
@@ -9,23 +10,18 @@ namespace {
 
 using std::chrono::milliseconds;
 
-milliseconds heartbeat_for(const GroupOptions& options) {
-  const auto bound = options.freeze_bound.count() > 0 ? options.freeze_bound / 5 : milliseconds(1000);
-  return options.heartbeat.value_or(
-      std::clamp(std::min(options.timeout / 10, bound), milliseconds(20), milliseconds(1000)));
-}
-
 // Silence of the store is borne as long as that of a rank: its host may be frozen, too.
 milliseconds patience_with_store(const GroupOptions& options) {
   constexpr milliseconds most = std::chrono::hours(24 * 365);  // no clock overflows by it
   return std::min(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout, most);
 }
 
-MonitorOptions monitor_options(const GroupOptions& options) {
+MonitorOptions monitor_options(const GroupOptions& options, std::string_view backend) {
   return {.rank = options.rank,
           .size = options.size,
           .prefix = options.prefix,
-          .beat = heartbeat_for(options),
+          .terms = terms_of(backend, options),
+          .beat = heartbeat_of(options),
           .freeze_bound = options.freeze_bound,
           .store_patience = patience_with_store(options),
           .store_host = options.store_host,
@@ -34,9 +30,9 @@ MonitorOptions monitor_options(const GroupOptions& options) {
 
 }  // namespace
 
-GroupHealth::GroupHealth(const GroupOptions& options, Transport& transport)
+GroupHealth::GroupHealth(const GroupOptions& options, std::string_view backend, Transport& transport)
     : transport_(transport),
-      monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options), ledger_,
+      monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options, backend), ledger_,
                                              [this](const Error& error) { break_with(error); })) {}
 
 void GroupHealth::all_here(Executor& executor) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/call/completion.h"
@@ -24,8 +25,8 @@ class Executor;
 // ends the group. Thread-safe.
 class GroupHealth {
  public:
-  // Begins to watch.
-  GroupHealth(const GroupOptions& options, Transport& transport);
+  // Begins to watch. backend: as it was asked for. Throws Errc::mismatch when other ranks ask for something else.
+  GroupHealth(const GroupOptions& options, std::string_view backend, Transport& transport);
 
   Ledger& ledger() { return ledger_; }
   const std::string& identity() const { return monitor_->identity(); }

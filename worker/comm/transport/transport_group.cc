@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 class TransportGroup final : public ProcessGroup {
  public:
-  TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options, MakeSibling make_sibling);
+  TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options, GroupKind kind);
   ~TransportGroup() override;
 
   int rank() const override { return options_.rank; }
@@ -37,7 +37,7 @@ class TransportGroup final : public ProcessGroup {
 
   const GroupOptions options_;
   const std::shared_ptr<Transport> transport_;
-  const MakeSibling make_sibling_;
+  const GroupKind kind_;
 
   // Destroyed from the last to the first: transfers use the health, and its monitor drops what the executor holds.
   std::unique_ptr<Executor> executor_;  // once connected
@@ -51,12 +51,11 @@ class TransportGroup final : public ProcessGroup {
   std::optional<std::stop_callback<AbortOnStop>> abort_on_stop_;
 };
 
-TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options,
-                               MakeSibling make_sibling)
+TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const GroupOptions& options, GroupKind kind)
     : options_(options),
       transport_(std::move(transport)),
-      make_sibling_(make_sibling),
-      health_(options_, *transport_),
+      kind_(kind),
+      health_(options_, kind_.backend, *transport_),
       transfers_(*transport_, health_) {
   abort_on_stop_.emplace(options_.stop, AbortOnStop{*this});
   connect();
@@ -104,7 +103,7 @@ void TransportGroup::abort(const std::string& reason) {
 }
 
 std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<int>& ranks, const std::string& name) {
-  if (!make_sibling_) return ProcessGroup::make_subgroup(ranks, name);
+  if (!kind_.make_sibling) return ProcessGroup::make_subgroup(ranks, name);
   const auto position = [&](int each) { return std::find(ranks.begin(), ranks.end(), each) - ranks.begin(); };
   auto options = options_;
   options.rank = static_cast<int>(position(rank()));
@@ -114,14 +113,14 @@ std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<in
   options.store_host.reset();
   if (options_.store_host && position(*options_.store_host) < options.size)
     options.store_host = static_cast<int>(position(*options_.store_host));
-  return make_sibling_(options);
+  return kind_.make_sibling(options);
 }
 
 }  // namespace
 
 std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options,
-                                                   MakeSibling make_sibling) {
-  return std::make_unique<TransportGroup>(std::move(transport), options, make_sibling);
+                                                   GroupKind kind) {
+  return std::make_unique<TransportGroup>(std::move(transport), options, kind);
 }
 
 }  // namespace ddprun::comm

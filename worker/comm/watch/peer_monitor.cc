@@ -7,6 +7,7 @@
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/forming/host_evidence.h"
+#include "ddprun/worker/comm/forming/terms.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/comm/transport/quiet_thread.h"
 #include "ddprun/worker/comm/watch/recent_operations.h"
@@ -105,7 +106,18 @@ void PeerMonitor::announce() {
     if (error.code() != Errc::unsupported) throw;
     log::debug("the store knows no wills: the loss of a rank shows only by its heartbeat");
   }
-  store_->check({failure_key_}, store_deadline());  // answered: so the record before it has arrived too
+  compare_terms();  // answered: so the record before it has arrived too
+}
+
+// The first to come says what the group is to be. Who asks for something else ends it for all, before anything is
+// formed, and however many have not come yet.
+void PeerMonitor::compare_terms() {
+  const Asker own{fmt::format("rank {} ({})", options_.rank, identity_), options_.terms};
+  const auto first = store_->compare_set(options_.prefix + "terms", "", encode(own), store_deadline());
+  if (const auto difference = name_difference(decode_asker(first), own)) {
+    const auto verdict = settle({Errc::mismatch, *difference});
+    throw Error(verdict.code, verdict.message);
+  }
 }
 
 void PeerMonitor::all_here(std::optional<milliseconds> farewell) {
@@ -168,7 +180,10 @@ std::optional<Verdict> PeerMonitor::next_verdict() {
   if (const auto ended = examine_ended()) return settle(*ended);
   const auto now = Clock::now();
   const bool beats = now >= next_beat_;
-  if (beats) beat(false);
+  if (beats) {
+    if (const auto double_rank = find_namesake()) return settle(*double_rank);
+    beat(false);
+  }
   meet_peers();
   if (const auto frozen = neighbour_.look(now, peers_known_)) return settle(*frozen);
   if (const auto mismatch = compare_with_neighbour()) return settle(*mismatch);
@@ -340,6 +355,16 @@ std::optional<Verdict> PeerMonitor::examine_ended() {
   return std::nullopt;
 }
 
+// While ranks are missing: is there another process of this one's number? They overwrite each other's record, and wait
+// for a rank that nobody is.
+std::optional<Verdict> PeerMonitor::find_namesake() {
+  if (peers_known_) return std::nullopt;
+  const auto record = records_.read(options_.rank);
+  if (!record || *record == last_beat_) return std::nullopt;
+  return Verdict{Errc::mismatch,
+                 fmt::format("two processes are rank {}: {} and {}", options_.rank, identity_, record->identity())};
+}
+
 // Once, when all ranks have come.
 void PeerMonitor::meet_peers() {
   {
@@ -389,7 +414,7 @@ std::string PeerMonitor::describe_process(int rank) const {
 }
 
 void PeerMonitor::beat(bool left) {
-  RankRecord record{.beat = ++beats_,
+  RankRecord record{.beat = last_beat_.beat + 1,
                     .left = left,
                     .size = options_.size,
                     .pid = ::getpid(),
@@ -403,6 +428,7 @@ void PeerMonitor::beat(bool left) {
     record.signature = signature(latest->operation);
   }
   records_.publish(options_.rank, record);
+  last_beat_ = std::move(record);
   next_beat_ = Clock::now() + options_.beat;
 }
 

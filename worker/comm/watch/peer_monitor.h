@@ -25,6 +25,7 @@ struct MonitorOptions {
   int rank = 0;
   int size = 1;
   std::string prefix;                              // of the group's keys in the store
+  std::string terms;                               // of the group (terms.h), as this rank asks for it
   std::chrono::milliseconds beat{1000};            // how often this rank publishes its record
   std::chrono::milliseconds freeze_bound{5000};    // of a rank's silence; zero: any
   std::chrono::milliseconds store_patience{5000};  // with a store that does not answer
@@ -47,6 +48,7 @@ class PeerMonitor {
   using OnVerdict = std::function<void(const Error&)>;
 
   // Announces this rank before it returns. store: used by nobody else. ledger: of this rank, outlives the monitor.
+  // Throws Errc::mismatch, at this rank and then at the others, when one of those that have come asks for other terms.
   PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const Ledger& ledger, OnVerdict on_verdict);
   // Says goodbye to the others: no loss.
   ~PeerMonitor();
@@ -74,6 +76,7 @@ class PeerMonitor {
     Clock::time_point failed_at;
   };
   void announce();
+  void compare_terms();
   void run();
   void watch();
   std::optional<Verdict> next_verdict();
@@ -83,6 +86,7 @@ class PeerMonitor {
   std::optional<Verdict> examine(const Suspect& suspect, Clock::time_point now);
   Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
   std::optional<Verdict> examine_ended();
+  std::optional<Verdict> find_namesake();
   std::optional<Verdict> compare_with_neighbour();
   std::optional<Verdict> compare_with_partners();
   Records read_partners(const std::vector<Ledger::Entry>& messages);
@@ -115,7 +119,7 @@ class PeerMonitor {
 
   // Used by the monitor's thread alone.
   Clock::time_point next_beat_;
-  std::uint64_t beats_ = 0;
+  RankRecord last_beat_;
   std::optional<PublishedRecords::Reading> baseline_;
   PublishedRecords records_;
   NeighbourWatch neighbour_;
