@@ -1,7 +1,11 @@
 // Every variant of the kernels that this processor supports gives the plain one's bits: for every length that can leave
 // a remainder, and wherever the memory begins.
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -94,6 +98,17 @@ void multiply(const KernelVariant& variant, DType dtype, void* data, std::size_t
   std::vector<float> values(count);
   variant.multiply(dtype, values.data(), data, count, 1.7);
   variant.round(dtype, data, values.data(), count);
+}
+
+// What the kernel says of the first processor; empty where it has no line of that name.
+std::set<std::string> processor_flags() {
+  std::ifstream processors("/proc/cpuinfo");
+  for (std::string line; std::getline(processors, line);) {
+    if (!line.starts_with("flags")) continue;
+    std::istringstream words(line);
+    return {std::istream_iterator<std::string>(words), {}};
+  }
+  return {};
 }
 
 template <class Action>
@@ -192,6 +207,20 @@ TEST_CASE("every variant copies every length from and to everywhere, and nothing
         INFO(variant->name << " " << bytes);
         REQUIRE(to.memory() == expected.memory());
       }
+    }
+  }
+}
+
+TEST_CASE("a variant is taken for supported exactly where the processor has what it is compiled for") {
+  const auto flags = processor_flags();
+  const auto has = [&](const char* flag) { return flags.contains(flag); };
+  for (const auto* variant : kernel_variants()) {
+    const std::string name = variant->name;
+    INFO(name);
+    if (name == "avx2") CHECK(variant->supported() == (has("avx2") && has("f16c")));
+    if (name == "avx512") {
+      CHECK(variant->supported() ==
+            (has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl") && has("f16c")));
     }
   }
 }

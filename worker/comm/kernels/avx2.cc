@@ -3,7 +3,6 @@
 
 namespace ddprun::comm {
 
-const KernelVariant avx2_kernels =
-    variant("avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); });
+const KernelVariant avx2_kernels = variant("avx2", [] { return __builtin_cpu_supports("avx2") && has_f16c(); });
 
 }  // namespace ddprun::comm

@@ -2,6 +2,10 @@
 
 #include <array>
 
+#if defined(DDPRUN_X86_KERNELS)
+#include <cpuid.h>
+#endif
+
 namespace ddprun::comm {
 namespace {
 
@@ -21,6 +25,13 @@ const KernelVariant& best() {
 }
 
 }  // namespace
+
+#if defined(DDPRUN_X86_KERNELS)
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
 
 std::span<const KernelVariant* const> kernel_variants() {
   return table;

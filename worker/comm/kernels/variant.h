@@ -34,6 +34,9 @@ std::span<const KernelVariant* const> kernel_variants();
 // The best that this processor supports.
 const KernelVariant& kernels();
 
+// Whether this processor, an x86, converts halves: not all compilers' __builtin_cpu_supports() know that name.
+bool has_f16c();
+
 extern const KernelVariant plain_kernels, avx2_kernels, avx512_kernels;
 
 }  // namespace ddprun::comm

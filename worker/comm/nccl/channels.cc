@@ -30,6 +30,15 @@ struct Label {
   friend bool operator==(const Label&, const Label&) = default;
 };
 
+// Of a channel. Not nested in its class: clang refuses an optional of a nested class whose members have initialisers.
+struct OnDevice {
+  DeviceMemory nothing{1};  // what a message of no elements moves
+  DeviceMemory label{sizeof(Label)};
+  PinnedMemory pinned{sizeof(Label)};
+  Label* const host_label = new (pinned.get()) Label();  // on its way to the device or from it
+  Stream stream;
+};
+
 }  // namespace
 
 ChannelName channel_of(const Operation& operation, int rank) {
@@ -77,14 +86,6 @@ class Channels::Channel {
   void stop() noexcept { communicator_.stop(); }
 
  private:
-  struct OnDevice {
-    DeviceMemory nothing{1};  // what a message of no elements moves
-    DeviceMemory label{sizeof(Label)};
-    PinnedMemory pinned{sizeof(Label)};
-    Label* const host_label = new (pinned.get()) Label();  // on its way to the device or from it
-    Stream stream;
-  };
-
   std::unique_ptr<Event> begin(std::uint64_t number, Span memory, Deadline deadline) {
     std::unique_lock lock(mutex_);
     while (begun_ != number) {

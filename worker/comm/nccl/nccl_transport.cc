@@ -32,6 +32,12 @@ namespace {
 
 constexpr std::chrono::seconds farewell_bound(1);  // for what is on its way to others when this rank leaves
 
+// Not nested in the transport: clang refuses an optional of a nested class whose members have initialisers.
+struct OnDevice {
+  DeviceMemory nothing{1};  // for a barrier
+  Stream stream;
+};
+
 class NcclTransport : public BasicTransport {
  public:
   NcclTransport(const GroupOptions& options, ChooseDevice choose_device)
@@ -124,11 +130,6 @@ class NcclTransport : public BasicTransport {
     std::optional<Event> done;
     std::optional<DeviceMemory> copy;  // of an input that the output takes the place of
     std::exception_ptr failure;
-  };
-
-  struct OnDevice {
-    DeviceMemory nothing{1};  // for a barrier
-    Stream stream;
   };
 
   template <class Operation>
