@@ -1,4 +1,7 @@
-// Which steps a collective takes where its caller's thread carries it out.
+// Which steps a collective takes where any thread may carry it out.
+#include <atomic>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -58,4 +61,54 @@ TEST_CASE("a blocking collective is announced before it is carried out, unless i
   CHECK(transport->notes ==
         std::vector<std::string>{"announce 0", "carry out 0", "carry out 1", "announce 3", "carry out 3"});
   CHECK(transport->thread == std::this_thread::get_id());
+}
+
+namespace {
+
+// Takes one collective in two steps, whose second one waits for the interruption.
+class InterruptedTransport : public NotingTransport {
+ public:
+  explicit InterruptedTransport(std::function<void()> as_it_is_interrupted)
+      : as_it_is_interrupted_(std::move(as_it_is_interrupted)) {}
+
+  bool post(const Collective& collective) override { return collective.sequence == 0; }
+  bool finish_posted(const Collective&, const Deadline& deadline) override {
+    if (deadline.expired()) return false;
+    interrupted_.wait(false);
+    throw std::runtime_error("interrupted");
+  }
+  void interrupt() noexcept override {
+    interrupted_ = true;
+    interrupted_.notify_all();
+    as_it_is_interrupted_();
+  }
+
+ private:
+  const std::function<void()> as_it_is_interrupted_;
+  std::atomic<bool> interrupted_ = false;
+};
+
+}  // namespace
+
+// What was posted may still be under way for the transport: shared memory would wait for its end.
+TEST_CASE("what is queued behind a posted collective that fails is not begun") {
+  std::vector<WorkPtr> works;
+  std::vector<Errc> ends;
+  const auto await_ends = [&] {  // before the group drops what nobody has begun
+    for (const auto& work : works) {
+      try {
+        work->wait();
+      } catch (const Error& error) {
+        ends.push_back(error.code());
+      }
+    }
+  };
+  const auto transport = std::make_shared<InterruptedTransport>(await_ends);
+  const auto store = std::make_shared<MemoryStore>();
+  const auto group = make_transport_group(
+      transport, {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms}, {"interrupted"});
+  works = {group->barrier(), group->barrier()};
+  group->abort("the test says so");
+  CHECK(ends == std::vector{Errc::aborted, Errc::aborted});
+  CHECK(transport->notes.empty());
 }

@@ -64,7 +64,10 @@ void TurnExecutor::finish_ready() {
 WorkPtr TurnExecutor::carry_out_here(const Call& call, std::chrono::milliseconds timeout) {
   const std::unique_lock turn(turn_->lock(), std::try_to_lock);
   if (!turn || queued_ > 0 || health_.broken()) return nullptr;
-  if (any_posted_ > 0) finish_all_posted();
+  if (any_posted_ > 0) {
+    finish_all_posted();
+    if (health_.broken()) return nullptr;
+  }
   Collective collective{call, next_sequence_++, timeout};
   // The others hear of it first: the ledger is written while they come.
   const bool unchanged = passes_unchanged(collective);
@@ -118,10 +121,16 @@ bool TurnExecutor::go_on(const Deadline& deadline) {
   }
   auto job = queue_.try_pop();
   if (!job) return false;
-  const auto error = carry_out(job->collective, note_begin(job->collective));
+  const auto error = carry_out_queued(*job);
   --queued_;
   health_.finish(*job->work, error);
   return true;
+}
+
+// Nothing begins in a group that is broken: what was posted before it has not ended, as far as the transport knows.
+std::optional<Error> TurnExecutor::carry_out_queued(Job& job) {
+  if (auto cause = health_.cause()) return cause;
+  return carry_out(job.collective, note_begin(job.collective));
 }
 
 // Also looks after what was posted and nobody waits for: its deadline runs.
@@ -135,7 +144,7 @@ void TurnExecutor::work() {
       continue;
     }
     finish_all_posted();
-    const auto error = carry_out(job->collective, note_begin(job->collective));
+    const auto error = carry_out_queued(*job);
     --queued_;
     turn.unlock();
     health_.finish(*job->work, error);

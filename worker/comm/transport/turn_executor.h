@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "ddprun/worker/comm/transport/executor.h"
@@ -38,6 +39,7 @@ class TurnExecutor : public Executor, public Turn::Carrier {
   bool go_on(const Deadline& deadline) override;
   bool finish_oldest_posted(const Deadline& deadline);
   void finish_all_posted();
+  std::optional<Error> carry_out_queued(Job& job);
   void work();
 
   std::mutex mutex_;               // guards what follows, and the order of submissions
