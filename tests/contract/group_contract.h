@@ -80,6 +80,7 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size);
 void splits_into_groups_that_live_beside_it(const MakeGroups& make, int size);
 void abort_frees_a_blocked_rank(const MakeGroups& make, int size);
 void abort_ends_every_kind_of_operation(const MakeGroups& make, int size);
+void an_abort_ends_all_at_whatever_point(const MakeGroups& make, int size);
 void a_rank_that_does_not_come_is_named(const MakeGroups& make, int size);
 void a_rank_that_leaves_is_named(const MakeGroups& make, int size);
 void a_message_is_given_up_with_the_rank_that_leaves(const MakeGroups& make, int size);
@@ -138,6 +139,7 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
   DDPRUN_GROUP_CLAUSE(backend, make, splits_into_groups_that_live_beside_it, __VA_ARGS__)          \
   DDPRUN_GROUP_CLAUSE(backend, make, abort_frees_a_blocked_rank, __VA_ARGS__)                      \
   DDPRUN_GROUP_CLAUSE(backend, make, abort_ends_every_kind_of_operation, __VA_ARGS__)              \
+  DDPRUN_GROUP_CLAUSE(backend, make, an_abort_ends_all_at_whatever_point, __VA_ARGS__)             \
   DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_does_not_come_is_named, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, a_rank_that_leaves_is_named, __VA_ARGS__)                     \
   DDPRUN_GROUP_CLAUSE(backend, make, a_message_is_given_up_with_the_rank_that_leaves, __VA_ARGS__) \

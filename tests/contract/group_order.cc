@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <atomic>
+#include <deque>
+#include <iterator>
 #include <limits>
 #include <span>
 
@@ -90,10 +92,15 @@ void many_operations_are_in_flight(const MakeGroups& make, int size) {
 
 namespace {
 
+constexpr OpKind every_kind[] = {OpKind::allreduce,  OpKind::broadcast,      OpKind::gather,
+                                 OpKind::all_to_all, OpKind::reduce,         OpKind::allgather,
+                                 OpKind::scatter,    OpKind::reduce_scatter, OpKind::barrier};
+
 // The memory of one operation of each kind, in equal parts of part elements; what rank r gives is number + r.
 struct EveryKind {
-  EveryKind(int number, int rank, int size)
-      : ranks(static_cast<std::size_t>(size)),
+  EveryKind(int number, int rank, int size, std::size_t elements = 500)
+      : part(elements),
+        ranks(static_cast<std::size_t>(size)),
         sum(part, number + rank),
         at_root(part, number + rank),
         scattered(part),
@@ -105,26 +112,26 @@ struct EveryKind {
         many(ranks * part, number + rank),
         exchanged(ranks * part) {}
 
-  WorkPtr start(ProcessGroup& group, OpKind kind) {
+  WorkPtr start(ProcessGroup& group, OpKind kind, OpOptions options = {}) {
     switch (kind) {
       case OpKind::allreduce:
-        return group.allreduce(span_of(sum));
+        return group.allreduce(span_of(sum), {}, options);
       case OpKind::reduce:
-        return group.reduce(span_of(at_root), 0);
+        return group.reduce(span_of(at_root), 0, {}, options);
       case OpKind::broadcast:
-        return group.broadcast(span_of(told), 0);
+        return group.broadcast(span_of(told), 0, options);
       case OpKind::scatter:
-        return group.scatter(span_of(many), span_of(dealt), 0);
+        return group.scatter(span_of(many), span_of(dealt), 0, options);
       case OpKind::gather:
-        return group.gather(span_of(own), span_of(gathered), 0);
+        return group.gather(span_of(own), span_of(gathered), 0, options);
       case OpKind::all_to_all:
-        return group.all_to_all(span_of(many), span_of(exchanged));
+        return group.all_to_all(span_of(many), span_of(exchanged), options);
       case OpKind::allgather:
-        return group.allgather(span_of(own), span_of(all));
+        return group.allgather(span_of(own), span_of(all), options);
       case OpKind::reduce_scatter:
-        return group.reduce_scatter(span_of(many), span_of(scattered));
+        return group.reduce_scatter(span_of(many), span_of(scattered), {}, options);
       default:
-        return group.barrier();
+        return group.barrier(options);
     }
   }
 
@@ -144,8 +151,7 @@ struct EveryKind {
   }
 
   using Values = std::vector<std::int32_t>;
-  static constexpr std::size_t part = 500;
-  std::size_t ranks;
+  std::size_t part, ranks;
   Values sum, at_root, scattered, dealt, told, own, all, gathered, many, exchanged;
 };
 
@@ -158,8 +164,7 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
     std::vector<EveryKind> rounds;
     for (int i = 0; i < 20; ++i) rounds.emplace_back(1000 * i, group.rank(), size);
     std::vector<WorkPtr> works;
-    for (const auto kind : {OpKind::allreduce, OpKind::broadcast, OpKind::gather, OpKind::all_to_all, OpKind::reduce,
-                            OpKind::allgather, OpKind::scatter, OpKind::reduce_scatter, OpKind::barrier}) {
+    for (const auto kind : every_kind) {
       for (auto& round : rounds) works.push_back(round.start(group, kind));
     }
     std::vector<std::int32_t> sent(20, group.rank()), received(20, -1);
@@ -172,6 +177,56 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
     for (int i = 0; i < 20; ++i) rounds[static_cast<std::size_t>(i)].check(1000 * i, group.rank());
     expect(size == 1 || received == std::vector<std::int32_t>(20, left), "messages");
   });
+}
+
+namespace {
+
+// What a rank's operations of all kinds, one round after the other, end with. Rank 0 aborts as it begins that one.
+Error end_of_rounds(ProcessGroup& group, std::size_t elements, int aborted_at, bool blocking) {
+  std::deque<EveryKind> rounds;
+  std::vector<WorkPtr> works;
+  std::jthread aborter;
+  const auto error = error_of([&] {
+    for (int begun = 0;;) {
+      const int number = 10 * begun;
+      auto& round = rounds.emplace_back(number, group.rank(), group.size(), elements);
+      for (const auto kind : every_kind) {
+        if (begun++ == aborted_at && group.rank() == 0)
+          aborter = std::jthread([&group] { group.abort("the test says so"); });
+        works.push_back(round.start(group, kind, {.blocking = blocking}));
+      }
+      for (const auto& work : works) work->wait();
+      round.check(number, group.rank());
+    }
+  });
+  for (const auto& work : works) {
+    try {
+      work->wait();
+    } catch (const Error& each) {
+      expect(each.what() == std::string(error.what()), "one cause");
+    }
+  }
+  expect(error_of([&] { group.barrier()->wait(); }).what() == std::string(error.what()), "one cause, from then on");
+  return error;
+}
+
+}  // namespace
+
+// While all are at work, be the one that aborts first or last in an operation, or between two.
+void an_abort_ends_all_at_whatever_point(const MakeGroups& make, int size) {
+  constexpr int points = 2 * std::size(every_kind);
+  const int step = size > 3 ? 5 : 1;
+  for (int point = size % step; point < points; point += step) {
+    for (const std::size_t elements : {3u, 30'001u}) {
+      auto groups = make(size, std::chrono::hours(1));
+      run_ranks(groups, [&](ProcessGroup& group) {
+        const auto error = end_of_rounds(group, elements, point, point % 2 == 0);
+        expect(error.code() == (group.rank() == 0 ? Errc::aborted : Errc::peer_lost), error.what());
+        for (const auto* said : {group.rank() == 0 ? "" : "rank 0", "the test says so"})
+          expect(std::string(error.what()).find(said) != std::string::npos, error.what());
+      });
+    }
+  }
 }
 
 // What some ranks still read of one operation, others who are done with it do not write for the next.
