@@ -44,6 +44,30 @@ std::size_t shared_mappings() {
   return count;
 }
 
+// Collectives and messages, small and large, many in flight, until one fails: all of them end with what that one does.
+std::string work_until_failure(ProcessGroup& group) {
+  constexpr std::size_t small = 30, smalls = 12;
+  const int right = (group.rank() + 1) % group.size(), left = (group.rank() + group.size() - 1) % group.size();
+  std::vector<float> many(small * smalls, 1.0f), large(20'000, 1.0f), told(20'000, 1.0f), sent(500), received(500);
+  std::string failure;
+  while (failure.empty()) {
+    std::vector<WorkPtr> works = {group.send(span_of(sent), right, 0), group.recv(span_of(received), left, 0)};
+    for (std::size_t i = 0; i < smalls; ++i)
+      works.push_back(group.allreduce({many.data() + i * small, small, DType::float32}, ReduceOp::average));
+    works.push_back(group.allreduce(span_of(large), ReduceOp::average));
+    works.push_back(group.broadcast(span_of(told), 0));
+    for (const auto& work : works) {
+      try {
+        work->wait();
+      } catch (const Error& error) {
+        if (!failure.empty() && failure != code_and_text(error)) return failure + ", and " + code_and_text(error);
+        failure = code_and_text(error);
+      }
+    }
+  }
+  return failure;
+}
+
 // A survivor's whole life: its group fails, it forms the next one with the others that are left, and that works and
 // goes; then nothing of either may be left in the process.
 std::string survive(const std::string& backend, int rank, int victim, std::uint16_t port) {
@@ -62,7 +86,7 @@ std::string survive(const std::string& backend, int rank, int victim, std::uint1
     try {
       elastic.reconfigure(0, all);
       store->set("forming/" + std::to_string(rank), "", Deadline::in(patience));
-      failure = reduce_until_failure(elastic.group(), *store);
+      failure = work_until_failure(elastic.group());
     } catch (const Error& error) {
       failure = code_and_text(error);  // killed while the group came together
     }
