@@ -179,8 +179,4 @@ std::vector<ProcessChange> reap_children() {
   return changes;
 }
 
-bool group_exists(pid_t group) {
-  return ::kill(-group, 0) == 0 || errno == EPERM;
-}
-
 }  // namespace ddprun

@@ -62,7 +62,4 @@ struct ProcessChange {
 // Every change by now, of adopted children too; those that have ended are reaped.
 std::vector<ProcessChange> reap_children();
 
-// False once no process of the group is left.
-bool group_exists(pid_t group);
-
 }  // namespace ddprun
