@@ -1,7 +1,9 @@
 #include "ddprun/worker/comm/gloo/interruptible_context.h"
 
+#include <chrono>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace ddprun::comm {
 
@@ -11,7 +13,7 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
  public:
   Buffer(InterruptibleContext& owner, std::unique_ptr<::gloo::transport::UnboundBuffer> inner)
       : ::gloo::transport::UnboundBuffer(inner->ptr, inner->size), owner_(owner), inner_(std::move(inner)) {
-    const std::lock_guard lock(owner_.mutex_);
+    const std::lock_guard lock(owner_.buffers_mutex_);
     if (owner_.interrupted_) throw std::runtime_error("interrupted");
     owner_.buffers_.insert(this);
   }
@@ -48,7 +50,7 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
   }
   // Whether the context was interrupted.
   bool leave() {
-    const std::lock_guard lock(owner_.mutex_);
+    const std::lock_guard lock(owner_.buffers_mutex_);
     owner_.buffers_.erase(this);
     return owner_.interrupted_;
   }
@@ -63,7 +65,7 @@ std::unique_ptr<::gloo::transport::UnboundBuffer> InterruptibleContext::createUn
 }
 
 void InterruptibleContext::interrupt() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(buffers_mutex_);
   interrupted_ = true;
   for (auto* buffer : buffers_) {
     buffer->abortWaitRecv();

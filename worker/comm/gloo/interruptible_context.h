@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_set>
+#include <utility>
 
 #include <gloo/transport/context.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -35,7 +36,7 @@ class InterruptibleContext : public ::gloo::transport::Context {
   class Buffer;
 
   const std::shared_ptr<::gloo::transport::Context> inner_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex buffers_mutex_;  // guards what follows
   bool interrupted_ = false;
   std::unordered_set<Buffer*> buffers_;
 };
