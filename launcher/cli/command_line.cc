@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 #include <fmt/ranges.h>

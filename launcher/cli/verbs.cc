@@ -1,6 +1,7 @@
 #include "ddprun/launcher/cli/verbs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/core.h>
 

@@ -1,5 +1,6 @@
 #include "ddprun/launcher/cluster/node_list.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 

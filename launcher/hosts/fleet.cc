@@ -1,6 +1,7 @@
 #include "ddprun/launcher/hosts/fleet.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <deque>
 #include <fcntl.h>

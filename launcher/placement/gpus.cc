@@ -4,6 +4,7 @@
 #include <charconv>
 #include <fstream>
 #include <string_view>
+#include <utility>
 
 #include "ddprun/launcher/placement/small_file.h"
 

@@ -1,5 +1,7 @@
 #include "ddprun/launcher/placement/placement.h"
 
+#include <utility>
+
 #include "ddprun/launcher/placement/cpu_quota.h"
 
 namespace ddprun {

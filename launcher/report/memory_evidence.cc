@@ -1,5 +1,6 @@
 #include "ddprun/launcher/report/memory_evidence.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 #include "ddprun/worker/autograd/node.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>

@@ -1,5 +1,6 @@
 #include "ddprun/worker/parallel/model_check.h"
 
+#include <algorithm>
 #include <string>
 
 #include "ddprun/common/error.h"

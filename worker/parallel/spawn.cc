@@ -1,5 +1,6 @@
 #include "ddprun/worker/parallel/spawn.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>

@@ -1,6 +1,7 @@
 #include "ddprun/worker/comm/shm/regions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sys/mman.h>
 
 #include "ddprun/common/error.h"
