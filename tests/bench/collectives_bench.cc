@@ -10,7 +10,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/parallel/spawn.h"
+#include "ddprun/worker/comm/spawn.h"
 #include "tests/bench/collectives/comparison.h"
 #include "tests/bench/collectives/group_subject.h"
 #include "tests/bench/collectives/plain_gloo.h"

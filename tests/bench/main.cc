@@ -30,9 +30,11 @@ constexpr Row rows[] = {
     {"rendezvous", "many agents in one round, many store clients in one barrier, memory of each",
      ddprun::bench::rendezvous_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
+#if defined(DDPRUN_BENCH_OF_TRAINING)
     {"train", "a whole training job: samples a second, and from the command to the first step",
      ddprun::bench::train_bench},
     {"train_step", "one training step on one rank: forward, backward, optimizer", ddprun::bench::train_step_bench},
+#endif
 };
 
 // Whoever read the results has left: `ddprun-bench ... | head -1`.

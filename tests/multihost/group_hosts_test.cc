@@ -143,27 +143,3 @@ TEST_CASE("a rank of the other host that is killed is named at every rank") {
     CHECK(result.find(fmt::format("pid {}", ranks.pid(3))) != std::string::npos);
   }
 }
-
-TEST_CASE("hosts whose ranks show that they share no memory train in two levels") {
-  need_hosts();
-  const Words apart{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
-  Words attempt = apart;
-  attempt.push_back("/bin/true");
-  if (run_child(attempt).code != 0) SKIP("no process-id namespace with a /proc of its own can be made here");
-  const Hosts hosts(2);
-  const Training training;
-  const auto job = [&](int host) {
-    Words enter = hosts.net.enter(host);
-    enter.insert(enter.end(), apart.begin(), apart.end());
-    const Words options{"--nnodes=2", "--nproc_per_node=2", "--rdzv_endpoint=" + hosts.endpoint()};
-    return Hosts::behind(enter, training.job(options, {"--train.epochs=1", "--data.samples=640"}));
-  };
-  Child first(job(0), training.marker.variables());
-  Child second(job(1), training.marker.variables());
-  const auto a = first.wait(patience);
-  const auto b = second.wait(patience);
-  INFO(a.out << a.err << b.out << b.err);
-  CHECK(a.code == 0);
-  CHECK(b.code == 0);
-  CHECK((a.out + b.out + a.err + b.err).find("back end hierarchical: the 4 ranks run on 2 hosts") != std::string::npos);
-}

@@ -4,10 +4,10 @@
 
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/comm/spawn.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/spawn.h"
 
 using namespace ddprun;
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/spawn.h"
+#include "ddprun/worker/comm/spawn.h"
 
 #include <cerrno>
 #include <csignal>

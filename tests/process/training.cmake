@@ -1,0 +1,34 @@
+# What needs tensors.
+
+# Real ddprun-worker, alone and under ddprun.
+function(ddprun_worker_test name)
+  ddprun_test(${name} ${ARGN} LIBS ddprun::common Boost::json)
+  add_dependencies(${name} ddprun ddprun-worker)
+  target_compile_definitions(${name} PRIVATE
+    DDPRUN_PROGRAM="$<TARGET_FILE:ddprun>" DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>"
+    DDPRUN_CONFIGS="${PROJECT_SOURCE_DIR}/configs" DDPRUN_GET_DATA="${PROJECT_SOURCE_DIR}/scripts/get-data")
+endfunction()
+
+ddprun_worker_test(worker_test SOURCES worker_test.cc)
+ddprun_worker_test(training_test SOURCES training_test.cc)
+ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
+
+ddprun_process_test(recovery_test
+  SOURCES preemption_test.cc recovery_test.cc
+  LIBS ddprun::common
+  TIMEOUT 300)
+add_dependencies(recovery_test ddprun-worker)
+
+# The smallest complete program, as the README shows it.
+ddprun_program(linear_two_ranks INTERNAL SOURCES linear_two_ranks.cc
+  LIBS ddprun::parallel ddprun::optim ddprun::nn ddprun::autograd ddprun::tensor ddprun::comm ddprun::common)
+add_test(NAME linear_two_ranks COMMAND linear_two_ranks)
+set_tests_properties(linear_two_ranks PROPERTIES
+  LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}"
+  PASS_REGULAR_EXPRESSION "step 100  loss 0\\.0000")
+ddprun_sanitizer_labels(linear_two_ranks asan)
+
+# It names those above.
+add_test(NAME "docs: torchrun-users.md names tests that there are"
+  COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/check_test_names.sh ${CMAKE_CTEST_COMMAND} ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/docs/torchrun-users.md)
+set_tests_properties("docs: torchrun-users.md names tests that there are" PROPERTIES LABELS process)
