@@ -33,7 +33,7 @@ class PublishedRecords {
   Reading read_all();
 
  private:
-  std::string key(int rank) const { return text_of({prefix_, rank}); }
+  std::string key(int rank) const { return text_of(RankRecordKey{prefix_, rank}); }
   Deadline deadline() const { return Deadline::in(patience_); }
 
   const std::shared_ptr<Store> store_;
