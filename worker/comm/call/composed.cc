@@ -73,16 +73,14 @@ void carry_out_transfers(Transport& transport, const Collective& collective, con
 
 void carry_out_on(Transport& transport, const Collective& collective, Seat seat) {
   const auto& operation = collective.operation;
-  if (transport.takes_every_call()) {
+  if (carried_out_as_it_is(transport, collective, seat)) {
     transport.carry_out(collective);
   } else if (operation.coalesced()) {
     carry_out_coalesced(collective, seat, [&](const Collective& one) { carry_out_on(transport, one, seat); });
   } else if (operation.reduces() && needs_preparation(operation.op)) {
     carry_out_premultiplied(transport, collective, seat);
-  } else if (in_place(operation, seat) && collective.input.data != collective.output.data) {
-    carry_out_in_place(transport, collective);
   } else {
-    transport.carry_out(collective);
+    carry_out_in_place(transport, collective);
   }
 }
 
