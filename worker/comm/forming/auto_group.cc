@@ -116,10 +116,10 @@ class AutoGroup : public ProcessGroup {
 
   // A collective breaks the group: whoever has memory of the host alone waits for it.
   [[noreturn]] void refuse(const Operation& operation) {
-    auto error = make_error(Errc::unsupported, "{} on memory of a device: {} keeps this group to memory of the host",
-                            describe(operation), *deviceless_);
-    if (!operation.point_to_point()) host_->abort(error.what());
-    throw error;
+    const auto reason = fmt::format("{} on memory of a device: {} keeps this group to memory of the host",
+                                    describe(operation), *deviceless_);
+    if (!operation.point_to_point()) host_->abort(reason);
+    throw Error(Errc::unsupported, reason);
   }
   static void expect_all_ranks(const Operation& operation) {
     if (!operation.point_to_point()) return;
