@@ -28,6 +28,27 @@ void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
   });
 }
 
+// As many as no back end may have room for.
+void many_messages_wait_for_receives_in_any_order(const MakeGroups& make, int size) {
+  if (size != 2) return;
+  auto groups = make(size, std::chrono::hours(1));
+  constexpr int count = 200;
+  run_ranks(groups, [&](ProcessGroup& group) {
+    std::vector<std::int32_t> sent(count);
+    std::vector<WorkPtr> works;
+    for (int tag = 0; tag < count && group.rank() == 0; ++tag) {
+      sent[static_cast<std::size_t>(tag)] = 100 + tag;
+      works.push_back(group.send({&sent[static_cast<std::size_t>(tag)], 1, DType::int32}, 1, tag));
+    }
+    for (int tag = count; tag-- > 0 && group.rank() == 1;) {
+      std::int32_t value = 0;
+      group.recv({&value, 1, DType::int32}, tag % 3 == 0 ? any_source : 0, tag)->wait();
+      expect(value == 100 + tag, fmt::format("tag {}", tag));
+    }
+    for (const auto& work : works) work->wait();
+  });
+}
+
 void a_recv_from_any_source_tells_who_sent(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, patience);

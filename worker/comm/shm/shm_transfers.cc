@@ -95,34 +95,42 @@ class ShmTransfers::Receiving : public Transfer {
 
   void wait(std::chrono::milliseconds timeout) override {
     const auto deadline = Deadline::in(timeout);
-    auto& offer = ticket_ ? await_offer(deadline) : await_any_offer(deadline);
-    check_match(offer);
-    auto& channel = owner_.board_.channel(source_, owner_.rank_);
-    const std::lock_guard lock(owner_.receiving_[index(source_)]);
-    offer.state.store(Offer::accepted, std::memory_order_release);
-    channel.accepted.raise();
-    copy_in(channel, owner_.limits(source_, deadline));
-    offer.state.store(Offer::free, std::memory_order_release);
-    channel.freed.raise();
+    if (!ticket_) await_any(deadline);
+    const auto limits = owner_.limits(source_, deadline);
+    auto& posted = owner_.board_.channel(source_, owner_.rank_).posted;
+    while (true) {
+      const auto seen = posted.value();
+      if (take(limits)) return;
+      posted.await(seen + 1, limits);
+    }
   }
   int source() const override { return source_; }
 
  private:
-  Offer& await_offer(Deadline deadline) {
-    auto& channel = owner_.board_.channel(source_, owner_.rank_);
-    while (true) {
-      const auto posted = channel.posted.value();
-      if (auto* offer = find_offer(source_, *ticket_)) return *offer;
-      channel.posted.await(posted + 1, owner_.limits(source_, deadline));
+  // Whether it was there.
+  bool take(const WaitLimits& limits) {
+    const std::lock_guard lock(owner_.receiving_[index(source_)]);
+    if (auto* const offer = owner_.find_offer(source_, operation_.tag, *ticket_)) {
+      check_match(static_cast<DType>(offer->dtype), offer->count);
+      owner_.accept(source_, *offer, memory_.data, limits);
+      return true;
     }
+    if (const auto early = owner_.take_early({source_, operation_.tag, *ticket_})) {
+      check_match(early->dtype, early->count);
+      if (early->count > 0) std::memcpy(memory_.data, early->bytes.data(), early->bytes.size());
+      return true;
+    }
+    owner_.make_room(source_, limits);
+    return false;
   }
 
-  Offer& await_any_offer(Deadline deadline) {
+  // Finds the source, and takes the turn.
+  void await_any(Deadline deadline) {
     auto& mail = owner_.board_.rank(owner_.rank_).mail;
     while (true) {
       const auto seen = mail.value();
       const bool hope = somebody_is_here();  // asked before: what was sent before leaving counts
-      if (auto* offer = take_any_offer()) return *offer;
+      if (take_any_turn(deadline)) return;
       if (!hope) throw std::runtime_error("all peers left the group");
       if (deadline.expired()) throw std::runtime_error("timed out");
       mail.rest(seen + 1, owner_.patience_);
@@ -140,55 +148,90 @@ class ShmTransfers::Receiving : public Transfer {
     return here;
   }
 
-  // The first one whose turn it is, and its turn with it.
-  Offer* take_any_offer() {
-    const std::lock_guard lock(owner_.mutex_);
+  // Of the first rank whose next message of this tag is there.
+  bool take_any_turn(Deadline deadline) {
     for (int r = 0; r < owner_.board_.ranks(); ++r) {
       if (r == owner_.rank_) continue;
-      auto& next = owner_.receives_[{r, operation_.tag}];
-      if (auto* offer = find_offer(r, next)) {
-        ++next;
+      const std::lock_guard lock(owner_.receiving_[index(r)]);
+      if (const auto ticket = owner_.next_if_there(r, operation_.tag)) {
         source_ = r;
-        return offer;
+        ticket_ = ticket;
+        return true;
       }
+      owner_.make_room(r, owner_.limits(r, deadline));
     }
-    return nullptr;
+    return false;
   }
 
-  Offer* find_offer(int source, std::uint64_t ticket) const {
-    for (auto& offer : owner_.board_.channel(source, owner_.rank_).offers) {
-      if (offer.state.load(std::memory_order_acquire) != Offer::posted) continue;
-      if (offer.tag == operation_.tag && offer.ticket == ticket) return &offer;
-    }
-    return nullptr;
-  }
-
-  void check_match(const Offer& offer) const {
-    if (offer.dtype == static_cast<std::uint32_t>(operation_.dtype) && offer.count == operation_.count) return;
-    const Operation sent{.kind = OpKind::send,
-                         .dtype = static_cast<DType>(offer.dtype),
-                         .count = offer.count,
-                         .peer = owner_.rank_,
-                         .tag = operation_.tag};
+  void check_match(DType dtype, std::size_t count) const {
+    if (dtype == operation_.dtype && count == operation_.count) return;
+    const Operation sent{
+        .kind = OpKind::send, .dtype = dtype, .count = count, .peer = owner_.rank_, .tag = operation_.tag};
     throw make_error(Errc::mismatch, "rank {} calls {}, rank {} calls {}", source_, describe(sent), owner_.rank_,
                      describe(operation_));
-  }
-
-  void copy_in(Channel& channel, const WaitLimits& limits) {
-    for_each_piece(memory_, [&](std::byte* bytes, std::size_t size) {
-      const auto number = channel.consumed.value();
-      channel.produced.await(number + 1, limits);
-      std::memcpy(bytes, owner_.board_.staging(source_, owner_.rank_, number), size);
-      channel.consumed.raise();
-    });
   }
 
   ShmTransfers& owner_;
   const Operation operation_;
   const Span memory_;
-  const std::optional<std::uint64_t> ticket_;
+  std::optional<std::uint64_t> ticket_;
   int source_;
 };
+
+// What follows, with the lock of the source: an offer that is posted stays so until it is accepted here.
+
+Offer* ShmTransfers::find_offer(int source, std::int64_t tag, std::uint64_t ticket) const {
+  for (auto& offer : board_.channel(source, rank_).offers) {
+    if (offer.state.load(std::memory_order_acquire) != Offer::posted) continue;
+    if (offer.tag == tag && offer.ticket == ticket) return &offer;
+  }
+  return nullptr;
+}
+
+void ShmTransfers::accept(int source, Offer& offer, void* memory, const WaitLimits& limits) {
+  auto& channel = board_.channel(source, rank_);
+  offer.state.store(Offer::accepted, std::memory_order_release);
+  channel.accepted.raise();
+  for_each_piece({memory, offer.count, static_cast<DType>(offer.dtype)}, [&](std::byte* bytes, std::size_t size) {
+    const auto number = channel.consumed.value();
+    channel.produced.await(number + 1, limits);
+    std::memcpy(bytes, board_.staging(source, rank_, number), size);
+    channel.consumed.raise();
+  });
+  offer.state.store(Offer::free, std::memory_order_release);
+  channel.freed.raise();
+}
+
+// The smallest, out of a channel that is full of messages whose receives have not come: what is waited for may be
+// behind them.
+void ShmTransfers::make_room(int source, const WaitLimits& limits) {
+  auto& offers = board_.channel(source, rank_).offers;
+  const auto bytes = [](const Offer& offer) { return offer.count * size_of(static_cast<DType>(offer.dtype)); };
+  Offer* smallest = nullptr;
+  for (auto& offer : offers) {
+    if (offer.state.load(std::memory_order_acquire) != Offer::posted) return;
+    if (!smallest || bytes(offer) < bytes(*smallest)) smallest = &offer;
+  }
+  EarlyMessage early{static_cast<DType>(smallest->dtype), smallest->count, std::vector<std::byte>(bytes(*smallest))};
+  const MessageName name{source, smallest->tag, smallest->ticket};
+  accept(source, *smallest, early.bytes.data(), limits);
+  const std::lock_guard lock(mutex_);
+  early_.emplace(name, std::move(early));
+}
+
+std::optional<ShmTransfers::EarlyMessage> ShmTransfers::take_early(const MessageName& name) {
+  const std::lock_guard lock(mutex_);
+  auto node = early_.extract(name);
+  if (node.empty()) return std::nullopt;
+  return std::move(node.mapped());
+}
+
+std::optional<std::uint64_t> ShmTransfers::next_if_there(int source, std::int64_t tag) {
+  const std::lock_guard lock(mutex_);
+  auto& next = receives_[{source, tag}];
+  if (!find_offer(source, tag, next) && !early_.contains({source, tag, next})) return std::nullopt;
+  return next++;
+}
 
 ShmTransfers::ShmTransfers(const Board& board, int rank, const std::atomic<bool>& interrupted)
     : board_(board),
