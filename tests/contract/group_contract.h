@@ -76,6 +76,7 @@ void zero_length_is_legal(const MakeGroups& make, int size);
 void many_operations_are_in_flight(const MakeGroups& make, int size);
 void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size);
 void large_operations_follow_each_other(const MakeGroups& make, int size);
+void a_wait_that_expires_leaves_its_operation_under_way(const MakeGroups& make, int size);
 void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size);
 void wrong_arguments_are_refused(const MakeGroups& make, int size);
 void splits_into_groups_that_live_beside_it(const MakeGroups& make, int size);
@@ -136,6 +137,7 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
   DDPRUN_GROUP_CLAUSE(backend, make, many_operations_are_in_flight, __VA_ARGS__)                      \
   DDPRUN_GROUP_CLAUSE(backend, make, operations_of_every_kind_are_in_flight, __VA_ARGS__)             \
   DDPRUN_GROUP_CLAUSE(backend, make, large_operations_follow_each_other, __VA_ARGS__)                 \
+  DDPRUN_GROUP_CLAUSE(backend, make, a_wait_that_expires_leaves_its_operation_under_way, __VA_ARGS__) \
   DDPRUN_GROUP_CLAUSE(backend, make, a_blocking_call_returns_when_it_is_done, __VA_ARGS__)            \
   DDPRUN_GROUP_CLAUSE(backend, make, wrong_arguments_are_refused, __VA_ARGS__)                        \
   DDPRUN_GROUP_CLAUSE(backend, make, splits_into_groups_that_live_beside_it, __VA_ARGS__)             \

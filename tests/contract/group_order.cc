@@ -263,6 +263,33 @@ void large_operations_follow_each_other(const MakeGroups& make, int size) {
   });
 }
 
+void a_wait_that_expires_leaves_its_operation_under_way(const MakeGroups& make, int size) {
+  if (size < 2) return;
+  auto groups = make(size, patience);
+  std::vector<float> small(5, 1), large(100'000, 1), received(3);
+  const std::vector<WorkPtr> works = {groups[0]->recv(span_of(received), 1, 4), groups[0]->allreduce(span_of(small)),
+                                      groups[0]->allreduce(span_of(large))};
+  for (const auto deadline :
+       {Deadline::at(Deadline::Clock::time_point::min()), Deadline::in(std::chrono::milliseconds(5))}) {
+    for (const auto& work : works) {
+      const auto error = error_of([&] { work->wait(deadline); });
+      expect(error.code() == Errc::timeout, error.what());
+      expect(!work->done() && !work->error(), "it goes on");
+    }
+  }
+  run_ranks(groups, [&](ProcessGroup& group) {
+    if (group.rank() == 0) return;
+    std::vector<float> values(5, 1), more(100'000, 1), sent(3, 7);
+    if (group.rank() == 1) group.send(span_of(sent), 0, 4)->wait();
+    group.allreduce(span_of(values))->wait();
+    group.allreduce(span_of(more))->wait(Deadline::in(patience));
+  });
+  for (const auto& work : works) work->wait();
+  expect(received == std::vector<float>(3, 7), "the message");
+  expect(small == std::vector<float>(5, static_cast<float>(size)), "the small sum");
+  expect(large == std::vector<float>(100'000, static_cast<float>(size)), "the large sum");
+}
+
 void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
