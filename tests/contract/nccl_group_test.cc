@@ -1,8 +1,11 @@
 #include "ddprun/worker/comm/nccl/nccl_group.h"
 
+#include <atomic>
+
 #include "ddprun/rendezvous/store/memory_store.h"
+#include "ddprun/worker/comm/forming/await_ranks.h"
 #include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/transport/transport_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -18,14 +21,35 @@ TEST_CASE("without a GPU, or without NCCL in the build, nccl says so and waits f
   CHECK(std::string(error.what()).find("use gloo") != std::string::npos);
 }
 
-// The others stand for ranks whose builds have it: they wait for all ranks, as any back end does.
+namespace {
+
+// Of a rank whose build has it: waits for all ranks, as any back end does.
+class Waiting : public comm::BasicTransport {
+ public:
+  explicit Waiting(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}
+  std::string_view backend() const override { return "nccl"; }
+  void connect(Store& store, const std::string& prefix, Deadline deadline) override {
+    comm::exchange(store, prefix + "arrived/", rank_, size_, "", interrupted_, deadline);
+  }
+  void carry_out(const comm::Collective&) override {}
+  std::unique_ptr<comm::Transfer> start(const comm::Operation&, Span) override { return nullptr; }
+  void interrupt() noexcept override { interrupted_ = true; }
+
+ private:
+  const int rank_, size_;
+  std::atomic<bool> interrupted_ = false;
+};
+
+}  // namespace
+
 TEST_CASE("a rank whose build or host has no nccl is named at once by those that wait for it") {
   if (comm::nccl_available()) SKIP("there is a GPU");
   std::vector<std::string> heard(3);
   contract::make_groups(
       [&](const GroupOptions& options) -> std::unique_ptr<ProcessGroup> {
         try {
-          return options.rank == 1 ? comm::make_group("nccl", options) : comm::make_gloo_group(options);
+          if (options.rank == 1) return comm::make_group("nccl", options);
+          return comm::make_transport_group(std::make_shared<Waiting>(options), options, {"nccl"});
         } catch (const Error& error) {
           heard[static_cast<std::size_t>(options.rank)] = error.what();
           return nullptr;
