@@ -3,53 +3,12 @@
 #include <csignal>
 #include <thread>
 
-#include "ddprun/worker/comm/elastic_group.h"
-#include "tests/failure/job.h"
+#include "tests/failure/elastic_job.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
 using namespace ddprun::failure;
 using ddprun::testing::ForkedRanks;
-
-namespace {
-
-using Members = std::vector<std::string>;
-
-ElasticGroup make_elastic(const std::string& backend, int member, std::uint16_t port,
-                          std::chrono::milliseconds timeout = 10min) {
-  auto options = options_for(backend, member, 1, port);
-  options.prefix = "job/";
-  options.timeout = timeout;
-  return {backend, options, std::to_string(member)};
-}
-
-Members members_upto(int count) {
-  Members names;
-  for (int i = 0; i < count; ++i) names.push_back(std::to_string(i));
-  return names;
-}
-
-// "rank 1 of 3, sum 3": what a working group gives.
-std::string works(ProcessGroup& group) {
-  std::vector<float> values(5'000, 1.0f);
-  group.allreduce(span_of(values), ReduceOp::sum)->wait();
-  return "rank " + std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ", sum " +
-         std::to_string(static_cast<int>(values.back()));
-}
-std::string expected(int rank, int size) {
-  return "rank " + std::to_string(rank) + " of " + std::to_string(size) + ", sum " + std::to_string(size);
-}
-
-std::string failure_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return code_and_text(error);
-  }
-  return "no error";
-}
-
-}  // namespace
 
 TEST_CASE("the survivors of a kill go on in a group of their own") {
   for (const auto& backend : backends) {

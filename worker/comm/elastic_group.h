@@ -3,21 +3,32 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/membership_change.h"
 #include "ddprun/worker/comm/process_group.h"
 
 namespace ddprun {
+
+namespace comm {
+class Agreement;
+class Farewell;
+struct Agreed;
+struct Roster;
+}  // namespace comm
 
 // One process's membership of a group that is formed anew as processes go and come, without any of them starting over.
 //
 //   ElasticGroup elastic("auto", options, "a");
 //   elastic.reconfigure(0, {"a", "b", "c"});   // and so do b and c
-//   ...                                        // c dies: the group's operations fail, naming it
-//   elastic.reconfigure(1, {"a", "b", "d"});   // and so do b and d, a newcomer
+//   ...                                        // c dies: the group's operations fail
+//   elastic.survivors();                       // a and b
+//   elastic.reconfigure(1, {"a", "b", "d"});   // and so do b and d
+//   elastic.change();                          // c is gone, and why; d is a newcomer
 //
 // Who is a member of the next generation is for the program, or its launcher, to say; that all of them say the same,
 // and are there, is found out here, before the present group is given up.
@@ -43,6 +54,20 @@ class ElasticGroup {
   // One at a time. A reference to the group before must not be used any more.
   ProcessGroup& reconfigure(std::uint64_t generation, const std::vector<std::string>& members);
 
+  // What is known now of the generation that was agreed upon last: who of its members is gone, by rank, as they died,
+  // left (their ElasticGroup was destroyed), or are named as frozen or cut off by the failure of its group, which may
+  // be this process; and the names of the others, in their order. Of whom a failure names it is known when an operation
+  // has failed with it; several deaths at one moment may show one after the other, and a list that has one too many is
+  // refused to all as soon as that shows; a name that was told to be lost may be another process's in the next list.
+  // Nobody before the first reconfigure(). These two and change() may be called from any thread, ask the store, and
+  // throw what that throws.
+  std::vector<ElasticMember> lost();
+  std::vector<std::string> survivors();
+  // What the last reconfigure() that succeeded changed against the group that this process was in before, which may be
+  // some generations back: those that are gone, also as no list has them any more (nobody, for a newcomer). And the
+  // newcomers, the same at every member: who was not in the last group that any of them was in, so all in a first one.
+  MembershipChange change();
+
   // Throws Errc::usage before the first reconfigure() that succeeded.
   ProcessGroup& group();
   const std::string& self() const { return self_; }
@@ -52,19 +77,29 @@ class ElasticGroup {
 
  private:
   std::shared_ptr<ProcessGroup> present();
-  std::shared_ptr<comm::Heritage> end_present(const std::vector<std::string>& next_members);
-  Store& store();
+  comm::Agreed agree(comm::Agreement& agreement, std::stop_token stop);
+  std::shared_ptr<comm::Heritage> end_present(const std::shared_ptr<const comm::Roster>& next);
+  void leave_farewell(const comm::Roster& roster, int rank);
+  std::shared_ptr<const comm::Roster> last_agreed();
+  std::vector<ElasticMember> lost_of(const std::shared_ptr<const comm::Roster>& roster);
+  template <class Question>
+  auto ask(Question question);  // the store
+  std::shared_ptr<Store> store();
+  void forget_store();
 
   const std::string backend_;
   const GroupOptions base_;
   const std::string self_;
-  std::shared_ptr<Store> store_;  // for the agreements; made when first used, and again after it failed
+  std::unique_ptr<comm::Farewell> farewell_;  // used by reconfigure() alone; said once the group is gone
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;              // guards what follows
+  std::shared_ptr<Store> store_;  // for the agreements; made when first used, and again after it failed
   std::shared_ptr<ProcessGroup> group_;
-  std::string prefix_;                // of the group
-  std::vector<std::string> members_;  // of the group, by rank
-  std::uint64_t next_ = 0;            // the least generation that may follow
+  std::shared_ptr<const comm::Roster> agreed_;  // the generation agreed upon last
+  std::shared_ptr<const comm::Roster> stood_;   // the last whose group came together here
+  std::shared_ptr<const comm::Roster> before_;  // the last before that
+  std::set<std::string> known_lost_;            // of those agreed upon last, as the program has been told
+  std::uint64_t next_ = 0;                      // the least generation that may follow
   std::stop_source forming_;
   std::string reason_;  // of an abort of what is being formed
 };

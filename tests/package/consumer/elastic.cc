@@ -1,8 +1,6 @@
 // Ranks that add up together. When one of them dies the others go on without it, in the same processes.
 #include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -13,28 +11,8 @@
 #include "ddprun/worker/comm/worker_env.h"
 
 using namespace std::chrono_literals;
-using Members = std::vector<std::string>;
 
 namespace {
-
-ddprun::Deadline soon() {
-  return ddprun::Deadline::in(30s);
-}
-
-// Those whose last wills the store has not carried out.
-Members living(ddprun::Store& store, const Members& members) {
-  Members names;
-  for (const auto& name : members)
-    if (!store.check({"lost/" + name}, soon())) names.push_back(name);
-  return names;
-}
-
-// The group's error may come a moment before the store sees the death: this returns when it has.
-Members survivors(ddprun::Store& store, const Members& members) {
-  for (const auto deadline = soon(); !deadline.expired(); std::this_thread::sleep_for(10ms))
-    if (auto names = living(store, members); names.size() < members.size()) return names;
-  throw ddprun::Error(ddprun::Errc::timeout, "nobody has died: a rank is frozen, or the network failed");
-}
 
 // For ever while all are here; without somebody, a hundred steps.
 void add_up(ddprun::ProcessGroup& group, bool all_here) {
@@ -47,6 +25,14 @@ void add_up(ddprun::ProcessGroup& group, bool all_here) {
   }
 }
 
+void tell(const std::string& self, const ddprun::MembershipChange& change) {
+  for (const auto& each : change.gone) {
+    std::printf("%s goes on without %s, which was rank %d (%s): %s\n", self.c_str(), each.name.c_str(), each.rank,
+                each.process.c_str(), each.cause.c_str());
+  }
+  std::fflush(stdout);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -54,13 +40,11 @@ int main(int argc, char** argv) try {
   const auto attempt = "/elastic/" + std::to_string(env.restart_count) + "/";  // keys apart from those of a restart
   const auto connect = [&] {
     return std::make_shared<ddprun::TcpStore>(
-        ddprun::TcpStoreOptions{.host = env.master_addr, .port = env.master_port, .key_prefix = attempt}, soon());
+        ddprun::TcpStoreOptions{.host = env.master_addr, .port = env.master_port, .key_prefix = attempt},
+        ddprun::Deadline::in(30s));
   };
   const auto self = std::to_string(env.rank);
-  const auto store = connect();
-  store->set_will("lost/" + self, "", soon());  // however this process ends: who is done is gone, too
-
-  Members members;
+  std::vector<std::string> members;
   for (int rank = 0; rank < env.world_size; ++rank) members.push_back(std::to_string(rank));
   ddprun::ElasticGroup elastic(argc > 1 ? argv[1] : "auto", {.connect_store = connect, .timeout = 60s}, self);
   std::printf("rank %s is pid %d\n", self.c_str(), ::getpid());
@@ -68,13 +52,15 @@ int main(int argc, char** argv) try {
 
   std::uint64_t generation = 0;
   for (bool done = false; !done;) try {
-      add_up(elastic.reconfigure(generation, members), members.size() == static_cast<std::size_t>(env.world_size));
+      auto& group = elastic.reconfigure(generation, members);
+      tell(self, elastic.change());
+      add_up(group, members.size() == static_cast<std::size_t>(env.world_size));
       done = true;
     } catch (const ddprun::Error& error) {
       std::fprintf(stderr, "rank %s goes on: %s\n", self.c_str(), error.what());
-      const bool formed = error.code() != ddprun::Errc::aborted;  // or else the same generation is tried again
-      generation += formed ? 1 : 0;
-      members = formed ? survivors(*store, members) : living(*store, members);
+      members = elastic.survivors();
+      if (members.empty()) throw;                               // they never came together
+      if (error.code() != ddprun::Errc::aborted) ++generation;  // or else it was not formed, and may be tried again
     }
 } catch (const ddprun::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -179,6 +179,18 @@ TEST_CASE("a member that dies, or gives up, while the others come cancels at onc
   CHECK(d.failed_with(Errc::aborted, "member c (pid 42 on host b) was told to give up"));
 }
 
+TEST_CASE("a member that will not come is named at once by who knows it") {
+  Keys keys;
+  Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b");
+  a.run();
+  b.run();
+  a.request = a.agreement.lost("c", "pid 7 on host b", "it left");
+  a.run();
+  b.run();
+  for (const auto* member : {&a, &b})
+    CHECK(member->failed_with(Errc::aborted, "member c (pid 7 on host b) is gone: it left"));
+}
+
 TEST_CASE("a death after the commit does not undo it") {
   Keys keys;
   Member a(keys, 1, {"a", "b"}, "a"), b(keys, 1, {"a", "b"}, "b");

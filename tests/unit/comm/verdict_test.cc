@@ -49,6 +49,12 @@ bool contains(const Verdict& verdict, const std::string& text) {
 TEST_CASE("a verdict survives encoding, and free text counts as a lost peer") {
   const Verdict verdict{Errc::mismatch, "first line\nsecond line"};
   CHECK(decode_verdict(encode(verdict)) == verdict);
+  const auto loss = loss_of(2, "pid 42 on host b");
+  CHECK(loss.lost == std::vector{2});
+  CHECK(decode_verdict(encode(loss)) == loss);
+  const Verdict several{Errc::peer_lost, "7 8", {0, 11}};
+  CHECK(decode_verdict(encode(several)) == several);
+  for (const auto* text : {"", " ", "1 ", "1 x", " 1", "99"}) CHECK(decode_verdict(text).message == text);
   CHECK(decode_verdict("rank 3 was lost") == Verdict{Errc::peer_lost, "rank 3 was lost"});
 }
 

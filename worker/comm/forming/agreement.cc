@@ -107,6 +107,11 @@ Agreement::Request Agreement::decided(std::string_view text) const {
                            generation_, reason)};
 }
 
+Agreement::Request Agreement::lost(const std::string& member, const std::string& process,
+                                   const std::string& cause) const {
+  return cancelled(fmt::format("member {} ({}) is gone: {}", member, process, cause));
+}
+
 Agreement::Request Agreement::given_up() const {
   return cancelled(who() + " was told to give up");
 }

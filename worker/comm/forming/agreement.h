@@ -26,13 +26,14 @@ class Agreement {
   struct Propose {  // set the attempt's proposal, unless there is one                           -> proposed()
     std::string text;
   };
-  struct CountIn {  // leave a will for the decision, show one has come, count                   -> counted()
+  struct CountIn {  // leave a will for the decision, show one has come, count                   -> counted(), lost()
     std::string will;
   };
   struct Decide {  // set the decision, unless there is one                                      -> decided()
     std::string text;
   };
-  struct Await {};  // the decision, or the deadline                      -> decided(), deadline_passed(), given_up()
+  struct Await {
+  };  // the decision, or the deadline                      -> decided(), deadline_passed(), given_up(), lost()
   // Ends.
   struct Committed {};
   struct Failed {
@@ -47,6 +48,7 @@ class Agreement {
 
   std::uint64_t generation() const { return generation_; }
   const std::vector<std::string>& members() const { return members_; }
+  const std::string& identity() const { return identity_; }
   int position() const { return position_; }          // of self: its new rank
   std::uint64_t attempt() const { return attempt_; }  // which of the generation's the requests mean
 
@@ -55,7 +57,9 @@ class Agreement {
   Request proposed(std::string_view text) const;  // the proposal that counts
   Request counted(std::int64_t count) const;      // how many have come, this one included
   Request decided(std::string_view text) const;   // the decision that counts
-  Request given_up() const;                       // by this process, for reasons of its own
+  // A member that has not come, and will not.
+  Request lost(const std::string& member, const std::string& process, const std::string& cause) const;
+  Request given_up() const;  // by this process, for reasons of its own
   Request deadline_passed(const std::vector<std::string>& missing, double seconds) const;
 
  private:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include <fmt/ranges.h>
+
 namespace ddprun::comm {
 namespace {
 
@@ -26,19 +28,18 @@ bool concerns(const Stall& stall, std::size_t rank) {
   return r != stall.rank && (stall.partner < 0 || r == stall.partner);
 }
 
-std::string name_silent(const Stall& stall, const std::vector<Observation>& observations, double seconds) {
-  std::string names;
+// Whose heartbeats stood still; a text only when there are such.
+Verdict name_silent(const Stall& stall, const std::vector<Observation>& observations, double seconds) {
+  Verdict verdict{Errc::peer_lost, ""};
   for (std::size_t r = 0; r < observations.size(); ++r) {
     const auto& [before, now] = observations[r];
-    if (!concerns(stall, r) || (now && now->left)) continue;
-    if (!now) {
-      append(names, fmt::format("rank {} has given no sign of life at all", r));
-    } else if (before && before->beat == now->beat) {
-      append(names, fmt::format("{} has given no sign of life for {:.1f} s: it is frozen or cut off",
-                                name_rank(r, *now), seconds));
-    }
+    if (!concerns(stall, r) || (now && (now->left || !before || before->beat != now->beat))) continue;
+    verdict.lost.push_back(static_cast<int>(r));
+    append(verdict.message, now ? fmt::format("{} has given no sign of life for {:.1f} s: it is frozen or cut off",
+                                              name_rank(r, *now), seconds)
+                                : fmt::format("rank {} has given no sign of life at all", r));
   }
-  return names;
+  return verdict;
 }
 
 // What it called in the place of that collective, if it is known and another one. Ranks may have gone on since; those
@@ -137,20 +138,37 @@ std::string name_late(const Stall& stall, const std::vector<Observation>& observ
   return names;
 }
 
+// One or more with a space between two; nothing for any other text.
+std::optional<std::vector<int>> numbers_in(std::string_view line) {
+  std::vector<int> numbers;
+  while (true) {
+    const auto word = line.substr(0, line.find(' '));
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (word.empty() || error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+    numbers.push_back(number);
+    if (word.size() == line.size()) return numbers;
+    line.remove_prefix(word.size() + 1);
+  }
+}
+
 }  // namespace
 
+// The code and the ranks that are lost in the first line.
 std::string encode(const Verdict& verdict) {
-  return fmt::format("{}\n{}", static_cast<int>(verdict.code), verdict.message);
+  const auto* const space = verdict.lost.empty() ? "" : " ";
+  return fmt::format("{}{}{}\n{}", static_cast<int>(verdict.code), space, fmt::join(verdict.lost, " "),
+                     verdict.message);
 }
 
 Verdict decode_verdict(std::string_view text) {
   const auto line = text.substr(0, text.find('\n'));
-  int code = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), code);
-  const bool known = code >= 0 && code <= static_cast<int>(Errc::internal);
-  if (line.empty() || error != std::errc() || end != line.data() + line.size() || !known)
+  const auto numbers = numbers_in(line);
+  if (!numbers || numbers->front() < 0 || numbers->front() > static_cast<int>(Errc::internal))
     return {Errc::peer_lost, std::string(text)};
-  return {static_cast<Errc>(code), std::string(text.substr(std::min(line.size() + 1, text.size())))};
+  return {static_cast<Errc>(numbers->front()),
+          std::string(text.substr(std::min(line.size() + 1, text.size()))),
+          {numbers->begin() + 1, numbers->end()}};
 }
 
 std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
@@ -193,20 +211,22 @@ std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::
 
 Verdict blame_silent(int rank, const std::vector<Observation>& observations, double seconds,
                      const std::function<std::string(int rank)>& describe) {
-  std::string names;
+  Verdict verdict{Errc::peer_lost, ""};
   for (std::size_t r = 0; r < observations.size(); ++r) {
     const auto& [before, now] = observations[r];
     if (static_cast<int>(r) == rank || !before || !now || now->left || before->beat != now->beat) continue;
     const auto known = describe(static_cast<int>(r));
-    append(names, fmt::format("{} has given no sign of life for {:.1f} s: {}; it {}", name_rank(r, *now), seconds,
-                              known.empty() ? "it is frozen or cut off" : known, position(*now)));
+    append(verdict.message, fmt::format("{} has given no sign of life for {:.1f} s: {}; it {}", name_rank(r, *now),
+                                        seconds, known.empty() ? "it is frozen or cut off" : known, position(*now)));
+    verdict.lost.push_back(static_cast<int>(r));
   }
-  return {Errc::peer_lost, names};
+  return verdict;
 }
 
 Verdict loss_of(int rank, const std::string& identity) {
   return {Errc::peer_lost,
-          fmt::format("rank {} ({}) was lost: its process died or its connection broke", rank, identity)};
+          fmt::format("rank {} ({}) was lost: its process died or its connection broke", rank, identity),
+          {rank}};
 }
 
 namespace {
@@ -240,8 +260,9 @@ Verdict diagnose(const Stall& stall, const std::vector<Observation>& observation
   if (const auto verdict = blame_leavers(stall, latest)) return *verdict;
 
   const auto what = circumstance(stall);
-  if (const auto names = name_silent(stall, observations, seconds_between); !names.empty()) {
-    return {Errc::peer_lost, fmt::format("{} ({} did not complete)", names, what)};
+  if (auto silent = name_silent(stall, observations, seconds_between); !silent.lost.empty()) {
+    silent.message += fmt::format(" ({} did not complete)", what);
+    return silent;
   }
   if (const auto verdict = blame_living(stall, observations, latest)) return *verdict;
   if (!stall.transport.empty()) {

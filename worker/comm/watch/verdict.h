@@ -18,6 +18,7 @@ namespace ddprun::comm {
 struct Verdict {
   Errc code = Errc::peer_lost;
   std::string message;
+  std::vector<int> lost{};  // the ranks that died, or are taken for frozen or cut off
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 std::string encode(const Verdict& verdict);

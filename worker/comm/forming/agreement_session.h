@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/forming/agreement.h"
+#include "ddprun/worker/comm/forming/roster.h"
+
+// Carries an agreement's requests out in the store.
+namespace ddprun::comm {
+
+// From when a member is counted in until its group has wills of its own: a death then breaks the group that the others
+// come together in. Each attempt's group has keys of its own, so that nothing is left of one that was cancelled.
+class StandInWill {
+ public:
+  StandInWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group);
+  ~StandInWill();
+  StandInWill(const StandInWill&) = delete;
+  StandInWill& operator=(const StandInWill&) = delete;
+
+ private:
+  const std::shared_ptr<Store> store_;
+};
+
+struct AgreementSetting {
+  std::shared_ptr<Store> store;  // whose will is free
+  std::function<std::shared_ptr<Store>()> connect;
+  std::string prefix;  // of the keys of all generations
+  std::chrono::milliseconds timeout;
+  std::stop_token stop;
+  std::optional<std::uint64_t> stood;    // the last generation whose group stood here
+  std::shared_ptr<const Roster> former;  // the last that was agreed upon, if any
+  std::set<std::string> known_lost;      // of those: their names may be other processes' now
+};
+
+struct Agreed {
+  Roster roster;
+  std::unique_ptr<StandInWill> will;
+};
+
+// Throws unless the members agree.
+Agreed carry_out(Agreement& agreement, AgreementSetting setting);
+
+}  // namespace ddprun::comm

@@ -1,0 +1,145 @@
+#include "ddprun/worker/comm/forming/roster.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include <fmt/core.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/watch/verdict.h"
+
+namespace ddprun::comm {
+namespace {
+
+constexpr std::chrono::seconds goodbye_bound{2};
+
+std::optional<std::string> find(Store& store, const std::string& key, Deadline deadline) {
+  if (!store.check({key}, deadline)) return std::nullopt;
+  return store.get(key, deadline);
+}
+
+Verdict failure_of(Store& store, const Roster& roster, Deadline deadline) {
+  const auto text = find(store, roster.group + "failure", deadline);
+  return text ? decode_verdict(*text) : Verdict{};
+}
+
+ElasticMember member(Store& store, const Roster& roster, int rank, const std::string& cause, Deadline deadline) {
+  return {roster.name_of(rank), rank, decode_arriving(store.get(roster.came_key(rank), deadline)).process, cause};
+}
+
+}  // namespace
+
+std::optional<int> Roster::rank_of(const std::string& name) const {
+  const auto found = std::find(members.begin(), members.end(), name);
+  if (found == members.end()) return std::nullopt;
+  return static_cast<int>(found - members.begin());
+}
+
+std::string encode(const Arriving& arriving) {
+  return fmt::format("{}\n{}", arriving.former ? std::to_string(*arriving.former) : "", arriving.process);
+}
+
+Arriving decode_arriving(std::string_view text) {
+  const auto line = text.substr(0, text.find('\n'));
+  Arriving arriving;
+  arriving.process = text.substr(std::min(line.size() + 1, text.size()));
+  std::uint64_t former = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), former);
+  if (error == std::errc() && end == line.data() + line.size()) arriving.former = former;
+  return arriving;
+}
+
+std::optional<ElasticMember> find_gone(Store& store, const Roster& roster, int rank, Deadline deadline) {
+  const auto cause = find(store, roster.gone_key(rank), deadline);
+  if (!cause) return std::nullopt;
+  return member(store, roster, rank, *cause, deadline);
+}
+
+// A death says more than the failure that came of it, and several that died at once fail their group but once.
+std::vector<ElasticMember> find_lost(Store& store, const Roster& roster, Deadline deadline) {
+  const auto failure = failure_of(store, roster, deadline);
+  std::vector<ElasticMember> lost;
+  for (int rank = 0; rank < static_cast<int>(roster.members.size()); ++rank) {
+    if (const auto gone = find_gone(store, roster, rank, deadline)) {
+      lost.push_back(*gone);
+    } else if (std::find(failure.lost.begin(), failure.lost.end(), rank) != failure.lost.end()) {
+      lost.push_back(member(store, roster, rank, failure.message, deadline));
+    }
+  }
+  return lost;
+}
+
+namespace {
+
+using Arrivals = std::vector<Arriving>;  // by rank
+
+Arrivals arrivals_of(Store& store, const Roster& roster, Deadline deadline) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < static_cast<int>(roster.members.size()); ++rank) keys.push_back(roster.came_key(rank));
+  Arrivals arrivals;
+  for (const auto& text : store.multi_get(keys, deadline)) arrivals.push_back(decode_arriving(text));
+  return arrivals;
+}
+
+// Whether the process of that name goes on: another one may have taken the name.
+bool goes_on(const std::string& name, const Roster& before, const Roster& now, const Arrivals& arrivals) {
+  const auto rank = now.rank_of(name);
+  return rank && arrivals[static_cast<std::size_t>(*rank)].former >= before.generation;
+}
+
+std::vector<ElasticMember> gone_since(Store& store, const Roster& before, const Roster& now, const Arrivals& arrivals,
+                                      Deadline deadline) {
+  std::vector<ElasticMember> gone;
+  const auto lost = find_lost(store, before, deadline);
+  for (int rank = 0; rank < static_cast<int>(before.members.size()); ++rank) {
+    if (goes_on(before.name_of(rank), before, now, arrivals)) continue;
+    const auto known = std::find_if(lost.begin(), lost.end(), [&](const auto& each) { return each.rank == rank; });
+    const auto let_go = fmt::format("generation {} has no place for it", now.generation);
+    gone.push_back(known != lost.end() ? *known : member(store, before, rank, let_go, deadline));
+  }
+  return gone;
+}
+
+// Who was not in the last generation that any of them was in.
+std::vector<ElasticMember> newcomers_to(const Roster& now, const Arrivals& arrivals) {
+  std::optional<std::uint64_t> last;
+  for (const auto& each : arrivals) last = std::max(last, each.former);
+  std::vector<ElasticMember> newcomers;
+  for (int rank = 0; rank < static_cast<int>(arrivals.size()); ++rank) {
+    const auto& [former, process] = arrivals[static_cast<std::size_t>(rank)];
+    if (!last || former != last) newcomers.push_back({now.name_of(rank), rank, process});
+  }
+  return newcomers;
+}
+
+}  // namespace
+
+MembershipChange find_change(Store& store, const Roster* before, const Roster& now, Deadline deadline) {
+  const auto arrivals = arrivals_of(store, now, deadline);
+  return {before ? gone_since(store, *before, now, arrivals, deadline) : std::vector<ElasticMember>(),
+          newcomers_to(now, arrivals)};
+}
+
+Farewell::~Farewell() {
+  if (key_.empty()) return;
+  try {
+    const auto soon = Deadline::in(goodbye_bound);
+    store_->set(key_, "it left", soon);
+    store_->clear_will(soon);
+  } catch (const Error& error) {
+    log::debug("leaving the members: {}", error.what());
+  }
+}
+
+void Farewell::belong_to(const Roster& roster, int rank, Deadline deadline) {
+  key_ = roster.gone_key(rank);
+  try {
+    store_->set_will(key_, "its process died or its connection broke", deadline);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;  // a store without wills: what the group finds out has to do
+  }
+}
+
+}  // namespace ddprun::comm

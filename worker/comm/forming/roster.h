@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/membership_change.h"
+
+namespace ddprun::comm {
+
+// The members that agreed upon a generation, and where the store keeps what is known of them.
+struct Roster {
+  std::uint64_t generation = 0;
+  std::string attempt;               // prefix of the keys of their agreement
+  std::string group;                 // prefix of the keys of their group
+  std::vector<std::string> members;  // by rank
+
+  std::string came_key(int rank) const { return attempt + "came/" + std::to_string(rank); }
+  std::string gone_key(int rank) const { return group + "gone/" + std::to_string(rank); }
+  const std::string& name_of(int rank) const { return members[static_cast<std::size_t>(rank)]; }
+  std::optional<int> rank_of(const std::string& name) const;
+};
+
+// What a member says of itself when it comes to an agreement.
+struct Arriving {
+  std::optional<std::uint64_t> former;  // the last generation that it was in; none: it was in none
+  std::string process;
+  friend bool operator==(const Arriving&, const Arriving&) = default;
+};
+std::string encode(const Arriving& arriving);
+Arriving decode_arriving(std::string_view text);
+
+// This one, if it has died or left.
+std::optional<ElasticMember> find_gone(Store& store, const Roster& roster, int rank, Deadline deadline);
+// Who of them is gone, by rank: died, left, or is named by the failure of their group.
+std::vector<ElasticMember> find_lost(Store& store, const Roster& roster, Deadline deadline);
+
+// before: the generation that this process was in, if it was in one; without it nobody is known to be gone. The
+// newcomers are the same whoever asks: those who were not in the last generation that any member was in.
+MembershipChange find_change(Store& store, const Roster* before, const Roster& now, Deadline deadline);
+
+// Tells those who go on, as long as it lives, when this member's process ends; or that it left.
+class Farewell {
+ public:
+  explicit Farewell(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  ~Farewell();
+  Farewell(const Farewell&) = delete;
+  Farewell& operator=(const Farewell&) = delete;
+
+  // It is a member of this one now, and of no other.
+  void belong_to(const Roster& roster, int rank, Deadline deadline);
+
+ private:
+  const std::shared_ptr<Store> store_;
+  std::string key_;  // empty: of none yet
+};
+
+}  // namespace ddprun::comm
