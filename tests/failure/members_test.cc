@@ -122,11 +122,33 @@ TEST_CASE("a list with a member that is gone is refused at once, naming it, by t
   ranks.signal(1, SIGKILL);
   const auto said = result(ranks, 0);
   INFO(said);
-  CHECK(contains(said, "aborted: generation 1 was not formed, and the group before it stands: member 1 (pid " +
+  CHECK(contains(said, "aborted: generation 1 was not formed, and the group before it is as it was: member 1 (pid " +
                            std::to_string(ranks.pid(1)) + " on host "));
   CHECK(contains(said, "is gone: its process died or its connection broke"));
   CHECK(contains(said, expected(0, 2)));
   CHECK(result(ranks, 2) == expected(1, 2));
+}
+
+TEST_CASE("a member that freezes before it comes ends the agreement within the bound, and not with the timeout") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    ForkedRanks ranks(3, [&](int process, std::uint16_t port) -> std::string {
+      const auto store = connect(port);
+      auto elastic = make_elastic(backend, process, port, 10min, 1s);
+      elastic.reconfigure(0, members_upto(3));
+      if (process == 1) store->wait({"never"}, Deadline::in(patience));
+      return failure_of([&] { elastic.reconfigure(1, members_upto(3)); });
+    });
+    for (const auto* waiting : {"0", "2"}) await(ranks, std::string("job/generation/1/attempt/0/came/") + waiting);
+    ranks.signal(1, SIGSTOP);
+    const auto said = result(ranks, 0);
+    INFO(said);
+    CHECK(contains(said, "aborted: generation 1 was not formed"));
+    CHECK(contains(said, "member 1 (pid " + std::to_string(ranks.pid(1)) + " on host "));
+    CHECK(contains(said, "is gone: rank 1 (pid "));
+    CHECK(contains(said, "has given no sign of life for "));
+    CHECK(result(ranks, 2) == said);
+  }
 }
 
 TEST_CASE("another process may take the name of one that was told to be lost") {

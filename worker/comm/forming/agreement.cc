@@ -103,7 +103,7 @@ Agreement::Request Agreement::counted(std::int64_t count) const {
 Agreement::Request Agreement::decided(std::string_view text) const {
   if (text == commit) return Committed{};
   const auto reason = text.starts_with(cancel) ? text.substr(cancel.size()) : text;
-  return Failed{make_error(Errc::aborted, "generation {} was not formed, and the group before it stands: {}",
+  return Failed{make_error(Errc::aborted, "generation {} was not formed, and the group before it is as it was: {}",
                            generation_, reason)};
 }
 

@@ -1,26 +1,32 @@
 #include "ddprun/worker/comm/forming/await_ranks.h"
 
+#include <chrono>
+
 #include "ddprun/common/error.h"
 
 namespace ddprun::comm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr auto slice = std::chrono::milliseconds(200);  // between two looks at the interruption
 constexpr auto check_bound = std::chrono::seconds(5);
 
-Error missing(Store& store, const std::vector<RankKey>& keys, int size) {
+Error missing(Store& store, const std::vector<RankKey>& keys, int size, Clock::duration waited) {
   std::string ranks;
   for (const auto& each : keys) {
     if (store.check({each.key}, Deadline::in(check_bound))) continue;
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(each.rank);
   }
-  return make_error(Errc::timeout, "rank(s) {} of {} did not come to the group in time", ranks, size);
+  return make_error(Errc::timeout, "rank(s) {} of {} did not come to the group within {:.1f} s", ranks, size,
+                    std::chrono::duration<double>(waited).count());
 }
 
 }  // namespace
 
 std::vector<std::string> await_ranks(Store& store, const std::vector<RankKey>& keys, int size,
                                      const std::atomic<bool>& interrupted, Deadline deadline) {
+  const auto begun = Clock::now();
   std::vector<std::string> names;
   for (const auto& each : keys) names.push_back(each.key);
   while (true) {
@@ -31,7 +37,7 @@ std::vector<std::string> await_ranks(Store& store, const std::vector<RankKey>& k
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;
     }
-    if (deadline.expired()) throw missing(store, keys, size);
+    if (deadline.expired()) throw missing(store, keys, size, Clock::now() - begun);
   }
 }
 

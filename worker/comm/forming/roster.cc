@@ -29,6 +29,15 @@ ElasticMember member(Store& store, const Roster& roster, int rank, const std::st
   return {roster.name_of(rank), rank, decode_arriving(store.get(roster.came_key(rank), deadline)).process, cause};
 }
 
+// A death says more than the failure that came of it, and several that died at once fail their group but once.
+std::optional<ElasticMember> find_gone(Store& store, const Roster& roster, int rank, const Verdict& failure,
+                                       Deadline deadline) {
+  if (const auto cause = find(store, roster.gone_key(rank), deadline))
+    return member(store, roster, rank, *cause, deadline);
+  if (std::find(failure.lost.begin(), failure.lost.end(), rank) == failure.lost.end()) return std::nullopt;
+  return member(store, roster, rank, failure.message, deadline);
+}
+
 }  // namespace
 
 std::optional<int> Roster::rank_of(const std::string& name) const {
@@ -52,22 +61,14 @@ Arriving decode_arriving(std::string_view text) {
 }
 
 std::optional<ElasticMember> find_gone(Store& store, const Roster& roster, int rank, Deadline deadline) {
-  const auto cause = find(store, roster.gone_key(rank), deadline);
-  if (!cause) return std::nullopt;
-  return member(store, roster, rank, *cause, deadline);
+  return find_gone(store, roster, rank, failure_of(store, roster, deadline), deadline);
 }
 
-// A death says more than the failure that came of it, and several that died at once fail their group but once.
 std::vector<ElasticMember> find_lost(Store& store, const Roster& roster, Deadline deadline) {
   const auto failure = failure_of(store, roster, deadline);
   std::vector<ElasticMember> lost;
-  for (int rank = 0; rank < static_cast<int>(roster.members.size()); ++rank) {
-    if (const auto gone = find_gone(store, roster, rank, deadline)) {
-      lost.push_back(*gone);
-    } else if (std::find(failure.lost.begin(), failure.lost.end(), rank) != failure.lost.end()) {
-      lost.push_back(member(store, roster, rank, failure.message, deadline));
-    }
-  }
+  for (int rank = 0; rank < static_cast<int>(roster.members.size()); ++rank)
+    if (const auto gone = find_gone(store, roster, rank, failure, deadline)) lost.push_back(*gone);
   return lost;
 }
 

@@ -35,9 +35,9 @@ struct Arriving {
 std::string encode(const Arriving& arriving);
 Arriving decode_arriving(std::string_view text);
 
-// This one, if it has died or left.
+// This one, if it is gone: died, left, or is named by the failure of their group.
 std::optional<ElasticMember> find_gone(Store& store, const Roster& roster, int rank, Deadline deadline);
-// Who of them is gone, by rank: died, left, or is named by the failure of their group.
+// Who of them is gone, by rank.
 std::vector<ElasticMember> find_lost(Store& store, const Roster& roster, Deadline deadline);
 
 // before: the generation that this process was in, if it was in one; without it nobody is known to be gone. The
