@@ -39,6 +39,7 @@ bool Rounds::room() const {
 void Rounds::await_room(std::chrono::milliseconds timeout) {
   if (announced_ - finished_ >= unfinished_unseen) finish_ready(through_);
   while (!room()) {
+    check_group();  // a round that failed is never finished
     if (!await_in(finished_, everybody, Deadline::in(timeout))) throw std::runtime_error("timed out");
     finish_ready(through_);
   }
