@@ -52,7 +52,7 @@ bool agree(const Operation& one, const Operation& other) {
 }
 
 std::string describe(const Operation& operation) {
-  const auto name = full_name(operation);
+  auto name = full_name(operation);
   switch (operation.kind) {
     case OpKind::barrier:
       return name;
