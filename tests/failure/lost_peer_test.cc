@@ -3,6 +3,7 @@
 #include <csignal>
 #include <unistd.h>
 
+#include "ddprun/worker/comm/subgroups.h"
 #include "tests/failure/job.h"
 #include "tests/support/catch.h"
 
@@ -37,6 +38,34 @@ void check_others(ForkedRanks& ranks, int size, int lost, const std::string& sai
 }
 
 }  // namespace
+
+// It is in the parent's exchange, and no more in the subgroup: nobody there has heard of it.
+TEST_CASE("a rank that dies before it comes to a subgroup is named at once by those that wait for it there") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    ForkedRanks ranks(4, [&](int rank, std::uint16_t port) -> std::string {
+      const auto group = comm::make_group(backend, options_for(backend, rank, 4, port));
+      if (rank == 3) {
+        std::vector<std::int64_t> own{1, 0, 0}, all(12);  // as split() has it
+        group->allgather(span_of(own), span_of(all))->wait();
+        connect(port)->wait({"never"}, Deadline::in(patience));
+      }
+      try {
+        split(*group, 0, 0);
+      } catch (const Error& error) {
+        return code_and_text(error);
+      }
+      return "no error";
+    });
+    for (const int rank : {0, 1, 2}) await(ranks, "group/0/sub/0.0/place/" + std::to_string(rank));
+    ranks.signal(3, SIGKILL);
+    for (const int rank : {0, 1, 2}) {
+      const auto said = ranks.result(rank, Deadline::in(patience));
+      INFO(said);
+      CHECK(contains(said, "peer_lost: " + named(ranks, 3)));
+    }
+  }
+}
 
 TEST_CASE("a killed rank is named by all others, without any timeout") {
   for (const auto& backend : backends) {

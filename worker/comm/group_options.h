@@ -46,6 +46,7 @@ struct GroupOptions {
   int lanes = 4;
   // Once requested, from whatever thread, the group is aborted, also while it comes together.
   std::stop_token stop{};
+  std::stop_token give_up{};                   // the same only while it comes together; later of no account
   std::shared_ptr<comm::Heritage> heritage{};  // of the group before, where an ElasticGroup forms this one after it
 };
 

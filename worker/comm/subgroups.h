@@ -9,8 +9,8 @@
 #include "ddprun/worker/comm/process_group.h"
 
 // Groups of some of a group's ranks, beside it and beside each other, of the same back end. Every rank of the parent
-// calls these, in the same order as its operations; they block until the new group stands. A subgroup lives on its own,
-// but its store is reached as the parent's is.
+// calls these, in the same order as its operations; they block until the new group stands. What the parent fails with
+// meanwhile ends that; a subgroup that stands lives on its own, but its store is reached as the parent's is.
 namespace ddprun {
 
 // Ranks of one colour form a group, ordered by key, then by their rank in the parent. No colour: no group, and nullptr.

@@ -151,6 +151,7 @@ class AutoGroup : public ProcessGroup {
     options.prefix += "device/";
     options.timeout = timeout;
     options.stop = forming_.get_token();
+    options.give_up = {};  // that was of the host's group
     owner_ = make_nccl_group(options, device, "for memory of devices, of which a call has some");
   }
 

@@ -91,6 +91,7 @@ void GroupHealth::break_with(const Error& error, const std::optional<Verdict>& v
   if (verdict) monitor_->publish(*verdict);
   transport_.interrupt();
   if (executor) executor->drop(error);
+  broken_source_.request_stop();
 }
 
 // Counted first: whoever wakes up may destroy the group.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,8 @@ class GroupHealth {
   void all_here(Executor& executor);
 
   bool broken() const { return broken_; }
+  // Stopped once there is a cause; may outlive this object.
+  std::stop_token broken_token() const { return broken_source_.get_token(); }
   // Why the group is broken, if it is.
   std::optional<Error> cause() const;
   // The same, once there is one, for some time at most.
@@ -65,6 +68,7 @@ class GroupHealth {
   Executor* executor_ = nullptr;
 
   std::atomic<bool> broken_ = false;  // there is a cause: for a look without the lock
+  std::stop_source broken_source_;
   std::atomic<int> unfinished_ = 0;
   Ledger ledger_;
   const std::unique_ptr<PeerMonitor> monitor_;  // last: reads and breaks all the above

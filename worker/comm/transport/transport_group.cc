@@ -46,7 +46,8 @@ class TransportGroup final : public ProcessGroup {
 
   struct AbortOnStop {
     TransportGroup& group;
-    void operator()() const { group.abort("the group was told to stop"); }
+    const char* reason = "the group was told to stop";
+    void operator()() const { group.abort(reason); }
   };
   std::optional<std::stop_callback<AbortOnStop>> abort_on_stop_;
 };
@@ -66,6 +67,8 @@ TransportGroup::TransportGroup(std::shared_ptr<Transport> transport, const Group
 // What fails here, a connection or a peer's memory, may be the first sign of its death: the store says more, a moment
 // later.
 void TransportGroup::connect() {
+  const std::stop_callback<AbortOnStop> give_up(options_.give_up,
+                                                AbortOnStop{*this, "it was given up while it came together"});
   std::optional<Error> failure;
   try {
     const auto store = options_.connect_store();
@@ -113,7 +116,16 @@ std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<in
   options.store_host.reset();
   if (options_.store_host && position(*options_.store_host) < options.size)
     options.store_host = static_cast<int>(position(*options_.store_host));
-  return kind_.make_sibling(options);
+  options.give_up = health_.broken_token();  // a rank that was lost before it came to the subgroup breaks the whole
+  try {
+    return kind_.make_sibling(options);
+  } catch (const Error& error) {
+    // Who was lost to the subgroup was lost to the whole, which names it by its rank there.
+    const bool whole_will_hear = error.code() == Errc::peer_lost;
+    if (const auto cause = health_.await_cause(whole_will_hear ? milliseconds(2000) : milliseconds(0)))
+      throw Error(*cause);
+    throw;
+  }
 }
 
 }  // namespace
