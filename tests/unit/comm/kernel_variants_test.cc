@@ -88,7 +88,8 @@ std::vector<std::byte> reduced(const KernelVariant& variant, ReduceOp op, DType 
   std::vector<const void*> pointers;
   for (auto& each : values) pointers.push_back(each.data());
   auto& target = in_place ? values.back() : output;
-  variant.reduce(op, dtype, target.data(), pointers.data(), inputs, count);
+  void* const to = target.data();
+  variant.reduce(op, dtype, &to, 1, pointers.data(), inputs, count, 1);
   return target.memory();
 }
 
@@ -154,26 +155,32 @@ TEST_CASE("every variant reduces long inputs to the plain one's bits") {
   });
 }
 
-TEST_CASE("every variant reduces two inputs into both to the bits of a reduction, a division and a copy") {
+TEST_CASE("every variant reduces into several outputs to the bits of a reduction, a division and copies") {
   for (const auto* variant : kernel_variants()) {
     if (!variant->supported()) continue;
     for (const auto dtype : all_types) {
       for (const auto op : all_operations) {
         if (!applies(op, dtype)) continue;
         for (std::size_t count = 0; count <= most; ++count) {
-          Values one(dtype, count % 4, 1), other(dtype, (count + 1) % 5, 2);
-          Values expected = one;
-          const void* const both[] = {one.data(), other.data()};
-          plain_kernels.reduce(op, dtype, expected.data(), both, 2, count);
-          if (op == ReduceOp::average) plain_kernels.divide(dtype, expected.data(), count, 2);
-          Values expected_other = other;
-          std::memcpy(expected_other.data(), expected.data(), count * size_of(dtype));
+          const std::size_t inputs = 2 + count % 4;
+          std::vector<Values> values;
+          std::vector<void*> outputs;
+          for (std::size_t k = 0; k < inputs; ++k)
+            values.emplace_back(dtype, (count + k) % 5, static_cast<unsigned>(k));
+          for (auto& each : values) outputs.push_back(each.data());
+          auto expected = values;
+          const std::vector<const void*> pointers(outputs.begin(), outputs.end());
+          const bool average = op == ReduceOp::average && is_float(dtype);
+          void* const first = expected[0].data();
+          plain_kernels.reduce(op, dtype, &first, 1, pointers.data(), inputs, count, 1);
+          if (average) plain_kernels.divide(dtype, first, count, static_cast<int>(inputs));
+          for (auto& each : expected)
+            if (each.data() != first) std::memcpy(each.data(), first, count * size_of(dtype));
 
-          void* const outputs[] = {one.data(), other.data()};
-          variant->reduce_both(op, dtype, outputs, both, count);
+          variant->reduce(op, dtype, outputs.data(), inputs, pointers.data(), inputs, count,
+                          average ? static_cast<int>(inputs) : 1);
           INFO(variant->name << " " << name_of(dtype) << " operation " << static_cast<int>(op) << ", " << count);
-          REQUIRE(one.memory() == expected.memory());
-          REQUIRE(other.memory() == expected_other.memory());
+          for (std::size_t k = 0; k < inputs; ++k) REQUIRE(values[k].memory() == expected[k].memory());
         }
       }
     }

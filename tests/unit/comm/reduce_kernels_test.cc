@@ -149,14 +149,16 @@ TEST_CASE("many inputs are combined in their order, and 16-bit floats rounded on
   const std::uint16_t large = bfloat16_from_float(256.0f), one = bfloat16_from_float(1.0f);
   std::uint16_t sum = 0;
   const std::vector<const void*> halves = {&large, &one, &one};
-  reduce_all(ReduceOp::sum, DType::bfloat16, &sum, halves, 1);
+  void* const to_sum = &sum;
+  reduce_all(ReduceOp::sum, DType::bfloat16, {&to_sum, 1}, halves, 1);
   CHECK(float_from_bfloat16(sum) == 258.0f);
 
-  constexpr std::size_t count = 2500;  // more than two blocks
+  constexpr std::size_t count = 2500;
   std::vector<float> a(count, 1), b(count, 2), c(count, 4);
   a.back() = b.back() = c.back() = 10;
   const std::vector<const void*> inputs = {a.data(), b.data(), c.data()};
-  reduce_all(ReduceOp::sum, DType::float32, b.data(), inputs, count);  // the output is one of them
+  void* const to_b = b.data();  // one of them
+  reduce_all(ReduceOp::sum, DType::float32, {&to_b, 1}, inputs, count);
   CHECK(b.front() == 7);
   CHECK(b[2047] == 7);
   CHECK(b.back() == 30);

@@ -5,314 +5,140 @@
 
 #include <cstdint>
 #include <type_traits>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/kernels/formats.h"
+#include "ddprun/worker/comm/kernels/functions.h"
 #include "ddprun/worker/comm/kernels/variant.h"
-
-// The iterations do not depend on each other, although the output may be one of the inputs.
-#if defined(__clang__)
-#define DDPRUN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define DDPRUN_INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 namespace ddprun::comm {
 namespace {
 
-// How elements are kept in memory and computed with.
-template <class T>
-struct Plain {
-  using Stored = T;
-  using Value = T;
-  static constexpr bool computed_as_stored = true;
-};
-struct Float16 {
-  using Stored = std::uint16_t;
-  using Value = float;
-  static constexpr bool computed_as_stored = false;
-  static void load(float* values, const std::uint16_t* stored, std::size_t count) {
+// Each output := finish(function over all inputs), element by element, in the inputs' order. The outputs may be among
+// the inputs.
+template <class Format, class Function, class Finish>
+class Reducing {
+ public:
+  using Stored = typename Format::Stored;
+  using Value = typename Format::Value;
+
+  Reducing(void* const* outputs, std::size_t outputs_count, const void* const* inputs, std::size_t inputs_count,
+           Function function, Finish finish)
+      : outputs_(outputs),
+        outputs_count_(outputs_count),
+        inputs_(inputs),
+        inputs_count_(inputs_count),
+        function_(function),
+        finish_(finish) {}
+
+  // Of all inputs side by side, a few vectors of each: so the processor fetches the next lines of all of them, which
+  // often are the outputs' too, at once.
+  void run(std::size_t count) const {
+    if (inputs_count_ == 2 && outputs_count_ == 2) return run<1>(count, 2, 2);  // unrolled by that
+    run<4>(count, inputs_count_, outputs_count_);
+  }
+
+ private:
+  static constexpr std::size_t lanes = vector_bytes / sizeof(Value);
+
+  template <std::size_t Few>
+  [[gnu::always_inline]] void run(std::size_t count, std::size_t inputs, std::size_t outputs) const {
     std::size_t i = 0;
-#if defined(__AVX512F__)
-    for (; i + 16 <= count; i += 16)
-      _mm512_storeu_ps(values + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(stored + i))));
-#endif
-#if defined(__F16C__)
-    for (; i + 8 <= count; i += 8)
-      _mm256_storeu_ps(values + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stored + i))));
-#endif
-    for (; i < count; ++i) values[i] = float_from_float16(stored[i]);
+    for (; i + Few * lanes <= count; i += Few * lanes) reduce_vectors<Few>(i, inputs, outputs);
+    for (; i + lanes <= count; i += lanes) reduce_vectors<1>(i, inputs, outputs);
+    for (; i < count; ++i) reduce_one(i, inputs, outputs);
   }
-  static void store(std::uint16_t* stored, const float* values, std::size_t count) {
-    std::size_t i = 0;
-#if defined(__AVX512F__)
-    for (; i + 16 <= count; i += 16)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(stored + i),
-                          _mm512_cvtps_ph(_mm512_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT));
-#endif
-#if defined(__F16C__)
-    for (; i + 8 <= count; i += 8)
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(stored + i),
-                       _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT));
-#endif
-    for (; i < count; ++i) stored[i] = float16_from_float(values[i]);
-  }
-};
-struct BFloat16 {
-  using Stored = std::uint16_t;
-  using Value = float;
-  static constexpr bool computed_as_stored = false;
-  static void load(float* values, const std::uint16_t* stored, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) values[i] = float_from_bfloat16(stored[i]);
-  }
-  static void store(std::uint16_t* stored, const float* values, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) stored[i] = bfloat16_from_float(values[i]);
-  }
-};
+  const Stored* input(std::size_t k) const { return static_cast<const Stored*>(inputs_[k]); }
+  Stored* output(std::size_t k) const { return static_cast<Stored*>(outputs_[k]); }
 
-// Whole numbers are added and multiplied as unsigned, where overflow is defined.
-struct Add {
-  template <class T>
-  T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
-    } else {
-      return a + b;
+  template <std::size_t Few>
+  [[gnu::always_inline]] void reduce_vectors(std::size_t i, std::size_t inputs, std::size_t outputs) const {
+    Vector<Value> values[Few];
+    for (std::size_t v = 0; v < Few; ++v) values[v] = Format::load_vector(input(0) + i + v * lanes);
+    for (std::size_t k = 1; k < inputs; ++k) {
+      const auto* const next = input(k) + i;
+      for (std::size_t v = 0; v < Few; ++v) values[v] = function_(values[v], Format::load_vector(next + v * lanes));
+    }
+    for (std::size_t v = 0; v < Few; ++v) values[v] = finished(values[v]);
+    for (std::size_t k = 0; k < outputs; ++k) {
+      auto* const to = output(k) + i;
+      for (std::size_t v = 0; v < Few; ++v) Format::store_vector(to + v * lanes, values[v]);
     }
   }
-};
-struct Multiply {
-  template <class T>
-  T operator()(T a, T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      using Wide = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
-      return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-    } else {
-      return a * b;
+  // What is divided is what would have been stored: rounded.
+  Vector<Value> finished(Vector<Value> values) const {
+    if constexpr (!Format::computed_as_stored && !std::is_same_v<Finish, Keep>) {
+      Stored rounded[lanes];
+      Format::store_vector(rounded, values);
+      values = Format::load_vector(rounded);
     }
+    return finish_(values);
   }
-};
-struct Min {
-  template <class T>
-  T operator()(T a, T b) const {
-    return b < a ? b : a;
+
+  [[gnu::always_inline]] void reduce_one(std::size_t i, std::size_t inputs, std::size_t outputs) const {
+    auto value = Format::load(input(0)[i]);
+    for (std::size_t k = 1; k < inputs; ++k) value = function_(value, Format::load(input(k)[i]));
+    const auto result = Format::store(finish_(Format::load(Format::store(value))));
+    for (std::size_t k = 0; k < outputs; ++k) output(k)[i] = result;
   }
-};
-struct Max {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a < b ? b : a;
-  }
-};
-// For whole numbers: floats were refused before, theirs only has to compile.
-template <class Function>
-struct Bitwise {
-  template <class T>
-  T operator()(T a, [[maybe_unused]] T b) const {
-    if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(Function()(a, b));
-    } else {
-      return a;
-    }
-  }
-};
-struct And {
-  template <class T>
-  auto operator()(T a, T b) const {
-    return a & b;
-  }
-};
-struct Or {
-  template <class T>
-  auto operator()(T a, T b) const {
-    return a | b;
-  }
-};
-struct Xor {
-  template <class T>
-  auto operator()(T a, T b) const {
-    return a ^ b;
-  }
+
+  void* const* const outputs_;
+  const std::size_t outputs_count_;
+  const void* const* const inputs_;
+  const std::size_t inputs_count_;
+  const Function function_;
+  const Finish finish_;
 };
 
-template <class Action>
-void with_function(ReduceOp op, Action action) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::average:
-    case ReduceOp::premultiplied_sum:
-      return action(Add());
-    case ReduceOp::product:
-      return action(Multiply());
-    case ReduceOp::min:
-      return action(Min());
-    case ReduceOp::max:
-      return action(Max());
-    case ReduceOp::bit_and:
-      return action(Bitwise<And>());
-    case ReduceOp::bit_or:
-      return action(Bitwise<Or>());
-    case ReduceOp::bit_xor:
-      return action(Bitwise<Xor>());
-  }
-}
-
-template <class Action>
-void with_format(DType dtype, Action action) {
-  switch (dtype) {
-    case DType::float32:
-      return action(Plain<float>());
-    case DType::float64:
-      return action(Plain<double>());
-    case DType::float16:
-      return action(Float16());
-    case DType::bfloat16:
-      return action(BFloat16());
-    case DType::int8:
-      return action(Plain<std::int8_t>());
-    case DType::uint8:
-      return action(Plain<std::uint8_t>());
-    case DType::int32:
-      return action(Plain<std::int32_t>());
-    case DType::int64:
-      return action(Plain<std::int64_t>());
-  }
-}
-
-// Elements that are worked on at a time where they are converted or there are many inputs: they stay in the first-level
-// cache.
-constexpr std::size_t block = 1024;
-
-std::size_t at_most_block(std::size_t count) {
-  return count < block ? count : block;
-}
-
-template <class T, class Function>
-void combine(T* out, const T* a, const T* b, std::size_t count, Function function) {
-  DDPRUN_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) out[i] = function(a[i], b[i]);
-}
-
-// To two outputs, each of which may be one of the inputs.
-template <class T, class Function>
-void combine_for_both(T* one, T* other, const T* a, const T* b, std::size_t count, Function function) {
-  DDPRUN_INDEPENDENT
-  for (std::size_t i = 0; i < count; ++i) {
-    const T value = function(a[i], b[i]);
-    one[i] = value;
-    other[i] = value;
-  }
-}
-
-// Through a block of its own: the output may be any of the inputs.
-template <class Stored, class Function>
-void reduce_as_stored(Stored* out, const void* const* inputs, std::size_t inputs_count, std::size_t count,
-                      Function function) {
-  const auto input = [&](std::size_t k) { return static_cast<const Stored*>(inputs[k]); };
-  if (inputs_count == 2) return combine(out, input(0), input(1), count, function);
-  Stored values[block];
-  for (std::size_t first = 0; first < count; first += block) {
-    const auto n = at_most_block(count - first);
-    combine(values, input(0) + first, input(1) + first, n, function);
-    for (std::size_t k = 2; k + 1 < inputs_count; ++k) combine(values, values, input(k) + first, n, function);
-    combine(out + first, values, input(inputs_count - 1) + first, n, function);
-  }
-}
-
-template <class Format, class Function>
-void reduce_converted(std::uint16_t* out, const void* const* inputs, std::size_t inputs_count, std::size_t count,
-                      Function function) {
-  float values[block], other[block];
-  for (std::size_t first = 0; first < count; first += block) {
-    const auto n = at_most_block(count - first);
-    Format::load(values, static_cast<const std::uint16_t*>(inputs[0]) + first, n);
-    for (std::size_t k = 1; k < inputs_count; ++k) {
-      Format::load(other, static_cast<const std::uint16_t*>(inputs[k]) + first, n);
-      combine(values, values, other, n, function);
-    }
-    Format::store(out + first, values, n);
-  }
-}
-
-void reduce_loops(ReduceOp op, DType dtype, void* output, const void* const* inputs, std::size_t inputs_count,
-                  std::size_t count) {
+void reduce_loops(ReduceOp op, DType dtype, void* const* outputs, std::size_t outputs_count, const void* const* inputs,
+                  std::size_t inputs_count, std::size_t count, int divisor) {
   with_format(dtype, [&](auto format) {
     using Format = decltype(format);
-    with_function(op, [&](auto function) {
-      auto* const out = static_cast<typename Format::Stored*>(output);
-      if constexpr (Format::computed_as_stored) {
-        reduce_as_stored(out, inputs, inputs_count, count, function);
-      } else {
-        reduce_converted<Format>(out, inputs, inputs_count, count, function);
+    using Value = typename Format::Value;
+    const auto run = [&](auto function, auto finish) {
+      using Function = decltype(function);
+      if constexpr (Applies<Format, Function>) {
+        using Works = typename WorksIn<Format, Function>::Type;
+        Reducing<Works, Function, decltype(finish)>(outputs, outputs_count, inputs, inputs_count, function, finish)
+            .run(count);
       }
-    });
+    };
+    if constexpr (std::is_floating_point_v<Value>) {
+      if (divisor != 1) return run(Add(), DivideBy<Value>{static_cast<Value>(divisor)});
+    }
+    with_function(op, [&](auto function) { run(function, Keep()); });
   });
 }
 
-// Calls change(value) on each element.
-template <class Format, class Change>
+// Each output := change(input), from one format to another with the same values.
+template <class To, class From, class Change>
 void change_each(void* output, const void* input, std::size_t count, Change change) {
-  using Stored = typename Format::Stored;
-  auto* const out = static_cast<Stored*>(output);
-  const auto* const in = static_cast<const Stored*>(input);
-  if constexpr (Format::computed_as_stored) {
-    DDPRUN_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) out[i] = change(in[i]);
-  } else {
-    float values[block];
-    for (std::size_t first = 0; first < count; first += block) {
-      const auto n = at_most_block(count - first);
-      Format::load(values, in + first, n);
-      for (std::size_t i = 0; i < n; ++i) values[i] = change(values[i]);
-      Format::store(out + first, values, n);
-    }
-  }
+  auto* const out = static_cast<typename To::Stored*>(output);
+  const auto* const in = static_cast<const typename From::Stored*>(input);
+  constexpr std::size_t step = vector_bytes / sizeof(typename From::Value);
+  std::size_t i = 0;
+  for (; i + step <= count; i += step) To::store_vector(out + i, change(From::load_vector(in + i)));
+  for (; i < count; ++i) out[i] = To::store(change(From::load(in[i])));
 }
 
 // 16-bit floats become float32: what is added up later is to be rounded once.
 void multiply_loops(DType dtype, void* output, const void* input, std::size_t count, double factor) {
   with_format(dtype, [&](auto format) {
-    using Format = decltype(format);
-    using Value = typename Format::Value;
-    const auto by = static_cast<Value>(factor);
-    const auto multiplied = [by](Value value) { return static_cast<Value>(value * by); };
-    if constexpr (Format::computed_as_stored) {
-      change_each<Format>(output, input, count, multiplied);
-    } else {
-      auto* const values = static_cast<float*>(output);
-      Format::load(values, static_cast<const std::uint16_t*>(input), count);
-      change_each<Plain<float>>(values, values, count, multiplied);
-    }
+    using Value = typename decltype(format)::Value;
+    change_each<Plain<Value>, decltype(format)>(output, input, count, MultiplyBy<Value>{static_cast<Value>(factor)});
   });
 }
 
 void round_loops(DType dtype, void* output, const float* values, std::size_t count) {
-  auto* const out = static_cast<std::uint16_t*>(output);
-  return dtype == DType::float16 ? Float16::store(out, values, count) : BFloat16::store(out, values, count);
+  if (dtype == DType::float16) return change_each<Float16, Plain<float>>(output, values, count, Keep());
+  change_each<BFloat16, Plain<float>>(output, values, count, Keep());
 }
 
 void divide_loops(DType dtype, void* data, std::size_t count, int divisor) {
   with_format(dtype, [&](auto format) {
-    using Value = typename decltype(format)::Value;
-    const auto by = static_cast<Value>(divisor);
-    change_each<decltype(format)>(data, data, count, [by](Value value) { return static_cast<Value>(value / by); });
+    using Format = decltype(format);
+    using Value = typename Format::Value;
+    change_each<Format, Format>(data, data, count, DivideBy<Value>{static_cast<Value>(divisor)});
   });
-}
-
-struct Mean {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(Add()(a, b) / T{2});
-  }
-};
-
-template <class Stored>
-void reduce_both_as_stored(ReduceOp op, Stored* one, Stored* other, const Stored* a, const Stored* b,
-                           std::size_t count) {
-  if (op == ReduceOp::average) return combine_for_both(one, other, a, b, count, Mean());
-  with_function(op, [&](auto function) { combine_for_both(one, other, a, b, count, function); });
 }
 
 // A loop of moves, not the C library's memcpy, which on some processors uses an instruction that is slow for memory
@@ -356,26 +182,8 @@ void copy_past_caches_loop(void* to, const void* from, std::size_t bytes) {
 #endif
 }
 
-void reduce_both_loops(ReduceOp op, DType dtype, void* const* outputs, const void* const* inputs, std::size_t count) {
-  with_format(dtype, [&](auto format) {
-    using Format = decltype(format);
-    using Stored = typename Format::Stored;
-    auto* const one = static_cast<Stored*>(outputs[0]);
-    auto* const other = static_cast<Stored*>(outputs[1]);
-    if constexpr (Format::computed_as_stored) {
-      reduce_both_as_stored(op, one, other, static_cast<const Stored*>(inputs[0]),
-                            static_cast<const Stored*>(inputs[1]), count);
-    } else {
-      reduce_loops(op, dtype, one, inputs, 2, count);
-      if (op == ReduceOp::average) divide_loops(dtype, one, count, 2);
-      copy_loop(other, one, count * sizeof(Stored));
-    }
-  });
-}
-
 constexpr KernelVariant variant(const char* name, bool (*supported)()) {
-  return {name,        supported,    reduce_loops, reduce_both_loops,    multiply_loops,
-          round_loops, divide_loops, copy_loop,    copy_past_caches_loop};
+  return {name, supported, reduce_loops, multiply_loops, round_loops, divide_loops, copy_loop, copy_past_caches_loop};
 }
 
 }  // namespace

@@ -8,16 +8,13 @@ namespace ddprun::comm {
 
 void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void* right, std::size_t count) {
   const void* const inputs[] = {left, right};
-  kernels().reduce(op, dtype, output, inputs, 2, count);
+  kernels().reduce(op, dtype, &output, 1, inputs, 2, count, 1);
 }
 
-void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count) {
-  kernels().reduce(op, dtype, output, inputs.data(), inputs.size(), count);
-}
-
-void reduce_both(ReduceOp op, DType dtype, void* const (&outputs)[2], const void* const (&inputs)[2],
-                 std::size_t count) {
-  kernels().reduce_both(op, dtype, outputs, inputs, count);
+void reduce_all(ReduceOp op, DType dtype, std::span<void* const> outputs, std::span<const void* const> inputs,
+                std::size_t count) {
+  const int divisor = op == ReduceOp::average ? static_cast<int>(inputs.size()) : 1;
+  kernels().reduce(op, dtype, outputs.data(), outputs.size(), inputs.data(), inputs.size(), count, divisor);
 }
 
 bool needs_preparation(ReduceOp op) {

@@ -13,14 +13,10 @@ namespace ddprun::comm {
 // back, once a call.
 void reduce(ReduceOp op, DType dtype, void* output, const void* left, const void* right, std::size_t count);
 
-// output[i] := op over all inputs[k][i], in their order, of which there are two or more; output may be
-// one of them. 16-bit floats are combined in
-// float32 and rounded once in all.
-void reduce_all(ReduceOp op, DType dtype, void* output, std::span<const void* const> inputs, std::size_t count);
-
-// outputs[0][i], outputs[1][i] := op(inputs[0][i], inputs[1][i]), finished; the outputs may be the inputs.
-void reduce_both(ReduceOp op, DType dtype, void* const (&outputs)[2], const void* const (&inputs)[2],
-                 std::size_t count);
+// Each output[i] := op over all inputs[k][i], in their order, which are all ranks': so it is finished. The outputs may
+// be among the inputs. 16-bit floats are combined in float32 and rounded once in all, an average of them once more.
+void reduce_all(ReduceOp op, DType dtype, std::span<void* const> outputs, std::span<const void* const> inputs,
+                std::size_t count);
 
 // What is to be done with a rank's values before they are combined: the factor of a premultiplied sum.
 bool needs_preparation(ReduceOp op);

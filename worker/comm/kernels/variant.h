@@ -13,12 +13,10 @@ namespace ddprun::comm {
 struct KernelVariant {
   const char* name;
   bool (*supported)();  // by this processor
-  // output[i] := op over all inputs[k][i], of which there are two or more; output may be one of the inputs.
-  void (*reduce)(ReduceOp op, DType dtype, void* output, const void* const* inputs, std::size_t inputs_count,
-                 std::size_t count);
-  // Of two inputs, to two outputs, which may be the inputs; an average is divided too. What is read from another
-  // processor's cache and what is written there are so under way together.
-  void (*reduce_both)(ReduceOp op, DType dtype, void* const* outputs, const void* const* inputs, std::size_t count);
+  // outputs[k][i] := op over all inputs[k][i], in their order; sums divided by divisor, unless that is 1. Outputs may
+  // be among the inputs.
+  void (*reduce)(ReduceOp op, DType dtype, void* const* outputs, std::size_t outputs_count, const void* const* inputs,
+                 std::size_t inputs_count, std::size_t count, int divisor);
   // Of 16-bit floats, the output is float32, and lies apart; round() brings it back.
   void (*multiply)(DType dtype, void* output, const void* input, std::size_t count, double factor);
   void (*round)(DType dtype, void* output, const float* values, std::size_t count);

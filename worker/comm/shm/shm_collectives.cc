@@ -16,8 +16,9 @@ namespace {
 constexpr std::size_t line = 64;
 // Buffers from here on do not stay in the caches: their results are written past them.
 constexpr std::size_t past_caches_bytes = 8 << 20;
-// Reduced and handed on at a time: stays in the first-level cache, or nearly.
-constexpr std::size_t piece_bytes = std::size_t{16} * 1024;
+// From here on, and into a slot, the C library's copy is the quicker one: it may write lines without having read them,
+// which others have in their caches. Below, what it uses for that is slow to begin.
+constexpr std::size_t by_library_bytes = 32 << 10;
 
 std::size_t chunks_of(std::size_t count, std::size_t chunk) {
   return (count + chunk - 1) / chunk;
@@ -42,7 +43,9 @@ std::uint64_t call_of(const Collective& collective) {
 // A copy of another rank's data: what they go to is the caller's, who may not look at it soon. Only where nobody has
 // just read what is there.
 void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
-  (whole >= past_caches_bytes ? kernels().copy_past_caches : kernels().copy)(to, from, bytes);
+  if (whole >= past_caches_bytes) return kernels().copy_past_caches(to, from, bytes);
+  if (bytes < by_library_bytes) return kernels().copy(to, from, bytes);
+  std::memcpy(to, from, bytes);
 }
 
 }  // namespace
@@ -223,44 +226,25 @@ void ShmCollectives::take_blocks(const Collective& collective, std::size_t from)
   }
 }
 
-// result := op over all inputs from their element first on, in pieces that are read and written once.
-void ShmCollectives::reduce_inputs(ReduceOp op, std::size_t first, Span result) {
-  if (first == 0 && result.bytes() <= piece_bytes) return reduce_piece(op, inputs_, result);
-  const auto element = size_of(result.dtype), at_a_time = elements_in(piece_bytes, result.dtype);
-  for (std::size_t done = 0; done < result.count; done += at_a_time) {
-    for (std::size_t r = 0; r < inputs_.size(); ++r)
-      pieces_[r] = static_cast<const std::byte*>(inputs_[r]) + (first + done) * element;
-    reduce_piece(op, pieces_, {part(result, done), std::min(at_a_time, result.count - done), result.dtype});
-  }
+// result := op over all inputs from their element first on.
+void ShmCollectives::reduce_inputs(ReduceOp op, std::size_t first, const Span& result) {
+  void* const output = result.data;
+  reduce_all(op, result.dtype, {&output, 1}, inputs_from(first, result.dtype), result.count);
 }
 
-void ShmCollectives::reduce_piece(ReduceOp op, const std::vector<const void*>& inputs, Span result) const {
-  reduce_all(op, result.dtype, result.data, inputs, result.count);
-  finish_reduction(op, result, board_.ranks());
+std::span<const void* const> ShmCollectives::inputs_from(std::size_t first, DType dtype) {
+  if (first == 0) return inputs_;
+  for (std::size_t r = 0; r < inputs_.size(); ++r)
+    pieces_[r] = static_cast<const std::byte*>(inputs_[r]) + first * size_of(dtype);
+  return pieces_;
 }
 
 // Every rank reduces its slice of all buffers, and writes the result into all of them.
 void ShmCollectives::allreduce_in_place(const Collective& collective) {
   const auto& buffer = collective.output;
   const auto slice = slice_within(buffer.count, buffer.dtype, rank_);
-  const auto at_a_time = elements_in(piece_bytes, buffer.dtype);
-  for (auto first = slice.begin; first < slice.end; first += at_a_time) {
-    const Span piece{part(buffer, first), std::min(at_a_time, slice.end - first), buffer.dtype};
-    board_.ranks() == 2 ? reduce_into_both(collective.operation.op, first, piece)
-                        : reduce_into_all(collective.operation.op, first, piece);
-  }
-}
-
-void ShmCollectives::reduce_into_both(ReduceOp op, std::size_t first, const Span& piece) const {
-  const auto place = [&](std::size_t r) { return input_place(r, first * size_of(piece.dtype)); };
-  reduce_both(op, piece.dtype, {place(0), place(1)}, {place(0), place(1)}, piece.count);
-}
-
-void ShmCollectives::reduce_into_all(ReduceOp op, std::size_t first, const Span& piece) {
-  reduce_inputs(op, first, piece);
-  for_each_other([&](int r) {
-    kernels().copy(input_place(static_cast<std::size_t>(r), first * size_of(piece.dtype)), piece.data, piece.bytes());
-  });
+  for (std::size_t r = 0; r < inputs_.size(); ++r) outputs_[r] = input_place(r, slice.begin * size_of(buffer.dtype));
+  reduce_all(collective.operation.op, buffer.dtype, outputs_, inputs_from(slice.begin, buffer.dtype), slice.count());
 }
 
 // Of an input that may be written: its rank gave it as a place.
@@ -312,28 +296,23 @@ void ShmCollectives::allreduce(const Collective& collective) {
     } else {
       for_each_other([&](int r) {
         const auto slice = slice_of(buffer, chunk, r);
-        kernels().copy(slice.data, place(r, r, phase), slice.bytes());
+        std::memcpy(slice.data, place(r, r, phase), slice.bytes());
       });
     }
   });
 }
 
-// The own slice, into its place in the slot and from there, piece by piece, into the buffer.
+// The own slice, into its place in the slot and into the buffer.
 void ShmCollectives::reduce_for_all(ReduceOp op, const Span& own, std::uint32_t phase) {
   find_slices(own.data, phase);
-  const auto at_a_time = elements_in(piece_bytes, own.dtype);
-  for (std::size_t first = 0; first < own.count; first += at_a_time) {
-    const Span result{place(rank_, rank_, phase) + first * size_of(own.dtype), std::min(at_a_time, own.count - first),
-                      own.dtype};
-    reduce_inputs(op, first, result);
-    kernels().copy(part(own, first), result.data, result.bytes());
-  }
+  void* const outputs[] = {place(rank_, rank_, phase), own.data};
+  reduce_all(op, own.dtype, outputs, inputs_, own.count);
 }
 
 void ShmCollectives::hand_out(const Span& buffer, std::size_t chunk, std::uint32_t phase) const {
   for_each_other([&](int r) {
     const auto slice = slice_of(buffer, chunk, r);
-    kernels().copy(place(rank_, r, phase), slice.data, slice.bytes());
+    std::memcpy(place(rank_, r, phase), slice.data, slice.bytes());
   });
 }
 
@@ -357,7 +336,7 @@ void ShmCollectives::reduce(const Collective& collective) {
     const auto first = number * chunk;
     const auto elements = std::min(chunk, count - first);
     const auto* own = part(collective.input, first);
-    if (stage == 0 && rank_ != root) kernels().copy(board_.slot(rank_, phase), own, elements * element);
+    if (stage == 0 && rank_ != root) std::memcpy(board_.slot(rank_, phase), own, elements * element);
     if (stage == 0 || rank_ != root) return;
     for (int r = 0; r < board_.ranks(); ++r)
       inputs_[static_cast<std::size_t>(r)] = r == rank_ ? own : board_.slot(r, phase);
@@ -374,7 +353,7 @@ void ShmCollectives::broadcast(const Collective& collective) {
     const auto first = number * chunk;
     const auto bytes = std::min(chunk, buffer.count - first) * element;
     const auto slot = board_.slot(root, phase);
-    if (stage == 0 && rank_ == root) kernels().copy(slot, part(buffer, first), bytes);
+    if (stage == 0 && rank_ == root) std::memcpy(slot, part(buffer, first), bytes);
     if (stage == 1 && rank_ != root) take(part(buffer, first), slot, bytes, buffer.bytes());
   });
 }
@@ -390,7 +369,7 @@ void ShmCollectives::allgather(const Collective& collective) {
       return part(collective.output, static_cast<std::size_t>(r) * input.count + first);
     };
     if (stage == 0) {
-      kernels().copy(board_.slot(rank_, phase), part(input, first), bytes);
+      std::memcpy(board_.slot(rank_, phase), part(input, first), bytes);
       if (block(rank_) != part(input, first)) std::memcpy(block(rank_), part(input, first), bytes);
       return;
     }
@@ -409,7 +388,7 @@ void ShmCollectives::reduce_scatter(const Collective& collective) {
       return part(collective.input, static_cast<std::size_t>(r) * output.count + first);
     };
     if (stage == 0) {
-      for_each_other([&](int r) { kernels().copy(place(rank_, r, phase), input(r), count * element); });
+      for_each_other([&](int r) { std::memcpy(place(rank_, r, phase), input(r), count * element); });
     } else {
       reduce_own(collective.operation.op, input(rank_), {part(output, first), count, output.dtype}, phase);
     }

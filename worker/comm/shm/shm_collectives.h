@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ddprun/worker/comm/shm/board.h"
@@ -30,7 +31,8 @@ class ShmCollectives {
         own_places_(regions),
         peers_(board.ranks()),
         inputs_(static_cast<std::size_t>(board.ranks())),
-        pieces_(inputs_.size()) {}
+        pieces_(inputs_.size()),
+        outputs_(inputs_.size()) {}
 
   // REQUIRES, of both: nothing posted is unfinished. The first announces a collective where that needs no waiting;
   // carry_out() of the same one comes next.
@@ -70,11 +72,9 @@ class ShmCollectives {
   void take_blocks(const Collective& collective, std::size_t from);
   void finish_with_inputs(const Collective& collective);
   void allreduce_in_place(const Collective& collective);
-  void reduce_into_both(ReduceOp op, std::size_t first, const Span& piece) const;
-  void reduce_into_all(ReduceOp op, std::size_t first, const Span& piece);
   std::byte* input_place(std::size_t r, std::size_t offset) const;
-  void reduce_inputs(ReduceOp op, std::size_t first, Span result);
-  void reduce_piece(ReduceOp op, const std::vector<const void*>& inputs, Span result) const;
+  void reduce_inputs(ReduceOp op, std::size_t first, const Span& result);
+  std::span<const void* const> inputs_from(std::size_t first, DType dtype);
 
   void finish_by_slots(const Collective& collective);
   void go_ahead_by_slots(const Collective& collective);
@@ -107,6 +107,7 @@ class ShmCollectives {
   bool announced_ = false;           // the one that is carried out next
   std::vector<const void*> inputs_;  // one a rank, of the operation at hand
   std::vector<const void*> pieces_;  // of them
+  std::vector<void*> outputs_;       // where all ranks' results go
 };
 
 }  // namespace ddprun::comm

@@ -103,8 +103,8 @@ void ShmExchanges::reduce_scatter(const Collective& collective) {
     if (result.count == 0) return;
     std::vector<const void*> inputs;
     for (int r = 0; r < board_.ranks(); ++r) inputs.push_back(r == rank_ ? own.data : place(r, rank_, phase));
-    reduce_all(collective.operation.op, result.dtype, result.data, inputs, result.count);
-    finish_reduction(collective.operation.op, result, board_.ranks());
+    void* const output = result.data;
+    reduce_all(collective.operation.op, result.dtype, {&output, 1}, inputs, result.count);
   });
 }
 
