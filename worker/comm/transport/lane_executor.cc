@@ -63,7 +63,7 @@ LaneExecutor::Begun LaneExecutor::begin(Job job) {
 }
 
 std::optional<Error> LaneExecutor::finish(Begun begun) {
-  const auto error = carry_out(begun.job.collective, begun.place);
+  auto error = carry_out(begun.job.collective, begun.place);
   const std::lock_guard lock(mutex_);
   --under_way_;
   if (!queue_.empty()) changed_.notify_one();
