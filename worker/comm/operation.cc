@@ -75,7 +75,7 @@ std::string describe(const Operation& operation) {
 }
 
 // Products that do not wait for each other: this is on the path of every small collective.
-std::uint16_t signature(const Operation& operation) {
+std::uint64_t fingerprint(const Operation& operation) {
   const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
   const auto type = number(operation.dtype) << 8 | number(operation.op);
   std::uint64_t hash = (operation.own_parts() ? 0 : operation.count + 1) * 0x9e3779b97f4a7c15ull;
@@ -86,8 +86,11 @@ std::uint16_t signature(const Operation& operation) {
   }
   hash ^= (type + 1) * 0xd6e8feb86659fd93ull;
   hash ^= hash >> 32;
-  hash *= 0xff51afd7ed558ccdull;
-  return static_cast<std::uint16_t>(hash >> 48);
+  return hash * 0xff51afd7ed558ccdull;
+}
+
+std::uint16_t signature(const Operation& operation) {
+  return static_cast<std::uint16_t>(fingerprint(operation) >> 48);
 }
 
 }  // namespace ddprun::comm

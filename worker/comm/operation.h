@@ -61,7 +61,9 @@ std::string_view name_of(ReduceOp op);
 // "allgatherv of 10 float32 in all", "allreduce_coalesced(sum) of 100 float32 in 3 spans", "barrier"
 std::string describe(const Operation& operation);
 
-// 16 bits that differ, in all likelihood, between operations which ranks must not mix up. The same on every rank.
+// Differs, in all likelihood, between operations which ranks must not mix up. The same on every rank.
+std::uint64_t fingerprint(const Operation& operation);
+// The same in 16 bits.
 std::uint16_t signature(const Operation& operation);
 
 }  // namespace ddprun::comm

@@ -47,9 +47,11 @@ void Rounds::await_room(std::chrono::milliseconds timeout) {
 
 // What is written here and into the gift is ordered by the signal word: a release, and an acquire by whoever sees it.
 // Nobody reads the place meanwhile: all have finished the round that used it before.
-void Rounds::announce(std::uint64_t call, std::uint32_t given) {
-  auto& own = own_[announced_ % rounds_at_once];
-  own.call = call;
+void Rounds::announce(const Call& call, std::uint32_t given) {
+  const auto at = announced_ % rounds_at_once;
+  auto& own = own_[at];
+  numbers_[at] = call.number;
+  own.call = call.number ^ call.operation;
   own.finished = static_cast<std::uint32_t>(finished_);
   own.given = given;
   own.made.raise();
@@ -103,7 +105,7 @@ void Rounds::check_calls(std::uint64_t round, int from) const {
   const auto call = own_[round % rounds_at_once].call;
   for_each(from, [&](const Peer& peer) {
     if (peer.place(round).call == call) return true;
-    throw CallsDiffer(call >> call_number_shift, peer.rank);
+    throw CallsDiffer(numbers_[round % rounds_at_once], peer.rank);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -28,8 +29,6 @@ class Rounds {
  public:
   Rounds(const Board& board, int rank, const std::atomic<bool>& interrupted);
 
-  static constexpr int call_number_shift = 16;
-
   // Whether another round can be announced now. True whenever all that were announced are finished.
   bool room() const;
   // The same, where it is not time to look what can be finished.
@@ -39,9 +38,12 @@ class Rounds {
   // Where up to bytes of what this rank gives in the next round are to be written; at most
   // Board::gift_bytes.
   std::byte* gift(std::size_t bytes) { return gift_of(rank_, announced_, bytes); }
-  // call: identifies the operation, its number from call_number_shift on; given: what the gift is, in the caller's
-  // words. REQUIRES: room().
-  void announce(std::uint64_t call, std::uint32_t given);
+  // What is the same at all ranks.
+  struct Call {
+    std::uint64_t number, operation;
+  };
+  // given: what the gift is, in the caller's words. REQUIRES: room().
+  void announce(const Call& call, std::uint32_t given);
 
   // What follows is about the round at hand: the oldest that this rank is not through with.
   static constexpr int everybody = -1;
@@ -102,7 +104,8 @@ class Rounds {
   const int rank_;
   const std::atomic<bool>& interrupted_;
   const Patience patience_;
-  Announcement* const own_;  // those of this rank
+  Announcement* const own_;                              // those of this rank
+  std::array<std::uint64_t, rounds_at_once> numbers_{};  // of what it announced there
   std::vector<Peer> peers_;
   std::uint64_t announced_ = 0, through_ = 0, finished_ = 0;  // rounds, by this rank; none more than the one before
   std::uint64_t all_finished_ = 0;                            // rounds that every rank is known to have finished

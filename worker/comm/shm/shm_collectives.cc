@@ -36,10 +36,6 @@ std::size_t elements_in(std::size_t bytes, DType dtype) {
   return bytes >> std::countr_zero(size_of(dtype));
 }
 
-std::uint64_t call_of(const Collective& collective) {
-  return collective.sequence << Rounds::call_number_shift | signature(collective.operation);
-}
-
 // A copy of another rank's data: what they go to is the caller's, who may not look at it soon. Only where nobody has
 // just read what is there.
 void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
@@ -128,7 +124,7 @@ void ShmCollectives::give(const Collective& collective, bool may_give_place) {
   }
   if (given == Given::data && bytes > 0) kernels().copy(rounds_.gift(bytes), collective.input.data, bytes);
   if (given == Given::nothing) go_ahead_by_slots(collective);
-  rounds_.announce(call_of(collective), static_cast<std::uint32_t>(given));
+  rounds_.announce({collective.sequence, fingerprint(collective.operation)}, static_cast<std::uint32_t>(given));
 }
 
 // Of an input that all may read while this rank writes its output.
