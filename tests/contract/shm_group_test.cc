@@ -18,6 +18,15 @@ contract::Groups make_shm(int size, std::chrono::milliseconds timeout) {
   return contract::make_groups(comm::make_shm_group, size, timeout);
 }
 
+// Large operations go in as many pieces as they can.
+contract::Groups make_smallest(int size, std::chrono::milliseconds timeout) {
+  const auto make = [](GroupOptions options) {
+    options.staging_bytes = 4096;
+    return comm::make_shm_group(options);
+  };
+  return contract::make_groups(make, size, timeout);
+}
+
 }  // namespace
 
 TEST_CASE("auto takes shared memory where ranks can share it") {
@@ -177,3 +186,23 @@ TEST_CASE("sums of 16-bit floats are rounded once over shared memory, whatever w
 }
 
 DDPRUN_GROUP_CONTRACT("shm", make_shm, {1, 2, 3, 4, 5, 8})
+
+#define DDPRUN_SMALLEST(clause) \
+  DDPRUN_GROUP_CLAUSE("shm with the least staging memory:", make_smallest, clause, {2, 3, 4, 5})
+DDPRUN_SMALLEST(allreduce_leaves_its_input_alone)
+DDPRUN_SMALLEST(allreduce_leaves_the_same_bits_everywhere)
+DDPRUN_SMALLEST(premultiplied_halves_are_rounded_once)
+DDPRUN_SMALLEST(reduce_works_apart_from_its_input)
+DDPRUN_SMALLEST(broadcast_gives_the_roots_values)
+DDPRUN_SMALLEST(allgather_orders_by_rank)
+DDPRUN_SMALLEST(allgatherv_takes_unequal_parts)
+DDPRUN_SMALLEST(reduce_scatter_gives_each_its_block)
+DDPRUN_SMALLEST(reduce_scatterv_takes_unequal_parts)
+DDPRUN_SMALLEST(reduce_scatter_and_allgather_work_in_place)
+DDPRUN_SMALLEST(gatherv_takes_unequal_parts)
+DDPRUN_SMALLEST(scatterv_takes_unequal_parts)
+DDPRUN_SMALLEST(all_to_all_exchanges_parts)
+DDPRUN_SMALLEST(all_to_allv_takes_unequal_parts)
+DDPRUN_SMALLEST(bytes_of_any_length_go_from_any_place)
+DDPRUN_SMALLEST(large_operations_follow_each_other)
+DDPRUN_SMALLEST(an_abort_ends_all_at_whatever_point)

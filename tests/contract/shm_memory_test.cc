@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
 #include "ddprun/worker/comm/shm/shm_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -68,6 +69,17 @@ void allreduce_of_every_size(int size, bool (*registered)(int rank), OpOptions o
   });
 }
 
+// Of all groups of this process, once for each rank that has it open.
+std::uintmax_t shared_bytes() {
+  std::uintmax_t bytes = 0;
+  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(open, gone).string();
+    if (target.find("memfd:ddprun-group") != std::string::npos) bytes += std::filesystem::file_size(open);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 TEST_CASE("an allreduce takes registered memory, the caller's, and both at once") {
@@ -80,6 +92,22 @@ TEST_CASE("an allreduce takes registered memory, the caller's, and both at once"
       size, [](int) { return false; }, options));
   CHECK_NOTHROW(allreduce_of_every_size(
       size, [](int rank) { return rank == 1; }, options));
+}
+
+TEST_CASE("ranks that share memory, also in two levels, take the staging memory that they are given") {
+  const auto taken = [](auto make, int size, std::size_t staging_bytes) {
+    const auto groups = contract::make_groups(
+        [&](GroupOptions options) {
+          options.staging_bytes = staging_bytes;
+          options.host = options.rank < 2 ? "one" : "other";
+          return make(options);
+        },
+        size, contract::patience);
+    return shared_bytes();
+  };
+  CHECK(taken(comm::make_shm_group, 2, 65'536) - taken(comm::make_shm_group, 2, 4096) == 2 * 2 * 2 * 61'440);
+  const auto in_levels = comm::make_hierarchical_group;
+  CHECK(taken(in_levels, 4, 65'536) - taken(in_levels, 4, 4096) == 4 * 2 * 2 * 61'440);
 }
 
 TEST_CASE("ranks may call the same operation blocking and not") {

@@ -58,7 +58,8 @@ TEST_CASE("ranks that differ in what has to be the same are both told at once") 
   } cases[] = {{[](GroupOptions& o) { o.size = 3; }, "size 2", "size 3"},
                {[](GroupOptions& o) { o.freeze_bound = 0ms; }, "freeze_bound 5000 ms", "freeze_bound 0 ms"},
                {[](GroupOptions& o) { o.heartbeat = 200ms; }, "heartbeat 100 ms", "heartbeat 200 ms"},
-               {[](GroupOptions& o) { o.checked = false; }, "checked calls", "unchecked calls"}};
+               {[](GroupOptions& o) { o.checked = false; }, "checked calls", "unchecked calls"},
+               {[](GroupOptions& o) { o.staging_bytes = 4096; }, "staging_bytes 262144", "staging_bytes 4096"}};
   for (const auto& each : cases) {
     INFO(each.other);
     ForkedRanks ranks(2, [&](int rank, std::uint16_t port) {

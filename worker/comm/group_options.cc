@@ -20,6 +20,9 @@ void check(const GroupOptions& options) {
   if (options.heartbeat)
     expect(options.heartbeat->count() > 0, "heartbeat", milliseconds(*options.heartbeat), "give 1 ms or more, or none");
   expect(options.lanes >= 1, "number of lanes", options.lanes, "give 1 or more");
+  constexpr std::size_t page = 4096, most = std::size_t{1} << 30;
+  expect(options.staging_bytes % page == 0 && options.staging_bytes >= page && options.staging_bytes <= most,
+         "staging_bytes", options.staging_bytes, fmt::format("give a multiple of {}, {} at most", page, most));
 }
 
 std::chrono::milliseconds heartbeat_of(const GroupOptions& options) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,8 +16,9 @@ namespace comm {
 struct Heritage;
 }
 
-// What a process group is made of, whatever its back end. All ranks have the same size, freeze_bound and checked, and
-// the same heartbeat: it depends on the timeout where that is below 10 s. Ranks that differ in one are told at once.
+// What a process group is made of, whatever its back end. All ranks have the same size, freeze_bound, checked and
+// staging_bytes, and the same heartbeat: it depends on the timeout where that is below 10 s. Ranks that differ in one
+// are told at once.
 struct GroupOptions {
   int rank = 0;
   int size = 1;
@@ -44,6 +46,9 @@ struct GroupOptions {
   // Collectives that a back end over a network has under way at once, at most: a small one then need not wait for a
   // large one before it, and the latency of one passes beside the next. Ranks may differ.
   int lanes = 4;
+  // Of one of a rank's two pieces of staging memory, through which large operations go where ranks share memory: a
+  // multiple of 4096, to 1 GiB, and 64 or more for each rank of a host. By default both stay in a second-level cache.
+  std::size_t staging_bytes = std::size_t{256} * 1024;
   // Once requested, from whatever thread, the group is aborted, also while it comes together.
   std::stop_token stop{};
   std::stop_token give_up{};                   // the same only while it comes together; later of no account

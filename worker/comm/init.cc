@@ -118,7 +118,8 @@ void JoinedWorld::make_group(const InitOptions& options) {
                      .prefix = group_prefix(),
                      .timeout = timeout_,
                      .local_address = address,
-                     .freeze_bound = options.freeze_bound};
+                     .freeze_bound = options.freeze_bound,
+                     .staging_bytes = options.staging_bytes};
   if (hosting_) group.store_host = 0;
   group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
@@ -153,7 +154,8 @@ std::unique_ptr<World> init_process_group(const InitOptions& options) {
   comm::check({.rank = options.env.rank,
                .size = options.env.world_size,
                .timeout = options.timeout,
-               .freeze_bound = options.freeze_bound});
+               .freeze_bound = options.freeze_bound,
+               .staging_bytes = options.staging_bytes});
   if (options.env.world_size == 1) return std::make_unique<LoneWorld>(options);
   return std::make_unique<JoinedWorld>(options);
 }

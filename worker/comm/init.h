@@ -1,10 +1,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/comm/worker_env.h"
 
@@ -14,6 +16,7 @@ struct InitOptions {
   std::string backend = "auto";                // a row of comm/forming/backends.cc; auto: what fits where the ranks run
   std::chrono::milliseconds timeout{300'000};  // of coming together, and of each operation; 1 ms or more
   std::chrono::milliseconds freeze_bound{5'000};  // of a rank's silence, or the store's, until it is lost; zero: never
+  std::size_t staging_bytes = GroupOptions{}.staging_bytes;  // of shared memory, as of GroupOptions
   WorkerEnv env;
   std::string local_address;  // as of GroupOptions; empty: as env says
 };

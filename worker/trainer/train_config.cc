@@ -97,6 +97,11 @@ void bind_rest(Settings& s, TrainConfig& c) {
         {.help = "of an operation, for ranks that live and do not come to it", .unit = "s", .min = 0.001, .max = 1e7});
   s.add("dist.freeze_bound", c.dist.freeze_bound,
         {.help = "after which a rank that gives no sign of life is lost; 0: never", .unit = "s", .min = 0, .max = 1e7});
+  s.add("dist.staging_kb", c.dist.staging_kb,
+        {.help = "of each of a rank's two pieces of staging memory, where ranks share memory; a multiple of 4",
+         .unit = "KiB",
+         .min = 4,
+         .max = 1'048'576});
   s.add("dist.bucket_mb", c.dist.bucket_mb,
         {.help = "gradients are exchanged in buckets of at most this size", .unit = "MiB", .min = 0.001, .max = 1e6});
   s.add("checkpoint.dir", c.checkpoint.dir,
@@ -169,6 +174,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
   if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
   if (c.optim.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
+  if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
 }

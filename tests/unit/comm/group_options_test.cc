@@ -7,6 +7,7 @@
 #include "ddprun/worker/comm/forming/backends.h"
 #include "ddprun/worker/comm/in_process/thread_group.h"
 #include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/comm/shm/shm_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -53,6 +54,32 @@ TEST_CASE("numbers that no group can have are refused by name and value") {
   CHECK(refusal([](auto& o) { o.lanes = 0; }) == "a process group's number of lanes cannot be 0: give 1 or more");
 }
 
+TEST_CASE("staging memory is given in whole pages") {
+  for (const std::size_t right : {4096u, 12'288u, 1u << 30})
+    CHECK(refusal([&](auto& o) { o.staging_bytes = right; }) == "none");
+  for (const std::size_t wrong :
+       {std::size_t{0}, std::size_t{4095}, std::size_t{5000}, (std::size_t{1} << 30) + 4096, std::size_t{0} - 4096}) {
+    CHECK(refusal([&](auto& o) { o.staging_bytes = wrong; }) ==
+          fmt::format("a process group's staging_bytes cannot be {}: give a multiple of 4096, 1073741824 at most",
+                      wrong));
+  }
+}
+
+TEST_CASE("staging memory without a place for each rank is refused, with what would do") {
+  const auto options_of = [](int size, std::size_t bytes) {
+    return options_with([&](auto& options) {
+      options.size = size;
+      options.staging_bytes = bytes;
+    });
+  };
+  CHECK_NOTHROW(comm::make_shm_transport(options_of(64, 4096)));
+  CHECK_NOTHROW(comm::make_shm_transport(options_of(4096, GroupOptions{}.staging_bytes)));
+  CHECK_THROWS_WITH(comm::make_shm_transport(options_of(65, 4096)),
+                    "staging_bytes 4096 has no place for each of the 65 ranks that share memory: give 8192");
+  CHECK_THROWS_WITH(comm::make_shm_transport(options_of(4097, GroupOptions{}.staging_bytes)),
+                    "staging_bytes 262144 has no place for each of the 4097 ranks that share memory: give 266240");
+}
+
 TEST_CASE("the longest timeout there is leaves time") {
   const auto groups = comm::make_thread_groups(2, milliseconds::max());
   std::vector<float> first{1}, second{2};
@@ -65,7 +92,7 @@ TEST_CASE("the longest timeout there is leaves time") {
 }
 
 // Before anything is waited for: the other rank never comes.
-TEST_CASE("every way to a group refuses a timeout that leaves no time") {
+TEST_CASE("every way to a group refuses what no group can have") {
   const auto none = options_with([](auto& options) { options.timeout = milliseconds(0); });
   const auto refuses = Catch::Contains("timeout cannot be 0 ms");
   for (const auto& backend : comm::backends()) {
@@ -78,4 +105,5 @@ TEST_CASE("every way to a group refuses a timeout that leaves no time") {
   second.rank = 1;
   second.world_size = 2;
   CHECK_THROWS_WITH(init_process_group({.timeout = milliseconds(0), .env = second}), refuses);
+  CHECK_THROWS_WITH(init_process_group({.staging_bytes = 1000, .env = second}), Catch::Contains("staging_bytes"));
 }

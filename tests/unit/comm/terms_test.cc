@@ -28,6 +28,8 @@ TEST_CASE("ranks that ask for different groups are told who asks for what") {
   CHECK(difference_by([](auto& o) { o.heartbeat = 20ms; }) ==
         "rank 0 asks for heartbeat 1000 ms (unless given, by timeout), rank 1 for heartbeat 20 ms (unless given, by "
         "timeout)");
+  CHECK(difference_by([](auto& o) { o.staging_bytes = 4096; }) ==
+        "rank 0 asks for staging_bytes 262144, rank 1 for staging_bytes 4096");
   CHECK(name_difference({"a", terms_of("gloo", {.checked = true})}, {"b", terms_of("gloo", {.checked = false})}) ==
         "a asks for checked calls, b for unchecked calls");
 }

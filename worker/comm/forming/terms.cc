@@ -21,9 +21,11 @@ std::string_view take_phrase(std::string_view& terms) {
 
 // The freeze bound and the heartbeat are of one rank's watch over another.
 std::string terms_of(std::string_view backend, const GroupOptions& options) {
-  return fmt::format("back end {}; size {}; {} calls; freeze_bound {} ms; heartbeat {} ms (unless given, by timeout)",
-                     backend, options.size, compares_calls(options) ? "checked" : "unchecked",
-                     options.freeze_bound.count(), heartbeat_of(options).count());
+  return fmt::format(
+      "back end {}; size {}; {} calls; freeze_bound {} ms; heartbeat {} ms (unless given, by timeout); staging_bytes "
+      "{}",
+      backend, options.size, compares_calls(options) ? "checked" : "unchecked", options.freeze_bound.count(),
+      heartbeat_of(options).count(), options.staging_bytes);
 }
 
 std::string encode(const Asker& asker) {

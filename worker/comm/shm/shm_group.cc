@@ -21,13 +21,24 @@
 namespace ddprun::comm {
 namespace {
 
-// Two of them for every rank stay in the second-level cache.
-constexpr std::size_t slot_bytes = std::size_t{256} * 1024;
+// A rank's staging memory has a place for each rank, of whole cache lines.
+void expect_place_for_each(const GroupOptions& options) {
+  constexpr std::size_t line = 64, page = 4096;
+  const auto needed = static_cast<std::size_t>(options.size) * line;
+  if (options.staging_bytes >= needed) return;
+  throw make_error(Errc::usage, "staging_bytes {} has no place for each of the {} ranks that share memory: give {}",
+                   options.staging_bytes, options.size, (needed + page - 1) / page * page);
+}
 
 class ShmTransport : public BasicTransport {
  public:
   ShmTransport(const GroupOptions& options, int threads_per_rank)
-      : rank_(options.rank), size_(options.size), threads_per_rank_(threads_per_rank) {}
+      : rank_(options.rank),
+        size_(options.size),
+        staging_bytes_(options.staging_bytes),
+        threads_per_rank_(threads_per_rank) {
+    expect_place_for_each(options);
+  }
 
   ~ShmTransport() override {
     if (connected_) shared_->show(Presence::left);
@@ -36,7 +47,7 @@ class ShmTransport : public BasicTransport {
   std::string_view backend() const override { return "shm"; }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
-    Board board(rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline), size_, slot_bytes,
+    Board board(rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline), size_, staging_bytes_,
                 threads_per_rank_);
     board.processors().add_own();
     // Who shares the memory holds it until all have it.
@@ -92,18 +103,19 @@ class ShmTransport : public BasicTransport {
   };
 
   SharedSegment share(Store& store, const std::string& prefix, Deadline deadline) {
-    auto segment = SharedSegment::create(Board::bytes_for(size_, slot_bytes));
+    auto segment = SharedSegment::create(Board::bytes_for(size_, staging_bytes_));
     store.set(prefix + "segment", segment.address(), deadline);
     return segment;
   }
 
   SharedSegment attach(Store& store, const std::string& prefix, Deadline deadline) {
     const auto address = await_ranks(store, {{0, prefix + "segment"}}, size_, interrupted_, deadline).front();
-    return SharedSegment::open(address, Board::bytes_for(size_, slot_bytes));
+    return SharedSegment::open(address, Board::bytes_for(size_, staging_bytes_));
   }
 
   const int rank_;
   const int size_;
+  const std::size_t staging_bytes_;
   const int threads_per_rank_;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> connected_ = false;
