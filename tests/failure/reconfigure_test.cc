@@ -2,6 +2,7 @@
 // and in health, over every back end.
 #include <csignal>
 #include <thread>
+#include <utility>
 
 #include "tests/failure/elastic_job.h"
 #include "tests/support/catch.h"
@@ -190,4 +191,66 @@ TEST_CASE("an abort ends an agreement under way, for all who wait in it") {
   CHECK(contains(other, "member 0 (pid "));
   CHECK(contains(other, "was told to give up"));
   connect(ranks.store_port())->set("done", "", Deadline::in(patience));
+}
+
+// Member 1 agrees, and does not come to the group.
+TEST_CASE("an abort while the next group connects ends it with the caller's reason") {
+  for (const auto& backend : backends) {
+    INFO(backend);
+    ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+      const auto store = connect(port);
+      if (rank == 1) {
+        auto options = options_for(backend, 0, 1, port);
+        options.prefix = "job/";
+        options.connect_store = [&store, port] {
+          if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(patience)))
+            store->wait({"go on"}, Deadline::in(patience));
+          return connect(port);
+        };
+        ElasticGroup elastic(backend, options, "1");
+        return failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
+      }
+      auto elastic = make_elastic(backend, rank, port);
+      std::thread aborter([&] {
+        store->wait({"job/generation/0/group/0/terms"}, Deadline::in(patience));
+        elastic.abort("the program says so");
+      });
+      auto said = failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
+      aborter.join();
+      return said + "; " + failure_of([&] { elastic.group(); });
+    });
+    CHECK(ranks.result(0, Deadline::in(patience)) ==
+          "aborted: the program says so; usage: member 0 is in no group: generation 0 did not come together");
+    connect(ranks.store_port())->set("go on", "", Deadline::in(patience));
+    const auto other = ranks.result(1, Deadline::in(patience));
+    INFO(other);
+    CHECK(contains(other, named(ranks, 0)));
+  }
+}
+
+TEST_CASE("a member that loses its way to the store while it agrees does not keep the others waiting") {
+  ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+    const auto store = connect(port);
+    if (rank == 0) {
+      auto elastic = make_elastic("gloo", rank, port);
+      return failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
+    }
+    auto options = options_for("gloo", 0, 1, port);
+    options.prefix = "job/";
+    bool connected = false;
+    options.connect_store = [&connected, port] {
+      if (std::exchange(connected, true)) throw Error(Errc::unreachable, "nobody answers");
+      return connect(port);
+    };
+    ElasticGroup elastic("gloo", options, "1");
+    const auto said = failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
+    store->wait({"the other knows"}, Deadline::in(patience));
+    return said;
+  });
+  const auto other = ranks.result(0, Deadline::in(patience));
+  INFO(other);
+  CHECK(contains(other, "aborted: generation 0 was not formed"));
+  CHECK(contains(other, "member 1 (pid "));
+  connect(ranks.store_port())->set("the other knows", "", Deadline::in(patience));
+  CHECK(contains(ranks.result(1, Deadline::in(patience)), "nobody answers"));
 }

@@ -50,6 +50,7 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
                        next_ - 1);
     }
     forming_ = {};
+    abort_reason_.reset();
     stop = forming_.get_token();
   }
   auto [roster, will] = agree(agreement, stop);
@@ -65,8 +66,9 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
   }
   options.heritage = end_present(agreed);
   leave_farewell(*agreed, options.rank);
-  std::shared_ptr<ProcessGroup> next = comm::make_group(backend_, options);
+  std::shared_ptr<ProcessGroup> next = connect(options);
   const std::lock_guard lock(mutex_);
+  expect_not_aborted();
   group_ = std::move(next);
   before_ = std::exchange(stood_, agreed);
   return *group_;
@@ -85,10 +87,24 @@ comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try
   }
   return comm::carry_out(agreement, std::move(setting));
 } catch (const Error& error) {
-  if (error.code() == Errc::connection_lost || error.code() == Errc::timeout) forget_store();
+  // Without an answer that ends the agreement, the will that was left for it has to take effect.
+  if (error.code() != Errc::aborted && error.code() != Errc::usage) forget_store();
   const std::lock_guard lock(mutex_);
-  if (stop.stop_requested()) throw Error(Errc::aborted, reason_);
+  expect_not_aborted();
   throw;
+}
+
+std::unique_ptr<ProcessGroup> ElasticGroup::connect(const GroupOptions& options) try {
+  return comm::make_group(backend_, options);
+} catch (const Error&) {
+  const std::lock_guard lock(mutex_);
+  expect_not_aborted();
+  throw;
+}
+
+// REQUIRES mutex_. Its caller's own words, whatever it has broken off.
+void ElasticGroup::expect_not_aborted() const {
+  if (abort_reason_) throw Error(Errc::aborted, *abort_reason_);
 }
 
 // A clean goodbye, unless operations are pending: those fail. Returns what it leaves to the next one.
@@ -179,24 +195,24 @@ MembershipChange ElasticGroup::change() {
   return ask([&](Store& store) { return comm::find_change(store, before.get(), *now, soon()); });
 }
 
-std::shared_ptr<ProcessGroup> ElasticGroup::present() {
-  const std::lock_guard lock(mutex_);
-  return group_;
-}
-
 ProcessGroup& ElasticGroup::group() {
-  const auto group = present();
-  if (!group) throw make_error(Errc::usage, "member {} has not been in any generation that came together", self_);
-  return *group;
+  const std::lock_guard lock(mutex_);
+  if (group_) return *group_;
+  if (!agreed_) throw make_error(Errc::usage, "member {} has not been in any generation", self_);
+  throw make_error(Errc::usage, "member {} is in no group: generation {} did not come together", self_,
+                   agreed_->generation);
 }
 
 void ElasticGroup::abort(const std::string& reason) {
-  auto forming = [&] {
+  std::shared_ptr<ProcessGroup> present;
+  std::stop_source forming(std::nostopstate);
+  {
     const std::lock_guard lock(mutex_);
-    reason_ = reason;
-    return forming_;
-  }();
-  if (const auto group = present()) group->abort(reason);
+    abort_reason_ = reason;
+    present = group_;
+    forming = forming_;
+  }
+  if (present) present->abort(reason);
   forming.request_stop();
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -68,16 +69,17 @@ class ElasticGroup {
   // newcomers, the same at every member: who was not in the last group that any of them was in, so all in a first one.
   MembershipChange change();
 
-  // Throws Errc::usage before the first reconfigure() that succeeded.
+  // Throws Errc::usage where there is none: before the first reconfigure(), and after one that failed once agreed.
   ProcessGroup& group();
   const std::string& self() const { return self_; }
 
-  // From any thread: aborts the group, or a reconfigure() under way.
+  // From any thread: aborts the group, or a reconfigure() under way, which throws Errc::aborted with the reason.
   void abort(const std::string& reason);
 
  private:
-  std::shared_ptr<ProcessGroup> present();
   comm::Agreed agree(comm::Agreement& agreement, std::stop_token stop);
+  std::unique_ptr<ProcessGroup> connect(const GroupOptions& options);
+  void expect_not_aborted() const;
   std::shared_ptr<comm::Heritage> end_present(const std::shared_ptr<const comm::Roster>& next);
   void leave_farewell(const comm::Roster& roster, int rank);
   std::shared_ptr<const comm::Roster> last_agreed();
@@ -101,7 +103,7 @@ class ElasticGroup {
   std::set<std::string> known_lost_;            // of those agreed upon last, as the program has been told
   std::uint64_t next_ = 0;                      // the least generation that may follow
   std::stop_source forming_;
-  std::string reason_;  // of an abort of what is being formed
+  std::optional<std::string> abort_reason_;  // since the last reconfigure() began
 };
 
 }  // namespace ddprun

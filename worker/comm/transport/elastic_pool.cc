@@ -15,8 +15,8 @@ ElasticPool::~ElasticPool() {
 
 void ElasticPool::run(Task task) {
   const std::lock_guard lock(mutex_);
+  if (tasks_.size() >= idle_) threads_.push_back(start_quiet_thread([this] { work(); }));
   tasks_.push_back(std::move(task));
-  if (tasks_.size() > idle_) threads_.push_back(start_quiet_thread([this] { work(); }));
   changed_.notify_one();
 }
 

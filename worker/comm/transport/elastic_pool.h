@@ -21,6 +21,7 @@ class ElasticPool {
   ElasticPool(const ElasticPool&) = delete;
   ElasticPool& operator=(const ElasticPool&) = delete;
 
+  // Throws std::system_error, and keeps nothing of the task, where no thread can be made for it.
   void run(Task task);
 
  private:

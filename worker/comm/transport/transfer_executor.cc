@@ -2,8 +2,10 @@
 
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/comm/transport/quiet_thread.h"
 
 namespace ddprun::comm {
@@ -35,10 +37,24 @@ WorkPtr TransferExecutor::submit(const Call& call, milliseconds timeout) {
     transfer = start(call);
     number = numbers_.next(call.operation);
   }
-  pool_.run([this, transfer = std::move(transfer), operation = call.operation, number, timeout, work]() mutable {
-    finish(std::move(transfer), operation, number, timeout, *work);
-  });
+  try {
+    pool_.run([this, transfer, operation = call.operation, number, timeout, work]() mutable {
+      finish(std::move(transfer), operation, number, timeout, *work);
+    });
+  } catch (const std::system_error& error) {
+    give_up(std::move(transfer), call.operation, error.what(), *work);
+  }
   return work;
+}
+
+// What was begun needs somebody who waits for it.
+void TransferExecutor::give_up(std::shared_ptr<Transfer> transfer, const Operation& operation, const char* why,
+                               Completion& work) {
+  const auto text =
+      fmt::format("{} could make no thread that waits for {}: {}", health_.identity(), describe(operation), why);
+  health_.break_with(Error(Errc::io, text), Verdict{Errc::peer_lost, text});
+  transfer.reset();  // first: its memory is the caller's from then on
+  health_.finish(work, health_.cause());
 }
 
 std::shared_ptr<Transfer> TransferExecutor::start(const Call& call) {

@@ -19,13 +19,14 @@ class TransferExecutor {
  public:
   TransferExecutor(Transport& transport, GroupHealth& health) : transport_(transport), health_(health) {}
 
-  // The work fails at once when the group is broken.
+  // The work fails at once when the group is broken; where no thread can be made for it, that breaks the group.
   WorkPtr submit(const Call& call, std::chrono::milliseconds timeout);
 
  private:
   std::shared_ptr<Transfer> start(const Call& call);
   void finish(std::shared_ptr<Transfer> transfer, const Operation& operation, std::uint64_t number,
               std::chrono::milliseconds timeout, Completion& work);
+  void give_up(std::shared_ptr<Transfer> transfer, const Operation& operation, const char* why, Completion& work);
 
   Transport& transport_;
   GroupHealth& health_;

@@ -91,7 +91,11 @@ void ProcessWatch::run(const std::vector<int>& ended) {
   std::vector<pollfd> waiting{{stop_.get(), POLLIN, 0}};
   for (const auto& each : watched_) waiting.push_back({each.fd.get(), POLLIN, 0});
   while (true) {
-    if (::poll(waiting.data(), waiting.size(), -1) < 0) continue;  // interrupted
+    if (::poll(waiting.data(), waiting.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      log::debug("the ends of processes are watched no longer: {}", errno_text(errno));
+      return;
+    }
     if (waiting.front().revents != 0) return;
     for (std::size_t i = 1; i < waiting.size(); ++i) {
       if (waiting[i].revents == 0) continue;
