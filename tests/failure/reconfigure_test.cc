@@ -235,6 +235,8 @@ TEST_CASE("a member that loses its way to the store while it agrees does not kee
       auto elastic = make_elastic("gloo", rank, port);
       return failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
     }
+    // A cancelled attempt concerns those who have come to it.
+    store->wait({"job/generation/0/attempt/0/came/0"}, Deadline::in(patience));
     auto options = options_for("gloo", 0, 1, port);
     options.prefix = "job/";
     bool connected = false;
