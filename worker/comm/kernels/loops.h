@@ -141,20 +141,37 @@ void divide_loops(DType dtype, void* data, std::size_t count, int divisor) {
   });
 }
 
-// A loop of moves, not the C library's memcpy, which on some processors uses an instruction that is slow for memory
-// that another one has just written.
+// The first and the last so many bytes, which are all of them.
+template <std::size_t Size>
+void copy_ends(unsigned char* out, const unsigned char* in, std::size_t bytes) {
+  unsigned char first[Size], last[Size];
+  __builtin_memcpy(first, in, Size);
+  __builtin_memcpy(last, in + bytes - Size, Size);
+  __builtin_memcpy(out, first, Size);
+  __builtin_memcpy(out + bytes - Size, last, Size);
+}
+
+// Less than a vector.
+void copy_few(unsigned char* out, const unsigned char* in, std::size_t bytes) {
+  if (bytes >= 32) return copy_ends<32>(out, in, bytes);
+  if (bytes >= 16) return copy_ends<16>(out, in, bytes);
+  if (bytes >= 8) return copy_ends<8>(out, in, bytes);
+  if (bytes >= 4) return copy_ends<4>(out, in, bytes);
+  for (std::size_t i = 0; i < bytes; ++i) out[i] = in[i];
+}
+
+// Moves, not the C library's memcpy, which on some processors uses an instruction that is slow to begin: this is on the
+// path of every small collective.
 void copy_loop(void* to, const void* from, std::size_t bytes) {
+  using Bytes = Plain<unsigned char>;
   auto* const out = static_cast<unsigned char*>(to);
   const auto* const in = static_cast<const unsigned char*>(from);
+  if (bytes < vector_bytes) return copy_few(out, in, bytes);
   std::size_t i = 0;
-#if defined(__AVX512F__)
-  for (; i + 64 <= bytes; i += 64) _mm512_storeu_si512(out + i, _mm512_loadu_si512(in + i));
-#elif defined(__AVX2__)
-  for (; i + 32 <= bytes; i += 32)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
-                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in + i)));
-#endif
-  __builtin_memcpy(out + i, in + i, bytes - i);
+  for (; i + vector_bytes <= bytes; i += vector_bytes) Bytes::store_vector(out + i, Bytes::load_vector(in + i));
+  if (i == bytes) return;
+  i = bytes - vector_bytes;  // some once more
+  Bytes::store_vector(out + i, Bytes::load_vector(in + i));
 }
 
 void copy_past_caches_loop(void* to, const void* from, std::size_t bytes) {
