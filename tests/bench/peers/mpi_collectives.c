@@ -65,22 +65,60 @@ static int is(const char* name) {
   return strcmp(op, name) == 0;
 }
 
-static void call(size_t count) {
-  const int part = (int)(count / (size_t)ranks);
-  if (is("allreduce")) MPI_Allreduce(MPI_IN_PLACE, input, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  if (is("reduce")) MPI_Reduce(rank ? input : MPI_IN_PLACE, input, (int)count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
-  if (is("broadcast")) MPI_Bcast(input, (int)count, MPI_FLOAT, 0, MPI_COMM_WORLD);
-  if (is("allgather")) MPI_Allgather(input, part, MPI_FLOAT, output, part, MPI_FLOAT, MPI_COMM_WORLD);
-  if (is("reduce_scatter")) MPI_Reduce_scatter_block(input, output, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  if (is("all_to_all")) MPI_Alltoall(input, part, MPI_FLOAT, output, part, MPI_FLOAT, MPI_COMM_WORLD);
-  if (is("barrier")) MPI_Barrier(MPI_COMM_WORLD);
+static void allreduce(int count, int part) {
+  (void)part;
+  MPI_Allreduce(MPI_IN_PLACE, input, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+static void reduce(int count, int part) {
+  (void)part;
+  MPI_Reduce(rank ? input : MPI_IN_PLACE, input, count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+static void broadcast(int count, int part) {
+  (void)part;
+  MPI_Bcast(input, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+static void allgather(int count, int part) {
+  (void)count;
+  MPI_Allgather(input, part, MPI_FLOAT, output, part, MPI_FLOAT, MPI_COMM_WORLD);
+}
+static void reduce_scatter(int count, int part) {
+  (void)count;
+  MPI_Reduce_scatter_block(input, output, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+static void all_to_all(int count, int part) {
+  (void)count;
+  MPI_Alltoall(input, part, MPI_FLOAT, output, part, MPI_FLOAT, MPI_COMM_WORLD);
+}
+static void barrier(int count, int part) {
+  (void)count, (void)part;
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+typedef void (*collective)(int count, int part);
+static collective call;
+
+static collective named(const char* name) {
+  static const struct {
+    const char* name;
+    collective call;
+  } all[] = {{"allreduce", allreduce},
+             {"reduce", reduce},
+             {"broadcast", broadcast},
+             {"allgather", allgather},
+             {"reduce_scatter", reduce_scatter},
+             {"all_to_all", all_to_all},
+             {"barrier", barrier}};
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; ++i)
+    if (strcmp(name, all[i].name) == 0) return all[i].call;
+  return NULL;
 }
 
 static double timed(size_t count) {
   for (size_t i = 0; i < count; ++i) input[i] = value(rank, i);
+  const int part = (int)(count / (size_t)ranks);
   meet();
   const double start = now_us();
-  call(count);
+  call((int)count, part);
   return now_us() - start;
 }
 
@@ -104,7 +142,8 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  if (argc != 6) {
+  if (argc == 6) call = named(argv[2]);
+  if (!call) {
     if (rank == 0) fprintf(stderr, "usage: %s NAME OP MIN_BYTES MAX_BYTES SECONDS\n", argv[0]);
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
