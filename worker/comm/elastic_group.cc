@@ -154,7 +154,7 @@ template <class Question>
 auto ElasticGroup::ask(Question question) try {
   return question(*store());
 } catch (const Error& error) {
-  if (error.code() == Errc::connection_lost) forget_store();
+  if (error.code() != Errc::aborted && error.code() != Errc::usage) forget_store();  // it may answer no more
   throw;
 }
 

@@ -59,7 +59,8 @@ class ElasticGroup {
   // left (their ElasticGroup was destroyed), or are named as frozen or cut off by the failure of its group, which may
   // be this process; and the names of the others, in their order. Of whom a failure names it is known when an operation
   // has failed with it; several deaths at one moment may show one after the other, and a list that has one too many is
-  // refused to all as soon as that shows; a name that was told to be lost may be another process's in the next list.
+  // refused to all as soon as that shows; a name that was told to be lost, to every member, may be another process's in
+  // the next list. survivors() may lack this process: then the others go on without it.
   // Nobody before the first reconfigure(). These two and change() may be called from any thread, ask the store, and
   // throw what that throws.
   std::vector<ElasticMember> lost();

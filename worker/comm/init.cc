@@ -97,6 +97,10 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
     tell_others(error);
     leave(farewell_after_failure);
     throw;
+  } catch (const std::exception& error) {  // no thread, no memory
+    tell_others(Error(Errc::internal, error.what()));
+    leave(farewell_after_failure);
+    throw;
   }
 }
 

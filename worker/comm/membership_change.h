@@ -14,7 +14,7 @@ struct ElasticMember {
   friend bool operator==(const ElasticMember&, const ElasticMember&) = default;
 };
 
-// How the members of a generation differ from those of the generation before.
+// How the members of a generation differ from those of the group that this process was in before.
 struct MembershipChange {
   std::vector<ElasticMember> gone;       // by their rank before
   std::vector<ElasticMember> newcomers;  // by their rank now

@@ -1,4 +1,5 @@
 // Ranks that add up together. When one of them dies the others go on without it, in the same processes.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <unistd.h>
@@ -59,7 +60,8 @@ int main(int argc, char** argv) try {
     } catch (const ddprun::Error& error) {
       std::fprintf(stderr, "rank %s goes on: %s\n", self.c_str(), error.what());
       members = elastic.survivors();
-      if (members.empty()) throw;                               // they never came together
+      // They never came together, or the others went on without this process: it was frozen, or cut off.
+      if (std::find(members.begin(), members.end(), self) == members.end()) throw;
       if (error.code() != ddprun::Errc::aborted) ++generation;  // or else it was not formed, and may be tried again
     }
 } catch (const ddprun::Error& error) {

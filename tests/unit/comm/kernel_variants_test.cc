@@ -1,5 +1,6 @@
 // Every variant of the kernels that this processor supports gives the plain one's bits: for every length that can leave
 // a remainder, and wherever the memory begins.
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -201,6 +202,35 @@ TEST_CASE("every variant multiplies and divides to the plain one's bits") {
       }
     }
   });
+}
+
+TEST_CASE("every variant converts 16-bit floats, also those that are no numbers, as they are converted one by one") {
+  std::vector<std::uint16_t> halves;
+  std::vector<float> floats;  // all that a bfloat16 can be, and what lies closely around it and between two
+  for (std::uint32_t bits = 0; bits <= 0xffff; ++bits) {
+    halves.push_back(static_cast<std::uint16_t>(bits));
+    for (const std::uint32_t low : {0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff})
+      floats.push_back(bits_as<float>(bits << 16 | low));
+  }
+  const auto same = [](float one, float other) {
+    return bits_as<std::uint32_t>(one) == bits_as<std::uint32_t>(other) || (std::isnan(one) && std::isnan(other));
+  };
+  const auto differing = [&](const KernelVariant& variant, DType dtype, auto load, auto store) {
+    std::vector<float> loaded(halves.size());
+    variant.multiply(dtype, loaded.data(), halves.data(), halves.size(), 1);
+    std::vector<std::uint16_t> stored(floats.size());
+    variant.round(dtype, stored.data(), floats.data(), floats.size());
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < halves.size(); ++i) count += same(loaded[i], load(halves[i])) ? 0 : 1;
+    for (std::size_t i = 0; i < floats.size(); ++i) count += same(load(stored[i]), load(store(floats[i]))) ? 0 : 1;
+    return count;
+  };
+  for (const auto* variant : kernel_variants()) {
+    if (!variant->supported()) continue;
+    INFO(variant->name);
+    CHECK(differing(*variant, DType::float16, float_from_float16, float16_from_float) == 0);
+    CHECK(differing(*variant, DType::bfloat16, float_from_bfloat16, bfloat16_from_float) == 0);
+  }
 }
 
 TEST_CASE("every variant copies every length from and to everywhere, and nothing beside it") {

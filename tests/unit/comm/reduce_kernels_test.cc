@@ -49,10 +49,18 @@ std::vector<std::byte> element(DType dtype, double value) {
 
 void check_reduction(DType dtype, ReduceOp op, double left, double right, double result) {
   INFO(ddprun::name_of(dtype) << ", operation " << static_cast<int>(op));
-  const auto a = element(dtype, left), b = element(dtype, right);
+  // As many as are taken several vectors at a time, one at a time, and one by one.
+  constexpr std::size_t count = 85;
+  const auto elements = [&](double value) {
+    std::vector<std::byte> all;
+    for (std::size_t i = 0; i < count; ++i)
+      for (const auto each : element(dtype, value)) all.push_back(each);
+    return all;
+  };
+  const auto a = elements(left), b = elements(right);
   std::vector<std::byte> output(a.size());
-  comm::reduce(op, dtype, output.data(), a.data(), b.data(), 1);
-  CHECK(output == element(dtype, result));
+  comm::reduce(op, dtype, output.data(), a.data(), b.data(), count);
+  CHECK(output == elements(result));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace ddprun::comm {
 
 // How the members of a next generation agree on it before anybody gives the present one up: the store's answers in, the
-// next request out. No I/O; elastic_group.cc carries the requests out.
+// next request out. No I/O; agreement_session.cc carries the requests out.
 //
 // The first to come proposes its list and its terms (terms.h), whoever has the same counts itself in (phase one), and
 // the last to be counted commits (phase two). Whoever gives up - its deadline has passed, the proposals differ, it dies

@@ -149,7 +149,8 @@ class AutoGroup : public ProcessGroup {
     const WhileItForms watching(*host_, forming_);
     auto options = options_;
     options.prefix += "device/";
-    options.timeout = timeout;
+    options.timeout = timeout;                   // this call's: ranks need not agree on it,
+    options.heartbeat = heartbeat_of(options_);  // as they have to on what would follow from it
     options.stop = forming_.get_token();
     options.give_up = {};  // that was of the host's group
     owner_ = make_nccl_group(options, device, "for memory of devices, of which a call has some");

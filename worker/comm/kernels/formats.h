@@ -29,6 +29,18 @@ struct VectorOf {
 template <class T>
 using Vector = typename VectorOf<T>::Type;
 
+// Of memory that may begin anywhere.
+template <class T>
+T element(const T* at) {
+  T value;
+  __builtin_memcpy(&value, at, sizeof value);
+  return value;
+}
+template <class T>
+void put_element(T* at, T value) {
+  __builtin_memcpy(at, &value, sizeof value);
+}
+
 template <class T>
 struct Plain {
   using Stored = T;
@@ -60,7 +72,7 @@ struct Float16 {
     const auto halves = _mm512_maskz_cvtps_ph(0xffff, bits_as<__m512>(values), _MM_FROUND_TO_NEAREST_INT);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(stored), halves);
   }
-#elif defined(__F16C__)
+#elif defined(__AVX2__) && defined(__F16C__)
   static Vector<float> load_vector(const std::uint16_t* stored) {
     return bits_as<Vector<float>>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stored))));
   }
@@ -71,11 +83,11 @@ struct Float16 {
 #else
   static Vector<float> load_vector(const std::uint16_t* stored) {
     Vector<float> values;
-    for (std::size_t i = 0; i < sizeof values / sizeof(float); ++i) values[i] = load(stored[i]);
+    for (std::size_t i = 0; i < sizeof values / sizeof(float); ++i) values[i] = load(element(stored + i));
     return values;
   }
   static void store_vector(std::uint16_t* stored, const Vector<float>& values) {
-    for (std::size_t i = 0; i < sizeof values / sizeof(float); ++i) stored[i] = store(values[i]);
+    for (std::size_t i = 0; i < sizeof values / sizeof(float); ++i) put_element(stored + i, store(values[i]));
   }
 #endif
 };

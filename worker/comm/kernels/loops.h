@@ -75,10 +75,10 @@ class Reducing {
   }
 
   [[gnu::always_inline]] void reduce_one(std::size_t i, std::size_t inputs, std::size_t outputs) const {
-    auto value = Format::load(input(0)[i]);
-    for (std::size_t k = 1; k < inputs; ++k) value = function_(value, Format::load(input(k)[i]));
+    auto value = Format::load(element(input(0) + i));
+    for (std::size_t k = 1; k < inputs; ++k) value = function_(value, Format::load(element(input(k) + i)));
     const auto result = Format::store(finish_(Format::load(Format::store(value))));
-    for (std::size_t k = 0; k < outputs; ++k) output(k)[i] = result;
+    for (std::size_t k = 0; k < outputs; ++k) put_element(output(k) + i, result);
   }
 
   void* const* const outputs_;
@@ -117,7 +117,7 @@ void change_each(void* output, const void* input, std::size_t count, Change chan
   constexpr std::size_t step = vector_bytes / sizeof(typename From::Value);
   std::size_t i = 0;
   for (; i + step <= count; i += step) To::store_vector(out + i, change(From::load_vector(in + i)));
-  for (; i < count; ++i) out[i] = To::store(change(From::load(in[i])));
+  for (; i < count; ++i) put_element(out + i, To::store(change(From::load(element(in + i)))));
 }
 
 // 16-bit floats become float32: what is added up later is to be rounded once.

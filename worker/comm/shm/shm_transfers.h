@@ -55,7 +55,7 @@ class ShmTransfers {
   const std::atomic<bool>& interrupted_;
   const Patience patience_;
 
-  std::mutex mutex_;                                                        // guards these two; the last to be locked
+  std::mutex mutex_;  // guards what follows; the last to be locked
   std::map<std::pair<int, std::int64_t>, std::uint64_t> sends_, receives_;  // (partner, tag): how many so far
   std::map<MessageName, EarlyMessage> early_;
   std::vector<std::mutex> offering_;   // per destination: one thread at a time takes a free offer
