@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t line = 64;
 // Buffers from here on do not stay in the caches: their results are written past them.
 constexpr std::size_t past_caches_bytes = 8 << 20;
-// From here on, and into a slot, the C library's copy is the quicker one: it may write lines without having read them,
-// which others have in their caches. Below, what it uses for that is slow to begin.
+// From here on the C library's copy is the quicker one, and in the phases of an allreduce anyway: it may write lines
+// without having read them, which others have in their caches. Below, what it uses for that is slow to begin.
 constexpr std::size_t by_library_bytes = 32 << 10;
 
 std::size_t chunks_of(std::size_t count, std::size_t chunk) {
