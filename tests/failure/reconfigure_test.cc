@@ -256,3 +256,28 @@ TEST_CASE("a member that loses its way to the store while it agrees does not kee
   connect(ranks.store_port())->set("the other knows", "", Deadline::in(patience));
   CHECK(contains(ranks.result(1, Deadline::in(patience)), "nobody answers"));
 }
+
+TEST_CASE("a member that cannot come to the group it has agreed upon tells the others why") {
+  ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
+    const auto store = connect(port);
+    auto options = options_for("gloo", 0, 1, port);
+    options.prefix = "job/";
+    if (rank == 1) {
+      options.connect_store = [&store, port] {
+        if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(patience)))
+          throw Error(Errc::unreachable, "nobody answers");
+        return connect(port);
+      };
+    }
+    ElasticGroup elastic("gloo", options, std::to_string(rank));
+    const auto said = failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
+    if (rank == 1) store->wait({"the other knows"}, Deadline::in(patience));
+    return said;
+  });
+  const auto other = ranks.result(0, Deadline::in(patience));
+  INFO(other);
+  CHECK(contains(other, "rank 1 (pid "));
+  CHECK(contains(other, ": nobody answers"));
+  connect(ranks.store_port())->set("the other knows", "", Deadline::in(patience));
+  CHECK(contains(ranks.result(1, Deadline::in(patience)), "nobody answers"));
+}

@@ -65,8 +65,14 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
     known_lost_.clear();
   }
   options.heritage = end_present(agreed);
-  leave_farewell(*agreed, options.rank);
-  std::shared_ptr<ProcessGroup> next = connect(options);
+  std::shared_ptr<ProcessGroup> next;
+  try {
+    leave_farewell(*agreed, options.rank);
+    next = connect(options);
+  } catch (const std::exception& error) {
+    will->tell(error);
+    throw;
+  }
   const std::lock_guard lock(mutex_);
   expect_not_aborted();
   group_ = std::move(next);

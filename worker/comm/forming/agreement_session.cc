@@ -159,8 +159,17 @@ class AgreementSession {
 }  // namespace
 
 StandInWill::StandInWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group)
-    : store_(std::move(store)) {
-  set_will(*store_, group + "failure", encode(loss_of(agreement.position(), agreement.identity())));
+    : store_(std::move(store)),
+      failure_key_(group + "failure"),
+      who_(fmt::format("rank {} ({})", agreement.position(), agreement.identity())) {
+  set_will(*store_, failure_key_, encode(loss_of(agreement.position(), agreement.identity())));
+}
+
+void StandInWill::tell(const std::exception& cause) noexcept try {
+  const Verdict verdict{Errc::peer_lost, fmt::format("{}: {}", who_, cause.what())};
+  store_->compare_set(failure_key_, "", encode(verdict), Deadline::in(answer_bound));
+} catch (const Error& error) {
+  log::debug("telling the others of a failure: {}", error.what());
 }
 
 StandInWill::~StandInWill() {

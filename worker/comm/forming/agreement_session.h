@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,8 +25,13 @@ class StandInWill {
   StandInWill(const StandInWill&) = delete;
   StandInWill& operator=(const StandInWill&) = delete;
 
+  // The others learn why this member does not come to the group, unless they know of a failure already.
+  void tell(const std::exception& cause) noexcept;
+
  private:
   const std::shared_ptr<Store> store_;
+  const std::string failure_key_;
+  const std::string who_;
 };
 
 struct AgreementSetting {
