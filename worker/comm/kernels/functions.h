@@ -64,7 +64,7 @@ struct Xor {
 
 // Calls action(function) for what combines two values.
 template <class Action>
-void with_function(ReduceOp op, Action action) {
+[[gnu::always_inline]] inline void with_function(ReduceOp op, const Action& action) {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::average:
