@@ -295,14 +295,14 @@ Call checked_scatter(ConstSpan input, Span output, const Counts* counts, int roo
 Call checked_all_to_all(ConstSpan input, Span output, Seat seat, OpOptions options) {
   const auto size = static_cast<std::size_t>(seat.size);
   check_same_shape("all_to_all", input, output);
-  if (input.count % size != 0) {
+  const auto part = input.count / size;
+  if (part * size != input.count) {
     throw make_error(Errc::usage, "all_to_all: {} cannot be divided among {} ranks", in_words(input), size);
   }
   check_memory("all_to_all", input);
   check_memory("all_to_all", output);
   check_apart("all_to_all", input, output, same(input, output));
-  return {
-      {.kind = OpKind::all_to_all, .dtype = input.dtype, .count = input.count / size}, input, output, options, nullptr};
+  return {{.kind = OpKind::all_to_all, .dtype = input.dtype, .count = part}, input, output, options, nullptr};
 }
 
 Call checked_all_to_allv(ConstSpan input, const Counts& input_counts, Span output, const Counts& output_counts,

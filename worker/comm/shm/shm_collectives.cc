@@ -214,7 +214,7 @@ void ShmCollectives::finish_with_inputs(const Collective& collective) {
 // The output's blocks, of which each is to be found in its rank's input, so many bytes from its start.
 void ShmCollectives::take_blocks(const Collective& collective, std::size_t from) {
   const auto& output = collective.output;
-  const auto bytes = output.bytes() / static_cast<std::size_t>(board_.ranks());
+  const auto bytes = collective.operation.count * size_of(output.dtype);
   for (std::size_t r = 0; r < inputs_.size(); ++r) {
     auto* const to = static_cast<std::byte*>(output.data) + r * bytes;
     const auto* const block = static_cast<const std::byte*>(inputs_[r]) + from;
