@@ -22,6 +22,11 @@ Deadline soon() {
   return Deadline::in(std::chrono::seconds(10));
 }
 
+// A client that failed otherwise may answer no more.
+bool answered(const Error& error) {
+  return error.code() == Errc::aborted || error.code() == Errc::usage;
+}
+
 std::string identity() {
   return fmt::format("pid {} on host {}", ::getpid(), local_host_name());
 }
@@ -94,7 +99,7 @@ comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try
   return comm::carry_out(agreement, std::move(setting));
 } catch (const Error& error) {
   // Without an answer that ends the agreement, the will that was left for it has to take effect.
-  if (error.code() != Errc::aborted && error.code() != Errc::usage) forget_store();
+  if (!answered(error)) forget_store();
   const std::lock_guard lock(mutex_);
   expect_not_aborted();
   throw;
@@ -134,7 +139,7 @@ void ElasticGroup::leave_farewell(const comm::Roster& roster, int rank) {
   try {
     if (farewell_) return farewell_->belong_to(roster, rank, soon());
   } catch (const Error& error) {
-    if (error.code() != Errc::connection_lost && error.code() != Errc::timeout) throw;
+    if (answered(error)) throw;
   }
   farewell_ = std::make_unique<comm::Farewell>(base_.connect_store());
   farewell_->belong_to(roster, rank, soon());
@@ -160,7 +165,7 @@ template <class Question>
 auto ElasticGroup::ask(Question question) try {
   return question(*store());
 } catch (const Error& error) {
-  if (error.code() != Errc::aborted && error.code() != Errc::usage) forget_store();  // it may answer no more
+  if (!answered(error)) forget_store();
   throw;
 }
 

@@ -15,6 +15,7 @@
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/forming/backends.h"
 #include "ddprun/worker/comm/forming/local_address.h"
+#include "ddprun/worker/comm/forming/roster.h"
 #include "ddprun/worker/comm/transport/deadline_after.h"
 #include "ddprun/worker/comm/watch/verdict.h"
 
@@ -67,7 +68,7 @@ class JoinedWorld : public World {
   std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);
-  void tell_others(const Error& error) noexcept;
+  void tell_others(Errc code, const char* why) noexcept;
   // Returns once the others have left, or have died, or the bound has passed.
   void leave(std::chrono::milliseconds patience) noexcept;
 
@@ -92,25 +93,21 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
   store_ = std::make_unique<PrefixStore>(worker_prefix(env_.restart_count) + "/user", client_);
   try {
     make_group(options);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // The others are to learn from the store why, and not that it is gone.
-    tell_others(error);
-    leave(farewell_after_failure);
-    throw;
-  } catch (const std::exception& error) {  // no thread, no memory
-    tell_others(Error(Errc::internal, error.what()));
+    const auto* const known = dynamic_cast<const Error*>(&error);
+    tell_others(known ? known->code() : Errc::internal, error.what());
     leave(farewell_after_failure);
     throw;
   }
 }
 
 // They need not wait for a rank that has not even come to the group. One that has, told them itself.
-void JoinedWorld::tell_others(const Error& error) noexcept try {
-  const comm::Verdict verdict{error.code(), fmt::format("rank {} (pid {} on host {}): {}", env_.rank, ::getpid(),
-                                                        local_host_name(), error.what())};
-  client_->compare_set(group_prefix() + "failure", "", comm::encode(verdict), Deadline::in(farewell_after_failure));
-} catch (const Error& untold) {
-  log::debug("telling the others of a failure: {}", untold.what());
+void JoinedWorld::tell_others(Errc code, const char* why) noexcept {
+  comm::tell_failure(
+      *client_, group_prefix(),
+      {code, fmt::format("rank {} (pid {} on host {}): {}", env_.rank, ::getpid(), local_host_name(), why)},
+      Deadline::in(farewell_after_failure));
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {

@@ -47,7 +47,9 @@ static void meet(void) {
   for (int r = 0; r < ranks; ++r) {
     for (int spin = 0; (int)(atomic_load_explicit(&arrived[r].value, memory_order_acquire) - meetings) < 0; ++spin) {
       if (spin < spins) {
+#if defined(__x86_64__)
         __builtin_ia32_pause();
+#endif
       } else {
         sched_yield();
       }

@@ -25,15 +25,6 @@ milliseconds look_for(std::size_t members) {
   return std::clamp(milliseconds(2 * members), milliseconds(50), milliseconds(2000));
 }
 
-// Without wills (a plain PyTorch store) deadlines will tell.
-void set_will(Store& store, const std::string& key, const std::string& text) {
-  try {
-    store.set_will(key, text, Deadline::in(answer_bound));
-  } catch (const Error& error) {
-    if (error.code() != Errc::unsupported) throw;
-  }
-}
-
 // Each member looks after the next one in the list that was in the generation before, so that whoever is gone has
 // somebody who notices. Its position; none: there is nobody to look after.
 std::optional<int> next_former(const Agreement& agreement, const AgreementSetting& setting) {
@@ -95,7 +86,7 @@ class AgreementSession {
   }
   Agreement::Request carry_out(const Agreement::CountIn& request) {
     if (const auto gone = look_after_next()) return agreement_.lost(gone->name, gone->process, gone->cause);
-    set_will(store_, key("decision"), request.will);
+    leave_will(store_, key("decision"), request.will, soon());
     stand_in_ = std::make_unique<StandInWill>(setting_.connect(), agreement_, roster().group);
     store_.set(roster().came_key(agreement_.position()), encode(Arriving{setting_.stood, agreement_.identity()}),
                soon());
@@ -160,16 +151,15 @@ class AgreementSession {
 
 StandInWill::StandInWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group)
     : store_(std::move(store)),
-      failure_key_(group + "failure"),
+      group_(group),
       who_(fmt::format("rank {} ({})", agreement.position(), agreement.identity())) {
-  set_will(*store_, failure_key_, encode(loss_of(agreement.position(), agreement.identity())));
+  leave_will(*store_, group_ + "failure", encode(loss_of(agreement.position(), agreement.identity())),
+             Deadline::in(answer_bound));
 }
 
-void StandInWill::tell(const std::exception& cause) noexcept try {
-  const Verdict verdict{Errc::peer_lost, fmt::format("{}: {}", who_, cause.what())};
-  store_->compare_set(failure_key_, "", encode(verdict), Deadline::in(answer_bound));
-} catch (const Error& error) {
-  log::debug("telling the others of a failure: {}", error.what());
+void StandInWill::tell(const std::exception& cause) noexcept {
+  tell_failure(*store_, group_, {Errc::peer_lost, fmt::format("{}: {}", who_, cause.what())},
+               Deadline::in(answer_bound));
 }
 
 StandInWill::~StandInWill() {

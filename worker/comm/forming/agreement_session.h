@@ -30,7 +30,7 @@ class StandInWill {
 
  private:
   const std::shared_ptr<Store> store_;
-  const std::string failure_key_;
+  const std::string group_;
   const std::string who_;
 };
 

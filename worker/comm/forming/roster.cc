@@ -46,6 +46,20 @@ std::optional<int> Roster::rank_of(const std::string& name) const {
   return static_cast<int>(found - members.begin());
 }
 
+void leave_will(Store& store, const std::string& key, const std::string& text, Deadline deadline) {
+  try {
+    store.set_will(key, text, deadline);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+  }
+}
+
+void tell_failure(Store& store, const std::string& group, const Verdict& failure, Deadline deadline) noexcept try {
+  store.compare_set(group + "failure", "", encode(failure), deadline);
+} catch (const Error& error) {
+  log::debug("telling the others of a failure: {}", error.what());
+}
+
 std::string encode(const Arriving& arriving) {
   return fmt::format("{}\n{}", arriving.former ? std::to_string(*arriving.former) : "", arriving.process);
 }
@@ -136,11 +150,7 @@ Farewell::~Farewell() {
 
 void Farewell::belong_to(const Roster& roster, int rank, Deadline deadline) {
   key_ = roster.gone_key(rank);
-  try {
-    store_->set_will(key_, "its process died or its connection broke", deadline);
-  } catch (const Error& error) {
-    if (error.code() != Errc::unsupported) throw;  // a store without wills: what the group finds out has to do
-  }
+  leave_will(*store_, key_, "its process died or its connection broke", deadline);
 }
 
 }  // namespace ddprun::comm

@@ -10,6 +10,7 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/membership_change.h"
+#include "ddprun/worker/comm/watch/verdict.h"
 
 namespace ddprun::comm {
 
@@ -25,6 +26,12 @@ struct Roster {
   const std::string& name_of(int rank) const { return members[static_cast<std::size_t>(rank)]; }
   std::optional<int> rank_of(const std::string& name) const;
 };
+
+// A will where the store has them; without (a plain PyTorch store) what the group finds out has to do.
+void leave_will(Store& store, const std::string& key, const std::string& text, Deadline deadline);
+// Those who form a group, whose keys have this prefix, learn why one of them cannot come, unless they know of a failure
+// already.
+void tell_failure(Store& store, const std::string& group, const Verdict& failure, Deadline deadline) noexcept;
 
 // What a member says of itself when it comes to an agreement.
 struct Arriving {
