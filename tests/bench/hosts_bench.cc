@@ -14,7 +14,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "ddprun/worker/comm/spawn.h"
 #include "tests/bench/collectives/sleeping_barrier.h"
 #include "tests/bench/collectives/stage.h"

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -4,9 +4,9 @@
 
 #include <fmt/core.h>
 
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 #include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/forming/auto_group.h"
-#include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
 #include "tests/contract/group_values.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"

@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 
 #include <atomic>
 
 #include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/forming/await_ranks.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/transport/transport_group.h"
+#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -31,7 +31,7 @@ class Waiting : public comm::BasicTransport {
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     comm::exchange(store, prefix + "arrived/", rank_, size_, "", interrupted_, deadline);
   }
-  void carry_out(const comm::Collective&) override {}
+  void execute(const comm::Collective&) override {}
   std::unique_ptr<comm::Transfer> start(const comm::Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override { interrupted_ = true; }
 

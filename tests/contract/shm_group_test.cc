@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/shm/shm_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
 
 #include <deque>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/forming/auto_group.h"
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

@@ -8,7 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/support/forked_ranks.h"
 
 // What tests of failures share: ranks as processes, over every back end that stands between processes.

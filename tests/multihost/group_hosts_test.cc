@@ -6,7 +6,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/multihost/hosts.h"
 #include "tests/support/forked_ranks.h"
 #include "tests/support/host_network.h"

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
 

@@ -5,6 +5,15 @@
 #include "ddprun/common/error.h"
 
 namespace ddprun::comm {
+namespace {
+
+#ifdef DDPRUN_DEBUG_BUILD
+constexpr bool debug_build = true;
+#else
+constexpr bool debug_build = false;
+#endif
+
+}  // namespace
 
 void check(const GroupOptions& options) {
   const auto expect = [](bool right, std::string_view what, auto value, std::string_view wanted) {
@@ -23,6 +32,10 @@ void check(const GroupOptions& options) {
   constexpr std::size_t page = 4096, most = std::size_t{1} << 30;
   expect(options.staging_bytes % page == 0 && options.staging_bytes >= page && options.staging_bytes <= most,
          "staging_bytes", options.staging_bytes, fmt::format("give a multiple of {}, {} at most", page, most));
+}
+
+bool compares_calls(const GroupOptions& options) {
+  return options.checked.value_or(debug_build);
 }
 
 std::chrono::milliseconds heartbeat_of(const GroupOptions& options) {

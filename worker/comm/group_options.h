@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -8,12 +9,13 @@
 #include <stop_token>
 #include <string>
 
+#include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
 
 namespace ddprun {
 
 namespace comm {
-struct Heritage;
+struct PreviousGroup;
 }
 
 // What a process group is made of, whatever its back end. All ranks have the same size, freeze_bound, checked and
@@ -51,15 +53,25 @@ struct GroupOptions {
   std::size_t staging_bytes = std::size_t{256} * 1024;
   // Once requested, from whatever thread, the group is aborted, also while it comes together.
   std::stop_token stop{};
-  std::stop_token give_up{};                   // the same only while it comes together; later of no account
-  std::shared_ptr<comm::Heritage> heritage{};  // of the group before, where an ElasticGroup forms this one after it
+  std::stop_token give_up{};  // the same only while it comes together; later of no account
+  std::shared_ptr<comm::PreviousGroup>
+      previous_group{};  // of the group before, where an ElasticGroup forms this one after it
 };
 
 namespace comm {
 // Throws Errc::usage naming a number that no group can have.
 void check(const GroupOptions& options);
-// How often ranks show that they live.
+// Whether a back end compares the calls of all ranks before each operation, though that costs a message.
+bool compares_calls(const GroupOptions& options);
+// The interval between heartbeats.
 std::chrono::milliseconds heartbeat_of(const GroupOptions& options);
+
+// Longer timeouts count as this one: a clock cannot add milliseconds::max().
+inline constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
+// The deadline of a timeout that a user set.
+inline Deadline deadline_after(std::chrono::milliseconds timeout) {
+  return Deadline::in(std::min(timeout, longest_timeout));
+}
 }  // namespace comm
 
 }  // namespace ddprun

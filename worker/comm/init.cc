@@ -13,18 +13,18 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/forming/local_address.h"
-#include "ddprun/worker/comm/forming/roster.h"
-#include "ddprun/worker/comm/transport/deadline_after.h"
-#include "ddprun/worker/comm/watch/verdict.h"
+#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/health/diagnosis.h"
+#include "ddprun/worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {
 
 // How long rank 0 goes on serving the store for ranks that have not left yet: those that work, and those that only have
 // to learn why the group failed.
-constexpr std::chrono::milliseconds farewell{30'000};
+constexpr std::chrono::milliseconds linger_timeout{30'000};
 constexpr std::chrono::milliseconds farewell_after_failure{2'000};
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
@@ -39,9 +39,9 @@ std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
 }
 
 // A world of one: nothing to meet.
-class LoneWorld : public World {
+class SingleProcessWorld : public World {
  public:
-  explicit LoneWorld(const InitOptions& options)
+  explicit SingleProcessWorld(const InitOptions& options)
       : env_(options.env),
         group_(comm::make_group(options.backend, {.connect_store = [this] { return store_.another_client(); },
                                                   .timeout = options.timeout})) {}
@@ -134,7 +134,7 @@ std::shared_ptr<TcpStore> JoinedWorld::connect() const {
 
 JoinedWorld::~JoinedWorld() {
   group_.reset();
-  leave(farewell);
+  leave(linger_timeout);
 }
 
 void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
@@ -157,7 +157,7 @@ std::unique_ptr<World> init_process_group(const InitOptions& options) {
                .timeout = options.timeout,
                .freeze_bound = options.freeze_bound,
                .staging_bytes = options.staging_bytes});
-  if (options.env.world_size == 1) return std::make_unique<LoneWorld>(options);
+  if (options.env.world_size == 1) return std::make_unique<SingleProcessWorld>(options);
   return std::make_unique<JoinedWorld>(options);
 }
 

@@ -3,11 +3,11 @@
 #include <chrono>
 
 #include "ddprun/rendezvous/store/memory_store.h"
+#include "ddprun/worker/comm/backends/local/thread_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
 #include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/in_process/thread_group.h"
 #include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/comm/shm/shm_group.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/forming/placed_transport.h"
+#include "ddprun/worker/comm/execution/placed_transport.h"
 
 #include "ddprun/rendezvous/store/memory_store.h"
 #include "tests/support/catch.h"
@@ -20,10 +20,10 @@ class UnusualTransport : public Transport {
   void connect(Store&, const std::string& prefix, Deadline) override { met_under = prefix; }
   int lanes() const override { return 7; }
   bool announce(const Collective& collective) noexcept override { return (announced = collective.sequence) > 0; }
-  void carry_out(const Collective& collective) override { carried_out = collective.sequence; }
-  bool takes_every_call() const override { return true; }
+  void execute(const Collective& collective) override { carried_out = collective.sequence; }
+  bool accepts_raw_calls() const override { return true; }
   RegisteredBuffer allocate(std::size_t bytes) override { return plain_buffer(bytes + 1); }
-  bool runs_anywhere() const override { return true; }
+  bool thread_agnostic() const override { return true; }
   bool post(const Collective& collective) override { return (posted = collective.sequence) > 0; }
   bool finish_posted(const Collective& collective, const Deadline&) override {
     return (finished = collective.sequence) > 0;
@@ -31,7 +31,7 @@ class UnusualTransport : public Transport {
   std::unique_ptr<Transfer> start(const Operation& operation, Span) override {
     throw Unusual("tag " + std::to_string(operation.tag));
   }
-  std::optional<std::chrono::milliseconds> farewell() const override { return 3ms; }
+  std::optional<std::chrono::milliseconds> linger_timeout() const override { return 3ms; }
   void interrupt() noexcept override { interrupted = true; }
 
   std::string met_under;
@@ -50,7 +50,7 @@ Collective numbered(std::uint64_t sequence) {
 TEST_CASE("a transport that is chosen by place passes everything on to the one that was chosen") {
   const auto chosen = std::make_shared<UnusualTransport>();
   const auto placed = make_placed_transport({.local_address = "127.0.0.1"},
-                                            [&](const RankPlaces& places) -> std::shared_ptr<Transport> {
+                                            [&](const RankLocations& places) -> std::shared_ptr<Transport> {
                                               CHECK(places.size() == 1);
                                               return chosen;
                                             });
@@ -59,19 +59,19 @@ TEST_CASE("a transport that is chosen by place passes everything on to the one t
   CHECK(chosen->met_under == "group/");
   CHECK(placed->backend() == "unusual");
   CHECK(placed->lanes() == 7);
-  CHECK(placed->takes_every_call());
-  CHECK(placed->runs_anywhere());
+  CHECK(placed->accepts_raw_calls());
+  CHECK(placed->thread_agnostic());
   CHECK(placed->allocate(4).bytes() == 5);
   CHECK(placed->announce(numbered(5)));
   CHECK(chosen->announced == 5);
-  placed->carry_out(numbered(1));
+  placed->execute(numbered(1));
   CHECK(chosen->carried_out == 1);
   CHECK(placed->post(numbered(2)));
   CHECK(chosen->posted == 2);
   CHECK(placed->finish_posted(numbered(3), Deadline::in(1s)));
   CHECK(chosen->finished == 3);
   CHECK_THROWS_WITH(placed->start({.kind = OpKind::send, .tag = 4}, {}), "tag 4");
-  CHECK(placed->farewell() == 3ms);
+  CHECK(placed->linger_timeout() == 3ms);
   placed->interrupt();
   CHECK(chosen->interrupted);
 }

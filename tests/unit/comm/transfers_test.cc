@@ -6,7 +6,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/transport/transport_group.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -26,7 +26,7 @@ class NotingTransport : public BasicTransport {
  public:
   std::string_view backend() const override { return "noting"; }
   void connect(Store&, const std::string&, Deadline) override {}
-  void carry_out(const Collective&) override {}
+  void execute(const Collective&) override {}
   std::unique_ptr<Transfer> start(const Operation&, Span) override {
     ++begun;
     return std::make_unique<BegunTransfer>();
@@ -41,7 +41,7 @@ class NotingTransport : public BasicTransport {
 class NoThreads {
  public:
   NoThreads() {
-    ::pthread_getattr_default_np(&before_);
+    ::pthread_getattr_default_np(&previous_);
     pthread_attr_t large;
     ::pthread_getattr_default_np(&large);
     ::pthread_attr_setstacksize(&large, std::size_t{1} << 50);
@@ -49,14 +49,14 @@ class NoThreads {
     ::pthread_attr_destroy(&large);
   }
   ~NoThreads() {
-    ::pthread_setattr_default_np(&before_);
-    ::pthread_attr_destroy(&before_);
+    ::pthread_setattr_default_np(&previous_);
+    ::pthread_attr_destroy(&previous_);
   }
   NoThreads(const NoThreads&) = delete;
   NoThreads& operator=(const NoThreads&) = delete;
 
  private:
-  pthread_attr_t before_{};
+  pthread_attr_t previous_{};
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/call/call.h"
+#include "ddprun/worker/comm/operations/call.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 

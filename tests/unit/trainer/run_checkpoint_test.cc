@@ -1,7 +1,7 @@
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "tests/support/catch.h"
