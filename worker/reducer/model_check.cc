@@ -1,11 +1,10 @@
-#include "ddprun/worker/parallel/model_check.h"
+#include "ddprun/worker/reducer/model_check.h"
 
 #include <algorithm>
 #include <string>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/digest/sha256.h"
 
 namespace ddprun {
 namespace {
@@ -31,18 +30,24 @@ std::string entry(const std::vector<std::string>& lines, std::size_t index) {
   return index < lines.size() ? lines[index] : "nothing";
 }
 
+// Rank 0's text, at every rank.
+std::string text_of_rank_0(ProcessGroup& group, const std::string& own) {
+  std::vector<std::int64_t> length = {static_cast<std::int64_t>(own.size())};
+  group.broadcast(span_of(length), 0, {.blocking = true});
+  std::string text = group.rank() == 0 ? own : std::string(static_cast<std::size_t>(length[0]), '\0');
+  group.broadcast({text.data(), text.size(), DType::uint8}, 0, {.blocking = true});
+  return text;
+}
+
 }  // namespace
 
 void check_same_model(ProcessGroup& group, const std::vector<ParameterRef>& parameters) {
   std::string own;
   for (const auto& parameter : parameters) own += describe(parameter) + "\n";
-  Sha256 hash;
-  hash.update(own);
-  // Digests first: the lists themselves travel only when something is wrong.
-  const auto digests = all_gather_bytes(group, hash.hex());
-  bool same = true;
-  for (const auto& digest : digests) same = same && digest == digests[0];
-  if (same) return;
+  // All lists are gathered only when one differs from rank 0's.
+  std::vector<std::int64_t> different = {own == text_of_rank_0(group, own) ? 0 : 1};
+  allreduce(group, different, ReduceOp::max);
+  if (different[0] == 0) return;
 
   const auto texts = all_gather_bytes(group, own);
   const auto reference = split_lines(texts[0]);

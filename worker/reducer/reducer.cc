@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/reducer.h"
+#include "ddprun/worker/reducer/reducer.h"
 
 #include <string>
 
@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// From the group, which may reduce it where it lies.
+// Allocated by the group, which may then reduce it without a copy.
 std::shared_ptr<void> zeroed_memory(ProcessGroup& group, std::size_t bytes) {
   const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate(bytes));
   return {buffer, buffer->data()};
@@ -19,14 +19,14 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
     : group_(group),
       find_unused_(options.find_unused_parameters),
       buckets_(plan_buckets(parameters, options.limits)),
-      places_(parameters.size()) {
+      states_(parameters.size()) {
   for (const auto& parameter : parameters) names_.push_back(parameter.name);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
     memory_.push_back(zeroed_memory(group, bucket.count * size_of(bucket.dtype)));
     missing_.push_back(bucket.slices.size());
     for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
-      places_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
+      states_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
     }
   }
 }
@@ -36,26 +36,26 @@ Reducer::~Reducer() {
     try {
       work->wait();
     } catch (const Error&) {
-      // It was reported to whoever used the group, or nobody cares any more.
+      // finalize() or the group has reported it already.
     }
   }
 }
 
 std::shared_ptr<void> Reducer::gradient_memory(std::size_t parameter) const {
-  const auto& place = places_.at(parameter);
-  const auto& bucket = buckets_[place.bucket];
-  auto* start = static_cast<std::byte*>(memory_[place.bucket].get());
-  return {memory_[place.bucket], start + bucket.slices[place.slice].offset * size_of(bucket.dtype)};
+  const auto& state = states_.at(parameter);
+  const auto& bucket = buckets_[state.bucket];
+  auto* start = static_cast<std::byte*>(memory_[state.bucket].get());
+  return {memory_[state.bucket], start + bucket.slices[state.slice].offset * size_of(bucket.dtype)};
 }
 
 void Reducer::check_usable() const {
-  if (failed_) throw Error(Errc::usage, "the reduction of gradients failed before; it cannot go on");
+  if (failed_) throw Error(Errc::usage, "an earlier gradient reduction failed: this reducer cannot be used again");
 }
 
 void Reducer::mark_ready(std::size_t parameter) {
   check_usable();
-  auto& place = places_.at(parameter);
-  if (place.ready) {
+  auto& state = states_.at(parameter);
+  if (state.ready) {
     failed_ = true;
     throw make_error(
         Errc::usage,
@@ -63,8 +63,8 @@ void Reducer::mark_ready(std::size_t parameter) {
         "by several; accumulate under no_sync()",
         names_[parameter]);
   }
-  place.ready = true;
-  --missing_[place.bucket];
+  state.ready = true;
+  --missing_[state.bucket];
   start_ready_buckets();
 }
 
@@ -80,8 +80,8 @@ std::string Reducer::unready_names() const {
   constexpr std::size_t shown = 5;
   std::string names;
   std::size_t count = 0;
-  for (std::size_t p = 0; p < places_.size(); ++p) {
-    if (places_[p].ready) continue;
+  for (std::size_t p = 0; p < states_.size(); ++p) {
+    if (states_[p].ready) continue;
     if (count++ < shown) names += (names.empty() ? "" : ", ") + names_[p];
   }
   return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
@@ -104,7 +104,7 @@ void Reducer::finalize() {
   works_.clear();
   next_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
-  for (auto& place : places_) place.ready = false;
+  for (auto& state : states_) state.ready = false;
 }
 
 void Reducer::wait_for_all() {

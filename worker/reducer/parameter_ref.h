@@ -11,8 +11,7 @@
 
 namespace ddprun {
 
-// A parameter, or a buffer, as the parallel parts see it: which engine made it does not matter. The memory is the
-// engine's and must outlive the use.
+// A parameter or a buffer of any engine. The engine owns the memory, which must outlive the use.
 struct ParameterRef {
   std::string name;  // unique in its model
   std::vector<std::int64_t> shape;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/reducer.h"
+#include "ddprun/worker/reducer/reducer.h"
 
 #include <span>
 #include <string>

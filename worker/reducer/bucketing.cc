@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/bucketing.h"
+#include "ddprun/worker/reducer/bucketing.h"
 
 #include <map>
 

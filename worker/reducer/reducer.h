@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/bucketing.h"
+#include "ddprun/worker/reducer/bucketing.h"
 
 namespace ddprun {
 
@@ -17,39 +17,41 @@ struct ReducerOptions {
   bool find_unused_parameters = false;
 };
 
-// Averages gradients over the ranks of a group while the backward pass is still running.
+// Averages gradients over the ranks of a group while the backward pass is still running. Knows a parameter as name,
+// shape and type, not which engine made it.
 //
-// The gradients live in the reducer's buckets: the engine accumulates into gradient_memory(). When it says that a
-// parameter is ready, and all of that parameter's bucket is, and all buckets before it have started, the bucket's
-// allreduce starts. So every rank starts the same allreduces in the same order, whatever order its gradients come in.
+// The engine accumulates gradients into gradient_memory(), which lies in the reducer's buckets. A bucket's allreduce
+// starts once all its parameters are ready and all buckets before it have started, so every rank starts the same
+// allreduces in the same order, whatever the order in which its gradients become ready.
 //
-// One pass: mark_ready() once a parameter, then finalize(). Passes that are not to be reduced (accumulation) simply do
-// neither: the next reduced one sends the sum. One thread at a time. Errors of the group come out of finalize(); after
-// any error the reducer cannot be used again.
+// A reduced pass: mark_ready() once per parameter, then finalize(). A pass that only accumulates calls neither; the
+// next reduced pass sends the sum.
+//
+// Ownership: the group must outlive the reducer; gradient_memory() may outlive it. Threads: one at a time. Errors:
+// those of the group come out of finalize(); after any error the reducer cannot be used again.
 class Reducer {
  public:
   // group must outlive the reducer. Only the parameters' names, shapes and types are looked at.
   Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options = {});
-  ~Reducer();  // waits for allreduces under way, whose buffers go
+  ~Reducer();  // waits for allreduces in progress: they use the buckets
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Zeroed at first, aligned to 64 bytes, allocated from the group. Keeps the memory alive, longer than this object if
-  // need be.
+  // Initially zero, aligned to 64 bytes, allocated from the group. The pointer keeps the memory alive.
   std::shared_ptr<void> gradient_memory(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
-  // The gradient of a parameter is complete. Throws Errc::usage naming it when it was ready before in this pass.
+  // The gradient of a parameter is complete. Throws Errc::usage, naming it, if it was marked before in this pass.
   void mark_ready(std::size_t parameter);
-  // The pass is over: waits until all gradients are averages. Throws Errc::usage naming the parameters that did not
-  // become ready, unless find_unused_parameters.
+  // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
+  // ready, unless find_unused_parameters.
   void finalize();
 
-  // Time that finalize() has waited for other ranks and the network, in all.
+  // Total time that finalize() has waited for other ranks and the network.
   std::chrono::nanoseconds waited() const { return waited_; }
 
  private:
-  struct Place {
+  struct ParameterState {
     std::size_t bucket = 0;
     std::size_t slice = 0;
     bool ready = false;
@@ -63,11 +65,11 @@ class Reducer {
   const bool find_unused_;
   const std::vector<Bucket> buckets_;
   std::vector<std::string> names_;             // by parameter
-  std::vector<Place> places_;                  // by parameter
+  std::vector<ParameterState> states_;         // by parameter
   std::vector<std::shared_ptr<void>> memory_;  // by bucket
   std::vector<std::size_t> missing_;           // by bucket: parameters not ready yet
-  std::size_t next_ = 0;                       // the bucket to start next
-  std::vector<WorkPtr> works_;                 // of the buckets started
+  std::size_t next_ = 0;                       // the next bucket to start
+  std::vector<WorkPtr> works_;                 // one per started bucket
   bool failed_ = false;
   std::chrono::nanoseconds waited_{};
 };
