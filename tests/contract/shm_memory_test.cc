@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/backends/hierarchical/hierarchical_group.h"
 #include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 

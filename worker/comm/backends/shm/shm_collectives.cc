@@ -46,10 +46,10 @@ void take(void* to, const void* from, std::size_t bytes, std::size_t whole) {
 
 }  // namespace
 
-bool ShmCollectives::announce(const Collective& collective) noexcept {
-  if (!rounds_.ready()) return false;
+void ShmCollectives::announce(const Collective& collective) noexcept {
+  if (!rounds_.ready()) return;
   give(collective, true);
-  return announced_ = true;
+  announced_ = true;
 }
 
 void ShmCollectives::execute(const Collective& collective) {
@@ -61,13 +61,13 @@ void ShmCollectives::execute(const Collective& collective) {
   finish(collective);
 }
 
-bool ShmCollectives::post(const Collective& collective) {
+bool ShmCollectives::start(const Collective& collective) {
   if (!is_small(collective) || !rounds_.room()) return false;
   give(collective, false);
   return true;
 }
 
-bool ShmCollectives::finish_posted(const Collective& collective, const Deadline& deadline) {
+bool ShmCollectives::test(const Collective& collective, const Deadline& deadline) {
   if (!await_needed(collective, [&](int from) { return rounds_.await_before(from, deadline); })) return false;
   finish(collective);
   return true;

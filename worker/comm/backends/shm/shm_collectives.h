@@ -20,7 +20,7 @@ namespace ddprun::comm {
 //   where they lie   where they are in registered memory: the ranks then read, and write, each other's memory;
 //   nothing          else: the data go through the ranks' slots in phases.
 // Ranks that gave different things go through the slots. Throw what AnnouncementRing and Phases throw.
-class ShmCollectives {
+class ShmCollectives final : public NonblockingCollectives {
  public:
   ShmCollectives(const SegmentLayout& board, int rank, AnnouncementRing& rounds, Phases& phases,
                  ShmExchanges& exchanges, const OwnRegions& regions)
@@ -35,15 +35,15 @@ class ShmCollectives {
         pieces_(inputs_.size()),
         outputs_(inputs_.size()) {}
 
-  // REQUIRES, of both: nothing posted is unfinished. The first announces a collective where that needs no waiting;
-  // execute() of the same one comes next.
-  bool announce(const Collective& collective) noexcept;
+  // Announces the collective if that needs no waiting. REQUIRES: nothing started is unfinished.
+  void announce(const Collective& collective) noexcept override;
+  // REQUIRES: nothing started is unfinished.
   void execute(const Collective& collective);
-  // Announces a small collective, which others then need not wait for, and returns; false: it is not small, or too many
-  // are posted. Its memory stays in use until it is finished.
-  bool post(const Collective& collective);
-  // Finishes the oldest posted one, once all ranks have announced it; false when the deadline passes first.
-  bool finish_posted(const Collective& collective, const Deadline& deadline);
+  // Announces a small collective, so that the others need not wait for this rank; false: it is not small, or too many
+  // are started.
+  bool start(const Collective& collective) override;
+  // Finishes the oldest started one once all ranks have announced it.
+  bool test(const Collective& collective, const Deadline& deadline) override;
 
  private:
   // Part [begin, end) of a buffer, in elements.

@@ -15,7 +15,6 @@
 #include "ddprun/worker/comm/backends/shm/shm_exchanges.h"
 #include "ddprun/worker/comm/backends/shm/shm_transfers.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
-#include "ddprun/worker/comm/execution/placed_transport.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 
 namespace ddprun::comm {
@@ -30,7 +29,7 @@ void expect_place_for_each(const GroupOptions& options) {
                    options.staging_bytes, options.size, (needed + page - 1) / page * page);
 }
 
-class ShmTransport : public BasicTransport {
+class ShmTransport : public Transport {
  public:
   ShmTransport(const GroupOptions& options, int threads_per_rank)
       : rank_(options.rank),
@@ -44,8 +43,6 @@ class ShmTransport : public BasicTransport {
     if (connected_) shared_->show(PeerState::left);
   }
 
-  std::string_view backend() const override { return "shm"; }
-
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     SegmentLayout board(rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline), size_,
                         staging_bytes_, threads_per_rank_);
@@ -56,19 +53,13 @@ class ShmTransport : public BasicTransport {
     connected_ = true;
   }
 
-  bool announce(const Collective& collective) noexcept override { return shared_->collectives.announce(collective); }
+  TransportTraits traits() const override { return {.backend = "shm"}; }
   void execute(const Collective& collective) override { shared_->collectives.execute(collective); }
-
-  RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }
-  bool thread_agnostic() const override { return true; }
-  bool post(const Collective& collective) override { return shared_->collectives.post(collective); }
-  bool finish_posted(const Collective& collective, const Deadline& deadline) override {
-    return shared_->collectives.finish_posted(collective, deadline);
-  }
-
-  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+  NonblockingCollectives* nonblocking() override { return &shared_->collectives; }
+  std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
     return shared_->transfers.start(operation, memory);
   }
+  RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }
 
   void interrupt() noexcept override {
     interrupted_ = true;
@@ -141,11 +132,11 @@ std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options, int t
 
 std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
-  const auto on_one_host = [options](const RankLocations& places) {
-    expect_one_host(host_map(places), options.rank);
+  const auto factory = [&options](const RankLocations& locations) {
+    expect_one_host(host_map(locations), options.rank);
     return make_shm_transport(options);
   };
-  return make_transport_group(make_placed_transport(options, on_one_host), options, {"shm", make_shm_group});
+  return make_transport_group(factory, options, {"shm", make_shm_group});
 }
 
 }  // namespace ddprun::comm
