@@ -9,6 +9,7 @@
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/trainer/preemption.h"
+#include "ddprun/worker/trainer/run_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -105,10 +106,14 @@ void bind_rest(Settings& s, TrainConfig& c) {
   s.add("dist.bucket_mb", c.dist.bucket_mb,
         {.help = "gradients are exchanged in buckets of at most this size", .unit = "MiB", .min = 0.001, .max = 1e6});
   s.add("checkpoint.dir", c.checkpoint.dir,
-        {.help = "folder of the checkpoints; a run starts from the newest one in it. Empty: none are written"});
+        {.help = "folder of the checkpoints; a run resumes from the newest one in it. Empty: none are written"});
   s.add("checkpoint.every_steps", c.checkpoint.every_steps,
         {.help = "write one each so many steps; 0: at the end of each epoch", .unit = "steps", .min = 0});
   s.add("checkpoint.keep", c.checkpoint.keep, {.help = "newest ones to keep", .min = 1, .max = 1'000'000});
+  s.add("checkpoint.resume", c.checkpoint.resume,
+        {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
+                 "step 0, after a restart too; require: fail when there is no checkpoint",
+         .choices = resume_names()});
   s.add("metrics.file", c.metrics.file, {.help = "JSON lines, one a step and one an evaluation (rank 0). Empty: none"});
 }
 
@@ -177,6 +182,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
+  if (c.checkpoint.dir.empty() && c.checkpoint.resume == "require")
+    reject(settings, "checkpoint.resume", "checkpoint.dir has to be given as well");
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {

@@ -68,6 +68,7 @@ struct TrainConfig {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;
     int keep = 2;
+    std::string resume = "auto";
   } checkpoint;
   struct Metrics {
     std::filesystem::path file;

@@ -127,7 +127,10 @@ class Trainer::Impl {
   }
 
   void go_on_from_checkpoint() {
-    if (const auto saved = resume(checkpoints_ ? &*checkpoints_ : nullptr, *model_, *optimizer_, group_)) {
+    const ResumeOptions options{.checkpoints = checkpoints_ ? &*checkpoints_ : nullptr,
+                                .resume = resume_from_name(config_.checkpoint.resume),
+                                .settings = state_.config};
+    if (const auto saved = resume(options, *model_, *optimizer_, group_)) {
       warn_of_changes(saved->config);
       state_.step = saved->step;
       state_.epoch = saved->epoch;

@@ -57,6 +57,10 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:3: data.shape = 28x28: model cnn takes channels, height and width, at least 1x16x16");
   CHECK(error_of("[checkpoint]\nevery_steps = 5\n") ==
         "t.cfg:2: checkpoint.every_steps = 5: checkpoint.dir has to be given as well");
+  CHECK(error_of("[checkpoint]\nresume = require\n") ==
+        "t.cfg:2: checkpoint.resume = require: checkpoint.dir has to be given as well");
+  CHECK(error_of("[checkpoint]\nresume = yes\n") ==
+        "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require");
   CHECK(error_of("[data]\nname = random\nlabels = true\n") ==
         "default: data.outputs = 1: labels need at least 2 classes");
   CHECK(error_of("[data]\ndir = /nonexistent\n") ==
