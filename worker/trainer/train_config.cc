@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <string_view>
 
 #include "ddprun/common/error.h"
@@ -39,7 +40,8 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
                  "t10k-labels-idx1-ubyte, each plain or .gz (mnist)"});
   s.add("data.shuffle", d.shuffle, {.help = "a new order each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
-        {.help = "leave out the samples that do not divide by the world size instead of repeating the first ones"});
+        {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
+                 "step of train.global_batch_size; otherwise each sample is trained once per epoch"});
   s.add("data.workers", d.workers,
         {.help = "threads a rank that prepare batches; 0 prepares them between steps", .min = 0, .max = 64});
   s.add("data.prefetch", d.prefetch, {.help = "batches prepared ahead at most", .min = 1, .max = 1024});
@@ -58,8 +60,15 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
 
 void bind_train(Settings& s, TrainConfig::Train& t) {
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
-  s.add("train.batch_size", t.batch_size,
-        {.help = "per rank and micro-batch", .unit = "samples", .min = 1, .max = most});
+  s.add(
+      "train.batch_size", t.batch_size,
+      {.help = "per rank and micro-batch; 0: from train.global_batch_size", .unit = "samples", .min = 0, .max = most});
+  s.add("train.global_batch_size", t.global_batch_size,
+        {.help = "samples of an optimizer step of all ranks together, with any number of ranks; 0: world size x "
+                 "train.batch_size x train.accumulate",
+         .unit = "samples",
+         .min = 0,
+         .max = most});
   s.add("train.max_steps", t.max_steps,
         {.help = "stop after so many optimizer steps; 0: at the end of the epochs", .min = 0});
   s.add("train.seed", t.seed, {.help = "of initial parameters, data order and dropout", .min = 0});
@@ -122,6 +131,15 @@ void bind_rest(Settings& s, TrainConfig& c) {
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
 }
 
+void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
+  if (t.batch_size == 0 && t.global_batch_size == 0)
+    reject(settings, "train.batch_size", "expected a whole number from 1 to 1000000000");
+  if (t.batch_size > 0 && t.global_batch_size > 0)
+    reject(settings, "train.batch_size",
+           fmt::format("train.global_batch_size = {} is given in the same place; give one of the two",
+                       t.global_batch_size));
+}
+
 void check_extents(const Settings& settings, std::string_view key, const std::string& text, bool may_be_empty) {
   try {
     if (parse_extents(text).empty() && !may_be_empty) throw make_error(Errc::usage, "expected at least one size");
@@ -171,7 +189,27 @@ std::vector<std::int64_t> parse_extents(const std::string& text) {
   return extents;
 }
 
+void settle_batch_size(Settings& settings, const TrainConfig& config) {
+  if (config.train.global_batch_size == 0) return;
+  const auto batch = settings.find("train.batch_size")->source;
+  const auto global = settings.find("train.global_batch_size")->source;
+  if (batch.origin < global.origin) settings.assign("train.batch_size", "0", global);
+  if (batch.origin > global.origin && config.train.batch_size > 0)
+    settings.assign("train.global_batch_size", "0", batch);
+}
+
+BatchSizes batch_sizes(const TrainConfig::Train& t, int world_size) {
+  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
+  if (t.global_batch_size > 0)
+    return {.step = t.global_batch_size, .micro = share(share(t.global_batch_size, world_size), t.accumulate)};
+  std::int64_t step = 0;
+  if (__builtin_mul_overflow(t.batch_size * t.accumulate, std::int64_t{world_size}, &step))
+    step = std::numeric_limits<std::int64_t>::max();
+  return {.step = step, .micro = t.batch_size};
+}
+
 void validate(const TrainConfig& c, const Settings& settings) {
+  check_batch_size(c.train, settings);
   check_extents(settings, "model.hidden", c.model.hidden, true);
   check_extents(settings, "data.shape", c.data.shape, false);
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
