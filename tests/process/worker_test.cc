@@ -133,6 +133,32 @@ TEST_CASE("a finished run that is started again has nothing left to do") {
   CHECK(second.out.find("step 800") == std::string::npos);
 }
 
+TEST_CASE("checkpoints of which none can be read end the run, and are as they were afterwards") {
+  TempDir dir;
+  const auto folder = dir / "c";
+  const Words arguments{linear, "--train.max_steps=6", "--checkpoint.dir=" + folder.string(),
+                        "--checkpoint.every_steps=3"};
+  const auto first = run_worker(arguments);
+  for (const auto* name : {"step_000003", "step_000006"}) {
+    auto manifest = read_whole_file(folder / name / "manifest.json");
+    manifest[manifest.size() / 2] = '\1';
+    write_file_atomically(folder / name / "manifest.json", manifest);
+  }
+  const auto refused = run_worker(arguments);
+  CHECK(refused.code == 1);
+  CHECK(refused.out.empty());
+  CHECK_THAT(refused.err, Catch::Contains("no checkpoint in " + folder.string() + " can be used (2 found)") &&
+                              Catch::Contains((folder / "step_000006/manifest.json").string()));
+  for (const auto* name : {"step_000003", "step_000006"}) CHECK(std::filesystem::exists(folder / name / "state.json"));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 2);
+
+  auto again = arguments;
+  again.push_back("--checkpoint.resume=never");
+  CHECK(digest_of(run_worker(again)) == digest_of(first));
+  again.back() = "--checkpoint.resume=require";
+  CHECK_THAT(run_worker(again).out, Catch::Contains("going on from the checkpoint of step 6 in "));
+}
+
 TEST_CASE("a worker ended by SIGTERM is ended by SIGTERM") {
   Child child({DDPRUN_WORKER, config("mnist.cfg"), "--data.name=digits", "--train.epochs=1000", "--train.log_every=1"},
               one_thread);

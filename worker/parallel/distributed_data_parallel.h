@@ -11,7 +11,9 @@ namespace ddprun {
 
 struct DdpOptions {
   BucketLimits limits;
-  bool find_unused_parameters = false;  // see ReducerOptions
+  // A backward pass need not reach every parameter. As in PyTorch, the gradient of a parameter that no rank used stays
+  // undefined, so that an optimizer leaves the parameter alone.
+  bool find_unused_parameters = false;
   // Whether each training forward begins with rank 0's buffers (running statistics) at every rank, as in PyTorch.
   bool broadcast_buffers = true;
 };
@@ -38,6 +40,9 @@ class DistributedDataParallel {
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   Variable forward(const Variable& input);
+  // In place of a forward and a backward pass at a rank that has no samples for this one: takes part in the pass's
+  // communication and adds nothing to the gradients. The others' gradients are still divided by the number of ranks.
+  void join_pass();
   nn::Module& module();
 
   // Backward passes while it lives stay local; the first one after it sends the accumulated sums. Scopes nest.

@@ -19,7 +19,9 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
     : group_(group),
       find_unused_(options.find_unused_parameters),
       buckets_(plan_buckets(parameters, options.limits)),
-      states_(parameters.size()) {
+      states_(parameters.size()),
+      used_(parameters.size()),
+      used_anywhere_(parameters.size()) {
   for (const auto& parameter : parameters) names_.push_back(parameter.name);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
@@ -64,6 +66,7 @@ void Reducer::mark_ready(std::size_t parameter) {
         names_[parameter]);
   }
   state.ready = true;
+  mark_used(parameter);
   --missing_[state.bucket];
   start_ready_buckets();
 }
@@ -97,10 +100,29 @@ void Reducer::finalize() {
                        "find_unused_parameters",
                        unready_names());
     }
-    for (auto& missing : missing_) missing = 0;
-    start_ready_buckets();
+    start_all_buckets();
+  }
+  end_pass();
+}
+
+void Reducer::join_pass() {
+  check_usable();
+  start_all_buckets();
+  end_pass();
+}
+
+void Reducer::start_all_buckets() {
+  for (auto& missing : missing_) missing = 0;
+  start_ready_buckets();
+}
+
+void Reducer::end_pass() {
+  if (find_unused_) {
+    used_anywhere_ = used_;
+    works_.push_back(group_.allreduce(span_of(used_anywhere_), ReduceOp::max));
   }
   wait_for_all();
+  used_.assign(used_.size(), 0);
   works_.clear();
   next_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,8 +13,8 @@ namespace ddprun {
 struct ReducerOptions {
   BucketLimits limits;
   // Off: a parameter that a backward pass did not reach is an error naming it. On: its gradient counts as it is, zero
-  // unless something was accumulated before. (PyTorch's meaning; but there a parameter that no rank used keeps its
-  // gradient undefined, here it becomes zero.)
+  // unless something was accumulated before; used() tells which parameters some rank did use, at the cost of one more
+  // small allreduce per pass.
   bool find_unused_parameters = false;
 };
 
@@ -41,11 +42,20 @@ class Reducer {
   std::shared_ptr<void> gradient_memory(std::size_t parameter) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
+  // A pass that is not reduced has reached a parameter: it counts as used in the next reduced pass.
+  void mark_used(std::size_t parameter) { used_.at(parameter) = 1; }
   // The gradient of a parameter is complete. Throws Errc::usage, naming it, if it was marked before in this pass.
   void mark_ready(std::size_t parameter);
   // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
   // ready, unless find_unused_parameters.
   void finalize();
+
+  // A whole pass of a rank that has no gradients for it: reduces the contents of the buckets.
+  void join_pass();
+
+  // Whether any rank used a parameter in the last reduced pass, or in a pass accumulated into it.
+  // REQUIRES: find_unused_parameters
+  bool used(std::size_t parameter) const { return used_anywhere_.at(parameter) != 0; }
 
   // Total time that finalize() has waited for other ranks and the network.
   std::chrono::nanoseconds waited() const { return waited_; }
@@ -58,6 +68,8 @@ class Reducer {
   };
   void check_usable() const;
   void start_ready_buckets();
+  void start_all_buckets();
+  void end_pass();
   std::string unready_names() const;
   void wait_for_all();
 
@@ -66,6 +78,8 @@ class Reducer {
   const std::vector<Bucket> buckets_;
   std::vector<std::string> names_;             // by parameter
   std::vector<ParameterState> states_;         // by parameter
+  std::vector<std::uint8_t> used_;             // by parameter: 1 if this rank used it since the last reduced pass
+  std::vector<std::uint8_t> used_anywhere_;    // by parameter: 1 if any rank used it
   std::vector<std::shared_ptr<void>> memory_;  // by bucket
   std::vector<std::size_t> missing_;           // by bucket: parameters not ready yet
   std::size_t next_ = 0;                       // the next bucket to start

@@ -70,6 +70,7 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
 void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments) {
   if (!arguments.config_file.empty()) apply(settings, read_config(arguments.config_file), Origin::file, {"launch"});
   apply(settings, arguments.overrides, Origin::command_line);
+  settle_batch_size(settings, config);
   validate(config, settings);
 }
 

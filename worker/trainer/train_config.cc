@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <string_view>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/trainer/preemption.h"
+#include "ddprun/worker/trainer/run_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -38,7 +40,8 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
                  "t10k-labels-idx1-ubyte, each plain or .gz (mnist)"});
   s.add("data.shuffle", d.shuffle, {.help = "a new order each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
-        {.help = "leave out the samples that do not divide by the world size instead of repeating the first ones"});
+        {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
+                 "step of train.global_batch_size; otherwise each sample is trained once per epoch"});
   s.add("data.workers", d.workers,
         {.help = "threads a rank that prepare batches; 0 prepares them between steps", .min = 0, .max = 64});
   s.add("data.prefetch", d.prefetch, {.help = "batches prepared ahead at most", .min = 1, .max = 1024});
@@ -57,8 +60,15 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
 
 void bind_train(Settings& s, TrainConfig::Train& t) {
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
-  s.add("train.batch_size", t.batch_size,
-        {.help = "per rank and micro-batch", .unit = "samples", .min = 1, .max = most});
+  s.add(
+      "train.batch_size", t.batch_size,
+      {.help = "per rank and micro-batch; 0: from train.global_batch_size", .unit = "samples", .min = 0, .max = most});
+  s.add("train.global_batch_size", t.global_batch_size,
+        {.help = "samples of an optimizer step of all ranks together, with any number of ranks; 0: world size x "
+                 "train.batch_size x train.accumulate",
+         .unit = "samples",
+         .min = 0,
+         .max = most});
   s.add("train.max_steps", t.max_steps,
         {.help = "stop after so many optimizer steps; 0: at the end of the epochs", .min = 0});
   s.add("train.seed", t.seed, {.help = "of initial parameters, data order and dropout", .min = 0});
@@ -105,16 +115,29 @@ void bind_rest(Settings& s, TrainConfig& c) {
   s.add("dist.bucket_mb", c.dist.bucket_mb,
         {.help = "gradients are exchanged in buckets of at most this size", .unit = "MiB", .min = 0.001, .max = 1e6});
   s.add("checkpoint.dir", c.checkpoint.dir,
-        {.help = "folder of the checkpoints; a run starts from the newest one in it. Empty: none are written"});
+        {.help = "folder of the checkpoints; a run resumes from the newest one in it. Empty: none are written"});
   s.add("checkpoint.every_steps", c.checkpoint.every_steps,
         {.help = "write one each so many steps; 0: at the end of each epoch", .unit = "steps", .min = 0});
   s.add("checkpoint.keep", c.checkpoint.keep, {.help = "newest ones to keep", .min = 1, .max = 1'000'000});
+  s.add("checkpoint.resume", c.checkpoint.resume,
+        {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
+                 "step 0, after a restart too; require: fail when there is no checkpoint",
+         .choices = resume_names()});
   s.add("metrics.file", c.metrics.file, {.help = "JSON lines, one a step and one an evaluation (rank 0). Empty: none"});
 }
 
 [[noreturn]] void reject(const Settings& settings, std::string_view key, const std::string& what) {
   const auto* setting = settings.find(key);
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
+}
+
+void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
+  if (t.batch_size == 0 && t.global_batch_size == 0)
+    reject(settings, "train.batch_size", "expected a whole number from 1 to 1000000000");
+  if (t.batch_size > 0 && t.global_batch_size > 0)
+    reject(settings, "train.batch_size",
+           fmt::format("train.global_batch_size = {} is given in the same place; give one of the two",
+                       t.global_batch_size));
 }
 
 void check_extents(const Settings& settings, std::string_view key, const std::string& text, bool may_be_empty) {
@@ -166,7 +189,27 @@ std::vector<std::int64_t> parse_extents(const std::string& text) {
   return extents;
 }
 
+void settle_batch_size(Settings& settings, const TrainConfig& config) {
+  if (config.train.global_batch_size == 0) return;
+  const auto batch = settings.find("train.batch_size")->source;
+  const auto global = settings.find("train.global_batch_size")->source;
+  if (batch.origin < global.origin) settings.assign("train.batch_size", "0", global);
+  if (batch.origin > global.origin && config.train.batch_size > 0)
+    settings.assign("train.global_batch_size", "0", batch);
+}
+
+BatchSizes batch_sizes(const TrainConfig::Train& t, int world_size) {
+  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
+  if (t.global_batch_size > 0)
+    return {.step = t.global_batch_size, .micro = share(share(t.global_batch_size, world_size), t.accumulate)};
+  std::int64_t step = 0;
+  if (__builtin_mul_overflow(t.batch_size * t.accumulate, std::int64_t{world_size}, &step))
+    step = std::numeric_limits<std::int64_t>::max();
+  return {.step = step, .micro = t.batch_size};
+}
+
 void validate(const TrainConfig& c, const Settings& settings) {
+  check_batch_size(c.train, settings);
   check_extents(settings, "model.hidden", c.model.hidden, true);
   check_extents(settings, "data.shape", c.data.shape, false);
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
@@ -177,6 +220,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
+  if (c.checkpoint.dir.empty() && c.checkpoint.resume == "require")
+    reject(settings, "checkpoint.resume", "checkpoint.dir has to be given as well");
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {

@@ -37,6 +37,7 @@ struct TrainConfig {
   struct Train {
     std::int64_t epochs = 1;
     std::int64_t batch_size = 64;
+    std::int64_t global_batch_size = 0;
     std::int64_t max_steps = 0;
     std::int64_t seed = 0;
     std::int64_t accumulate = 1;
@@ -68,6 +69,7 @@ struct TrainConfig {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;
     int keep = 2;
+    std::string resume = "auto";
   } checkpoint;
   struct Metrics {
     std::filesystem::path file;
@@ -77,8 +79,18 @@ struct TrainConfig {
 // Binds every member to its key. config must outlive the settings and not move.
 void bind(Settings& settings, TrainConfig& config);
 
+// Decides between train.batch_size and train.global_batch_size by their sources: the one from the stronger source sets
+// the other to 0. Call it once all sources are applied, before validate().
+void settle_batch_size(Settings& settings, const TrainConfig& config);
+
 // What single bounds cannot say. Throws Errc::usage naming the key, its value and where it was given.
 void validate(const TrainConfig& config, const Settings& settings);
+
+struct BatchSizes {
+  std::int64_t step = 1;   // samples of an optimizer step, of all ranks together
+  std::int64_t micro = 1;  // samples of a rank's micro-batch, at most
+};
+BatchSizes batch_sizes(const TrainConfig::Train& train, int world_size);
 
 // The settings that decide the bits of a run; how far it goes, what it writes and how it talks are not among them.
 std::map<std::string, std::string> settings_that_decide(const Settings& settings);

@@ -1,5 +1,8 @@
 #include "ddprun/worker/trainer/train_config.h"
 
+#include <limits>
+#include <utility>
+
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/config/config_file.h"
 #include "ddprun/common/error.h"
@@ -19,6 +22,7 @@ struct Bound {
   explicit Bound(const std::string& text = "") {
     bind(settings, config);
     apply(settings, parse_config(text, "t.cfg"), Origin::file, {"launch"});
+    settle_batch_size(settings, config);
   }
 };
 
@@ -48,7 +52,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[model]\nhidden = 12.5\n") ==
         "t.cfg:2: model.hidden = 12.5: expected sizes from 1 to 1000000, such as 128 64 or 1x28x28");
   CHECK(error_of("[train]\nbatch_size = 9223372036854775807\n") ==
-        "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 1 to 1000000000");
+        "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
   CHECK(error_of("[dist]\nstaging_kb = 30\n") == "t.cfg:2: dist.staging_kb = 30: expected a multiple of 4");
@@ -57,6 +61,10 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:3: data.shape = 28x28: model cnn takes channels, height and width, at least 1x16x16");
   CHECK(error_of("[checkpoint]\nevery_steps = 5\n") ==
         "t.cfg:2: checkpoint.every_steps = 5: checkpoint.dir has to be given as well");
+  CHECK(error_of("[checkpoint]\nresume = require\n") ==
+        "t.cfg:2: checkpoint.resume = require: checkpoint.dir has to be given as well");
+  CHECK(error_of("[checkpoint]\nresume = yes\n") ==
+        "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require");
   CHECK(error_of("[data]\nname = random\nlabels = true\n") ==
         "default: data.outputs = 1: labels need at least 2 classes");
   CHECK(error_of("[data]\ndir = /nonexistent\n") ==
@@ -78,6 +86,51 @@ TEST_CASE("the default data folder may be missing, and generated digits say so i
       datasets.note ==
       "data/mnist does not hold the MNIST files: generated digits take their place (scripts/get-data mnist fetches the "
       "real ones)");
+}
+
+TEST_CASE("of the batch size per rank and the global one, the stronger source counts") {
+  const auto both = [](const std::string& file, const std::vector<std::string>& arguments) {
+    TrainConfig config;
+    Settings settings;
+    bind(settings, config);
+    apply(settings, parse_config(file, "t.cfg"), Origin::file);
+    apply(settings, parse_overrides(arguments), Origin::command_line);
+    settle_batch_size(settings, config);
+    validate(config, settings);
+    // The printed configuration means the same.
+    TrainConfig again;
+    Settings reread;
+    bind(reread, again);
+    apply(reread, parse_config(settings.effective(), "printed"), Origin::file);
+    settle_batch_size(reread, again);
+    validate(again, reread);
+    CHECK(again.train.batch_size == config.train.batch_size);
+    CHECK(again.train.global_batch_size == config.train.global_batch_size);
+    return std::pair(config.train.batch_size, config.train.global_batch_size);
+  };
+  using Sizes = std::pair<std::int64_t, std::int64_t>;
+  CHECK(both("", {}) == Sizes{64, 0});
+  CHECK(both("[train]\nglobal_batch_size = 100\n", {}) == Sizes{0, 100});
+  CHECK(both("[train]\nbatch_size = 8\n", {"--train.global_batch_size=100"}) == Sizes{0, 100});
+  CHECK(both("[train]\nglobal_batch_size = 100\n", {"--train.batch_size=8"}) == Sizes{8, 0});
+  CHECK(both("[train]\nglobal_batch_size = 0\nbatch_size = 8\n", {}) == Sizes{8, 0});
+  CHECK(error_of("[train]\nglobal_batch_size = 100\nbatch_size = 8\n") ==
+        "t.cfg:3: train.batch_size = 8: train.global_batch_size = 100 is given in the same place; give one of the two");
+  CHECK_THROWS_AS(both("", {"--train.global_batch_size=100", "--train.batch_size=8"}), Error);
+}
+
+TEST_CASE("batch sizes follow from the settings and the number of ranks") {
+  const auto sizes = [](const TrainConfig::Train& train, int world_size) {
+    const auto found = batch_sizes(train, world_size);
+    return std::pair(found.step, found.micro);
+  };
+  using Sizes = std::pair<std::int64_t, std::int64_t>;
+  CHECK(sizes({.batch_size = 8, .accumulate = 4}, 3) == Sizes{96, 8});
+  CHECK(sizes({.batch_size = 0, .global_batch_size = 96, .accumulate = 4}, 3) == Sizes{96, 8});
+  CHECK(sizes({.batch_size = 0, .global_batch_size = 100}, 3) == Sizes{100, 34});
+  CHECK(sizes({.batch_size = 0, .global_batch_size = 2}, 3) == Sizes{2, 1});
+  CHECK(sizes({.batch_size = 1'000'000'000, .accumulate = 1'000'000'000}, 100).first ==
+        std::numeric_limits<std::int64_t>::max());
 }
 
 TEST_CASE("sizes are written with blanks, commas or crosses") {
