@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
 #include "tests/bench/collectives/comparison.h"
@@ -102,7 +103,7 @@ void report(const Options& options, const Subjects& subjects, std::vector<Latenc
       if (subjects[j]->name() == floor_of(*subjects[i], options)) floor_us = times[j].quantile_us(0.5);
     print_row(options, *subjects[i], times[i], floor_us, bytes, core_ns, json);
   }
-  std::fflush(stdout);
+  flush_standard_output();
 }
 
 void measure(const Options& options, Stage& stage, SleepingBarrier& barrier, const WorkerEnv& env, bool json) {

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/elastic_group.h"
@@ -155,7 +156,7 @@ void print(bool json, const Round& round, const char* what, const std::vector<do
   else
     fmt::print("{:<13} {:>5}  {:<26} {:>6}  {:>9.2f} {:>9.2f} {:>9.2f}\n", round.backend, round.ranks, what,
                values.size(), p50, p99, max);
-  std::fflush(stdout);
+  flush_standard_output();
 }
 
 void run(const Options& options, bool json) {

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/registry/backends.h"
 #include "ddprun/worker/comm/spawn.h"
@@ -168,7 +169,7 @@ class RankOnHost {
                    bytes, ms[0], ms[1], ms[2], factor, sent);
       }
     }
-    std::fflush(stdout);
+    flush_standard_output();
   }
 
   const Options& options_;
