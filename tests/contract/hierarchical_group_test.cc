@@ -14,7 +14,7 @@ namespace {
 using HostOf = int (*)(int rank);
 
 GroupOptions on_host(GroupOptions options, HostOf host_of) {
-  options.host = "host " + std::to_string(host_of(options.rank));
+  options.config.host = "host " + std::to_string(host_of(options.rank));
   return options;
 }
 

@@ -52,7 +52,8 @@ TEST_CASE("a blocking collective is announced before it is executed, unless it i
   const auto transport = std::make_shared<RecordingTransport>();
   const auto store = std::make_shared<MemoryStore>();
   const auto group = make_transport_group(
-      transport, {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms}, {"recording"});
+      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"recording"});
   std::vector<float> values(4), none;
   const OpOptions blocking{.timeout = {}, .blocking = true};
   group->allreduce(span_of(values), {}, blocking);
@@ -106,7 +107,8 @@ TEST_CASE("a collective queued behind a started one that fails is not executed")
   const auto transport = std::make_shared<InterruptedTransport>(await_ends);
   const auto store = std::make_shared<MemoryStore>();
   const auto group = make_transport_group(
-      transport, {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms}, {"interrupted"});
+      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"interrupted"});
   works = {group->barrier(), group->barrier()};
   group->abort("the test says so");
   CHECK(ends == std::vector{Errc::aborted, Errc::aborted});

@@ -36,9 +36,9 @@ class ScriptedTransport : public Transport {
 
 std::unique_ptr<ProcessGroup> group_over(int concurrency, ScriptedTransport::Script script) {
   const auto store = std::make_shared<MemoryStore>();
-  return make_transport_group(std::make_shared<ScriptedTransport>(concurrency, std::move(script)),
-                              {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms},
-                              {"scripted"});
+  return make_transport_group(
+      std::make_shared<ScriptedTransport>(concurrency, std::move(script)),
+      {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}}, {"scripted"});
 }
 
 // Detects that more collectives than the limit are executed at once.

@@ -65,7 +65,8 @@ TEST_CASE("a message for which no thread can be created breaks the group and end
   const auto transport = std::make_shared<RecordingTransport>();
   const auto store = std::make_shared<MemoryStore>();
   const auto group = make_transport_group(
-      transport, {.size = 2, .connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms},
+      transport,
+      {.size = 2, .connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
       {"recording"});
   std::vector<float> values(4);
   WorkPtr work;

@@ -52,9 +52,7 @@ GroupOptions options_with(const std::shared_ptr<Store>& store, int size) {
   return {.size = size,
           .connect_store = [store] { return store; },
           .prefix = "group/",
-          .timeout = 60s,
-          .local_address = "127.0.0.1",
-          .freeze_bound = 0ms};
+          .config = {.timeout = 60s, .local_address = "127.0.0.1", .freeze_bound = 0ms}};
 }
 
 Error failure_to_form(const TransportFactory& factory, const GroupOptions& options) {

@@ -11,8 +11,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // The store may be silent as long as a rank: its host may be frozen too.
-milliseconds store_timeout(const GroupOptions& options) {
-  return std::min(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout, longest_timeout);
+milliseconds store_timeout(const CommConfig& config) {
+  return std::min(config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout, longest_timeout);
 }
 
 MonitorOptions monitor_options(const GroupOptions& options, std::string_view backend) {
@@ -20,9 +20,9 @@ MonitorOptions monitor_options(const GroupOptions& options, std::string_view bac
           .size = options.size,
           .prefix = options.prefix,
           .terms = config_text(backend, options),
-          .beat = heartbeat_of(options),
-          .freeze_bound = options.freeze_bound,
-          .store_patience = store_timeout(options),
+          .beat = heartbeat_of(options.config),
+          .freeze_bound = options.config.freeze_bound,
+          .store_patience = store_timeout(options.config),
           .store_host = options.store_host,
           .beside_store = options.beside_store};
 }

@@ -34,7 +34,7 @@ class TransportGroup final : public ProcessGroup {
 
  private:
   milliseconds timeout_of(OpOptions options) const {
-    return std::min(options.timeout.value_or(options_.timeout), longest_timeout);
+    return std::min(options.timeout.value_or(options_.config.timeout), longest_timeout);
   }
   void connect(const TransportFactory& factory, const std::string& deviceless);
   RankLocations exchange_locations(Store& store, const std::string& deviceless, Deadline deadline) const;
@@ -73,7 +73,7 @@ void TransportGroup::connect(const TransportFactory& factory, const std::string&
                                                 AbortOnStop{*this, "it was given up while it formed"});
   std::optional<Error> failure;
   try {
-    const auto deadline = deadline_after(options_.timeout);
+    const auto deadline = deadline_after(options_.config.timeout);
     const auto store = options_.connect_store();
     if (!transport_) transport_ = factory(exchange_locations(*store, deviceless, deadline));
     health_.attach(*transport_);
@@ -90,7 +90,7 @@ void TransportGroup::connect(const TransportFactory& factory, const std::string&
 }
 
 RankLocations TransportGroup::exchange_locations(Store& store, const std::string& deviceless, Deadline deadline) const {
-  auto own = own_location(options_);
+  auto own = own_location(options_.config);
   own.deviceless = deviceless;
   RankLocations locations;
   for (const auto& text :

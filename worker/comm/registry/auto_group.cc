@@ -71,7 +71,7 @@ class AutoGroup : public ProcessGroup {
   WorkPtr start_on(int device, const Call& call) {
     if (!deviceless_.empty()) refuse(call.operation);
     auto timed = call;
-    timed.options.timeout = call.options.timeout.value_or(options_.timeout);
+    timed.options.timeout = call.options.timeout.value_or(options_.config.timeout);
     {
       const std::lock_guard lock(mutex_);
       if (!devices_) {
@@ -117,8 +117,8 @@ class AutoGroup : public ProcessGroup {
     const FormingWatch watching(*host_, forming_);
     auto options = options_;
     options.prefix += "device/";
-    options.timeout = timeout;                   // this call's, which may differ between ranks;
-    options.heartbeat = heartbeat_of(options_);  // the heartbeat, which would depend on it, may not
+    options.config.timeout = timeout;                          // this call's, which may differ between ranks;
+    options.config.heartbeat = heartbeat_of(options_.config);  // the heartbeat, which would depend on it, may not
     options.stop = forming_.get_token();
     options.give_up = {};  // applied to the host group only
     device_group_ = make_nccl_group(options, device, "for device memory, which a call passes");

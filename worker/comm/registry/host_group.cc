@@ -32,7 +32,7 @@ std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, cons
   if (hosts.hosts() == 1) return make_shm_transport(options);
   if (hosts.largest_host() > 1) return make_hierarchical_transport(options, locations);
   auto reachable = options;
-  reachable.local_address = address_for_peers(locations, options.rank);
+  reachable.config.local_address = address_for_peers(locations, options.rank);
   return make_gloo_transport(reachable);
 }
 

@@ -72,11 +72,11 @@ class GlooTransfer : public Transfer {
 class GlooTransport : public Transport {
  public:
   GlooTransport(const GroupOptions& options, Links links)
-      : device_(make_device(options.local_address)),
+      : device_(make_device(options.config.local_address)),
         context_(std::make_shared<MeshContext>(options.rank, options.size)),
         links_(links),
-        concurrency_(options.lanes),
-        checked_(compares_calls(options)) {}
+        concurrency_(options.config.concurrency),
+        checked_(compares_calls(options.config)) {}
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const BlockedSignals blocked;
@@ -171,7 +171,7 @@ std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();  // Gloo's algorithms, and ours over it, begin at two ranks
   const auto factory = [&options](const RankLocations& locations) {
     auto reachable = options;
-    reachable.local_address = address_for_peers(locations, options.rank);
+    reachable.config.local_address = address_for_peers(locations, options.rank);
     return make_gloo_transport(reachable, links_between(host_map(locations)));
   };
   return make_transport_group(factory, options, {"gloo", make_gloo_group});

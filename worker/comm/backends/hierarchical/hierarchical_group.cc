@@ -91,7 +91,7 @@ std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& optio
         hosts.ranks(), hosts.hosts());
   }
   auto reachable = options;
-  reachable.local_address = address_for_peers(locations, options.rank);
+  reachable.config.local_address = address_for_peers(locations, options.rank);
   return std::make_shared<HierarchicalTransport>(reachable, hosts);
 }
 

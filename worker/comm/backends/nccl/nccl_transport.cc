@@ -41,11 +41,11 @@ class NcclTransport : public Transport, private NonblockingCollectives {
  public:
   NcclTransport(const GroupOptions& options, ChooseDevice choose_device)
       : rank_info_{options.rank, options.size},
-        host_(options.host.empty() ? host_evidence() : options.host),
+        host_(options.config.host.empty() ? host_evidence() : options.config.host),
         choose_device_(std::move(choose_device)),
         connect_store_(options.connect_store),
         heritage_(options.previous_group),
-        channels_(options.rank, compares_calls(options), interrupted_),
+        channels_(options.rank, compares_calls(options.config), interrupted_),
         communicator_(interrupted_) {}
   ~NcclTransport() override {
     if (interrupted_ || !connected_) return;

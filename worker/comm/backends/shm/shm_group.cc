@@ -24,9 +24,9 @@ namespace {
 void expect_place_for_each(const GroupOptions& options) {
   constexpr std::size_t line = 64, page = 4096;
   const auto needed = static_cast<std::size_t>(options.size) * line;
-  if (options.staging_bytes >= needed) return;
+  if (options.config.staging_bytes >= needed) return;
   throw make_error(Errc::usage, "staging_bytes {} has no place for each of the {} ranks that share memory: give {}",
-                   options.staging_bytes, options.size, (needed + page - 1) / page * page);
+                   options.config.staging_bytes, options.size, (needed + page - 1) / page * page);
 }
 
 class ShmTransport : public Transport {
@@ -34,7 +34,7 @@ class ShmTransport : public Transport {
   ShmTransport(const GroupOptions& options, int threads_per_rank)
       : rank_(options.rank),
         size_(options.size),
-        staging_bytes_(options.staging_bytes),
+        staging_bytes_(options.config.staging_bytes),
         threads_per_rank_(threads_per_rank) {
     expect_place_for_each(options);
   }
