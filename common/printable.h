@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+// Text from a file as a message may quote it: control characters and bytes that are no UTF-8 become \xNN, so that a
+// damaged file cannot send commands to the terminal; text beyond `limit` bytes is cut and ends in "...".
+std::string printable(std::string_view text, std::size_t limit = 200);
+
+}  // namespace ddprun
