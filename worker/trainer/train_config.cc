@@ -6,7 +6,10 @@
 #include <limits>
 #include <string_view>
 
+#include <fmt/ranges.h>
+
 #include "ddprun/common/error.h"
+#include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/trainer/preemption.h"
@@ -78,6 +81,10 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
         {.help = "a line on standard output each so many steps; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
         {.help = "after every step, compare the parameters of all ranks bit for bit and stop when they differ"});
+  s.add(
+      "train.stop_on_nonfinite", t.stop_on_nonfinite,
+      {.help = "stop with an error, before a checkpoint is written, when a training or test loss is infinite or not a "
+               "number; otherwise warn once and continue"});
   s.add("train.preempt_signal", t.preempt_signal,
         {.help = "a notice at any rank to make room: all ranks stop behind the same step, with a checkpoint of it and "
                  "exit code 75; without a checkpoint.dir it is not taken",
@@ -148,6 +155,48 @@ void check_extents(const Settings& settings, std::string_view key, const std::st
   }
 }
 
+// Products of settings, which may each be within bounds. Stays at the largest number instead of overflowing.
+std::int64_t product(const std::vector<std::int64_t>& factors) {
+  std::int64_t result = 1;
+  for (const auto factor : factors)
+    if (__builtin_mul_overflow(result, factor, &result)) return std::numeric_limits<std::int64_t>::max();
+  return result;
+}
+
+void check_size(const Settings& settings, std::string_view key, const char* what,
+                const std::vector<std::int64_t>& sizes, std::int64_t limit) {
+  if (product(sizes) > limit)
+    reject(settings, key,
+           fmt::format("{} of {} numbers is larger than the limit of {}", what, fmt::join(sizes, " x "), limit));
+}
+
+void check_random_data(const TrainConfig& c, const Settings& settings) {
+  const auto shape = parse_extents(c.data.shape);
+  const auto sample = product(shape);
+  check_size(settings, "data.shape", "a sample", shape, max_tensor_elements);
+  check_size(settings, "data.outputs", "a linear rule", {sample, c.data.outputs}, max_tensor_elements);
+  check_size(settings, "train.batch_size", "a batch", {std::min(c.train.batch_size, c.data.samples), sample},
+             max_batch_elements);
+  check_size(settings, "eval.batch_size", "a batch", {std::min(c.eval.batch_size, c.data.test_samples), sample},
+             max_batch_elements);
+}
+
+void check_digits(const TrainConfig& c, const Settings& settings) {
+  constexpr std::int64_t digit_bytes = sizeof(data::Digit);
+  if (c.data.samples + c.data.test_samples > max_dataset_bytes / digit_bytes)
+    reject(settings, c.data.samples >= c.data.test_samples ? "data.samples" : "data.test_samples",
+           fmt::format("generated digits are kept in memory, {} bytes each: at most {} of them", digit_bytes,
+                       max_dataset_bytes / digit_bytes));
+}
+
+// Layers of mlp between the sample and the outputs.
+void check_hidden(const TrainConfig& c, const Settings& settings) {
+  auto widths = parse_extents(c.model.hidden);
+  if (c.data.name == "random") widths.insert(widths.begin(), product(parse_extents(c.data.shape)));
+  for (std::size_t i = 1; i < widths.size(); ++i)
+    check_size(settings, "model.hidden", "a layer", {widths[i - 1], widths[i]}, max_tensor_elements);
+}
+
 // What the smallest layers of the CNN can take.
 void check_image(const Settings& settings, const std::vector<std::int64_t>& shape) {
   if (shape.size() == 3 && shape[1] >= 16 && shape[2] >= 16) return;
@@ -214,6 +263,9 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_extents(settings, "data.shape", c.data.shape, false);
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
     reject(settings, "data.outputs", "labels need at least 2 classes");
+  if (c.data.name == "random") check_random_data(c, settings);
+  if (c.data.name == "digits") check_digits(c, settings);
+  if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
   if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
   if (c.optim.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
@@ -225,10 +277,11 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 12> others{"train.epochs",
+  static constexpr std::array<std::string_view, 13> others{"train.epochs",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
+                                                           "train.stop_on_nonfinite",
                                                            "train.preempt_signal",
                                                            "data.dir",
                                                            "data.workers",
