@@ -21,7 +21,7 @@ void check_text(std::string_view line, const std::string& where) {
   for (const char c : line) {
     const auto byte = static_cast<unsigned char>(c);
     if ((byte < 0x20 && c != '\t' && c != '\r') || byte == 0x7f)
-      throw make_error(Errc::usage, "{}: this is no text file: the line contains the byte 0x{:02x}", where, byte);
+      throw make_error(Errc::usage, "{}: this is not a text file: the line contains the byte 0x{:02x}", where, byte);
   }
 }
 

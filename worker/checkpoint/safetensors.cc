@@ -133,7 +133,7 @@ class EntryParser {
     for (const auto& element : *array) {
       json::error_code status;
       const auto number = element.to_number<std::uint64_t>(status);
-      if (status || element.is_double()) fail("its shape or data_offsets has an element that is no whole number");
+      if (status || element.is_double()) fail("its shape or data_offsets has an element that is not a whole number");
       all.push_back(number);
     }
     return all;

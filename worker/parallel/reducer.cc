@@ -38,7 +38,7 @@ Reducer::~Reducer() {
     try {
       work->wait();
     } catch (const Error&) {
-      // It was reported to whoever used the group, or nobody cares any more.
+      // It was reported to the user of the group.
     }
   }
 }
@@ -51,7 +51,7 @@ std::shared_ptr<void> Reducer::gradient_memory(std::size_t parameter) const {
 }
 
 void Reducer::check_usable() const {
-  if (failed_) throw Error(Errc::usage, "the reduction of gradients failed before; it cannot go on");
+  if (failed_) throw Error(Errc::usage, "an earlier reduction of gradients failed; this reducer cannot be used again");
 }
 
 void Reducer::mark_ready(std::size_t parameter) {
@@ -61,8 +61,8 @@ void Reducer::mark_ready(std::size_t parameter) {
     failed_ = true;
     throw make_error(
         Errc::usage,
-        "the gradient of {} became ready twice in one reduced pass: two backward passes, or a parameter used "
-        "by several; accumulate under no_sync()",
+        "the gradient of {} became ready twice in one reduced pass: there were two backward passes, or several "
+        "losses use the parameter; run all but the last backward pass under no_sync()",
         names_[parameter]);
   }
   place.ready = true;

@@ -33,12 +33,13 @@ constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
-    "Trains as train.cfg says: one process, or one rank of many where the environment says so (MASTER_ADDR, "
-    "MASTER_PORT,\n"
-    "RANK, WORLD_SIZE, as ddprun, torchrun, mpirun and srun set them).\n"
+    "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
+    "decides:\n"
+    "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, as ddprun and torchrun set them, or the variables of mpirun and "
+    "srun.\n"
     "\n"
-    "  --section.key=value   instead of what train.cfg says\n"
-    "  --print-config        print the effective configuration and where each value comes from\n"
+    "  --section.key=value   override a value of train.cfg\n"
+    "  --print-config        print the effective configuration and the source of each value\n"
     "  --reference           print all keys as a Markdown page\n";
 
 // The command line, split into its kinds of arguments.

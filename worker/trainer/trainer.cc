@@ -88,7 +88,8 @@ DdpOptions ddp_options(const TrainConfig& c) {
 }  // namespace
 
 std::string summary_line(const Summary& s) {
-  if (s.preempted) return fmt::format("preempted at step {}: saved; the same command goes on from there", s.steps);
+  if (s.preempted)
+    return fmt::format("preempted at step {}: a checkpoint is saved, the same command resumes from it", s.steps);
   auto line = fmt::format("done: {} step{}, loss {:.4f}", s.steps, s.steps == 1 ? "" : "s", s.evaluation.loss);
   if (s.diverged_at > 0) line += fmt::format(" (not finite since step {})", s.diverged_at);
   if (s.evaluation.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *s.evaluation.accuracy);

@@ -133,9 +133,9 @@ TEST_CASE("every malformed file is an error that says what is wrong") {
   CHECK(entry(R"({"dtype":"F32","shape":2,"data_offsets":[0,8]})") ==
         "tensor 'a': its shape or data_offsets is not an array");
   CHECK(entry(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})") ==
-        "tensor 'a': its shape or data_offsets has an element that is no whole number");
+        "tensor 'a': its shape or data_offsets has an element that is not a whole number");
   CHECK(entry(R"({"dtype":"F32","shape":[2.5],"data_offsets":[0,8]})") ==
-        "tensor 'a': its shape or data_offsets has an element that is no whole number");
+        "tensor 'a': its shape or data_offsets has an element that is not a whole number");
   CHECK(entry(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})") ==
         "tensor 'a': its data_offsets are not [begin, end]");
   CHECK(entry(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})") ==

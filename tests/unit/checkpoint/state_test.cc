@@ -61,7 +61,8 @@ TEST_CASE("a manifest reads back, and a damaged one is an error") {
                       "m: it ends too early, after " + std::to_string(n) + " bytes");
   CHECK_THROWS_WITH(manifest_from_json("{\"format\": \1}", "m"), "m: it is not valid JSON: syntax error");
   CHECK_THROWS_WITH(manifest_from_json("{}", "m"), "m: member format is missing");
-  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"../x", {}}}}), "m"), "m: '../x' is no file name");
+  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"../x", {}}}}), "m"),
+                    "m: '../x' is not a file name");
   CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"\x1b[2J/", {}}}}), "m"),
-                    "m: '\\x1b[2J/' is no file name");
+                    "m: '\\x1b[2J/' is not a file name");
 }

@@ -100,10 +100,9 @@ TEST_CASE("the default data folder may be missing, and generated digits say so i
   std::filesystem::current_path(before);
   CHECK(datasets.train->size() == 10000);
   CHECK(datasets.test->size() == 2000);
-  CHECK(
-      datasets.note ==
-      "data/mnist does not hold the MNIST files: generated digits take their place (scripts/get-data mnist fetches the "
-      "real ones)");
+  CHECK(datasets.note ==
+        "data/mnist does not hold the MNIST files: using generated digits instead (scripts/get-data mnist fetches the "
+        "real ones)");
 }
 
 TEST_CASE("of the batch size per rank and the global one, the stronger source counts") {
