@@ -25,17 +25,33 @@ std::size_t character_length(std::string_view text) {
   return overlong || out_of_range || control ? 0 : length;
 }
 
+bool is_space(std::string_view character) {
+  return character == "\n" || character == "\t";
+}
+
+// The character at the start of text as it is shown; text moves on behind it.
+std::string take_character(std::string_view& text, bool keep_spaces) {
+  const auto length = character_length(text);
+  const bool keep = length > 0 && (keep_spaces || !is_space(text.substr(0, 1)));
+  auto shown = keep ? std::string(text.substr(0, length)) : fmt::format("\\x{:02x}", byte_at(text, 0));
+  text.remove_prefix(keep ? length : 1);
+  return shown;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
   std::string result;
+  while (!text.empty()) result += take_character(text, true);
+  return result;
+}
+
+std::string printable_line(std::string_view text, std::size_t limit) {
+  std::string result;
   while (!text.empty()) {
-    const auto length = character_length(text);
-    if (length == 0)
-      result += fmt::format("\\x{:02x}", byte_at(text, 0));
-    else
-      result += text.substr(0, length);
-    text.remove_prefix(length == 0 ? 1 : length);
+    const auto shown = take_character(text, false);
+    if (result.size() + shown.size() > limit) return result + "...";
+    result += shown;
   }
   return result;
 }

@@ -10,11 +10,18 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun {
 namespace {
 
+// A lower bound so small that it stands for "positive".
+bool excludes_zero_only(const SettingSpec& spec) {
+  return spec.min && *spec.min > 0 && *spec.min <= 1e-6;
+}
+
 std::string bounds_text(const SettingSpec& spec) {
+  if (excludes_zero_only(spec)) return spec.max ? fmt::format("above 0, at most {}", *spec.max) : "above 0";
   if (spec.min && spec.max) return fmt::format("from {} to {}", *spec.min, *spec.max);
   if (spec.min) return fmt::format("at least {}", *spec.min);
   if (spec.max) return fmt::format("at most {}", *spec.max);
@@ -28,6 +35,7 @@ T parse_number(std::string_view text, const SettingSpec& spec, const char* kind)
   const auto as_double = static_cast<double>(value);
   const bool parsed = status == std::errc{} && end == text.data() + text.size() && std::isfinite(as_double);
   if (!parsed || (spec.min && as_double < *spec.min) || (spec.max && as_double > *spec.max)) {
+    if (excludes_zero_only(spec) && !spec.max) throw Error(Errc::usage, "expected a positive number");
     const auto bounds = bounds_text(spec);
     throw make_error(Errc::usage, "expected {}{}{}", kind, bounds.empty() ? "" : " ", bounds);
   }
@@ -149,14 +157,14 @@ void Settings::assign(std::string_view key, std::string_view text, const Setting
   const auto setting = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == key; });
   if (setting == settings_.end()) {
     const auto near = nearest_key(key, settings_);
-    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, key,
+    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, printable_line(key),
                      near ? fmt::format("; did you mean {}?", *near) : "");
   }
   if (source.origin < setting->source.origin) return;
   try {
     setting->parse(text);
   } catch (const Error& e) {
-    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, text, e.what());
+    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable_line(text), e.what());
   }
   setting->source = source;
 }

@@ -73,6 +73,70 @@ TEST_CASE("a usage error is one line and exit code 2") {
              Catch::Contains("default: data.shape = 16: model cnn takes"));
 }
 
+TEST_CASE("bytes of a file that is no train.cfg do not reach the terminal") {
+  TempDir dir;
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i * 7 + 27);
+  for (const auto& text :
+       Words{"\x1b[2J" + bytes, "[train]\nepochs = \xff\xfe\n" + bytes, read_whole_file(DDPRUN_WORKER)}) {
+    write_file_atomically(dir / "t.cfg", text);
+    const auto result = run_worker({dir / "t.cfg"});
+    CHECK(result.code == 2);
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    CHECK(
+        std::all_of(result.err.begin(), result.err.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
+    CHECK(result.err.size() < 400);
+  }
+}
+
+TEST_CASE("output that cannot be written is an error") {
+  for (const std::string& arguments :
+       Words{"--help", "--reference", "--version", linear + " --print-config", linear + " --train.max_steps=1"}) {
+    INFO(arguments);
+    const auto result =
+        Child({"/bin/sh", "-c", std::string("exec ") + DDPRUN_WORKER + " " + arguments + " > /dev/full"}, one_thread)
+            .wait(std::chrono::seconds(100));
+    CHECK(result.code == 1);
+    CHECK_THAT(result.err, Catch::EndsWith("cannot write to standard output: No space left on device\n"));
+  }
+}
+
+TEST_CASE("a loss that is not finite ends the run before a checkpoint is written") {
+  TempDir dir;
+  const Words arguments{linear,
+                        "--optim.lr=1e30",
+                        "--train.max_steps=20",
+                        "--checkpoint.every_steps=1",
+                        "--checkpoint.keep=100",
+                        "--checkpoint.dir=" + (dir / "c").string(),
+                        "--metrics.file=" + (dir / "m").string()};
+  const auto stopped = run_worker(arguments);
+  CHECK(stopped.code == 1);
+  CHECK(stopped.out.find("done:") == std::string::npos);
+  std::smatch match;
+  REQUIRE(
+      std::regex_search(stopped.err, match,
+                        std::regex("error: the loss of step ([0-9]+) is (nan|inf): training has diverged; it stops")));
+  const auto step = std::stoi(match[1]);
+  REQUIRE(step > 1);
+  CHECK(std::distance(std::filesystem::directory_iterator(dir / "c"), {}) == step - 1);
+  const auto metrics = read_whole_file(dir / "m");
+  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == step);
+  CHECK_THAT(metrics, Catch::Contains("\"loss\": null"));
+
+  auto again = arguments;
+  again.push_back("--train.stop_on_nonfinite=false");
+  const auto continued = run_worker(again);
+  CHECK(continued.code == 0);
+  CHECK_THAT(continued.err, Catch::Contains("the loss of step " + std::to_string(step) + " is "));
+  CHECK(std::regex_search(continued.out, std::regex("done: 20 steps, loss (nan|inf) \\(not finite since step " +
+                                                    std::to_string(step) + "\\), parameters")));
+}
+
+TEST_CASE("one step is a step") {
+  CHECK_THAT(run_worker({linear, "--train.max_steps=1"}).out, Catch::Contains("\ndone: 1 step, loss "));
+}
+
 TEST_CASE("all workers of a host make a usage error, under a launcher one of them says so") {
   TempDir dir;
   std::map<std::string, std::string> second{

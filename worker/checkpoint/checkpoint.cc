@@ -104,10 +104,10 @@ Found verify_checkpoint(const fs::path& folder) {
   for (const auto& [name, expected] : manifest.files) {
     const auto found = digest_of_file(folder / name);
     if (found.bytes != expected.bytes)
-      throw make_error(Errc::io, "{} has {} bytes, its manifest says {}", (folder / name).string(), found.bytes,
+      throw make_error(Errc::io, "{} has {} bytes, {} according to its manifest", (folder / name).string(), found.bytes,
                        expected.bytes);
     if (found.sha256 != expected.sha256)
-      throw make_error(Errc::io, "{} has changed: its SHA-256 is not the one of its manifest",
+      throw make_error(Errc::io, "{} has changed: its SHA-256 differs from the one in the manifest",
                        (folder / name).string());
   }
   const auto state_path = folder / "state.json";
@@ -139,7 +139,7 @@ std::optional<Found> Checkpoints::newest() {
   if (folders.empty()) return std::nullopt;
   throw make_error(Errc::io,
                    "no checkpoint in {} can be used ({} found); the newest one: {}. To start from step 0 nevertheless, "
-                   "set checkpoint.resume = never or another checkpoint.dir",
+                   "set another checkpoint.dir, or checkpoint.resume = never, which replaces damaged checkpoints",
                    options_.folder.string(), folders.size(), reason);
 }
 

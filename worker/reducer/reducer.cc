@@ -61,8 +61,8 @@ void Reducer::mark_ready(std::size_t parameter) {
     failed_ = true;
     throw make_error(
         Errc::usage,
-        "the gradient of {} became ready twice in one reduced pass: two backward passes, or a parameter used "
-        "by several; accumulate under no_sync()",
+        "the gradient of {} became ready twice in one reduced pass: there were two backward passes, or several "
+        "losses use the parameter; run all but the last backward pass under no_sync()",
         names_[parameter]);
   }
   state.ready = true;

@@ -1,5 +1,6 @@
 // ddprun-worker: one rank of a training job described by a train.cfg.
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -32,12 +33,13 @@ constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
-    "Trains as train.cfg says: one process, or one rank of many where the environment says so (MASTER_ADDR, "
-    "MASTER_PORT,\n"
-    "RANK, WORLD_SIZE, as ddprun, torchrun, mpirun and srun set them).\n"
+    "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
+    "decides:\n"
+    "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, as ddprun and torchrun set them, or the variables of mpirun and "
+    "srun.\n"
     "\n"
-    "  --section.key=value   instead of what train.cfg says\n"
-    "  --print-config        print the effective configuration and where each value comes from\n"
+    "  --section.key=value   override a value of train.cfg\n"
+    "  --print-config        print the effective configuration and the source of each value\n"
     "  --reference           print all keys as a Markdown page\n";
 
 // The command line, split into its kinds of arguments.
@@ -81,6 +83,10 @@ std::vector<LibraryVersion> libraries() {
           {"OpenSSL", openssl_version()}};
 }
 
+Error stdout_error(int error_number) {
+  return make_error(Errc::io, "cannot write to standard output: {}", errno_text(error_number));
+}
+
 // Returns the exit code.
 int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
   // First of all, so that no notice is lost. Without a place for a checkpoint there is nothing to do about one.
@@ -101,7 +107,13 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
                   {world->group(), progress, place.restart_count, &preemption});
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
+  if (progress.error() != 0) throw stdout_error(progress.error());
   return summary.preempted ? exit_preempted : exit_success;
+}
+
+int print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) throw stdout_error(errno);
+  return exit_success;
 }
 
 int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
@@ -110,17 +122,11 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
   Settings settings;
   bind(settings, config);
   if (arguments.help || arguments.reference) {
-    fmt::print("{}", arguments.help ? usage_text : reference_page());
-    return exit_success;
+    return print(arguments.help ? usage_text : reference_page());
   }
-  if (arguments.version) {
-    fmt::print("{}", version_text("ddprun-worker", libraries()));
-    return exit_success;
-  }
+  if (arguments.version) return print(version_text("ddprun-worker", libraries()));
   read_settings(settings, config, arguments);
-  if (!arguments.print_config) return train(config, settings, place);
-  fmt::print("{}", settings.effective());
-  return exit_success;
+  return arguments.print_config ? print(settings.effective()) : train(config, settings, place);
 }
 
 // Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:

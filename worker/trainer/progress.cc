@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/progress.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -68,8 +69,11 @@ Progress::Progress(std::FILE* file, std::int64_t log_every)
 
 Progress::~Progress() {
   if (!bar_drawn_) return;
-  std::fputs(erase_bar, file_);
-  std::fflush(file_);
+  write(erase_bar);
+}
+
+void Progress::write(const std::string& text) {
+  if ((std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0) && error_ == 0) error_ = errno;
 }
 
 void Progress::step(const ProgressState& state) {
@@ -81,16 +85,14 @@ void Progress::step(const ProgressState& state) {
   const auto now = std::chrono::steady_clock::now();
   if (now - drawn_at_ < redraw_interval && state.step < state.total_steps) return;
   drawn_at_ = now;
-  fmt::print(file_, "\r{}\x1b[K", progress_bar(state, columns_of(file_) - 1));
-  std::fflush(file_);
+  write(fmt::format("\r{}\x1b[K", progress_bar(state, columns_of(file_) - 1)));
   bar_drawn_ = true;
 }
 
 // The bar goes and the line comes in one write: a row that is empty between them would be seen.
 void Progress::line(const std::string& text) {
   if (!file_) return;
-  fmt::print(file_, "{}{}\n", bar_drawn_ ? erase_bar : "", text);
-  std::fflush(file_);
+  write(fmt::format("{}{}\n", bar_drawn_ ? erase_bar : "", text));
   bar_drawn_ = false;
 }
 

@@ -31,7 +31,8 @@ std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evalu
 std::string duration_text(std::chrono::duration<double> duration);
 
 // Tells people how a run gets on: on a terminal a bar that is redrawn, elsewhere a line each log_every steps. Silent
-// ranks are given a null file. Not thread-safe.
+// ranks are given a null file. Training goes on when the file cannot be written; error() tells at the end. Not
+// thread-safe.
 class Progress {
  public:
   // file: usually stdout, null for silence; outlives this object. log_every 0: no lines.
@@ -43,12 +44,17 @@ class Progress {
   void step(const ProgressState& state);
   // A line of its own, above the bar where there is one.
   void line(const std::string& text);
+  // The errno of the first write that failed; 0: none did.
+  int error() const { return error_; }
 
  private:
+  void write(const std::string& text);
+
   std::FILE* file_;
   std::int64_t log_every_;
   bool terminal_;
   bool bar_drawn_ = false;
+  int error_ = 0;
   std::chrono::steady_clock::time_point drawn_at_{};
 };
 

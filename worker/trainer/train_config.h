@@ -43,6 +43,7 @@ struct TrainConfig {
     std::int64_t accumulate = 1;
     std::int64_t log_every = 100;
     bool check_replicas = false;
+    bool stop_on_nonfinite = true;
     std::string preempt_signal = "USR1";
   } train;
   struct Eval {
@@ -97,6 +98,11 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
 
 // All keys as a Markdown page: configs/reference.md.
 std::string reference_page();
+
+// The largest sample or layer, batch, and data set in memory that settings may ask for.
+inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 28;  // 1 GiB of float32
+inline constexpr std::int64_t max_batch_elements = std::int64_t{1} << 30;
+inline constexpr std::int64_t max_dataset_bytes = std::int64_t{1} << 34;
 
 // "1x28x28", "128 64" or "128,64" as numbers; empty text gives none. Throws Errc::usage that completes "key = value: ".
 std::vector<std::int64_t> parse_extents(const std::string& text);

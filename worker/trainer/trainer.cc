@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "ddprun/common/log.h"
@@ -87,8 +88,10 @@ DdpOptions ddp_options(const TrainConfig& c) {
 }  // namespace
 
 std::string summary_line(const Summary& s) {
-  if (s.preempted) return fmt::format("preempted at step {}: saved; the same command goes on from there", s.steps);
-  auto line = fmt::format("done: {} steps, loss {:.4f}", s.steps, s.evaluation.loss);
+  if (s.preempted)
+    return fmt::format("preempted at step {}: a checkpoint is saved, the same command resumes from it", s.steps);
+  auto line = fmt::format("done: {} step{}, loss {:.4f}", s.steps, s.steps == 1 ? "" : "s", s.evaluation.loss);
+  if (s.diverged_at > 0) line += fmt::format(" (not finite since step {})", s.diverged_at);
   if (s.evaluation.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *s.evaluation.accuracy);
   return line + fmt::format(", parameters sha256:{}", s.parameter_digest);
 }
@@ -124,8 +127,14 @@ class Trainer::Impl {
     if (is_first() && !config_.metrics.file.empty()) metrics_.emplace(config_.metrics.file, state_.step);
     while (state_.step < total_steps_ && !make_room_) train_epoch();
     if (make_room_) return {.steps = state_.step, .preempted = true};
-    if (!evaluation_) evaluation_ = evaluate_now();  // the checkpoint was the end
-    return {state_.step, *evaluation_, parameter_digest(*model_)};
+    if (!evaluation_) {  // the checkpoint was the end
+      evaluation_ = evaluate_now();
+      check_finite("test loss", evaluation_->loss);
+    }
+    return {.steps = state_.step,
+            .evaluation = *evaluation_,
+            .parameter_digest = parameter_digest(*model_),
+            .diverged_at = diverged_at_};
   }
 
  private:
@@ -193,6 +202,7 @@ class Trainer::Impl {
     }
     if (config_.train.check_replicas) check_replicas(*model_, group_, state_.step);
     report(epoch, loss, samples, times);
+    check_finite("loss", loss);
     const bool last = state_.step == total_steps_;
     if (last || (ends_epoch && config_.eval.every_epochs > 0 && epoch % config_.eval.every_epochs == 0))
       evaluate_and_report(epoch);
@@ -226,7 +236,7 @@ class Trainer::Impl {
     reduced_sums->wait();
     times.wait += watch.lap();
     asked_to_make_room_ = sums[1] > 0;
-    return sums[0] / static_cast<double>(samples);
+    return without_nan_sign(sums[0] / static_cast<double>(samples));
   }
 
   // Micro-batches and ranks add up to the gradient of the mean over the step's samples: a batch weighs as many times
@@ -284,6 +294,20 @@ class Trainer::Impl {
     evaluation_ = evaluate_now();
     if (metrics_) metrics_->add(EvalRecord{epoch, evaluation_->loss, evaluation_->accuracy});
     progress_.line(evaluation_line(epoch, config_.train.epochs, *evaluation_));
+    check_finite("test loss", evaluation_->loss);
+  }
+
+  // The losses are the same at all ranks, so all stop at the same step; what is saved is from before it.
+  void check_finite(const char* what, double loss) {
+    if (std::isfinite(loss) || diverged_at_ > 0) return;
+    diverged_at_ = state_.step;
+    const auto text = fmt::format("the {} of step {} is {}: training has diverged", what, state_.step, loss);
+    if (config_.train.stop_on_nonfinite)
+      throw make_error(Errc::unsupported,
+                       "{}; it stops here, and no checkpoint of this step is written. A smaller optim.lr may help; "
+                       "train.stop_on_nonfinite = false continues nevertheless",
+                       text);
+    if (is_first()) log::warn("{}; it continues, as train.stop_on_nonfinite = false", text);
   }
 
   void save() {
@@ -307,8 +331,9 @@ class Trainer::Impl {
   std::optional<MetricsFile> metrics_;                  // rank 0
   checkpoint::RunState state_;
   std::int64_t total_steps_ = 0;
-  bool asked_to_make_room_ = false;       // some rank, in the latest step
-  bool make_room_ = false;                // this step was the last one for now
+  bool asked_to_make_room_ = false;  // some rank, in the latest step
+  bool make_room_ = false;           // this step was the last one for now
+  std::int64_t diverged_at_ = 0;
   std::optional<Evaluation> evaluation_;  // of the last step's model, when there was one at that step
 
   Seconds spent_{0};

@@ -39,7 +39,8 @@ TEST_CASE("a state that is damaged is an error naming the member") {
   CHECK_THROWS_WITH(run_state_from_json(with("123", "\"123\""), "s"), "s: member step is not a number in range");
   CHECK_THROWS_WITH(run_state_from_json(with("\"version\":1", "\"version\":2"), "s"),
                     "s: version 2 is not known here, expected 1");
-  CHECK_THROWS_WITH(run_state_from_json(text.substr(0, 40), "s"), "s: not a JSON object");
+  CHECK_THROWS_WITH(run_state_from_json(text.substr(0, 40), "s"), "s: it ends too early, after 40 bytes");
+  CHECK_THROWS_WITH(run_state_from_json("[1]", "s"), "s: not a JSON object");
 }
 
 TEST_CASE("the digest of the settings changes with any of them") {
@@ -55,6 +56,13 @@ TEST_CASE("a manifest reads back, and a damaged one is an error") {
   CHECK(back.step == 7);
   CHECK(back.files.at("a.safetensors").bytes == 12);
   CHECK(back.files.at("state.json").sha256 == "cd");
-  for (std::size_t n = 0; n + 1 < text.size(); ++n) CHECK_THROWS_AS(manifest_from_json(text.substr(0, n), "m"), Error);
-  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"../x", {}}}}), "m"), "m: '../x' is no file name");
+  for (std::size_t n = 0; n + 1 < text.size(); ++n)
+    CHECK_THROWS_WITH(manifest_from_json(text.substr(0, n), "m"),
+                      "m: it ends too early, after " + std::to_string(n) + " bytes");
+  CHECK_THROWS_WITH(manifest_from_json("{\"format\": \1}", "m"), "m: it is not valid JSON: syntax error");
+  CHECK_THROWS_WITH(manifest_from_json("{}", "m"), "m: member format is missing");
+  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"../x", {}}}}), "m"),
+                    "m: '../x' is not a file name");
+  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"\x1b[2J/", {}}}}), "m"),
+                    "m: '\\x1b[2J/' is not a file name");
 }

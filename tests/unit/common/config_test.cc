@@ -10,6 +10,7 @@ namespace {
 struct Options {
   std::int64_t epochs = 1;
   double lr = 0.1;
+  double interval = 1;
   std::string name = "cnn";
   std::filesystem::path dir;
   bool shuffle = true;
@@ -21,6 +22,7 @@ struct Bound {
   Bound() {
     settings.add("train.epochs", options.epochs, {.help = "passes over the data", .min = 1});
     settings.add("optim.lr", options.lr, {.help = "learning rate", .min = 0});
+    settings.add("train.interval", options.interval, {.help = "between steps", .min = 1e-9});
     settings.add("model.name", options.name, {.help = "which model", .choices = {"cnn", "mlp"}});
     settings.add("data.dir", options.dir, {.help = "folder"});
     settings.add("data.shuffle", options.shuffle, {.help = "new order each epoch"});
@@ -73,6 +75,13 @@ TEST_CASE("errors name file, line, key and what would be right") {
   CHECK(fails("[train]\nepochs = 1.5\n") == "t.cfg:2: train.epochs = 1.5: expected a whole number at least 1");
   CHECK(fails("[model]\nname = cn\n") == "t.cfg:2: model.name = cn: expected one of cnn, mlp");
   CHECK(fails("[optim]\nlr = nan\n") == "t.cfg:2: optim.lr = nan: expected a number at least 0");
+  CHECK(fails("[train]\ninterval = 0\n") == "t.cfg:2: train.interval = 0: expected a positive number");
+  CHECK(fails("[train]\n\x1b[2J\n") == "t.cfg:2: this is not a text file: the line contains the byte 0x1b");
+  CHECK(fails("[train]\n\xff\n") == "t.cfg:2: expected 'key = value' or '[section]', got '\\xff'");
+  CHECK(fails("[train]\nepoch\xff = 3\n") == "t.cfg:2: unknown key train.epoch\\xff; did you mean train.epochs?");
+  CHECK(fails("[train]\nepochs = \xff\n") == "t.cfg:2: train.epochs = \\xff: expected a whole number at least 1");
+  CHECK(fails("\x7f"
+              "ELF\x02") == "t.cfg:1: this is not a text file: the line contains the byte 0x7f");
   CHECK(fails("epochs = 3\n") == "t.cfg:1: 'epochs' stands before any [section]");
   CHECK(fails("[train]\nepochs\n") == "t.cfg:2: expected 'key = value' or '[section]', got 'epochs'");
   CHECK(fails("[train]\nepochs = 1\nepochs = 2\n") == "t.cfg:3: train.epochs was already given at t.cfg:2");

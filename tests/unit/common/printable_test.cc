@@ -26,3 +26,15 @@ TEST_CASE("log lines are printable, whatever they quote") {
   log::set_writer(nullptr);
   CHECK(written == "[ddprun] error: line 1 is '\\x1b]0;title\\x07\\xfe'\n");
 }
+
+TEST_CASE("a quotation within a line escapes newlines and tabs too") {
+  CHECK(printable_line("epochs = 3 # größer, 数") == "epochs = 3 # größer, 数");
+  CHECK(printable_line("\x1b[2J\a\n\t\x7f") == "\\x1b[2J\\x07\\x0a\\x09\\x7f");
+}
+
+TEST_CASE("a long quotation is cut between characters") {
+  CHECK(printable_line("abcdef", 6) == "abcdef");
+  CHECK(printable_line("abcdefg", 6) == "abcdef...");
+  CHECK(printable_line("abcdeü", 6) == "abcde...");
+  CHECK(printable_line("abcd\x01", 6) == "abcd...");
+}

@@ -61,6 +61,24 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:3: data.shape = 28x28: model cnn takes channels, height and width, at least 1x16x16");
   CHECK(error_of("[checkpoint]\nevery_steps = 5\n") ==
         "t.cfg:2: checkpoint.every_steps = 5: checkpoint.dir has to be given as well");
+  CHECK(
+      error_of("[data]\nname = random\nshape = 99999x99999x99999\n[model]\nname = linear\n") ==
+      "t.cfg:3: data.shape = 99999x99999x99999: a sample of 99999 x 99999 x 99999 numbers is larger than the limit of "
+      "268435456");
+  CHECK(error_of("[data]\nname = random\nshape = 1000000 1000000 1000000 1000000\n[model]\nname = linear\n") ==
+        "t.cfg:3: data.shape = 1000000 1000000 1000000 1000000: a sample of 1000000 x 1000000 x 1000000 x 1000000 "
+        "numbers is larger than the limit of 268435456");
+  CHECK(error_of("[data]\nname = random\nshape = 16x16x16\noutputs = 65537\n[model]\nname = linear\n") ==
+        "t.cfg:4: data.outputs = 65537: a linear rule of 4096 x 65537 numbers is larger than the limit of 268435456");
+  CHECK(error_of("[data]\nname = random\nshape = 1024x1024\nsamples = 2000\n[train]\nbatch_size = 5000\n"
+                 "[model]\nname = linear\n") ==
+        "t.cfg:6: train.batch_size = 5000: a batch of 2000 x 1048576 numbers is larger than the limit of 1073741824");
+  CHECK(error_of("[data]\nname = random\nshape = 2048x1024\n[model]\nname = linear\n") ==
+        "default: eval.batch_size = 1000: a batch of 1000 x 2097152 numbers is larger than the limit of 1073741824");
+  CHECK(error_of("[data]\nname = digits\n[model]\nname = mlp\nhidden = 16385 16384\n") ==
+        "t.cfg:5: model.hidden = 16385 16384: a layer of 16385 x 16384 numbers is larger than the limit of 268435456");
+  CHECK_THAT(error_of("[data]\nname = digits\nsamples = 100000000\n"),
+             Catch::StartsWith("t.cfg:3: data.samples = 100000000: generated digits are kept in memory, "));
   CHECK(error_of("[checkpoint]\nresume = require\n") ==
         "t.cfg:2: checkpoint.resume = require: checkpoint.dir has to be given as well");
   CHECK(error_of("[checkpoint]\nresume = yes\n") ==
@@ -82,10 +100,9 @@ TEST_CASE("the default data folder may be missing, and generated digits say so i
   std::filesystem::current_path(before);
   CHECK(datasets.train->size() == 10000);
   CHECK(datasets.test->size() == 2000);
-  CHECK(
-      datasets.note ==
-      "data/mnist does not hold the MNIST files: generated digits take their place (scripts/get-data mnist fetches the "
-      "real ones)");
+  CHECK(datasets.note ==
+        "data/mnist does not hold the MNIST files: using generated digits instead (scripts/get-data mnist fetches the "
+        "real ones)");
 }
 
 TEST_CASE("of the batch size per rank and the global one, the stronger source counts") {
