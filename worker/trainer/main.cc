@@ -89,8 +89,8 @@ Error stdout_error(int error_number) {
 
 // Returns the exit code.
 int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
-  // First of all, so that no notice is lost. Without a place for a checkpoint there is nothing to do about one.
-  const PreemptionNotice preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
+  // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
+  const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings);
   if (!datasets.note.empty()) progress.line(datasets.note);
