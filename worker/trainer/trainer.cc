@@ -218,8 +218,8 @@ class Trainer::Impl {
     const auto waited_before = ddp_.waited();
     seed_dropout();
     optimizer_->zero_grad();
-    // A preemption request at one rank is summed with the losses: all ranks learn of it in the same step, without an extra
-    // message.
+    // A preemption request at one rank is summed with the losses: all ranks learn of it in the same step, without an
+    // extra message.
     const bool requested = preemption_ && preemption_->requested();
     std::vector<double> sums{0, requested ? 1.0 : 0.0};
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
