@@ -94,11 +94,10 @@ std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& argumen
 }
 
 void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin origin,
-           const std::vector<std::string>& sections_left_alone) {
+           const std::vector<std::string>& ignored_sections) {
   for (const auto& entry : entries) {
     const auto section = entry.key.substr(0, entry.key.find('.'));
-    if (std::find(sections_left_alone.begin(), sections_left_alone.end(), section) != sections_left_alone.end())
-      continue;
+    if (std::find(ignored_sections.begin(), ignored_sections.end(), section) != ignored_sections.end()) continue;
     settings.assign(entry.key, entry.value, {origin, entry.where});
   }
 }

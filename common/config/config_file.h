@@ -31,6 +31,6 @@ std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& argumen
 
 // Assigns the entries of every section but those left alone.
 void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin origin,
-           const std::vector<std::string>& sections_left_alone = {});
+           const std::vector<std::string>& ignored_sections = {});
 
 }  // namespace ddprun

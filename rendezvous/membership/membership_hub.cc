@@ -27,7 +27,7 @@ std::int64_t wall_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
 }
 
-// One membership with what it needs around it. Sessions keep it alive.
+// A membership with its timer and sessions. Shared by its sessions.
 struct Job {
   Job(asio::io_context& loop, const JobPolicy& policy, MembershipOptions options)
       : membership(policy, options), timer(loop) {}
@@ -35,7 +35,7 @@ struct Job {
   Membership membership;
   asio::steady_timer timer;
   bool armed = false;
-  std::map<std::string, SessionId> sessions;  // node -> the session that speaks for it
+  std::map<std::string, SessionId> sessions;  // node id -> its current session
 };
 using JobPtr = std::shared_ptr<Job>;
 
@@ -72,17 +72,17 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       frame = decode_node_frame(bytes);
     } catch (const Error& error) {
       if (error.code() != Errc::unsupported) throw;
-      // Of another version: it is told, where a closed connection would make it dial again.
+      // Another version of the protocol: refuse it by name, since a closed connection would make the agent redial.
       sender_.send(id, encode(ServerFrame{JoinRefused{error.what()}}));
       return sender_.close(id);
     }
-    if (auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, *join);
-    if (auto* request = std::get_if<StatusRequest>(&frame)) return take_request(id, *request);
-    if (auto* request = std::get_if<StopRequest>(&frame)) return take_request(id, *request);
+    if (auto* join = std::get_if<SessionJoin>(&frame)) return handle_join(id, *join);
+    if (auto* request = std::get_if<StatusRequest>(&frame)) return handle_request(id, *request);
+    if (auto* request = std::get_if<StopRequest>(&frame)) return handle_request(id, *request);
     const Session& session = sessions_.at(id);
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
-    if (!speaks_for_node(id, session)) return;  // it has been dropped, or a newer session has taken over
-    std::visit([&](auto& one) { take(id, session, one); }, frame);
+    if (!is_current_session(id, session)) return;  // it has been dropped, or a newer session has taken over
+    std::visit([&](auto& one) { handle(id, session, one); }, frame);
   }
 
   void close(SessionId id) {
@@ -90,14 +90,14 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     if (found == sessions_.end()) return;
     const Session session = std::move(found->second);
     sessions_.erase(found);
-    if (session.job && speaks_for_node(id, session)) {
+    if (session.job && is_current_session(id, session)) {
       session.job->sessions.erase(session.node);
       deliver(session.job, session.job->membership.session_closed(now(), session.node, "its connection closed"));
     }
     if (session_end_) session_end_();
   }
 
-  // Ends everything that could call back.
+  // No callback runs after this.
   void stop() {
     round_start_ = nullptr;
     session_end_ = nullptr;
@@ -108,17 +108,17 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
 
   std::size_t sessions() const { return sessions_.size(); }
   std::size_t jobs() const { return jobs_.size(); }
-  void turn_newcomers_away() { turning_away_ = true; }
+  void refuse_new_sessions() { refusing_sessions_ = true; }
 
-  void say_farewell(const std::string& reason) {
-    turning_away_ = true;
-    const std::string farewell = encode(ServerFrame{SessionFarewell{reason}});
+  void announce_shutdown(const std::string& reason) {
+    refusing_sessions_ = true;
+    const std::string notice = encode(ServerFrame{SessionShutdown{reason}});
     const auto jobs = jobs_;
     for (const auto& [run_id, job] : jobs) {
-      deliver(job, job->membership.server_leaves(now(), "the rendezvous server goes away: " + reason));
+      deliver(job, job->membership.server_leaves(now(), "the rendezvous server shuts down: " + reason));
       if (job->membership.ended()) continue;
       for (const auto& [node, session] : std::exchange(job->sessions, {})) {
-        sender_.send(session, farewell);
+        sender_.send(session, notice);
         sender_.close(session);
       }
       job->timer.cancel();
@@ -130,7 +130,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
 
  private:
-  // ---- those who ask from outside
+  // ---- requests for status and stop
 
   std::vector<JobPtr> jobs_named(const std::string& run_id) const {
     std::vector<JobPtr> found;
@@ -150,11 +150,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     std::vector<JobStatus> statuses;
     for (const auto& job : jobs) statuses.push_back(job->membership.status(now()));
     std::string text = to_json(statuses);
-    if (text.size() > SessionLimits::answer) {  // many jobs, or very large nodes: what they do has to be enough
+    if (text.size() > SessionLimits::answer) {  // many jobs or very large nodes: leave the nodes out
       for (auto& status : statuses) status.nodes.clear();
       text = to_json(statuses);
     }
-    if (text.size() > SessionLimits::answer) return refuse(id, "there are too many jobs to tell of; name one");
+    if (text.size() > SessionLimits::answer) return refuse(id, "there are too many jobs for one answer; name a job");
     sender_.send(id, encode(ServerFrame{RequestAnswer{std::move(text)}}));
     sender_.close(id);
   }
@@ -164,31 +164,31 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     sender_.close(id);
   }
 
-  void take_request(SessionId id, const StatusRequest& request) {
+  void handle_request(SessionId id, const StatusRequest& request) {
     const auto jobs = jobs_named(request.run_id);
     if (jobs.empty() && !request.run_id.empty())
       return refuse(id, fmt::format("there is no job of run id '{}' here; jobs: {}", request.run_id, names()));
     answer(id, jobs);
   }
 
-  void take_request(SessionId id, const StopRequest& request) {
+  void handle_request(SessionId id, const StopRequest& request) {
     const JobPtr own = sessions_.at(id).job;
     const auto jobs = own ? std::vector<JobPtr>{own} : jobs_named(request.run_id);
-    if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs, name one of them: {}", names()));
+    if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs; name one of them: {}", names()));
     if (jobs.empty()) return refuse(id, fmt::format("there is no such job here; jobs: {}", names()));
     if (!own) answer(id, jobs);
     deliver(jobs.front(), jobs.front()->membership.stop(now(), request.who));
   }
 
-  static bool speaks_for_node(SessionId id, const Session& session) {
+  static bool is_current_session(SessionId id, const Session& session) {
     const auto current = session.job->sessions.find(session.node);
     return current != session.job->sessions.end() && current->second == id;
   }
 
-  void take_join(SessionId id, const SessionJoin& join) {
+  void handle_join(SessionId id, const SessionJoin& join) {
     Session& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
-    if (turning_away_) return sender_.close(id);
+    if (refusing_sessions_) return sender_.close(id);
     const JobPtr job = job_for(join.policy);
     session.job = job;
     session.node = join.node.id;
@@ -202,7 +202,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     deliver(job, std::move(messages));
   }
 
-  // A node that comes back takes over from its old session, unless it was refused: then the old one goes on.
+  // A node's new session replaces its old one, unless the new one was refused: then the old one stays.
   void restore_or_close(const JobPtr& job, const std::string& node, SessionId superseded,
                         MembershipMessages& messages) {
     const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
@@ -223,30 +223,30 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     return job;
   }
 
-  void take(SessionId, const Session&, SessionJoin&) {}
-  void take(SessionId, const Session&, StatusRequest&) {}
-  void take(SessionId, const Session&, StopRequest&) {}
-  void take(SessionId id, const Session& session, SessionBeat&) {
+  void handle(SessionId, const Session&, SessionJoin&) {}
+  void handle(SessionId, const Session&, StatusRequest&) {}
+  void handle(SessionId, const Session&, StopRequest&) {}
+  void handle(SessionId id, const Session& session, SessionBeat&) {
     const JobPtr job = session.job;
     sender_.send(id, encode(ServerFrame{SessionBeat{}}));
     deliver(job, job->membership.beat(now(), session.node));
   }
-  void take(SessionId, const Session& session, SessionReady& frame) {
+  void handle(SessionId, const Session& session, SessionReady& frame) {
     const JobPtr job = session.job;
     deliver(job, job->membership.ready(now(), session.node, frame.generation, frame.worker_store_port));
   }
-  void take(SessionId, const Session& session, SessionSuccess& frame) {
+  void handle(SessionId, const Session& session, SessionSuccess& frame) {
     const JobPtr job = session.job;
     deliver(job, job->membership.success(now(), session.node, frame.generation));
   }
-  void take(SessionId, const Session& session, SessionPreempted& frame) {
+  void handle(SessionId, const Session& session, SessionPreempted& frame) {
     const JobPtr job = session.job;
     deliver(job, job->membership.preempted(now(), session.node, frame.generation));
   }
-  void take(SessionId, const Session& session, SessionWorkers& frame) {
+  void handle(SessionId, const Session& session, SessionWorkers& frame) {
     session.job->membership.workers(now(), session.node, frame.generation, frame.changed);
   }
-  void take(SessionId, const Session& session, SessionFailure& frame) {
+  void handle(SessionId, const Session& session, SessionFailure& frame) {
     const JobPtr job = session.job;
     const std::int64_t here = wall_clock_us();
     for (auto& failure : frame.failures) {
@@ -255,7 +255,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     }
     deliver(job, job->membership.failure(now(), session.node, frame.generation, frame.failures));
   }
-  void take(SessionId id, const Session& session, SessionLeave& frame) {
+  void handle(SessionId id, const Session& session, SessionLeave& frame) {
     const JobPtr job = session.job;
     const std::string node = session.node;
     job->sessions.erase(node);
@@ -264,7 +264,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void deliver(const JobPtr& job, MembershipMessages messages) {
-    for (auto& message : messages) std::visit([&](auto& what) { say(job, message.to, std::move(what)); }, message.what);
+    for (auto& message : messages)
+      std::visit([&](auto& what) { post(job, message.to, std::move(what)); }, message.what);
     if (job->membership.ended() || job->membership.empty())
       retire(job);
     else
@@ -272,16 +273,16 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   template <class What>
-  void say(const JobPtr& job, const std::vector<std::string>& to, What what) {
+  void post(const JobPtr& job, const std::vector<std::string>& to, What what) {
     constexpr bool ends_session = std::is_same_v<What, JoinRefused> || std::is_same_v<What, NodeDropped>;
     if constexpr (std::is_same_v<What, RoundStarted>)
       if (round_start_) round_start_(job->membership.policy().run_id, what.round.generation);
-    constexpr bool addressed = std::is_same_v<What, RoundProposed>;
+    constexpr bool per_receiver = std::is_same_v<What, RoundProposed>;
     std::string bytes = encode(to_frame(std::move(what)));
     for (std::size_t i = 0; i < to.size(); ++i) {
       const auto session = job->sessions.find(to[i]);
       if (session == job->sessions.end()) continue;
-      if constexpr (addressed) set_proposed_self(bytes, static_cast<int>(i));
+      if constexpr (per_receiver) set_proposed_self(bytes, static_cast<int>(i));
       const SessionId id = session->second;
       sender_.send(id, bytes);
       if constexpr (ends_session) {
@@ -306,7 +307,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
         });
   }
 
-  // The job is over, or nobody is left in it: its run id is free.
+  // The job has ended or has no nodes left: frees its run id.
   void retire(const JobPtr& job) {
     const auto found = jobs_.find(job->membership.policy().run_id);
     if (found == jobs_.end() || found->second != job) return;
@@ -324,11 +325,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   asio::io_context& loop_;
   SessionSender& sender_;
   const MembershipHubOptions options_;
-  std::map<std::string, JobPtr> jobs_;  // by run id; those without a verdict
+  std::map<std::string, JobPtr> jobs_;  // by run id; jobs that have not ended
   std::map<SessionId, Session> sessions_;
   RoundStartListener round_start_;
   std::function<void()> session_end_;
-  bool turning_away_ = false;
+  bool refusing_sessions_ = false;
 };
 
 MembershipHub::MembershipHub(asio::io_context& loop, SessionSender& sender, MembershipHubOptions options)
@@ -346,11 +347,11 @@ void MembershipHub::on_frame(SessionId session, std::string frame) {
 void MembershipHub::on_close(SessionId session) {
   impl_->close(session);
 }
-void MembershipHub::turn_newcomers_away() {
-  impl_->turn_newcomers_away();
+void MembershipHub::refuse_new_sessions() {
+  impl_->refuse_new_sessions();
 }
-void MembershipHub::say_farewell(const std::string& reason) {
-  impl_->say_farewell(reason);
+void MembershipHub::announce_shutdown(const std::string& reason) {
+  impl_->announce_shutdown(reason);
 }
 std::size_t MembershipHub::sessions() const {
   return impl_->sessions();

@@ -38,3 +38,12 @@ TEST_CASE("IPv6 is bracketed again when printed") {
   CHECK(format_host_port("fe80::1", 7) == "[fe80::1]:7");
   CHECK(format_host_port("10.0.0.1", 7) == "10.0.0.1:7");
 }
+
+TEST_CASE("a loopback address is recognised in every spelling") {
+  CHECK(is_loopback_address("127.0.0.1"));
+  CHECK(is_loopback_address("127.3.2.1"));
+  CHECK(is_loopback_address("::1"));
+  CHECK(is_loopback_address("::ffff:127.0.0.1"));
+  CHECK_FALSE(is_loopback_address("10.127.0.1"));
+  CHECK_FALSE(is_loopback_address("fe80::1"));
+}

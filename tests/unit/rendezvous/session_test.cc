@@ -11,8 +11,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
 
-#include "ddprun/rendezvous/backends/backends.h"
-#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/backend.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
 #include "ddprun/rendezvous/store/prefix_store.h"
@@ -275,7 +275,7 @@ TEST_CASE("a server that is frozen is noticed after the bound") {
   loops.freeze(server_loop);
   REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
   CHECK(a.lost->code() == Errc::connection_lost);
-  CHECK_THAT(a.lost->what(), Catch::Contains("no sign of life for 0.2 s"));
+  CHECK_THAT(a.lost->what(), Catch::Contains("no heartbeat for 0.2 s"));
 }
 
 TEST_CASE("agents wait for a server that went away, and their generations, ranks and restarts go on with the next") {
@@ -330,9 +330,9 @@ TEST_CASE("a job that is never started twice does not wait for its server") {
     CHECK(a.broken.empty());
   }
   SECTION("with a word") {
-    server->hub().say_farewell("stopped by SIGTERM");
+    server->hub().announce_shutdown("stopped by SIGTERM");
     REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
-    CHECK(a.ended->reason == "the rendezvous server goes away: stopped by SIGTERM");
+    CHECK(a.ended->reason == "the rendezvous server shuts down: stopped by SIGTERM");
   }
 }
 
@@ -344,9 +344,9 @@ TEST_CASE("a server that says farewell is waited for, and turns newcomers away m
   SessionClient first(loop, to(port, 20s));
   Agent a(first, "a", quick(1, 2));
   REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
-  server->hub().say_farewell("stopped by SIGTERM");
+  server->hub().announce_shutdown("stopped by SIGTERM");
   REQUIRE(loops.run_until([&] { return !a.broken.empty(); }));
-  CHECK_THAT(a.broken, Catch::Contains("it goes away (stopped by SIGTERM)"));
+  CHECK_THAT(a.broken, Catch::Contains("it shuts down (stopped by SIGTERM)"));
   CHECK_FALSE(loops.run_until([&] { return a.started.has_value(); }, 300ms));
   server.reset();
   server = host(loop, port);
@@ -483,7 +483,8 @@ TEST_CASE("another program's server at the endpoint is named by what it says") {
   REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
   CHECK(a.lost->code() == Errc::protocol);
   CHECK_THAT(a.lost->what(),
-             Catch::Contains("is no rendezvous server: it says 'HTTP/1.1 400 Bad Request....'; is the port another"));
+             Catch::Contains(
+                 "is not a rendezvous server: it sent 'HTTP/1.1 400 Bad Request\\x0d\\x0a\\x0d\\x0a'; does another"));
 }
 
 TEST_CASE("a server that takes connections and says nothing is told from one that is not there") {
@@ -496,7 +497,7 @@ TEST_CASE("a server that takes connections and says nothing is told from one tha
   Agent a(client, "a", policy);
   REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
   CHECK(a.lost->code() == Errc::timeout);
-  CHECK_THAT(a.lost->what(), Catch::Contains("(what listens there takes connections and says nothing)"));
+  CHECK_THAT(a.lost->what(), Catch::Contains("(it accepts the connection but does not answer)"));
 }
 
 TEST_CASE("a node with other options is refused and the job goes on") {

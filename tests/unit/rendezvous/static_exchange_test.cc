@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/static_exchange.h"
+#include "ddprun/rendezvous/static/static_exchange.h"
 
 #include <mutex>
 #include <thread>

@@ -1,5 +1,8 @@
-#include "ddprun/rendezvous/backends/static_rendezvous.h"
-
+// static: torchrun's static rendezvous on the wire. Node rank 0 serves the store, each node declares its rank, all
+// nodes have to join, and the workers use the same store. If all agents are ddprun's, rounds, failures and the verdict
+// travel over sessions to that server, job-wide as with c10d. With a torchrun agent among them this agent behaves as
+// torchrun's does: it restarts its own workers from a budget of its own, and meets the others at torchrun's exit
+// barrier.
 #include <chrono>
 #include <csignal>
 #include <stop_token>
@@ -14,12 +17,13 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/backends/endpoint.h"
-#include "ddprun/rendezvous/backends/hosted_endpoint.h"
-#include "ddprun/rendezvous/backends/static_exchange.h"
+#include "ddprun/rendezvous/backend.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
+#include "ddprun/rendezvous/static/static_exchange.h"
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 
@@ -255,7 +259,7 @@ class StaticBackend final : public RendezvousBackend {
   StaticBackend(asio::io_context& loop, const BackendOptions& options)
       : loop_(loop), endpoint_{options.host, options.port}, rendezvous_(loop, endpoint_) {
     const bool serve = options.is_host.value_or(*options.node_rank == 0);
-    auto server = serve_endpoint(loop, options.host, options.port, serve ? Hosting::must : Hosting::no);
+    auto server = serve_endpoint(loop, options.host, options.port, serve ? Hosting::required : Hosting::never);
     if (!server) return;
     hosted_ = std::make_unique<HostedEndpoint>(loop, std::move(server));
     hosted_->hub().on_round_start([this](const std::string& run_id, std::int64_t generation) {
@@ -294,6 +298,7 @@ class StaticBackend final : public RendezvousBackend {
 
 }  // namespace
 
+OpenBackend open_static;
 std::unique_ptr<RendezvousBackend> open_static(asio::io_context& loop, const BackendOptions& options) {
   if (!options.node_rank || *options.node_rank < 0)
     throw make_error(Errc::usage, "the static rendezvous needs --node_rank: which of the nodes this is, from 0");
