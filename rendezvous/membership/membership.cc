@@ -171,6 +171,12 @@ MembershipMessages Membership::server_leaves(Time now, const std::string& why) {
   return take_messages();
 }
 
+MembershipMessages Membership::conflict(Time now, const std::string& why) {
+  liveness_clock_.advance(now);
+  if (!ended() && !has_formed()) end({.exit_code = exit_usage, .reason = why});
+  return take_messages();
+}
+
 MembershipMessages Membership::beat(Time now, const std::string& id) {
   record_activity(now, id);
   return take_messages();

@@ -64,6 +64,9 @@ class Membership {
   MembershipMessages beat(Time now, const std::string& node);
   // The server shuts down. Ends the job, unless the job can wait for a new server.
   MembershipMessages server_leaves(Time now, const std::string& why);
+  // Another rendezvous uses the job's run id. Ends the job with exit_usage, unless it has formed a round before.
+  MembershipMessages conflict(Time now, const std::string& why);
+  bool has_formed() const { return next_generation_ > 0; }
   // Ends the job at a user's request; `who` appears in the verdict.
   MembershipMessages stop(Time now, const std::string& who);
   // Updates the state of a node's workers, for status() alone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <type_traits>
 #include <utility>
 
@@ -11,6 +12,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/membership/foreign_agent.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
@@ -85,7 +87,22 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     std::visit([&](auto& one) { handle(id, session, one); }, frame);
   }
 
+  void key(SessionId id, const std::string& peer_address, std::string_view key, std::string_view value) {
+    auto agent = parse_foreign_agent(key, value);
+    if (!agent) return;
+    agent->address = peer_address;
+    foreign_agents_[id] = *agent;
+    const auto found = jobs_.find(agent->run_id);
+    if (found == jobs_.end()) return refuse_mixed_kinds(*agent);
+    const JobPtr job = found->second;
+    const bool fixed_ranks = job->membership.policy().fixed_ranks;
+    if (fixed_ranks && agent->kind == ForeignAgent::Kind::static_) return;
+    if (!fixed_ranks) deliver(job, job->membership.conflict(now(), conflict_text(*agent)));
+    refuse_foreign(*agent);
+  }
+
   void close(SessionId id) {
+    close_foreign(id);
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     const Session session = std::move(found->second);
@@ -104,9 +121,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     for (auto& [run_id, job] : jobs_) job->timer.cancel();
     jobs_.clear();
     sessions_.clear();
+    foreign_agents_.clear();
+    refused_agents_.clear();
   }
 
-  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t sessions() const { return sessions_.size() + refused_agents_.size(); }
   std::size_t jobs() const { return jobs_.size(); }
   void refuse_new_sessions() { refusing_sessions_ = true; }
 
@@ -130,6 +149,55 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
 
  private:
+  // ---- agents of another rendezvous
+
+  // torchrun's c10d and static agents do not share a run id either.
+  void refuse_mixed_kinds(const ForeignAgent& agent) {
+    for (const auto& [other_id, other] : foreign_agents_)
+      if (other.run_id == agent.run_id && other.kind != agent.kind && (other.ddprun || agent.ddprun)) {
+        const ForeignAgent ours = other.ddprun ? other : agent;
+        tell_static_agents(ours.run_id, conflict_text(other.ddprun ? agent : other));
+        return refuse_foreign(agent);
+      }
+  }
+
+  // Throws to have the connection closed, except for a ddprun agent, which reads the reason from the store.
+  void refuse_foreign(const ForeignAgent& agent) {
+    if (!agent.ddprun) throw Error(Errc::usage, refusal_text(agent));
+    tell_static_agents(agent.run_id, refusal_text(agent));
+  }
+
+  void tell_static_agents(const std::string& run_id, const std::string& reason) {
+    for (const auto& [id, agent] : foreign_agents_)
+      if (agent.ddprun && agent.run_id == run_id) refused_agents_.insert(id);
+    sender_.set_key(static_refusal_wire_key(run_id), reason);
+  }
+
+  void close_foreign(SessionId id) {
+    const auto agent = foreign_agents_.extract(id);
+    if (agent.empty()) return;
+    const bool last = std::none_of(refused_agents_.begin(), refused_agents_.end(), [&](SessionId other) {
+      return other != id && foreign_agents_.at(other).run_id == agent.mapped().run_id;
+    });
+    if (refused_agents_.erase(id) == 0) return;
+    if (last) sender_.erase_key(static_refusal_wire_key(agent.mapped().run_id));
+    if (session_end_) session_end_();
+  }
+
+  // Refuses a c10d agent whose run id other agents use with another rendezvous. A job that has formed is not affected.
+  bool refuse_conflict(SessionId id, const JobPolicy& policy) {
+    if (policy.fixed_ranks) return false;
+    const auto job = jobs_.find(policy.run_id);
+    if (job != jobs_.end() && job->second->membership.has_formed()) return false;
+    const auto other = std::find_if(foreign_agents_.begin(), foreign_agents_.end(),
+                                    [&](const auto& entry) { return entry.second.run_id == policy.run_id; });
+    if (other == foreign_agents_.end()) return false;
+    const ForeignAgent agent = other->second;
+    refuse(id, conflict_text(agent));
+    if (agent.ddprun) tell_static_agents(agent.run_id, refusal_text(agent));
+    return true;
+  }
+
   // ---- requests for status and stop
 
   std::vector<JobPtr> jobs_named(const std::string& run_id) const {
@@ -189,6 +257,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     Session& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
     if (refusing_sessions_) return sender_.close(id);
+    if (refuse_conflict(id, join.policy)) return;
     const JobPtr job = job_for(join.policy);
     session.job = job;
     session.node = join.node.id;
@@ -327,6 +396,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   const MembershipHubOptions options_;
   std::map<std::string, JobPtr> jobs_;  // by run id; jobs that have not ended
   std::map<SessionId, Session> sessions_;
+  std::map<SessionId, ForeignAgent> foreign_agents_;  // by connection
+  std::set<SessionId> refused_agents_;                // of foreign_agents_: told by static_refusal_key
   RoundStartListener round_start_;
   std::function<void()> session_end_;
   bool refusing_sessions_ = false;
@@ -346,6 +417,10 @@ void MembershipHub::on_frame(SessionId session, std::string frame) {
 }
 void MembershipHub::on_close(SessionId session) {
   impl_->close(session);
+}
+void MembershipHub::on_key(SessionId connection, const std::string& peer_address, std::string_view key,
+                           std::string_view value) {
+  impl_->key(connection, peer_address, key, value);
 }
 void MembershipHub::refuse_new_sessions() {
   impl_->refuse_new_sessions();

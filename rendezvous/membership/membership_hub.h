@@ -38,12 +38,17 @@ class MembershipHub final : public SessionHub {
   void on_open(SessionId session, const SessionPeer& peer) override;
   void on_frame(SessionId session, std::string frame) override;
   void on_close(SessionId session) override;
+  // Recognises agents of another rendezvous by the keys that they write (foreign_agent.h). If they use the run id of a
+  // c10d job, both sides are refused.
+  void on_key(SessionId connection, const std::string& peer_address, std::string_view key,
+              std::string_view value) override;
 
   // From now on a session that sends JOIN is closed without an answer, so that the node redials.
   void refuse_new_sessions();
   // The server shuts down: refuses new sessions, and ends every session, with the verdict if the job cannot wait for a
   // new server, otherwise with the reason.
   void announce_shutdown(const std::string& reason);
+  // Open sessions, and connections of refused agents that have not closed yet.
   std::size_t sessions() const;
   std::size_t jobs() const;
   // The listener runs when all nodes of a round are ready and before any of them is told to start: no worker is

@@ -16,6 +16,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -117,6 +118,8 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         begin_rejoin(problem);
         backoff = Backoff();
       } else {
+        if (connected_ && !timed_out_ && co_await is_torch_store()) co_return fail(Errc::usage, torch_store_text());
+        if (closed_) co_return;
         if (join_deadline_.expired()) co_return give_up(problem);
         report_waiting(problem);
         pause_.expires_at(*earlier(Deadline::in(backoff.next(random)), join_deadline_).when());
@@ -184,6 +187,34 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionJoin{self_, policy_}})}));
     write(std::move(hello));
     co_return co_await read();
+  }
+
+  // Whether PyTorch's store server is at the endpoint. It closes a connection that sends SESSION, as a ddprun server
+  // does that shuts down, so the two are told apart by the reply to a CHECK of probe_key.
+  asio::awaitable<bool> is_torch_store() {
+    socket_ = tcp::socket(loop_);
+    ++attempts_;
+    set_watchdog();
+    const bool result = co_await probe();
+    end_attempt();
+    co_return result;
+  }
+
+  asio::awaitable<bool> probe() {
+    using namespace rendezvous;
+    if (co_await connect()) co_return false;
+    const std::string_view keys[] = {probe_key};
+    // PyTorch's server requires VALIDATE in one piece.
+    const std::string hello = encode(Request(ValidateRequest{}));
+    const std::string requests = encode(Request(PingRequest{})) + encode(Request(CheckRequest{keys}));
+    for (const auto* bytes : {&hello, &requests}) {
+      const auto [error, size] = co_await asio::async_write(socket_, asio::buffer(*bytes), awaited);
+      if (error) co_return false;
+    }
+    std::array<char, sizeof(std::uint32_t) + 1> reply{};
+    const auto [error, size] = co_await asio::async_read(socket_, asio::buffer(reply), awaited);
+    constexpr std::array<char, sizeof reply> missing = {0, 0, 0, 0, 1};
+    co_return !error && reply == missing;
   }
 
   // A numeric address skips the resolver, which would start a thread.
@@ -365,6 +396,13 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         "no rendezvous server answered at {} within {} ({}). The agent on host {} serves it: check that it runs with "
         "the same endpoint, that the name is right, and that the port can be reached from here",
         endpoint_, duration_text(elapsed), problem, options_.host);
+  }
+
+  std::string torch_store_text() const {
+    return fmt::format(
+        "the store at {} is served by torchrun or PyTorch, whose c10d rendezvous ddprun cannot join: start ddprun on "
+        "every node, or set --rdzv_backend=static and --node_rank on every node",
+        endpoint_);
   }
 
   // For example an HTTP or SSH server, whose banner is not a frame.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 // Sessions: a store connection becomes one when its client sends SESSION (PROTOCOL.md). The server transports frames
 // and reports when sessions open and close; the hub interprets the frames. Two interfaces, so that a hub can be tested
@@ -29,6 +30,9 @@ class SessionSender {
   // Closes the session after the queued frames have been sent, or a few seconds later if the client does not read;
   // on_close() follows. Frames that still arrive are dropped.
   virtual void close(SessionId session) = 0;
+  // Sets or erases a key of the server's store, by its name on the wire. Does nothing without a store.
+  virtual void set_key(std::string_view /*key*/, std::string_view /*value*/) {}
+  virtual void erase_key(std::string_view /*key*/) {}
 
  protected:
   ~SessionSender() = default;
@@ -44,6 +48,10 @@ class SessionHub {
   virtual void on_frame(SessionId session, std::string frame) = 0;
   // The connection has closed, from either side. Not called for sessions still open when the server is destroyed.
   virtual void on_close(SessionId session) = 0;
+  // A client without a session is about to write a key (SET or COMPARE_SET). An Error thrown here closes its connection
+  // instead. on_close() with this id follows when the connection closes.
+  virtual void on_key(SessionId /*connection*/, const std::string& /*peer_address*/, std::string_view /*key*/,
+                      std::string_view /*value*/) {}
 
  protected:
   ~SessionHub() = default;

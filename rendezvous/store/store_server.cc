@@ -42,6 +42,7 @@ constexpr int accepts_per_turn = 64;
 constexpr int polls_per_turn = 16;  // then other handlers of the loop run
 constexpr std::chrono::milliseconds accept_pause{200};
 constexpr std::chrono::seconds close_grace{5};
+constexpr ConnectionId server_connection = 0;  // for requests of the server itself; clients count from 1
 
 struct Connection {
   Connection(ConnectionId number, UniqueFd fd)
@@ -62,6 +63,7 @@ struct Connection {
   std::uint32_t interest = EPOLLIN;
   bool dirty = false;  // in dirty_
   bool session = false;
+  bool reported = false;     // to the hub, by on_key()
   bool peer_closed = false;  // the client has closed; requests that it sent before may still be buffered
   bool closing = false;      // close once the output has been sent
   const Clock::time_point began;
@@ -101,6 +103,8 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
 
   void send(SessionId session, std::string frame) override;
   void close(SessionId session) override;
+  void set_key(std::string_view key, std::string_view value) override;
+  void erase_key(std::string_view key) override;
 
  private:
   void arm_accept();
@@ -115,6 +119,8 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void process(const ConnectionPtr& c);
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
   void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
+  void report_key(const ConnectionPtr& c, std::string_view key, std::string_view value);
+
   void deliver();
   void mark_dirty(const ConnectionPtr& c);
 
@@ -302,8 +308,16 @@ void StoreServer::Impl::process(const ConnectionPtr& c) {
 }
 
 void StoreServer::Impl::handle(const ConnectionPtr& c, const rendezvous::Request& request) {
+  if (const auto* set = std::get_if<rendezvous::SetRequest>(&request)) report_key(c, set->key, set->value);
+  if (const auto* set = std::get_if<rendezvous::CompareSetRequest>(&request)) report_key(c, set->key, set->desired);
   state_.apply(c->id, request, replies_);
   deliver();
+}
+
+void StoreServer::Impl::report_key(const ConnectionPtr& c, std::string_view key, std::string_view value) {
+  if (!hub_) return;
+  c->reported = true;
+  hub_->on_key(c->id, c->peer.address, key, value);
 }
 
 void StoreServer::Impl::handle_session(const ConnectionPtr& c, const rendezvous::Request& request) {
@@ -437,6 +451,16 @@ void StoreServer::Impl::close(SessionId session) {
   schedule_flush();
 }
 
+void StoreServer::Impl::set_key(std::string_view key, std::string_view value) {
+  state_.apply(server_connection, rendezvous::SetRequest{key, value}, replies_);
+  deliver();
+  schedule_flush();
+}
+
+void StoreServer::Impl::erase_key(std::string_view key) {
+  state_.erase_if([key](std::string_view name) { return name == key; });
+}
+
 // Closing
 
 void StoreServer::Impl::reject(const ConnectionPtr& c, std::string_view reason) {
@@ -452,7 +476,7 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   c->socket.reset();
   state_.close(c->id, replies_);
   deliver();
-  if (c->session && hub_) hub_->on_close(c->id);
+  if ((c->session || c->reported) && hub_) hub_->on_close(c->id);
 }
 
 std::optional<Clock::time_point> StoreServer::Impl::deadline_of(const Connection& c) const {
