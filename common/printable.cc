@@ -11,7 +11,12 @@ namespace {
 // The length of the UTF-8 sequence at the start of text; 0 if there is none (RFC 3629).
 std::size_t utf8_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text.front());
-  const std::size_t length = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xc2 ? 0
+                             : first < 0xe0 ? 2
+                             : first < 0xf0 ? 3
+                             : first < 0xf5 ? 4
+                                            : 0;
   if (length > text.size()) return 0;
   std::uint32_t code = length < 2 ? first : first & (0xffU >> (length + 1));
   for (std::size_t i = 1; i < length; ++i) {

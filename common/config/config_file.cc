@@ -5,6 +5,7 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun {
 namespace {
@@ -15,7 +16,18 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// The value of "key = value": quotes kept whole, a comment behind it dropped.
+constexpr std::size_t shown_bytes = 60;  // of a line in a message
+
+// A binary file, a wrong encoding: its bytes must not reach the terminal.
+void check_text(std::string_view line, const std::string& where) {
+  std::string without_tabs(line);
+  std::replace(without_tabs.begin(), without_tabs.end(), '\t', ' ');
+  if (printable(without_tabs) == without_tabs) return;
+  throw make_error(Errc::usage, "{}: this is not text in UTF-8: '{}{}'", where, printable(line.substr(0, shown_bytes)),
+                   line.size() > shown_bytes ? "..." : "");
+}
+
+// The value of "key = value": without quotes or a trailing comment.
 std::string parse_value(std::string_view text, const std::string& where) {
   text = trim(text);
   if (!text.empty() && text.front() == '"') {
@@ -23,7 +35,7 @@ std::string parse_value(std::string_view text, const std::string& where) {
     if (close == std::string_view::npos) throw make_error(Errc::usage, "{}: the quote is not closed", where);
     const auto rest = trim(text.substr(close + 1));
     if (!rest.empty() && rest.front() != '#')
-      throw make_error(Errc::usage, "{}: unexpected '{}' behind the quoted value", where, rest);
+      throw make_error(Errc::usage, "{}: unexpected '{}' after the quoted value", where, rest);
     return std::string(text.substr(1, close - 1));
   }
   return std::string(trim(text.substr(0, text.find('#'))));
@@ -51,6 +63,7 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
     if (line.empty() || line.front() == '#') continue;
 
     const auto where = fmt::format("{}:{}", file_name, number);
+    check_text(line, where);
     if (line.front() == '[') {
       section = parse_section(line, where);
       continue;

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun {
 namespace {
@@ -137,14 +138,14 @@ void Settings::assign(std::string_view key, std::string_view text, const Setting
     std::vector<std::string> known;
     for (const auto& s : settings_) known.push_back(s.key);
     const auto near = nearest(key, known);
-    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, key,
+    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, printable(key),
                      near ? fmt::format("; did you mean {}?", *near) : "");
   }
   if (source.origin < setting->source.origin) return;
   try {
     setting->parse(text);
   } catch (const Error& e) {
-    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, text, e.what());
+    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable(text), e.what());
   }
   setting->source = source;
 }
@@ -182,6 +183,10 @@ std::string Settings::reference() const {
 }
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  // An abbreviation, "nproc" of "nproc_per_node", if it stands for one candidate alone.
+  const auto extends_word = [&](const std::string& candidate) { return candidate.starts_with(word); };
+  const auto first = std::find_if(candidates.begin(), candidates.end(), extends_word);
+  if (!word.empty() && std::count_if(candidates.begin(), candidates.end(), extends_word) == 1) return *first;
   const std::string* best = nullptr;
   std::size_t best_distance = std::numeric_limits<std::size_t>::max();
   for (const auto& candidate : candidates) {

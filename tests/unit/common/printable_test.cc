@@ -20,9 +20,9 @@ TEST_CASE("control characters become hexadecimal") {
 TEST_CASE("bytes that are not UTF-8 become hexadecimal") {
   CHECK(printable("\xff\xfe") == "\\xff\\xfe");
   CHECK(printable("a\x80z") == "a\\x80z");
-  CHECK(printable("\xe2\x82") == "\\xe2\\x82");                  // cut off
-  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                  // overlong
-  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");         // a surrogate
+  CHECK(printable("\xe2\x82") == "\\xe2\\x82");                    // cut off
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                    // overlong
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // a surrogate
   CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond U+10FFFF
   CHECK(printable("\xe2z") == "\\xe2z");
 }
