@@ -34,7 +34,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
-// Standard error, or the writer that was set.
+// Writes to standard error, or to the writer.
 class LineSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void set_writer(std::function<void(std::string_view)> writer) {

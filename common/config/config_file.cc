@@ -25,7 +25,7 @@ void check_text(std::string_view line, const std::string& where) {
   }
 }
 
-// The value of "key = value": quotes kept whole, a comment behind it dropped.
+// The value of "key = value": without quotes or a trailing comment.
 std::string parse_value(std::string_view text, const std::string& where) {
   text = trim(text);
   if (!text.empty() && text.front() == '"') {
@@ -33,7 +33,7 @@ std::string parse_value(std::string_view text, const std::string& where) {
     if (close == std::string_view::npos) throw make_error(Errc::usage, "{}: the quote is not closed", where);
     const auto rest = trim(text.substr(close + 1));
     if (!rest.empty() && rest.front() != '#')
-      throw make_error(Errc::usage, "{}: unexpected '{}' behind the quoted value", where, rest);
+      throw make_error(Errc::usage, "{}: unexpected '{}' after the quoted value", where, printable_line(rest));
     return std::string(text.substr(1, close - 1));
   }
   return std::string(trim(text.substr(0, text.find('#'))));
@@ -70,7 +70,8 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
     const auto name = trim(line.substr(0, equals));
     if (equals == std::string_view::npos || name.empty())
       throw make_error(Errc::usage, "{}: expected 'key = value' or '[section]', got '{}'", where, printable_line(line));
-    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, printable_line(name));
+    if (section.empty())
+      throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, printable_line(name));
     auto key = fmt::format("{}.{}", section, name);
     const auto [first, inserted] = seen.emplace(key, where);
     if (!inserted) throw make_error(Errc::usage, "{}: {} was already given at {}", where, key, first->second);
@@ -105,11 +106,10 @@ std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& argumen
 }
 
 void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin origin,
-           const std::vector<std::string>& sections_left_alone) {
+           const std::vector<std::string>& ignored_sections) {
   for (const auto& entry : entries) {
     const auto section = entry.key.substr(0, entry.key.find('.'));
-    if (std::find(sections_left_alone.begin(), sections_left_alone.end(), section) != sections_left_alone.end())
-      continue;
+    if (std::find(ignored_sections.begin(), ignored_sections.end(), section) != ignored_sections.end()) continue;
     settings.assign(entry.key, entry.value, {origin, entry.where});
   }
 }

@@ -202,10 +202,11 @@ std::string Settings::reference() const {
 }
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  // An abbreviation, "nproc" of "nproc_per_node", if it stands for one candidate alone.
+  const auto extends_word = [&](const std::string& candidate) { return candidate.starts_with(word); };
+  const auto first = std::find_if(candidates.begin(), candidates.end(), extends_word);
+  if (!word.empty() && std::count_if(candidates.begin(), candidates.end(), extends_word) == 1) return *first;
   const std::string* best = nullptr;
-  for (const auto& candidate : candidates)
-    if (!word.empty() && candidate.starts_with(word) && (!best || candidate.size() < best->size())) best = &candidate;
-  if (best) return *best;
   std::size_t best_distance = std::numeric_limits<std::size_t>::max();
   for (const auto& candidate : candidates) {
     const auto distance = edit_distance(word, candidate);

@@ -10,7 +10,7 @@
 #include "ddprun/launcher/report/events.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/worker_group.h"
-#include "ddprun/rendezvous/backends/backends.h"
+#include "ddprun/rendezvous/backend.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace boost::asio {

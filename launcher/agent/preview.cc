@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/backends/endpoint.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
 
 namespace ddprun {
 namespace {
@@ -100,11 +100,11 @@ std::string host_text(const RendezvousChoice& choice) {
   }
   if (choice.backend != Backend::c10d) return "";
   switch (decide_hosting(choice.host, choice.is_host)) {
-    case Hosting::must:
+    case Hosting::required:
       return "; this node would serve it";
-    case Hosting::try_it:
+    case Hosting::if_free:
       return "; this node would serve it, unless another process of this host does";
-    case Hosting::no:
+    case Hosting::never:
       return "; another node serves it";
   }
   return "";

@@ -1,6 +1,6 @@
 #include "ddprun/launcher/cluster/meeting.h"
 
-#include "ddprun/rendezvous/backends/backends.h"
+#include "ddprun/rendezvous/backend.h"
 
 namespace ddprun {
 

@@ -192,19 +192,19 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
     failure.time_us = failure_time_us(noticed_us, told->timestamp);
     failure.consequence = told->consequence;
     if (const auto line = last_line_of(told->message); exit.signal_number == 0 && !line.empty())
-      failure.cause = how_it_ended(failure) + ": " + line;
+      failure.cause = end_description(failure) + ": " + line;
   } else if (failure.message.empty()) {
     failure.message = message_without_file(worker, exit);
     constexpr int uncaught = 1;  // Python's exit code for an exception that nobody caught
     if (const auto line = exception_in(worker.last_lines);
         exit.code == uncaught && !line.empty() && worker.cause.empty())
-      failure.cause = how_it_ended(failure) + ": " + line;
+      failure.cause = end_description(failure) + ": " + line;
   }
   return failure;
 }
 
 void root_cause_first(std::vector<WorkerFailure>& failures) {
-  std::stable_sort(failures.begin(), failures.end(), rather_the_cause);
+  std::stable_sort(failures.begin(), failures.end(), is_likelier_cause);
 }
 
 std::string scheduler_error_file(const WorkerFailure& root) {

@@ -45,7 +45,7 @@ std::string cause_of(const ProcessExit& exit, const MemoryEvidence::Finding& mem
 // Puts together what is known, reading the error file. REQUIRES: !exit.success()
 WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& exit, std::int64_t noticed_us);
 
-// The root cause goes to the front (rather_the_cause).
+// The root cause goes to the front (is_likelier_cause).
 void root_cause_first(std::vector<WorkerFailure>& failures);
 
 // What a scheduler that gave the agent an error file of its own finds in it: the root cause's error file with

@@ -104,7 +104,7 @@ void use_torch_server(bool libuv) {
   const auto port = static_cast<std::uint16_t>(std::stoi(read_whole_file(dir / "port")));
   {
     TcpStore s({.host = "127.0.0.1", .port = port}, soon());
-    CHECK_FALSE(s.server_is_ours());
+    CHECK_FALSE(s.has_ddprun_extensions());
     CHECK(s.get("from-python", soon()) == "hello");
     CHECK(s.add("n", 5, soon()) == 5);
     CHECK(s.add("n", -7, soon()) == -2);
@@ -130,7 +130,7 @@ void use_torch_server(bool libuv) {
     const std::string value(8 << 20, 'x');
     s.set("big", value, soon());
     CHECK(s.get("big", soon()) == value);
-    CHECK_THROWS_WITH(s.set_will("w", "", soon()), Catch::Contains("plain PyTorch"));
+    CHECK_THROWS_WITH(s.set_will("w", "", soon()), Catch::Contains("this is PyTorch's"));
     CHECK(s.join(soon()) >= 1);
     s.set("done", "yes", soon());
     CHECK(s.num_keys(soon()) > 5);

@@ -40,7 +40,7 @@ class Conversation {
   }
   void finish() {
     for (std::size_t who = 0; who < connections; ++who) end(who);
-    require(state_.registrations() == 0 && state_.clients_remembered() == 0);
+    require(state_.registrations() == 0 && state_.client_count() == 0);
   }
 
  private:

@@ -42,7 +42,7 @@ TEST_CASE("a spare beyond the maximum stands by and steps in at once when a node
   auto b = job.guest();
   for (auto* node : {&a, &b}) node->wait_for_round(2);
   auto spare = job.guest();
-  spare.wait_for_err("stands by and steps in when one leaves");
+  spare.wait_for_err("is a spare and joins when one of them leaves");
   const auto rank_of_a = a.variable("RANK");
   const auto rank_of_b = b.variable("RANK");
   b.signal(SIGKILL);

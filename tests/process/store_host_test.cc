@@ -65,7 +65,7 @@ TEST_CASE("an agent that is stopped while it serves the endpoint tells the other
   CHECK(host.wait().code == 128 + SIGTERM);
   const auto result = b.wait();
   CHECK(result.code == 1);
-  CHECK(result.err.find("the rendezvous server goes away: stopped by SIGTERM on host ") != std::string::npos);
+  CHECK(result.err.find("the rendezvous server shuts down: stopped by SIGTERM on host ") != std::string::npos);
 }
 
 TEST_CASE("a store's host that was frozen goes on with all who were there") {
@@ -76,7 +76,7 @@ TEST_CASE("a store's host that was frozen goes on with all who were there") {
   for (auto* node : {&host, &b}) node->wait_for_round(2);
   const auto generation = b.generation();
   host.signal(SIGSTOP);
-  b.wait_for_err("no sign of life for 3 s; trying to rejoin for 60 s");
+  b.wait_for_err("no heartbeat for 3 s; trying to rejoin for 60 s");
   host.signal(SIGCONT);
   for (auto* node : {&host, &b}) node->wait_for_round(2, generation + 1);
   job.finish();
@@ -91,7 +91,7 @@ TEST_CASE("agents hear at once that the store's host is being stopped, and wait 
   for (auto* node : {&host, &b}) node->wait_for_round(2);
   const auto generation = b.generation();
   host.signal(SIGTERM);
-  b.wait_for_err("it goes away (stopped by SIGTERM on host ");
+  b.wait_for_err("it shuts down (stopped by SIGTERM on host ");
   CHECK(host.wait().code == 128 + SIGTERM);
   auto again = job.host();
   for (auto* node : {&again, &b}) node->wait_for_round(2, generation + 1);

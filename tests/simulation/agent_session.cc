@@ -22,7 +22,7 @@ AgentSession::AgentSession(World& world, ProcessPtr process, Host& own, Host& en
       rejoin_timeout_(rejoin_timeout),
       handler_(std::move(handler)),
       join_deadline_(world.time.now() + policy_.join_timeout),
-      attention_(policy_.keep_alive_interval) {}
+      liveness_clock_(policy_.keep_alive_interval) {}
 
 void AgentSession::start() {
   attempt();
@@ -80,8 +80,8 @@ void AgentSession::closed() {
 
 void AgentSession::hear(const Packet& packet) {
   if (over_) return;
-  attention_.advance(world_.time.now());
-  heard_ = attention_.elapsed();
+  liveness_clock_.advance(world_.time.now());
+  last_heard_ = liveness_clock_.elapsed();
   if (!std::exchange(established_, true))
     process_->after(policy_.keep_alive_interval,
                     [self = shared_from_this(), attempt = attempts_] { self->beat(attempt); });
@@ -91,7 +91,7 @@ void AgentSession::hear(const Packet& packet) {
     if (dropped->may_return) return part(Errc::peer_lost, dropped->text);
     return lose(Errc::peer_lost, dropped->text);
   }
-  if (const auto* farewell = std::get_if<SessionFarewell>(&frame)) return part(Errc::connection_lost, farewell->reason);
+  if (const auto* farewell = std::get_if<SessionShutdown>(&frame)) return part(Errc::connection_lost, farewell->reason);
   if (const auto* waiting = std::get_if<RendezvousWaiting>(&frame)) return handler_(packet.job, *waiting);
   if (const auto* proposed = std::get_if<RoundProposed>(&frame)) {
     proposal_ = packet.frame;
@@ -116,15 +116,15 @@ void AgentSession::hear(const Packet& packet) {
 
 void AgentSession::beat(int attempt) {
   if (over_ || attempt != attempts_) return;
-  attention_.advance(world_.time.now());
+  liveness_clock_.advance(world_.time.now());
   const auto bound = policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
-  if (attention_.fair() && attention_.elapsed() - heard_ > bound)
+  if (liveness_clock_.reliable() && liveness_clock_.elapsed() - last_heard_ > bound)
     return part(Errc::connection_lost, "no sign of life of the server");
   send(SessionBeat{});
   process_->after(policy_.keep_alive_interval, [self = shared_from_this(), attempt] { self->beat(attempt); });
 }
 
-// The server that answers next may be another one: it is told what this node was last part of.
+// The server that answers next may be another one: it is announcement_seen what this node was last part of.
 void AgentSession::part(Errc code, const std::string& why) {
   if (rejoin_timeout_ <= 0s || !policy_.may_be_replaced()) return lose(code, why);
   connection_->close(Connection::client);

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/rendezvous/membership/attentive_clock.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
+#include "ddprun/rendezvous/membership/stall_aware_clock.h"
 #include "ddprun/rendezvous/rendezvous.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/world.h"
@@ -47,8 +47,8 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   Time join_deadline_;
   bool rejoining_ = false;
-  AttentiveClock attention_;
-  AttentiveClock::Duration heard_{};
+  StallAwareClock liveness_clock_;
+  StallAwareClock::Duration last_heard_{};
   ConnectionPtr connection_;
   int attempts_ = 0;
   bool established_ = false;

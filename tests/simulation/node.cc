@@ -189,7 +189,7 @@ void Node::carry_out(Agent& agent, const ReportFailure& action) {
 
 void Node::carry_out(Agent& agent, const LeaveJob& action) {
   agent.session->leave(action.reason);
-  if (agent.server) agent.server->say_farewell(action.reason);
+  if (agent.server) agent.server->announce_shutdown(action.reason);
 }
 
 void Node::carry_out(Agent& agent, const Finish& action) {

@@ -59,14 +59,14 @@ void Server::drain(std::function<void()> done) {
   if (sessions_.empty()) process_->after(0s, drained_);
 }
 
-void Server::say_farewell(const std::string& reason) {
+void Server::announce_shutdown(const std::string& reason) {
   turning_away_ = true;
   const JobPtr job = job_;
   if (!job) return;
   deliver(job, job->membership.server_leaves(world_.time.now(), reason));
   if (job->membership.ended()) return;
   job_.reset();
-  const auto farewell = std::make_shared<const ServerFrame>(SessionFarewell{reason});
+  const auto farewell = std::make_shared<const ServerFrame>(SessionShutdown{reason});
   for (const auto& [node, id] : std::exchange(job->sessions, {})) {
     send(id, farewell, 0);
     end_session(id);

@@ -23,7 +23,7 @@ class Server final : public Listener, public std::enable_shared_from_this<Server
   // Calls done when all sessions have ended; newcomers are turned away.
   void drain(std::function<void()> done);
   // Before its process goes away on purpose.
-  void say_farewell(const std::string& reason);
+  void announce_shutdown(const std::string& reason);
 
  private:
   struct Job;

@@ -56,7 +56,7 @@ TEST_CASE("a file sets every kind of value") {
   CHECK_FALSE(b.options.shuffle);
 }
 
-TEST_CASE("the command line beats the environment beats the file, in whatever order they come") {
+TEST_CASE("the command line has precedence over the environment, and that over the file, in any order") {
   Bound b;
   b.settings.assign("train.epochs", "7", {Origin::command_line, "--train.epochs"});
   b.settings.assign("train.epochs", "5", {Origin::file, "t.cfg:1"});
@@ -65,7 +65,7 @@ TEST_CASE("the command line beats the environment beats the file, in whatever or
   CHECK(b.settings.find("train.epochs")->source.where == "--train.epochs");
 }
 
-TEST_CASE("errors name file, line, key and what would be right") {
+TEST_CASE("errors name file, line, key and the valid values") {
   Bound b;
   const auto fails = [&](const char* text) {
     return usage_error([&] { apply(b.settings, parse_config(text, "t.cfg"), Origin::file); });
@@ -105,7 +105,7 @@ TEST_CASE("the key suggested for an unknown one is of its section, the one that 
   CHECK(complaint("lanch.role") == "t.cfg:1: unknown key lanch.role; did you mean launch.role?");
 }
 
-TEST_CASE("overrides in one argument or two") {
+TEST_CASE("an override may be one argument or two") {
   const auto entries = parse_overrides({"--train.epochs=2", "--data.dir", "x=y", "--model.name="});
   REQUIRE(entries.size() == 3);
   CHECK(entries[0].key == "train.epochs");
@@ -115,7 +115,7 @@ TEST_CASE("overrides in one argument or two") {
   CHECK(usage_error([] { parse_overrides({"--train.epochs"}); }) == "'--train.epochs' has no value");
 }
 
-TEST_CASE("the printed configuration reads back as itself") {
+TEST_CASE("the printed configuration is a valid configuration with the same values") {
   Bound b;
   b.settings.assign("data.dir", "a b", {Origin::file, "t.cfg:9"});
   Bound again;
@@ -130,4 +130,31 @@ TEST_CASE("the reference page has a row for every setting") {
   const auto page = b.settings.reference();
   CHECK(page.find("| `epochs` | int | `1` | passes over the data; at least 1 |") != std::string::npos);
   CHECK(page.find("one of `cnn`, `mlp`") != std::string::npos);
+}
+
+TEST_CASE("the bytes of a file that is not text do not reach the terminal") {
+  const std::string escape("\x1b[2J");
+  for (const auto& line :
+       {"[tr" + escape + "ain]", "x = " + escape, "nonsense" + escape, std::string("\xff\xfe[\0t", 5)}) {
+    CAPTURE(line);
+    try {
+      parse_config("[train]\n" + line + "\n", "broken.cfg");
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.code() == Errc::usage);
+      CHECK_THAT(error.what(),
+                 Catch::StartsWith("broken.cfg:2: this is not a text file: the line contains the byte 0x"));
+      CHECK(std::string_view(error.what()).find('\x1b') == std::string_view::npos);
+      CHECK(std::string_view(error.what()).find('\xff') == std::string_view::npos);
+    }
+  }
+  CHECK(parse_config("[train]\nname = \"Größe\"\t# tab\r\n", "good.cfg").front().value == "Größe");
+}
+
+TEST_CASE("an abbreviation of one key is completed, other words are matched by spelling") {
+  const std::vector<std::string> keys{"launch.role", "launch.nproc_per_node", "launch.nnodes", "launch.node_rank"};
+  CHECK(nearest("launch.nproc", keys) == "launch.nproc_per_node");
+  CHECK(nearest("launch.nnode", keys) == "launch.nnodes");
+  CHECK(nearest("launch.n", keys) != "launch.nproc_per_node");
+  CHECK_FALSE(nearest("completely different", keys));
 }

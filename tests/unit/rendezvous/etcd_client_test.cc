@@ -217,6 +217,6 @@ TEST_CASE("an answer without end comes value by value") {
   Scripted server({head + "5\r\n[1]\n[\r\n" + "6\r\n2]\n[3]\r\n" + "1\r\n\n\r\n" + "0\r\n\r\n" + then_close});
   Caller caller({server.endpoint()});
   std::vector<std::string> lines;
-  CHECK(caller.listen(lines) == "the server ended it");
+  CHECK(caller.listen(lines) == "the server ended the stream");
   CHECK(lines == std::vector<std::string>{"[1]", "[2]", "[3]"});
 }

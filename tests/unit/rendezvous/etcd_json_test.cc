@@ -86,7 +86,7 @@ TEST_CASE("records of a job: what is written is read") {
                   .generation = 5,
                   .failures = {{.rank = 1, .host = "h", .pid = 7, .signal_number = 9, .last_lines = "\xff\n\"x\""}},
                   .sent_us = 99,
-                  .roll_call = 3,
+                  .liveness_check = 3,
                   .left = "why"};
   const std::string text = to_json(node);
   const NodeRecord again = parse_node_record("k", text);
@@ -95,13 +95,13 @@ TEST_CASE("records of a job: what is written is read") {
   CHECK(again.failures.at(0).last_lines == "\xff\n\"x\"");
   CHECK(again.left == "why");
 
-  JobBoard board{.phase = JobBoard::Phase::ended,
-                 .round = {.generation = 4, .members = {{.node_id = "n", .nproc = 2}}, .world_size = 2},
-                 .turned_away = {{"s", {.lost = true, .text = "t"}}},
-                 .verdict = {.exit_code = 7, .reason = "r"},
-                 .heard_by = {"n"}};
-  CHECK(to_json(parse_job_board("k", to_json(board))) == to_json(board));
-  CHECK(parse_job_board("k", to_json(board)).turned_away.at("s").lost);
+  JobAnnouncement announcement{.phase = JobAnnouncement::Phase::ended,
+                               .round = {.generation = 4, .members = {{.node_id = "n", .nproc = 2}}, .world_size = 2},
+                               .rejected = {{"s", {.lost = true, .text = "t"}}},
+                               .verdict = {.exit_code = 7, .reason = "r"},
+                               .recipients = {"n"}};
+  CHECK(to_json(parse_job_announcement("k", to_json(announcement))) == to_json(announcement));
+  CHECK(parse_job_announcement("k", to_json(announcement)).rejected.at("s").lost);
 
   JobState state{.writer = "w", .sequence = 8, .sessions = {{"n", "s"}}};
   state.membership.nodes = {{.info = node.info, .arrival = 3, .rank = 1, .member = true}};
@@ -111,7 +111,7 @@ TEST_CASE("records of a job: what is written is read") {
 }
 
 TEST_CASE("a record that is not ours names its key and the field") {
-  CHECK_THROWS_WITH(parse_job_board("/ddprun/a/control/board", "{}"),
+  CHECK_THROWS_WITH(parse_job_announcement("/ddprun/a/control/board", "{}"),
                     "etcd's key '/ddprun/a/control/board' does not hold what this version of ddprun writes there: "
                     "'phase' is missing or not as expected");
   CHECK_THROWS_AS(parse_job_state("k", "torn {"), Error);

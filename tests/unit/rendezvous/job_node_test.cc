@@ -232,9 +232,9 @@ TEST_CASE("an etcd job refuses other options by name, and a record of another ve
                                .lease = EtcdOperation::Lease::node}}},
                  lease, 0);
   job.settle();
-  const auto board = parse_job_board("board", job.etcd.find(job_keys.board())->value);
-  REQUIRE(board.turned_away.contains("of c"));
-  CHECK_THAT(board.turned_away.at("of c").text, Catch::Contains("version 99"));
+  const auto announcement = parse_job_announcement("board", job.etcd.find(job_keys.announcement())->value);
+  REQUIRE(announcement.rejected.contains("of c"));
+  CHECK_THAT(announcement.rejected.at("of c").text, Catch::Contains("version 99"));
 }
 
 TEST_CASE("a run id is free again once its job has its verdict") {
@@ -247,7 +247,7 @@ TEST_CASE("a run id is free again once its job has its verdict") {
   REQUIRE(a.verdict);
   auto& b = job.add("b", nodes(1, 1, 2));  // of the next job
   job.settle();
-  CHECK_THAT(b.last_wait, Catch::Contains("comes to its end"));
+  CHECK_THAT(b.last_wait, Catch::Contains("by a job that is ending"));
   CHECK(!b.running);
   SECTION("its nodes leave in order") {
     a.node.finish();

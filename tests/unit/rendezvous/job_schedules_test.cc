@@ -201,7 +201,7 @@ class Schedule {
   // The last one out may not be the leader: then the job's lease removes the records.
   void leftovers() {
     for (const auto& entry : etcd_.range(""))
-      if (entry.key != job_keys.state() && entry.key != job_keys.board()) fail("left behind: " + entry.key);
+      if (entry.key != job_keys.state() && entry.key != job_keys.announcement()) fail("left behind: " + entry.key);
   }
 
   void behave(std::size_t index) {

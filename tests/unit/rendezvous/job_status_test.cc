@@ -180,8 +180,8 @@ TEST_CASE("who blames another is not the cause, and of failures seen at once a s
   const WorkerFailure lost_a_peer{.rank = 0, .exit_code = 1, .time_us = 40, .consequence = true};
   const WorkerFailure left_at_once{.rank = 1, .exit_code = 1, .time_us = 50};
   const WorkerFailure left_before{.rank = 1, .exit_code = 1, .time_us = 49};
-  CHECK(rather_the_cause(killed, lost_a_peer));
-  CHECK(rather_the_cause(killed, left_at_once));
-  CHECK(rather_the_cause(left_before, killed));
-  CHECK_FALSE(rather_the_cause(killed, killed));
+  CHECK(is_likelier_cause(killed, lost_a_peer));
+  CHECK(is_likelier_cause(killed, left_at_once));
+  CHECK(is_likelier_cause(left_before, killed));
+  CHECK_FALSE(is_likelier_cause(killed, killed));
 }

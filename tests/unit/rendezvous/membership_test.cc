@@ -262,7 +262,7 @@ TEST_CASE("a node beyond the maximum stands by and steps in for one that goes") 
   Job job({.min_nodes = 2, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.join("c");
-  CHECK_THAT(job.waiting["c"], Catch::Contains("stands by"));
+  CHECK_THAT(job.waiting["c"], Catch::Contains("is a spare"));
   CHECK(job.started.size() == 2);
   job.lose("a");
   CHECK(job.ranks() == Ranks{{"c", 0}, {"b", 1}});
@@ -292,7 +292,7 @@ TEST_CASE("a node that comes when others are through and gone waits: no round of
   }
   job.join("d");
   CHECK(job.proposals == 1);
-  CHECK_THAT(job.waiting["d"], Catch::Contains("stands by"));
+  CHECK_THAT(job.waiting["d"], Catch::Contains("is a spare"));
   job.success("c");
   CHECK(job.ended["c"].success);
 }
@@ -302,7 +302,7 @@ TEST_CASE("a node that starts its session anew leads to a new round in which it 
   job.join_and_start({"a", "b"});
   job.join("b");
   CHECK(job.proposals == 2);
-  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b started its session anew"));
+  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b opened a new session"));
   CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}});
   CHECK(job.proposed["a"].round.generation == 1);
 }
@@ -672,7 +672,7 @@ TEST_CASE("a new server goes on from the latest round that it hears of") {
   job.come_back("node4", {.generation = 7, .group_rank = 0, .restarts_used = 3});
   job.join("node1");
   CHECK(job.ranks() == Ranks{{"node4", 0}, {"node1", 1}, {"node9", 2}});
-  CHECK(job.proposed["node1"].reason == "the rendezvous server was started anew");
+  CHECK(job.proposed["node1"].reason == "the rendezvous server was restarted");
   job.ready_all();
   CHECK(job.running().generation == 8);
   CHECK(job.running().restarts_used == 3);

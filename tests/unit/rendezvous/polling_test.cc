@@ -22,7 +22,7 @@ struct Client {
     if (found) {
       ++requests_polled_for;
     } else if (polls) {
-      polling.missed();
+      polling.poll_missed();
       ++looks_in_vain;
     }
     now += gap;
@@ -33,8 +33,8 @@ struct Client {
     for (std::size_t i = 0; i < count * Polling::run_requests; ++i) request();
   }
   // Until a request, which does not belong to a run.
-  void pause() {
-    if (polls) polling.missed();
+  void idle_gap() {
+    if (polls) polling.poll_missed();
     now += 1h;
     polls = polling.served(1, now, false) > 0ns;
   }
@@ -56,7 +56,7 @@ TEST_CASE("sleep is measured again now and then, for one run") {
   client.runs(1);
   client.request();
   for (std::size_t trusted = 0; client.polls; ++trusted) {
-    REQUIRE(trusted <= Polling::trusted_runs * Polling::run_requests);
+    REQUIRE(trusted <= Polling::max_polling_runs * Polling::run_requests);
     client.request();
   }
   client.runs(1);
@@ -66,26 +66,26 @@ TEST_CASE("sleep is measured again now and then, for one run") {
 TEST_CASE("a server that polls in vain sleeps, for twice as long after each trial") {
   Client client{.to_sleeper = 60us, .to_poller = 60us};  // longer than a look
   client.runs(1'000);
-  CHECK(client.looks_in_vain <= 10 * (Polling::run_misses + 1));
-  CHECK(client.looks_in_vain > 5 * (Polling::run_misses + 1));
-  client.runs(3 * Polling::longest_rest);
-  CHECK(client.looks_in_vain <= 14 * (Polling::run_misses + 1));
+  CHECK(client.looks_in_vain <= 10 * (Polling::max_misses + 1));
+  CHECK(client.looks_in_vain > 5 * (Polling::max_misses + 1));
+  client.runs(3 * Polling::max_backoff_runs);
+  CHECK(client.looks_in_vain <= 14 * (Polling::max_misses + 1));
 }
 
 TEST_CASE("however often it failed, a trial comes again, and one that pays makes up for them all") {
   Client client{.to_sleeper = 60us, .to_poller = 60us};
-  client.runs(4 * Polling::longest_rest);
+  client.runs(4 * Polling::max_backoff_runs);
   client.looks_in_vain = 0;
-  client.runs(2 * Polling::longest_rest);
+  client.runs(2 * Polling::max_backoff_runs);
   REQUIRE(client.looks_in_vain > 0);
 
   client.to_poller = 25us;
-  client.runs(Polling::longest_rest + 1);
+  client.runs(Polling::max_backoff_runs + 1);
   REQUIRE(client.polls);
   client.to_poller = 60us;
   client.looks_in_vain = 0;
   client.runs(10);
-  CHECK(client.looks_in_vain > 2 * Polling::run_misses);
+  CHECK(client.looks_in_vain > 2 * Polling::max_misses);
 }
 
 TEST_CASE("polling that finds requests but makes them no quicker ends like one that finds none") {
@@ -113,12 +113,12 @@ TEST_CASE("many clients at once count by their requests, not by their turns") {
   for (int i = 0; i < 1'000; ++i) CHECK(polling.served(8, now += 60us, false) == 0us);
 }
 
-TEST_CASE("after a pause a server sleeps until it has seen a run again, and then goes on polling") {
+TEST_CASE("after a idle_gap a server sleeps until it has seen a run again, and then goes on polling") {
   Client client{.to_sleeper = 50us, .to_poller = 25us};
   client.runs(10);
   for (int i = 0; i < 3; ++i) {
     REQUIRE(client.polls);
-    client.pause();
+    client.idle_gap();
     client.requests_polled_for = 0;
     client.runs(1);
     CHECK(client.requests_polled_for == 0);
@@ -127,12 +127,12 @@ TEST_CASE("after a pause a server sleeps until it has seen a run again, and then
   }
 }
 
-TEST_CASE("a pause does not cut a rest short") {
+TEST_CASE("a idle_gap does not cut a rest short") {
   Client client{.to_sleeper = 60us, .to_poller = 60us};
   client.runs(400);  // up to a rest of some hundred runs
   client.looks_in_vain = 0;
   for (int i = 0; i < 50; ++i) {
-    client.pause();
+    client.idle_gap();
     client.runs(2);
   }
   CHECK(client.looks_in_vain == 0);

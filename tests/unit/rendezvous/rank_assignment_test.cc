@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/rank_assignment.h"
+#include "ddprun/rendezvous/membership/rank_assignment.h"
 
 #include "tests/support/catch.h"
 
@@ -35,9 +35,9 @@ TEST_CASE("a survivor beyond the new size moves into the hole, before any newcom
 }
 
 TEST_CASE("a wish is granted where the rank is free, a previous rank comes first") {
-  const std::vector<RankCandidate> nodes = {{.host = "a", .arrival = 0, .wished_rank = 2},
+  const std::vector<RankCandidate> nodes = {{.host = "a", .arrival = 0, .requested_rank = 2},
                                             {.host = "b", .arrival = 1, .previous_rank = 2},
-                                            {.host = "c", .arrival = 2, .wished_rank = 0},
-                                            {.host = "d", .arrival = 3, .wished_rank = 17}};
+                                            {.host = "c", .arrival = 2, .requested_rank = 0},
+                                            {.host = "d", .arrival = 3, .requested_rank = 17}};
   CHECK(assign_group_ranks(nodes) == std::vector<int>{1, 2, 0, 3});
 }

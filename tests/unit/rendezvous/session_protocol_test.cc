@@ -63,7 +63,7 @@ std::vector<ServerFrame> server_frames() {
           JoinRefused{"no"},
           NodeDropped{"silent"},
           NodeDropped{"restless", false},
-          SessionFarewell{"stopped by SIGTERM"},
+          SessionShutdown{"stopped by SIGTERM"},
           RendezvousWaiting{"1 of 2"},
           example_round(),
           SessionStarted{7, "10.0.0.1", 4000},

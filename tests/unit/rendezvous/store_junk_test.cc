@@ -98,7 +98,7 @@ TEST_CASE("a million messages, sound and broken, leave the state machine as it w
     CHECK(store.answered > messages / 10);
     store.empty();
     CHECK(store.state.registrations() == 0);
-    CHECK(store.state.clients_remembered() == 0);
+    CHECK(store.state.client_count() == 0);
     CHECK(store.state.num_keys() == 0);
   }
   CHECK(allocated_bytes() < before + (512 << 10));  // no leak, but for what the allocator keeps for itself

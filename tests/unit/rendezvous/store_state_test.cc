@@ -42,7 +42,7 @@ struct Store {
     return replies;
   }
   std::string value(std::string_view key) { return ask(98, GetRequest{key}).substr(8); }
-  bool is_empty_handed() const { return state.registrations() == 0 && state.clients_remembered() == 0; }
+  bool is_empty_handed() const { return state.registrations() == 0 && state.client_count() == 0; }
 };
 
 std::string vec(std::string_view bytes) {

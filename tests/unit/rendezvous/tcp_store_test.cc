@@ -181,7 +181,7 @@ TEST_CASE("a listener that does not answer is given up at the deadline") {
   const auto port = local_address(mute.get()).port;
   const auto error = error_of([&] { TcpStore({.host = "127.0.0.1", .port = port}, Deadline::in(100ms)); });
   CHECK(error.code() == Errc::timeout);
-  CHECK_THAT(error.what(), Catch::Contains("no answer"));
+  CHECK_THAT(error.what(), Catch::Contains("no reply"));
 }
 
 TEST_CASE("a plain PyTorch server is asked with its own requests alone") {
@@ -192,7 +192,7 @@ TEST_CASE("a plain PyTorch server is asked with its own requests alone") {
                          {from_hex("07"), from_hex("0700000000000000")}});
   {
     const auto store = client_of(server.port());
-    CHECK_FALSE(store->server_is_ours());
+    CHECK_FALSE(store->has_ddprun_extensions());
     CHECK(store->get("k", soon()) == "v");
     CHECK(error_of([&] { store->get("k", briefly()); }).code() == Errc::timeout);
     CHECK(error_of([&] { store->set_will("k", "", soon()); }).code() == Errc::unsupported);
@@ -221,7 +221,7 @@ TEST_CASE("an answer that crosses the cancelling counts, and leaves nothing behi
                       '\0');
   {
     const auto store = client_of(ours.port());
-    CHECK(store->server_is_ours());
+    CHECK(store->has_ddprun_extensions());
     CHECK(store->get("k", briefly()) == "v");
     CHECK(error_of([&] { store->get("k", briefly()); }).code() == Errc::timeout);
     CHECK(store->num_keys(soon()) == 7);
@@ -279,7 +279,7 @@ TEST_CASE("an answer has a deadline of its own") {
   const auto store = client_of(server.port());
   const auto error = error_of([&] { store->num_keys(briefly()); });
   CHECK(error.code() == Errc::timeout);
-  CHECK_THAT(error.what(), Catch::Contains("no answer"));
+  CHECK_THAT(error.what(), Catch::Contains("no reply"));
   CHECK(error_of([&] { store->num_keys(soon()); }).code() == Errc::timeout);
 }
 
@@ -290,7 +290,7 @@ TEST_CASE("nonsense for an answer is a protocol error that names server, key, ti
   CHECK(error.code() == Errc::protocol);
   CHECK_THAT(error.what(),
              Catch::Contains(fmt::format("store 127.0.0.1:{}: wait for 'k' failed after 0.", server.port())) &&
-                 Catch::Contains("it answered 7 where 0 belongs"));
+                 Catch::Contains("it replied 7 instead of 0"));
 }
 
 TEST_CASE("a call whose deadline has passed is not begun and breaks nothing") {

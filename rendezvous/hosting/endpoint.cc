@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/endpoint.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -9,7 +9,6 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
-#include "ddprun/rendezvous/backends/node_address.h"
 
 namespace ddprun {
 namespace {
@@ -65,19 +64,19 @@ bool is_this_host(const std::string& host) {
 }  // namespace
 
 Hosting decide_hosting(const std::string& host, const std::optional<bool>& is_host) {
-  if (is_host) return *is_host ? Hosting::must : Hosting::no;
-  return is_this_host(host) ? Hosting::try_it : Hosting::no;
+  if (is_host) return *is_host ? Hosting::required : Hosting::never;
+  return is_this_host(host) ? Hosting::if_free : Hosting::never;
 }
 
 std::unique_ptr<StoreServer> serve_endpoint(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,
                                             Hosting hosting) {
-  if (hosting == Hosting::no) return nullptr;
+  if (hosting == Hosting::never) return nullptr;
   try {
-    // Nobody outside can name a loopback address: then there is no reason to listen to the outside.
+    // Other hosts cannot dial a loopback address, so listening on it alone is enough.
     return std::make_unique<StoreServer>(
         loop, StoreServerOptions{.host = is_loopback_address(host) ? host : std::string(), .port = port});
   } catch (const Error& error) {
-    if (hosting == Hosting::must) throw;
+    if (hosting == Hosting::required) throw;
     log::debug("not serving {}: {}", format_host_port(host, port), error.what());
     return nullptr;
   }

@@ -1,8 +1,9 @@
-#include "ddprun/rendezvous/backends/etcd_backend.h"
-
+// etcd: rounds kept in etcd v3, so that no agent's host is a single point of failure. This process serves nothing but
+// the workers' store of group rank 0.
 #include <utility>
 
 #include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/backend.h"
 #include "ddprun/rendezvous/etcd/etcd_rendezvous.h"
 
 namespace ddprun {
@@ -26,6 +27,7 @@ class EtcdBackend final : public RendezvousBackend {
 
 }  // namespace
 
+OpenBackend open_etcd;
 std::unique_ptr<RendezvousBackend> open_etcd(boost::asio::io_context& loop, const BackendOptions& options) {
   EtcdRendezvousOptions chosen{.prefix = options.etcd_prefix};
   chosen.servers.endpoints.push_back({options.host, options.port});

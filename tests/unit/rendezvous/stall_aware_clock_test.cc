@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/membership/attentive_clock.h"
+#include "ddprun/rendezvous/membership/stall_aware_clock.h"
 
 #include "tests/support/catch.h"
 
@@ -6,29 +6,29 @@ using namespace ddprun;
 using namespace std::chrono_literals;
 
 TEST_CASE("an attentive clock counts what passed while it was called in rhythm") {
-  AttentiveClock clock(500ms);
-  const AttentiveClock::Clock::time_point start(100s);
+  StallAwareClock clock(500ms);
+  const StallAwareClock::Clock::time_point start(100s);
   clock.advance(start);
   for (int i = 1; i <= 4; ++i) clock.advance(start + i * 500ms);
   CHECK(clock.elapsed() == 2s);
-  CHECK(clock.fair());
+  CHECK(clock.reliable());
 }
 
 TEST_CASE("a gap counts as one period, and nobody is judged for one period after it") {
-  AttentiveClock clock(500ms);
-  const AttentiveClock::Clock::time_point start(100s);
+  StallAwareClock clock(500ms);
+  const StallAwareClock::Clock::time_point start(100s);
   clock.advance(start);
   clock.advance(start + 1h);
   CHECK(clock.elapsed() == 500ms);
-  CHECK_FALSE(clock.fair());
+  CHECK_FALSE(clock.reliable());
   clock.advance(start + 1h + 1ms);  // the queue is being read
-  CHECK_FALSE(clock.fair());
+  CHECK_FALSE(clock.reliable());
   clock.advance(start + 1h + 500ms);
-  CHECK(clock.fair());
+  CHECK(clock.reliable());
 }
 
 TEST_CASE("a clock that is always late still moves") {
-  AttentiveClock clock(500ms);
-  for (int i = 0; i <= 10; ++i) clock.advance(AttentiveClock::Clock::time_point(100s + i * 3s));
+  StallAwareClock clock(500ms);
+  for (int i = 0; i <= 10; ++i) clock.advance(StallAwareClock::Clock::time_point(100s + i * 3s));
   CHECK(clock.elapsed() == 5s);
 }

@@ -13,15 +13,15 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/standard_output.h"
-#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
-// ddprun-store: the store and the rendezvous behind its sessions, alone, for clusters where it should not live in an
-// agent.
+// ddprun-store: the store and the rendezvous server without an agent, for clusters that run them on a host of their
+// own.
 namespace {
 
-// Long enough for a last word to those who hold a session.
-constexpr std::chrono::milliseconds farewell_timeout{200};
+// Enough to send the shutdown notice to the open sessions.
+constexpr std::chrono::milliseconds shutdown_timeout{200};
 
 void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   boost::asio::io_context loop{1};
@@ -32,7 +32,7 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   endpoint.emplace(loop, std::move(server));
   signals.async_wait([&](const boost::system::error_code&, int) {
     endpoint->withdraw("stopped by a signal");
-    endpoint->drain(ddprun::Deadline::in(farewell_timeout), [&] { endpoint.reset(); });
+    endpoint->drain(ddprun::Deadline::in(shutdown_timeout), [&] { endpoint.reset(); });
   });
   loop.run();
 }

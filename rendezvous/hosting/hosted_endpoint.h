@@ -11,8 +11,9 @@
 
 namespace ddprun {
 
-// What the host of an endpoint runs: the store server, and the memberships behind its sessions. On the server's event
-// loop.
+// What the host of an endpoint runs: the store server, and the jobs' memberships behind its sessions.
+// Ownership: owns the server; the event loop must outlive it. The destructor closes all connections.
+// Threads: the server's event loop only. Errors: none of its own.
 class HostedEndpoint {
  public:
   HostedEndpoint(boost::asio::io_context& loop, std::unique_ptr<StoreServer> server, MembershipHubOptions options = {});
@@ -23,9 +24,9 @@ class HostedEndpoint {
   std::uint16_t port() const { return server_->port(); }
   StoreServer& server() { return *server_; }
   MembershipHub& hub() { return hub_; }
-  // This process leaves before the job has ended: tells all sessions, which end.
+  // This process exits before the job has ended: notifies and closes all sessions.
   void withdraw(const std::string& reason);
-  // Turns newcomers away and calls done once, from the loop, when no session is left or the deadline has passed.
+  // Refuses new sessions, and calls done once from the loop: when no session is left, or at the deadline.
   void drain(Deadline deadline, std::function<void()> done);
 
  private:

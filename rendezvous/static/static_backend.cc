@@ -1,5 +1,8 @@
-#include "ddprun/rendezvous/backends/static_rendezvous.h"
-
+// static: torchrun's static rendezvous on the wire. Node rank 0 serves the store, each node declares its rank, all
+// nodes have to join, and the workers use the same store. If all agents are ddprun's, rounds, failures and the verdict
+// travel over sessions to that server, job-wide as with c10d. With a torchrun agent among them this agent behaves as
+// torchrun's does: it restarts its own workers from a budget of its own, and meets the others at torchrun's exit
+// barrier.
 #include <chrono>
 #include <csignal>
 #include <stop_token>
@@ -14,12 +17,13 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/backends/endpoint.h"
-#include "ddprun/rendezvous/backends/hosted_endpoint.h"
-#include "ddprun/rendezvous/backends/static_exchange.h"
+#include "ddprun/rendezvous/backend.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
+#include "ddprun/rendezvous/static/static_exchange.h"
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 
@@ -27,7 +31,7 @@ namespace ddprun {
 namespace {
 
 namespace asio = boost::asio;
-constexpr auto dial_slice = std::chrono::seconds(2);  // then people hear what is waited for
+constexpr auto dial_slice = std::chrono::seconds(2);  // then the user is told what is being dialled
 constexpr auto exit_barrier_timeout = std::chrono::seconds(300);
 
 struct Endpoint {
@@ -36,7 +40,7 @@ struct Endpoint {
   std::string text() const { return format_host_port(host, port); }
 };
 
-// Dials until somebody answers, telling what it waits for.
+// Dials until a server replies; calls waiting once if that takes long.
 std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop,
                                const std::function<void(const std::string&)>& waiting) {
   const auto began = Deadline::Clock::now();
@@ -50,7 +54,7 @@ std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, cons
       if (deadline.expired())
         throw make_error(Errc::timeout,
                          "no store at {} within {}; the agent of node rank 0 serves it: check that it runs, with the "
-                         "same address and port (the last try: {})",
+                         "same address and port (the last error: {})",
                          endpoint.text(), duration_text(waited), error.what());
       if (!said) waiting(fmt::format("no store at {} yet; node rank 0 serves it", endpoint.text()));
     }
@@ -59,7 +63,8 @@ std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, cons
 
 }  // namespace
 
-// One join. The exchange blocks, so it has a thread; what it finds is posted to the loop.
+// Ownership: the loop must outlive it. Threads: calls on the loop; the blocking exchange runs on a thread of its own
+// and posts its result to the loop. Errors: as SessionClient.
 class StaticRendezvous final : public Rendezvous {
  public:
   StaticRendezvous(asio::io_context& loop, Endpoint endpoint) : loop_(loop), endpoint_(std::move(endpoint)) {}
@@ -67,7 +72,7 @@ class StaticRendezvous final : public Rendezvous {
   ~StaticRendezvous() override { stop_.request_stop(); }
 
   void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override {
-    stop_.request_stop();  // a join before this one ends first
+    stop_.request_stop();  // ends a previous join
     helper_ = std::jthread();
     stop_ = std::stop_source();
     alive_ = std::make_shared<bool>(true);
@@ -98,7 +103,7 @@ class StaticRendezvous final : public Rendezvous {
     });
   }
 
-  // torchrun knows no such thing: this node ends alone.
+  // torchrun has no counterpart: this node ends alone.
   void report_preempted(std::int64_t generation) override {
     if (client_) return client_->report_preempted(generation);
     if (generation != generation_ || !started_) return;
@@ -151,7 +156,12 @@ class StaticRendezvous final : public Rendezvous {
       const auto job_store = std::make_shared<PrefixStore>(policy_.run_id, store);
       const RoleInfo self{.rank = self_.node_rank.value_or(0), .local_world_size = self_.nproc, .ddprun = true};
       const StaticGroup group =
-          exchange_static_ranks(*job_store, {.self = self, .nnodes = policy_.max_nodes, .endpoint = endpoint_.text()},
+          exchange_static_ranks(*job_store,
+                                {.self = self,
+                                 .nnodes = policy_.max_nodes,
+                                 .run_id = policy_.run_id,
+                                 .endpoint = endpoint_.text(),
+                                 .torch_server = store->has_ddprun_extensions() ? nullptr : store.get()},
                                 deadline, stop, waiting);
       later([this, job_store, group] { begin(job_store, group); });
     } catch (const Error& error) {
@@ -159,7 +169,7 @@ class StaticRendezvous final : public Rendezvous {
     }
   }
 
-  // Runs action on the loop unless this object or this join is gone by then.
+  // Runs action on the loop, unless this object has been destroyed or join() called again by then.
   template <class Action>
   void later(Action action) {
     asio::post(loop_, [weak = std::weak_ptr(alive_), action = std::move(action)] {
@@ -173,11 +183,11 @@ class StaticRendezvous final : public Rendezvous {
     if (!handler_) return;
     if (group.all_ddprun) return begin_session();
     if (!policy_.agent_store)
-      return emit(ContactLost{make_error(Errc::usage,
-                                         "--no_agent_store: a torchrun agent takes part, whose workers all meet at {}",
-                                         endpoint_.text())});
+      return emit(ContactLost{
+          make_error(Errc::usage, "--no_agent_store: a torchrun agent takes part, whose workers use the store at {}",
+                     endpoint_.text())});
     job_store_ = std::move(job_store);
-    emit(RendezvousWaiting{"a torchrun agent takes part: restarts are each node's own"});
+    emit(RendezvousWaiting{"a torchrun agent takes part: each node restarts its own workers"});
     round_ = round_of(group);
     propose("first round");
   }
@@ -192,13 +202,13 @@ class StaticRendezvous final : public Rendezvous {
     });
   }
 
-  // The address is passed on as the user gave it.
+  // The workers get the address as the user typed it.
   void set_master(Round& round) const {
     round.master_addr = endpoint_.host;
     round.master_port = endpoint_.port;
   }
 
-  // Of the other nodes only rank and size are known; their names are their ranks.
+  // Only the rank and size of other nodes are known, so they are named by their rank.
   Round round_of(const StaticGroup& group) const {
     Round round;
     for (const auto& node : group.nodes) {
@@ -235,17 +245,17 @@ class StaticRendezvous final : public Rendezvous {
   NodeInfo self_;
   JobPolicy policy_;
   Handler handler_;
-  std::unique_ptr<SessionClient> client_;  // all agents are ddprun's
+  std::unique_ptr<SessionClient> client_;  // if all agents are ddprun's
 
-  std::shared_ptr<Store> job_store_;  // otherwise: torchrun's way
+  std::shared_ptr<Store> job_store_;  // if a torchrun agent takes part
   Round round_;
   std::int64_t generation_ = 0;
   int restarts_used_ = 0;
   bool started_ = false;
 
   std::shared_ptr<bool> alive_;
-  std::stop_source stop_;  // of all that a join does; whatever blocks ends at once
-  std::jthread helper_;    // last: stopped and joined before what it uses goes
+  std::stop_source stop_;  // ends the blocking calls of a join
+  std::jthread helper_;    // last, so that it is joined before the members it uses are destroyed
 };
 
 namespace {
@@ -255,7 +265,7 @@ class StaticBackend final : public RendezvousBackend {
   StaticBackend(asio::io_context& loop, const BackendOptions& options)
       : loop_(loop), endpoint_{options.host, options.port}, rendezvous_(loop, endpoint_) {
     const bool serve = options.is_host.value_or(*options.node_rank == 0);
-    auto server = serve_endpoint(loop, options.host, options.port, serve ? Hosting::must : Hosting::no);
+    auto server = serve_endpoint(loop, options.host, options.port, serve ? Hosting::required : Hosting::never);
     if (!server) return;
     hosted_ = std::make_unique<HostedEndpoint>(loop, std::move(server));
     hosted_->hub().on_round_start([this](const std::string& run_id, std::int64_t generation) {
@@ -279,8 +289,8 @@ class StaticBackend final : public RendezvousBackend {
   }
 
  private:
-  // Workers meet here round after round, and PyTorch's newer ones take for granted that each round has a store of its
-  // own. What the agents have told each other stays: it is for those that come later.
+  // The workers of every round use this store, and newer PyTorch versions expect an empty one in each round. The
+  // agents' keys stay, for agents that join later.
   void forget_workers_keys(const std::string& run_id) {
     const std::string agents = fmt::format("/{}/torchelastic/", run_id);
     hosted_->server().erase_if([&](std::string_view key) { return key != "init/" && !key.starts_with(agents); });
@@ -289,14 +299,15 @@ class StaticBackend final : public RendezvousBackend {
   asio::io_context& loop_;
   const Endpoint endpoint_;
   std::unique_ptr<HostedEndpoint> hosted_;
-  StaticRendezvous rendezvous_;  // goes first
+  StaticRendezvous rendezvous_;  // destroyed first
 };
 
 }  // namespace
 
+OpenBackend open_static;
 std::unique_ptr<RendezvousBackend> open_static(asio::io_context& loop, const BackendOptions& options) {
   if (!options.node_rank || *options.node_rank < 0)
-    throw make_error(Errc::usage, "the static rendezvous needs --node_rank: which of the nodes this is, from 0");
+    throw make_error(Errc::usage, "the static rendezvous needs --node_rank: the rank of this node, from 0");
   if (options.port == 0)
     throw make_error(Errc::usage, "the static rendezvous at {} needs a port that every node knows: --master_port",
                      options.host);

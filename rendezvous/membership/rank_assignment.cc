@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/rank_assignment.h"
+#include "ddprun/rendezvous/membership/rank_assignment.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// The run of digits at the front, without leading zeros; moves text behind it.
+// Removes the leading digits from text and returns them without leading zeros.
 std::string_view take_number(std::string_view& text) {
   std::size_t end = 0;
   while (end < text.size() && is_digit(text[end])) ++end;
@@ -26,18 +26,17 @@ int compare_numbers(std::string_view a, std::string_view b) {
   return a.compare(b);
 }
 
-// Grants wish to candidate where it is in range and free.
-bool grant(std::vector<int>& ranks, std::vector<bool>& taken, std::size_t candidate, const std::optional<int>& wish) {
-  if (ranks[candidate] >= 0 || !wish || *wish < 0) return false;
-  const auto rank = static_cast<std::size_t>(*wish);
-  if (rank >= taken.size() || taken[rank]) return false;
-  taken[rank] = true;
-  ranks[candidate] = *wish;
-  return true;
+// Gives candidate the rank if it is in range and free.
+void grant(std::vector<int>& ranks, std::vector<bool>& taken, std::size_t candidate, const std::optional<int>& rank) {
+  if (ranks[candidate] >= 0 || !rank || *rank < 0) return;
+  const auto index = static_cast<std::size_t>(*rank);
+  if (index >= taken.size() || taken[index]) return;
+  taken[index] = true;
+  ranks[candidate] = *rank;
 }
 
-// Displaced nodes by their old rank, then newcomers by host and arrival.
-bool fills_hole_before(const RankCandidate& a, const RankCandidate& b) {
+// Nodes that lost a rank by that rank, then new nodes by host and arrival.
+bool gets_free_rank_before(const RankCandidate& a, const RankCandidate& b) {
   if (a.previous_rank.has_value() != b.previous_rank.has_value()) return a.previous_rank.has_value();
   if (a.previous_rank && *a.previous_rank != *b.previous_rank) return *a.previous_rank < *b.previous_rank;
   const int hosts = natural_compare(a.host, b.host);
@@ -67,17 +66,17 @@ std::vector<int> assign_group_ranks(const std::vector<RankCandidate>& candidates
   std::vector<int> ranks(candidates.size(), -1);
   std::vector<bool> taken(candidates.size(), false);
   for (std::size_t i = 0; i < candidates.size(); ++i) grant(ranks, taken, i, candidates[i].previous_rank);
-  for (std::size_t i = 0; i < candidates.size(); ++i) grant(ranks, taken, i, candidates[i].wished_rank);
+  for (std::size_t i = 0; i < candidates.size(); ++i) grant(ranks, taken, i, candidates[i].requested_rank);
 
   std::vector<std::size_t> rest;
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (ranks[i] < 0) rest.push_back(i);
   std::stable_sort(rest.begin(), rest.end(),
-                   [&](std::size_t a, std::size_t b) { return fills_hole_before(candidates[a], candidates[b]); });
-  int hole = 0;
+                   [&](std::size_t a, std::size_t b) { return gets_free_rank_before(candidates[a], candidates[b]); });
+  int free_rank = 0;
   for (const std::size_t candidate : rest) {
-    while (taken[static_cast<std::size_t>(hole)]) ++hole;
-    ranks[candidate] = hole++;
+    while (taken[static_cast<std::size_t>(free_rank)]) ++free_rank;
+    ranks[candidate] = free_rank++;
   }
   return ranks;
 }

@@ -1,14 +1,14 @@
-#include "ddprun/rendezvous/backends/c10d_backend.h"
-
+// c10d: rounds formed by the server at the endpoint, over sessions. The host of the endpoint serves it: checked when
+// the back end is opened, and again before each redial, so that another agent on that host replaces a lost server.
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
 #include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/backends/endpoint.h"
-#include "ddprun/rendezvous/backends/hosted_endpoint.h"
-#include "ddprun/rendezvous/backends/node_address.h"
+#include "ddprun/rendezvous/backend.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/session_client.h"
 
 namespace ddprun {
@@ -59,21 +59,22 @@ class C10dBackend final : public RendezvousBackend {
     hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
   }
 
-  // Whoever was told to serve an endpoint under a name that need not lead back to itself, does not look it up.
+  // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback.
   std::string dialled_host() const {
-    const bool by_order = hosted_ && hosting_ == Hosting::must && !is_loopback_address(options_.host);
-    return by_order ? "127.0.0.1" : options_.host;
+    const bool dial_loopback = hosted_ && hosting_ == Hosting::required && !is_loopback_address(options_.host);
+    return dial_loopback ? "127.0.0.1" : options_.host;
   }
 
   boost::asio::io_context& loop_;
   BackendOptions options_;
   const Hosting hosting_;
   std::unique_ptr<HostedEndpoint> hosted_;
-  std::unique_ptr<SessionClient> client_;  // goes first: its session is one of the server's
+  std::unique_ptr<SessionClient> client_;  // destroyed first: the server has a session of it
 };
 
 }  // namespace
 
+OpenBackend open_c10d;
 std::unique_ptr<RendezvousBackend> open_c10d(boost::asio::io_context& loop, const BackendOptions& options) {
   return std::make_unique<C10dBackend>(loop, normalised(options));
 }

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/static_exchange.h"
+#include "ddprun/rendezvous/static/static_exchange.h"
 
 #include <chrono>
 #include <map>
@@ -10,14 +10,16 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/printable.h"
+#include "ddprun/rendezvous/membership/foreign_agent.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
 
 namespace ddprun {
 namespace {
 
 namespace json = boost::json;
-constexpr auto slice = std::chrono::milliseconds(500);     // how long a wait is deaf to a request to stop
-constexpr auto answer_timeout = std::chrono::seconds(10);  // for what the store can answer at once
+constexpr auto slice = std::chrono::milliseconds(500);    // between two checks for a stop request or a conflict
+constexpr auto reply_timeout = std::chrono::seconds(10);  // for requests that do not wait
 
 std::string role_key(int rank) {
   return fmt::format("torchelastic/role_info/{}", rank);
@@ -26,20 +28,32 @@ std::string assigned_key(int rank) {
   return fmt::format("torchelastic/assigned_ranks/{}", rank);
 }
 
-// Waits for one key until the deadline, in slices; false when a slice has passed. A store that does not answer is an
-// error: its waits time out too, and at once.
-bool came(Store& store, const std::string& key, Deadline deadline) {
+// Waits for a key, at most for a slice; returns whether it exists. Throws if the store does not reply.
+bool wait_for_slice(Store& store, const std::string& key, Deadline deadline) {
   try {
     store.wait({key}, earlier(Deadline::in(slice), deadline));
     return true;
   } catch (const Error& error) {
     if (error.code() != Errc::timeout) throw;
-    return store.check({key}, Deadline::in(answer_timeout));
+    return store.check({key}, Deadline::in(reply_timeout));
   }
 }
 
 void check_stop(const std::stop_token& stop) {
   if (stop.stop_requested()) throw make_error(Errc::aborted, "the rendezvous was stopped");
+}
+
+// Other agents may use the run id with another back end: this node would wait for them in vain.
+void check_conflict(Store& store, const StaticExchange& exchange) {
+  const std::string refused(static_refusal_key);
+  if (store.check({refused}, Deadline::in(reply_timeout)))
+    throw Error(Errc::usage, store.get(refused, Deadline::in(reply_timeout)));
+  if (!exchange.torch_server) return;
+  if (exchange.torch_server->check({"torch.rendezvous." + exchange.run_id}, Deadline::in(reply_timeout)))
+    throw make_error(Errc::usage,
+                     "torchrun agents use run id '{}' at {} with --rdzv_backend=c10d, this node has static: set "
+                     "--rdzv_backend=static and --node_rank on every node, or another --rdzv_id for another job",
+                     printable_line(exchange.run_id), exchange.endpoint);
 }
 
 std::string missing_nodes(Store& store, int nnodes, Deadline deadline) {
@@ -54,22 +68,23 @@ using Waiting = std::function<void(const std::string&)>;
 void wait_for_all_nodes(Store& store, const StaticExchange& exchange, Deadline deadline, const std::stop_token& stop,
                         const Waiting& waiting) {
   const auto began = Deadline::Clock::now();
-  std::string said;
+  std::string reported;
   for (int rank = 0; rank < exchange.nnodes;) {
     check_stop(stop);
-    if (came(store, role_key(rank), deadline)) {
+    check_conflict(store, exchange);
+    if (wait_for_slice(store, role_key(rank), deadline)) {
       ++rank;
       continue;
     }
-    const std::string missing = missing_nodes(store, exchange.nnodes, Deadline::in(answer_timeout));
+    const std::string missing = missing_nodes(store, exchange.nnodes, Deadline::in(reply_timeout));
     if (missing.empty()) continue;
     const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - began);
     if (deadline.expired())
-      throw make_error(Errc::timeout, "of {} nodes, node rank {} had not come to {} after {}", exchange.nnodes, missing,
-                       exchange.endpoint, duration_text(elapsed));
-    if (missing != said)
+      throw make_error(Errc::timeout, "of {} nodes, node rank {} had not joined at {} after {}", exchange.nnodes,
+                       missing, exchange.endpoint, duration_text(elapsed));
+    if (missing != reported)
       waiting(fmt::format("waiting at {} for node rank {} of {} nodes", exchange.endpoint, missing, exchange.nnodes));
-    said = missing;
+    reported = missing;
   }
 }
 
@@ -91,8 +106,8 @@ RoleInfo parse_role_info(std::string_view text) {
   const bool whole = role && role->is_string() && rank && rank->is_int64() && size && size->is_int64();
   constexpr std::int64_t most = 65536;
   if (!whole || rank->get_int64() < 0 || rank->get_int64() >= most || size->get_int64() < 1 || size->get_int64() > most)
-    throw make_error(Errc::protocol, "what an agent says of itself is not as torchrun writes it: '{}'",
-                     text.substr(0, 200));
+    throw make_error(Errc::protocol, "an agent's entry is not as torchrun writes it: '{}'",
+                     printable_line(text.substr(0, 200)));
   return {.role = std::string(role->get_string()),
           .rank = static_cast<int>(rank->get_int64()),
           .local_world_size = static_cast<int>(size->get_int64()),
@@ -120,13 +135,13 @@ std::vector<std::string> assign_static_ranks(const std::vector<RoleInfo>& nodes)
 StaticGroup exchange_static_ranks(Store& store, const StaticExchange& exchange, Deadline deadline,
                                   const std::stop_token& stop, const Waiting& waiting) {
   const int self = exchange.self.rank;
-  const auto answer = [&] { return earlier(deadline, Deadline::in(answer_timeout)); };
-  store.set(role_key(self), to_json(exchange.self), answer());
+  const auto reply_deadline = [&] { return earlier(deadline, Deadline::in(reply_timeout)); };
+  store.set(role_key(self), to_json(exchange.self), reply_deadline());
   wait_for_all_nodes(store, exchange, deadline, stop, waiting);
 
   StaticGroup group{.all_ddprun = true};
   for (int rank = 0; rank < exchange.nnodes; ++rank) {
-    group.nodes.push_back(parse_role_info(store.get(role_key(rank), answer())));
+    group.nodes.push_back(parse_role_info(store.get(role_key(rank), reply_deadline())));
     group.all_ddprun &= group.nodes.back().ddprun;
     if (rank < self) group.first_rank += group.nodes.back().local_world_size;
     group.world_size += group.nodes.back().local_world_size;
@@ -134,10 +149,10 @@ StaticGroup exchange_static_ranks(Store& store, const StaticExchange& exchange, 
   if (self == 0) {
     const auto assigned = assign_static_ranks(group.nodes);
     for (int rank = 0; rank < exchange.nnodes; ++rank)
-      store.set(assigned_key(rank), assigned[static_cast<std::size_t>(rank)], answer());
+      store.set(assigned_key(rank), assigned[static_cast<std::size_t>(rank)], reply_deadline());
   }
-  // What it says follows from the same values; that it is there means that node rank 0 has seen everybody.
-  while (!came(store, assigned_key(self), deadline)) {
+  // The value is known already; the key means that node rank 0 has seen all nodes.
+  while (!wait_for_slice(store, assigned_key(self), deadline)) {
     check_stop(stop);
     if (deadline.expired())
       throw make_error(Errc::timeout, "node rank 0 did not assign ranks at {} in time", exchange.endpoint);
@@ -150,9 +165,9 @@ void wait_at_exit_barrier(Store& store, int nnodes, Deadline deadline, const std
   try {
     if (store.add(folder + "num_members", 1, deadline) >= nnodes)
       store.set(folder + "last_member", "<val_ignored>", deadline);
-    while (!stop.stop_requested() && !came(store, folder + "last_member", deadline))
-      if (deadline.expired()) throw make_error(Errc::timeout, "not all of {} nodes came in time", nnodes);
-    store.num_keys(deadline);  // its answer says that what was set before has arrived
+    while (!stop.stop_requested() && !wait_for_slice(store, folder + "last_member", deadline))
+      if (deadline.expired()) throw make_error(Errc::timeout, "not all of {} nodes arrived in time", nnodes);
+    store.num_keys(deadline);  // its reply means that the server has applied the requests before it
   } catch (const Error& error) {
     if (!stop.stop_requested()) log::warn("exit barrier: {}", error.what());
   }

@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 
 #include <utility>
 
@@ -33,11 +33,11 @@ HostedEndpoint::~HostedEndpoint() {
 }
 
 void HostedEndpoint::withdraw(const std::string& reason) {
-  hub_.say_farewell(fmt::format("{} on host {}", reason, local_host_name()));
+  hub_.announce_shutdown(fmt::format("{} on host {}", reason, local_host_name()));
 }
 
 void HostedEndpoint::drain(Deadline deadline, std::function<void()> done) {
-  hub_.turn_newcomers_away();
+  hub_.refuse_new_sessions();
   drain_ = std::make_shared<Drain>(loop_, std::move(done));
   const std::weak_ptr<Drain> weak = drain_;
   const auto finish = [weak] {
@@ -47,7 +47,7 @@ void HostedEndpoint::drain(Deadline deadline, std::function<void()> done) {
     boost::asio::post(loop_, finish);
     return;
   }
-  // Leaves the hub's call before the owner may destroy it.
+  // Posted: the owner may destroy this object in done(), and the hub is still on the stack here.
   hub_.on_session_end([this, finish] {
     if (hub_.sessions() == 0) boost::asio::post(loop_, finish);
   });
