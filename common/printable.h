@@ -1,12 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace ddprun {
 
-// The text as a terminal may show it: control characters other than newline and tab, and bytes that are not UTF-8, are
-// written as \x1b. A message that quotes a damaged file thus cannot send escape sequences to the terminal.
-std::string printable(std::string_view text);
+// Text from a file as a message may quote it: control characters and bytes that are no UTF-8 become \xNN, so that a
+// damaged file cannot send commands to the terminal; text beyond `limit` bytes is cut and ends in "...".
+std::string printable(std::string_view text, std::size_t limit = 200);
 
 }  // namespace ddprun
