@@ -157,14 +157,14 @@ void Settings::assign(std::string_view key, std::string_view text, const Setting
   const auto setting = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == key; });
   if (setting == settings_.end()) {
     const auto near = nearest_key(key, settings_);
-    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, printable_line(key),
+    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, printable(key),
                      near ? fmt::format("; did you mean {}?", *near) : "");
   }
   if (source.origin < setting->source.origin) return;
   try {
     setting->parse(text);
   } catch (const Error& e) {
-    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable_line(text), e.what());
+    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable(text), e.what());
   }
   setting->source = source;
 }

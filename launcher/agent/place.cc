@@ -9,7 +9,7 @@ void place_on_machine(AgentSpec& spec, const LaunchSettings& settings) {
   const auto& o = settings.options();
   auto& placement = spec.group.placement;
   placement = place_workers(
-      {.workers = spec.node.nproc, .binding = parse_binding(o.bind, o.numa_binding), .everything = o.dry_run},
+      {.workers = spec.node.nproc, .binding = parse_binding(o.bind, o.numa_binding), .for_preview = o.dry_run},
       spec.group.environment, current_affinity());
   if (placement.sets_threads)
     for (const auto& worker : placement.workers) spec.group.exported.omp_threads.push_back(worker.threads);

@@ -261,7 +261,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
     json::value value = json::parse(body, error);
     if (error)
       throw make_error(Errc::unsupported, "the server at {} is not etcd v3 with its HTTP gateway: it sent '{}'", server,
-                       printable_line(std::string_view(body).substr(0, 80)));
+                       printable(std::string_view(body).substr(0, 80)));
     return value;
   }
 

@@ -24,7 +24,7 @@ std::optional<ForeignAgent> parse_foreign_agent(std::string_view key, std::strin
 }
 
 std::string conflict_text(const ForeignAgent& agent) {
-  const std::string run_id = printable_line(agent.run_id);
+  const std::string run_id = printable(agent.run_id);
   if (agent.kind == ForeignAgent::Kind::torchrun_c10d)
     return fmt::format(
         "an agent of torchrun on {} uses run id '{}' at this endpoint with --rdzv_backend=c10d, whose protocol is "
@@ -37,7 +37,7 @@ std::string conflict_text(const ForeignAgent& agent) {
 }
 
 std::string refusal_text(const ForeignAgent& agent) {
-  const std::string run_id = printable_line(agent.run_id);
+  const std::string run_id = printable(agent.run_id);
   if (agent.kind == ForeignAgent::Kind::torchrun_c10d)
     return fmt::format(
         "torchrun's --rdzv_backend=c10d cannot join run id '{}', which a ddprun agent uses: start ddprun on every "

@@ -408,7 +408,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   // For example an HTTP or SSH server, whose banner is not a frame.
   std::string not_a_server_text(std::string_view received) const {
     return fmt::format("{} is not a rendezvous server: it sent '{}'; does another program use the port?", endpoint_,
-                       printable_line(received.substr(0, 32)));
+                       printable(received.substr(0, 32)));
   }
 
   std::string lost_text(const std::string& problem) const {

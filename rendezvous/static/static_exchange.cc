@@ -53,7 +53,7 @@ void check_conflict(Store& store, const StaticExchange& exchange) {
     throw make_error(Errc::usage,
                      "torchrun agents use run id '{}' at {} with --rdzv_backend=c10d, this node has static: set "
                      "--rdzv_backend=static and --node_rank on every node, or another --rdzv_id for another job",
-                     printable_line(exchange.run_id), exchange.endpoint);
+                     printable(exchange.run_id), exchange.endpoint);
 }
 
 std::string missing_nodes(Store& store, int nnodes, Deadline deadline) {
@@ -107,7 +107,7 @@ RoleInfo parse_role_info(std::string_view text) {
   constexpr std::int64_t most = 65536;
   if (!whole || rank->get_int64() < 0 || rank->get_int64() >= most || size->get_int64() < 1 || size->get_int64() > most)
     throw make_error(Errc::protocol, "an agent's entry is not as torchrun writes it: '{}'",
-                     printable_line(text.substr(0, 200)));
+                     printable(text.substr(0, 200)));
   return {.role = std::string(role->get_string()),
           .rank = static_cast<int>(rank->get_int64()),
           .local_world_size = static_cast<int>(size->get_int64()),

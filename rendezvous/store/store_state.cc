@@ -45,8 +45,8 @@ std::int64_t parse_counter(std::string_view text, std::string_view key) {
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (status != std::errc{})
-    throw make_error(Errc::protocol, "the value of key '{}' is not a decimal number of 64 bits: '{}'",
-                     printable_line(key), printable_line(text.substr(0, 32)));
+    throw make_error(Errc::protocol, "the value of key '{}' is not a decimal number of 64 bits: '{}'", printable(key),
+                     printable(text.substr(0, 32)));
   return value;
 }
 
@@ -54,7 +54,7 @@ std::int64_t counter_sum(std::string_view text, std::int64_t delta, std::string_
   const auto before = parse_counter(text, key);
   std::int64_t after = 0;
   if (__builtin_add_overflow(before, delta, &after))
-    throw make_error(Errc::protocol, "adding {} to key '{}' at {} exceeds 64 bits", delta, printable_line(key), before);
+    throw make_error(Errc::protocol, "adding {} to key '{}' at {} exceeds 64 bits", delta, printable(key), before);
   return after;
 }
 
@@ -122,8 +122,7 @@ void StoreState::on(ConnectionId from, const AddRequest& r, Replies& replies) {
 void StoreState::on(ConnectionId, const AppendRequest& r, Replies& replies) {
   const auto before = value_of(r.key).size();
   if (before + r.suffix.size() > max_value_bytes)
-    throw make_error(Errc::protocol, "APPEND makes key '{}' longer than {} bytes", printable_line(r.key),
-                     max_value_bytes);
+    throw make_error(Errc::protocol, "APPEND makes key '{}' longer than {} bytes", printable(r.key), max_value_bytes);
   if (const auto value = values_.find(r.key); value != values_.end())
     value->second.append(r.suffix);
   else

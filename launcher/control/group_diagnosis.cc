@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/group_verdict.h"
+#include "ddprun/launcher/control/group_diagnosis.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace {
 using Age = RankProgress::Age;
 using State = RankOperation::State;
 
-// Some heartbeats: what a rank does for longer, it has told of, and so have those that it waits for.
-constexpr Age long_enough = std::chrono::seconds(3);
-constexpr std::size_t names_told = 8;
+// Several report intervals: a rank that has waited this long has reported it, and so have the ranks it waits for.
+constexpr Age waiting_threshold = std::chrono::seconds(3);
+constexpr std::size_t max_listed = 8;
 
-// Grows with each step into an operation and out of it.
+// Increases whenever a rank enters or leaves an operation.
 std::uint64_t position_of(const RankRecord& record) {
   return 2 * record.sequence + (record.inside ? 1 : 0);
 }
@@ -39,10 +39,10 @@ std::string title(const RankOperation& operation) {
 }
 
 std::string join_some(const std::vector<std::string>& texts) {
-  const std::vector<std::string> told(texts.begin(),
-                                      texts.begin() + static_cast<std::ptrdiff_t>(std::min(texts.size(), names_told)));
-  auto text = fmt::format("{}", fmt::join(told, "; "));
-  if (texts.size() > told.size()) text += fmt::format("; and {} more", texts.size() - told.size());
+  const std::vector<std::string> listed(
+      texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(std::min(texts.size(), max_listed)));
+  auto text = fmt::format("{}", fmt::join(listed, "; "));
+  if (texts.size() > listed.size()) text += fmt::format("; and {} more", texts.size() - listed.size());
   return text;
 }
 
@@ -52,14 +52,14 @@ const RankOperation* collective(const RankRecord& record, std::uint64_t sequence
   return nullptr;
 }
 
-// Where a rank is that somebody waits for.
-std::string whereabouts(const RankProgress& progress) {
+// Where a rank is that others wait for.
+std::string location_text(const RankProgress& progress) {
   const auto& record = *progress.record;
   std::string text;
   if (record.left) {
     text = "it has left the group";
   } else if (record.operation.empty()) {
-    text = "it has not called anything yet";
+    text = "it has not called any operation yet";
   } else if (record.inside) {
     const auto* now = collective(record, record.sequence);
     text = fmt::format("it is in #{}, {}", record.sequence, record.operation);
@@ -69,22 +69,23 @@ std::string whereabouts(const RankProgress& progress) {
     text = fmt::format("it is between operations; its last, #{}, {}, ended", record.sequence - 1, record.operation);
     if (last) text += fmt::format(" {} ago", age_of(progress.since(*last)));
   }
-  if (progress.heard >= long_enough) text += fmt::format(", as it said {} ago", age_of(progress.heard));
+  if (progress.report_age >= waiting_threshold)
+    text += fmt::format(", according to its report of {} ago", age_of(progress.report_age));
   if (!progress.process.empty()) text += "; its process: " + progress.process;
   return text;
 }
 
-// Several may be in progress at once, and end in any order: the oldest is what a rank is in.
+// Several operations may be in progress at once and end in any order; a rank counts as being in the oldest one.
 bool is_oldest(const RankRecord& record, const RankOperation& operation) {
   return record.inside && record.sequence == operation.sequence;
 }
 
-bool has_come(const RankRecord& record, std::uint64_t sequence) {
+bool has_entered(const RankRecord& record, std::uint64_t sequence) {
   const auto* operation = collective(record, sequence);
   return sequence < record.sequence || (operation && operation->state != State::submitted);
 }
 
-// A rank in an operation that takes long.
+// A rank that has been in an operation for longer than the threshold.
 struct Waiting {
   std::size_t rank = 0;
   const RankOperation* operation = nullptr;
@@ -98,7 +99,7 @@ std::vector<Waiting> find_waiting(const GroupProgress& group, bool transfers) {
     if (!progress.record || progress.record->left) continue;
     for (const auto& operation : progress.record->operations) {
       const auto since = progress.since(operation);
-      if (operation.transfer != transfers || operation.state != State::started || since < long_enough) continue;
+      if (operation.transfer != transfers || operation.state != State::started || since < waiting_threshold) continue;
       if (transfers || is_oldest(*progress.record, operation)) waiting.push_back({rank, &operation, since});
     }
   }
@@ -110,11 +111,10 @@ std::string missing_text(const GroupProgress& group) {
   for (std::size_t rank = 0; rank < group.ranks.size(); ++rank)
     if (!group.ranks[rank].record) names.push_back(name_of_rank(rank, group.ranks[rank]));
   if (names.empty()) return "";
-  return fmt::format("not all of the {} ranks have come to the group: {} not yet", group.ranks.size(),
-                     join_some(names));
+  return fmt::format("not all {} ranks have joined the group; missing: {}", group.ranks.size(), join_some(names));
 }
 
-// The ranks in this operation, and for how long.
+// How many ranks are in this operation, and for how long.
 std::string waiting_text(const std::vector<Waiting>& waiting, std::uint64_t sequence) {
   std::size_t count = 0;
   Age longest{};
@@ -127,7 +127,7 @@ std::string waiting_text(const std::vector<Waiting>& waiting, std::uint64_t sequ
                      age_of(longest));
 }
 
-// Ranks that are in different operations under one number.
+// For ranks whose operations of one number differ.
 std::string disagreement_text(const GroupProgress& group, std::uint64_t sequence) {
   const RankRecord* first = nullptr;
   bool differ = false;
@@ -143,7 +143,8 @@ std::string disagreement_text(const GroupProgress& group, std::uint64_t sequence
   return differ ? fmt::format("the ranks disagree on operation #{}: {}", sequence, join_some(calls)) : "";
 }
 
-// The ranks furthest behind, of those that have not come to what others wait in: who waits for them is not to blame.
+// The ranks furthest behind among those that have not entered the operation in which others wait. Ranks that wait for
+// these are not to blame.
 std::vector<std::size_t> find_late(const GroupProgress& group, std::uint64_t newest_waiting) {
   auto least = position_in(newest_waiting);
   for (const auto& rank : group.ranks) least = std::min(least, position_of(*rank.record));
@@ -157,7 +158,7 @@ std::vector<std::size_t> find_late(const GroupProgress& group, std::uint64_t new
 
 std::string lateness_text(const GroupProgress& group, const std::vector<Waiting>& waiting,
                           const std::vector<std::size_t>& late) {
-  // The first one that they have not come to, and others wait in.
+  // The first operation that they have not entered and in which others wait.
   const auto position = position_of(*group.ranks[late.front()].record);
   const RankOperation* missed = nullptr;
   for (const auto& each : waiting) {
@@ -167,31 +168,30 @@ std::string lateness_text(const GroupProgress& group, const std::vector<Waiting>
   std::vector<std::string> texts;
   for (const auto rank : late) {
     const auto& progress = group.ranks[rank];
-    const auto* how = has_come(*progress.record, missed->sequence) ? "is behind" : "has not come";
-    texts.push_back(fmt::format("{} {}: {}", name_of_rank(rank, progress), how, whereabouts(progress)));
+    const auto* how = has_entered(*progress.record, missed->sequence) ? "is behind" : "has not entered it";
+    texts.push_back(fmt::format("{} {}: {}", name_of_rank(rank, progress), how, location_text(progress)));
   }
   return fmt::format("operation {}: {}; {}", title(*missed), join_some(texts), waiting_text(waiting, missed->sequence));
 }
 
-std::string in_it_text(const GroupProgress& group, const std::vector<Waiting>& waiting,
-                       const RankOperation& operation) {
-  std::vector<std::string> troubled;
+std::string slow_text(const GroupProgress& group, const std::vector<Waiting>& waiting, const RankOperation& operation) {
+  std::vector<std::string> abnormal;
   for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
     const auto& progress = group.ranks[rank];
-    if (!progress.process.empty() || progress.heard >= long_enough)
-      troubled.push_back(fmt::format("{}: {}", name_of_rank(rank, progress), whereabouts(progress)));
+    if (!progress.process.empty() || progress.report_age >= waiting_threshold)
+      abnormal.push_back(fmt::format("{}: {}", name_of_rank(rank, progress), location_text(progress)));
   }
-  return fmt::format("operation {}: all ranks have come; {}; {}", title(operation),
+  return fmt::format("operation {}: all ranks have entered it; {}; {}", title(operation),
                      waiting_text(waiting, operation.sequence),
-                     troubled.empty() ? "the transport is slow or broken" : join_some(troubled));
+                     abnormal.empty() ? "the transport is slow or broken" : join_some(abnormal));
 }
 
 std::string transfers_text(const GroupProgress& group, const std::vector<Waiting>& waiting) {
   std::vector<std::string> texts;
   for (const auto& each : waiting)
-    texts.push_back(fmt::format("{} of {} for {}", each.operation->text,
+    texts.push_back(fmt::format("{} by {}, for {}", each.operation->text,
                                 name_of_rank(each.rank, group.ranks[each.rank]), age_of(each.since)));
-  return "no counterpart has come to " + join_some(texts);
+  return "no matching call for " + join_some(texts);
 }
 
 std::string quiet_text(const GroupProgress& group) {
@@ -199,12 +199,12 @@ std::string quiet_text(const GroupProgress& group) {
   for (const auto& rank : group.ranks) newest = std::max(newest, position_of(*rank.record));
   if (newest == 0) return "no rank has called an operation yet";
   return fmt::format("no operation has taken longer than {:.0f} s so far; the newest is #{}",
-                     std::chrono::duration<double>(long_enough).count(), (newest - 1) / 2);
+                     std::chrono::duration<double>(waiting_threshold).count(), (newest - 1) / 2);
 }
 
 }  // namespace
 
-std::string verdict_on(const GroupProgress& group) {
+std::string diagnose(const GroupProgress& group) {
   if (auto text = missing_text(group); !text.empty()) return text;
   const auto waiting = find_waiting(group, false);
   if (waiting.empty()) {
@@ -217,7 +217,7 @@ std::string verdict_on(const GroupProgress& group) {
   const auto late = find_late(group, newest->operation->sequence);
   if (!late.empty()) return lateness_text(group, waiting, late);
   if (auto text = disagreement_text(group, newest->operation->sequence); !text.empty()) return text;
-  return in_it_text(group, waiting, *newest->operation);
+  return slow_text(group, waiting, *newest->operation);
 }
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/hosts/fleet.h"
+#include "ddprun/launcher/hosts/hosts_job.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -50,28 +50,28 @@ void assign(asio::posix::stream_descriptor& descriptor, UniqueFd fd) {
   descriptor.assign(fd.release());
 }
 
-// One stream of a host's agent.
+// Standard output or standard error of a host's agent.
 struct Stream {
   Stream(asio::io_context& loop, Console::Stream to_stream) : reader(loop), to(to_stream) {}
 
   asio::posix::stream_descriptor reader;
   Console::Stream to;
-  std::optional<LineAssembler> lines;  // none: bytes pass as they come
-  std::string held;                    // standard error until the agent runs: what ssh says
+  std::optional<LineAssembler> lines;  // none: bytes are passed on unchanged
+  std::string held;                    // standard error until the agent runs, which is ssh's own
   bool holding = false;
-  bool waiting = false;
+  bool waiting = false;  // for the stream to become readable
 };
 
 // The connection to one host's agent, or the agent itself.
 struct Connection {
   Connection(asio::io_context& loop, const std::string& token)
-      : input(loop), out(loop, Console::Stream::out), err(loop, Console::Stream::err), words(token) {}
+      : input(loop), out(loop, Console::Stream::out), err(loop, Console::Stream::err), messages(token) {}
 
   asio::posix::stream_descriptor input;
   std::deque<std::string> unsent;
   Stream out;
   Stream err;
-  RemoteWords words;
+  MessageParser messages;
   Tail tail;  // of standard error
   StartedProcess process;
 };
@@ -87,12 +87,12 @@ std::string last_line(const std::string& lines) {
   return end == std::string::npos ? lines : lines.substr(end + 1);
 }
 
-class Fleet {
+class HostsJob {
  public:
-  Fleet(const FleetSpec& spec, const Guardian& guardian)
+  HostsJob(const HostsJobSpec& spec, const Guardian& guardian)
       : spec_(spec),
         guardian_(guardian),
-        console_(STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { watch_all(); }); }),
+        console_(STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { wait_for_all(); }); }),
         log_through_console_(console_),
         signals_(loop_),
         timer_(loop_),
@@ -103,17 +103,17 @@ class Fleet {
     if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
     wait_for_signal();
     for (std::size_t i = 0; i < spec_.hosts.size(); ++i) start(i);
-    act(state_.on_start());
+    execute(state_.on_start());
     loop_.run();
     console_.drain(std::chrono::seconds(5));
     return exit_code_;
   }
 
  private:
-  static std::vector<FleetHost> hosts_of(const FleetSpec& spec) {
-    std::vector<FleetHost> hosts;
+  static std::vector<JobHost> hosts_of(const HostsJobSpec& spec) {
+    std::vector<JobHost> hosts;
     for (const auto& host : spec.hosts)
-      hosts.push_back({.name = host.name, .here = is_this_machine(host, local_host_name())});
+      hosts.push_back({.name = host.name, .local = is_this_machine(host, local_host_name())});
     return hosts;
   }
 
@@ -131,11 +131,11 @@ class Fleet {
   void start(std::size_t host) {
     auto& connection = *connections_.emplace_back(std::make_unique<Connection>(loop_, spec_.token));
     auto in = make_pipe(), out = make_pipe(), err = make_pipe();
-    const auto words = command(host);
+    const auto arguments = command(host);
     auto environment = spec_.environment;
-    environment.unset("TORCHELASTIC_ERROR_FILE");  // a scheduler's file, which this process writes and no agent
-    connection.process = start_process({.executable = find_program(words.front(), spec_.environment),
-                                        .arguments = words,
+    environment.unset("TORCHELASTIC_ERROR_FILE");  // this process writes it, not an agent
+    connection.process = start_process({.executable = find_program(arguments.front(), spec_.environment),
+                                        .arguments = arguments,
                                         .environment = environment.entries(),
                                         .in = in.reader.get(),
                                         .out = out.writer.get(),
@@ -149,8 +149,8 @@ class Fleet {
     if (spec_.hosts.size() > 1)
       for (auto* stream : {&connection.out, &connection.err})
         stream->lines.emplace(fmt::format("[{}] ", spec_.hosts[host].name));
-    watch(host, connection.out);
-    watch(host, connection.err);
+    wait_readable(host, connection.out);
+    wait_readable(host, connection.err);
   }
 
   void wait_for_signal() {
@@ -161,27 +161,27 @@ class Fleet {
       else if (signal == SIGUSR1 || signal == SIGUSR2)
         for (std::size_t i = 0; i < connections_.size(); ++i) send(i, std::string(1, static_cast<char>(signal)));
       else
-        act(state_.on_signal(signal));
+        execute(state_.on_signal(signal));
       wait_for_signal();
     });
   }
 
-  void watch_all() {
+  void wait_for_all() {
     for (std::size_t i = 0; i < connections_.size(); ++i) {
-      watch(i, connections_[i]->out);
-      watch(i, connections_[i]->err);
+      wait_readable(i, connections_[i]->out);
+      wait_readable(i, connections_[i]->err);
     }
   }
 
-  // While the console is full nothing more is read: the workers wait, not this process.
-  void watch(std::size_t host, Stream& stream) {
+  // Nothing is read while the console is full: then the workers block, not this process.
+  void wait_readable(std::size_t host, Stream& stream) {
     if (stream.waiting || !stream.reader.is_open() || console_.full()) return;
     stream.waiting = true;
     stream.reader.async_wait(asio::posix::descriptor_base::wait_read, [this, host, &stream](error_code failure) {
       stream.waiting = false;
       if (failure || !stream.reader.is_open()) return;
       read_some(host, stream);
-      watch(host, stream);
+      wait_readable(host, stream);
     });
   }
 
@@ -190,12 +190,12 @@ class Fleet {
     ssize_t got = 0;
     do got = ::read(stream.reader.native_handle(), block, sizeof(block));
     while (got < 0 && errno == EINTR);
-    if (got > 0) take(host, stream, {block, static_cast<std::size_t>(got)});
+    if (got > 0) receive(host, stream, {block, static_cast<std::size_t>(got)});
     if (got == 0 || (got < 0 && errno != EAGAIN)) close(host, stream);
     return got > 0;
   }
 
-  void take(std::size_t host, Stream& stream, std::string_view bytes) {
+  void receive(std::size_t host, Stream& stream, std::string_view bytes) {
     auto& connection = *connections_[host];
     if (stream.to == Console::Stream::err) {
       connection.tail.feed(bytes);
@@ -206,10 +206,10 @@ class Fleet {
       return show(stream, bytes);
     }
     std::string output;
-    std::vector<std::string> words;
-    connection.words.feed(bytes, output, words);
+    std::vector<std::string> messages;
+    connection.messages.feed(bytes, output, messages);
     show(stream, output);
-    for (const auto& word : words) understand(host, word);
+    for (const auto& message : messages) handle_message(host, message);
   }
 
   void show(Stream& stream, std::string_view bytes) {
@@ -224,7 +224,7 @@ class Fleet {
   void close(std::size_t host, Stream& stream) {
     if (!stream.reader.is_open()) return;
     std::string text;
-    if (stream.to == Console::Stream::out) connections_[host]->words.flush(text);
+    if (stream.to == Console::Stream::out) connections_[host]->messages.flush(text);
     show(stream, text);
     text.clear();
     if (stream.lines) stream.lines->flush(text);
@@ -233,36 +233,36 @@ class Fleet {
     stream.reader.close(ignored);
   }
 
-  void understand(std::size_t host, const std::string& text) {
+  void handle_message(std::size_t host, const std::string& text) {
     std::istringstream stream(text);
-    std::string word;
-    stream >> word;
-    if (word == "here") {
+    std::string kind;
+    stream >> kind;
+    if (kind == "here") {
       release_held(connections_[host]->err);
       std::string version, client, server;
       stream >> version >> client >> server;
       const auto address = [](const std::string& end) { return end == "-" ? std::string() : end; };
-      act(state_.on_here(host, version, {.client = address(client), .server = address(server)}));
-    } else if (word == "meeting") {
+      execute(state_.on_started(host, version, {.client = address(client), .server = address(server)}));
+    } else if (kind == "rendezvous") {
       std::string endpoint;
       stream >> endpoint;
-      act(state_.on_meeting(endpoint));
-    } else if (word == "summary" && summary_.empty()) {
-      summary_ = rest_of(text, word);
-    } else if (word == "error_file") {
-      tell_scheduler(spec_.environment, rest_of(text, word));
-    } else if (word == "exit") {
+      execute(state_.on_rendezvous(endpoint));
+    } else if (kind == "summary" && summary_.empty()) {
+      summary_ = rest_of(text, kind);
+    } else if (kind == "error_file") {
+      tell_scheduler(spec_.environment, rest_of(text, kind));
+    } else if (kind == "exit") {
       int code = exit_fault;
       stream >> code;
-      act(state_.on_exit(host, code));
+      execute(state_.on_exit_code(host, code));
     }
   }
 
-  static std::string rest_of(const std::string& text, const std::string& word) {
-    return several_lines(text.substr(std::min(text.size(), word.size() + 1)));
+  static std::string rest_of(const std::string& text, const std::string& kind) {
+    return split_lines(text.substr(std::min(text.size(), kind.size() + 1)));
   }
 
-  // What ssh had to say before the agent ran: warnings, since it came through.
+  // Warnings of ssh, since the connection was made.
   void release_held(Stream& stream) {
     stream.holding = false;
     show(stream, std::exchange(stream.held, ""));
@@ -276,7 +276,8 @@ class Fleet {
     }
   }
 
-  // What a host had written is all in its pipes by now; somebody else may still hold their other ends.
+  // All that the child wrote is in its pipes by now. Another process may still hold their write ends, so there may be
+  // no end of file.
   void ended(std::size_t host, const ProcessExit& exit) {
     auto& connection = *connections_[host];
     guardian_.remove_group(exit.pid);
@@ -287,10 +288,10 @@ class Fleet {
     error_code ignored;
     connection.input.close(ignored);
     const auto& held = connection.err.held;
-    const auto said = last_line(connection.tail.lines());
-    // A host key that has changed, for example, takes more than a line to tell.
+    const auto last = last_line(connection.tail.lines());
+    // Some errors of ssh have several lines, such as a changed host key.
     if (connection.err.holding && held.find('\n') + 1 < held.size()) console_.write(Console::Stream::err, held);
-    act(state_.on_closed(host, said.empty() ? describe(connection.process, exit, command(host).front()) : said));
+    execute(state_.on_closed(host, last.empty() ? describe(connection.process, exit, command(host).front()) : last));
   }
 
   void send(std::size_t host, std::string bytes) {
@@ -309,46 +310,44 @@ class Fleet {
                       });
   }
 
-  void act(const FleetActions& actions) {
-    for (const auto& action : actions) std::visit([this](const auto& a) { carry_out(a); }, action);
+  void execute(const HostsJobActions& actions) {
+    for (const auto& action : actions) std::visit([this](const auto& a) { execute(a); }, action);
   }
 
-  void carry_out(const SendOrder& action) { send(action.host, encode(order_for(spec_, action))); }
-  void carry_out(const SendSignal& action) {
-    send(action.host, std::string(1, static_cast<char>(action.signal_number)));
-  }
-  void carry_out(const CloseConnection& action) { ::kill(-connections_[action.host]->process.pid, SIGKILL); }
-  void carry_out(const SetTimer& action) {
+  void execute(const SendRequest& action) { send(action.host, encode(request_for(spec_, action))); }
+  void execute(const SendSignal& action) { send(action.host, std::string(1, static_cast<char>(action.signal_number))); }
+  void execute(const KillConnection& action) { ::kill(-connections_[action.host]->process.pid, SIGKILL); }
+  void execute(const SetTimer& action) {
     timer_.expires_after(action.after);
     timer_.async_wait([this](error_code failure) {
-      if (!failure) act(state_.on_timer());
+      if (!failure) execute(state_.on_timer());
     });
   }
-  void carry_out(const SayError& action) { log::error("{}", action.text); }
-  void carry_out(const FinishFleet& action) {
+  void execute(const LogError& action) { log::error("{}", action.text); }
+  void execute(const FinishHostsJob& action) {
     exit_code_ = action.exit_code;
     console_.write(Console::Stream::err, summary_);
     loop_.stop();
   }
 
-  const FleetSpec& spec_;
+  const HostsJobSpec& spec_;
   const Guardian& guardian_;
   asio::io_context loop_{1};
   Console console_;
   LogThroughConsole log_through_console_;
   asio::signal_set signals_;
   asio::steady_timer timer_;
-  FleetState state_;
+  HostsJobState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::string summary_;  // of the job's failure, the same from all hosts
+  std::string summary_;  // of the job's failure; all hosts send the same one
   int exit_code_ = exit_fault;
 };
 
 }  // namespace
 
-int run_fleet(const FleetSpec& spec, const Guardian& guardian) {
-  Fleet fleet(spec, guardian);
-  return fleet.run();
+int run_hosts_job(const HostsJobSpec& spec, const Guardian& guardian) {
+  HostsJob job(spec, guardian);
+  return job.run();
 }
 
 }  // namespace ddprun

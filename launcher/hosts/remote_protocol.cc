@@ -1,4 +1,4 @@
-#include "ddprun/launcher/hosts/remote_order.h"
+#include "ddprun/launcher/hosts/remote_protocol.h"
 
 #include <algorithm>
 #include <charconv>
@@ -26,8 +26,7 @@ class Reader {
 
   std::string text() {
     const auto end = rest_.find('\0');
-    if (end == std::string_view::npos)
-      throw make_error(Errc::protocol, "the order of the starting ddprun is cut short");
+    if (end == std::string_view::npos) throw make_error(Errc::protocol, "the launch request is incomplete");
     std::string result(rest_.substr(0, end));
     rest_.remove_prefix(end + 1);
     return result;
@@ -38,7 +37,7 @@ class Reader {
     std::size_t count = 0;
     const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
     if (status != std::errc{} || end != digits.data() + digits.size() || count > most_texts)
-      throw make_error(Errc::protocol, "the order of the starting ddprun has '{}' where a count belongs", digits);
+      throw make_error(Errc::protocol, "the launch request has '{}' instead of a count", digits);
     std::vector<std::string> result;
     while (result.size() < count) result.push_back(text());
     return result;
@@ -50,47 +49,47 @@ class Reader {
 
 }  // namespace
 
-std::string encode(const RemoteOrder& order) {
+std::string encode(const LaunchRequest& request) {
   std::string body;
-  put(body, order.directory);
-  put(body, order.environment);
-  put(body, order.arguments);
+  put(body, request.directory);
+  put(body, request.environment);
+  put(body, request.arguments);
   std::vector<std::string> options;
-  for (const auto& [name, value] : order.options) options.insert(options.end(), {name, value});
+  for (const auto& [name, value] : request.options) options.insert(options.end(), {name, value});
   put(body, options);
   return std::to_string(body.size()) + "\n" + body;
 }
 
-RemoteOrder decode_order(std::string_view body) {
+LaunchRequest decode_request(std::string_view body) {
   Reader reader(body);
-  RemoteOrder order;
-  order.directory = reader.text();
-  order.environment = reader.texts();
-  order.arguments = reader.texts();
+  LaunchRequest request;
+  request.directory = reader.text();
+  request.environment = reader.texts();
+  request.arguments = reader.texts();
   const auto options = reader.texts();
-  for (std::size_t i = 0; i + 1 < options.size(); i += 2) order.options.emplace_back(options[i], options[i + 1]);
-  return order;
+  for (std::size_t i = 0; i + 1 < options.size(); i += 2) request.options.emplace_back(options[i], options[i + 1]);
+  return request;
 }
 
-std::string RemoteWords::begin(std::string_view token) {
+std::string MessageParser::begin(std::string_view token) {
   return "\x01" + std::string(token) + " ";
 }
 
-std::string remote_word(std::string_view token, std::string_view text) {
-  return RemoteWords::begin(token) + std::string(text) + "\n";
+std::string encode_message(std::string_view token, std::string_view text) {
+  return MessageParser::begin(token) + std::string(text) + "\n";
 }
 
-std::string one_line(std::string text) {
+std::string join_lines(std::string text) {
   std::replace(text.begin(), text.end(), '\n', '\x1e');
   return text;
 }
 
-std::string several_lines(std::string text) {
+std::string split_lines(std::string text) {
   std::replace(text.begin(), text.end(), '\x1e', '\n');
   return text;
 }
 
-void RemoteWords::feed(std::string_view bytes, std::string& output, std::vector<std::string>& words) {
+void MessageParser::feed(std::string_view bytes, std::string& output, std::vector<std::string>& messages) {
   held_ += bytes;
   for (;;) {
     const auto at = held_.find(mark_.front());
@@ -104,12 +103,12 @@ void RemoteWords::feed(std::string_view bytes, std::string& output, std::vector<
     }
     const auto end = held_.size() < mark_.size() ? std::string::npos : held_.find('\n');
     if (end == std::string::npos) return;
-    words.push_back(held_.substr(mark_.size(), end - mark_.size()));
+    messages.push_back(held_.substr(mark_.size(), end - mark_.size()));
     held_.erase(0, end + 1);
   }
 }
 
-void RemoteWords::flush(std::string& output) {
+void MessageParser::flush(std::string& output) {
   output += held_;
   held_.clear();
 }

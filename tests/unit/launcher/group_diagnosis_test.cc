@@ -1,4 +1,4 @@
-#include "ddprun/launcher/control/group_verdict.h"
+#include "ddprun/launcher/control/group_diagnosis.h"
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
@@ -33,104 +33,105 @@ RankProgress before(int number, std::uint64_t sequence, RankProgress::Age age) {
   return rank;
 }
 
-std::string verdict_of(std::vector<RankProgress> ranks) {
-  return verdict_on({"group/0", std::move(ranks)});
+std::string diagnosis_of(std::vector<RankProgress> ranks) {
+  return diagnose({"group/0", std::move(ranks)});
 }
 
 }  // namespace
 
-TEST_CASE("a rank that is in an earlier operation, or in its own code, has not come to the one that others wait in") {
-  CHECK(verdict_of({in(0, 412, 12s), in(1, 412, 12100ms), in(2, 411, 12300ms)}) ==
-        "operation #412, allreduce(sum) of 100 float32: rank 2 (pid 72 on host a) has not come: it is in #411, "
+TEST_CASE("the diagnosis names a rank that is in an earlier operation, or in its own code, while others wait") {
+  CHECK(diagnosis_of({in(0, 412, 12s), in(1, 412, 12100ms), in(2, 411, 12300ms)}) ==
+        "operation #412, allreduce(sum) of 100 float32: rank 2 (pid 72 on host a) has not entered it: it is in #411, "
         "allreduce(sum) of 100 float32, for 12.3 s; 2 ranks wait in it, for up to 12.1 s");
-  CHECK(verdict_of({before(0, 412, 20s), in(1, 412, 12s), in(2, 412, 9s)}) ==
-        "operation #412, allreduce(sum) of 100 float32: rank 0 (pid 70 on host a) has not come: it is between "
+  CHECK(diagnosis_of({before(0, 412, 20s), in(1, 412, 12s), in(2, 412, 9s)}) ==
+        "operation #412, allreduce(sum) of 100 float32: rank 0 (pid 70 on host a) has not entered it: it is between "
         "operations; its last, #411, allreduce(sum) of 100 float32, ended 20.0 s ago; 2 ranks wait in it, for up to "
         "12.0 s");
-  CHECK_THAT(verdict_of({before(0, 0, 0s), in(1, 0, 12s), in(2, 0, 9s)}),
-             Catch::Contains("rank 0 (pid 70 on host a) has not come: it has not called anything yet"));
+  CHECK_THAT(diagnosis_of({before(0, 0, 0s), in(1, 0, 12s), in(2, 0, 9s)}),
+             Catch::Contains("rank 0 (pid 70 on host a) has not entered it: it has not called any operation yet"));
 }
 
-TEST_CASE("who waits for the last one is not to blame, and all that are furthest behind are") {
-  const auto chain = verdict_of({in(0, 7, 9s), in(1, 6, 9s), before(2, 6, 9s)});
+TEST_CASE("the diagnosis blames all ranks that are furthest behind, and none that waits for them") {
+  const auto chain = diagnosis_of({in(0, 7, 9s), in(1, 6, 9s), before(2, 6, 9s)});
   CHECK_THAT(chain, Catch::StartsWith("operation #6, "));
-  CHECK_THAT(chain, Catch::Contains("rank 2 (pid 72 on host a) has not come"));
+  CHECK_THAT(chain, Catch::Contains("rank 2 (pid 72 on host a) has not entered it"));
   CHECK_THAT(chain, !Catch::Contains("rank 1"));
-  const auto two = verdict_of({in(0, 7, 9s), before(1, 7, 9s), before(2, 7, 9s)});
-  CHECK_THAT(two, Catch::Contains("rank 1 (pid 71 on host a) has not come"));
-  CHECK_THAT(two, Catch::Contains("; rank 2 (pid 72 on host a) has not come"));
+  const auto two = diagnosis_of({in(0, 7, 9s), before(1, 7, 9s), before(2, 7, 9s)});
+  CHECK_THAT(two, Catch::Contains("rank 1 (pid 71 on host a) has not entered it"));
+  CHECK_THAT(two, Catch::Contains("; rank 2 (pid 72 on host a) has not entered it"));
   CHECK_THAT(two, Catch::Contains("1 rank waits in it, for up to 9.0 s"));
 }
 
-TEST_CASE("of several operations in progress at once the oldest counts") {
+TEST_CASE("a rank with several operations in progress counts as being in the oldest one") {
   auto several = in(0, 7, 9s);
   several.record->operations.push_back(operation(8, State::started, 9s));
   auto others = in(1, 7, 9s);
   others.record->operations.push_back(operation(8, State::started, 9s));
-  CHECK_THAT(verdict_of({several, others, before(2, 7, 9s)}),
-             Catch::StartsWith("operation #7, ") && Catch::Contains("rank 2 (pid 72 on host a) has not come") &&
+  CHECK_THAT(diagnosis_of({several, others, before(2, 7, 9s)}),
+             Catch::StartsWith("operation #7, ") && Catch::Contains("rank 2 (pid 72 on host a) has not entered it") &&
                  !Catch::Contains("rank 1"));
-  CHECK_THAT(verdict_of({several, others, in(2, 7, 9s)}), Catch::Contains("all ranks have come"));
-  CHECK_THAT(verdict_of({several, in(1, 8, 9s), in(2, 8, 9s)}),
+  CHECK_THAT(diagnosis_of({several, others, in(2, 7, 9s)}), Catch::Contains("all ranks have entered it"));
+  CHECK_THAT(diagnosis_of({several, in(1, 8, 9s), in(2, 8, 9s)}),
              Catch::Contains("rank 0 (pid 70 on host a) is behind: it is in #7"));
 }
 
-TEST_CASE("what is known of a late rank's process is said") {
+TEST_CASE("the diagnosis has the state of a late rank's process and the age of its last report") {
   auto frozen = before(2, 7, 9s);
   frozen.process = "frozen by SIGSTOP for 8 s";
-  CHECK_THAT(verdict_of({in(0, 7, 9s), in(1, 7, 9s), frozen}),
+  CHECK_THAT(diagnosis_of({in(0, 7, 9s), in(1, 7, 9s), frozen}),
              Catch::Contains("its process: frozen by SIGSTOP for 8 s"));
   auto silent = before(2, 7, 2s);
-  silent.heard = 5s;
-  CHECK_THAT(verdict_of({in(0, 7, 9s), in(1, 7, 9s), silent}),
-             Catch::Contains("ended 7.0 s ago, as it said 5.0 s ago"));
+  silent.report_age = 5s;
+  CHECK_THAT(diagnosis_of({in(0, 7, 9s), in(1, 7, 9s), silent}),
+             Catch::Contains("ended 7.0 s ago, according to its report of 5.0 s ago"));
 }
 
-TEST_CASE("records of a job that goes on differ without meaning anything") {
-  CHECK(verdict_of({in(0, 412, 0s), before(1, 380, 20ms), in(2, 401, 900ms)}) ==
+TEST_CASE("differences between the ranks of a job that makes progress are not reported") {
+  CHECK(diagnosis_of({in(0, 412, 0s), before(1, 380, 20ms), in(2, 401, 900ms)}) ==
         "no operation has taken longer than 3 s so far; the newest is #412");
-  CHECK(verdict_of({before(0, 0, 0s), before(1, 0, 0s), before(2, 0, 0s)}) == "no rank has called an operation yet");
+  CHECK(diagnosis_of({before(0, 0, 0s), before(1, 0, 0s), before(2, 0, 0s)}) == "no rank has called an operation yet");
 }
 
-TEST_CASE("ranks that are missing, disagree, or are all there, are told apart") {
-  CHECK(verdict_of({in(0, 0, 9s), {}, in(2, 0, 9s)}) ==
-        "not all of the 3 ranks have come to the group: rank 1 not yet");
+TEST_CASE(
+    "the diagnosis distinguishes missing ranks, different operations, and a slow operation that all ranks are in") {
+  CHECK(diagnosis_of({in(0, 0, 9s), {}, in(2, 0, 9s)}) == "not all 3 ranks have joined the group; missing: rank 1");
   auto other = in(2, 7, 9s);
   other.record->signature = 5;
   other.record->operation = "barrier";
-  CHECK(verdict_of({in(0, 7, 9s), in(1, 7, 9s), other}) ==
+  CHECK(diagnosis_of({in(0, 7, 9s), in(1, 7, 9s), other}) ==
         "the ranks disagree on operation #7: rank 0 (pid 70 on host a) calls allreduce(sum) of 100 float32; rank 2 "
         "(pid 72 on host a) calls barrier");
-  CHECK(verdict_of({in(0, 7, 9s), in(1, 7, 9s), in(2, 7, 4s)}) ==
-        "operation #7, allreduce(sum) of 100 float32: all ranks have come; 3 ranks wait in it, for up to 9.0 s; the "
+  CHECK(diagnosis_of({in(0, 7, 9s), in(1, 7, 9s), in(2, 7, 4s)}) ==
+        "operation #7, allreduce(sum) of 100 float32: all ranks have entered it; 3 ranks wait in it, for up to 9.0 s; "
+        "the "
         "transport is slow or broken");
 }
 
-TEST_CASE("a send that nobody receives is told of") {
+TEST_CASE("the diagnosis names a send without a matching receive") {
   auto sender = before(0, 7, 9s);
   sender.record->operations.push_back({.sequence = 7,
                                        .transfer = true,
                                        .state = State::started,
                                        .age = 8s,
                                        .text = "send of 8 uint8 to rank 1 with tag 7"});
-  CHECK(verdict_of({sender, before(1, 7, 9s), before(2, 7, 9s)}) ==
-        "no counterpart has come to send of 8 uint8 to rank 1 with tag 7 of rank 0 (pid 70 on host a) for 8.0 s");
+  CHECK(diagnosis_of({sender, before(1, 7, 9s), before(2, 7, 9s)}) ==
+        "no matching call for send of 8 uint8 to rank 1 with tag 7 by rank 0 (pid 70 on host a), for 8.0 s");
 }
 
-TEST_CASE("a group in a table") {
+TEST_CASE("the text of a group is its diagnosis and a table") {
   auto frozen = before(1, 8, 12s);
   frozen.process = "frozen by SIGSTOP for 8 s";
   const auto text = group_text({"group/0", {in(0, 8, 1s), frozen, {}}});
   CHECK(
       text ==
-      "group/0: not all of the 3 ranks have come to the group: rank 2 not yet\n"
+      "group/0: not all 3 ranks have joined the group; missing: rank 2\n"
       "  rank  host  pid  done  operation                         bytes  state    for\n"
       "  0     a     70   #7    #8 allreduce(sum) of 100 float32  400    started  1.0 s\n"
       "  1     a     71   #7    -                                 -      outside  12.0 s  frozen by SIGSTOP for 8 s\n"
-      "  2     -     -    -     -                                 -      absent   -       has not come to the group\n");
+      "  2     -     -    -     -                                 -      absent   -       has not joined the group\n");
 }
 
-TEST_CASE("in JSON each operation has its number, but a send or receive whose number is unknown") {
+TEST_CASE("in JSON each operation has its sequence number, except a send or receive whose number is unknown") {
   auto rank = in(0, 0, 1s);
   rank.record->operations.push_back({.sequence = 3, .transfer = true, .text = "send of 8 uint8 to rank 1 with tag 7"});
   rank.record->operations.push_back({.sequence = 0, .transfer = true, .text = "recv of 8 uint8 from any rank"});
