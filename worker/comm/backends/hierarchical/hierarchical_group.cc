@@ -50,7 +50,7 @@ class HierarchicalTransport : public BasicTransport {
   }
 
   void execute(const Collective& collective) override {
-    if (collectives_->know(collective.operation)) {
+    if (collectives_->supports(collective.operation)) {
       collectives_->execute(collective);
     } else {
       flat_->execute(collective);
