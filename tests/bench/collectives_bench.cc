@@ -106,7 +106,8 @@ void report(const Options& options, const Subjects& subjects, std::vector<Latenc
 }
 
 void measure(const Options& options, Stage& stage, SleepingBarrier& barrier, const WorkerEnv& env, bool json) {
-  const auto world = init_process_group({.backend = options.backend, .timeout = std::chrono::minutes(1), .env = env});
+  const auto world =
+      init_process_group({.backend = options.backend, .config = {.timeout = std::chrono::minutes(1)}, .env = env});
   const auto& operation = operation_named(options.op);
   Comparison comparison(stage, barrier, operation,
                         {.rank = env.rank, .dtype = dtype_named(options.dtype), .seconds = options.seconds});

@@ -80,7 +80,7 @@ void live(const Round& round, int rank, Line& line) {
                                                                Deadline::in(std::chrono::seconds(10)));
                            },
                        .prefix = round.prefix,
-                       .freeze_bound = round.freeze_bound};
+                       .config = {.freeze_bound = round.freeze_bound}};
   ElasticGroup elastic(round.backend, options, std::to_string(rank));
   auto& group = elastic.reconfigure(0, members(round.ranks));
   std::vector<float> values(20'000, 1.0f);

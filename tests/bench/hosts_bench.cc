@@ -98,9 +98,9 @@ class RankOnHost {
                                         Deadline::in(std::chrono::seconds(30)));
     };
     options.prefix = "bench/" + backend + "/";
-    options.timeout = std::chrono::minutes(1);
-    options.local_address = hosts_.address(host_);
-    options.host = "host " + std::to_string(host_);
+    options.config.timeout = std::chrono::minutes(1);
+    options.config.local_address = hosts_.address(host_);
+    options.config.host = "host " + std::to_string(host_);
     return comm::make_group(backend, options);
   }
 

@@ -110,8 +110,8 @@ TEST_CASE("nccl messages of different tags may overtake each other, those of one
 TEST_CASE("checked nccl groups compare every message before they receive it") {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.checked = true;
-        options.heartbeat = std::chrono::hours(1);  // no rank publishes its operations
+        options.config.checked = true;
+        options.config.heartbeat = std::chrono::hours(1);  // no rank publishes its operations
         return make_one(options);
       },
       2, contract::patience);
@@ -159,8 +159,7 @@ fake_nccl::CreatedCommunicators created_between(const Members& before, const Mem
                                     Deadline::in(contract::patience));
                               },
                           .prefix = "job/",
-                          .timeout = contract::patience,
-                          .heartbeat = std::chrono::milliseconds(200)};
+                          .config = {.timeout = contract::patience, .heartbeat = std::chrono::milliseconds(200)}};
   Members all = before;
   for (const auto& each : after)
     if (std::find(all.begin(), all.end(), each) == all.end()) all.push_back(each);
@@ -404,7 +403,7 @@ TEST_CASE("if NCCL refuses a device that two ranks share, the error names it") {
 TEST_CASE("a rank that leaves an nccl group is noticed also without a freeze bound") {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.freeze_bound = std::chrono::milliseconds(0);
+        options.config.freeze_bound = std::chrono::milliseconds(0);
         return make_one(options);
       },
       3, std::chrono::hours(1));

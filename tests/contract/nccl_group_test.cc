@@ -24,15 +24,15 @@ TEST_CASE("without a GPU, or without NCCL in the build, an nccl group fails at o
 namespace {
 
 // Stands for a rank whose build has NCCL: waits for all ranks, as any back end does.
-class Waiting : public comm::BasicTransport {
+class Waiting : public comm::Transport {
  public:
   explicit Waiting(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}
-  std::string_view backend() const override { return "nccl"; }
+  comm::TransportTraits traits() const override { return {.backend = "nccl"}; }
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     comm::exchange(store, prefix + "arrived/", rank_, size_, "", interrupted_, deadline);
   }
   void execute(const comm::Collective&) override {}
-  std::unique_ptr<comm::Transfer> start(const comm::Operation&, Span) override { return nullptr; }
+  std::unique_ptr<comm::Transfer> start_transfer(const comm::Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override { interrupted_ = true; }
 
  private:

@@ -21,7 +21,7 @@ contract::Groups make_shm(int size, std::chrono::milliseconds timeout) {
 // Little staging memory: large operations go in many chunks, which takes seconds on a busy machine.
 contract::Groups make_with_small_slots(int size, std::chrono::milliseconds timeout) {
   const auto make = [](GroupOptions options) {
-    options.staging_bytes = 16'384;
+    options.config.staging_bytes = 16'384;
     return comm::make_shm_group(options);
   };
   return contract::make_groups(make, size, 4 * timeout);

@@ -20,7 +20,7 @@ std::shared_ptr<Store> connect(std::uint16_t port) {
 
 std::unique_ptr<ProcessGroup> join(int rank, int size, std::uint16_t port, std::chrono::milliseconds timeout) {
   return comm::make_gloo_group(
-      {.rank = rank, .size = size, .connect_store = [port] { return connect(port); }, .timeout = timeout});
+      {.rank = rank, .size = size, .connect_store = [port] { return connect(port); }, .config = {.timeout = timeout}});
 }
 
 std::string code_and_text(const Error& error) {

@@ -88,8 +88,11 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
 // Throws unless the members agree.
 comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try {
   const auto store = this->store();
-  comm::AgreementSetting setting{
-      .store = store, .connect = base_.connect_store, .prefix = base_.prefix, .timeout = base_.timeout, .stop = stop};
+  comm::AgreementSetting setting{.store = store,
+                                 .connect = base_.connect_store,
+                                 .prefix = base_.prefix,
+                                 .timeout = base_.config.timeout,
+                                 .stop = stop};
   {
     const std::lock_guard lock(mutex_);
     if (active_) setting.stood = active_->generation;

@@ -43,8 +43,9 @@ class SingleProcessWorld : public World {
  public:
   explicit SingleProcessWorld(const InitOptions& options)
       : env_(options.env),
-        group_(comm::make_group(options.backend, {.connect_store = [this] { return store_.another_client(); },
-                                                  .timeout = options.timeout})) {}
+        group_(comm::make_group(
+            options.backend, {.connect_store = [this] { return store_.another_client(); }, .config = options.config})) {
+  }
   ProcessGroup& group() override { return *group_; }
   Store& store() override { return store_; }
   const WorkerEnv& env() const override { return env_; }
@@ -84,8 +85,8 @@ class JoinedWorld : public World {
 
 JoinedWorld::JoinedWorld(const InitOptions& options)
     : env_(options.env),
-      timeout_(options.timeout),
-      store_grace_(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout),
+      timeout_(options.config.timeout),
+      store_grace_(options.config.freeze_bound.count() > 0 ? options.config.freeze_bound : options.config.timeout),
       hosting_(!options.env.use_agent_store) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
@@ -111,16 +112,15 @@ void JoinedWorld::tell_others(Errc code, const char* why) noexcept {
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {
-  auto address = options.local_address.empty() ? env_.network_interface : options.local_address;
-  if (address.empty()) address = comm::local_address_towards(env_.master_addr, env_.master_port);
+  auto config = options.config;
+  if (config.local_address.empty()) config.local_address = env_.network_interface;
+  if (config.local_address.empty())
+    config.local_address = comm::local_address_towards(env_.master_addr, env_.master_port);
   GroupOptions group{.rank = env_.rank,
                      .size = env_.world_size,
                      .connect_store = [this] { return connect(); },
                      .prefix = group_prefix(),
-                     .timeout = timeout_,
-                     .local_address = address,
-                     .freeze_bound = options.freeze_bound,
-                     .staging_bytes = options.staging_bytes};
+                     .config = std::move(config)};
   if (hosting_) group.store_host = 0;
   group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
@@ -152,11 +152,7 @@ void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
 }  // namespace
 
 std::unique_ptr<World> init_process_group(const InitOptions& options) {
-  comm::check({.rank = options.env.rank,
-               .size = options.env.world_size,
-               .timeout = options.timeout,
-               .freeze_bound = options.freeze_bound,
-               .staging_bytes = options.staging_bytes});
+  comm::check({.rank = options.env.rank, .size = options.env.world_size, .config = options.config});
   if (options.env.world_size == 1) return std::make_unique<SingleProcessWorld>(options);
   return std::make_unique<JoinedWorld>(options);
 }

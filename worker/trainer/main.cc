@@ -90,11 +90,12 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
   const auto milliseconds = [](double seconds) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(seconds));
   };
-  const auto world = init_process_group({.backend = config.dist.backend,
-                                         .timeout = milliseconds(config.dist.timeout),
-                                         .freeze_bound = milliseconds(config.dist.freeze_bound),
-                                         .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024,
-                                         .env = place});
+  const auto world =
+      init_process_group({.backend = config.dist.backend,
+                          .config = {.timeout = milliseconds(config.dist.timeout),
+                                     .freeze_bound = milliseconds(config.dist.freeze_bound),
+                                     .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024},
+                          .env = place});
   Trainer trainer(config, settings_that_decide(settings), datasets,
                   {world->group(), progress, place.restart_count, &preemption});
   const auto summary = trainer.run();

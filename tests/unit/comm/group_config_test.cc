@@ -23,27 +23,27 @@ std::optional<std::string> difference_by(Change change, const std::string& backe
 TEST_CASE("ranks that ask for different groups are told who asks for what") {
   CHECK(difference_by([](auto&) {}, "shm") == "rank 0 asks for back end gloo, rank 1 for back end shm");
   CHECK(difference_by([](auto& o) { o.size = 3; }) == "rank 0 asks for size 2, rank 1 for size 3");
-  CHECK(difference_by([](auto& o) { o.freeze_bound = 0ms; }) ==
+  CHECK(difference_by([](auto& o) { o.config.freeze_bound = 0ms; }) ==
         "rank 0 asks for freeze_bound 5000 ms, rank 1 for freeze_bound 0 ms");
-  CHECK(difference_by([](auto& o) { o.heartbeat = 20ms; }) ==
+  CHECK(difference_by([](auto& o) { o.config.heartbeat = 20ms; }) ==
         "rank 0 asks for heartbeat 1000 ms (unless given, by timeout), rank 1 for heartbeat 20 ms (unless given, by "
         "timeout)");
-  CHECK(difference_by([](auto& o) { o.staging_bytes = 4096; }) ==
+  CHECK(difference_by([](auto& o) { o.config.staging_bytes = 4096; }) ==
         "rank 0 asks for staging_bytes 262144, rank 1 for staging_bytes 4096");
-  CHECK(describe_mismatch({"a", config_text("gloo", {.checked = true})},
-                          {"b", config_text("gloo", {.checked = false})}) ==
+  CHECK(describe_mismatch({"a", config_text("gloo", {.config = {.checked = true}})},
+                          {"b", config_text("gloo", {.config = {.checked = false}})}) ==
         "a asks for checked calls, b for unchecked calls");
 }
 
 TEST_CASE("ranks may differ in what concerns nobody else") {
   CHECK_FALSE(difference_by([](auto& o) {
     o.prefix = "another/";
-    o.timeout = 60s;
-    o.local_address = "10.0.0.2";
-    o.host = "b";
+    o.config.timeout = 60s;
+    o.config.local_address = "10.0.0.2";
+    o.config.host = "b";
     o.store_host = 0;
     o.beside_store = true;
-    o.lanes = 1;
+    o.config.concurrency = 1;
   }));
 }
 

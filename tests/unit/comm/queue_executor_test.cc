@@ -15,18 +15,17 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Carries a collective out by what it is told to.
-class ScriptedTransport : public BasicTransport {
+// Executes a collective by calling a function.
+class ScriptedTransport : public Transport {
  public:
   using Script = std::function<void(std::uint64_t sequence)>;
-  ScriptedTransport(int lanes, Script script) : concurrency_(lanes), script_(std::move(script)) {}
+  ScriptedTransport(int concurrency, Script script) : concurrency_(concurrency), script_(std::move(script)) {}
 
-  std::string_view backend() const override { return "scripted"; }
   void connect(Store&, const std::string&, Deadline) override {}
-  int lanes() const override { return concurrency_; }
+  TransportTraits traits() const override { return {.backend = "scripted", .concurrency = concurrency_}; }
   void execute(const Collective& collective) override { script_(collective.sequence); }
-  std::unique_ptr<Transfer> start(const Operation&, Span) override {
-    throw Error(Errc::internal, "there are no transfers here");
+  std::unique_ptr<Transfer> start_transfer(const Operation&, Span) override {
+    throw Error(Errc::internal, "this transport has no transfers");
   }
   void interrupt() noexcept override {}
 
@@ -35,42 +34,42 @@ class ScriptedTransport : public BasicTransport {
   const Script script_;
 };
 
-std::unique_ptr<ProcessGroup> group_over(int lanes, ScriptedTransport::Script script) {
+std::unique_ptr<ProcessGroup> group_over(int concurrency, ScriptedTransport::Script script) {
   const auto store = std::make_shared<MemoryStore>();
-  return make_transport_group(std::make_shared<ScriptedTransport>(lanes, std::move(script)),
-                              {.connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms},
-                              {"scripted"});
+  return make_transport_group(
+      std::make_shared<ScriptedTransport>(concurrency, std::move(script)),
+      {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}}, {"scripted"});
 }
 
-// Whether ever more than so many collectives are carried out at once.
-class UnderWay {
+// Detects that more collectives than the limit are executed at once.
+class ConcurrencyCheck {
  public:
-  explicit UnderWay(int most) : most_(most) {}
+  explicit ConcurrencyCheck(int limit) : limit_(limit) {}
   void enter_and_leave() {
-    if (++now_ > most_) too_many_ = true;
+    if (++now_ > limit_) exceeded_ = true;
     std::this_thread::yield();
     --now_;
   }
-  bool too_many() const { return too_many_; }
+  bool exceeded() const { return exceeded_; }
 
  private:
-  const int most_;
+  const int limit_;
   std::atomic<int> now_ = 0;
-  std::atomic<bool> too_many_ = false;
+  std::atomic<bool> exceeded_ = false;
 };
 
 }  // namespace
 
-TEST_CASE("as many collectives as there are lanes are under way at once") {
-  constexpr int lanes = 3;
-  std::latch all_begun(lanes);
-  const auto group = group_over(lanes, [&](std::uint64_t) { all_begun.arrive_and_wait(); });
+TEST_CASE("as many collectives as the transport allows are executed at once") {
+  constexpr int concurrency = 3;
+  std::latch all_started(concurrency);
+  const auto group = group_over(concurrency, [&](std::uint64_t) { all_started.arrive_and_wait(); });
   std::vector<WorkPtr> works;
-  for (int i = 0; i < lanes; ++i) works.push_back(group->barrier());
+  for (int i = 0; i < concurrency; ++i) works.push_back(group->barrier());
   for (const auto& work : works) work->wait();
 }
 
-TEST_CASE("a collective may be done before an earlier one") {
+TEST_CASE("a collective may finish before an earlier one") {
   std::latch second_done(1);
   const auto group = group_over(2, [&](std::uint64_t sequence) {
     if (sequence == 0) second_done.wait();
@@ -82,17 +81,17 @@ TEST_CASE("a collective may be done before an earlier one") {
   first->wait();
 }
 
-TEST_CASE("no more collectives are under way than there are lanes") {
-  constexpr int lanes = 2, count = 50;
-  UnderWay under_way(lanes);
-  const auto group = group_over(lanes, [&](std::uint64_t) { under_way.enter_and_leave(); });
+TEST_CASE("no more collectives are executed at once than the transport allows") {
+  constexpr int concurrency = 2, count = 50;
+  ConcurrencyCheck check(concurrency);
+  const auto group = group_over(concurrency, [&](std::uint64_t) { check.enter_and_leave(); });
   std::vector<WorkPtr> works;
   for (int i = 0; i < count; ++i) works.push_back(group->barrier());
   for (const auto& work : works) work->wait();
-  CHECK_FALSE(under_way.too_many());
+  CHECK_FALSE(check.exceeded());
 }
 
-TEST_CASE("what is queued ends at an abort, and what is under way with its transport") {
+TEST_CASE("an abort ends a queued collective at once, and an executing one when its transport returns") {
   std::latch begun(1), interrupted(1);
   const auto group = group_over(1, [&](std::uint64_t) {
     begun.count_down();
@@ -116,23 +115,23 @@ TEST_CASE("what is queued ends at an abort, and what is under way with its trans
   CHECK(code(*first) == Errc::aborted);
 }
 
-TEST_CASE("a blocking call that finds a lane free is carried out by its caller") {
-  std::vector<std::thread::id> at_work;
-  const auto group = group_over(1, [&](std::uint64_t) { at_work.push_back(std::this_thread::get_id()); });
+TEST_CASE("a blocking call below the limit is executed on its caller's thread") {
+  std::vector<std::thread::id> executed_on;
+  const auto group = group_over(1, [&](std::uint64_t) { executed_on.push_back(std::this_thread::get_id()); });
   group->barrier({.blocking = true});
   group->barrier()->wait();
   group->barrier({.blocking = true});
   const auto own = std::this_thread::get_id();
-  REQUIRE(at_work.size() == 3);
-  CHECK(at_work[0] == own);
-  CHECK(at_work[1] != own);
-  CHECK(at_work[2] == own);
+  REQUIRE(executed_on.size() == 3);
+  CHECK(executed_on[0] == own);
+  CHECK(executed_on[1] != own);
+  CHECK(executed_on[2] == own);
 }
 
-TEST_CASE("callers of blocking calls count as lanes") {
-  constexpr int lanes = 2, threads = 4, count = 50;
-  UnderWay under_way(lanes);
-  const auto group = group_over(lanes, [&](std::uint64_t) { under_way.enter_and_leave(); });
+TEST_CASE("collectives on callers' threads count towards the limit") {
+  constexpr int concurrency = 2, threads = 4, count = 50;
+  ConcurrencyCheck check(concurrency);
+  const auto group = group_over(concurrency, [&](std::uint64_t) { check.enter_and_leave(); });
   std::vector<std::thread> callers;
   for (int thread = 0; thread < threads; ++thread) {
     callers.emplace_back([&, thread] {
@@ -140,10 +139,10 @@ TEST_CASE("callers of blocking calls count as lanes") {
     });
   }
   for (auto& caller : callers) caller.join();
-  CHECK_FALSE(under_way.too_many());
+  CHECK_FALSE(check.exceeded());
 }
 
-TEST_CASE("what is queued begins when the caller of a blocking call is done, not before") {
+TEST_CASE("a queued collective starts when a blocking call has finished, not before") {
   std::latch begun(1), queued(1);
   std::atomic<int> done = 0;
   std::atomic<bool> in_order = true;
@@ -161,7 +160,7 @@ TEST_CASE("what is queued begins when the caller of a blocking call is done, not
   CHECK(in_order);
 }
 
-TEST_CASE("a broken pipe ends no program whose own thread carries a blocking call out") {
+TEST_CASE("SIGPIPE on the caller's thread during a blocking call does not end the program") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   ::close(ends[0]);

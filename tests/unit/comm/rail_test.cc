@@ -11,15 +11,14 @@ using namespace ddprun::comm;
 
 namespace {
 
-class NoTransport : public BasicTransport {
+class NoTransport : public Transport {
  public:
-  explicit NoTransport(int lanes) : concurrency_(lanes) {}
+  explicit NoTransport(int concurrency) : concurrency_(concurrency) {}
 
-  std::string_view backend() const override { return "none"; }
   void connect(Store&, const std::string&, Deadline) override {}
-  int lanes() const override { return concurrency_; }
+  TransportTraits traits() const override { return {.backend = "none", .concurrency = concurrency_}; }
   void execute(const Collective&) override {}
-  std::unique_ptr<Transfer> start(const Operation&, Span) override { return nullptr; }
+  std::unique_ptr<Transfer> start_transfer(const Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override { interrupted.count_down(); }
 
   std::latch interrupted{1};

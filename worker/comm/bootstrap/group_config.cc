@@ -22,8 +22,8 @@ std::string config_text(std::string_view backend, const GroupOptions& options) {
   return fmt::format(
       "back end {}; size {}; {} calls; freeze_bound {} ms; heartbeat {} ms (unless given, by timeout); staging_bytes "
       "{}",
-      backend, options.size, compares_calls(options) ? "checked" : "unchecked", options.freeze_bound.count(),
-      heartbeat_of(options).count(), options.staging_bytes);
+      backend, options.size, compares_calls(options.config) ? "checked" : "unchecked",
+      options.config.freeze_bound.count(), heartbeat_of(options.config).count(), options.config.staging_bytes);
 }
 
 std::string encode(const ConfigClaim& claim) {

@@ -8,10 +8,10 @@
 
 namespace ddprun::comm {
 
-RankLocation own_location(const GroupOptions& options) {
-  return {.host = options.host.empty() ? host_evidence() : options.host,
+RankLocation own_location(const CommConfig& config) {
+  return {.host = config.host.empty() ? host_evidence() : config.host,
           .network = network_evidence(),
-          .address = options.local_address.empty() ? "127.0.0.1" : numeric_address(options.local_address)};
+          .address = config.local_address.empty() ? "127.0.0.1" : numeric_address(config.local_address)};
 }
 
 std::string encode(const RankLocation& place) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/bootstrap/host_map.h"
-#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/comm_config.h"
 
 namespace ddprun::comm {
 
@@ -20,7 +20,7 @@ struct RankLocation {
 using RankLocations = std::vector<RankLocation>;
 
 // Of this process. Throws Errc::usage for a local_address that is neither address nor interface.
-RankLocation own_location(const GroupOptions& options);
+RankLocation own_location(const CommConfig& config);
 
 std::string encode(const RankLocation& place);
 RankLocation decode_location(std::string_view text);

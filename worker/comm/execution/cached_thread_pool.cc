@@ -1,16 +1,18 @@
 #include "ddprun/worker/comm/execution/cached_thread_pool.h"
 
+#include <utility>
+
 #include "ddprun/common/blocked_signals.h"
 
 namespace ddprun::comm {
 
-CachedThreadPool::~CachedThreadPool() {
+void CachedThreadPool::shutdown() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
-  for (auto& thread : threads_) thread.join();
+  for (auto& thread : std::exchange(threads_, {})) thread.join();
 }
 
 void CachedThreadPool::run(Task task) {

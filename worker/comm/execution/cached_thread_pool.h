@@ -9,20 +9,21 @@
 
 namespace ddprun::comm {
 
-// Runs every task at once, each in a thread of its own; idle threads are used again. For tasks that block on each
-// other's effects, where a fixed number of threads could deadlock. Tasks must not throw. The destructor waits for all
-// tasks.
+// Runs every task at once, each on a thread of its own; idle threads are reused. For tasks that block on each other's
+// effects, where a fixed number of threads could deadlock. Tasks must not throw. The destructor waits for all tasks.
 class CachedThreadPool {
  public:
   using Task = std::function<void()>;
 
   CachedThreadPool() = default;
-  ~CachedThreadPool();
+  ~CachedThreadPool() { shutdown(); }
   CachedThreadPool(const CachedThreadPool&) = delete;
   CachedThreadPool& operator=(const CachedThreadPool&) = delete;
 
-  // Throws std::system_error, and keeps nothing of the task, where no thread can be made for it.
+  // Throws std::system_error, without having kept the task, when no thread can be created for it.
   void run(Task task);
+  // Waits for all tasks. REQUIRES: no run() follows.
+  void shutdown();
 
  private:
   void work();

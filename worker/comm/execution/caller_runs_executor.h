@@ -14,44 +14,49 @@
 
 namespace ddprun::comm {
 
-// Collectives are carried out one at a time by whoever holds the turn:
-//   the caller of a blocking one, when nothing is queued before it;
-//   for what was posted or queued: a thread that waits for it, a later caller, or the executor's own thread.
-// Locks: the turn before mutex_; under mutex_ the turn is only tried.
-class CallerRunsExecutor : public Executor, public ProgressToken::ProgressEngine {
+// Executes collectives one at a time, on whichever thread holds the progress lock:
+//   a blocking one on its caller's thread, when no other is pending;
+//   a started or queued one on a thread that waits for it, on that of a later caller, or on the executor's own thread.
+// Lock order: the progress lock before mutex_; under mutex_ the progress lock is only tried.
+class CallerRunsExecutor final : public Executor, private ProgressEngine {
  public:
+  // transport: has nonblocking().
   CallerRunsExecutor(Transport& transport, GroupHealth& health, RankInfo rank_info);
-  ~CallerRunsExecutor() override { end(); }
+  ~CallerRunsExecutor() override { shutdown(); }
 
   WorkPtr submit(const Call& call, std::chrono::milliseconds timeout) override;
-  void drop(const Error& cause) override;
-  void end() override;
+  void cancel(const Error& cause) override;
+  void shutdown() override;
 
  private:
   struct Job {
     Collective collective;
     std::shared_ptr<Completion> work;
-    OperationLog::Place place = OperationLog::nowhere;  // of one that was posted
+    OperationLog::Place place = OperationLog::nowhere;  // of one that is started
   };
-  bool post(Job& job);
-  void finish_ready();
   WorkPtr execute_inline(const Call& call, std::chrono::milliseconds timeout);
+  bool try_start(Job& job);
+  bool test_oldest(const Deadline& deadline);
+  void test_all();
+  void finish_all();
   bool progress(const Deadline& deadline) override;
-  bool finish_oldest_posted(const Deadline& deadline);
-  void finish_all_posted();
   std::optional<Error> execute_queued(Job& job);
-  void work();
+  void run_queue();
 
-  std::mutex mutex_;               // guards what follows, and the order of submissions
-  std::deque<Job> posted_;         // begun by the transport, and not finished; nothing is queued before them
-  bool finishing_posted_ = false;  // the first of them, by the holder of the turn
+  GroupHealth& health_;
+  CollectiveRunner runner_;
+  NonblockingCollectives& collectives_;
 
-  std::atomic<int> any_posted_ = 0;  // their number, for a look without the lock
-  const std::shared_ptr<ProgressToken> turn_ = std::make_shared<ProgressToken>(*this);
-  std::atomic<std::uint64_t> next_sequence_ = 0;  // taken under mutex_, or with the turn when nothing is queued
-  std::atomic<int> queued_ = 0;                   // those that are carried out included; grows under mutex_ alone
+  std::mutex mutex_;             // guards what follows, and the order of submissions
+  std::deque<Job> started_;      // nothing is queued before them
+  bool testing_oldest_ = false;  // the holder of the progress lock is in the oldest's test()
+
+  std::atomic<int> started_count_ = 0;  // size of started_, readable without mutex_
+  const std::shared_ptr<ProgressToken> progress_ = std::make_shared<ProgressToken>(static_cast<ProgressEngine&>(*this));
+  std::atomic<std::uint64_t> next_sequence_ = 0;  // taken under mutex_, or under the progress lock when none is queued
+  std::atomic<int> queued_count_ = 0;             // includes the one being executed; grows under mutex_ only
   WorkQueue<Job> queue_;
-  std::thread thread_;  // last: runs on all the above
+  std::thread thread_;  // last: uses all the above
 };
 
 }  // namespace ddprun::comm

@@ -1,16 +1,14 @@
 #include "ddprun/worker/comm/execution/executor.h"
 
-#include "ddprun/worker/comm/execution/caller_runs_executor.h"
-#include "ddprun/worker/comm/execution/queue_executor.h"
 #include "ddprun/worker/comm/operations/composed.h"
 
 namespace ddprun::comm {
 
-bool Executor::passes_unchanged(const Collective& collective) const {
-  return !collective.operation.empty() && (transport_.accepts_raw_calls() || is_elementary(collective, rank_info_));
+bool CollectiveRunner::passes_unchanged(const Collective& collective) const {
+  return !collective.operation.empty() && (accepts_raw_calls_ || is_elementary(collective, rank_info_));
 }
 
-std::optional<Error> Executor::execute(Collective& collective, OperationLog::Place place, bool unchanged) {
+std::optional<Error> CollectiveRunner::run(Collective& collective, OperationLog::Place place, bool unchanged) {
   const auto& operation = collective.operation;
   auto& operation_log = health_.operation_log();
   try {
@@ -27,11 +25,6 @@ std::optional<Error> Executor::execute(Collective& collective, OperationLog::Pla
     operation_log.end(place, true);
     return cause;
   }
-}
-
-std::unique_ptr<Executor> make_executor(Transport& transport, GroupHealth& health, RankInfo rank_info) {
-  if (transport.thread_agnostic()) return std::make_unique<CallerRunsExecutor>(transport, health, rank_info);
-  return std::make_unique<QueueExecutor>(transport, health, rank_info);
 }
 
 }  // namespace ddprun::comm

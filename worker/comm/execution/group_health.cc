@@ -10,10 +10,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Silence of the store is borne as long as that of a rank: its host may be frozen, too.
-milliseconds patience_with_store(const GroupOptions& options) {
-  constexpr milliseconds most = std::chrono::hours(24 * 365);  // no clock overflows by it
-  return std::min(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout, most);
+// The store may be silent as long as a rank: its host may be frozen too.
+milliseconds store_timeout(const CommConfig& config) {
+  return std::min(config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout, longest_timeout);
 }
 
 MonitorOptions monitor_options(const GroupOptions& options, std::string_view backend) {
@@ -21,26 +20,31 @@ MonitorOptions monitor_options(const GroupOptions& options, std::string_view bac
           .size = options.size,
           .prefix = options.prefix,
           .terms = config_text(backend, options),
-          .beat = heartbeat_of(options),
-          .freeze_bound = options.freeze_bound,
-          .store_patience = patience_with_store(options),
+          .beat = heartbeat_of(options.config),
+          .freeze_bound = options.config.freeze_bound,
+          .store_patience = store_timeout(options.config),
           .store_host = options.store_host,
           .beside_store = options.beside_store};
 }
 
 }  // namespace
 
-GroupHealth::GroupHealth(const GroupOptions& options, std::string_view backend, Transport& transport)
-    : transport_(transport),
-      monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options, backend), operation_log_,
+GroupHealth::GroupHealth(const GroupOptions& options, std::string_view backend)
+    : monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options, backend), operation_log_,
                                              [this](const Error& error) { break_with(error); })) {}
 
-void GroupHealth::all_here(Executor& executor) {
+void GroupHealth::attach(Transport& transport) {
+  const std::lock_guard lock(mutex_);
+  if (cause_) throw Error(Errc::aborted, "the group was interrupted while it formed");
+  transport_ = &transport;
+}
+
+void GroupHealth::group_formed(std::vector<Executor*> executors, const TransportTraits& traits) {
   {
     const std::lock_guard lock(mutex_);
-    executor_ = &executor;
+    executors_ = std::move(executors);
   }
-  monitor_->all_here(transport_.linger_timeout());
+  monitor_->all_here(traits.linger_timeout);
 }
 
 std::optional<Error> GroupHealth::cause() const {
@@ -69,8 +73,7 @@ Error GroupHealth::explain(OperationLog::Place place, const Operation& operation
       .operation = operation, .sequence = operation_log_.sequence(), .changed = OperationLog::Clock::now()};
   auto entry = operation_log_.read(place).value_or(unknown);
   if (const auto* differ = dynamic_cast<const CallsDiffer*>(&failure))
-    entry =
-        operation_log_.collective(differ->sequence).value_or(entry);  // it may be one that this rank was through with
+    entry = operation_log_.collective(differ->sequence).value_or(entry);  // possibly one that had ended at this rank
   monitor_->transport_failed(entry, message);
   if (const auto cause = await_cause(2 * monitor_->verdict_delay())) return *cause;
   auto error = make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
@@ -78,25 +81,27 @@ Error GroupHealth::explain(OperationLog::Place place, const Operation& operation
   return error;
 }
 
-// The cause is set before the others are told, lest it comes back as a verdict first; they are told before the
-// transport fails, lest they have to find out why.
+// The cause is set before the others are told, so that it does not come back as their verdict first; they are told
+// before the transport is interrupted, so that they do not have to find the reason for its failure.
 void GroupHealth::break_with(const Error& error, const std::optional<Verdict>& verdict) {
-  Executor* executor = nullptr;
+  Transport* transport = nullptr;
+  std::vector<Executor*> executors;
   {
     const std::lock_guard lock(mutex_);
     if (cause_) return;
     cause_ = error;
     broken_ = true;
-    executor = executor_;
+    transport = transport_;
+    executors = executors_;
     changed_.notify_all();
   }
   if (verdict) monitor_->publish(*verdict);
-  transport_.interrupt();
-  if (executor) executor->drop(error);
+  if (transport) transport->interrupt();
+  for (auto* const executor : executors) executor->cancel(error);
   broken_source_.request_stop();
 }
 
-// Counted first: whoever wakes up may destroy the group.
+// Counted before the waiter wakes up, which may destroy the group.
 void GroupHealth::finish(Completion& work, const std::optional<Error>& error, int source) {
   --unfinished_;
   if (error) {

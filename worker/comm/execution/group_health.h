@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/execution/transport.h"
@@ -22,56 +23,64 @@ namespace ddprun::comm {
 
 class Executor;
 
-// Whether a group is whole: the operation_log of what this rank does, the monitor of its peers, and the first cause,
-// which ends the group. Thread-safe.
+// Whether a group works: the log of this rank's operations, the monitor of its peers, and the first error that ends the
+// group. Thread-safe.
 class GroupHealth {
  public:
-  // Begins to watch. backend: as it was asked for. Throws Errc::mismatch when other ranks ask for something else.
-  GroupHealth(const GroupOptions& options, std::string_view backend, Transport& transport);
+  // Starts the monitor. backend: as the user named it. Throws Errc::mismatch when other ranks ask for other options.
+  GroupHealth(const GroupOptions& options, std::string_view backend);
 
   OperationLog& operation_log() { return operation_log_; }
   const std::string& identity() const { return monitor_->identity(); }
-  // All ranks have come; executor holds what is pending when the group breaks. It outlives this object.
-  void all_here(Executor& executor);
+
+  // From here on the transport, which outlives this object, is interrupted when the group breaks. Throws Errc::aborted
+  // if it is broken already.
+  void attach(Transport& transport);
+  // All ranks are connected. From here on the executors, which outlive this object, are cancelled when the group
+  // breaks.
+  void group_formed(std::vector<Executor*> executors, const TransportTraits& traits);
 
   bool broken() const { return broken_; }
-  // Stopped once there is a cause; may outlive this object.
+  // The same, for what checks it while it waits.
+  const std::atomic<bool>& broken_flag() const { return broken_; }
+  // Stopped once the group is broken; may outlive this object.
   std::stop_token broken_token() const { return broken_source_.get_token(); }
   // Why the group is broken, if it is.
   std::optional<Error> cause() const;
-  // The same, once there is one, for some time at most.
+  // The same, after waiting for it at most that long.
   std::optional<Error> await_cause(std::chrono::milliseconds at_most);
-  // Nothing but a cause that is there already, or comes when this is a death's first sign: the store knows it soon.
+  // The cause of a failure to connect: waits for it as long as the store needs to report a peer's death.
   std::optional<Error> cause_behind(const Error& failure);
-  // The cause of a transport's failure, once the monitor has found it; within bounds. A mismatch explains itself.
+  // The cause of a transport's failure, as the monitor finds it, within a bounded time; breaks the group. A mismatch is
+  // its own cause.
   Error explain(OperationLog::Place place, const Operation& operation, const std::exception& failure);
   // Ends the group. verdict: what this rank tells the others; none when they know already.
   void break_with(const Error& error, const std::optional<Verdict>& verdict = std::nullopt);
-  // Tells the others alone.
+  // Tells the others only.
   void publish(const Verdict& verdict) { monitor_->publish(verdict); }
 
-  // Operations that were called and are not over.
+  // Operations that were called and have not finished.
   int unfinished() const { return unfinished_; }
   void begin() { ++unfinished_; }
   void finish(Completion& work, const std::optional<Error>& error = std::nullopt, int source = -1);
 
-  // A transport gives up only when the monitor should long have ended the operation.
+  // A transport's own timeout: by then the monitor has long ended the operation.
   std::chrono::milliseconds backstop(std::chrono::milliseconds timeout) const {
     return timeout + 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
   }
 
  private:
-  Transport& transport_;
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::optional<Error> cause_;
-  Executor* executor_ = nullptr;
+  Transport* transport_ = nullptr;
+  std::vector<Executor*> executors_;
 
-  std::atomic<bool> broken_ = false;  // there is a cause: for a look without the lock
+  std::atomic<bool> broken_ = false;  // there is a cause; readable without mutex_
   std::stop_source broken_source_;
   std::atomic<int> unfinished_ = 0;
   OperationLog operation_log_;
-  const std::unique_ptr<PeerMonitor> monitor_;  // last: reads and breaks all the above
+  const std::unique_ptr<PeerMonitor> monitor_;  // last: uses all the above
 };
 
 }  // namespace ddprun::comm

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One that failed as it started; said where all failures are handled.
+// A transfer that failed to start: reports it in wait(), where all failures are handled.
 class FailedTransfer : public Transfer {
  public:
   explicit FailedTransfer(std::string message) : message_(std::move(message)) {}
@@ -42,18 +42,18 @@ WorkPtr MessageExecutor::submit(const Call& call, milliseconds timeout) {
       finish(std::move(transfer), operation, number, timeout, *work);
     });
   } catch (const std::system_error& error) {
-    give_up(std::move(transfer), call.operation, error.what(), *work);
+    fail_unwaited(std::move(transfer), call.operation, error.what(), *work);
   }
   return work;
 }
 
-// What was begun needs somebody who waits for it.
-void MessageExecutor::give_up(std::shared_ptr<Transfer> transfer, const Operation& operation, const char* why,
-                              Completion& work) {
+// A transfer is started, but no thread can wait for it.
+void MessageExecutor::fail_unwaited(std::shared_ptr<Transfer> transfer, const Operation& operation, const char* why,
+                                    Completion& work) {
   const auto text =
-      fmt::format("{} could make no thread that waits for {}: {}", health_.identity(), describe(operation), why);
+      fmt::format("{} could not create a thread to wait for {}: {}", health_.identity(), describe(operation), why);
   health_.break_with(Error(Errc::io, text), Verdict{Errc::peer_lost, text});
-  transfer.reset();  // first: its memory is the caller's from then on
+  transfer.reset();  // before the work ends, as its memory is the caller's from then on
   health_.finish(work, health_.cause());
 }
 
@@ -64,7 +64,7 @@ std::shared_ptr<Transfer> MessageExecutor::start(const Call& call) {
                           : Span{const_cast<void*>(call.input.data), call.input.count, call.input.dtype};
   const BlockedSignals blocked;
   try {
-    return transport_.start(call.operation, memory);
+    return transport_.start_transfer(call.operation, memory);
   } catch (const std::exception& error) {
     return std::make_shared<FailedTransfer>(error.what());
   }
@@ -80,7 +80,7 @@ void MessageExecutor::finish(std::shared_ptr<Transfer> transfer, const Operation
   } catch (const std::exception& error) {
     const auto cause = health_.explain(place, operation, error);
     health_.operation_log().end(place, true);
-    transfer.reset();  // first: its memory is the caller's from then on
+    transfer.reset();  // before the work ends, as its memory is the caller's from then on
     health_.finish(work, cause);
   }
 }

@@ -3,29 +3,29 @@
 namespace ddprun::comm {
 namespace {
 
-// How long a waiter leaves the work to who has the turn before it tries to get the turn itself.
-constexpr std::chrono::microseconds patience{500};
+// How long a waiter sleeps while another thread holds the progress lock before it tries to take the lock itself.
+constexpr std::chrono::microseconds retry_interval{500};
 
 }  // namespace
 
 void PollingWork::wait(Deadline deadline) {
-  if (queued_) turn_->prompt_waits().note(SyncWaitPredictor::Clock::now() - *queued_);
+  if (queued_) progress_->wait_predictor().note(SyncWaitPredictor::Clock::now() - *queued_);
   while (!Completion::done() && !deadline.expired()) {
-    if (!help(deadline)) wait_done(earlier(deadline, Deadline::in(patience)));
+    if (!try_progress(deadline)) wait_done(earlier(deadline, Deadline::in(retry_interval)));
   }
   Completion::wait(deadline);
 }
 
-bool PollingWork::help(const Deadline& deadline) const {
-  const std::unique_lock turn(turn_->lock(), std::try_to_lock);
-  if (!turn) return false;
+bool PollingWork::try_progress(const Deadline& deadline) const {
+  const std::unique_lock lock(progress_->lock(), std::try_to_lock);
+  if (!lock) return false;
   if (Completion::done()) return true;
-  auto* const carrier = turn_->carrier();
-  return carrier && carrier->progress(deadline);
+  auto* const engine = progress_->engine();
+  return engine && engine->progress(deadline);
 }
 
 bool PollingWork::done() const {
-  if (!Completion::done()) help(Deadline::at(Deadline::Clock::time_point::min()));
+  if (!Completion::done()) try_progress(Deadline::at(Deadline::Clock::time_point::min()));
   return Completion::done();
 }
 

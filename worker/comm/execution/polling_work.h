@@ -10,53 +10,55 @@
 
 namespace ddprun::comm {
 
-// Whoever carries out the collectives of a group holds its turn: a thread of the group, or one that waits for a work.
-class ProgressToken {
+// What makes the pending collectives of a group progress.
+class ProgressEngine {
  public:
-  class ProgressEngine {
-   public:
-    virtual ~ProgressEngine() = default;
-    // Goes on with the oldest work: finishes it, or returns when the deadline has passed; false when there is none that
-    // it could go on with. The caller holds the turn. Must not throw.
-    virtual bool progress(const Deadline& deadline) = 0;
-  };
-
-  explicit ProgressToken(ProgressEngine& carrier) : carrier_(&carrier) {}
-
-  ProgressLock& lock() { return lock_; }
-  // None once the group has ended. REQUIRES: the turn is held.
-  ProgressEngine* carrier() { return carrier_; }
-  void end() {
-    const std::lock_guard turn(lock_);
-    carrier_ = nullptr;
-  }
-  // For queued works.
-  SyncWaitPredictor& prompt_waits() { return prompt_waits_; }
-
- private:
-  SyncWaitPredictor prompt_waits_;
-  ProgressLock lock_;
-  ProgressEngine* carrier_;
+  virtual ~ProgressEngine() = default;
+  // Works on the oldest pending collective: finishes it, or returns when the deadline passes; false when there is none
+  // that it could work on. The caller holds the progress lock. Must not throw.
+  virtual bool progress(const Deadline& deadline) = 0;
 };
 
-// A work whose waiters carry it out themselves, and those before it, while nobody else does: that saves the way to
-// another thread and back.
-class PollingWork : public Completion {
+// Shared by a group's executor and its works, which may outlive it: the lock that one thread at a time holds to execute
+// the group's collectives, and the engine behind it.
+class ProgressToken {
  public:
-  PollingWork(const Operation& operation, std::shared_ptr<ProgressToken> turn)
-      : Completion(operation), turn_(std::move(turn)) {}
+  explicit ProgressToken(ProgressEngine& engine) : engine_(&engine) {}
 
-  // Before others know of it.
+  ProgressLock& lock() { return lock_; }
+  // Null once detached. REQUIRES the lock.
+  ProgressEngine* engine() { return engine_; }
+  void detach() {
+    const std::lock_guard held(lock_);
+    engine_ = nullptr;
+  }
+  // Of queued works.
+  SyncWaitPredictor& wait_predictor() { return wait_predictor_; }
+
+ private:
+  SyncWaitPredictor wait_predictor_;
+  ProgressLock lock_;
+  ProgressEngine* engine_;
+};
+
+// A work that is executed, with those before it, by the thread that waits for it, unless another thread is doing so:
+// this saves two thread switches.
+class PollingWork final : public Completion {
+ public:
+  PollingWork(const Operation& operation, std::shared_ptr<ProgressToken> progress)
+      : Completion(operation), progress_(std::move(progress)) {}
+
+  // Called before other threads see this work.
   void note_queued() { queued_ = SyncWaitPredictor::Clock::now(); }
 
   void wait(Deadline deadline) override;
   bool done() const override;
 
  private:
-  // False when there was nothing to do for this thread.
-  bool help(const Deadline& deadline) const;
+  // False when there was nothing for this thread to do.
+  bool try_progress(const Deadline& deadline) const;
 
-  const std::shared_ptr<ProgressToken> turn_;
+  const std::shared_ptr<ProgressToken> progress_;
   std::optional<SyncWaitPredictor::Clock::time_point> queued_;
 };
 

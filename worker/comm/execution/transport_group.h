@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "ddprun/worker/comm/execution/transport.h"
@@ -9,18 +10,22 @@
 
 namespace ddprun::comm {
 
-// What was asked for.
+// What the caller of a group asked for.
 struct GroupKind {
-  std::string_view backend;  // by its name, which is the same at all ranks
-  // The same for some of a group's ranks; none: it has no subgroups.
+  std::string_view backend;  // as the user named it: the same at all ranks
+  // Makes a group of the same kind for some of the ranks; none: this kind has no subgroups.
   std::unique_ptr<ProcessGroup> (*make_sibling)(const GroupOptions&) = nullptr;
 };
 
-// A ProcessGroup over any Transport: an Executor that carries collectives out, in lanes or in the callers' own threads;
-// threads that wait for sends and receives; and a PeerMonitor that turns failures into a verdict on who is to blame.
-// Throws what stood in the way of coming together, within the timeout; at once, at all ranks, Errc::mismatch naming two
-// of them where not all ask for the same.
+// A ProcessGroup over any Transport: executors for collectives and for messages, and a PeerMonitor that finds out why
+// the group fails. Blocks until the transport is connected. Throws what prevents the group from forming, within
+// options.timeout; Errc::mismatch at once, at all ranks, naming two of them whose options differ where they must not.
 std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options,
                                                    GroupKind kind);
+
+// The same with a transport that depends on where the ranks run: they exchange their locations first. deviceless: this
+// rank's RankLocation::deviceless.
+std::unique_ptr<ProcessGroup> make_transport_group(const TransportFactory& factory, const GroupOptions& options,
+                                                   GroupKind kind, const std::string& deviceless = "");
 
 }  // namespace ddprun::comm

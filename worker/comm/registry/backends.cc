@@ -6,11 +6,11 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_group.h"
-#include "ddprun/worker/comm/backends/hierarchical/hierarchical_group.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 #include "ddprun/worker/comm/backends/shm/shm_group.h"
 #include "ddprun/worker/comm/registry/auto_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
 
 namespace ddprun::comm {
 namespace {

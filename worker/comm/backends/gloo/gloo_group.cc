@@ -16,7 +16,6 @@
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/backends/gloo/mesh_context.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/execution/placed_transport.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 #include "ddprun/worker/comm/operations/composed.h"
 
@@ -70,23 +69,21 @@ class GlooTransfer : public Transfer {
   int source_ = -1;
 };
 
-class GlooTransport : public BasicTransport {
+class GlooTransport : public Transport {
  public:
   GlooTransport(const GroupOptions& options, Links links)
-      : device_(make_device(options.local_address)),
+      : device_(make_device(options.config.local_address)),
         context_(std::make_shared<MeshContext>(options.rank, options.size)),
         links_(links),
-        concurrency_(options.lanes),
-        checked_(compares_calls(options)) {}
-
-  std::string_view backend() const override { return "gloo"; }
+        concurrency_(options.config.concurrency),
+        checked_(compares_calls(options.config)) {}
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const BlockedSignals blocked;
     context_->connect(std::move(device_), store, prefix, deadline);
   }
 
-  int lanes() const override { return concurrency_; }
+  TransportTraits traits() const override { return {.backend = "gloo", .concurrency = concurrency_}; }
 
   void execute(const Collective& collective) override {
     auto& collectives = take_collectives();
@@ -95,7 +92,7 @@ class GlooTransport : public BasicTransport {
     idle_.push_back(&collectives);
   }
 
-  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+  std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
     const bool sending = operation.kind == OpKind::send;
     // Gloo refuses to receive into a buffer of no size from anybody: it gets one, and none of it is used.
     const bool nothing = memory.bytes() == 0;
@@ -142,7 +139,7 @@ class GlooTransport : public BasicTransport {
         break;
     }
     compose_of_transfers(collective, {context_->rank, context_->size},
-                         [this](const Operation& operation, Span memory) { return start(operation, memory); });
+                         [this](const Operation& operation, Span memory) { return start_transfer(operation, memory); });
   }
 
   std::vector<int> others() const {
@@ -172,12 +169,12 @@ std::shared_ptr<Transport> make_gloo_transport(const GroupOptions& options, Link
 
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();  // Gloo's algorithms, and ours over it, begin at two ranks
-  const auto choose = [options](const RankLocations& places) {
+  const auto factory = [&options](const RankLocations& locations) {
     auto reachable = options;
-    reachable.local_address = address_for_peers(places, options.rank);
-    return make_gloo_transport(reachable, links_between(host_map(places)));
+    reachable.config.local_address = address_for_peers(locations, options.rank);
+    return make_gloo_transport(reachable, links_between(host_map(locations)));
   };
-  return make_transport_group(make_placed_transport(options, choose), options, {"gloo", make_gloo_group});
+  return make_transport_group(factory, options, {"gloo", make_gloo_group});
 }
 
 }  // namespace ddprun::comm

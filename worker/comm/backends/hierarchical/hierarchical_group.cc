@@ -3,14 +3,12 @@
 #include <optional>
 #include <string>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 #include "ddprun/worker/comm/backends/hierarchical/hierarchical_collectives.h"
 #include "ddprun/worker/comm/backends/hierarchical/rail.h"
-#include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/comm/backends/shm/shm_group.h"
 #include "ddprun/worker/comm/bootstrap/host_map.h"
-#include "ddprun/worker/comm/execution/placed_transport.h"
-#include "ddprun/worker/comm/execution/transport_group.h"
 
 namespace ddprun::comm {
 namespace {
@@ -26,7 +24,7 @@ GroupOptions placed(GroupOptions options, int rank, int size) {
 }
 
 // Several hosts, one of them at least with several ranks.
-class HierarchicalTransport : public BasicTransport {
+class HierarchicalTransport : public Transport {
  public:
   HierarchicalTransport(const GroupOptions& options, const HostMap& hosts)
       : hosts_(hosts),
@@ -40,14 +38,14 @@ class HierarchicalTransport : public BasicTransport {
     collectives_.emplace(Levels{hosts_, options.rank, local_.get(), rail_ ? &*rail_ : nullptr, leaders});
   }
 
-  std::string_view backend() const override { return "hierarchical"; }
-
   // The flat one first: what it says of missing ranks names them by their own numbers.
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     flat_->connect(store, prefix, deadline);
     if (local_) local_->connect(store, prefix + "host/" + std::to_string(host_) + "/", deadline);
     if (rail_) rail_->transport().connect(store, prefix + "rail/" + std::to_string(local_rank_) + "/", deadline);
   }
+
+  TransportTraits traits() const override { return {.backend = "hierarchical"}; }
 
   void execute(const Collective& collective) override {
     if (collectives_->supports(collective.operation)) {
@@ -57,12 +55,12 @@ class HierarchicalTransport : public BasicTransport {
     }
   }
 
-  RegisteredBuffer allocate(std::size_t bytes) override {
-    return local_ ? local_->allocate(bytes) : BasicTransport::allocate(bytes);
+  std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
+    return flat_->start_transfer(operation, memory);
   }
 
-  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
-    return flat_->start(operation, memory);
+  RegisteredBuffer allocate(std::size_t bytes) override {
+    return local_ ? local_->allocate(bytes) : Transport::allocate(bytes);
   }
 
   void interrupt() noexcept override {
@@ -83,20 +81,18 @@ class HierarchicalTransport : public BasicTransport {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& options, const RankLocations& places) {
-  const auto hosts = host_map(places);
-  if (hosts.hosts() == 1) return make_shm_transport(options);
+std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& options, const RankLocations& locations) {
+  const auto hosts = host_map(locations);
+  if (hosts.hosts() == 1 || hosts.largest_host() == 1) {
+    throw make_error(
+        Errc::unsupported,
+        "the hierarchical back end needs several hosts and two ranks on one of them: there are {} ranks on "
+        "{} host(s)",
+        hosts.ranks(), hosts.hosts());
+  }
   auto reachable = options;
-  reachable.local_address = address_for_peers(places, options.rank);
-  if (hosts.largest_host() == 1) return make_gloo_transport(reachable);
+  reachable.config.local_address = address_for_peers(locations, options.rank);
   return std::make_shared<HierarchicalTransport>(reachable, hosts);
-}
-
-std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options) {
-  if (options.size == 1) return make_self_group();
-  const auto choose = [options](const RankLocations& places) { return make_hierarchical_transport(options, places); };
-  return make_transport_group(make_placed_transport(options, choose), options,
-                              {"hierarchical", make_hierarchical_group});
 }
 
 }  // namespace ddprun::comm

@@ -12,7 +12,7 @@ constexpr int max_running = 2;  // tasks
 }  // namespace
 
 Rail::Rail(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
-  const int threads = std::clamp(transport_->lanes(), 1, max_running);
+  const int threads = std::clamp(transport_->traits().concurrency, 1, max_running);
   for (int i = 0; i < threads; ++i) threads_.push_back(start_signal_free_thread([this] { work(); }));
 }
 

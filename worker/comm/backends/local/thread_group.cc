@@ -306,7 +306,7 @@ class ThreadGroup : public ProcessGroup {
 }  // namespace
 
 std::vector<std::unique_ptr<ProcessGroup>> make_thread_groups(int size, std::chrono::milliseconds timeout) {
-  check({.size = size, .timeout = timeout});
+  check({.size = size, .config = {.timeout = timeout}});
   auto hub = std::make_shared<Hub>(size, timeout);
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (int rank = 0; rank < size; ++rank) groups.push_back(std::make_unique<ThreadGroup>(hub, rank));

@@ -36,15 +36,15 @@ struct OnDevice {
   Stream stream;
 };
 
-class NcclTransport : public BasicTransport {
+class NcclTransport : public Transport, private NonblockingCollectives {
  public:
   NcclTransport(const GroupOptions& options, ChooseDevice choose_device)
       : rank_info_{options.rank, options.size},
-        host_(options.host.empty() ? host_evidence() : options.host),
+        host_(options.config.host.empty() ? host_evidence() : options.config.host),
         choose_device_(std::move(choose_device)),
         connect_store_(options.connect_store),
         heritage_(options.previous_group),
-        channels_(options.rank, compares_calls(options), interrupted_),
+        channels_(options.rank, compares_calls(options.config), interrupted_),
         communicator_(interrupted_) {}
   ~NcclTransport() override {
     if (interrupted_ || !connected_) return;
@@ -52,8 +52,6 @@ class NcclTransport : public BasicTransport {
     communicator_.finish(deadline);
     channels_.finish(deadline);
   }
-
-  std::string_view backend() const override { return "nccl"; }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const BlockedSignals blocked;  // NCCL starts threads
@@ -75,9 +73,10 @@ class NcclTransport : public BasicTransport {
     connected_ = true;
   }
 
-  // In the caller's thread: all that it does is to give the device work and to look.
-  bool thread_agnostic() const override { return true; }
-  bool accepts_raw_calls() const override { return true; }
+  // A peer's last messages may take as long as its own departure, and the same again at the receiver.
+  TransportTraits traits() const override {
+    return {.backend = "nccl", .accepts_raw_calls = true, .linger_timeout = 2 * farewell_bound};
+  }
 
   void execute(const Collective& collective) override {
     const auto deadline = Deadline::in(collective.timeout);
@@ -89,9 +88,12 @@ class NcclTransport : public BasicTransport {
     posted_.pop_back();
   }
 
-  // Several are on the stream at once, in the order of their calls, as many as the operation_log keeps apart. What
-  // fails as it begins fails as it is finished.
-  bool post(const Collective& collective) override {
+  // On the caller's thread: it only enqueues work for the device and polls.
+  NonblockingCollectives* nonblocking() override { return this; }
+  void announce(const Collective&) noexcept override {}
+  // Several are on the stream at once, in the order of their calls, as many as the operation log keeps apart. A failure
+  // to start is reported by test().
+  bool start(const Collective& collective) override {
     if (posted_.size() >= static_cast<std::size_t>(OperationLog::most_in_progress)) return false;
     auto& one = posted_.emplace_back();
     try {
@@ -101,7 +103,7 @@ class NcclTransport : public BasicTransport {
     }
     return true;
   }
-  bool finish_posted(const Collective&, const Deadline& deadline) override {
+  bool test(const Collective&, const Deadline& deadline) override {
     auto& oldest = posted_.front();
     bool done = false;
     leave_device_on_failure([&] {
@@ -112,11 +114,9 @@ class NcclTransport : public BasicTransport {
     return done;
   }
 
-  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+  std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
     return channels_.start(operation, memory);
   }
-  // As long as the other's own takes, and that again for what it sent last.
-  std::optional<std::chrono::milliseconds> linger_timeout() const override { return 2 * farewell_bound; }
 
   void interrupt() noexcept override {
     if (interrupted_.exchange(true)) return;

@@ -7,15 +7,15 @@ namespace ddprun::comm {
 namespace {
 
 // Comes to the group to say that it cannot: ranks whose builds have NCCL would wait for it.
-class NoTransport : public BasicTransport {
+class NoTransport : public Transport {
  public:
-  std::string_view backend() const override { return "nccl"; }
   void connect(Store&, const std::string&, Deadline) override {
     throw Error(Errc::unsupported,
                 "this build has no NCCL back end (dist.backend = nccl; -DDDPRUN_CUDA=ON builds it): use gloo");
   }
+  TransportTraits traits() const override { return {.backend = "nccl"}; }
   void execute(const Collective&) override {}
-  std::unique_ptr<Transfer> start(const Operation&, Span) override { return nullptr; }
+  std::unique_ptr<Transfer> start_transfer(const Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override {}
 };
 

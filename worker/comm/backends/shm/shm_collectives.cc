@@ -4,10 +4,10 @@
 
 namespace ddprun::comm {
 
-bool ShmCollectives::announce(const Collective& collective) noexcept {
-  if (!ring_.can_announce_at_once()) return false;
+void ShmCollectives::announce(const Collective& collective) noexcept {
+  if (!ring_.can_announce_at_once()) return;
   publish(collective, true);
-  return announced_ = true;
+  announced_ = true;
 }
 
 void ShmCollectives::execute(const Collective& collective) {
@@ -19,13 +19,13 @@ void ShmCollectives::execute(const Collective& collective) {
   finish(collective);
 }
 
-bool ShmCollectives::post(const Collective& collective) {
+bool ShmCollectives::start(const Collective& collective) {
   if (!inline_.fits(collective.operation) || !ring_.can_announce()) return false;
   publish(collective, false);
   return true;
 }
 
-bool ShmCollectives::finish_posted(const Collective& collective, const Deadline& deadline) {
+bool ShmCollectives::test(const Collective& collective, const Deadline& deadline) {
   if (!await_peers(collective, [&](int from) { return ring_.try_await(from, deadline); })) return false;
   finish(collective);
   return true;

@@ -14,7 +14,7 @@ namespace ddprun::comm {
 // with their announcements: their data (InlineCollectives), handles of registered memory (DirectCollectives), or
 // nothing or different things (StagedCollectives). References what it is made of; wake() from any thread, all else one
 // thread at a time. Throws what AnnouncementRing and the protocols throw.
-class ShmCollectives {
+class ShmCollectives final : public NonblockingCollectives {
  public:
   ShmCollectives(const SegmentLayout& layout, int rank, const OwnRegions& regions, const std::atomic<bool>& interrupted)
       : rank_(rank),
@@ -23,15 +23,15 @@ class ShmCollectives {
         direct_(layout.ranks(), rank, ring_, regions),
         staged_(layout, rank, interrupted) {}
 
-  // REQUIRES for both: no posted collective is unfinished. announce() announces a collective if that needs no waiting;
-  // execute() of the same one follows.
-  bool announce(const Collective& collective) noexcept;
+  // Announces the collective if that needs no waiting. REQUIRES: no started collective is unfinished.
+  void announce(const Collective& collective) noexcept override;
+  // REQUIRES: no started collective is unfinished.
   void execute(const Collective& collective);
-  // Announces a small collective, so that peers need not wait for this rank, and returns. False: it is not small, or
-  // too many are posted. Its memory stays in use until it is finished.
-  bool post(const Collective& collective);
-  // Finishes the oldest posted collective, once all ranks have announced it. False when the deadline passes first.
-  bool finish_posted(const Collective& collective, const Deadline& deadline);
+  // Announces a small collective, so that peers need not wait for this rank. False: it is not small, or too many are
+  // started.
+  bool start(const Collective& collective) override;
+  // Finishes the oldest started collective once all ranks have announced it.
+  bool test(const Collective& collective, const Deadline& deadline) override;
   // Wakes all sleepers, so that they check whether they are interrupted.
   void wake() noexcept;
 

@@ -12,7 +12,6 @@
 #include "ddprun/worker/comm/backends/shm/shm_collectives.h"
 #include "ddprun/worker/comm/backends/shm/shm_transfers.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
-#include "ddprun/worker/comm/execution/placed_transport.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 
 namespace ddprun::comm {
@@ -22,17 +21,17 @@ namespace {
 void expect_section_for_each_rank(const GroupOptions& options) {
   constexpr std::size_t page = 4096;
   const auto needed = static_cast<std::size_t>(options.size) * cache_line_bytes;
-  if (options.staging_bytes >= needed) return;
+  if (options.config.staging_bytes >= needed) return;
   throw make_error(Errc::usage, "staging_bytes {} is too small for the {} ranks that share memory: set {} or more",
-                   options.staging_bytes, options.size, (needed + page - 1) / page * page);
+                   options.config.staging_bytes, options.size, (needed + page - 1) / page * page);
 }
 
-class ShmTransport : public BasicTransport {
+class ShmTransport : public Transport {
  public:
   ShmTransport(const GroupOptions& options, int threads_per_rank)
       : rank_(options.rank),
         size_(options.size),
-        staging_bytes_(options.staging_bytes),
+        staging_bytes_(options.config.staging_bytes),
         threads_per_rank_(threads_per_rank) {
     expect_section_for_each_rank(options);
   }
@@ -40,8 +39,6 @@ class ShmTransport : public BasicTransport {
   ~ShmTransport() override {
     if (connected_) shared_->publish(PeerState::left);
   }
-
-  std::string_view backend() const override { return "shm"; }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     SegmentLayout layout(rank_ == 0 ? create(store, prefix, deadline) : attach(store, prefix, deadline), size_,
@@ -53,19 +50,13 @@ class ShmTransport : public BasicTransport {
     connected_ = true;
   }
 
-  bool announce(const Collective& collective) noexcept override { return shared_->collectives.announce(collective); }
+  TransportTraits traits() const override { return {.backend = "shm"}; }
   void execute(const Collective& collective) override { shared_->collectives.execute(collective); }
-
-  RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }
-  bool thread_agnostic() const override { return true; }
-  bool post(const Collective& collective) override { return shared_->collectives.post(collective); }
-  bool finish_posted(const Collective& collective, const Deadline& deadline) override {
-    return shared_->collectives.finish_posted(collective, deadline);
-  }
-
-  std::unique_ptr<Transfer> start(const Operation& operation, Span memory) override {
+  NonblockingCollectives* nonblocking() override { return &shared_->collectives; }
+  std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
     return shared_->transfers.start(operation, memory);
   }
+  RegisteredBuffer allocate(std::size_t bytes) override { return {regions_->allocate(bytes), bytes}; }
 
   void interrupt() noexcept override {
     interrupted_ = true;
@@ -131,11 +122,11 @@ std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options, int t
 
 std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options) {
   if (options.size == 1) return make_self_group();
-  const auto on_one_host = [options](const RankLocations& places) {
-    expect_one_host(host_map(places), options.rank);
+  const auto factory = [&options](const RankLocations& locations) {
+    expect_one_host(host_map(locations), options.rank);
     return make_shm_transport(options);
   };
-  return make_transport_group(make_placed_transport(options, on_one_host), options, {"shm", make_shm_group});
+  return make_transport_group(factory, options, {"shm", make_shm_group});
 }
 
 }  // namespace ddprun::comm
