@@ -65,7 +65,7 @@ TEST_CASE("staging memory is given in whole pages") {
   }
 }
 
-TEST_CASE("staging memory without a place for each rank is refused, with what would do") {
+TEST_CASE("too little staging memory for the number of ranks is refused, naming a size that is enough") {
   const auto options_of = [](int size, std::size_t bytes) {
     return options_with([&](auto& options) {
       options.size = size;
@@ -75,9 +75,9 @@ TEST_CASE("staging memory without a place for each rank is refused, with what wo
   CHECK_NOTHROW(comm::make_shm_transport(options_of(64, 4096)));
   CHECK_NOTHROW(comm::make_shm_transport(options_of(4096, CommConfig{}.staging_bytes)));
   CHECK_THROWS_WITH(comm::make_shm_transport(options_of(65, 4096)),
-                    "staging_bytes 4096 has no place for each of the 65 ranks that share memory: give 8192");
+                    "staging_bytes 4096 is too small for the 65 ranks that share memory: set 8192 or more");
   CHECK_THROWS_WITH(comm::make_shm_transport(options_of(4097, CommConfig{}.staging_bytes)),
-                    "staging_bytes 262144 has no place for each of the 4097 ranks that share memory: give 266240");
+                    "staging_bytes 262144 is too small for the 4097 ranks that share memory: set 266240 or more");
 }
 
 TEST_CASE("the longest timeout there is leaves time") {

@@ -19,39 +19,41 @@ using ::gloo::transport::UnboundBuffer;
 
 enum class Algorithm { exchange, parts, ring };
 
-// Up to here the latency of a second step costs more than sending everything to everybody.
+// For data up to this size, the latency of a second step costs more than sending everything to every rank.
 constexpr std::size_t exchange_limit = std::size_t{64} * 1024;
-// Between two ranks an exchange sends no more than the others, in half their steps; a large one adds up twice as much.
+// Between two ranks an exchange sends no more than the other algorithms, in half their steps, but reduces twice as
+// much.
 constexpr std::size_t exchange_limit_of_two = std::size_t{256} * 1024;
-// In parts it takes two steps, and 2(n-1) in a ring: that overlaps sums and transfers better, and sends less over a
-// link that ranks of a host share.
-constexpr std::size_t largest_part = std::size_t{256} * 1024;
-constexpr std::size_t most_in_parts_over_shared_links = std::size_t{256} * 1024;
+// An allreduce by parts takes 2 steps, a ring 2(n-1). For larger data the ring is faster: it overlaps reductions and
+// transfers better, and sends less over a link that ranks of a host share.
+constexpr std::size_t max_part_bytes = std::size_t{256} * 1024;
+constexpr std::size_t max_bytes_by_parts_on_shared_links = std::size_t{256} * 1024;
 
 // The same at every rank.
 Algorithm algorithm_for(std::size_t bytes, int ranks, Links links) {
   const auto others = static_cast<std::size_t>(ranks - 1);
   if (bytes * others <= (ranks == 2 ? exchange_limit_of_two : exchange_limit)) return Algorithm::exchange;
-  if (links == Links::shared && bytes > most_in_parts_over_shared_links) return Algorithm::ring;
-  return bytes / (others + 1) <= largest_part ? Algorithm::parts : Algorithm::ring;
+  if (links == Links::shared && bytes > max_bytes_by_parts_on_shared_links) return Algorithm::ring;
+  return bytes / (others + 1) <= max_part_bytes ? Algorithm::parts : Algorithm::ring;
 }
 
 std::uint32_t tag_of(const Collective& collective) {
   return static_cast<std::uint32_t>(collective.sequence & 0xffff) << 16 | signature(collective.operation);
 }
 
+// Gloo takes no pointers to const, also where it only reads.
 void* writable(ConstSpan span) {
   return const_cast<void*>(span.data);
-}  // for Gloo, which takes no const memory
+}
 
-// One of as many parts as there are ranks, as equal as they can be.
+// The part of a rank; parts differ by one element at most.
 Span part_of(Span whole, int rank, int ranks) {
   const auto begin = [&](int r) { return whole.count * static_cast<std::size_t>(r) / static_cast<std::size_t>(ranks); };
   auto* const data = static_cast<std::byte*>(whole.data) + begin(rank) * size_of(whole.dtype);
   return {data, begin(rank + 1) - begin(rank), whole.dtype};
 }
 
-// Calls action with a value of an element's width, which is all that Gloo needs to know of a type.
+// Calls action with an integer of an element's size: Gloo needs to know no more about the type.
 template <class Action>
 void with_word(DType dtype, Action action) {
   switch (size_of(dtype)) {
@@ -83,36 +85,36 @@ std::uint64_t transfer_slot(const Operation& operation) {
          std::uint64_t{signature(operation)} << 8;
 }
 
-// In a ring: where not all call the same, some neighbours differ.
+// Each rank compares its call with that of the previous rank: if not all are the same, at least two neighbours differ.
 void GlooCollectives::compare_calls(const Collective& collective) {
   static_assert(std::is_trivially_copyable_v<Operation>);
-  const int size = context_->size, rank = context_->rank, before = (rank + size - 1) % size;
+  const int size = context_->size, rank = context_->rank, previous = (rank + size - 1) % size;
   const auto slot = std::uint64_t{0x22} << 56 | (collective.sequence & 0xffffffff) << 24;
   Operation own = collective.operation, other;
   auto incoming = context_->createUnboundBuffer(&other, sizeof(other));
   auto outgoing = context_->createUnboundBuffer(&own, sizeof(own));
-  incoming->recv(before, slot);
+  incoming->recv(previous, slot);
   outgoing->send((rank + 1) % size, slot);
   incoming->waitRecv(collective.timeout);
   outgoing->waitSend(collective.timeout);
   if (!agree(own, other)) {
     throw make_error(Errc::mismatch, "the ranks disagree on operation #{}: rank {} calls {}, rank {} calls {}",
-                     collective.sequence, rank, describe(own), before, describe(other));
+                     collective.sequence, rank, describe(own), previous, describe(other));
   }
   if (own.own_parts()) compare_parts(collective);
 }
 
-// Every rank tells every other how much it sends it.
+// Every rank tells every other rank how much it will send to it.
 void GlooCollectives::compare_parts(const Collective& collective) {
   const int size = context_->size, rank = context_->rank;
   const auto slot = collective_slot(collective, 0);
-  std::vector<std::uint64_t> sent(static_cast<std::size_t>(size)), told(sent.size());
+  std::vector<std::uint64_t> sent(static_cast<std::size_t>(size)), received(sent.size());
   std::vector<std::unique_ptr<UnboundBuffer>> incoming, outgoing;
   for (int r = 0; r < size; ++r) {
     if (r == rank) continue;
     const auto at = static_cast<std::size_t>(r);
     sent[at] = collective.input_part(r).count;
-    incoming.push_back(context_->createUnboundBuffer(&told[at], sizeof(told[at])));
+    incoming.push_back(context_->createUnboundBuffer(&received[at], sizeof(received[at])));
     incoming.back()->recv(r, slot);
     outgoing.push_back(context_->createUnboundBuffer(&sent[at], sizeof(sent[at])));
     outgoing.back()->send(r, slot);
@@ -121,9 +123,10 @@ void GlooCollectives::compare_parts(const Collective& collective) {
   for (auto& buffer : outgoing) buffer->waitSend(collective.timeout);
   for (int r = 0; r < size; ++r) {
     const auto expected = collective.output_part(r).count;
-    if (r == rank || told[static_cast<std::size_t>(r)] == expected) continue;
-    throw make_error(Errc::mismatch, "in {}, rank {} sends rank {} {} elements, and that expects {}",
-                     describe(collective.operation), r, rank, told[static_cast<std::size_t>(r)], expected);
+    const auto count = received[static_cast<std::size_t>(r)];
+    if (r == rank || count == expected) continue;
+    throw make_error(Errc::mismatch, "in {}, rank {} sends {} elements to rank {}, which expects {}",
+                     describe(collective.operation), r, count, rank, expected);
   }
 }
 
@@ -142,7 +145,7 @@ void GlooCollectives::allreduce(const Collective& collective) {
   finish_reduction(collective.operation.op, collective.output, context_->size);
 }
 
-// Every rank gets every rank's values and adds them up in rank order: the same bits everywhere.
+// Every rank receives the values of all ranks and reduces them in rank order: the same bits at every rank.
 void GlooCollectives::allreduce_by_exchange(const Collective& collective) {
   const auto op = collective.operation.op;
   const auto dtype = collective.operation.dtype;
@@ -160,7 +163,8 @@ void GlooCollectives::allreduce_by_exchange(const Collective& collective) {
     incoming.push_back(context_->createUnboundBuffer(scratch_.data() + r * bytes, bytes));
     incoming.back()->recv(static_cast<int>(r), slot);
   }
-  for (std::size_t step = 1; step < size; ++step) {  // each begins with its neighbour: no rank is everybody's first
+  for (std::size_t step = 1; step < size;
+       ++step) {  // beginning with the next rank, so that no rank is the first of all
     outgoing.push_back(context_->createUnboundBuffer(scratch_.data() + own * bytes, bytes));
     outgoing.back()->send(static_cast<int>((own + step) % size), slot);
   }
@@ -173,8 +177,8 @@ void GlooCollectives::allreduce_by_exchange(const Collective& collective) {
   }
 }
 
-// Every rank sums one part, of all ranks, and gives it to all: two steps, whatever the number of ranks. A part of the
-// result arrives where that part of the input was sent from, which its sum shows to have left.
+// Every rank reduces one part and sends the result to all ranks: two steps, whatever the number of ranks. A part of the
+// result replaces the part of the input that was sent to its owner; since the owner has reduced it, the send is done.
 void GlooCollectives::allreduce_by_parts(const Collective& collective) {
   const auto op = collective.operation.op;
   const auto dtype = collective.operation.dtype;
@@ -187,8 +191,8 @@ void GlooCollectives::allreduce_by_parts(const Collective& collective) {
   std::vector<std::unique_ptr<UnboundBuffer>> inputs, sums, outgoing;
   for (int step = 1; step < size; ++step) {
     const int source = (rank + size - step) % size;
-    auto* const room = scratch_.data() + own.bytes() * static_cast<std::size_t>(step - 1);
-    inputs.push_back(context_->createUnboundBuffer(room, own.bytes()));
+    auto* const input = scratch_.data() + own.bytes() * static_cast<std::size_t>(step - 1);
+    inputs.push_back(context_->createUnboundBuffer(input, own.bytes()));
     inputs.back()->recv(source, inputs_slot);
     sums.push_back(context_->createUnboundBuffer(part(source).data, part(source).bytes()));
     sums.back()->recv(source, sums_slot);
@@ -222,14 +226,14 @@ void GlooCollectives::allreduce_by_ring(const Collective& collective) {
   ::gloo::allreduce(options);
 }
 
-// Gloo's ring, which leaves parts of the result in every rank's output: the root's alone is the caller's.
+// Gloo's ring leaves parts of the result in every rank's output, so only the root passes the caller's memory.
 void GlooCollectives::reduce(const Collective& collective) {
   const auto dtype = collective.operation.dtype;
   const auto op = collective.operation.op;
   const int root = collective.operation.peer;
-  const bool mine = context_->rank == root;
-  if (!mine) scratch_.resize(collective.input.bytes());
-  void* const output = mine ? collective.output.data : scratch_.data();
+  const bool is_root = context_->rank == root;
+  if (!is_root) scratch_.resize(collective.input.bytes());
+  void* const output = is_root ? collective.output.data : scratch_.data();
   ::gloo::ReduceOptions options(context_);
   with_word(dtype, [&]<class Word>(Word) {
     options.setInput(static_cast<Word*>(writable(collective.input)), collective.input.count);
@@ -240,7 +244,7 @@ void GlooCollectives::reduce(const Collective& collective) {
   options.setTag(tag_of(collective));
   options.setTimeout(collective.timeout);
   ::gloo::reduce(options);
-  if (mine) finish_reduction(op, collective.output, context_->size);
+  if (is_root) finish_reduction(op, collective.output, context_->size);
 }
 
 void GlooCollectives::broadcast(const Collective& collective) {
@@ -261,20 +265,20 @@ void GlooCollectives::allgather(const Collective& collective) {
   ::gloo::allgather(options);
 }
 
-// A ring of size-1 steps: part p starts at rank p+1, and every rank it passes adds its own share, so that it ends at
-// rank p. At step s rank r sends part r-1-s and receives part r-2-s.
+// A ring of size-1 steps: part p starts at rank p+1, every rank that it passes adds its own input, and it ends at rank
+// p. In step s, rank r sends part r-1-s and receives part r-2-s.
 void GlooCollectives::reduce_scatter(const Collective& collective) {
   const auto op = collective.operation.op;
   const auto dtype = collective.operation.dtype;
   const int size = context_->size, rank = context_->rank;
-  const auto share = [&](int part) { return collective.input_part((part + 2 * size) % size); };
-  const auto room = collective.largest_part() * size_of(dtype);
-  scratch_.resize(2 * room);
-  ConstSpan sending = share(rank - 1);
+  const auto input_part = [&](int part) { return collective.input_part((part + 2 * size) % size); };
+  const auto part_bytes = collective.largest_part() * size_of(dtype);
+  scratch_.resize(2 * part_bytes);
+  ConstSpan sending = input_part(rank - 1);
   for (int step = 0; step < size - 1; ++step) {
     const auto slot = collective_slot(collective, static_cast<std::uint32_t>(step));
-    const auto own = share(rank - 2 - step);
-    auto* receiving = scratch_.data() + (step % 2 ? room : 0);
+    const auto own = input_part(rank - 2 - step);
+    auto* receiving = scratch_.data() + (step % 2 ? part_bytes : 0);
     auto incoming = context_->createUnboundBuffer(receiving, own.bytes());
     auto outgoing = context_->createUnboundBuffer(writable(sending), sending.bytes());
     if (own.count > 0) incoming->recv((rank + size - 1) % size, slot);

@@ -8,19 +8,19 @@
 #include "ddprun/worker/comm/backends/gloo/mesh_context.h"
 #include "ddprun/worker/comm/execution/transport.h"
 
-// The collectives over a MeshContext. Blocking, one at a time; as many of these as operations are to be under way at
-// once. They throw what Gloo throws.
-//
-// The tag of every message holds the operation's number, so that operations under way at once keep apart, and its
-// signature: ranks that call different operations must fail rather than mix their bytes up, and so their messages never
-// meet and the operation times out instead.
 namespace ddprun::comm {
 
+// The collectives over a MeshContext, which several instances share. Blocking; an instance executes one operation at a
+// time, so concurrent operations need one instance each. Throws what Gloo throws.
+//
+// The tag of every message holds the operation's number, so that concurrent operations are kept apart, and its
+// signature: messages of ranks that call different operations never match, so that the operation times out instead of
+// mixing up data.
 class GlooCollectives {
  public:
   GlooCollectives(std::shared_ptr<MeshContext> context, Links links) : context_(std::move(context)), links_(links) {}
 
-  // Throws Errc::mismatch naming both when the rank before this one calls something else.
+  // Throws Errc::mismatch naming both ranks when the previous rank calls something else.
   void compare_calls(const Collective& collective);
   void allreduce(const Collective& collective);
   void reduce(const Collective& collective);
@@ -37,10 +37,10 @@ class GlooCollectives {
 
   const std::shared_ptr<MeshContext> context_;
   const Links links_;
-  std::vector<std::byte> scratch_;  // kept: most programs repeat the same few sizes
+  std::vector<std::byte> scratch_;  // kept, because most programs repeat a few sizes
 };
 
-// Slots for messages of our own; Gloo's collectives use those whose highest byte is below 0x10.
+// Gloo slots for messages that are not of Gloo's own collectives, whose slots have a highest byte below 0x10.
 std::uint64_t collective_slot(const Collective& collective, std::uint32_t step);
 std::uint64_t transfer_slot(const Operation& operation);
 

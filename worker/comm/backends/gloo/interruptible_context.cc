@@ -7,8 +7,8 @@
 
 namespace ddprun::comm {
 
-// What is aborted stays so: Gloo keeps an abortion for the next wait when nobody waits. The memory is the caller's
-// again once the buffer is destroyed; Gloo's pairs hold it by a reference that knows.
+// An abort is final: if no thread waits, Gloo makes the next wait fail. The caller may use its memory again once the
+// buffer is destroyed, because Gloo's pairs hold weak references to it.
 class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
  public:
   Buffer(InterruptibleContext& owner, std::unique_ptr<::gloo::transport::UnboundBuffer> inner)
@@ -17,9 +17,9 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
     if (owner_.interrupted_) throw std::runtime_error("interrupted");
     owner_.buffers_.insert(this);
   }
-  // A wait that failed by itself has to be explained while the connections to the living stand.
+  // The pairs are closed only after an interruption: the cause of another failure is found over the other connections.
   ~Buffer() override {
-    const bool interrupted = leave();
+    const bool interrupted = unregister();
     inner_.reset();
     if (interrupted) owner_.close_pairs();
   }
@@ -43,13 +43,13 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
   }
 
  private:
-  // Gloo's collectives do not look at the result.
+  // Gloo's collectives ignore the result, so an abort has to throw.
   static bool completed(bool result) {
     if (!result) throw std::runtime_error("interrupted");
     return true;
   }
-  // Whether the context was interrupted.
-  bool leave() {
+  // Returns whether the context was interrupted.
+  bool unregister() {
     const std::lock_guard lock(owner_.buffers_mutex_);
     owner_.buffers_.erase(this);
     return owner_.interrupted_;

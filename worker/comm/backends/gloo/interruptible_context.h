@@ -10,10 +10,11 @@
 
 namespace ddprun::comm {
 
-// A Gloo transport's context whose transfers can all be ended at once, those of Gloo's own collectives included: they
-// make their buffers here.
+// A Gloo transport context whose transfers can all be aborted at once, including those of Gloo's own collectives, since
+// all buffers are created here. Owns the inner context; outlives its buffers. Thread-safe.
 //
-// Gloo itself tells the buffers of a failed pair, but for one whose send is under way: that one waits out its timeout.
+// When a pair fails, Gloo itself wakes the buffers that wait for it, except one whose send is in progress: that one
+// would wait for its timeout.
 class InterruptibleContext : public ::gloo::transport::Context {
  public:
   explicit InterruptibleContext(std::shared_ptr<::gloo::transport::Context> inner)
@@ -24,12 +25,12 @@ class InterruptibleContext : public ::gloo::transport::Context {
   // Throws once interrupted.
   std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data, std::size_t bytes) override;
 
-  // Every pending and later wait fails. From any thread.
+  // Makes every pending and later wait fail. From any thread.
   void interrupt();
-  // A pair's lock is the last that its loop's thread held when it moved memory: who has closed it may use that memory,
-  // and whoever watches the locks (ThreadSanitizer) knows it.
+  // After it, Gloo's loop thread accesses no memory of a transfer any more: it held the pair's lock when it last did,
+  // and closing takes that lock (so ThreadSanitizer sees the order, too).
   void close_pairs();
-  // Below the interruption.
+  // The context without interruption.
   ::gloo::transport::Context& inner() { return *inner_; }
 
  private:

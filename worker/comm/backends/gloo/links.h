@@ -4,7 +4,7 @@
 
 namespace ddprun::comm {
 
-// What lies between the ranks of a mesh: whether some of them send to other hosts over one and the same link.
+// Whether several ranks of a mesh send to other hosts over the same network link.
 enum class Links { own, shared };
 
 inline Links links_between(const HostMap& hosts) {

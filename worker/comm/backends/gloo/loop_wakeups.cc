@@ -11,15 +11,15 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::microseconds pause_between_turns{50};
+constexpr std::chrono::microseconds iteration_pause{50};
 
 class Pause : public ::gloo::transport::tcp::Handler {
  public:
-  void handleEvents(int) override { std::this_thread::sleep_for(pause_between_turns); }
+  void handleEvents(int) override { std::this_thread::sleep_for(iteration_pause); }
 };
 
 // Never destroyed: a loop may hold an event of a descriptor that was closed.
-Pause& pause_of_all() {
+Pause& shared_pause() {
   static auto* const pause = new Pause;
   return *pause;
 }
@@ -32,16 +32,16 @@ UniqueFd make_event() {
 
 }  // namespace
 
-// Closing the descriptor takes it out of the loop.
+// No deregistration is needed: closing the descriptor removes it from the loop.
 LoopWakeups::LoopWakeups(::gloo::transport::tcp::Device& device) : event_(make_event()) {
-  device.registerDescriptor(event_.get(), EPOLLIN, &pause_of_all());
+  device.registerDescriptor(event_.get(), EPOLLIN, &shared_pause());
 }
 
-LoopWakeups::Quick::Quick(LoopWakeups& turns) : event_(turns.event_.get()) {
+LoopWakeups::Frequent::Frequent(LoopWakeups& wakeups) : event_(wakeups.event_.get()) {
   ::eventfd_write(event_, 1);
 }
 
-LoopWakeups::Quick::~Quick() {
+LoopWakeups::Frequent::~Frequent() {
   eventfd_t one;
   ::eventfd_read(event_, &one);
 }

@@ -6,26 +6,27 @@
 
 namespace ddprun::comm {
 
-// Makes a Gloo device's loop turn when nothing happens. Connecting and closing a pair wait for the end of its turn,
-// which without events comes every 10 ms: pair by pair, that is what forming and aborting a group would take.
+// Wakes the event loop of a Gloo device when no socket does. Connecting and closing a pair wait for the end of a loop
+// iteration, which without events takes 10 ms: for each pair, when a group forms or is aborted. Throws Errc::io when it
+// cannot be made.
 class LoopWakeups {
  public:
   explicit LoopWakeups(::gloo::transport::tcp::Device& device);
 
-  // While it lives, the loop turns every fraction of a millisecond.
-  class Quick {
+  // While one exists, the loop iterates several times a millisecond. From any thread.
+  class Frequent {
    public:
-    explicit Quick(LoopWakeups& turns);
-    Quick(const Quick&) = delete;
-    Quick& operator=(const Quick&) = delete;
-    ~Quick();
+    explicit Frequent(LoopWakeups& wakeups);
+    Frequent(const Frequent&) = delete;
+    Frequent& operator=(const Frequent&) = delete;
+    ~Frequent();
 
    private:
     const int event_;
   };
 
  private:
-  const UniqueFd event_;  // readable while somebody is in a hurry
+  const UniqueFd event_;  // a semaphore that counts the Frequent objects
 };
 
 }  // namespace ddprun::comm

@@ -27,8 +27,8 @@ milliseconds remaining(Deadline deadline) {
 }  // namespace
 
 MeshContext::~MeshContext() {
-  if (!turns_) return;
-  const LoopWakeups::Quick quick(*turns_);
+  if (!wakeups_) return;
+  const LoopWakeups::Frequent frequent(*wakeups_);
   interruptible_.reset();
   transportContext_.reset();
   device_.reset();
@@ -36,7 +36,7 @@ MeshContext::~MeshContext() {
 
 void MeshContext::connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store,
                           const std::string& prefix, Deadline deadline) {
-  turns_.emplace(*device);
+  wakeups_.emplace(*device);
   device_ = std::move(device);
   interruptible_ = std::make_shared<InterruptibleContext>(device_->createContext(rank, size));
   interruptible_->inner().setTimeout(remaining(deadline));
@@ -54,13 +54,13 @@ void MeshContext::connect(std::shared_ptr<::gloo::transport::tcp::Device> device
   has_pairs_ = true;
   store.multi_set(own, deadline);
   const auto addresses = await_ranks(store, peers, size, interrupted_, deadline);
-  const LoopWakeups::Quick quick(*turns_);
+  const LoopWakeups::Frequent frequent(*wakeups_);
   for (std::size_t i = 0; i < peers.size(); ++i) {
-    if (interrupted_) close_pairs();  // interrupt() may have come before there were pairs
+    if (interrupted_) close_pairs();  // interrupt() may have been called before the pairs existed
     try {
       getPair(peers[i].rank)->connect(std::vector<char>(addresses[i].begin(), addresses[i].end()));
     } catch (const std::exception& error) {
-      throw make_error(Errc::unreachable, "no connection to rank {}: {}", peers[i].rank, error.what());
+      throw make_error(Errc::unreachable, "cannot connect to rank {}: {}", peers[i].rank, error.what());
     }
   }
 }
@@ -70,17 +70,17 @@ void MeshContext::interrupt() noexcept {
   if (has_pairs_) close_pairs();
 }
 
-// First whoever waits, at once. Then the connections, which frees a connect() under way and tells the peers: Gloo has
-// no call for that, but a wait that times out, here for a buffer which nobody sends to, fails every pair of its
-// context.
+// Aborts the waits first, so that they return at once, and then fails the connections, which ends a connect() in
+// progress and notifies the peers. Gloo has no call for the latter, but a wait that times out, here for a message that
+// no rank sends, fails every pair of its context.
 void MeshContext::close_pairs() noexcept {
-  const LoopWakeups::Quick quick(*turns_);
+  const LoopWakeups::Frequent frequent(*wakeups_);
   try {
     interruptible_->interrupt();
     char nothing = 0;
     interruptible_->inner().createUnboundBuffer(&nothing, sizeof(nothing))->waitRecv(nullptr, milliseconds(1));
   } catch (const std::exception&) {
-    // That is the purpose.
+    // The timeout is intended.
   }
   interruptible_->close_pairs();
 }

@@ -15,28 +15,28 @@
 
 namespace ddprun::comm {
 
-// Gloo's context with a connection to every other rank, made through our store: rank a writes the address of its end
-// for rank b under "<prefix>address/<a>/<b>". A rank so reads what concerns it in one request, where Gloo's own
-// rendezvous has everybody read everything.
+// Gloo's context with a connection to every other rank. The ranks exchange addresses through the store: rank a writes
+// that of its end for rank b under "<prefix>address/<a>/<b>", so that each rank reads only its own in one request; in
+// Gloo's rendezvous every rank reads all of them. connect() and interrupt() from any thread.
 class MeshContext : public ::gloo::Context {
  public:
   MeshContext(int own_rank, int ranks) : ::gloo::Context(own_rank, ranks) {}
   ~MeshContext() override;
 
-  // Throws Errc::timeout naming the ranks that did not come, Errc::unreachable naming one that could not be connected,
+  // Throws Errc::timeout naming the ranks that did not join, Errc::unreachable naming one that could not be connected,
   // Errc::aborted after interrupt().
   void connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store, const std::string& prefix,
                Deadline deadline);
-  // Fails every pending and later transfer, whatever thread waits for it, and a connect() under way.
+  // Makes every pending and later transfer, on any thread, and a connect() in progress fail.
   void interrupt() noexcept;
 
  private:
   void close_pairs() noexcept;
 
-  std::shared_ptr<InterruptibleContext> interruptible_;  // as transportContext_
+  std::shared_ptr<InterruptibleContext> interruptible_;  // the same object as transportContext_
   std::atomic<bool> interrupted_ = false;
-  std::optional<LoopWakeups> turns_;
-  std::atomic<bool> has_pairs_ = false;  // and the above with them
+  std::optional<LoopWakeups> wakeups_;
+  std::atomic<bool> has_pairs_ = false;  // set after the members above
 };
 
 }  // namespace ddprun::comm

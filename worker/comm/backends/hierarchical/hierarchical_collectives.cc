@@ -18,15 +18,15 @@ Span part(Span span, std::size_t first, std::size_t count) {
 ConstSpan part(ConstSpan span, std::size_t first, std::size_t count) {
   return {static_cast<const std::byte*>(span.data) + first * size_of(span.dtype), count, span.dtype};
 }
-Span part(const Chunk& piece, Span whole) {
-  return part(whole, piece.first, piece.count);
+Span part(const Chunk& chunk, Span whole) {
+  return part(whole, chunk.first, chunk.count);
 }
-Span slice_of(const Chunk& piece, Span whole, int leader) {
-  return part(whole, piece.first + static_cast<std::size_t>(leader) * piece.slice(), piece.slice());
+Span slice_of(const Chunk& chunk, Span whole, int leader) {
+  return part(whole, chunk.first + static_cast<std::size_t>(leader) * chunk.slice(), chunk.slice());
 }
 
-// What the levels compute: an average is divided at the end, once.
-ReduceOp combining(ReduceOp op) {
+// What the levels compute: an average is divided once, at the end.
+ReduceOp elementwise(ReduceOp op) {
   return op == ReduceOp::average ? ReduceOp::sum : op;
 }
 
@@ -37,7 +37,7 @@ milliseconds remaining(const Deadline& deadline) {
 
 }  // namespace
 
-bool HierarchicalCollectives::know(const Operation& operation) const {
+bool HierarchicalCollectives::supports(const Operation& operation) const {
   if (operation.unequal()) return false;
   switch (operation.kind) {
     case OpKind::allreduce:
@@ -60,7 +60,7 @@ void HierarchicalCollectives::execute(const Collective& collective) {
     dispatch(collective);
   } catch (const std::exception& error) {
     if (levels_.rail) levels_.rail->stop();
-    throw std::runtime_error(error.what());  // what names ranks, names those of one level
+    throw std::runtime_error(error.what());  // drops rank numbers, which are those of one level
   }
 }
 
@@ -79,7 +79,7 @@ void HierarchicalCollectives::dispatch(const Collective& collective) {
     case OpKind::barrier:
       return barrier();
     default:
-      throw make_error(Errc::internal, "{} has no form in two levels", describe(collective.operation));
+      throw make_error(Errc::internal, "{} cannot be executed in two levels", describe(collective.operation));
   }
 }
 
@@ -87,21 +87,22 @@ void HierarchicalCollectives::allreduce(const Collective& collective) {
   const auto& whole = collective.output;
   const auto op = collective.operation.op;
   const int ranks = levels_.hosts.ranks();
-  const auto pieces = chunks_of_buffer(whole.count, size_of(whole.dtype), levels_.leaders);
-  const auto memory = [&](const Chunk& piece, std::size_t number) {
-    return all_lead(piece) ? slot_for(piece, number, whole.dtype) : own_slice(piece, whole);
+  const auto chunks = chunks_of_buffer(whole.count, size_of(whole.dtype), levels_.leaders);
+  const auto memory = [&](const Chunk& chunk, std::size_t number) {
+    return all_lead(chunk) ? slot_for(chunk, number, whole.dtype) : own_slice(chunk, whole);
   };
-  const auto up = [&](const Chunk& piece, std::size_t number) -> Rail::Task {
-    const auto slice = memory(piece, number);
-    combine(piece, whole, slice, combining(op));
-    if (!leads(piece)) return {};
-    return [sum = between_hosts({.kind = OpKind::allreduce, .op = combining(op)}, slice, slice), slice, op,
+  const auto prepare_rail = [&](const Chunk& chunk, std::size_t number) -> Rail::Task {
+    const auto slice = memory(chunk, number);
+    reduce_to_leaders(chunk, whole, slice, elementwise(op));
+    if (!leads(chunk)) return {};
+    return [sum = between_hosts({.kind = OpKind::allreduce, .op = elementwise(op)}, slice, slice), slice, op,
             ranks](Transport& rail) {
       sum(rail);
       finish_reduction(op, slice, ranks);
     };
   };
-  pipeline(pieces, up, [&](const Chunk& piece, std::size_t number) { spread(piece, memory(piece, number), whole); });
+  pipeline(chunks, prepare_rail,
+           [&](const Chunk& chunk, std::size_t number) { gather_from_leaders(chunk, memory(chunk, number), whole); });
 }
 
 void HierarchicalCollectives::reduce(const Collective& collective) {
@@ -112,20 +113,20 @@ void HierarchicalCollectives::reduce(const Collective& collective) {
   const int leader = levels_.hosts.local_rank_of(root);
   const bool leads = levels_.local_rank() == leader;
   const bool is_root = levels_.rank == root;
-  const Span buffer{const_cast<void*>(collective.input.data), count, dtype};  // written at the root alone
-  const auto up = [&](const Chunk& piece, std::size_t number) -> Rail::Task {
-    auto values = part(piece, is_root ? collective.output : buffer);
+  const Span buffer{const_cast<void*>(collective.input.data), count, dtype};  // the transports write only to the root's
+  const auto prepare_rail = [&](const Chunk& chunk, std::size_t number) -> Rail::Task {
+    auto values = part(chunk, is_root ? collective.output : buffer);
     if (leads && !is_root) {
-      const auto slot = slot_for(piece, number, dtype);
+      const auto slot = slot_for(chunk, number, dtype);
       std::memcpy(slot.data, values.data, values.bytes());
       values = slot;
     }
-    if (levels_.local) within_host({.kind = OpKind::reduce, .op = combining(op), .peer = leader}, values, values);
+    if (levels_.local) within_host({.kind = OpKind::reduce, .op = elementwise(op), .peer = leader}, values, values);
     if (!leads) return {};
-    return between_hosts({.kind = OpKind::reduce, .op = combining(op), .peer = levels_.hosts.host_of(root)}, values,
+    return between_hosts({.kind = OpKind::reduce, .op = elementwise(op), .peer = levels_.hosts.host_of(root)}, values,
                          values);
   };
-  pipeline(chunks_of_buffer(count, size_of(dtype), 1), up, [](const Chunk&, std::size_t) {});
+  pipeline(chunks_of_buffer(count, size_of(dtype), 1), prepare_rail, [](const Chunk&, std::size_t) {});
   if (is_root) finish_reduction(op, collective.output, levels_.hosts.ranks());
 }
 
@@ -133,26 +134,27 @@ void HierarchicalCollectives::broadcast(const Collective& collective) {
   const auto& whole = collective.output;
   const int root = collective.operation.peer;
   const int root_host = levels_.hosts.host_of(root);
-  const bool source = levels_.on_the_host_of(root);
-  const auto memory = [&](const Chunk& piece, std::size_t number) {
-    return all_lead(piece) && !source ? slot_for(piece, number, whole.dtype) : own_slice(piece, whole);
+  const bool source = levels_.same_host(root);
+  const auto memory = [&](const Chunk& chunk, std::size_t number) {
+    return all_lead(chunk) && !source ? slot_for(chunk, number, whole.dtype) : own_slice(chunk, whole);
   };
-  const auto up = [&](const Chunk& piece, std::size_t number) -> Rail::Task {
+  const auto prepare_rail = [&](const Chunk& chunk, std::size_t number) -> Rail::Task {
     if (source && levels_.local) {
-      const auto values = part(piece, whole);
+      const auto values = part(chunk, whole);
       within_host({.kind = OpKind::broadcast, .peer = levels_.hosts.local_rank_of(root)}, values, values);
     }
-    if (!leads(piece)) return {};
-    const auto slice = memory(piece, number);
+    if (!leads(chunk)) return {};
+    const auto slice = memory(chunk, number);
     return between_hosts({.kind = OpKind::broadcast, .peer = root_host}, slice, slice);
   };
-  const auto down = [&](const Chunk& piece, std::size_t number) {
-    if (!source) spread(piece, memory(piece, number), whole);
+  const auto distribute = [&](const Chunk& chunk, std::size_t number) {
+    if (!source) gather_from_leaders(chunk, memory(chunk, number), whole);
   };
-  pipeline(chunks_of_buffer(whole.count, size_of(whole.dtype), levels_.leaders), up, down);
+  pipeline(chunks_of_buffer(whole.count, size_of(whole.dtype), levels_.leaders), prepare_rail, distribute);
 }
 
-// The rail brings every host's block of this place; meanwhile, and then host by host, the ranks put them together.
+// The rail gathers the block of this local rank from every host. The ranks of a host gather their own blocks meanwhile,
+// and then those of each other host.
 void HierarchicalCollectives::allgather(const Collective& collective) {
   const auto count = collective.input.count;
   const auto hosts = static_cast<std::size_t>(levels_.hosts.hosts());
@@ -177,10 +179,10 @@ void HierarchicalCollectives::reduce_scatter(const Collective& collective) {
   const auto width = output.count * static_cast<std::size_t>(levels_.local_size());
   const auto sums = scratch(output.count * hosts, output.dtype);
   for (std::size_t host = 0; host < hosts; ++host) {
-    within_host({.kind = OpKind::reduce_scatter, .op = combining(op)}, part(collective.input, host * width, width),
+    within_host({.kind = OpKind::reduce_scatter, .op = elementwise(op)}, part(collective.input, host * width, width),
                 part(sums, host * output.count, output.count));
   }
-  between_hosts({.kind = OpKind::reduce_scatter, .op = combining(op)}, sums, output)(levels_.rail->transport());
+  between_hosts({.kind = OpKind::reduce_scatter, .op = elementwise(op)}, sums, output)(levels_.rail->transport());
   finish_reduction(op, output, levels_.hosts.ranks());
 }
 
@@ -190,61 +192,62 @@ void HierarchicalCollectives::barrier() {
   if (levels_.local) within_host({}, {}, {});
 }
 
-// up(piece, number) brings a piece to where its rail takes over, and returns what that is to do; down follows when it
-// is done. A single piece does without the other thread.
-template <class Up, class Down>
-void HierarchicalCollectives::pipeline(const std::vector<Chunk>& pieces, Up up, Down down) {
-  std::vector<std::uint64_t> tasks(pieces.size());
-  for (std::size_t step = 0; step < pieces.size() + lag; ++step) {
-    if (step < pieces.size()) {
-      if (auto task = up(pieces[step], step)) {
-        if (pieces.size() == 1) {
+// prepare_rail(chunk, number) does what precedes the exchange between hosts and returns the rail's task, if any;
+// distribute(chunk, number) follows once the task is done. The task of a single chunk runs on this thread.
+template <class PrepareRail, class Distribute>
+void HierarchicalCollectives::pipeline(const std::vector<Chunk>& chunks, PrepareRail prepare_rail,
+                                       Distribute distribute) {
+  std::vector<std::uint64_t> tasks(chunks.size());
+  for (std::size_t step = 0; step < chunks.size() + rail_lag; ++step) {
+    if (step < chunks.size()) {
+      if (auto task = prepare_rail(chunks[step], step)) {
+        if (chunks.size() == 1) {
           task(levels_.rail->transport());
         } else {
           tasks[step] = levels_.rail->post(std::move(task));
         }
       }
     }
-    if (step < lag) continue;
-    const auto number = step - lag;
+    if (step < rail_lag) continue;
+    const auto number = step - rail_lag;
     if (tasks[number] > 0) levels_.rail->await(tasks[number]);
-    down(pieces[number], number);
+    distribute(chunks[number], number);
   }
 }
 
-// Sums the piece over the host: each leader's slice, at that leader.
-void HierarchicalCollectives::combine(const Chunk& piece, Span whole, Span slice, ReduceOp op) {
-  if (all_lead(piece)) {
-    within_host({.kind = OpKind::reduce_scatter, .op = op}, part(piece, whole), slice);
+// Reduces a chunk over the host: each leader's slice, at that leader.
+void HierarchicalCollectives::reduce_to_leaders(const Chunk& chunk, Span whole, Span slice, ReduceOp op) {
+  if (all_lead(chunk)) {
+    within_host({.kind = OpKind::reduce_scatter, .op = op}, part(chunk, whole), slice);
   } else if (levels_.local) {
-    for (int i = 0; i < piece.leaders; ++i) {
-      const auto values = slice_of(piece, whole, i);
+    for (int i = 0; i < chunk.leaders; ++i) {
+      const auto values = slice_of(chunk, whole, i);
       within_host({.kind = OpKind::reduce, .op = op, .peer = i}, values, values);
     }
   }
 }
 
-// Gives every rank of the host the leaders' slices.
-void HierarchicalCollectives::spread(const Chunk& piece, Span slice, Span whole) {
-  if (all_lead(piece)) {
-    within_host({.kind = OpKind::allgather}, slice, part(piece, whole));
+// Distributes the leaders' slices to all ranks of the host.
+void HierarchicalCollectives::gather_from_leaders(const Chunk& chunk, Span slice, Span whole) {
+  if (all_lead(chunk)) {
+    within_host({.kind = OpKind::allgather}, slice, part(chunk, whole));
   } else if (levels_.local) {
-    for (int i = 0; i < piece.leaders; ++i) {
-      const auto values = slice_of(piece, whole, i);
+    for (int i = 0; i < chunk.leaders; ++i) {
+      const auto values = slice_of(chunk, whole, i);
       within_host({.kind = OpKind::broadcast, .peer = i}, values, values);
     }
   }
 }
 
-Span HierarchicalCollectives::own_slice(const Chunk& piece, Span whole) const {
-  return leads(piece) ? slice_of(piece, whole, levels_.local_rank()) : Span{nullptr, 0, whole.dtype};
+Span HierarchicalCollectives::own_slice(const Chunk& chunk, Span whole) const {
+  return leads(chunk) ? slice_of(chunk, whole, levels_.local_rank()) : Span{nullptr, 0, whole.dtype};
 }
 
-Span HierarchicalCollectives::slot_for(const Chunk& piece, std::size_t number, DType dtype) {
+Span HierarchicalCollectives::slot_for(const Chunk& chunk, std::size_t number, DType dtype) {
   auto& slot = slots_[number % slots_.size()];
-  const auto bytes = piece.slice() * size_of(dtype);
+  const auto bytes = chunk.slice() * size_of(dtype);
   if (slot.size() < bytes) slot.resize(bytes);
-  return {slot.data(), piece.slice(), dtype};
+  return {slot.data(), chunk.slice(), dtype};
 }
 
 Span HierarchicalCollectives::scratch(std::size_t count, DType dtype) {
@@ -255,15 +258,15 @@ Span HierarchicalCollectives::scratch(std::size_t count, DType dtype) {
 void HierarchicalCollectives::within_host(Operation operation, ConstSpan input, Span output) {
   operation.dtype = output.dtype;
   operation.count = std::min(input.count, output.count);
-  levels_.local->execute({{operation, input, output, {}, nullptr}, local_steps_++, remaining(deadline_)});
+  levels_.local->execute({{operation, input, output, {}, nullptr}, local_sequence_++, remaining(deadline_)});
 }
 
-// What a rail is to do, with its place in the rail's order taken now.
+// A task for a rail. Its sequence number is taken now, so that the order of calls is the rail's order.
 Rail::Task HierarchicalCollectives::between_hosts(Operation operation, ConstSpan input, Span output) {
   operation.dtype = output.dtype;
   operation.count = std::min(input.count, output.count);
-  return [operation, step = rail_steps_++, input, output, deadline = deadline_](Transport& rail) {
-    rail.execute({{operation, input, output, {}, nullptr}, step, remaining(deadline)});
+  return [operation, sequence = rail_sequence_++, input, output, deadline = deadline_](Transport& rail) {
+    rail.execute({{operation, input, output, {}, nullptr}, sequence, remaining(deadline)});
   };
 }
 

@@ -48,7 +48,7 @@ class HierarchicalTransport : public Transport {
   TransportTraits traits() const override { return {.backend = "hierarchical"}; }
 
   void execute(const Collective& collective) override {
-    if (collectives_->know(collective.operation)) {
+    if (collectives_->supports(collective.operation)) {
       collectives_->execute(collective);
     } else {
       flat_->execute(collective);

@@ -7,12 +7,12 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr int most_under_way = 2;
+constexpr int max_running = 2;  // tasks
 
 }  // namespace
 
 Rail::Rail(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
-  const int threads = std::clamp(transport_->traits().concurrency, 1, most_under_way);
+  const int threads = std::clamp(transport_->traits().concurrency, 1, max_running);
   for (int i = 0; i < threads; ++i) threads_.push_back(start_signal_free_thread([this] { work(); }));
 }
 
@@ -34,7 +34,7 @@ std::uint64_t Rail::post(Task task) {
 }
 
 bool Rail::done(std::uint64_t tasks) const {
-  return begun_ >= tasks && std::ranges::none_of(under_way_, [&](auto number) { return number <= tasks; });
+  return begun_ >= tasks && std::ranges::none_of(running_, [&](auto number) { return number <= tasks; });
 }
 
 void Rail::await(std::uint64_t tasks) {
@@ -58,7 +58,7 @@ void Rail::work() {
     const auto task = std::move(tasks_.front());
     tasks_.pop_front();
     const auto number = ++begun_;
-    under_way_.push_back(number);
+    running_.push_back(number);
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -67,7 +67,7 @@ void Rail::work() {
       failure = std::current_exception();
     }
     lock.lock();
-    std::erase(under_way_, number);
+    std::erase(running_, number);
     if (failure && !failure_) {
       failure_ = failure;
       tasks_.clear();

@@ -12,8 +12,8 @@
 namespace ddprun::comm {
 namespace {
 
-// Every operation gives the one rank its own values back.
-void give_back(const Operation& operation, ConstSpan input, Span output) {
+// Every operation copies the input to the output; a premultiplied sum multiplies it.
+void copy_input(const Operation& operation, ConstSpan input, Span output) {
   if (operation.reduces() && needs_preparation(operation.op)) {
     std::vector<std::byte> values(input.count * size_of(prepared_type(input.dtype)));
     prepare_reduction(operation.factor, input, values.data());
@@ -24,9 +24,9 @@ void give_back(const Operation& operation, ConstSpan input, Span output) {
 }
 
 void execute(const Call& call) {
-  if (!call.operation.coalesced()) return give_back(call.operation, call.input, call.output);
+  if (!call.operation.coalesced()) return copy_input(call.operation, call.input, call.output);
   const auto& [input_parts, output_parts, inputs, outputs] = *call.layout;
-  for (std::size_t i = 0; i < inputs.size(); ++i) give_back(call.operation, inputs[i], outputs[i]);
+  for (std::size_t i = 0; i < inputs.size(); ++i) copy_input(call.operation, inputs[i], outputs[i]);
 }
 
 class SelfGroup : public ProcessGroup {

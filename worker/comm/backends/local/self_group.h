@@ -6,7 +6,7 @@
 
 namespace ddprun::comm {
 
-// A world of one: no network, no thread; every operation is complete when its call returns.
+// Makes a group of one rank: it uses neither network nor threads; every operation is complete when its call returns.
 std::unique_ptr<ProcessGroup> make_self_group();
 
 }  // namespace ddprun::comm

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "ddprun/worker/comm/backends/local/plain_collectives.h"
+#include "ddprun/worker/comm/backends/local/reference_collectives.h"
 #include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/operations/call.h"
 #include "ddprun/worker/comm/operations/completion.h"
@@ -17,74 +17,73 @@
 namespace ddprun::comm {
 namespace {
 
-// One rank's part in an operation.
+// One rank's call of an operation.
 struct Entry {
   Call call;
   std::shared_ptr<Completion> work;
 };
 
-// Where the ranks meet. One lock; everything below is guarded by it.
+// The state that the ranks of a group share, guarded by one lock.
 class Hub {
  public:
   Hub(int size, std::chrono::milliseconds timeout) : size_(size), timeout_(timeout), next_(size), left_(size) {}
 
   int size() const { return size_; }
-  // The hub of some of the ranks, the same for all that give this name; each of them takes it once.
+  // The hub of a subgroup: the same for all ranks that pass this name; each of them calls it once.
   std::shared_ptr<Hub> subgroup(const std::string& name, int size) {
     const std::lock_guard lock(mutex_);
-    auto& [hub, takers] = subgroups_[name];
+    auto& [hub, ranks] = subgroups_[name];
     if (!hub) hub = std::make_shared<Hub>(size, timeout_);
     auto result = hub;
-    if (++takers == size) subgroups_.erase(name);
+    if (++ranks == size) subgroups_.erase(name);
     return result;
   }
-  // Of a collective, and of a send or recv.
-  void enter(int rank, const Entry& entry);
-  void post(int rank, const Entry& entry);
+  void start_collective(int rank, const Entry& entry);
+  void start_transfer(int rank, const Entry& entry);
   void abort(int rank, const std::string& reason);
   std::optional<Error> failure(int rank);
   void leave(int rank);
-  // Breaks the hub if work's deadline has passed and it is still pending, naming who has not come.
+  // Fails the group, naming the missing ranks, if the deadline of a collective or of this work has passed.
   void check_deadline(const Completion* work);
 
  private:
-  struct Meeting {
+  struct PendingCollective {
     Operation operation;
     std::uint64_t sequence = 0;
     Deadline deadline = Deadline::never();
-    std::vector<Entry> entries;  // by rank; without work: not there yet
-    int first = 0;               // who came first, for messages
+    std::vector<Entry> entries;  // by rank; work is null for ranks that have not called it yet
+    int first = 0;               // the rank that called it first, for messages
   };
-  // A send or recv that waits for its counterpart.
-  struct Parcel {
+  // A send or recv without its counterpart.
+  struct PendingTransfer {
     int rank = 0;
     Entry entry;
     Deadline deadline = Deadline::never();
     const Operation& operation() const { return entry.call.operation; }
   };
-  using Parcels = std::list<Parcel>;
+  using PendingTransfers = std::list<PendingTransfer>;
 
   std::chrono::milliseconds timeout_of(OpOptions options) const { return options.timeout.value_or(timeout_); }
   void fail_all(const Error& error);
-  std::string missing_ranks(const Meeting& meeting) const;
-  Parcels::iterator find_counterpart(const Parcel& parcel);
+  std::string missing_ranks(const PendingCollective& pending) const;
+  PendingTransfers::iterator find_counterpart(const PendingTransfer& transfer);
   bool has_left(int rank) const { return left_[static_cast<std::size_t>(rank)]; }
-  bool can_be_answered(const Parcel& parcel) const;
-  void deliver(const Parcel& from, const Parcel& to);
+  bool can_be_matched(const PendingTransfer& transfer) const;
+  void deliver(const PendingTransfer& from, const PendingTransfer& to);
 
   const int size_;
   const std::chrono::milliseconds timeout_;
   std::mutex mutex_;
-  std::map<std::string, std::pair<std::shared_ptr<Hub>, int>> subgroups_;  // not yet taken by all of its ranks
+  std::map<std::string, std::pair<std::shared_ptr<Hub>, int>> subgroups_;  // until all of their ranks have joined
   std::vector<std::uint64_t> next_;  // by rank: sequence number of its next collective
   std::vector<bool> left_;
-  std::map<std::uint64_t, Meeting> meetings_;
-  Parcels parcels_;  // none of them fits another
+  std::map<std::uint64_t, PendingCollective> collectives_;  // by sequence number
+  PendingTransfers transfers_;                              // no two of them match
   std::optional<Error> cause_;
   std::vector<std::optional<Error>> own_cause_ = std::vector<std::optional<Error>>(static_cast<std::size_t>(size_));
 };
 
-void Hub::enter(int rank, const Entry& entry) {
+void Hub::start_collective(int rank, const Entry& entry) {
   const auto& operation = entry.call.operation;
   const std::lock_guard lock(mutex_);
   const auto at = static_cast<std::size_t>(rank);
@@ -97,75 +96,75 @@ void Hub::enter(int rank, const Entry& entry) {
   if (cause_) {
     return entry.work->fail(own_cause_[at].value_or(*cause_));
   }
-  const auto [place, fresh] = meetings_.try_emplace(sequence);
-  auto& meeting = place->second;
-  if (fresh) {
-    meeting = {operation, sequence, deadline_after(timeout_of(entry.call.options)), std::vector<Entry>(next_.size()),
+  const auto [found, is_new] = collectives_.try_emplace(sequence);
+  auto& pending = found->second;
+  if (is_new) {
+    pending = {operation, sequence, deadline_after(timeout_of(entry.call.options)), std::vector<Entry>(next_.size()),
                rank};
   }
-  meeting.entries[at] = entry;
-  if (!agree(meeting.operation, operation)) {
+  pending.entries[at] = entry;
+  if (!agree(pending.operation, operation)) {
     return fail_all(make_error(Errc::mismatch,
                                "the ranks disagree on operation #{}: rank {} calls {}, rank {} calls {}", sequence,
-                               meeting.first, describe(meeting.operation), rank, describe(operation)));
+                               pending.first, describe(pending.operation), rank, describe(operation)));
   }
-  if (std::all_of(meeting.entries.begin(), meeting.entries.end(), [](const Entry& e) { return e.work != nullptr; })) {
+  if (std::all_of(pending.entries.begin(), pending.entries.end(), [](const Entry& e) { return e.work != nullptr; })) {
     std::vector<Call> calls;
-    for (const auto& each : meeting.entries) calls.push_back(each.call);
+    for (const auto& each : pending.entries) calls.push_back(each.call);
     try {
-      carry_out_plainly(calls);
+      execute_reference(calls);
     } catch (const Error& error) {
       return fail_all(error);
     }
-    for (auto& each : meeting.entries) each.work->complete();
-    meetings_.erase(place);
+    for (auto& each : pending.entries) each.work->complete();
+    collectives_.erase(found);
   }
 }
 
-// A send goes to a recv from its rank before one from any; a recv takes what was sent first.
-Hub::Parcels::iterator Hub::find_counterpart(const Parcel& parcel) {
-  auto found = parcels_.end();
-  for (auto other = parcels_.begin(); other != parcels_.end(); ++other) {
-    if (other->operation().kind == parcel.operation().kind || other->operation().tag != parcel.operation().tag)
+// A send matches a recv that names its rank before one from any source; a recv matches the oldest send.
+Hub::PendingTransfers::iterator Hub::find_counterpart(const PendingTransfer& transfer) {
+  auto found = transfers_.end();
+  for (auto other = transfers_.begin(); other != transfers_.end(); ++other) {
+    if (other->operation().kind == transfer.operation().kind || other->operation().tag != transfer.operation().tag)
       continue;
-    const bool named = other->operation().peer == parcel.rank;
-    const bool wanted = parcel.operation().peer == other->rank;
+    const bool named = other->operation().peer == transfer.rank;
+    const bool wanted = transfer.operation().peer == other->rank;
     if (named && wanted) return other;
     const bool any =
-        (named && parcel.operation().peer == any_source) || (wanted && other->operation().peer == any_source);
-    if (any && found == parcels_.end()) found = other;
+        (named && transfer.operation().peer == any_source) || (wanted && other->operation().peer == any_source);
+    if (any && found == transfers_.end()) found = other;
   }
   return found;
 }
 
-bool Hub::can_be_answered(const Parcel& parcel) const {
-  if (parcel.operation().peer != any_source) return !has_left(parcel.operation().peer);
+bool Hub::can_be_matched(const PendingTransfer& transfer) const {
+  if (transfer.operation().peer != any_source) return !has_left(transfer.operation().peer);
   for (int r = 0; r < size_; ++r) {
-    if (r != parcel.rank && !has_left(r)) return true;
+    if (r != transfer.rank && !has_left(r)) return true;
   }
   return false;
 }
 
-void Hub::post(int rank, const Entry& entry) {
+void Hub::start_transfer(int rank, const Entry& entry) {
   const std::lock_guard lock(mutex_);
   if (cause_) return entry.work->fail(own_cause_[static_cast<std::size_t>(rank)].value_or(*cause_));
-  const Parcel parcel{rank, entry, deadline_after(timeout_of(entry.call.options))};
-  const auto counterpart = find_counterpart(parcel);
-  if (counterpart != parcels_.end()) {
+  const PendingTransfer transfer{rank, entry, deadline_after(timeout_of(entry.call.options))};
+  const auto counterpart = find_counterpart(transfer);
+  if (counterpart != transfers_.end()) {
     const auto other = *counterpart;
-    parcels_.erase(counterpart);  // first: should the two differ, all that waits is dropped
-    const bool sending = parcel.operation().kind == OpKind::send;
-    return deliver(sending ? parcel : other, sending ? other : parcel);
+    transfers_.erase(counterpart);  // first, because deliver() may fail and clear all pending transfers
+    const bool sending = transfer.operation().kind == OpKind::send;
+    return deliver(sending ? transfer : other, sending ? other : transfer);
   }
-  parcels_.push_back(parcel);
-  if (can_be_answered(parcel)) return;
-  const int peer = parcel.operation().peer;
+  transfers_.push_back(transfer);
+  if (can_be_matched(transfer)) return;
+  const int peer = transfer.operation().peer;
   fail_all(make_error(Errc::peer_lost, "{} left the group before {} of rank {}",
                       peer == any_source ? "every other rank" : fmt::format("rank {}", peer),
-                      describe(parcel.operation()), rank));
+                      describe(transfer.operation()), rank));
 }
 
-void Hub::deliver(const Parcel& from, const Parcel& to) {
+void Hub::deliver(const PendingTransfer& from, const PendingTransfer& to) {
   const auto &sent = from.operation(), &expected = to.operation();
   if (sent.count != expected.count || sent.dtype != expected.dtype) {
     const auto error = make_error(Errc::mismatch, "rank {} calls {}, rank {} calls {}", from.rank, describe(sent),
@@ -186,12 +185,12 @@ void Hub::fail_all(const Error& error) {
   const auto fail = [this](int rank, const Entry& entry) {
     if (entry.work) entry.work->fail(own_cause_[static_cast<std::size_t>(rank)].value_or(*cause_));
   };
-  for (auto& [sequence, meeting] : meetings_) {
-    for (int r = 0; r < size_; ++r) fail(r, meeting.entries[static_cast<std::size_t>(r)]);
+  for (auto& [sequence, pending] : collectives_) {
+    for (int r = 0; r < size_; ++r) fail(r, pending.entries[static_cast<std::size_t>(r)]);
   }
-  for (const auto& parcel : parcels_) fail(parcel.rank, parcel.entry);
-  parcels_.clear();
-  meetings_.clear();
+  for (const auto& transfer : transfers_) fail(transfer.rank, transfer.entry);
+  transfers_.clear();
+  collectives_.clear();
 }
 
 void Hub::abort(int rank, const std::string& reason) {
@@ -210,22 +209,22 @@ std::optional<Error> Hub::failure(int rank) {
 void Hub::leave(int rank) {
   const std::lock_guard lock(mutex_);
   left_[static_cast<std::size_t>(rank)] = true;
-  for (const auto& [sequence, meeting] : meetings_) {
-    // It takes its buffers with it, if it had entered; and if it had not, the others would wait for ever.
+  for (const auto& [sequence, pending] : collectives_) {
+    // If it has called it, its buffers are gone; if it has not, the others would wait for it without end.
     return fail_all(make_error(Errc::peer_lost, "rank {} left the group while {} #{} was in progress", rank,
-                               describe(meeting.operation), sequence));
+                               describe(pending.operation), sequence));
   }
-  for (const auto& parcel : parcels_) {
-    if (parcel.rank != rank && can_be_answered(parcel)) continue;
+  for (const auto& transfer : transfers_) {
+    if (transfer.rank != rank && can_be_matched(transfer)) continue;
     return fail_all(make_error(Errc::peer_lost, "rank {} left the group before {} of rank {} was matched", rank,
-                               describe(parcel.operation()), parcel.rank));
+                               describe(transfer.operation()), transfer.rank));
   }
 }
 
-std::string Hub::missing_ranks(const Meeting& meeting) const {
+std::string Hub::missing_ranks(const PendingCollective& pending) const {
   std::string names;
   for (int r = 0; r < size_; ++r) {
-    if (meeting.entries[static_cast<std::size_t>(r)].work) continue;
+    if (pending.entries[static_cast<std::size_t>(r)].work) continue;
     names += (names.empty() ? "rank " : ", rank ") + std::to_string(r);
   }
   return names;
@@ -233,19 +232,19 @@ std::string Hub::missing_ranks(const Meeting& meeting) const {
 
 void Hub::check_deadline(const Completion* work) {
   const std::lock_guard lock(mutex_);
-  for (const auto& [sequence, meeting] : meetings_) {
-    if (!meeting.deadline.expired()) continue;
-    return fail_all(make_error(Errc::timeout, "{} has not entered {} #{} within its timeout", missing_ranks(meeting),
-                               describe(meeting.operation), sequence));
+  for (const auto& [sequence, pending] : collectives_) {
+    if (!pending.deadline.expired()) continue;
+    return fail_all(make_error(Errc::timeout, "{} has not called {} #{} within its timeout", missing_ranks(pending),
+                               describe(pending.operation), sequence));
   }
-  for (const auto& parcel : parcels_) {
-    if (parcel.entry.work.get() != work || !parcel.deadline.expired()) continue;
-    return fail_all(make_error(Errc::timeout, "nobody has answered the {} of rank {} within its timeout",
-                               describe(parcel.operation()), parcel.rank));
+  for (const auto& transfer : transfers_) {
+    if (transfer.entry.work.get() != work || !transfer.deadline.expired()) continue;
+    return fail_all(make_error(Errc::timeout, "no rank has matched the {} of rank {} within its timeout",
+                               describe(transfer.operation()), transfer.rank));
   }
 }
 
-// Waits in the shares between which deadlines of the hub are looked at.
+// Waits in short intervals and checks the hub's deadlines between them.
 class HubWork : public Work {
  public:
   HubWork(std::shared_ptr<Hub> hub, std::shared_ptr<Completion> work) : hub_(std::move(hub)), work_(std::move(work)) {}
@@ -254,10 +253,10 @@ class HubWork : public Work {
   std::optional<Error> error() const override { return work_->error(); }
   int source() const override { return work_->source(); }
   void wait(Deadline deadline) override {
-    constexpr auto share = std::chrono::milliseconds(20);
+    constexpr auto interval = std::chrono::milliseconds(20);
     while (!work_->done() && !deadline.expired()) {
       try {
-        return work_->wait(earlier(deadline, Deadline::in(share)));
+        return work_->wait(earlier(deadline, Deadline::in(interval)));
       } catch (const Error&) {
         hub_->check_deadline(work_.get());
       }
@@ -283,9 +282,9 @@ class ThreadGroup : public ProcessGroup {
     auto work = std::make_shared<Completion>(call.operation);
     const Entry entry{call, work};
     if (call.operation.point_to_point()) {
-      hub_->post(rank_, entry);
+      hub_->start_transfer(rank_, entry);
     } else {
-      hub_->enter(rank_, entry);
+      hub_->start_collective(rank_, entry);
     }
     return std::make_shared<HubWork>(hub_, std::move(work));
   }

@@ -8,10 +8,10 @@
 
 namespace ddprun::comm {
 
-// Ranks as threads of one process that share a plain, locked meeting place: the oracle that other back ends are
-// compared with, and the example for a new one. Reductions fold the ranks' values in rank order. An operation is
-// carried out by the call that completes it; a timeout is noticed by whoever waits. groups[r] belongs to rank r; each
-// may be destroyed on its own.
+// Makes groups whose ranks are threads of one process and share one locked object: the reference that other back ends
+// are compared with, and the example for a new one. Reductions combine the ranks' values in rank order. The last rank
+// to call an operation executes it; the threads that wait check the timeouts. groups[r] is rank r's; each may be
+// destroyed on its own.
 std::vector<std::unique_ptr<ProcessGroup>> make_thread_groups(
     int size, std::chrono::milliseconds timeout = std::chrono::minutes(5));
 

@@ -5,7 +5,7 @@
 namespace ddprun::comm {
 namespace {
 
-// Those that NCCL carries out as sends and receives.
+// Whether NCCL executes it as sends and receives.
 bool moves_parts(const Operation& operation) {
   return operation.kind == OpKind::gather || operation.kind == OpKind::scatter ||
          operation.kind == OpKind::all_to_all || (operation.kind == OpKind::allgather && operation.unequal());

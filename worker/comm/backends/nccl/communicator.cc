@@ -9,19 +9,18 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_names.h"
-#include "ddprun/worker/comm/backends/nccl/shrinking.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
+#include "ddprun/worker/comm/backends/nccl/shrink.h"
 
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::seconds quiet_bound(5);  // for the device to leave what is revoked
-constexpr std::chrono::microseconds between_looks(50);
+constexpr std::chrono::seconds revoke_timeout(5);
+constexpr std::chrono::microseconds poll_interval(50);
 
-// Of the library that this runs with, which may be older than what it was compiled with; none where that has no such
-// function.
+// A function of the library at run time; null where that is older than the headers of this build and lacks it.
 template <class Function>
-Function* find(const char* name) {
+Function* find_function(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
 }
 
@@ -40,28 +39,28 @@ Communicator::~Communicator() {
 void Communicator::connect(const ncclUniqueId& id, int rank, int size, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   auto config = non_blocking();
-  check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config), "forming the communicator");
-  await_taken(deadline);
+  check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config), "creating the communicator");
+  await_call(deadline);
   formed_ = true;
 }
 
 bool Communicator::can_shrink() const {
 #if DDPRUN_NCCL_HAS_SHRINK
   const std::lock_guard lock(mutex_);
-  return comm_ && find<decltype(ncclCommShrink)>("ncclCommShrink") && knows_shrink(running_version());
+  return comm_ && find_function<decltype(ncclCommShrink)>("ncclCommShrink") && version_has_shrink(runtime_version());
 #else
   return false;
 #endif
 }
 
 #if DDPRUN_NCCL_HAS_SHRINK
-// There is no communicator before the parent, which may still be at being revoked, is done with making it.
+// The parent may still be being revoked; the new communicator exists once the parent has completed this call, too.
 void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadline deadline) {
   const std::scoped_lock lock(mutex_, parent.mutex_);
   const auto await_parent = [&] {
     auto state = ncclSuccess;
     const bool ready = poll(deadline, [&] {
-      check_nccl(ncclCommGetAsyncError(parent.comm_, &state), "asking for errors");
+      check_nccl(ncclCommGetAsyncError(parent.comm_, &state), "querying asynchronous errors");
       return state != ncclInProgress;
     });
     if (!ready) throw std::runtime_error("timed out");
@@ -69,13 +68,13 @@ void Communicator::shrink(Communicator& parent, std::vector<int> excluded, Deadl
   };
   await_parent();
   auto config = non_blocking();
-  auto* const call = find<decltype(ncclCommShrink)>("ncclCommShrink");
+  auto* const call = find_function<decltype(ncclCommShrink)>("ncclCommShrink");
   check_nccl(
       call(parent.comm_, excluded.data(), static_cast<int>(excluded.size()), &comm_, &config, NCCL_SHRINK_DEFAULT),
       "shrinking the communicator");
   const auto state = await_parent();
   if (!comm_) check_nccl(state == ncclSuccess ? ncclInternalError : state, "shrinking the communicator");
-  await_taken(deadline);
+  await_call(deadline);
   formed_ = true;
 }
 #else
@@ -87,14 +86,14 @@ void Communicator::shrink(Communicator&, std::vector<int>, Deadline) {
 void Communicator::issue(const std::function<ncclResult_t(ncclComm_t)>& call, Deadline deadline) {
   const std::lock_guard lock(mutex_);
   check_nccl(call(usable()), "starting an operation");
-  await_taken(deadline);
+  await_call(deadline);
 }
 
 bool Communicator::await(const Event& event, Deadline deadline) try {
   return poll(deadline, [&] {
     const bool reached = event.reached();
     const std::lock_guard lock(mutex_);
-    taken();  // throws what went wrong meanwhile: also of an event that was reached because of it
+    call_completed();  // throws asynchronous errors, which can be the reason why the event is reached
     return reached;
   });
 } catch (...) {
@@ -105,31 +104,31 @@ bool Communicator::await(const Event& event, Deadline deadline) try {
 void Communicator::finish(Deadline deadline) noexcept try {
   const std::lock_guard lock(mutex_);
   if (!comm_) return;
-  check_nccl(ncclCommFinalize(comm_), "ending the communicator");
-  if (!poll(deadline, [this] { return taken(); })) return;
+  check_nccl(ncclCommFinalize(comm_), "finalizing the communicator");
+  if (!poll(deadline, [this] { return call_completed(); })) return;
   ncclCommDestroy(comm_);
   comm_ = nullptr;
 } catch (const std::exception& error) {
-  log::debug("leaving a communicator: {}", error.what());
+  log::debug("finalizing a communicator: {}", error.what());
 }
 
 void Communicator::stop() noexcept try {
   const std::lock_guard lock(mutex_);
-  if (!comm_ || std::exchange(stopped_, true) || revoked()) return;
+  if (!comm_ || std::exchange(stopped_, true) || revoke()) return;
   ncclCommAbort(std::exchange(comm_, nullptr));
 } catch (const std::exception& error) {
-  log::debug("stopping a communicator: {}", error.what());
+  log::debug("aborting a communicator: {}", error.what());
 }
 
-// Whether the device has left all of it, and it may still shrink; else it can only be aborted.
-bool Communicator::revoked() {
+// Whether the device has cancelled all operations, so that the communicator can still be shrunk.
+bool Communicator::revoke() {
   if (!formed_) return false;
 #if DDPRUN_NCCL_HAS_REVOKE
-  auto* const revoke = find<decltype(ncclCommRevoke)>("ncclCommRevoke");
-  if (!revoke) return false;
-  auto state = revoke(comm_, NCCL_REVOKE_DEFAULT);
-  for (const auto deadline = Deadline::in(quiet_bound); state == ncclInProgress && !deadline.expired();) {
-    std::this_thread::sleep_for(between_looks);
+  auto* const call = find_function<decltype(ncclCommRevoke)>("ncclCommRevoke");
+  if (!call) return false;
+  auto state = call(comm_, NCCL_REVOKE_DEFAULT);
+  for (const auto deadline = Deadline::in(revoke_timeout); state == ncclInProgress && !deadline.expired();) {
+    std::this_thread::sleep_for(poll_interval);
     if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) return false;
   }
   return state == ncclSuccess;
@@ -138,36 +137,36 @@ bool Communicator::revoked() {
 #endif
 }
 
-// Once it was stopped it is of use to nobody but a shrink.
+// Once stopped it can only be shrunk.
 ncclComm_t Communicator::usable() const {
   if (interrupted_ || !comm_) throw std::runtime_error("interrupted");
   return comm_;
 }
 
-void Communicator::await_taken(Deadline deadline) const {
-  if (!poll(deadline, [this] { return taken(); })) throw std::runtime_error("timed out");
+void Communicator::await_call(Deadline deadline) const {
+  if (!poll(deadline, [this] { return call_completed(); })) throw std::runtime_error("timed out");
 }
 
-// Whether NCCL is done with the last call. Throws its asynchronous error.
-bool Communicator::taken() const {
+// Whether NCCL has completed the last call. Throws its asynchronous error.
+bool Communicator::call_completed() const {
   auto state = ncclSuccess;
   auto* const comm = usable();
-  check_nccl(ncclCommGetAsyncError(comm, &state), "asking for errors");
+  check_nccl(ncclCommGetAsyncError(comm, &state), "querying asynchronous errors");
   check_nccl(state, ncclGetLastError(comm));
   return state == ncclSuccess;
 }
 
-// False when the deadline passed first.
+// False when the deadline passes before condition() holds.
 template <class Condition>
 bool Communicator::poll(Deadline deadline, Condition condition) const {
-  constexpr int yields = 2000;  // about a small operation's time
+  constexpr int yields = 2000;  // about the duration of a small operation
   for (int tries = 0; !condition(); ++tries) {
     if (interrupted_) throw std::runtime_error("interrupted");
     if (deadline.expired()) return false;
     if (tries < yields) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(between_looks);
+      std::this_thread::sleep_for(poll_interval);
     }
   }
   return true;

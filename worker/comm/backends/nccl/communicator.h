@@ -11,8 +11,9 @@
 
 namespace ddprun::comm {
 
-// A non-blocking communicator of NCCL: no call of it waits inside the library, so that what waits here sees an
-// interruption, the deadline, and the errors that NCCL meets on its own. Thread-safe, but for its forming.
+// A non-blocking NCCL communicator: no call waits inside the library, so that the waits here notice an interruption,
+// the deadline and NCCL's asynchronous errors. References interrupted. Thread-safe, except connect() and shrink().
+// Throws what check_nccl throws, and std::runtime_error when interrupted or past the deadline.
 class Communicator {
  public:
   explicit Communicator(const std::atomic<bool>& interrupted) : interrupted_(interrupted) {}
@@ -20,32 +21,33 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();
 
-  // Every rank, with the id that one of them made, on its current device.
+  // Called by every rank, with the id that one of them made; uses the current device.
   void connect(const ncclUniqueId& id, int rank, int size, Deadline deadline);
-  // Every rank of parent's that is not excluded; the others keep their order. Nothing of the parent is under way.
-  // REQUIRES parent.can_shrink().
+  // Called by every rank of the parent that is not excluded; they keep their order. REQUIRES: parent.can_shrink(), and
+  // no operation of the parent is in progress.
   void shrink(Communicator& parent, std::vector<int> excluded, Deadline deadline);
   bool can_shrink() const;
 
-  // Gives NCCL a call, which puts work on a stream, and returns once it is taken.
+  // Makes a call, which enqueues work on a stream, and returns once NCCL has accepted it.
   void issue(const std::function<ncclResult_t(ncclComm_t)>& call, Deadline deadline);
-  // Until the event is reached; false when the deadline passed first.
+  // Waits until the event is reached; false when the deadline passes first.
   bool await(const Event& event, Deadline deadline);
-  // A goodbye: what this rank is done with may still be on its way to others. After the deadline they are on their own.
+  // Finalizes: waits, until the deadline, for operations that are complete here but not yet at the peers.
   void finish(Deadline deadline) noexcept;
-  // Ends what is under way, undone; after interrupted was set. A communicator that NCCL can revoke may still shrink.
+  // Cancels the operations in progress. REQUIRES: interrupted is set. Where NCCL can revoke the communicator, it can
+  // still be shrunk; else it is aborted.
   void stop() noexcept;
 
  private:
   ncclComm_t usable() const;
-  bool revoked();
-  bool taken() const;
-  void await_taken(Deadline deadline) const;
+  bool revoke();
+  bool call_completed() const;
+  void await_call(Deadline deadline) const;
   template <class Condition>
   bool poll(Deadline deadline, Condition condition) const;
 
   const std::atomic<bool>& interrupted_;
-  mutable std::mutex mutex_;  // NCCL takes one call at a time
+  mutable std::mutex mutex_;  // a communicator accepts one call at a time
   ncclComm_t comm_ = nullptr;
   bool formed_ = false;
   bool stopped_ = false;

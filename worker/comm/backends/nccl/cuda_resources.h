@@ -18,16 +18,16 @@ inline void check_cuda(cudaError_t result, const char* what) {
 // "0000:01:00.0"
 inline std::string bus_id_of(int device) {
   char id[32] = "";
-  check_cuda(cudaDeviceGetPCIBusId(id, sizeof id, device), "asking for the device's place");
+  check_cuda(cudaDeviceGetPCIBusId(id, sizeof id, device), "querying the PCI bus id");
   return id;
 }
 
-// While it lives, this is the current device of this thread.
+// Makes a device the current one of this thread for the lifetime of the object.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
-    check_cuda(cudaGetDevice(&previous_), "asking for the current device");
-    check_cuda(cudaSetDevice(device), "choosing the device");
+    check_cuda(cudaGetDevice(&previous_), "querying the current device");
+    check_cuda(cudaSetDevice(device), "setting the device");
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
@@ -37,19 +37,19 @@ class CurrentDevice {
   int previous_ = 0;
 };
 
-// Work on it begins after what the reusable_transport default stream was given before.
+// A CUDA stream. Work on it begins after the work that the legacy default stream had before.
 class Stream {
  public:
-  Stream() { check_cuda(cudaStreamCreate(&stream_), "making a stream"); }
+  Stream() { check_cuda(cudaStreamCreate(&stream_), "creating a stream"); }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() { cudaStreamDestroy(stream_); }
   cudaStream_t get() const { return stream_; }
-  // Until all that it was given is done or has failed, or until the deadline.
+  // Waits until all its work is done or has failed, or until the deadline.
   void await_idle(Deadline deadline) const noexcept {
-    constexpr std::chrono::microseconds between_looks(50);
+    constexpr std::chrono::microseconds poll_interval(50);
     while (cudaStreamQuery(stream_) == cudaErrorNotReady && !deadline.expired())
-      std::this_thread::sleep_for(between_looks);
+      std::this_thread::sleep_for(poll_interval);
   }
 
  private:
@@ -58,13 +58,13 @@ class Stream {
 
 class Event {
  public:
-  Event() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+  Event() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { cudaEventDestroy(event_); }
 
   void record(const Stream& stream) { check_cuda(cudaEventRecord(event_, stream.get()), "recording an event"); }
-  // Whether all that came before it is done. Throws what failed of that.
+  // Whether all work before it is done. Throws Errc::io when any of that failed.
   bool reached() const {
     const auto result = cudaEventQuery(event_);
     if (result == cudaErrorNotReady) return false;
@@ -76,10 +76,10 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Of the host, where the device reaches it by itself: a copy between the two lets its caller go on.
+// Page-locked memory of the host: copies between it and a device are asynchronous.
 class PinnedMemory {
  public:
-  explicit PinnedMemory(std::size_t bytes) { check_cuda(cudaMallocHost(&data_, bytes), "taking memory of the host"); }
+  explicit PinnedMemory(std::size_t bytes) { check_cuda(cudaMallocHost(&data_, bytes), "allocating host memory"); }
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
   ~PinnedMemory() { cudaFreeHost(data_); }
@@ -91,7 +91,7 @@ class PinnedMemory {
 
 class DeviceMemory {
  public:
-  explicit DeviceMemory(std::size_t bytes) { check_cuda(cudaMalloc(&data_, bytes), "taking memory of the device"); }
+  explicit DeviceMemory(std::size_t bytes) { check_cuda(cudaMalloc(&data_, bytes), "allocating device memory"); }
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
   ~DeviceMemory() { cudaFree(data_); }

@@ -9,20 +9,20 @@
 #include "ddprun/common/log.h"
 #include "ddprun/worker/comm/backends/nccl/channels.h"
 #include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_names.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_transport.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
 #include "ddprun/worker/comm/operations/operation.h"
 
 namespace ddprun::comm {
 namespace {
 
-// Throws for what NCCL has no form of.
+// Throws Errc::unsupported for an operation that NCCL cannot execute.
 void expect_supported(const Operation& operation) {
   if (operation.kind == OpKind::recv && operation.peer == any_source) {
     throw make_error(Errc::unsupported,
-                     "{}: NCCL cannot tell which of several ranks has sent: name the source, or receive into memory of "
-                     "the host (back ends auto, gloo, shm, hierarchical)",
+                     "{}: NCCL cannot receive from any source: name the source, or receive into memory of the host "
+                     "(back ends auto, gloo, shm, hierarchical)",
                      describe(operation));
   }
   if (!operation.reduces() || operation.op == ReduceOp::premultiplied_sum || reduction_of(operation.op)) return;
@@ -36,24 +36,24 @@ int current_device() {
     throw make_error(Errc::unsupported, "the nccl back end needs a GPU, and CUDA finds none here ({}): use gloo",
                      cudaGetErrorString(found == cudaSuccess ? cudaErrorNoDevice : found));
   }
-  check_cuda(cudaGetDevice(&device), "asking for the current device");
+  check_cuda(cudaGetDevice(&device), "querying the current device");
   return device;
 }
 
-int announced(const GroupOptions& options, int device, const char* why) {
+int logged(const GroupOptions& options, int device, const char* why) {
   if (options.rank == 0)
-    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(running_version()), device);
+    log::info("back end nccl: {}; NCCL {}, device {}", why, version_text(runtime_version()), device);
   return device;
 }
 
 RegisteredBuffer managed_buffer(std::size_t bytes) {
   void* memory = nullptr;
-  check_cuda(cudaMallocManaged(&memory, std::max<std::size_t>(bytes, 1)), "taking memory of device and host");
+  check_cuda(cudaMallocManaged(&memory, std::max<std::size_t>(bytes, 1)), "allocating managed memory");
   std::memset(memory, 0, bytes);
   return {{static_cast<std::byte*>(memory), [](std::byte* data) { cudaFree(data); }}, bytes};
 }
 
-// Lets calls through that NCCL can carry out: its kinds, on memory of a device.
+// Forwards to a transport group the calls that NCCL can execute, and rejects others.
 class NcclGroup : public ProcessGroup {
  public:
   NcclGroup(const GroupOptions& options, const ChooseDevice& choose)
@@ -70,18 +70,18 @@ class NcclGroup : public ProcessGroup {
   WorkPtr start(const Call& call) override {
     expect_supported(call.operation);
     expect_on_device(call);
-    if (call.operation.point_to_point()) channels_.note(channel_of(call.operation, rank()));
+    if (call.operation.point_to_point()) channels_.add(channel_of(call.operation, rank()));
     return inner_->start(call);
   }
 
-  // Of both, the device and the host.
+  // Managed memory, which the device and the host can access.
   RegisteredBuffer allocate(std::size_t bytes) override {
-    const CurrentDevice here(device_);
+    const CurrentDevice current(device_);
     return managed_buffer(bytes);
   }
 
   std::unique_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, const std::string& name) override {
-    const CurrentDevice here(device_);
+    const CurrentDevice current(device_);
     return inner_->make_subgroup(ranks, name);
   }
 
@@ -99,7 +99,7 @@ class NcclGroup : public ProcessGroup {
                      describe(operation));
   }
 
-  int device_ = 0;  // once the group is there
+  int device_ = 0;  // set once the group has formed
   const std::shared_ptr<Transport> transport_;
   const std::unique_ptr<ProcessGroup> inner_;
   ChannelCount channels_;
@@ -120,18 +120,18 @@ std::string why_no_nccl() {
 std::optional<int> device_of(const void* memory) {
   if (!memory) return std::nullopt;
   cudaPointerAttributes attributes{};
-  check_cuda(cudaPointerGetAttributes(&attributes, memory), "asking where memory is");
+  check_cuda(cudaPointerGetAttributes(&attributes, memory), "querying a pointer's attributes");
   if (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) return attributes.device;
   return std::nullopt;
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {
   return std::make_unique<NcclGroup>(options,
-                                     [options] { return announced(options, current_device(), "asked for by name"); });
+                                     [options] { return logged(options, current_device(), "requested by name"); });
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options, int device, const char* why) {
-  return std::make_unique<NcclGroup>(options, [=] { return announced(options, device, why); });
+  return std::make_unique<NcclGroup>(options, [=] { return logged(options, device, why); });
 }
 
 }  // namespace ddprun::comm

@@ -13,14 +13,13 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
-#include "ddprun/worker/comm/backends/nccl/arrival.h"
 #include "ddprun/worker/comm/backends/nccl/call_plan.h"
 #include "ddprun/worker/comm/backends/nccl/channels.h"
 #include "ddprun/worker/comm/backends/nccl/communicator.h"
 #include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
-#include "ddprun/worker/comm/backends/nccl/nccl_names.h"
-#include "ddprun/worker/comm/backends/nccl/shrinking.h"
-#include "ddprun/worker/comm/backends/nccl/unique_id.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
+#include "ddprun/worker/comm/backends/nccl/rank_device.h"
+#include "ddprun/worker/comm/backends/nccl/shrink.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
 #include "ddprun/worker/comm/bootstrap/host_evidence.h"
 #include "ddprun/worker/comm/execution/previous_group.h"
@@ -62,13 +61,13 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     const auto parent = take_parent();
     const auto excluded = parent ? ranks_to_exclude(heritage_->size, heritage_->kept) : std::nullopt;
     const auto former = excluded && parent->communicator_.can_shrink() ? heritage_->prefix : "";
-    const auto arrivals = meet({former, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
-    if (all_can_shrink(arrivals)) {
+    const auto devices = meet({former, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
+    if (all_can_shrink(devices)) {
       communicator_.shrink(parent->communicator_, *excluded, deadline);
       if (rank_info_.rank == 0)
         log::info("the communicator of {} ranks shrank to {}", heritage_->size, rank_info_.size);
     } else {
-      form_anew(arrivals, store, prefix, deadline);
+      form_anew(devices, store, prefix, deadline);
     }
     channels_.open(device_, connect_store_(), prefix);
     connected_ = true;
@@ -151,20 +150,20 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     return heritage_ ? std::dynamic_pointer_cast<NcclTransport>(std::exchange(heritage_->transport, nullptr)) : nullptr;
   }
 
-  Arrivals meet(const Arrival& own, Store& store, const std::string& prefix, Deadline deadline) const {
-    Arrivals arrivals;
+  RankDevices meet(const RankDevice& own, Store& store, const std::string& prefix, Deadline deadline) const {
+    RankDevices devices;
     for (const auto& text :
          exchange(store, prefix + "arrived/", rank_info_.rank, rank_info_.size, encode(own), interrupted_, deadline))
-      arrivals.push_back(decode_arrival(text));
-    return arrivals;
+      devices.push_back(decode_rank_device(text));
+    return devices;
   }
 
   // NCCL decides whether ranks may share a device, by its version and its settings; why it does not, is said here.
-  void form_anew(const Arrivals& arrivals, Store& store, const std::string& prefix, Deadline deadline) {
+  void form_anew(const RankDevices& devices, Store& store, const std::string& prefix, Deadline deadline) {
     try {
       communicator_.connect(agree_on_id(store, prefix, deadline), rank_info_.rank, rank_info_.size, deadline);
     } catch (const Error& error) {
-      const auto shared = name_shared_device(arrivals);
+      const auto shared = describe_shared_device(devices);
       if (error.code() != Errc::usage || shared.empty()) throw;
       throw make_error(Errc::usage,
                        "{}, and NCCL wants one for each rank: choose by cudaSetDevice, or by CUDA_VISIBLE_DEVICES ({})",

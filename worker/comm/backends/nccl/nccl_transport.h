@@ -8,11 +8,11 @@
 
 namespace ddprun::comm {
 
-// Which device a rank uses. Asked as the group comes together, so that the others are told when it throws.
+// Returns the device that this rank uses. Called while the group forms, so that the other ranks learn when it throws.
 using ChooseDevice = std::function<int()>;
 
-// The collectives of NCCL over memory of one device, on a stream of their own, and channels (channels.h) for sends and
-// receives; all of it behind what the default stream was given before.
+// A transport over NCCL for memory of one device: collectives on a stream of their own, sends and receives through
+// channels (channels.h). All begins after the work that the default stream had before.
 std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, ChooseDevice choose_device);
 
 }  // namespace ddprun::comm

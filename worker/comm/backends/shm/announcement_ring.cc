@@ -7,148 +7,153 @@
 
 namespace ddprun::comm {
 
-AnnouncementRing::AnnouncementRing(const SegmentLayout& board, int rank, const std::atomic<bool>& interrupted)
-    : board_(board),
+AnnouncementRing::AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted)
+    : layout_(layout),
       rank_(rank),
       interrupted_(interrupted),
-      patience_(board.patience()),
-      own_(board.rank(rank).announcements.data()) {
-  for (int r = 0; r < board.ranks(); ++r)
-    if (r != rank) peers_.push_back({r, &board.rank(r)});
+      spin_policy_(layout.spin_policy()),
+      own_entries_(layout.rank(rank).announcements.data()) {
+  for_each_peer(layout.ranks(), rank, [&](int r) { peers_.push_back({r, &layout.rank(r)}); });
 }
 
 template <class Visit>
 bool AnnouncementRing::for_each(int from, Visit visit) const {
-  if (from != everybody) return from == rank_ || visit(Peer{from, &board_.rank(from)});
+  if (from != all_ranks) return from == rank_ || visit(Peer{from, &layout_.rank(from)});
   for (const auto& peer : peers_)
     if (!visit(peer)) return false;
   return true;
 }
 
-bool AnnouncementRing::all_here(std::uint64_t round) const {
-  return for_each(everybody, [&](const Peer& peer) { return peer.here(round); });
+bool AnnouncementRing::announced_by_all(std::uint64_t round) const {
+  return for_each(all_ranks, [&](const Peer& peer) { return peer.announced(round); });
 }
 
-// Why the round after the finished ones, number f, always has room: whoever announced round f - 1 had then finished
-// more than f - 1 - rounds_at_once, by the first condition; this rank saw that announcement, so all_finished_ says as
-// much.
-bool AnnouncementRing::room() const {
-  return announced_ - finished_ <= rounds_at_once - 2 && announced_ < all_finished_ + rounds_at_once;
+// Why round f, the one after the retired rounds, always has a free entry: a rank that announced round f - 1 had then
+// retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement, so
+// retired_by_all_ is at least that.
+bool AnnouncementRing::can_announce() const {
+  return announced_ - retired_ <= ring_entries - 2 && announced_ < retired_by_all_ + ring_entries;
 }
 
-void AnnouncementRing::await_room(std::chrono::milliseconds timeout) {
-  if (announced_ - finished_ >= unfinished_unseen) finish_ready(through_);
-  while (!room()) {
-    check_group();  // a round that failed is never finished
-    if (!await_in(finished_, everybody, Deadline::in(timeout))) throw std::runtime_error("timed out");
-    finish_ready(through_);
+void AnnouncementRing::await_free_entry(std::chrono::milliseconds timeout) {
+  if (announced_ - retired_ >= max_unretired) retire_announced(consumed_);
+  while (!can_announce()) {
+    check_group();  // a round that failed is never retired
+    if (!await_round(retired_, all_ranks, Deadline::in(timeout))) throw std::runtime_error("timed out");
+    retire_announced(consumed_);
   }
 }
 
-// What is written here and into the gift is ordered by the signal word: a release, and an acquire by whoever sees it.
-// Nobody reads the place meanwhile: all have finished the round that used it before.
-void AnnouncementRing::announce(const Call& call, std::uint32_t given) {
-  const auto at = announced_ % rounds_at_once;
-  auto& own = own_[at];
-  numbers_[at] = call.number;
-  own.call = call.number ^ call.operation;
-  own.finished = static_cast<std::uint32_t>(finished_);
-  own.given = given;
-  own.made.raise();
+// The counter orders what is written here and into the payload: a release, and an acquire by every reader. Nobody reads
+// the entry meanwhile, since all ranks have retired the round that used it before.
+void AnnouncementRing::announce(const Call& call, PayloadKind kind) {
+  const auto index = announced_ % ring_entries;
+  auto& own = own_entries_[index];
+  sequences_[index] = call.sequence;
+  own.call = call.sequence ^ call.fingerprint;
+  own.retired = static_cast<std::uint32_t>(retired_);
+  own.payload_kind = kind;
+  own.announced.increment();
   ++announced_;
 }
 
-bool AnnouncementRing::await_in(std::uint64_t round, int from, const Deadline& deadline) const {
+bool AnnouncementRing::await_round(std::uint64_t round, int from, const Deadline& deadline) const {
   return for_each(from, [&](const Peer& peer) {
-    return peer.here(round) || peer.place(round).made.await_before(times_used(round), limits(peer, deadline));
+    return peer.announced(round) || peer.entry(round).announced.try_wait(times_used(round), limits(peer, deadline));
   });
 }
 
-bool AnnouncementRing::await_before(int from, const Deadline& deadline) {
-  if (!await_in(through_, from, deadline)) return false;
+bool AnnouncementRing::try_await(int from, const Deadline& deadline) {
+  if (!await_round(consumed_, from, deadline)) return false;
   accept(from);
   return true;
 }
 
-// The clock is asked only when somebody lets the others wait.
+// Spins before it reads the clock.
 void AnnouncementRing::await(int from, std::chrono::milliseconds timeout) {
-  const auto times = times_used(through_);
+  const auto times = times_used(consumed_);
   const bool soon =
-      for_each(from, [&](const Peer& peer) { return peer.place(through_).made.awake_until(times, patience_); });
-  if (!soon && !await_in(through_, from, Deadline::in(timeout))) throw std::runtime_error("timed out");
+      for_each(from, [&](const Peer& peer) { return peer.entry(consumed_).announced.spin(times, spin_policy_); });
+  if (!soon && !await_round(consumed_, from, Deadline::in(timeout))) throw std::runtime_error("timed out");
   accept(from);
 }
 
 void AnnouncementRing::accept(int from) {
   check_group();
-  check_calls(through_, from);
-  whole_ = from == everybody || peers_.size() == 1;
+  check_calls(consumed_, from);
+  current_complete_ = from == all_ranks || peers_.size() == 1;
 }
 
-void AnnouncementRing::meet(std::chrono::milliseconds timeout) {
-  board_.rank(rank_).met.raise();
-  ++meetings_;
-  if (for_each(everybody, [&](const Peer& peer) { return peer.state->met.awake_until(meetings_, patience_); })) return;
+PayloadKind AnnouncementRing::common_payload_kind() const {
+  const auto own = own_entries_[consumed_ % ring_entries].payload_kind;
+  const auto same = [&](const Peer& peer) { return peer.entry(consumed_).payload_kind == own; };
+  return for_each(all_ranks, same) ? own : PayloadKind::none;
+}
+
+void AnnouncementRing::barrier(std::chrono::milliseconds timeout) {
+  layout_.rank(rank_).barriers.increment();
+  ++barriers_;
+  if (for_each(all_ranks, [&](const Peer& peer) { return peer.state->barriers.spin(barriers_, spin_policy_); })) return;
   const auto deadline = Deadline::in(timeout);
-  for_each(everybody, [&](const Peer& peer) { return peer.state->met.await(meetings_, limits(peer, deadline)), true; });
+  for_each(all_ranks,
+           [&](const Peer& peer) { return peer.state->barriers.wait(barriers_, limits(peer, deadline)), true; });
 }
 
 void AnnouncementRing::check_group() const {
   if (interrupted_.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
-  for_each(everybody, [&](const Peer& peer) {
-    if (peer.state->presence.load(std::memory_order_relaxed) != PeerState::broken) return true;
+  for_each(all_ranks, [&](const Peer& peer) {
+    if (peer.state->peer_state.load(std::memory_order_relaxed) != PeerState::broken) return true;
     throw std::runtime_error("a peer broke the group");
   });
 }
 
 void AnnouncementRing::check_calls(std::uint64_t round, int from) const {
-  const auto call = own_[round % rounds_at_once].call;
+  const auto call = own_entries_[round % ring_entries].call;
   for_each(from, [&](const Peer& peer) {
-    if (peer.place(round).call == call) return true;
-    throw CallsDiffer(numbers_[round % rounds_at_once], peer.rank);
+    if (peer.entry(round).call == call) return true;
+    throw CallsDiffer(sequences_[round % ring_entries], peer.rank);
   });
 }
 
-void AnnouncementRing::leave() {
-  const auto left = through_++;
-  if (!whole_) return finish_in_passing(left);
-  whole_ = false;
-  finish_ready(left);  // all have announced those before it, too
-  finish_oldest();
+void AnnouncementRing::end_round() {
+  const auto ended = consumed_++;
+  if (!current_complete_) return retire_one(ended);
+  current_complete_ = false;
+  retire_announced(ended);  // all ranks have announced the rounds before it, too
+  retire_oldest();
 }
 
-// One round, and the lines of the next one are on their way meanwhile: to look for several at once, when there is no
-// room any more, would let the others wait for as long. Younger ones are left alone: their lines are still to be
-// written.
-void AnnouncementRing::finish_in_passing(std::uint64_t left) {
-  if (finished_ + settled <= left && all_here(finished_)) {
-    check_calls(finished_, everybody);
-    finish_oldest();
+// Retires one round and prefetches the lines of the next one. Retiring several only when no entry is free would delay
+// the other ranks for as long as that takes. Younger rounds are left alone: their lines are still to be written.
+void AnnouncementRing::retire_one(std::uint64_t consumed) {
+  if (retired_ + settling_rounds <= consumed && announced_by_all(retired_)) {
+    check_calls(retired_, all_ranks);
+    retire_oldest();
   }
-  if (finished_ + settled > left + 1) return;
-  for (const auto& peer : peers_) __builtin_prefetch(&peer.place(finished_));
+  if (retired_ + settling_rounds > consumed + 1) return;
+  for (const auto& peer : peers_) __builtin_prefetch(&peer.entry(retired_));
 }
 
-void AnnouncementRing::finish_ready(std::uint64_t before) {
-  for (; finished_ < before && all_here(finished_); finish_oldest()) check_calls(finished_, everybody);
+void AnnouncementRing::retire_announced(std::uint64_t before) {
+  for (; retired_ < before && announced_by_all(retired_); retire_oldest()) check_calls(retired_, all_ranks);
 }
 
-// REQUIRES: everybody has announced it, and the same.
-void AnnouncementRing::finish_oldest() {
-  // None is further back than some rounds: the difference of the lower halves tells how many.
+// REQUIRES: all ranks have announced it, with the same call.
+void AnnouncementRing::retire_oldest() {
+  // No rank is behind by more than the ring's size, so the difference of the lower halves is exact.
   std::uint32_t behind = 0;
-  for_each(everybody, [&](const Peer& peer) {
-    behind = std::max(behind, static_cast<std::uint32_t>(finished_) - peer.place(finished_).finished);
+  for_each(all_ranks, [&](const Peer& peer) {
+    behind = std::max(behind, static_cast<std::uint32_t>(retired_) - peer.entry(retired_).retired);
     return true;
   });
-  ++finished_;
-  all_finished_ = std::max(all_finished_, finished_ - 1 - behind);
+  ++retired_;
+  retired_by_all_ = std::max(retired_by_all_, retired_ - 1 - behind);
 }
 
 void AnnouncementRing::wake() noexcept {
-  for (int r = 0; r < board_.ranks(); ++r) {
-    for (auto& each : board_.rank(r).announcements) each.made.wake();
-    board_.rank(r).met.wake();
+  for (int r = 0; r < layout_.ranks(); ++r) {
+    for (auto& each : layout_.rank(r).announcements) each.announced.wake();
+    layout_.rank(r).barriers.wake();
   }
 }
 

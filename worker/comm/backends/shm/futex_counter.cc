@@ -13,17 +13,17 @@
 namespace ddprun::comm {
 namespace {
 
-// The longest sleeps. The first ends soon after the owner's store, should it have overlooked this sleeper, has come
-// through; the others bound a wake-up for an interruption that comes between a sleeper's look at it and its sleep.
-constexpr timespec first_nap{.tv_sec = 0, .tv_nsec = 50'000};
-constexpr timespec nap{.tv_sec = 0, .tv_nsec = 20'000'000};
+// The longest sleeps. The first is short, in case the owner missed this sleeper; the others bound the delay of an
+// interruption that arrives between a sleeper's check and its sleep.
+constexpr timespec first_sleep{.tv_sec = 0, .tv_nsec = 50'000};
+constexpr timespec later_sleep{.tv_sec = 0, .tv_nsec = 20'000'000};
 
-class Sleeper {
+class CountedSleeper {
  public:
-  explicit Sleeper(std::atomic<std::uint32_t>& sleepers) : sleepers_(sleepers) { ++sleepers_; }
-  ~Sleeper() { --sleepers_; }
-  Sleeper(const Sleeper&) = delete;
-  Sleeper& operator=(const Sleeper&) = delete;
+  explicit CountedSleeper(std::atomic<std::uint32_t>& sleepers) : sleepers_(sleepers) { ++sleepers_; }
+  ~CountedSleeper() { --sleepers_; }
+  CountedSleeper(const CountedSleeper&) = delete;
+  CountedSleeper& operator=(const CountedSleeper&) = delete;
 
  private:
   std::atomic<std::uint32_t>& sleepers_;
@@ -45,16 +45,16 @@ void FutexCounter::wake() noexcept {
   ::syscall(SYS_futex, &value_, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
-void FutexCounter::await(std::uint32_t target, const WaitLimits& limits) {
-  if (!await_before(target, limits)) throw std::runtime_error("timed out");
+void FutexCounter::wait(std::uint32_t target, const WaitLimits& limits) {
+  if (!try_wait(target, limits)) throw std::runtime_error("timed out");
 }
 
-bool FutexCounter::await_before(std::uint32_t target, const WaitLimits& limits) {
-  if (!awake_until(target, limits.patience)) {
-    const Sleeper sleeper(sleepers_);
-    for (auto longest = first_nap; !reached(target); longest = nap) {
+bool FutexCounter::try_wait(std::uint32_t target, const WaitLimits& limits) {
+  if (!spin(target, limits.spin_policy)) {
+    const CountedSleeper sleeper(sleepers_);
+    for (auto longest = first_sleep; !reached(target); longest = later_sleep) {
       check(limits);
-      // Asked before the counter: what it did before it left counts.
+      // Read before the counter: what the peer did before it left counts.
       const bool left = limits.peer.load(std::memory_order_acquire) == PeerState::left;
       if (left && !reached(target)) throw std::runtime_error("a peer left the group");
       if (limits.deadline.expired()) return false;
@@ -65,25 +65,25 @@ bool FutexCounter::await_before(std::uint32_t target, const WaitLimits& limits) 
   return true;
 }
 
-void FutexCounter::rest(std::uint32_t target, const SpinPolicy& patience) {
-  if (awake_until(target, patience)) return;
-  const Sleeper sleeper(sleepers_);
-  sleep(target, nap);
+void FutexCounter::wait_briefly(std::uint32_t target, const SpinPolicy& policy) {
+  if (spin(target, policy)) return;
+  const CountedSleeper sleeper(sleepers_);
+  sleep(target, later_sleep);
 }
 
-bool FutexCounter::look_until(std::uint32_t target, const SpinPolicy& patience) const {
-  for (int i = 0; i < patience.spins; ++i) {
+bool FutexCounter::spin_loop(std::uint32_t target, const SpinPolicy& policy) const {
+  for (int i = 0; i < policy.spins; ++i) {
     if (reached(target)) return true;
     pause_processor();
   }
-  for (int i = 0; i < patience.yields; ++i) {
+  for (int i = 0; i < policy.yields; ++i) {
     if (reached(target)) return true;
     ::sched_yield();
   }
   return reached(target);
 }
 
-// Any return will do: the caller looks again.
+// The result does not matter: the caller checks the counter again.
 void FutexCounter::sleep(std::uint32_t target, const timespec& longest) {
   const auto seen = value_.load(std::memory_order_seq_cst);
   if (static_cast<std::int32_t>(seen - target) >= 0) return;

@@ -8,71 +8,72 @@
 
 namespace ddprun::comm {
 
-// How long to wait awake. More threads at work than cores: the core is given away at once, for whoever spins keeps away
-// whom it waits for.
+// How long a waiting thread stays awake before it sleeps. With more threads than processors it yields at once, because
+// a spinning thread would keep the thread that it waits for off the processor.
 struct SpinPolicy {
-  int spins = 0;   // with the processor's pause
-  int yields = 0;  // of the core, before sleeping
+  int spins = 0;   // loads with a processor pause between them
+  int yields = 0;  // calls of sched_yield() after that
   static SpinPolicy for_threads(int threads, int processors);
 };
 
-// Whether a rank still takes part: kept in shared memory, so that others learn at once when it does not.
-enum class PeerState : std::uint32_t { here, left, broken };
+// Whether a rank still takes part. Kept in shared memory, so that peers notice at once when it no longer does.
+enum class PeerState : std::uint32_t { present, left, broken };
 
-// What ends a wait before its time.
+// What ends a wait early.
 struct WaitLimits {
   const std::atomic<bool>& interrupted;
-  const std::atomic<PeerState>& peer;  // whoever is waited for
-  SpinPolicy patience;
+  const std::atomic<PeerState>& peer;  // the rank that is waited for
+  SpinPolicy spin_policy;
   Deadline deadline;
 };
 
-// A counter in memory that processes share: its owner raises it, others wait until it has come far enough. Values are
-// compared by their distance, so that wrapping around does no harm. Memory that is all zero is a counter at zero.
+// A counter in memory shared by processes: its owner increments it, others wait until it reaches a target. Values are
+// compared by their distance, so wrapping around is harmless. Zeroed memory is a counter at zero.
 //
-// What its owner wrote before raising is visible to whoever saw the new value (release, acquire). Sleepers use the
-// kernel's futex and count themselves while they wait, for the owner to look at once it has raised. Between its store
-// and that look the owner puts no fence, which would cost it the time in which the others give the cache line away: it
-// may overlook one who comes to sleep at that moment. That one's first nap is short, and it looks again after it.
+// What the owner wrote before an increment is visible to every thread that saw the new value (release, acquire).
+// Sleepers use the kernel's futex and are counted while they sleep; the owner reads that count after each increment.
+// There is no fence between the owner's store and that load, because a fence would cost the owner the time in which the
+// cache line moves to the waiters. The owner may therefore miss a thread that goes to sleep at that moment; such a
+// thread checks again, because its first sleep is short.
 class FutexCounter {
  public:
   std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
   bool reached(std::uint32_t target) const { return static_cast<std::int32_t>(value() - target) >= 0; }
 
-  // By its owner, one thread at a time.
-  void raise() {
+  // For the owner only; one thread at a time.
+  void increment() {
     value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     wake_sleepers();
   }
-  // By anybody; overlooks nobody.
-  void raise_as_one_of_many() {
+  // From any process and thread; misses no sleeper.
+  void increment_shared() {
     value_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
   }
-  // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer's group is
-  // broken or it left before it came so far, and past the deadline.
-  void await(std::uint32_t target, const WaitLimits& limits);
-  // The same, but false past the deadline.
-  bool await_before(std::uint32_t target, const WaitLimits& limits);
-  // Whether the counter has reached target, after as many looks as there is patience for; without a sleep.
-  bool awake_until(std::uint32_t target, const SpinPolicy& patience) const {
-    return reached(target) || look_until(target, patience);
+  // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer broke the
+  // group or left before it reached target, and past the deadline.
+  void wait(std::uint32_t target, const WaitLimits& limits);
+  // The same, but returns false past the deadline.
+  bool try_wait(std::uint32_t target, const WaitLimits& limits);
+  // Whether the counter reached target while spinning as long as the policy allows; never sleeps.
+  bool spin(std::uint32_t target, const SpinPolicy& policy) const {
+    return reached(target) || spin_loop(target, policy);
   }
-  // Returns once the counter has reached target, or after a nap: for waits with further reasons to end. Of a counter
-  // that many raise.
-  void rest(std::uint32_t target, const SpinPolicy& patience);
-  // Lets sleepers look at their limits.
+  // Returns once the counter has reached target, or after a short sleep: for callers that wait for other events too.
+  // Only for counters that are incremented by increment_shared().
+  void wait_briefly(std::uint32_t target, const SpinPolicy& policy);
+  // Wakes all sleepers, so that they check their limits.
   void wake() noexcept;
 
  private:
-  bool look_until(std::uint32_t target, const SpinPolicy& patience) const;
+  bool spin_loop(std::uint32_t target, const SpinPolicy& policy) const;
   void wake_sleepers() {
     if (sleepers_.load(std::memory_order_relaxed) != 0) wake();
   }
   void sleep(std::uint32_t target, const timespec& longest);
 
   std::atomic<std::uint32_t> value_;
-  std::atomic<std::uint32_t> sleepers_;  // one that is killed stays counted: it costs needless wake-ups, nothing else
+  std::atomic<std::uint32_t> sleepers_;  // a killed sleeper stays counted: that costs needless wake-ups, nothing else
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(FutexCounter) == 8);
 

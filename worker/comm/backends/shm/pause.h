@@ -2,7 +2,8 @@
 
 namespace ddprun::comm {
 
-// What a loop that waits awake does between two looks: leaves the core's resources to its neighbour for a moment.
+// The processor's spin-wait hint, for use between two loads of a spin loop: frees execution resources for the sibling
+// hardware thread.
 inline void pause_processor() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -2,29 +2,29 @@
 
 namespace ddprun::comm {
 
-bool Phases::may_go_ahead() const {
-  if (read_other_parity_) return true;
-  for (int r = 0; r < board_.ranks(); ++r)
-    if (r != rank_ && !board_.rank(r).phase.reached(phase_)) return false;
+bool Phases::can_start_early() const {
+  if (last_read_other_parity_) return true;
+  for (int r = 0; r < layout_.ranks(); ++r)
+    if (r != rank_ && !layout_.rank(r).phases.reached(completed_)) return false;
   return true;
 }
 
 void Phases::end() {
-  board_.rank(rank_).phase.raise();
-  ++phase_;
-  read_other_parity_ = false;
+  layout_.rank(rank_).phases.increment();
+  ++completed_;
+  last_read_other_parity_ = false;
 }
 
 void Phases::await_all() {
-  for (int r = 0; r < board_.ranks(); ++r) {
-    if (r == rank_ || phase_ == 0) continue;
-    auto& other = board_.rank(r);
-    other.phase.await(phase_, {interrupted_, other.presence, patience_, deadline_});
-  }
+  if (completed_ == 0) return;
+  for_each_peer(layout_.ranks(), rank_, [&](int r) {
+    auto& peer = layout_.rank(r);
+    peer.phases.wait(completed_, {interrupted_, peer.peer_state, spin_policy_, deadline_});
+  });
 }
 
 void Phases::wake() noexcept {
-  for (int r = 0; r < board_.ranks(); ++r) board_.rank(r).phase.wake();
+  for (int r = 0; r < layout_.ranks(); ++r) layout_.rank(r).phases.wake();
 }
 
 }  // namespace ddprun::comm

@@ -19,7 +19,7 @@ std::shared_ptr<std::byte> OwnRegions::allocate(std::size_t bytes) {
   return {data, [self = shared_from_this(), number](std::byte*) { self->free(number); }};
 }
 
-// Other ranks may keep it mapped until they hear of this; its pages go at once.
+// Other ranks may keep the segment mapped until their next lookup; its pages are released at once.
 void OwnRegions::free(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
   const auto found =
@@ -46,8 +46,8 @@ RegionHandle OwnRegions::handle_of(ConstSpan memory) const {
   return {};
 }
 
-// The version is asked first: what changes meanwhile makes the next look a full one.
-RegionHandle HandleFinder::handle_of(ConstSpan memory) {
+// The version is read first: a change in between makes the next lookup a full one.
+RegionHandle RegionLookup::handle_of(ConstSpan memory) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data);
   const auto version = regions_.version();
   auto handle = last_;
@@ -60,7 +60,7 @@ RegionHandle HandleFinder::handle_of(ConstSpan memory) {
   return handle;
 }
 
-void PeerRegions::find_start(Rank& rank, const RegionHandle& handle) {
+void PeerRegions::map_segment(Rank& rank, const RegionHandle& handle) {
   auto& mappings = rank.mappings;
   rank.last = nullptr;
   if (rank.freed != handle.freed) mappings.clear();

@@ -16,7 +16,7 @@ constexpr std::size_t whole_pages(std::size_t bytes) {
 
 }  // namespace
 
-// Of more processors than there is room for, the first ones: it only decides how long to wait awake.
+// Processors beyond the set's size are left out: the count only decides how long a rank spins.
 void ProcessorSet::add_own() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -32,35 +32,36 @@ int ProcessorSet::count() const {
   return count;
 }
 
-SegmentLayout::Places::Places(std::size_t ranks, std::size_t slot_bytes)
+SegmentLayout::Offsets::Offsets(std::size_t ranks, std::size_t slot_bytes)
     : states(whole_pages(sizeof(ProcessorSet))),
-      gifts(states + whole_pages(ranks * sizeof(RankState))),
-      slots(gifts + ranks * rounds_at_once * largest_gift),
+      payloads(states + whole_pages(ranks * sizeof(RankState))),
+      slots(payloads + ranks * ring_entries * max_payload_bytes),
       channels(slots + ranks * 2 * slot_bytes),
-      staging(channels + ranks * ranks * whole_pages(sizeof(Channel))),
-      end(staging + ranks * ranks * Channel::pieces_at_once * Channel::piece_bytes) {}
+      channel_buffers(channels + ranks * ranks * whole_pages(sizeof(Channel))),
+      end(channel_buffers + ranks * ranks * Channel::buffers * Channel::chunk_bytes) {}
 
 std::size_t SegmentLayout::bytes_for(int ranks, std::size_t slot_bytes) {
-  return Places(index(ranks), slot_bytes).end;
+  return Offsets(index(ranks), slot_bytes).end;
 }
 
 SegmentLayout::SegmentLayout(SharedSegment segment, int ranks, std::size_t slot_bytes, int threads_per_rank)
     : segment_(std::move(segment)),
       ranks_(ranks),
       slot_bytes_(slot_bytes),
+      section_bytes_(slot_bytes / index(ranks) / cache_line_bytes * cache_line_bytes),
       threads_per_rank_(threads_per_rank),
-      places_(index(ranks), slot_bytes),
-      states_(reinterpret_cast<RankState*>(at(places_.states))) {}
+      offsets_(index(ranks), slot_bytes),
+      states_(reinterpret_cast<RankState*>(at(offsets_.states))) {}
 
 Channel& SegmentLayout::channel(int from, int to) const {
   const auto number = index(from) * index(ranks_) + index(to);
-  return *reinterpret_cast<Channel*>(at(places_.channels + number * whole_pages(sizeof(Channel))));
+  return *reinterpret_cast<Channel*>(at(offsets_.channels + number * whole_pages(sizeof(Channel))));
 }
 
-std::byte* SegmentLayout::staging(int from, int to, std::uint32_t piece) const {
+std::byte* SegmentLayout::channel_buffer(int from, int to, std::uint32_t chunk) const {
   const auto number = index(from) * index(ranks_) + index(to);
-  const auto place = number * Channel::pieces_at_once + piece % Channel::pieces_at_once;
-  return at(places_.staging + place * Channel::piece_bytes);
+  const auto buffer = number * Channel::buffers + chunk % Channel::buffers;
+  return at(offsets_.channel_buffers + buffer * Channel::chunk_bytes);
 }
 
 }  // namespace ddprun::comm

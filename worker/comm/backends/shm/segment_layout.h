@@ -8,65 +8,74 @@
 #include "ddprun/worker/comm/backends/shm/futex_counter.h"
 #include "ddprun/worker/comm/backends/shm/shared_segment.h"
 
-// What lies where in the memory that the ranks of a group share. Everything starts as zero.
+// The layout of the memory that the ranks of a group share. All of it starts as zero.
 namespace ddprun::comm {
 
-inline constexpr std::size_t cache_line = 128;  // two of 64 bytes: neighbours are fetched together
+inline constexpr std::size_t cache_line_bytes = 64;
+// Processors prefetch lines in pairs, so data of different writers is kept this far apart.
+inline constexpr std::size_t line_pair_bytes = 128;
 
-// How many rounds a rank can be in at once: see AnnouncementRing.
-inline constexpr std::size_t rounds_at_once = 8;
+// Entries of a rank's announcement ring: see AnnouncementRing.
+inline constexpr std::size_t ring_entries = 8;
 
-// What a rank says at the beginning of a collective. A small gift lies in the cache line of the word that announces it.
-struct alignas(cache_line) Announcement {
-  static constexpr std::size_t room = 104;
+// What a rank publishes with the announcement of a collective.
+enum class PayloadKind : std::uint32_t {
+  none,    // nothing: its data moves through staging slots
+  data,    // its input
+  region,  // the RegionHandle of its input, which lies in registered memory
+};
 
-  FutexCounter made;       // how often
+// A rank's announcement of a collective. A small payload lies in the cache lines of the counter that announces it.
+struct alignas(line_pair_bytes) Announcement {
+  static constexpr std::size_t embedded_bytes = 104;
+
+  FutexCounter announced;  // how often this entry was announced
   std::uint64_t call;      // identifies the operation
-  std::uint32_t finished;  // rounds that this rank has finished: the lower half of their number
-  std::uint32_t given;     // what the gift is
-  std::byte gift[room];
+  std::uint32_t retired;   // rounds that this rank has retired: the lower half of the count
+  PayloadKind payload_kind;
+  std::byte payload[embedded_bytes];
 };
-static_assert(sizeof(Announcement) == cache_line);
+static_assert(sizeof(Announcement) == line_pair_bytes);
 
-// A rank's part in the collectives, written by that rank alone.
-struct alignas(cache_line) RankState {
-  FutexCounter phase;  // how many phases it has completed
-  std::atomic<PeerState> presence;
-  std::array<Announcement, rounds_at_once> announcements;
-  alignas(cache_line) FutexCounter met;  // how often it has come to a round's second meeting
-  // Raised by others: how many offers they have posted for it.
-  alignas(cache_line) FutexCounter mail;
+// A rank's state in the collectives, written by that rank except where noted.
+struct alignas(line_pair_bytes) RankState {
+  FutexCounter phases;  // completed phases
+  std::atomic<PeerState> peer_state;
+  std::array<Announcement, ring_entries> announcements;
+  alignas(line_pair_bytes) FutexCounter barriers;  // barriers entered at the end of a round
+  // Incremented by senders: offers posted for this rank.
+  alignas(line_pair_bytes) FutexCounter incoming_offers;
 };
 
-// What one rank offers to send to another. The sender takes a free one and fills it in; the receiver accepts it, and
-// frees it once it has all bytes.
-struct alignas(64) Offer {
+// What one rank offers to send to another. The sender takes a free offer and fills it in; the receiver accepts it, and
+// frees it once it has received all bytes.
+struct alignas(cache_line_bytes) Offer {
   enum State : std::uint32_t { free, posted, accepted };
   std::atomic<std::uint32_t> state;
   std::uint32_t dtype;
   std::uint64_t count;  // elements
   std::int64_t tag;
-  std::uint64_t ticket;  // the how-manieth of this tag
+  std::uint64_t number;  // of the message among those with its sender, receiver and tag, from 0
 };
 
-// From one rank to another. One accepted offer at a time moves through the staging memory.
-struct alignas(cache_line) Channel {
-  static constexpr std::size_t offers_at_once = 62;
-  static constexpr std::size_t piece_bytes = std::size_t{64} * 1024;
-  static constexpr std::uint32_t pieces_at_once = 2;
+// Messages from one rank to another. One accepted offer at a time moves through the channel's buffers, in chunks.
+struct alignas(line_pair_bytes) Channel {
+  static constexpr std::size_t max_offers = 62;
+  static constexpr std::size_t chunk_bytes = std::size_t{64} * 1024;
+  static constexpr std::uint32_t buffers = 2;
 
-  alignas(64) FutexCounter posted;  // offers
-  FutexCounter produced;            // pieces
-  alignas(64) FutexCounter accepted;
+  alignas(cache_line_bytes) FutexCounter posted;  // offers
+  FutexCounter produced;                          // chunks
+  alignas(cache_line_bytes) FutexCounter accepted;
   FutexCounter consumed;
   FutexCounter freed;
-  std::array<Offer, offers_at_once> offers;
+  std::array<Offer, max_offers> offers;
 };
 
-// The processors that the ranks may run on, by the kernel's numbers: each adds its own.
+// The processors that any rank may run on, by the kernel's numbers. Each rank adds its own.
 class ProcessorSet {
  public:
-  // Those that this thread may run on.
+  // Adds those that the calling thread may run on.
   void add_own();
   int count() const;
 
@@ -76,38 +85,42 @@ class ProcessorSet {
 
 class SegmentLayout {
  public:
-  // slot_bytes: of one of a rank's two pieces of staging memory; a multiple of 4096. threads_per_rank: that are at work
-  // while the ranks wait for each other.
+  // Largest PayloadKind::data.
+  static constexpr std::size_t max_payload_bytes = std::size_t{16} * 1024;
+
+  // slot_bytes: of one of a rank's two staging slots; a multiple of 4096. threads_per_rank: threads that need a
+  // processor while the ranks wait for each other.
   static std::size_t bytes_for(int ranks, std::size_t slot_bytes);
   SegmentLayout(SharedSegment segment, int ranks, std::size_t slot_bytes, int threads_per_rank = 1);
 
   int ranks() const { return ranks_; }
   std::size_t slot_bytes() const { return slot_bytes_; }
-  // The largest gift.
-  std::size_t gift_bytes() const { return largest_gift; }
 
-  // Once all ranks have added theirs to the processors.
-  SpinPolicy patience() const { return SpinPolicy::for_threads(ranks_ * threads_per_rank_, processors().count()); }
+  // Valid once all ranks have added their processors.
+  SpinPolicy spin_policy() const { return SpinPolicy::for_threads(ranks_ * threads_per_rank_, processors().count()); }
   ProcessorSet& processors() const { return *reinterpret_cast<ProcessorSet*>(segment_.data()); }
   RankState& rank(int rank) const { return states_[index(rank)]; }
-  // A rank's staging memory for phases of this parity.
+  // A rank's staging slot for phases of this parity.
   std::byte* slot(int rank, std::uint32_t phase) const {
-    return at(places_.slots + (index(rank) * 2 + phase % 2) * slot_bytes_);
+    return at(offsets_.slots + (index(rank) * 2 + phase % 2) * slot_bytes_);
   }
-  // For a gift that its announcement has no room for.
-  std::byte* gift(int rank, std::uint64_t round) const {
-    return at(places_.gifts + (index(rank) * rounds_at_once + round % rounds_at_once) * largest_gift);
+  // A slot has one section for each rank: whole cache lines, so that no two ranks write the same line.
+  std::size_t section_bytes() const { return section_bytes_; }
+  std::byte* section(int owner, int rank, std::uint32_t phase) const {
+    return slot(owner, phase) + index(rank) * section_bytes_;
+  }
+  // For a payload that does not fit into its announcement.
+  std::byte* payload(int rank, std::uint64_t round) const {
+    return at(offsets_.payloads + (index(rank) * ring_entries + round % ring_entries) * max_payload_bytes);
   }
   Channel& channel(int from, int to) const;
-  std::byte* staging(int from, int to, std::uint32_t piece) const;
+  std::byte* channel_buffer(int from, int to, std::uint32_t chunk) const;
 
  private:
-  static constexpr std::size_t largest_gift = std::size_t{16} * 1024;
-
-  // Where each kind of thing begins, in this order.
-  struct Places {
-    std::size_t states, gifts, slots, channels, staging, end;
-    Places(std::size_t ranks, std::size_t slot_bytes);
+  // Where each kind of memory begins, in this order.
+  struct Offsets {
+    std::size_t states, payloads, slots, channels, channel_buffers, end;
+    Offsets(std::size_t ranks, std::size_t slot_bytes);
   };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
@@ -116,9 +129,17 @@ class SegmentLayout {
   SharedSegment segment_;
   int ranks_;
   std::size_t slot_bytes_;
+  std::size_t section_bytes_;
   int threads_per_rank_;
-  Places places_;
+  Offsets offsets_;
   RankState* states_;
 };
+
+// Calls body(r) for every rank but this one.
+template <class Body>
+void for_each_peer(int ranks, int rank, Body body) {
+  for (int r = 0; r < ranks; ++r)
+    if (r != rank) body(r);
+}
 
 }  // namespace ddprun::comm

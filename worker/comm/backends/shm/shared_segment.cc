@@ -13,18 +13,18 @@ namespace ddprun::comm {
 SharedSegment SharedSegment::create(std::size_t bytes) {
   UniqueFd fd(::memfd_create("ddprun-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    throw make_error(Errc::io, "no {} bytes of shared memory: {}", bytes, errno_text(errno));
+    throw make_error(Errc::io, "cannot create {} bytes of shared memory: {}", bytes, errno_text(errno));
   }
-  // A size that nobody can change: no access ends in SIGBUS.
+  // The size is sealed, so no access can end in SIGBUS.
   ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return {std::move(fd), bytes};
 }
 
 SharedSegment SharedSegment::open(const std::string& address, std::size_t bytes) {
   UniqueFd fd(::open(address.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) throw make_error(Errc::unsupported, "shared memory at {}: {}", address, errno_text(errno));
+  if (!fd) throw make_error(Errc::unsupported, "cannot open shared memory at {}: {}", address, errno_text(errno));
   if (::lseek(fd.get(), 0, SEEK_END) != static_cast<off_t>(bytes)) {
-    throw make_error(Errc::unsupported, "shared memory at {} is not of {} bytes", address, bytes);
+    throw make_error(Errc::unsupported, "shared memory at {} does not have {} bytes", address, bytes);
   }
   return {std::move(fd), bytes};
 }

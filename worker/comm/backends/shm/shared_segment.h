@@ -7,14 +7,15 @@
 
 namespace ddprun::comm {
 
-// Memory that the processes of one host share. It has no name in any file system: it lasts as long as a process holds
-// it, so nothing is left behind however they end. Zero at first; pages that nobody touches cost nothing.
+// Memory shared by processes of one host (a memfd, mapped). It has no name in any file system and exists as long as a
+// process has it open, so nothing is left behind however the processes end. Zero at first; untouched pages take no
+// memory.
 class SharedSegment {
  public:
   // Throws Errc::io.
   static SharedSegment create(std::size_t bytes);
-  // address: of a segment that another process of this host created and still holds. Throws Errc::unsupported when it
-  // cannot be opened from here (another container or user).
+  // address: of a segment that another process of this host created and still has open. Throws Errc::unsupported when
+  // it cannot be opened from here (another container or user).
   static SharedSegment open(const std::string& address, std::size_t bytes);
 
   SharedSegment(SharedSegment&& other) noexcept;
@@ -24,7 +25,7 @@ class SharedSegment {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   int descriptor() const { return fd_.get(); }
-  // Where others open it.
+  // The path by which other processes open it.
   std::string address() const;
 
  private:

@@ -7,12 +7,9 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
-#include "ddprun/worker/comm/backends/shm/announcement_ring.h"
-#include "ddprun/worker/comm/backends/shm/phases.h"
 #include "ddprun/worker/comm/backends/shm/regions.h"
 #include "ddprun/worker/comm/backends/shm/segment_layout.h"
 #include "ddprun/worker/comm/backends/shm/shm_collectives.h"
-#include "ddprun/worker/comm/backends/shm/shm_exchanges.h"
 #include "ddprun/worker/comm/backends/shm/shm_transfers.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
@@ -20,12 +17,12 @@
 namespace ddprun::comm {
 namespace {
 
-// A rank's staging memory has a place for each rank, of whole cache lines.
-void expect_place_for_each(const GroupOptions& options) {
-  constexpr std::size_t line = 64, page = 4096;
-  const auto needed = static_cast<std::size_t>(options.size) * line;
+// A staging slot has a section of at least one cache line for each rank.
+void expect_section_for_each_rank(const GroupOptions& options) {
+  constexpr std::size_t page = 4096;
+  const auto needed = static_cast<std::size_t>(options.size) * cache_line_bytes;
   if (options.config.staging_bytes >= needed) return;
-  throw make_error(Errc::usage, "staging_bytes {} has no place for each of the {} ranks that share memory: give {}",
+  throw make_error(Errc::usage, "staging_bytes {} is too small for the {} ranks that share memory: set {} or more",
                    options.config.staging_bytes, options.size, (needed + page - 1) / page * page);
 }
 
@@ -36,20 +33,20 @@ class ShmTransport : public Transport {
         size_(options.size),
         staging_bytes_(options.config.staging_bytes),
         threads_per_rank_(threads_per_rank) {
-    expect_place_for_each(options);
+    expect_section_for_each_rank(options);
   }
 
   ~ShmTransport() override {
-    if (connected_) shared_->show(PeerState::left);
+    if (connected_) shared_->publish(PeerState::left);
   }
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
-    SegmentLayout board(rank_ == 0 ? share(store, prefix, deadline) : attach(store, prefix, deadline), size_,
-                        staging_bytes_, threads_per_rank_);
-    board.processors().add_own();
-    // Who shares the memory holds it until all have it.
+    SegmentLayout layout(rank_ == 0 ? create(store, prefix, deadline) : attach(store, prefix, deadline), size_,
+                         staging_bytes_, threads_per_rank_);
+    layout.processors().add_own();
+    // Rank 0 must keep the segment open until all ranks have opened it.
     exchange(store, prefix + "attached/", rank_, size_, "", interrupted_, deadline);
-    shared_.emplace(std::move(board), *this);
+    shared_.emplace(std::move(layout), *this);
     connected_ = true;
   }
 
@@ -63,37 +60,30 @@ class ShmTransport : public Transport {
 
   void interrupt() noexcept override {
     interrupted_ = true;
-    if (connected_) shared_->show(PeerState::broken);
+    if (connected_) shared_->publish(PeerState::broken);
   }
 
  private:
   struct Shared {
-    Shared(SegmentLayout shared, ShmTransport& owner)
-        : board(std::move(shared)),
-          phases(board, owner.rank_, owner.interrupted_),
-          rounds(board, owner.rank_, owner.interrupted_),
-          exchanges(board, owner.rank_, phases),
-          collectives(board, owner.rank_, rounds, phases, exchanges, *owner.regions_),
-          transfers(board, owner.rank_, owner.interrupted_),
-          presence(board.rank(owner.rank_).presence) {}
-    // Broken stays broken. Also wakes this process's own threads.
-    void show(PeerState state) noexcept {
-      auto here = PeerState::here;
-      presence.compare_exchange_strong(here, state);
-      rounds.wake();
-      phases.wake();
+    Shared(SegmentLayout segment, ShmTransport& owner)
+        : layout(std::move(segment)),
+          collectives(layout, owner.rank_, *owner.regions_, owner.interrupted_),
+          transfers(layout, owner.rank_, owner.interrupted_),
+          peer_state(layout.rank(owner.rank_).peer_state) {}
+    // A state other than present is final. Also wakes this process's own threads.
+    void publish(PeerState state) noexcept {
+      auto present = PeerState::present;
+      peer_state.compare_exchange_strong(present, state);
+      collectives.wake();
       transfers.wake();
     }
-    SegmentLayout board;
-    Phases phases;
-    AnnouncementRing rounds;
-    ShmExchanges exchanges;
+    SegmentLayout layout;
     ShmCollectives collectives;
     ShmTransfers transfers;
-    std::atomic<PeerState>& presence;
+    std::atomic<PeerState>& peer_state;
   };
 
-  SharedSegment share(Store& store, const std::string& prefix, Deadline deadline) {
+  SharedSegment create(Store& store, const std::string& prefix, Deadline deadline) {
     auto segment = SharedSegment::create(SegmentLayout::bytes_for(size_, staging_bytes_));
     store.set(prefix + "segment", segment.address(), deadline);
     return segment;
@@ -118,8 +108,8 @@ void expect_one_host(const HostMap& hosts, int rank) {
   for (int other = 0; other < hosts.ranks(); ++other) {
     if (hosts.host_of(other) == hosts.host_of(rank)) continue;
     throw make_error(Errc::unsupported,
-                     "rank {} and rank {} share no memory: they run on different hosts, in different containers or as "
-                     "different users",
+                     "rank {} and rank {} cannot share memory: they run on different hosts, in different containers or "
+                     "as different users",
                      rank, other);
   }
 }

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/backends/local/plain_collectives.h"
+#include "ddprun/worker/comm/backends/local/reference_collectives.h"
 
 #include <cstring>
 
@@ -19,7 +19,7 @@ Bytes bytes_of(ConstSpan span) {
   return {data, data + span.bytes()};
 }
 
-void put(const Bytes& bytes, Span to) {
+void copy_to(const Bytes& bytes, Span to) {
   if (!bytes.empty()) std::memcpy(to.data, bytes.data(), bytes.size());
 }
 
@@ -27,22 +27,22 @@ DType combined_type(const Operation& operation) {
   return needs_preparation(operation.op) ? prepared_type(operation.dtype) : operation.dtype;
 }
 
-// A rank's values as they go into the reduction.
-Bytes share(const Operation& operation, ConstSpan input) {
+// A rank's input, prepared for the reduction.
+Bytes prepared(const Operation& operation, ConstSpan input) {
   if (!needs_preparation(operation.op)) return bytes_of(input);
   Bytes values(input.count * size_of(combined_type(operation)));
   prepare_reduction(operation.factor, input, values.data());
   return values;
 }
 
-// part(call): the values of one rank.
+// Reduces part(call) over all calls.
 template <class Part>
-Bytes fold(const std::vector<Call>& calls, Part part) {
+Bytes reduced(const std::vector<Call>& calls, Part part) {
   const auto& operation = calls[0].operation;
   const std::size_t count = ConstSpan(part(calls[0])).count;
-  auto result = share(operation, part(calls[0]));
+  auto result = prepared(operation, part(calls[0]));
   for (std::size_t r = 1; r < calls.size(); ++r) {
-    const auto values = share(calls[r].operation, part(calls[r]));
+    const auto values = prepared(calls[r].operation, part(calls[r]));
     reduce(operation.op, combined_type(operation), result.data(), result.data(), values.data(), count);
   }
   if (needs_preparation(operation.op)) {
@@ -59,26 +59,28 @@ void allgather(const std::vector<Call>& calls) {
   std::vector<Bytes> inputs;
   for (const auto& call : calls) inputs.push_back(bytes_of(call.input));
   for (const auto& call : calls) {
-    for (std::size_t r = 0; r < calls.size(); ++r) put(inputs[r], call.output_part(static_cast<int>(r)));
+    for (std::size_t r = 0; r < calls.size(); ++r) copy_to(inputs[r], call.output_part(static_cast<int>(r)));
   }
 }
 
 void gather(const std::vector<Call>& calls) {
   const auto& root = calls[index(calls[0].operation.peer)];
-  for (std::size_t r = 0; r < calls.size(); ++r) put(bytes_of(calls[r].input), root.output_part(static_cast<int>(r)));
+  for (std::size_t r = 0; r < calls.size(); ++r)
+    copy_to(bytes_of(calls[r].input), root.output_part(static_cast<int>(r)));
 }
 
 void scatter(const std::vector<Call>& calls) {
   const auto& root = calls[index(calls[0].operation.peer)];
-  for (std::size_t r = 0; r < calls.size(); ++r) put(bytes_of(root.input_part(static_cast<int>(r))), calls[r].output);
+  for (std::size_t r = 0; r < calls.size(); ++r)
+    copy_to(bytes_of(root.input_part(static_cast<int>(r))), calls[r].output);
 }
 
 void reduce_scatter(const std::vector<Call>& calls) {
   std::vector<Bytes> parts;
   for (std::size_t r = 0; r < calls.size(); ++r) {
-    parts.push_back(fold(calls, [r](const Call& call) { return call.input_part(static_cast<int>(r)); }));
+    parts.push_back(reduced(calls, [r](const Call& call) { return call.input_part(static_cast<int>(r)); }));
   }
-  for (std::size_t r = 0; r < calls.size(); ++r) put(parts[r], calls[r].output);
+  for (std::size_t r = 0; r < calls.size(); ++r) copy_to(parts[r], calls[r].output);
 }
 
 void all_to_all(const std::vector<Call>& calls) {
@@ -89,18 +91,18 @@ void all_to_all(const std::vector<Call>& calls) {
       const auto part = calls[index(from)].input_part(to);
       const auto expected = calls[index(to)].output_part(from).count;
       if (part.count != expected) {
-        throw make_error(Errc::mismatch, "in {}, rank {} sends rank {} {} elements, and that expects {}",
-                         describe(calls[index(from)].operation), from, to, part.count, expected);
+        throw make_error(Errc::mismatch, "in {}, rank {} sends {} elements to rank {}, which expects {}",
+                         describe(calls[index(from)].operation), from, part.count, to, expected);
       }
       parts[index(from)].push_back(bytes_of(part));
     }
   }
   for (int from = 0; from < size; ++from) {
-    for (int to = 0; to < size; ++to) put(parts[index(from)][index(to)], calls[index(to)].output_part(from));
+    for (int to = 0; to < size; ++to) copy_to(parts[index(from)][index(to)], calls[index(to)].output_part(from));
   }
 }
 
-Call one_of(const Call& call, std::size_t span) {
+Call call_of_span(const Call& call, std::size_t span) {
   Call one{call.operation, call.layout->inputs[span], call.layout->outputs[span], call.options, nullptr};
   one.operation.dtype = one.input.dtype;
   one.operation.count = call.operation.kind == OpKind::allgather ? one.input.count : one.output.count;
@@ -110,29 +112,29 @@ Call one_of(const Call& call, std::size_t span) {
 
 void coalesced(const std::vector<Call>& calls) {
   for (std::size_t span = 0; span < calls[0].layout->inputs.size(); ++span) {
-    std::vector<Call> ones;
-    for (const auto& call : calls) ones.push_back(one_of(call, span));
-    carry_out_plainly(ones);
+    std::vector<Call> span_calls;
+    for (const auto& call : calls) span_calls.push_back(call_of_span(call, span));
+    execute_reference(span_calls);
   }
 }
 
 }  // namespace
 
-void carry_out_plainly(const std::vector<Call>& calls) {
+void execute_reference(const std::vector<Call>& calls) {
   const auto& operation = calls[0].operation;
   if (operation.coalesced()) return coalesced(calls);
   const auto input = [](const Call& call) { return call.input; };
   switch (operation.kind) {
     case OpKind::allreduce: {
-      const auto result = fold(calls, input);
-      for (const auto& call : calls) put(result, call.output);
+      const auto result = reduced(calls, input);
+      for (const auto& call : calls) copy_to(result, call.output);
       return;
     }
     case OpKind::reduce:
-      return put(fold(calls, input), calls[index(operation.peer)].output);
+      return copy_to(reduced(calls, input), calls[index(operation.peer)].output);
     case OpKind::broadcast: {
       const auto values = bytes_of(calls[index(operation.peer)].input);
-      for (const auto& call : calls) put(values, call.output);
+      for (const auto& call : calls) copy_to(values, call.output);
       return;
     }
     case OpKind::allgather:

@@ -3,26 +3,34 @@
 #include <nccl.h>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ddprun/common/dtype.h"
 #include "ddprun/worker/comm/reduction.h"
 
-// What NCCL calls things.
+// Conversions from and to NCCL's types, and checks of its results.
 namespace ddprun::comm {
 
 ncclDataType_t type_of(DType dtype);
-// None where it has no such reduction, or makes it anew for each factor.
+// None where NCCL has no such reduction, and for premultiplied sums (PremultipliedSum).
 std::optional<ncclRedOp_t> reduction_of(ReduceOp op);
 
-// Throws for what is no success, and not under way either: Errc::usage where NCCL refuses the call, else
+// Throws unless the result is success or in progress: Errc::usage where NCCL refuses the call, else
 // Errc::connection_lost.
 void check_nccl(ncclResult_t result, const char* what);
 
-// Of the library at run time: 22809 for 2.28.9.
-int running_version();
+// Version of the library at run time: 22809 for 2.28.9.
+int runtime_version();
 std::string version_text(int code);
 
-// While it lives, NCCL has a premultiplied sum of this factor, which has to be of the type of the values.
+// By an id the ranks of a communicator find each other: one rank makes it and passes it to the others through the
+// store.
+ncclUniqueId make_unique_id();
+std::string text_of(const ncclUniqueId& id);
+// Throws Errc::usage when text is not an id.
+ncclUniqueId unique_id_from(std::string_view text);
+
+// A premultiplied sum with this factor, which exists in NCCL as long as the object.
 class PremultipliedSum {
  public:
   PremultipliedSum(double factor, DType dtype, ncclComm_t comm);

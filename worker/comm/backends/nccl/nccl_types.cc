@@ -1,4 +1,6 @@
-#include "ddprun/worker/comm/backends/nccl/nccl_names.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
+
+#include <cstring>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/reduce/half.h"
@@ -50,9 +52,9 @@ void check_nccl(ncclResult_t result, const char* what) {
   throw make_error(code, "NCCL: {}: {}", what, ncclGetErrorString(result));
 }
 
-int running_version() {
+int runtime_version() {
   int code = 0;
-  check_nccl(ncclGetVersion(&code), "asking for its version");
+  check_nccl(ncclGetVersion(&code), "querying the version");
   return code;
 }
 
@@ -60,10 +62,27 @@ std::string version_text(int code) {
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
+ncclUniqueId make_unique_id() {
+  ncclUniqueId id;
+  check_nccl(ncclGetUniqueId(&id), "creating a unique id");
+  return id;
+}
+
+std::string text_of(const ncclUniqueId& id) {
+  return {id.internal, sizeof id.internal};
+}
+
+ncclUniqueId unique_id_from(std::string_view text) {
+  ncclUniqueId id;
+  if (text.size() != sizeof id.internal) throw Error(Errc::usage, "the ranks have different versions of NCCL");
+  std::memcpy(id.internal, text.data(), text.size());
+  return id;
+}
+
 PremultipliedSum::PremultipliedSum(double factor, DType dtype, ncclComm_t comm) : comm_(comm) {
   const auto create = [&](auto scalar) {
     check_nccl(ncclRedOpCreatePreMulSum(&op_, &scalar, type_of(dtype), ncclScalarHostImmediate, comm_),
-               "making a premultiplied sum");
+               "creating a premultiplied sum");
   };
   const auto single = static_cast<float>(factor);
   if (dtype == DType::float64) create(factor);
