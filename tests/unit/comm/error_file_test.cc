@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -48,6 +49,8 @@ Left run_recorded(const std::function<void()>& body) {
   const auto path = dir / "error.json";
   const pid_t child = ::fork();
   if (child == 0) {
+    const rlimit no_core{0, 0};  // an abort here is meant
+    ::setrlimit(RLIMIT_CORE, &no_core);
     ::setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1);
     ::_exit(record(body));
   }
