@@ -90,6 +90,7 @@ struct WorkerFailure {
   std::string error_file;    // path on its host, empty if none
   std::string cause;         // what happened, as its host knows it: "out of memory: ..."; empty: the code or the signal
   bool consequence = false;  // it failed because of another and says so (it lost a peer)
+  bool usage_error = false;  // the user's mistake, found at its start; message is the sentence to print
 };
 
 // What an agent tells of one of its workers while the round lasts.

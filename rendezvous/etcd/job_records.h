@@ -13,7 +13,7 @@
 // What a job's keys in etcd hold (ETCD.md), and its JSON.
 namespace ddprun {
 
-inline constexpr int job_records_version = 1;
+inline constexpr int job_records_version = 2;
 
 // A node's own key, under its lease: what it brings, and the last thing it has to say.
 struct NodeRecord {

@@ -391,6 +391,10 @@ void Membership::finish_if_all_succeeded() {
 void Membership::judge_failures(Time now) {
   std::stable_sort(failures_.begin(), failures_.end(), rather_the_cause);
   const WorkerFailure& cause = failures_.front();
+  if (cause.usage_error) {  // the same again after a restart
+    auto reason = verdict_text(cause, static_cast<int>(round_.members.size()));
+    return end({.exit_code = exit_code_of(cause), .reason = std::move(reason), .failures = std::move(failures_)});
+  }
   if (restarts_used_ < policy_.max_restarts) {
     ++restarts_used_;
     return reshape(now, fmt::format("{}; restart {} of {}", failure_text(cause), restarts_used_, policy_.max_restarts));
