@@ -91,6 +91,7 @@ struct WorkerFailure {
   std::string error_file;    // path on its host; may be empty
   std::string cause;         // from its host's kernel: "out of memory: ..."; empty: the exit code or signal
   bool consequence = false;  // it reports that it failed because it lost a peer
+  bool usage_error = false;  // the user's mistake, found at start-up; message is the sentence to print
 };
 
 // The state of one worker, reported while the round lasts.

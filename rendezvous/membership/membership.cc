@@ -402,6 +402,10 @@ void Membership::finish_if_all_succeeded() {
 void Membership::judge_failures(Time now) {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   const WorkerFailure& cause = failures_.front();
+  if (cause.usage_error) {  // the same again after a restart
+    auto reason = verdict_text(cause, static_cast<int>(round_.members.size()));
+    return end({.exit_code = exit_code_of(cause), .reason = std::move(reason), .failures = std::move(failures_)});
+  }
   if (restarts_used_ < policy_.max_restarts) {
     ++restarts_used_;
     const std::string why =

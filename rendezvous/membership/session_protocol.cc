@@ -166,6 +166,7 @@ void write(Writer& out, const WorkerFailure& failure) {
   out.text(failure.error_file, Limits::text);
   out.text(failure.cause, Limits::name);
   out.integer<std::uint8_t>(failure.consequence);
+  out.integer<std::uint8_t>(failure.usage_error);
 }
 
 WorkerFailure read_failure(Reader& in) {
@@ -181,7 +182,8 @@ WorkerFailure read_failure(Reader& in) {
           .last_lines = in.text("last lines", Limits::text),
           .error_file = in.text("error file", Limits::text),
           .cause = in.text("cause", Limits::name),
-          .consequence = in.flag("consequence")};
+          .consequence = in.flag("consequence"),
+          .usage_error = in.flag("usage error")};
 }
 
 void write(Writer& out, const std::vector<WorkerFailure>& failures) {

@@ -21,6 +21,12 @@ std::string failure_text(const WorkerFailure& failure) {
                      failure.host, end_description(failure));
 }
 
+std::string verdict_text(const WorkerFailure& failure, int nodes) {
+  if (!failure.usage_error) return failure_text(failure);
+  return nodes == 1 ? failure.message
+                    : fmt::format("{} (rank {} on host {})", failure.message, failure.rank, failure.host);
+}
+
 int exit_code_of(const WorkerFailure& failure) {
   if (failure.signal_number != 0) return exit_for_signal(failure.signal_number);
   return failure.exit_code != 0 ? failure.exit_code : exit_fault;

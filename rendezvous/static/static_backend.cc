@@ -122,8 +122,8 @@ class StaticRendezvous final : public Rendezvous {
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override {
     if (client_) return client_->report_failure(generation, failures);
     if (generation != generation_ || !started_ || failures.empty()) return;
-    const std::string cause = failure_text(failures.front());
-    if (restarts_used_ == policy_.max_restarts) {
+    const std::string cause = verdict_text(failures.front(), policy_.max_nodes);
+    if (restarts_used_ == policy_.max_restarts || failures.front().usage_error) {
       const Verdict verdict{.exit_code = exit_code_of(failures.front()), .reason = cause, .failures = failures};
       return later([this, verdict] { emit(JobEnded{verdict}); });
     }

@@ -9,14 +9,16 @@
 #include "ddprun/common/environment.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/process_limits.h"
 
 namespace ddprun {
 namespace {
 
-void leave_reason(const std::filesystem::path& path, const std::string& message, bool consequence = false) noexcept {
+void leave_reason(const std::filesystem::path& path, const std::string& message,
+                  FailureKind kind = FailureKind::failure) noexcept {
   if (path.empty()) return;
   try {
-    write_error_file(path, message, std::time(nullptr), consequence);
+    write_error_file(path, message, std::time(nullptr), kind);
   } catch (const std::exception& e) {
     log::warn("the error file could not be written: {}", e.what());
   }
@@ -46,10 +48,11 @@ AtTerminate& at_terminate() {
 }  // namespace
 
 void write_error_file(const std::filesystem::path& path, const std::string& message, std::int64_t timestamp,
-                      bool consequence) {
+                      FailureKind kind) {
   namespace json = boost::json;
   json::object extra{{"py_callstack", message}, {"timestamp", std::to_string(timestamp)}};
-  if (consequence) extra["consequence"] = true;
+  if (kind == FailureKind::consequence) extra["consequence"] = true;
+  if (kind == FailureKind::usage_error) extra["usage_error"] = true;
   const json::object file{{"message", json::object{{"message", message}, {"extraInfo", extra}}}};
   write_file_atomically(path, json::serialize(file));
 }
@@ -76,11 +79,11 @@ int record(const std::function<void()>& body) {
     return exit_success;
   } catch (const Error& e) {
     log::error("{}", e.what());
-    leave_reason(path, e.what(), is_consequence(e.code()));
+    leave_reason(path, e.what(), is_consequence(e.code()) ? FailureKind::consequence : FailureKind::failure);
     return exit_for(e.code());
   } catch (const std::exception& e) {
-    log::error("{}", e.what());
-    leave_reason(path, e.what());
+    log::error("{}", exception_text(e));
+    leave_reason(path, exception_text(e));
     return exit_fault;
   }
 }

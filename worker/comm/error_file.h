@@ -11,10 +11,12 @@ namespace ddprun {
 
 // Tells the launcher why this process fails: the JSON that torchelastic's agents read from TORCHELASTIC_ERROR_FILE,
 //   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS"}}}
-// Written whole or not at all. timestamp: seconds since the epoch. consequence: this process fails because another did,
-// which ddprun reads from extraInfo. Throws Errc::io.
+// Written whole or not at all. timestamp: seconds since the epoch. ddprun reads the kind from extraInfo: "consequence":
+// true if this process fails because another did, "usage_error": true for the user's mistake, found at the start of
+// the process, whose message ddprun prints once in place of a failure report. Throws Errc::io.
+enum class FailureKind { failure, consequence, usage_error };
 void write_error_file(const std::filesystem::path& path, const std::string& message, std::int64_t timestamp,
-                      bool consequence = false);
+                      FailureKind kind = FailureKind::failure);
 
 // True for errors that another rank's end leads to.
 bool is_consequence(Errc code);

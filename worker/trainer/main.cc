@@ -15,6 +15,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/process_limits.h"
 #include "ddprun/common/version.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/error_file.h"
@@ -87,8 +88,8 @@ Error stdout_error(int error_number) {
   return make_error(Errc::io, "cannot write to standard output: {}", errno_text(error_number));
 }
 
-// Returns the exit code.
-int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
+// Returns the exit code. training: set when the start-up has succeeded.
+int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place, bool& training) {
   // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
@@ -105,6 +106,7 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
                           .env = place});
   Trainer trainer(config, settings_that_decide(settings), datasets,
                   {world->group(), progress, place.restart_count, &preemption});
+  training = true;
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
   if (progress.error() != 0) throw stdout_error(progress.error());
@@ -116,7 +118,7 @@ int print(const std::string& text) {
   return exit_success;
 }
 
-int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
+int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
   const auto arguments = parse_arguments(command_line);
   TrainConfig config;
   Settings settings;
@@ -126,35 +128,47 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
   }
   if (arguments.version) return print(version_text("ddprun-worker", libraries()));
   read_settings(settings, config, arguments);
-  return arguments.print_config ? print(settings.effective()) : train(config, settings, place);
+  return arguments.print_config ? print(settings.effective()) : train(config, settings, place, training);
 }
 
-// Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:
-// under a launcher, which shows them together, one line is enough.
-int fail(const std::string& message, int exit_code, const WorkerEnv& place, bool consequence = false) {
-  if (exit_code != exit_usage || place.local_rank == 0 || place.error_file.empty()) log::error("{}", message);
-  if (place.error_file.empty()) return exit_code;
+// Reports the failure in the error file and in the log. A usage error is not logged where a launcher prints it from the
+// error file, since every worker finds the same one.
+void report(const std::string& message, FailureKind kind, const WorkerEnv& place) {
+  bool written = false;
   try {
-    write_error_file(place.error_file, message, std::time(nullptr), consequence);
+    if (!place.error_file.empty()) {
+      write_error_file(place.error_file, message, std::time(nullptr), kind);
+      written = true;
+    }
   } catch (const Error& e) {
     log::warn("the error file could not be written: {}", e.what());
   }
-  return exit_code;
+  // ddprun and torchrun set this variable, and both print the error file of the first failure.
+  const bool launched = Environment::capture().get("TORCHELASTIC_RUN_ID").has_value();
+  if (kind != FailureKind::usage_error || !written || !launched) log::error("{}", message);
+}
+
+FailureKind kind_of(Errc code, bool training) {
+  if (code == Errc::usage && !training) return FailureKind::usage_error;
+  return is_consequence(code) ? FailureKind::consequence : FailureKind::failure;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   WorkerEnv place;
+  bool training = false;
   try {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());
     write_error_file_at_terminate(place.error_file);
     if (place.world_size > 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
-    return run({argv + 1, argv + argc}, place);
+    return run({argv + 1, argv + argc}, place, training);
   } catch (const Error& e) {
-    return fail(e.what(), exit_for(e.code()), place, is_consequence(e.code()));
+    report(e.what(), kind_of(e.code(), training), place);
+    return exit_for(e.code());
   } catch (const std::exception& e) {
-    return fail(e.what(), exit_fault, place);
+    report(exception_text(e), FailureKind::failure, place);
+    return exit_fault;
   }
 }

@@ -26,9 +26,13 @@ TEST_CASE("the error file has the shape that torchelastic's agents read") {
   CHECK(file.at("message").at("extraInfo").at("timestamp").as_string() == "1700000000");
   CHECK(file.at("message").at("extraInfo").at("py_callstack").is_string());
   CHECK_FALSE(file.at("message").at("extraInfo").as_object().contains("consequence"));
-  write_error_file(dir / "error.json", message, 1700000000, true);
+  write_error_file(dir / "error.json", message, 1700000000, FailureKind::consequence);
   CHECK(boost::json::parse(read_whole_file(dir / "error.json")).at("message").at("extraInfo").at("consequence") ==
         true);
+  write_error_file(dir / "error.json", message, 1700000000, FailureKind::usage_error);
+  const auto usage = boost::json::parse(read_whole_file(dir / "error.json")).at("message").at("extraInfo").as_object();
+  CHECK(usage.at("usage_error") == true);
+  CHECK_FALSE(usage.contains("consequence"));
   CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);  // nothing left beside it
 }
 

@@ -513,6 +513,22 @@ TEST_CASE("without a budget a failure ends the job with the root cause's own cod
   REQUIRE(job.ended["a"].failures.size() == 1);
 }
 
+TEST_CASE("a usage error ends the job with its sentence, whatever restarts are left") {
+  const WorkerFailure failure{.rank = 1, .exit_code = 2, .message = "no such key", .usage_error = true};
+  Job alone({.max_restarts = 3});
+  alone.join_and_start({"a"});
+  alone.fail("a", failure);
+  CHECK(alone.ended["a"].exit_code == 2);
+  CHECK(alone.ended["a"].reason == "no such key");
+  CHECK(alone.ended["a"].failures.at(0).usage_error);
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3});
+  job.join_and_start({"a", "b"});
+  job.fail("b", failure);
+  job.pass(1s);
+  CHECK(job.ended["a"].exit_code == 2);
+  CHECK(job.ended["a"].reason == "no such key (rank 1 on host b)");
+}
+
 TEST_CASE("a signal gives 128 + n") {
   Job job({});
   job.join_and_start({"a"});

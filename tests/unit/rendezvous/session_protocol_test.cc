@@ -39,7 +39,8 @@ WorkerFailure example_failure() {
           .last_lines = "l\n",
           .error_file = "/tmp/e",
           .cause = "out of memory",
-          .consequence = true};
+          .consequence = true,
+          .usage_error = true};
 }
 
 std::vector<NodeFrame> node_frames() {
@@ -109,6 +110,7 @@ TEST_CASE("a failure and a verdict arrive field by field") {
   CHECK(failure.error_file == "/tmp/e");
   CHECK(failure.cause == "out of memory");
   CHECK(failure.consequence);
+  CHECK(failure.usage_error);
 }
 
 TEST_CASE("ranks of a round follow from the order of its members") {
