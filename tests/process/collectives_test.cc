@@ -16,7 +16,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A job whose agent registers where this test alone looks for it.
+// A job whose agent registers in a folder of this test.
 struct Job {
   TempDir runtime;
   TempDir folder;
@@ -44,7 +44,7 @@ struct Job {
     if (jobs.size() != 1 || jobs[0].at("groups").as_array().size() != 1) return {};
     return jobs[0].at("groups").at(0);
   }
-  // Asks until the verdict has all of this in it.
+  // Asks until the verdict contains all parts.
   boost::json::value await_verdict(const Words& parts) {
     boost::json::value found;
     agent.wait_until(
@@ -61,7 +61,7 @@ struct Job {
 
 }  // namespace
 
-TEST_CASE("ddprun status --collectives names the rank that has not come, and where it is") {
+TEST_CASE("ddprun status --collectives names the rank that has not entered an operation, and its state") {
   Job job({STRAGGLER_PROGRAM, "1", "FILE"});
   const auto group = job.await_verdict({"operation #1, ", "; 2 ranks wait in it, for up to "});
   const auto& straggler = group.at("ranks").at(1);
@@ -90,7 +90,7 @@ TEST_CASE("ddprun status --collectives names the rank that has not come, and whe
   CHECK(job.agent.wait().code == 0);
 }
 
-TEST_CASE("ddprun status --collectives shows a group whose keys a program has put elsewhere") {
+TEST_CASE("ddprun status --collectives shows a group whose keys have a prefix of the program's own") {
   Job job({STRAGGLER_PROGRAM, "2", "FILE", "mine/"});
   const auto group =
       job.await_verdict({"operation #1, allreduce(sum) of 1000 float32: rank 2 (pid ", "; 2 ranks wait"});
@@ -99,7 +99,7 @@ TEST_CASE("ddprun status --collectives shows a group whose keys a program has pu
   CHECK(job.agent.wait().code == 0);
 }
 
-TEST_CASE("ddprun status --collectives says so where no worker tells of a group") {
+TEST_CASE("ddprun status --collectives says so if no worker publishes a group") {
   Job job({VICTIM_PROGRAM, "pause"}, "1");
   Child::Result result;
   job.agent.wait_until(

@@ -46,7 +46,7 @@ WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds t
 // Under mutex_ and with the turn: returns at once.
 bool CallerRunsExecutor::post(Job& job) {
   if (!passes_unchanged(job.collective) || !transport_.post(job.collective)) return false;
-  job.place = note_begin(job.collective);
+  job.slot = note_begin(job.collective);
   posted_.push_back(std::move(job));
   ++any_posted_;
   return true;
@@ -91,7 +91,7 @@ bool CallerRunsExecutor::finish_oldest_posted(const Deadline& deadline) {
   try {
     finished = transport_.finish_posted(job.collective, deadline);
   } catch (const std::exception& failure) {
-    error = health_.explain(job.place, job.collective.operation, failure);
+    error = health_.explain(job.slot, job.collective.operation, failure);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -101,7 +101,7 @@ bool CallerRunsExecutor::finish_oldest_posted(const Deadline& deadline) {
     posted_.pop_front();
     --any_posted_;
   }
-  health_.operation_log().end(job.place, error.has_value());
+  health_.operation_log().end(job.slot, error.has_value());
   health_.finish(*job.work, error);
   return true;
 }
@@ -167,7 +167,7 @@ void CallerRunsExecutor::drop(const Error& cause) {
     }
   }
   for (const auto& job : dropped) {
-    health_.operation_log().end(job.place, true);
+    health_.operation_log().end(job.slot, true);
     health_.finish(*job.work, cause);
   }
 }

@@ -31,7 +31,7 @@ class CallerRunsExecutor : public Executor, public ProgressToken::ProgressEngine
   struct Job {
     Collective collective;
     std::shared_ptr<Completion> work;
-    OperationLog::Place place = OperationLog::nowhere;  // of one that was posted
+    OperationLog::Slot slot = OperationLog::no_slot;  // of one that was posted
   };
   bool post(Job& job);
   void finish_ready();

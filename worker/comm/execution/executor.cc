@@ -10,7 +10,7 @@ bool Executor::passes_unchanged(const Collective& collective) const {
   return !collective.operation.empty() && (transport_.accepts_raw_calls() || is_elementary(collective, rank_info_));
 }
 
-std::optional<Error> Executor::execute(Collective& collective, OperationLog::Place place, bool unchanged) {
+std::optional<Error> Executor::execute(Collective& collective, OperationLog::Slot slot, bool unchanged) {
   const auto& operation = collective.operation;
   auto& operation_log = health_.operation_log();
   try {
@@ -20,11 +20,11 @@ std::optional<Error> Executor::execute(Collective& collective, OperationLog::Pla
     } else if (!operation.empty()) {
       compose(collective, rank_info_, [this](const Collective& one) { transport_.execute(one); });
     }
-    operation_log.end(place);
+    operation_log.end(slot);
     return std::nullopt;
   } catch (const std::exception& error) {
-    auto cause = health_.explain(place, operation, error);
-    operation_log.end(place, true);
+    auto cause = health_.explain(slot, operation, error);
+    operation_log.end(slot, true);
     return cause;
   }
 }

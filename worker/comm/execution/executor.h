@@ -30,16 +30,16 @@ class Executor {
 
  protected:
   // In the order of the calls.
-  OperationLog::Place note_begin(const Collective& collective) {
+  OperationLog::Slot note_begin(const Collective& collective) {
     return health_.operation_log().begin(collective.operation, collective.sequence, collective.timeout);
   }
   // Whether it is for the transport as it was called: neither empty nor made of others.
   bool passes_unchanged(const Collective& collective) const;
   // What it failed with, if it did. Puts the backstop in the place of the timeout.
-  std::optional<Error> execute(Collective& collective, OperationLog::Place place) {
-    return execute(collective, place, passes_unchanged(collective));
+  std::optional<Error> execute(Collective& collective, OperationLog::Slot slot) {
+    return execute(collective, slot, passes_unchanged(collective));
   }
-  std::optional<Error> execute(Collective& collective, OperationLog::Place place, bool unchanged);
+  std::optional<Error> execute(Collective& collective, OperationLog::Slot slot, bool unchanged);
 
   Transport& transport_;
   GroupHealth& health_;

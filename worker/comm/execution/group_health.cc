@@ -10,8 +10,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Silence of the store is borne as long as that of a rank: its host may be frozen, too.
-milliseconds patience_with_store(const GroupOptions& options) {
+// The store may be silent as long as a rank may: its host may be frozen, too.
+milliseconds store_timeout(const GroupOptions& options) {
   constexpr milliseconds most = std::chrono::hours(24 * 365);  // no clock overflows by it
   return std::min(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout, most);
 }
@@ -20,10 +20,10 @@ MonitorOptions monitor_options(const GroupOptions& options, std::string_view bac
   return {.rank = options.rank,
           .size = options.size,
           .prefix = options.prefix,
-          .terms = config_text(backend, options),
-          .beat = heartbeat_of(options),
+          .config = group_config(backend, options),
+          .heartbeat_interval = heartbeat_of(options),
           .freeze_bound = options.freeze_bound,
-          .store_patience = patience_with_store(options),
+          .store_timeout = store_timeout(options),
           .store_host = options.store_host,
           .beside_store = options.beside_store};
 }
@@ -40,7 +40,7 @@ void GroupHealth::all_here(Executor& executor) {
     const std::lock_guard lock(mutex_);
     executor_ = &executor;
   }
-  monitor_->all_here(transport_.linger_timeout());
+  monitor_->all_joined(transport_.linger_timeout());
 }
 
 std::optional<Error> GroupHealth::cause() const {
@@ -57,30 +57,30 @@ std::optional<Error> GroupHealth::await_cause(milliseconds at_most) {
 
 std::optional<Error> GroupHealth::cause_behind(const Error& failure) {
   const bool may_be_a_death = failure.code() != Errc::usage && failure.code() != Errc::aborted;
-  return await_cause(may_be_a_death ? monitor_->will_delay() : milliseconds(0));
+  return await_cause(may_be_a_death ? monitor_->last_will_delay() : milliseconds(0));
 }
 
-Error GroupHealth::explain(OperationLog::Place place, const Operation& operation, const std::exception& failure) {
+Error GroupHealth::explain(OperationLog::Slot slot, const Operation& operation, const std::exception& failure) {
   const std::string message = failure.what();
   if (const auto* error = dynamic_cast<const Error*>(&failure); error && error->code() == Errc::mismatch) {
-    break_with(*error, Verdict{Errc::mismatch, message});
+    break_with(*error, GroupFailure{Errc::mismatch, message});
   }
   const OperationLog::Entry unknown{
       .operation = operation, .sequence = operation_log_.sequence(), .changed = OperationLog::Clock::now()};
-  auto entry = operation_log_.read(place).value_or(unknown);
+  auto entry = operation_log_.read(slot).value_or(unknown);
   if (const auto* differ = dynamic_cast<const CallsDiffer*>(&failure))
     entry =
         operation_log_.collective(differ->sequence).value_or(entry);  // it may be one that this rank was through with
   monitor_->transport_failed(entry, message);
-  if (const auto cause = await_cause(2 * monitor_->verdict_delay())) return *cause;
+  if (const auto cause = await_cause(2 * monitor_->diagnosis_delay())) return *cause;
   auto error = make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
   break_with(error);
   return error;
 }
 
-// The cause is set before the others are told, lest it comes back as a verdict first; they are told before the
-// transport fails, lest they have to find out why.
-void GroupHealth::break_with(const Error& error, const std::optional<Verdict>& verdict) {
+// Sets the cause before it publishes it, so that it does not come back as the group's failure first; publishes it
+// before the transport fails, so that the others need no diagnosis.
+void GroupHealth::break_with(const Error& error, const std::optional<GroupFailure>& published) {
   Executor* executor = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -90,7 +90,7 @@ void GroupHealth::break_with(const Error& error, const std::optional<Verdict>& v
     executor = executor_;
     changed_.notify_all();
   }
-  if (verdict) monitor_->publish(*verdict);
+  if (published) monitor_->publish(*published);
   transport_.interrupt();
   if (executor) executor->drop(error);
   broken_source_.request_stop();

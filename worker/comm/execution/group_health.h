@@ -44,11 +44,11 @@ class GroupHealth {
   // Nothing but a cause that is there already, or comes when this is a death's first sign: the store knows it soon.
   std::optional<Error> cause_behind(const Error& failure);
   // The cause of a transport's failure, once the monitor has found it; within bounds. A mismatch explains itself.
-  Error explain(OperationLog::Place place, const Operation& operation, const std::exception& failure);
-  // Ends the group. verdict: what this rank tells the others; none when they know already.
-  void break_with(const Error& error, const std::optional<Verdict>& verdict = std::nullopt);
+  Error explain(OperationLog::Slot slot, const Operation& operation, const std::exception& failure);
+  // Ends the group. published: what this rank reports to the others; none if they know already.
+  void break_with(const Error& error, const std::optional<GroupFailure>& published = std::nullopt);
   // Tells the others alone.
-  void publish(const Verdict& verdict) { monitor_->publish(verdict); }
+  void publish(const GroupFailure& failure) { monitor_->publish(failure); }
 
   // Operations that were called and are not over.
   int unfinished() const { return unfinished_; }
@@ -57,7 +57,7 @@ class GroupHealth {
 
   // A transport gives up only when the monitor should long have ended the operation.
   std::chrono::milliseconds backstop(std::chrono::milliseconds timeout) const {
-    return timeout + 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
+    return timeout + 2 * monitor_->diagnosis_delay() + std::chrono::seconds(5);
   }
 
  private:

@@ -58,12 +58,12 @@ std::optional<QueueExecutor::Begun> QueueExecutor::begin_next() {
 // Under mutex_.
 QueueExecutor::Begun QueueExecutor::begin(Job job) {
   ++under_way_;
-  const auto place = note_begin(job.collective);
-  return {std::move(job), place};
+  const auto slot = note_begin(job.collective);
+  return {std::move(job), slot};
 }
 
 std::optional<Error> QueueExecutor::finish(Begun begun) {
-  auto error = execute(begun.job.collective, begun.place);
+  auto error = execute(begun.job.collective, begun.slot);
   const std::lock_guard lock(mutex_);
   --under_way_;
   if (!queue_.empty()) changed_.notify_one();

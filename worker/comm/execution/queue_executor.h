@@ -35,7 +35,7 @@ class QueueExecutor : public Executor {
   };
   struct Begun {
     Job job;
-    OperationLog::Place place;
+    OperationLog::Slot slot;
   };
   bool lane_free() const { return under_way_ < concurrency_; }
   Begun begin(Job job);

@@ -17,7 +17,7 @@ struct GroupKind {
 };
 
 // A ProcessGroup over any Transport: an Executor that carries collectives out, in lanes or in the callers' own threads;
-// threads that wait for sends and receives; and a PeerMonitor that turns failures into a verdict on who is to blame.
+// threads that wait for sends and receives; and a PeerMonitor that diagnoses failures.
 // Throws what stood in the way of coming together, within the timeout; at once, at all ranks, Errc::mismatch naming two
 // of them where not all ask for the same.
 std::unique_ptr<ProcessGroup> make_transport_group(std::shared_ptr<Transport> transport, const GroupOptions& options,
