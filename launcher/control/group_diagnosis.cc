@@ -34,8 +34,8 @@ std::string age_of(Age age) {
 }
 
 std::string title(const RankOperation& operation) {
-  if (operation.transfer) return operation.text;
-  return fmt::format("#{}, {}", operation.sequence, operation.text);
+  if (operation.transfer()) return describe(operation.description);
+  return fmt::format("#{}, {}", operation.sequence, describe(operation.description));
 }
 
 std::string join_some(const std::vector<std::string>& texts) {
@@ -48,7 +48,7 @@ std::string join_some(const std::vector<std::string>& texts) {
 
 const RankOperation* collective(const RankRecord& record, std::uint64_t sequence) {
   for (const auto& operation : record.operations)
-    if (!operation.transfer && operation.sequence == sequence) return &operation;
+    if (!operation.transfer() && operation.sequence == sequence) return &operation;
   return nullptr;
 }
 
@@ -58,15 +58,16 @@ std::string location_text(const RankProgress& progress) {
   std::string text;
   if (record.left) {
     text = "it has left the group";
-  } else if (record.operation.empty()) {
+  } else if (!record.operation) {
     text = "it has not called any operation yet";
   } else if (record.inside) {
     const auto* now = collective(record, record.sequence);
-    text = fmt::format("it is in #{}, {}", record.sequence, record.operation);
+    text = fmt::format("it is in #{}, {}", record.sequence, describe(*record.operation));
     if (now) text += ", for " + age_of(progress.since(*now));
   } else {
     const auto* last = collective(record, record.sequence - 1);
-    text = fmt::format("it is between operations; its last, #{}, {}, ended", record.sequence - 1, record.operation);
+    text = fmt::format("it is between operations; its last, #{}, {}, ended", record.sequence - 1,
+                       describe(*record.operation));
     if (last) text += fmt::format(" {} ago", age_of(progress.since(*last)));
   }
   if (progress.report_age >= waiting_threshold)
@@ -99,7 +100,7 @@ std::vector<Waiting> find_waiting(const GroupProgress& group, bool transfers) {
     if (!progress.record || progress.record->left) continue;
     for (const auto& operation : progress.record->operations) {
       const auto since = progress.since(operation);
-      if (operation.transfer != transfers || operation.state != State::started || since < waiting_threshold) continue;
+      if (operation.transfer() != transfers || operation.state != State::started || since < waiting_threshold) continue;
       if (transfers || is_oldest(*progress.record, operation)) waiting.push_back({rank, &operation, since});
     }
   }
@@ -134,11 +135,11 @@ std::string disagreement_text(const GroupProgress& group, std::uint64_t sequence
   std::vector<std::string> calls;
   for (std::size_t rank = 0; rank < group.ranks.size(); ++rank) {
     const auto& record = *group.ranks[rank].record;
-    if (!record.inside || record.sequence != sequence) continue;
+    if (!record.inside || !record.operation || record.sequence != sequence) continue;
     if (!first) first = &record;
-    if (first != &record && record.signature == first->signature) continue;
+    if (first != &record && agree(*record.operation, *first->operation)) continue;
     differ = differ || first != &record;
-    calls.push_back(fmt::format("{} calls {}", name_of_rank(rank, group.ranks[rank]), record.operation));
+    calls.push_back(fmt::format("{} calls {}", name_of_rank(rank, group.ranks[rank]), describe(*record.operation)));
   }
   return differ ? fmt::format("the ranks disagree on operation #{}: {}", sequence, join_some(calls)) : "";
 }
@@ -189,7 +190,7 @@ std::string slow_text(const GroupProgress& group, const std::vector<Waiting>& wa
 std::string transfers_text(const GroupProgress& group, const std::vector<Waiting>& waiting) {
   std::vector<std::string> texts;
   for (const auto& each : waiting)
-    texts.push_back(fmt::format("{} by {}, for {}", each.operation->text,
+    texts.push_back(fmt::format("{} by {}, for {}", describe(each.operation->description),
                                 name_of_rank(each.rank, group.ranks[each.rank]), age_of(each.since)));
   return "no matching call for " + join_some(texts);
 }

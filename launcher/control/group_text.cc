@@ -35,7 +35,7 @@ std::string remark_on(const RankProgress& rank) {
 const RankOperation* last_ended(const RankRecord& record) {
   const RankOperation* last = nullptr;
   for (const auto& operation : record.operations)
-    if (!operation.transfer && operation.state >= State::done) last = &operation;
+    if (!operation.transfer() && operation.state >= State::done) last = &operation;
   return last;
 }
 
@@ -53,7 +53,8 @@ Row outside_row(Row row, const RankProgress& rank, const RankOperation* last) {
 }
 
 Row operation_row(Row row, const RankProgress& rank, const RankOperation& operation) {
-  row[4] = operation.transfer ? operation.text : fmt::format("#{} {}", operation.sequence, operation.text);
+  row[4] = operation.transfer() ? describe(operation.description)
+                                : fmt::format("#{} {}", operation.sequence, describe(operation.description));
   row[5] = fmt::format("{}", operation.bytes);
   row[6] = name_of(operation.state);
   row[7] = age_text(rank.since(operation));
@@ -89,10 +90,10 @@ std::string table(const std::vector<Row>& rows) {
 
 json::object to_object(const RankProgress& rank, const RankOperation& operation) {
   json::object object;
-  const bool unknown = operation.transfer && operation.sequence == 0;
+  const bool unknown = operation.transfer() && operation.sequence == 0;
   if (!unknown) object["sequence"] = operation.sequence;
-  object["transfer"] = operation.transfer;
-  object["operation"] = operation.text;
+  object["transfer"] = operation.transfer();
+  object["operation"] = describe(operation.description);
   object["bytes"] = operation.bytes;
   object["state"] = name_of(operation.state);
   object["since_ms"] = rank.since(operation).count();

@@ -9,7 +9,7 @@
 #include "ddprun/worker/comm/elastic_group.h"
 #include "tests/failure/job.h"
 
-// What tests of groups that are formed anew share.
+// Shared by the tests of ElasticGroup.
 namespace ddprun::failure {
 
 using Members = std::vector<std::string>;
@@ -30,7 +30,7 @@ inline Members members_upto(int count) {
   return names;
 }
 
-// "rank 1 of 3, sum 3": what a working group gives.
+// "rank 1 of 3, sum 3" for a group that works.
 inline std::string works(ProcessGroup& group) {
   std::vector<float> values(5'000, 1.0f);
   group.allreduce(span_of(values), ReduceOp::sum)->wait();

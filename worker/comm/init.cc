@@ -16,16 +16,16 @@
 #include "ddprun/worker/comm/bootstrap/local_address.h"
 #include "ddprun/worker/comm/elastic/peer_list.h"
 #include "ddprun/worker/comm/group_options.h"
-#include "ddprun/worker/comm/health/diagnosis.h"
+#include "ddprun/worker/comm/health/group_failure.h"
 #include "ddprun/worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {
 
-// How long rank 0 goes on serving the store for ranks that have not left yet: those that work, and those that only have
-// to learn why the group failed.
+// How long rank 0 continues to serve the store for ranks that have not left: ranks that still work, and, after a
+// failure, ranks that only read its cause.
 constexpr std::chrono::milliseconds linger_timeout{30'000};
-constexpr std::chrono::milliseconds farewell_after_failure{2'000};
+constexpr std::chrono::milliseconds linger_after_failure{2'000};
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
   const bool loopback = env.master_addr == "localhost" || env.master_addr.starts_with("127.");
@@ -38,7 +38,7 @@ std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
   }
 }
 
-// A world of one: nothing to meet.
+// With one rank there is nothing to connect.
 class SingleProcessWorld : public World {
  public:
   explicit SingleProcessWorld(const InitOptions& options)
@@ -69,14 +69,14 @@ class JoinedWorld : public World {
   std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);
-  void tell_others(Errc code, const char* why) noexcept;
-  // Returns once the others have left, or have died, or the bound has passed.
-  void leave(std::chrono::milliseconds patience) noexcept;
+  void report_failure(Errc code, const char* why) noexcept;
+  // Where rank 0 serves the store, it returns once the others have left or died, or the linger time has passed.
+  void leave(std::chrono::milliseconds linger) noexcept;
 
   const WorkerEnv env_;
   const std::chrono::milliseconds timeout_;
-  const std::chrono::milliseconds store_grace_;  // silence of the store is borne as long as that of a rank
-  const bool hosting_;                           // the store is served by rank 0, wherever that is
+  const std::chrono::milliseconds store_grace_;  // as long as a rank may be silent
+  const bool hosting_;                           // rank 0 serves the store
   std::unique_ptr<StoreServerThread> server_;
   std::shared_ptr<TcpStore> client_;
   std::unique_ptr<PrefixStore> store_;
@@ -95,20 +95,20 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
   try {
     make_group(options);
   } catch (const std::exception& error) {
-    // The others are to learn from the store why, and not that it is gone.
+    // The other ranks read the cause in the store before it closes.
     const auto* const known = dynamic_cast<const Error*>(&error);
-    tell_others(known ? known->code() : Errc::internal, error.what());
-    leave(farewell_after_failure);
+    report_failure(known ? known->code() : Errc::internal, error.what());
+    leave(linger_after_failure);
     throw;
   }
 }
 
-// They need not wait for a rank that has not even come to the group. One that has, told them itself.
-void JoinedWorld::tell_others(Errc code, const char* why) noexcept {
-  comm::tell_failure(
+// The others do not wait for a rank that failed before it joined the group. One that had joined reported it already.
+void JoinedWorld::report_failure(Errc code, const char* why) noexcept {
+  comm::report_failure(
       *client_, group_prefix(),
       {code, fmt::format("rank {} (pid {} on host {}): {}", env_.rank, ::getpid(), local_host_name(), why)},
-      Deadline::in(farewell_after_failure));
+      Deadline::in(linger_after_failure));
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {
@@ -137,16 +137,16 @@ JoinedWorld::~JoinedWorld() {
   leave(linger_timeout);
 }
 
-void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
+void JoinedWorld::leave(std::chrono::milliseconds linger) noexcept try {
   if (!hosting_) return;
-  client_->set(left_key(env_.rank), "left", Deadline::in(farewell_after_failure));
+  client_->set(left_key(env_.rank), "left", Deadline::in(linger_after_failure));
   if (!server_) return;
-  const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(farewell_after_failure));
+  const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(linger_after_failure));
   std::vector<std::string> keys;
   for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(left_key(rank));
-  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? farewell_after_failure : patience)));
+  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? linger_after_failure : linger)));
 } catch (const Error& error) {
-  log::debug("leaving the store: {}", error.what());
+  log::debug("cannot leave the store: {}", error.what());
 }
 
 }  // namespace

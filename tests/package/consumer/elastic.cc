@@ -9,7 +9,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/worker_env.h"
+#include "ddprun/worker/comm/launch_env.h"
 
 using namespace std::chrono_literals;
 

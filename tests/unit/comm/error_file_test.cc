@@ -33,16 +33,16 @@ TEST_CASE("the error file has the shape that torchelastic's agents read") {
   const auto usage = boost::json::parse(read_whole_file(dir / "error.json")).at("message").at("extraInfo").as_object();
   CHECK(usage.at("usage_error") == true);
   CHECK_FALSE(usage.contains("consequence"));
-  CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);  // nothing left beside it
+  CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);  // no temporary file remains
 }
 
-TEST_CASE("an error file that cannot be written is an error naming it") {
+TEST_CASE("an error file that cannot be written is an error that names it") {
   CHECK_THROWS_AS(write_error_file("/nonexistent/error.json", "x", 0), Error);
 }
 
 namespace {
 
-// What a child process leaves that runs body as its main function.
+// The result of a child process whose main function is body.
 struct Left {
   int status = 0;
   std::string message;  // of the error file; empty when there is none
@@ -69,7 +69,7 @@ Left run_recorded(const std::function<void()>& body) {
 
 }  // namespace
 
-TEST_CASE("what leaves a recorded main function is in the error file and the exit code") {
+TEST_CASE("an exception that leaves a recorded main function is in the error file and the exit code") {
   const auto fine = run_recorded([] {});
   CHECK(WEXITSTATUS(fine.status) == 0);
   CHECK(fine.message.empty());

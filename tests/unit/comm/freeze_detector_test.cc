@@ -9,31 +9,31 @@ namespace {
 
 const FreezeDetector::Clock::time_point start{1000h};
 
-// Looks each half second from begin to end.
-void look_until(FreezeDetector& watch, std::uint64_t beats, std::chrono::milliseconds begin,
+// Looks every half second from begin to end.
+void look_until(FreezeDetector& detector, std::uint64_t beats, std::chrono::milliseconds begin,
                 std::chrono::milliseconds end) {
-  for (auto t = begin; t <= end; t += 500ms) watch.look(beats, start + t);
+  for (auto t = begin; t <= end; t += 500ms) detector.look(beats, start + t);
 }
 
 }  // namespace
 
-TEST_CASE("a counter that stands still for the bound is of a frozen peer") {
-  FreezeDetector watch(5s);
-  look_until(watch, 7, 0ms, 2000ms);
-  CHECK_FALSE(watch.suspicious());
-  look_until(watch, 7, 2500ms, 4500ms);
-  CHECK(watch.suspicious());
-  CHECK_FALSE(watch.frozen());
-  watch.look(7, start + 5s);
-  CHECK(watch.frozen());
-  CHECK(watch.silence() == 5s);
+TEST_CASE("a peer is frozen whose counter does not change for the bound") {
+  FreezeDetector detector(5s);
+  look_until(detector, 7, 0ms, 2000ms);
+  CHECK_FALSE(detector.suspicious());
+  look_until(detector, 7, 2500ms, 4500ms);
+  CHECK(detector.suspicious());
+  CHECK_FALSE(detector.frozen());
+  detector.look(7, start + 5s);
+  CHECK(detector.frozen());
+  CHECK(detector.silence() == 5s);
 }
 
-TEST_CASE("a counter that grows, and a peer that has not come yet, are no silence") {
-  FreezeDetector watch(5s);
+TEST_CASE("a counter that grows is no silence, nor is a peer that has not published yet") {
+  FreezeDetector detector(5s);
   for (std::uint64_t i = 0; i < 100; ++i) {
-    watch.look(i / 5, start + i * 900ms);
-    CHECK_FALSE(watch.frozen());
+    detector.look(i / 5, start + i * 900ms);
+    CHECK_FALSE(detector.frozen());
   }
   FreezeDetector joining(5s);
   for (int i = 0; i < 100; ++i) {
@@ -42,19 +42,19 @@ TEST_CASE("a counter that grows, and a peer that has not come yet, are no silenc
   }
 }
 
-TEST_CASE("who did not look cannot tell whose silence it was") {
-  FreezeDetector watch(5s);
-  look_until(watch, 7, 0ms, 4500ms);
-  watch.look(7, start + 60s);
-  CHECK_FALSE(watch.suspicious());
-  look_until(watch, 7, 60500ms, 65000ms);
-  CHECK(watch.frozen());
+TEST_CASE("an observer that did not look starts over") {
+  FreezeDetector detector(5s);
+  look_until(detector, 7, 0ms, 4500ms);
+  detector.look(7, start + 60s);
+  CHECK_FALSE(detector.suspicious());
+  look_until(detector, 7, 60500ms, 65000ms);
+  CHECK(detector.frozen());
 }
 
-TEST_CASE("another peer is watched anew") {
-  FreezeDetector watch(5s);
-  look_until(watch, 7, 0ms, 4500ms);
-  watch.restart();
-  watch.look(7, start + 5s);
-  CHECK_FALSE(watch.suspicious());
+TEST_CASE("for another peer the detector starts over") {
+  FreezeDetector detector(5s);
+  look_until(detector, 7, 0ms, 4500ms);
+  detector.restart();
+  detector.look(7, start + 5s);
+  CHECK_FALSE(detector.suspicious());
 }

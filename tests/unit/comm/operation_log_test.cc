@@ -22,7 +22,7 @@ Operation send_of(std::size_t count) {
 std::vector<OperationLog::Entry> in_progress(const OperationLog& operation_log) {
   std::vector<OperationLog::Entry> entries;
   operation_log.for_each_in_progress(
-      [&](OperationLog::Place, const OperationLog::Entry& entry) { entries.push_back(entry); });
+      [&](OperationLog::Slot, const OperationLog::Entry& entry) { entries.push_back(entry); });
   return entries;
 }
 
@@ -39,8 +39,8 @@ TEST_CASE("a collective goes from submitted to started to done") {
   CHECK(operation_log->collectives(0, 5)[0].state == OperationLog::State::submitted);
   CHECK(in_progress(*operation_log).empty());
 
-  const auto before = OperationLog::Clock::now() - 100ms;  // the operation_log's clock is coarse
-  const auto place = operation_log->begin(allreduce_of(10), 0, 7s);
+  const auto before = OperationLog::Clock::now() - 100ms;  // the log's clock is coarse
+  const auto slot = operation_log->begin(allreduce_of(10), 0, 7s);
   CHECK(operation_log->sequence() == 0);
   REQUIRE(in_progress(*operation_log).size() == 1);
   const auto entry = in_progress(*operation_log)[0];
@@ -50,7 +50,7 @@ TEST_CASE("a collective goes from submitted to started to done") {
   CHECK(entry.changed <= OperationLog::Clock::now());
   CHECK(entry.deadline() == entry.changed + 7s);
 
-  operation_log->end(place);
+  operation_log->end(slot);
   CHECK(in_progress(*operation_log).empty());
   CHECK(operation_log->sequence() == 1);
   REQUIRE(operation_log->current());
@@ -61,7 +61,7 @@ TEST_CASE("a collective goes from submitted to started to done") {
   CHECK(operation_log->current()->operation.count == 20);
 }
 
-TEST_CASE("of several collectives in progress, the oldest is what others may wait for") {
+TEST_CASE("of several collectives in progress, the oldest is the current one") {
   const auto operation_log = std::make_unique<OperationLog>();
   const auto first = operation_log->begin(allreduce_of(1), 0, 1s),
              second = operation_log->begin(allreduce_of(2), 1, 1s);
@@ -91,7 +91,7 @@ TEST_CASE("a collective is found by its number while it is kept") {
   CHECK_FALSE(operation_log->collective(0));
 }
 
-TEST_CASE("the operation_log keeps the last collectives, and what is far ahead waits for its place") {
+TEST_CASE("the log keeps the last collectives, and one that is far ahead is recorded when it starts") {
   const auto operation_log = std::make_unique<OperationLog>();
   constexpr auto kept = OperationLog::collectives_kept;
   const auto first = operation_log->begin(allreduce_of(1), 0, 1s);
@@ -114,25 +114,25 @@ TEST_CASE("the operation_log keeps the last collectives, and what is far ahead w
   CHECK(operation_log->collectives(0, 10 * kept).size() == kept);
 }
 
-TEST_CASE("transfers are kept beside collectives, as many at a time as there is room for") {
+TEST_CASE("transfers have slots of their own, and those beyond the limit are not recorded") {
   const auto operation_log = std::make_unique<OperationLog>();
   const auto collective = operation_log->begin(allreduce_of(1), 0, 1s);
-  std::vector<OperationLog::Place> places;
+  std::vector<OperationLog::Slot> slots;
   for (std::size_t i = 0; i < OperationLog::transfers_kept; ++i)
-    places.push_back(operation_log->begin_transfer(send_of(i + 1), i + 1, 1s));
+    slots.push_back(operation_log->begin_transfer(send_of(i + 1), i + 1, 1s));
   CHECK(in_progress(*operation_log).size() == OperationLog::transfers_kept + 1);
-  CHECK(operation_log->begin_transfer(send_of(1), 1, 1s) == OperationLog::nowhere);
-  operation_log->end(OperationLog::nowhere);
+  CHECK(operation_log->begin_transfer(send_of(1), 1, 1s) == OperationLog::no_slot);
+  operation_log->end(OperationLog::no_slot);
 
-  operation_log->end(places[7]);
-  CHECK(operation_log->begin_transfer(send_of(1), 1, 1s) == places[7]);
-  for (const auto place : places) operation_log->end(place);
+  operation_log->end(slots[7]);
+  CHECK(operation_log->begin_transfer(send_of(1), 1, 1s) == slots[7]);
+  for (const auto slot : slots) operation_log->end(slot);
   CHECK(in_progress(*operation_log).size() == 1);
   operation_log->end(collective);
   CHECK(in_progress(*operation_log).empty());
 }
 
-TEST_CASE("a reader never sees half of an entry, whoever writes") {
+TEST_CASE("a reader never sees half of an entry, whichever threads write") {
   const auto operation_log = std::make_unique<OperationLog>();
   std::atomic<bool> stop = false;
   std::thread collectives([&] {
@@ -153,8 +153,8 @@ TEST_CASE("a reader never sees half of an entry, whoever writes") {
   int seen = 0;
   int torn = 0;
   while (seen < 20'000) {
-    for (OperationLog::Place place = 0; place < OperationLog::nowhere; ++place) {
-      const auto entry = operation_log->read(place);
+    for (OperationLog::Slot slot = 0; slot < OperationLog::no_slot; ++slot) {
+      const auto entry = operation_log->read(slot);
       if (!entry) continue;
       ++seen;
       const auto count = entry->operation.count;

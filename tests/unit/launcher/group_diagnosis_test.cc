@@ -12,13 +12,17 @@ using State = RankOperation::State;
 
 namespace {
 
+OperationDescription allreduce_of(std::uint64_t count) {
+  return {.kind = "allreduce", .reduce_op = "sum", .dtype = "float32", .count = count};
+}
+
 RankOperation operation(std::uint64_t sequence, State state, RankProgress::Age age) {
-  return {.sequence = sequence, .state = state, .age = age, .bytes = 400, .text = "allreduce(sum) of 100 float32"};
+  return {.sequence = sequence, .state = state, .age = age, .bytes = 400, .description = allreduce_of(100)};
 }
 
 RankProgress rank_of(int number, std::uint64_t sequence, bool inside) {
   RankRecord record{.sequence = sequence, .inside = inside, .size = 3, .pid = 70 + number, .host = "a"};
-  if (sequence > 0 || inside) record.operation = "allreduce(sum) of 100 float32";
+  if (sequence > 0 || inside) record.operation = allreduce_of(100);
   return {.record = record};
 }
 RankProgress in(int number, std::uint64_t sequence, RankProgress::Age age) {
@@ -96,8 +100,7 @@ TEST_CASE(
     "the diagnosis distinguishes missing ranks, different operations, and a slow operation that all ranks are in") {
   CHECK(diagnosis_of({in(0, 0, 9s), {}, in(2, 0, 9s)}) == "not all 3 ranks have joined the group; missing: rank 1");
   auto other = in(2, 7, 9s);
-  other.record->signature = 5;
-  other.record->operation = "barrier";
+  other.record->operation = OperationDescription{};
   CHECK(diagnosis_of({in(0, 7, 9s), in(1, 7, 9s), other}) ==
         "the ranks disagree on operation #7: rank 0 (pid 70 on host a) calls allreduce(sum) of 100 float32; rank 2 "
         "(pid 72 on host a) calls barrier");
@@ -110,10 +113,9 @@ TEST_CASE(
 TEST_CASE("the diagnosis names a send without a matching receive") {
   auto sender = before(0, 7, 9s);
   sender.record->operations.push_back({.sequence = 7,
-                                       .transfer = true,
                                        .state = State::started,
                                        .age = 8s,
-                                       .text = "send of 8 uint8 to rank 1 with tag 7"});
+                                       .description = {.kind = "send", .count = 8, .peer = 1, .tag = 7}});
   CHECK(diagnosis_of({sender, before(1, 7, 9s), before(2, 7, 9s)}) ==
         "no matching call for send of 8 uint8 to rank 1 with tag 7 by rank 0 (pid 70 on host a), for 8.0 s");
 }
@@ -133,8 +135,8 @@ TEST_CASE("the text of a group is its diagnosis and a table") {
 
 TEST_CASE("in JSON each operation has its sequence number, except a send or receive whose number is unknown") {
   auto rank = in(0, 0, 1s);
-  rank.record->operations.push_back({.sequence = 3, .transfer = true, .text = "send of 8 uint8 to rank 1 with tag 7"});
-  rank.record->operations.push_back({.sequence = 0, .transfer = true, .text = "recv of 8 uint8 from any rank"});
+  rank.record->operations.push_back({.sequence = 3, .description = {.kind = "send", .count = 8, .peer = 1, .tag = 7}});
+  rank.record->operations.push_back({.sequence = 0, .description = {.kind = "recv", .count = 8}});
   const auto document = boost::json::parse(groups_json({}, {{"group/0", {rank}}}));
   const auto& operations = document.at("groups").at(0).at("ranks").at(0).at("operations").as_array();
   REQUIRE(operations.size() == 3);

@@ -9,16 +9,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto slice = std::chrono::milliseconds(200);  // between two looks at the interruption
-constexpr auto check_bound = std::chrono::seconds(5);
+constexpr auto poll_interval = std::chrono::milliseconds(200);  // of the interruption
+constexpr auto check_timeout = std::chrono::seconds(5);
 
 Error missing(Store& store, const std::vector<RankKey>& keys, int size, Clock::duration waited) {
   std::string ranks;
   for (const auto& each : keys) {
-    if (store.check({each.key}, Deadline::in(check_bound))) continue;
+    if (store.check({each.key}, Deadline::in(check_timeout))) continue;
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(each.rank);
   }
-  return make_error(Errc::timeout, "rank(s) {} of {} did not come to the group within {:.1f} s", ranks, size,
+  return make_error(Errc::timeout, "rank(s) {} of {} did not join the group within {:.1f} s", ranks, size,
                     std::chrono::duration<double>(waited).count());
 }
 
@@ -30,9 +30,9 @@ std::vector<std::string> await_ranks(Store& store, const std::vector<RankKey>& k
   std::vector<std::string> names;
   for (const auto& each : keys) names.push_back(each.key);
   while (true) {
-    if (interrupted) throw Error(Errc::aborted, "the group was interrupted while it came together");
+    if (interrupted) throw Error(Errc::aborted, "the group was interrupted while it formed");
     try {
-      store.wait(names, earlier(deadline, Deadline::in(slice)));
+      store.wait(names, earlier(deadline, Deadline::in(poll_interval)));
       return store.multi_get(names, deadline);
     } catch (const Error& error) {
       if (error.code() != Errc::timeout) throw;

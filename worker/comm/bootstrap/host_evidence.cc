@@ -8,7 +8,6 @@
 #include <fmt/core.h>
 
 namespace ddprun::comm {
-
 namespace {
 
 std::string boot_id() {
@@ -18,8 +17,8 @@ std::string boot_id() {
 }
 
 std::string namespace_of(const char* kind) {
-  std::error_code unknown;
-  return std::filesystem::read_symlink(std::string("/proc/self/ns/") + kind, unknown).string();
+  std::error_code ignored;
+  return std::filesystem::read_symlink(std::string("/proc/self/ns/") + kind, ignored).string();
 }
 
 }  // namespace

@@ -4,13 +4,12 @@
 
 namespace ddprun::comm {
 
-// What tells one running host (and container, and user) from another: equal where processes can open each other's
-// memory through /proc. Made of the kernel's boot id, the process-id namespace and the user; never of names or
-// addresses.
+// Equal in two processes if they can open each other's memory through /proc: the same boot of a host, the same
+// process-id namespace (container) and the same user. Names and addresses do not count.
 std::string host_evidence();
 
-// What tells one network from another: equal where processes reach each other by loopback addresses. Made of the boot
-// id and the network namespace.
+// Equal in two processes if they reach each other by loopback addresses: the same boot of a host and the same network
+// namespace.
 std::string network_evidence();
 
 }  // namespace ddprun::comm

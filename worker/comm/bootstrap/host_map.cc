@@ -8,12 +8,12 @@ namespace ddprun::comm {
 HostMap::HostMap(const std::vector<std::string>& evidence) {
   std::map<std::string, int> known;
   for (int rank = 0; rank < static_cast<int>(evidence.size()); ++rank) {
-    const auto [at, added] = known.emplace(evidence[index(rank)], hosts());
+    const auto [host, added] = known.emplace(evidence[index(rank)], hosts());
     if (added) ranks_on_.emplace_back();
-    auto& neighbours = ranks_on_[index(at->second)];
-    host_of_.push_back(at->second);
-    local_rank_of_.push_back(static_cast<int>(neighbours.size()));
-    neighbours.push_back(rank);
+    auto& local_ranks = ranks_on_[index(host->second)];
+    host_of_.push_back(host->second);
+    local_rank_of_.push_back(static_cast<int>(local_ranks.size()));
+    local_ranks.push_back(rank);
   }
 }
 

@@ -6,11 +6,11 @@
 
 namespace ddprun::comm {
 
-// Which ranks of a group run on which host. Hosts are numbered in the order of their lowest ranks, a host's ranks in
-// their own order. A value, the same on every rank.
+// Maps the ranks of a group to hosts. Hosts are numbered by their lowest ranks, local ranks by rank. A plain value, the
+// same on every rank.
 class HostMap {
  public:
-  // evidence[r]: what tells rank r's host from others (host_evidence.h).
+  // evidence[r]: rank r's host_evidence().
   explicit HostMap(const std::vector<std::string>& evidence);
 
   int ranks() const { return static_cast<int>(host_of_.size()); }
@@ -19,9 +19,10 @@ class HostMap {
   int local_rank_of(int rank) const { return local_rank_of_[index(rank)]; }
   const std::vector<int>& ranks_on(int host) const { return ranks_on_[index(host)]; }
   int local_size(int host) const { return static_cast<int>(ranks_on(host).size()); }
-  int smallest_host() const;  // its number of ranks
+  // The least and the largest number of ranks on a host.
+  int smallest_host() const;
   int largest_host() const;
-  // Every host has as many ranks as the others, and they follow one another.
+  // All hosts have the same number of ranks, and the ranks of a host are consecutive.
   bool even_and_in_order() const;
 
  private:

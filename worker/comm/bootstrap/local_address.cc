@@ -35,7 +35,7 @@ bool is_address(const std::string& text) {
   return ::inet_pton(AF_INET, text.c_str(), &raw) == 1 || ::inet_pton(AF_INET6, text.c_str(), &raw) == 1;
 }
 
-// A connected UDP socket knows the address that the route begins with.
+// Connecting a UDP socket selects the source address of the route.
 std::optional<std::string> route_source(const addrinfo& target) {
   const UniqueFd fd(::socket(target.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage source{};
@@ -53,7 +53,7 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   return parts;
 }
 
-std::string in_words(const NetworkInterface& interface) {
+std::string describe(const NetworkInterface& interface) {
   if (!interface.up) return interface.name + " (down)";
   return fmt::format("{} ({})", interface.name, interface.address.empty() ? "no address" : interface.address);
 }
@@ -91,14 +91,14 @@ std::vector<NetworkInterface> network_interfaces() {
     const auto found = std::find_if(interfaces.begin(), interfaces.end(), named);
     return found == interfaces.end() ? interfaces.emplace_back(NetworkInterface{name, false, ""}) : *found;
   };
-  std::set<std::string> of_version_4;
+  std::set<std::string> with_ipv4;
   for (const auto* each = list; each; each = each->ifa_next) {
     auto& interface = entry(each->ifa_name);
     interface.up = (each->ifa_flags & IFF_UP) != 0;
-    if (!each->ifa_addr || of_version_4.contains(interface.name)) continue;
+    if (!each->ifa_addr || with_ipv4.contains(interface.name)) continue;
     if (each->ifa_addr->sa_family == AF_INET) {
       interface.address = to_text(each->ifa_addr);
-      of_version_4.insert(interface.name);
+      with_ipv4.insert(interface.name);
     } else if (each->ifa_addr->sa_family == AF_INET6 && interface.address.empty()) {
       const auto& address = reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr;
       if (!IN6_IS_ADDR_LINKLOCAL(&address)) interface.address = to_text(each->ifa_addr);
@@ -117,11 +117,12 @@ std::string choose_address(const std::string& names, const std::vector<NetworkIn
     for (const auto& each : interfaces)
       if (each.name == name && each.up && !each.address.empty()) return each.address;
   }
-  std::vector<std::string> there;
-  for (const auto& each : interfaces) there.push_back(in_words(each));
-  throw make_error(Errc::usage,
-                   "{} names no interface of this host that is up and has an address, nor an address: there are {}",
-                   names, fmt::join(there, ", "));
+  std::vector<std::string> present;
+  for (const auto& each : interfaces) present.push_back(describe(each));
+  throw make_error(
+      Errc::usage,
+      "{} is neither an address nor the name of an interface of this host that is up and has one: there are {}", names,
+      fmt::join(present, ", "));
 }
 
 bool is_this_host(const std::string& host, std::uint16_t port) try {

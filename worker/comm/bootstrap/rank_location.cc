@@ -14,8 +14,8 @@ RankLocation own_location(const CommConfig& config) {
           .address = config.local_address.empty() ? "127.0.0.1" : numeric_address(config.local_address)};
 }
 
-std::string encode(const RankLocation& place) {
-  return place.host + '\n' + place.network + '\n' + place.address + '\n' + place.deviceless;
+std::string encode(const RankLocation& location) {
+  return location.host + '\n' + location.network + '\n' + location.address + '\n' + location.deviceless;
 }
 
 RankLocation decode_location(std::string_view text) {
@@ -25,35 +25,37 @@ RankLocation decode_location(std::string_view text) {
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     return std::string(line);
   };
-  RankLocation place;
-  place.host = next_line();
-  place.network = next_line();
-  place.address = next_line();
-  place.deviceless = next_line();
-  return place;
+  RankLocation location;
+  location.host = next_line();
+  location.network = next_line();
+  location.address = next_line();
+  location.deviceless = next_line();
+  return location;
 }
 
-HostMap host_map(const RankLocations& places) {
+HostMap host_map(const RankLocations& locations) {
   std::vector<std::string> hosts;
-  for (const auto& place : places) hosts.push_back(place.host);
+  for (const auto& location : locations) hosts.push_back(location.host);
   return HostMap(hosts);
 }
 
-std::string address_for_peers(const RankLocations& places, int rank) {
-  const auto& own = places[static_cast<std::size_t>(rank)];
+std::string address_for_peers(const RankLocations& locations, int rank) {
+  const auto& own = locations[static_cast<std::size_t>(rank)];
   if (!is_loopback(own.address)) return own.address;
-  const auto elsewhere = [&](const RankLocation& place) { return place.network != own.network; };
-  const auto far = std::find_if(places.begin(), places.end(), elsewhere);
-  if (far == places.end()) return own.address;
-  const auto known = std::find_if(places.begin(), places.end(),
-                                  [&](const auto& place) { return elsewhere(place) && !is_loopback(place.address); });
+  const auto other_network = [&](const RankLocation& location) { return location.network != own.network; };
+  const auto far = std::find_if(locations.begin(), locations.end(), other_network);
+  if (far == locations.end()) return own.address;
+  const auto known = std::find_if(locations.begin(), locations.end(), [&](const auto& location) {
+    return other_network(location) && !is_loopback(location.address);
+  });
   constexpr std::uint16_t any_port = 9;  // nothing is sent
-  auto address = known == places.end() ? own.address : local_address_towards(known->address, any_port);
+  auto address = known == locations.end() ? own.address : local_address_towards(known->address, any_port);
   if (!is_loopback(address)) return address;
-  throw make_error(Errc::usage,
-                   "rank {} and rank {} are on different hosts, but all that is known of the way between them is the "
-                   "loopback address {}: name this host's network interface (GLOO_SOCKET_IFNAME)",
-                   rank, far - places.begin(), own.address);
+  throw make_error(
+      Errc::usage,
+      "rank {} and rank {} are on different hosts, but the only known address between them is the loopback "
+      "address {}: name this host's network interface (GLOO_SOCKET_IFNAME)",
+      rank, far - locations.begin(), own.address);
 }
 
 }  // namespace ddprun::comm

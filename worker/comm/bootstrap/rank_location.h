@@ -9,27 +9,27 @@
 
 namespace ddprun::comm {
 
-// Where a rank runs, as it tells the others when a group comes together.
+// The host and network that a rank runs on, as it publishes them when a group forms. A plain value.
 struct RankLocation {
-  std::string host;          // host_evidence(): who shares memory with it
-  std::string network;       // network_evidence(): who reaches it by a loopback address
-  std::string address;       // by which it expects to be reached; numeric
-  std::string deviceless{};  // why it has no back end for memory of devices; empty: it has, or was not asked
+  std::string host;          // host_evidence(): ranks with the same share memory
+  std::string network;       // network_evidence(): ranks with the same reach each other by loopback addresses
+  std::string address;       // numeric; at which it expects to be reached
+  std::string deviceless{};  // why it has no back end for device memory; empty: it has one, or was not asked
   friend bool operator==(const RankLocation&, const RankLocation&) = default;
 };
-using RankLocations = std::vector<RankLocation>;
+using RankLocations = std::vector<RankLocation>;  // by rank
 
-// Of this process. Throws Errc::usage for a local_address that is neither address nor interface.
+// The location of this process. Throws Errc::usage for a local_address that is neither an address nor an interface.
 RankLocation own_location(const CommConfig& config);
 
-std::string encode(const RankLocation& place);
+std::string encode(const RankLocation& location);
 RankLocation decode_location(std::string_view text);
 
-HostMap host_map(const RankLocations& places);
+HostMap host_map(const RankLocations& locations);
 
-// The address by which all ranks reach this one: its own, unless that is a loopback address and another rank lives in
-// another network; then the one from which the route to that rank begins. Throws Errc::usage naming two ranks when
-// nobody has told an address to route to.
-std::string address_for_peers(const RankLocations& places, int rank);
+// The address at which all ranks reach this one: its own, or, if that is a loopback address and another rank is in
+// another network, the source address of the route to that rank. Throws Errc::usage naming two ranks if no rank has an
+// address to route to.
+std::string address_for_peers(const RankLocations& locations, int rank);
 
 }  // namespace ddprun::comm

@@ -5,15 +5,13 @@
 
 #include <fmt/ranges.h>
 
-#include "ddprun/worker/comm/bootstrap/group_config.h"
-
 namespace ddprun::comm {
 namespace {
 
 constexpr std::string_view commit = "commit";
 constexpr std::string_view cancel = "cancel\n";  // the reason follows
 
-Agreement::Decide cancelled(std::string_view reason) {
+Agreement::Decide cancellation(std::string_view reason) {
   return {std::string(cancel) + std::string(reason)};
 }
 
@@ -26,7 +24,7 @@ struct Proposal {
   std::vector<std::string> members;
 };
 
-// Who proposes and the terms, in a line each, and a line for each member.
+// The claim's two lines, and a line for each member.
 std::string encode(const Proposal& proposal) {
   return fmt::format("{}\n{}", encode(proposal.proposer), fmt::join(proposal.members, "\n"));
 }
@@ -37,9 +35,8 @@ Proposal decode_proposal(std::string_view text) {
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     return std::string(line);
   };
-  Proposal result;
-  result.proposer.who = next_line();
-  result.proposer.terms = next_line();
+  const auto who = next_line(), config = next_line();
+  Proposal result{.proposer = decode_claim(who + '\n' + config)};
   while (!text.empty()) result.members.push_back(next_line());
   return result;
 }
@@ -48,25 +45,25 @@ void check_members(std::uint64_t generation, const std::vector<std::string>& mem
   const auto refuse = [&](const std::string& why) {
     return make_error(Errc::usage, "generation {} cannot have the members [{}]: {}", generation, joined(members), why);
   };
-  if (members.empty()) throw refuse("a group needs at least one");
+  if (members.empty()) throw refuse("a group needs at least one member");
   std::set<std::string> seen;
   for (const auto& member : members) {
     if (member.empty() || member.find('\n') != std::string::npos)
-      throw refuse("a name is a line of text, and not empty");
-    if (!seen.insert(member).second) throw refuse(member + " is named twice");
+      throw refuse("a name is one line of text, and not empty");
+    if (!seen.insert(member).second) throw refuse(member + " is listed twice");
   }
-  if (!seen.contains(self)) throw refuse(fmt::format("this process, {}, is not among them", self));
+  if (!seen.contains(self)) throw refuse(fmt::format("this process, {}, is not in the list", self));
 }
 
 }  // namespace
 
 Agreement::Agreement(std::uint64_t generation, std::vector<std::string> members, std::string self, std::string identity,
-                     std::string terms)
+                     GroupConfig config)
     : generation_(generation),
       members_(std::move(members)),
       self_(std::move(self)),
       identity_(std::move(identity)),
-      terms_(std::move(terms)) {
+      config_(std::move(config)) {
   check_members(generation_, members_, self_);
   position_ = static_cast<int>(std::find(members_.begin(), members_.end(), self_) - members_.begin());
 }
@@ -75,24 +72,24 @@ std::string Agreement::who() const {
   return fmt::format("member {} ({})", self_, identity_);
 }
 
-Agreement::Request Agreement::looked(const std::optional<std::string>& decision) {
-  if (!decision) return Propose{encode(Proposal{{who(), terms_}, members_})};
+Agreement::Request Agreement::decision_read(const std::optional<std::string>& decision) {
+  if (!decision) return Propose{encode(Proposal{{who(), config_}, members_})};
   if (*decision == commit) {
-    return Failed{make_error(
-        Errc::usage, "generation {} has been formed before: each new group needs a number of its own", generation_)};
+    return Failed{make_error(Errc::usage, "generation {} has been formed before: each new group needs a higher number",
+                             generation_)};
   }
   ++attempt_;
-  return Look{};
+  return ReadDecision{};
 }
 
 Agreement::Request Agreement::proposed(std::string_view text) const {
   const auto [proposer, members] = decode_proposal(text);
   if (members != members_) {
-    return cancelled(fmt::format("{} proposes the members [{}], {} proposes [{}]", proposer.who, joined(members), who(),
-                                 joined(members_)));
+    return cancellation(fmt::format("{} proposes the members [{}], {} proposes [{}]", proposer.who, joined(members),
+                                    who(), joined(members_)));
   }
-  if (const auto difference = describe_mismatch(proposer, {who(), terms_})) return cancelled(*difference);
-  return CountIn{cancelled(fmt::format("{} was lost: its process died or its connection broke", who())).text};
+  if (const auto difference = describe_mismatch(proposer, {who(), config_})) return cancellation(*difference);
+  return Join{cancellation(fmt::format("{} was lost: its process died or its connection broke", who())).text};
 }
 
 Agreement::Request Agreement::counted(std::int64_t count) const {
@@ -103,23 +100,23 @@ Agreement::Request Agreement::counted(std::int64_t count) const {
 Agreement::Request Agreement::decided(std::string_view text) const {
   if (text == commit) return Committed{};
   const auto reason = text.starts_with(cancel) ? text.substr(cancel.size()) : text;
-  return Failed{make_error(Errc::aborted, "generation {} was not formed, and the group before it is as it was: {}",
+  return Failed{make_error(Errc::aborted, "generation {} was not formed, and the current group is unchanged: {}",
                            generation_, reason)};
 }
 
 Agreement::Request Agreement::lost(const std::string& member, const std::string& process,
                                    const std::string& cause) const {
-  return cancelled(fmt::format("member {} ({}) is gone: {}", member, process, cause));
+  return cancellation(fmt::format("member {} ({}) is gone: {}", member, process, cause));
 }
 
-Agreement::Request Agreement::given_up() const {
-  return cancelled(who() + " was told to give up");
+Agreement::Request Agreement::aborted() const {
+  return cancellation(who() + " was aborted by its program");
 }
 
 Agreement::Request Agreement::deadline_passed(const std::vector<std::string>& missing, double seconds) const {
-  if (missing.empty()) return cancelled(fmt::format("{} waited {:.1f} s for the decision", who(), seconds));
-  return cancelled(fmt::format("{} waited {:.1f} s for member{} {}", who(), seconds, missing.size() == 1 ? "" : "s",
-                               joined(missing)));
+  if (missing.empty()) return cancellation(fmt::format("{} waited {:.1f} s for the decision", who(), seconds));
+  return cancellation(fmt::format("{} waited {:.1f} s for member{} {}", who(), seconds, missing.size() == 1 ? "" : "s",
+                                  joined(missing)));
 }
 
 }  // namespace ddprun::comm

@@ -13,11 +13,12 @@
 #include "ddprun/worker/comm/elastic/agreement.h"
 #include "ddprun/worker/comm/elastic/peer_list.h"
 
-// Carries an agreement's requests out in the store.
+// Executes an agreement's requests in the store.
 namespace ddprun::comm {
 
-// From when a member is counted in until its group has wills of its own: a death then breaks the group that the others
-// come together in. Each attempt's group has keys of its own, so that nothing is left of one that was cancelled.
+// A last will for a group that has not formed yet: from when a member has joined the agreement until the group's
+// monitor has set its own. If the member dies in between, the others' attempt to form the group fails at once. The keys
+// are those of one attempt's group, so nothing remains of a cancelled attempt. Owns its connection to the store.
 class DeferredLastWill {
  public:
   DeferredLastWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group);
@@ -25,8 +26,8 @@ class DeferredLastWill {
   DeferredLastWill(const DeferredLastWill&) = delete;
   DeferredLastWill& operator=(const DeferredLastWill&) = delete;
 
-  // The others learn why this member does not come to the group, unless they know of a failure already.
-  void tell(const std::exception& cause) noexcept;
+  // Makes cause the group's failure unless one is set: this member cannot form the group that it agreed on.
+  void report(const std::exception& cause) noexcept;
 
  private:
   const std::shared_ptr<Store> store_;
@@ -34,23 +35,23 @@ class DeferredLastWill {
   const std::string who_;
 };
 
-struct AgreementSetting {
-  std::shared_ptr<Store> store;  // whose will is free
+struct AgreementOptions {
+  std::shared_ptr<Store> store;  // without a last will: the session sets one
   std::function<std::shared_ptr<Store>()> connect;
   std::string prefix;  // of the keys of all generations
   std::chrono::milliseconds timeout;
   std::stop_token stop;
-  std::optional<std::uint64_t> stood;      // the last generation whose group stood here
-  std::shared_ptr<const PeerList> former;  // the last that was agreed upon, if any
-  std::set<std::string> known_lost;        // of those: their names may be other processes' now
+  std::optional<std::uint64_t> last_generation;  // the last one whose group formed in this process
+  std::shared_ptr<const PeerList> last_agreed;   // the last one that was agreed on, if any
+  std::set<std::string> known_lost;              // members of last_agreed: other processes may have their names now
 };
 
 struct Agreed {
   PeerList peer_list;
-  std::unique_ptr<DeferredLastWill> will;
+  std::unique_ptr<DeferredLastWill> last_will;
 };
 
-// Throws unless the members agree.
-Agreed execute(Agreement& agreement, AgreementSetting setting);
+// Runs the agreement to its end. Throws its failure, and what the store throws.
+Agreed execute(Agreement& agreement, AgreementOptions options);
 
 }  // namespace ddprun::comm

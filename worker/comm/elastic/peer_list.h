@@ -9,49 +9,51 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/health/diagnosis.h"
+#include "ddprun/worker/comm/health/group_failure.h"
 #include "ddprun/worker/comm/membership_change.h"
 
+// The members of a generation, and their state in the store. Functions that take a store throw what it throws.
 namespace ddprun::comm {
 
-// The members that agreed upon a generation, and where the store keeps what is known of them.
+// The members that agreed on a generation, and the prefixes of their keys in the store. A plain value.
 struct PeerList {
   std::uint64_t generation = 0;
   std::string attempt;               // prefix of the keys of their agreement
   std::string group;                 // prefix of the keys of their group
   std::vector<std::string> members;  // by rank
 
-  std::string came_key(int rank) const { return attempt + "came/" + std::to_string(rank); }
+  std::string joined_key(int rank) const { return attempt + "joined/" + std::to_string(rank); }
   std::string gone_key(int rank) const { return group + "gone/" + std::to_string(rank); }
   const std::string& name_of(int rank) const { return members[static_cast<std::size_t>(rank)]; }
   std::optional<int> rank_of(const std::string& name) const;
 };
 
-// A will where the store has them; without (a plain PyTorch store) what the group finds out has to do.
-void leave_will(Store& store, const std::string& key, const std::string& text, Deadline deadline);
-// Those who form a group, whose keys have this prefix, learn why one of them cannot come, unless they know of a failure
-// already.
-void tell_failure(Store& store, const std::string& group, const Verdict& failure, Deadline deadline) noexcept;
+// Sets a last will if the store has them. A store without (PyTorch's own) leaves detection to the group's heartbeats.
+void set_last_will(Store& store, const std::string& key, const std::string& text, Deadline deadline);
+// Sets the failure of the group whose keys have this prefix, unless one is set already: the ranks that form it learn
+// why one of them does not join.
+void report_failure(Store& store, const std::string& group, const GroupFailure& failure, Deadline deadline) noexcept;
 
-// What a member says of itself when it comes to an agreement.
-struct Arriving {
-  std::optional<std::uint64_t> former;  // the last generation that it was in; none: it was in none
-  std::string process;
-  friend bool operator==(const Arriving&, const Arriving&) = default;
+// What a member publishes when it joins an agreement.
+struct JoinRecord {
+  std::optional<std::uint64_t> last_generation;  // the last one whose group it was in
+  std::string process;                           // "pid 42 on host b"
+  friend bool operator==(const JoinRecord&, const JoinRecord&) = default;
 };
-std::string encode(const Arriving& arriving);
-Arriving decode_arriving(std::string_view text);
+std::string encode(const JoinRecord& record);
+JoinRecord decode_join_record(std::string_view text);
 
-// This one, if it is gone: died, left, or is named by the failure of their group.
+// That member, if it died, left, or is among the lost ranks of its group's failure.
 std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, int rank, Deadline deadline);
-// Who of them is gone, by rank.
+// All such members, by rank.
 std::vector<ElasticMember> find_lost(Store& store, const PeerList& peer_list, Deadline deadline);
 
-// before: the generation that this process was in, if it was in one; without it nobody is known to be gone. The
-// newcomers are the same whoever asks: those who were not in the last generation that any member was in.
+// before: the generation that this process was in; none: no member is known to be gone. The newcomers are the same at
+// every member: those that were not in the last generation that any member was in.
 MembershipChange find_change(Store& store, const PeerList* before, const PeerList& now, Deadline deadline);
 
-// Tells those who go on, as long as it lives, when this member's process ends; or that it left.
+// Tells the other members of a generation when this one leaves it, by its destructor, or dies, by a last will. Owns its
+// connection to the store. Used by one thread.
 class DepartureNotice {
  public:
   explicit DepartureNotice(std::shared_ptr<Store> store) : store_(std::move(store)) {}
@@ -59,12 +61,12 @@ class DepartureNotice {
   DepartureNotice(const DepartureNotice&) = delete;
   DepartureNotice& operator=(const DepartureNotice&) = delete;
 
-  // It is a member of this one now, and of no other.
-  void belong_to(const PeerList& peer_list, int rank, Deadline deadline);
+  // From now on the notice is for this generation alone.
+  void move_to(const PeerList& peer_list, int rank, Deadline deadline);
 
  private:
   const std::shared_ptr<Store> store_;
-  std::string key_;  // empty: of none yet
+  std::string key_;  // empty: of no generation yet
 };
 
 }  // namespace ddprun::comm

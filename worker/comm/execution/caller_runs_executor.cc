@@ -66,7 +66,7 @@ WorkPtr CallerRunsExecutor::execute_inline(const Call& call, std::chrono::millis
 // REQUIRES mutex_ and the progress lock. Returns at once.
 bool CallerRunsExecutor::try_start(Job& job) {
   if (!runner_.passes_unchanged(job.collective) || !collectives_.start(job.collective)) return false;
-  job.place = runner_.log_begin(job.collective);
+  job.slot = runner_.log_begin(job.collective);
   started_.push_back(std::move(job));
   ++started_count_;
   return true;
@@ -87,7 +87,7 @@ bool CallerRunsExecutor::test_oldest(const Deadline& deadline) {
   try {
     finished = collectives_.test(job.collective, deadline);
   } catch (const std::exception& failure) {
-    error = health_.explain(job.place, job.collective.operation, failure);
+    error = health_.explain(job.slot, job.collective.operation, failure);
   }
   {
     const std::lock_guard lock(mutex_);
@@ -97,7 +97,7 @@ bool CallerRunsExecutor::test_oldest(const Deadline& deadline) {
     started_.pop_front();
     --started_count_;
   }
-  health_.operation_log().end(job.place, error.has_value());
+  health_.operation_log().end(job.slot, error.has_value());
   health_.finish(*job.work, error);
   return true;
 }
@@ -172,7 +172,7 @@ void CallerRunsExecutor::cancel(const Error& cause) {
     }
   }
   for (const auto& job : cancelled) {
-    health_.operation_log().end(job.place, true);
+    health_.operation_log().end(job.slot, true);
     health_.finish(*job.work, cause);
   }
 }

@@ -32,7 +32,7 @@ class CallerRunsExecutor final : public Executor, private ProgressEngine {
   struct Job {
     Collective collective;
     std::shared_ptr<Completion> work;
-    OperationLog::Place place = OperationLog::nowhere;  // of one that is started
+    OperationLog::Slot slot = OperationLog::no_slot;  // of one that is started
   };
   WorkPtr execute_inline(const Call& call, std::chrono::milliseconds timeout);
   bool try_start(Job& job);

@@ -8,7 +8,7 @@ bool CollectiveRunner::passes_unchanged(const Collective& collective) const {
   return !collective.operation.empty() && (accepts_raw_calls_ || is_elementary(collective, rank_info_));
 }
 
-std::optional<Error> CollectiveRunner::run(Collective& collective, OperationLog::Place place, bool unchanged) {
+std::optional<Error> CollectiveRunner::run(Collective& collective, OperationLog::Slot slot, bool unchanged) {
   const auto& operation = collective.operation;
   auto& operation_log = health_.operation_log();
   try {
@@ -18,11 +18,11 @@ std::optional<Error> CollectiveRunner::run(Collective& collective, OperationLog:
     } else if (!operation.empty()) {
       compose(collective, rank_info_, [this](const Collective& one) { transport_.execute(one); });
     }
-    operation_log.end(place);
+    operation_log.end(slot);
     return std::nullopt;
   } catch (const std::exception& error) {
-    auto cause = health_.explain(place, operation, error);
-    operation_log.end(place, true);
+    auto cause = health_.explain(slot, operation, error);
+    operation_log.end(slot, true);
     return cause;
   }
 }

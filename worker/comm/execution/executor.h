@@ -43,13 +43,13 @@ class CollectiveRunner {
         accepts_raw_calls_(transport.traits().accepts_raw_calls) {}
 
   // In the order of the calls.
-  OperationLog::Place log_begin(const Collective& collective) {
+  OperationLog::Slot log_begin(const Collective& collective) {
     return health_.operation_log().begin(collective.operation, collective.sequence, collective.timeout);
   }
   // Whether the transport gets the collective as it was called: it is neither empty nor has to be composed.
   bool passes_unchanged(const Collective& collective) const;
   // Returns the error, if it fails; ends the log entry. Replaces the collective's timeout by the backstop.
-  std::optional<Error> run(Collective& collective, OperationLog::Place place, bool unchanged);
+  std::optional<Error> run(Collective& collective, OperationLog::Slot slot, bool unchanged);
 
  private:
   Transport& transport_;

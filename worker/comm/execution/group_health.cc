@@ -19,10 +19,10 @@ MonitorOptions monitor_options(const GroupOptions& options, std::string_view bac
   return {.rank = options.rank,
           .size = options.size,
           .prefix = options.prefix,
-          .terms = config_text(backend, options),
-          .beat = heartbeat_of(options.config),
+          .config = group_config(backend, options),
+          .heartbeat_interval = heartbeat_of(options.config),
           .freeze_bound = options.config.freeze_bound,
-          .store_patience = store_timeout(options.config),
+          .store_timeout = store_timeout(options.config),
           .store_host = options.store_host,
           .beside_store = options.beside_store};
 }
@@ -44,7 +44,7 @@ void GroupHealth::group_formed(std::vector<Executor*> executors, const Transport
     const std::lock_guard lock(mutex_);
     executors_ = std::move(executors);
   }
-  monitor_->all_here(traits.linger_timeout);
+  monitor_->all_joined(traits.linger_timeout);
 }
 
 std::optional<Error> GroupHealth::cause() const {
@@ -61,29 +61,29 @@ std::optional<Error> GroupHealth::await_cause(milliseconds at_most) {
 
 std::optional<Error> GroupHealth::cause_behind(const Error& failure) {
   const bool may_be_a_death = failure.code() != Errc::usage && failure.code() != Errc::aborted;
-  return await_cause(may_be_a_death ? monitor_->will_delay() : milliseconds(0));
+  return await_cause(may_be_a_death ? monitor_->last_will_delay() : milliseconds(0));
 }
 
-Error GroupHealth::explain(OperationLog::Place place, const Operation& operation, const std::exception& failure) {
+Error GroupHealth::explain(OperationLog::Slot slot, const Operation& operation, const std::exception& failure) {
   const std::string message = failure.what();
   if (const auto* error = dynamic_cast<const Error*>(&failure); error && error->code() == Errc::mismatch) {
-    break_with(*error, Verdict{Errc::mismatch, message});
+    break_with(*error, GroupFailure{Errc::mismatch, message});
   }
   const OperationLog::Entry unknown{
       .operation = operation, .sequence = operation_log_.sequence(), .changed = OperationLog::Clock::now()};
-  auto entry = operation_log_.read(place).value_or(unknown);
+  auto entry = operation_log_.read(slot).value_or(unknown);
   if (const auto* differ = dynamic_cast<const CallsDiffer*>(&failure))
     entry = operation_log_.collective(differ->sequence).value_or(entry);  // possibly one that had ended at this rank
   monitor_->transport_failed(entry, message);
-  if (const auto cause = await_cause(2 * monitor_->verdict_delay())) return *cause;
+  if (const auto cause = await_cause(2 * monitor_->diagnosis_delay())) return *cause;
   auto error = make_error(Errc::connection_lost, "the connection to a peer failed and nobody says why: {}", message);
   break_with(error);
   return error;
 }
 
-// The cause is set before the others are told, so that it does not come back as their verdict first; they are told
-// before the transport is interrupted, so that they do not have to find the reason for its failure.
-void GroupHealth::break_with(const Error& error, const std::optional<Verdict>& verdict) {
+// Sets the cause before it publishes it, so that it does not come back as the group's failure first; publishes it
+// before the transport is interrupted, so that the others need no diagnosis.
+void GroupHealth::break_with(const Error& error, const std::optional<GroupFailure>& published) {
   Transport* transport = nullptr;
   std::vector<Executor*> executors;
   {
@@ -95,7 +95,7 @@ void GroupHealth::break_with(const Error& error, const std::optional<Verdict>& v
     executors = executors_;
     changed_.notify_all();
   }
-  if (verdict) monitor_->publish(*verdict);
+  if (published) monitor_->publish(*published);
   if (transport) transport->interrupt();
   for (auto* const executor : executors) executor->cancel(error);
   broken_source_.request_stop();

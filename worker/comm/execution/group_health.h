@@ -53,11 +53,11 @@ class GroupHealth {
   std::optional<Error> cause_behind(const Error& failure);
   // The cause of a transport's failure, as the monitor finds it, within a bounded time; breaks the group. A mismatch is
   // its own cause.
-  Error explain(OperationLog::Place place, const Operation& operation, const std::exception& failure);
-  // Ends the group. verdict: what this rank tells the others; none when they know already.
-  void break_with(const Error& error, const std::optional<Verdict>& verdict = std::nullopt);
-  // Tells the others only.
-  void publish(const Verdict& verdict) { monitor_->publish(verdict); }
+  Error explain(OperationLog::Slot slot, const Operation& operation, const std::exception& failure);
+  // Ends the group. published: what this rank reports to the others; none if they know already.
+  void break_with(const Error& error, const std::optional<GroupFailure>& published = std::nullopt);
+  // Reports to the others only.
+  void publish(const GroupFailure& failure) { monitor_->publish(failure); }
 
   // Operations that were called and have not finished.
   int unfinished() const { return unfinished_; }
@@ -66,7 +66,7 @@ class GroupHealth {
 
   // A transport's own timeout: by then the monitor has long ended the operation.
   std::chrono::milliseconds backstop(std::chrono::milliseconds timeout) const {
-    return timeout + 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
+    return timeout + 2 * monitor_->diagnosis_delay() + std::chrono::seconds(5);
   }
 
  private:

@@ -52,7 +52,7 @@ void MessageExecutor::fail_unwaited(std::shared_ptr<Transfer> transfer, const Op
                                     Completion& work) {
   const auto text =
       fmt::format("{} could not create a thread to wait for {}: {}", health_.identity(), describe(operation), why);
-  health_.break_with(Error(Errc::io, text), Verdict{Errc::peer_lost, text});
+  health_.break_with(Error(Errc::io, text), GroupFailure{Errc::peer_lost, text});
   transfer.reset();  // before the work ends, as its memory is the caller's from then on
   health_.finish(work, health_.cause());
 }
@@ -72,14 +72,14 @@ std::shared_ptr<Transfer> MessageExecutor::start(const Call& call) {
 
 void MessageExecutor::finish(std::shared_ptr<Transfer> transfer, const Operation& operation, std::uint64_t number,
                              milliseconds timeout, Completion& work) {
-  const auto place = health_.operation_log().begin_transfer(operation, number, timeout);
+  const auto slot = health_.operation_log().begin_transfer(operation, number, timeout);
   try {
     transfer->wait(health_.backstop(timeout));
-    health_.operation_log().end(place);
+    health_.operation_log().end(slot);
     health_.finish(work, std::nullopt, transfer->source());
   } catch (const std::exception& error) {
-    const auto cause = health_.explain(place, operation, error);
-    health_.operation_log().end(place, true);
+    const auto cause = health_.explain(slot, operation, error);
+    health_.operation_log().end(slot, true);
     transfer.reset();  // before the work ends, as its memory is the caller's from then on
     health_.finish(work, cause);
   }

@@ -60,13 +60,13 @@ std::optional<QueueExecutor::Started> QueueExecutor::start_next() {
 // REQUIRES mutex_.
 QueueExecutor::Started QueueExecutor::start(Job job) {
   ++executing_;
-  const auto place = runner_.log_begin(job.collective);
-  return {std::move(job), place};
+  const auto slot = runner_.log_begin(job.collective);
+  return {std::move(job), slot};
 }
 
 std::optional<Error> QueueExecutor::execute(Started started) {
   auto& collective = started.job.collective;
-  auto error = runner_.run(collective, started.place, runner_.passes_unchanged(collective));
+  auto error = runner_.run(collective, started.slot, runner_.passes_unchanged(collective));
   const std::lock_guard lock(mutex_);
   --executing_;
   if (!queue_.empty()) changed_.notify_one();

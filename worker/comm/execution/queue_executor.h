@@ -35,7 +35,7 @@ class QueueExecutor final : public Executor {
   };
   struct Started {
     Job job;
-    OperationLog::Place place;
+    OperationLog::Slot slot;
   };
   bool below_limit() const { return executing_ < concurrency_; }
   Started start(Job job);

@@ -116,9 +116,10 @@ void TransportGroup::create_executors() {
 TransportGroup::~TransportGroup() {
   abort_on_stop_.reset();
   if (const int count = health_.unfinished(); count > 0) {
-    health_.break_with(make_error(Errc::aborted, "the group was destroyed with {} operations unfinished", count),
-                       Verdict{Errc::peer_lost, fmt::format("rank {} ({}) left the group with {} operations unfinished",
-                                                            rank(), health_.identity(), count)});
+    health_.break_with(
+        make_error(Errc::aborted, "the group was destroyed with {} operations unfinished", count),
+        GroupFailure{Errc::peer_lost, fmt::format("rank {} ({}) left the group with {} operations unfinished", rank(),
+                                                  health_.identity(), count)});
   }
   collectives_->shutdown();
   messages_->shutdown();
@@ -130,9 +131,9 @@ WorkPtr TransportGroup::start(const Call& call) {
 }
 
 void TransportGroup::abort(const std::string& reason) {
-  health_.break_with(
-      Error(Errc::aborted, reason),
-      Verdict{Errc::peer_lost, fmt::format("rank {} ({}) aborted the group: {}", rank(), health_.identity(), reason)});
+  health_.break_with(Error(Errc::aborted, reason),
+                     GroupFailure{Errc::peer_lost, fmt::format("rank {} ({}) aborted the group: {}", rank(),
+                                                               health_.identity(), reason)});
 }
 
 std::unique_ptr<ProcessGroup> TransportGroup::make_subgroup(const std::vector<int>& ranks, const std::string& name) {

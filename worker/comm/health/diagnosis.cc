@@ -1,278 +1,316 @@
 #include "ddprun/worker/comm/health/diagnosis.h"
 
 #include <algorithm>
-#include <charconv>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 namespace ddprun::comm {
 namespace {
 
-std::string name_rank(std::size_t rank, const RankRecord& record) {
+using std::chrono::milliseconds;
+
+// Grace for messages of a peer that left, where the transport does not state its own.
+constexpr milliseconds default_linger{2000};
+
+std::string name_rank(int rank, const RankRecord& record) {
   return fmt::format("rank {} ({})", rank, record.identity());
 }
 
-std::string circumstance(const Stall& stall) {
-  if (stall.partner != -1) return fmt::format("{} of rank {}", stall.operation, stall.rank);
-  return fmt::format("{} #{}", stall.operation, stall.sequence);
+std::string name_operation(const Stall& stall) {
+  if (stall.partner() != Stall::all_ranks) return fmt::format("{} of rank {}", describe(stall.operation), stall.rank);
+  return fmt::format("{} #{}", describe(stall.operation), stall.sequence);
 }
 
-void append(std::string& list, const std::string& item) {
-  if (!list.empty()) list += "; ";
+void append(std::string& list, const std::string& item, const char* separator = "; ") {
+  if (!list.empty()) list += separator;
   list += item;
 }
 
-// Ranks that a stalled operation depends on: all others, or the partner of a send or recv.
-bool concerns(const Stall& stall, std::size_t rank) {
-  const int r = static_cast<int>(rank);
-  return r != stall.rank && (stall.partner < 0 || r == stall.partner);
+// Whether a stalled operation depends on that rank.
+bool concerns(const Stall& stall, int rank) {
+  return rank != stall.rank && (stall.partner() < 0 || rank == stall.partner());
 }
 
-// Whose heartbeats stood still; a text only when there are such.
-Verdict name_silent(const Stall& stall, const std::vector<Observation>& observations, double seconds) {
-  Verdict verdict{Errc::peer_lost, ""};
-  for (std::size_t r = 0; r < observations.size(); ++r) {
-    const auto& [before, now] = observations[r];
-    if (!concerns(stall, r) || (now && (now->left || !before || before->beat != now->beat))) continue;
-    verdict.lost.push_back(static_cast<int>(r));
-    append(verdict.message, now ? fmt::format("{} has given no sign of life for {:.1f} s: it is frozen or cut off",
-                                              name_rank(r, *now), seconds)
-                                : fmt::format("rank {} has given no sign of life at all", r));
-  }
-  return verdict;
-}
-
-// What it called in the place of that collective, if it is known and another one. Ranks may have gone on since; those
-// of which each rank knows only its own parts have no common text, but are never gone on from.
-std::optional<std::string> other_call(const Stall& stall, const RankRecord& record) {
-  if (record.newest() == stall.sequence) {
-    if (record.signature == stall.signature) return std::nullopt;
-    return record.operation;
-  }
+// What a rank called under the number of that collective, if its record says so and it is another operation. The rank
+// may have called more operations since.
+const OperationDescription* other_call(const Stall& stall, const RankRecord& record) {
+  const auto differs = [&](const OperationDescription& call) { return agree(call, stall.operation) ? nullptr : &call; };
+  if (record.newest() == stall.sequence) return differs(*record.operation);
   for (const auto& each : record.operations)
-    if (!each.transfer && each.sequence == stall.sequence && !stall.transport.empty() && each.text != stall.operation)
-      return each.text;
-  return std::nullopt;
+    if (!each.transfer() && each.sequence == stall.sequence) return differs(each.description);
+  return nullptr;
 }
 
-std::string position(const RankRecord& record) {
+// What a rank is doing, as a clause that follows "it".
+std::string activity(const RankRecord& record) {
   if (record.left) return "has left the group";
-  if (record.inside) return fmt::format("is still in {} #{}", record.operation, record.sequence);
+  if (record.inside && record.operation)
+    return fmt::format("is still in {} #{}", describe(*record.operation), record.sequence);
   std::string messages;
   for (const auto& each : record.operations)
-    if (each.transfer) messages += (messages.empty() ? "" : ", ") + each.text;
-  const auto last = record.operation.empty() ? "" : fmt::format("{} #{}", record.operation, record.sequence - 1);
+    if (each.transfer()) append(messages, describe(each.description), ", ");
+  const auto last = record.operation ? fmt::format("{} #{}", describe(*record.operation), *record.newest()) : "";
   if (messages.empty())
     return last.empty() ? "has not called anything yet" : "is between operations; its last was " + last;
   return last.empty() ? "is in " + messages : fmt::format("is in {}, after {}", messages, last);
 }
 
-// Whether two sends, or two receives, are of the same two ranks and tag: their texts differ in nothing but the
-// elements.
-bool same_way(std::string_view one, std::string_view other) {
-  const auto verb = [](std::string_view text) { return text.substr(0, text.find(' ')); };
-  const auto way = [](std::string_view text) { return text.substr(std::min(text.find(" rank "), text.size())); };
-  return verb(one) == verb(other) && way(one) == way(other);
+// Whether two sends, or two receives, have the same peer and tag.
+bool same_channel(const OperationDescription& one, const OperationDescription& other) {
+  return one.kind == other.kind && one.peer == other.peer && one.tag == other.tag;
 }
 
-// Of a send, the counterpart as a rank calls it that receives from any; of a recv, the counterpart itself.
-std::string counterpart_from_any(const Stall& stall) {
-  const auto source = fmt::format(" from rank {} ", stall.rank);
-  auto text = stall.counterpart;
-  if (const auto at = text.find(source); at != std::string::npos) text.replace(at, source.size(), " from any rank ");
-  return text;
-}
-
+// Whether a rank's record shows the counterpart of a send or receive. A receive from any source counts.
 bool in_counterpart(const Stall& stall, const RankRecord& partner) {
-  const auto from_any = counterpart_from_any(stall);
-  return std::any_of(partner.operations.begin(), partner.operations.end(), [&](const auto& each) {
-    return each.transfer && (each.text == stall.counterpart || each.text == from_any);
+  const auto expected = stall.counterpart();
+  auto from_any = expected;
+  if (expected.is_recv()) from_any.peer = -1;
+  return std::any_of(partner.operations.begin(), partner.operations.end(), [&](const RankOperation& each) {
+    return each.transfer() && (agree(each.description, expected) || agree(each.description, from_any));
   });
 }
 
-// What a rank tells of its sends to that one.
+// The sends to that rank that a record shows.
 std::string sends_to(int rank, const RankRecord& record) {
-  const auto destination = fmt::format(" to rank {} with tag ", rank);
   std::string sends;
-  for (const auto& each : record.operations) {
-    if (!each.transfer || each.text.find(destination) == std::string::npos) continue;
-    sends += (sends.empty() ? "" : ", ") + each.text;
-  }
+  for (const auto& each : record.operations)
+    if (each.description.is_send() && each.description.peer == rank) append(sends, describe(each.description), ", ");
   return sends;
 }
 
-// Of a receive from any rank: who sends to its rank, or else where the others are, the first of them.
+// For a receive from any rank: which ranks send to its rank, or else what the first few others do.
 std::string name_possible_senders(const Stall& stall, const std::vector<Observation>& observations) {
   constexpr std::size_t most = 4;
   std::string senders, others;
-  std::size_t elsewhere = 0;
-  for (std::size_t r = 0; r < observations.size(); ++r) {
-    const auto& now = observations[r].now;
+  std::size_t other_count = 0;
+  for (int r = 0; r < static_cast<int>(observations.size()); ++r) {
+    const auto& now = observations[static_cast<std::size_t>(r)].now;
     if (!concerns(stall, r) || !now) continue;
     if (in_counterpart(stall, *now))
       return fmt::format("{} is in {}: the network between them is slow or broken", name_rank(r, *now),
-                         stall.counterpart);
+                         describe(stall.counterpart()));
     if (const auto sends = sends_to(stall.rank, *now); !sends.empty())
       append(senders, fmt::format("{} is in {}", name_rank(r, *now), sends));
-    else if (elsewhere++ < most)
-      append(others, fmt::format("{} {}", name_rank(r, *now), position(*now)));
+    else if (other_count++ < most)
+      append(others, fmt::format("{} {}", name_rank(r, *now), activity(*now)));
   }
-  if (!senders.empty()) return fmt::format("no rank tells of {}: {}", stall.counterpart, senders);
-  if (elsewhere > most) append(others, fmt::format("{} more elsewhere", elsewhere - most));
-  return fmt::format("no rank tells of a send to rank {}: {}", stall.rank, others);
+  if (!senders.empty()) return fmt::format("no rank is in {}: {}", describe(stall.counterpart()), senders);
+  if (other_count > most) append(others, fmt::format("and {} more", other_count - most));
+  return fmt::format("no rank is in a send to rank {}: {}", stall.rank, others);
 }
 
-// The ranks furthest behind: those that wait for them are not to blame.
+// The ranks furthest behind: ranks that wait for those are not named.
 std::string name_late(const Stall& stall, const std::vector<Observation>& observations) {
   const auto progress = [](const RankRecord& record) { return 2 * record.sequence + (record.inside ? 1 : 0); };
-  std::uint64_t least = 2 * stall.sequence + 1;
+  const auto entered = 2 * stall.sequence + 1;
+  auto least = entered;
   for (const auto& [before, now] : observations) {
     if (now) least = std::min(least, progress(*now));
   }
   std::string names;
-  for (std::size_t r = 0; r < observations.size(); ++r) {
-    const auto& now = observations[r].now;
-    if (!concerns(stall, r) || !now || progress(*now) != least || least >= 2 * stall.sequence + 1) continue;
-    append(names, fmt::format("{} has not entered it: it {}", name_rank(r, *now), position(*now)));
+  for (int r = 0; r < static_cast<int>(observations.size()); ++r) {
+    const auto& now = observations[static_cast<std::size_t>(r)].now;
+    if (!concerns(stall, r) || !now || progress(*now) != least || least >= entered) continue;
+    append(names, fmt::format("{} has not entered it: it {}", name_rank(r, *now), activity(*now)));
   }
   return names;
 }
 
-// One or more with a space between two; nothing for any other text.
-std::optional<std::vector<int>> numbers_in(std::string_view line) {
-  std::vector<int> numbers;
-  while (true) {
-    const auto word = line.substr(0, line.find(' '));
-    int number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (word.empty() || error != std::errc() || end != word.data() + word.size()) return std::nullopt;
-    numbers.push_back(number);
-    if (word.size() == line.size()) return numbers;
-    line.remove_prefix(word.size() + 1);
-  }
-}
-
-}  // namespace
-
-// The code and the ranks that are lost in the first line.
-std::string encode(const Verdict& verdict) {
-  const auto* const space = verdict.lost.empty() ? "" : " ";
-  return fmt::format("{}{}{}\n{}", static_cast<int>(verdict.code), space, fmt::join(verdict.lost, " "),
-                     verdict.message);
-}
-
-Verdict decode_verdict(std::string_view text) {
-  const auto line = text.substr(0, text.find('\n'));
-  const auto numbers = numbers_in(line);
-  if (!numbers || numbers->front() < 0 || numbers->front() > static_cast<int>(Errc::internal))
-    return {Errc::peer_lost, std::string(text)};
-  return {static_cast<Errc>(numbers->front()),
-          std::string(text.substr(std::min(line.size() + 1, text.size()))),
-          {numbers->begin() + 1, numbers->end()}};
-}
-
-std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
-  if (stall.partner != -1) return std::nullopt;
+std::optional<GroupFailure> diagnose_collective_mismatch(const Stall& stall, const PeerRecords& records) {
   std::string names;
-  for (std::size_t r = 0; r < records.size(); ++r) {
-    if (!concerns(stall, r) || !records[r]) continue;
-    if (const auto call = other_call(stall, *records[r]))
-      append(names, fmt::format("{} calls {}", name_rank(r, *records[r]), *call));
+  for (const auto& [rank, record] : records) {
+    if (!concerns(stall, rank)) continue;
+    if (const auto* call = other_call(stall, record))
+      append(names, fmt::format("{} calls {}", name_rank(rank, record), describe(*call)));
   }
   if (names.empty()) return std::nullopt;
-  return Verdict{Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}",
-                                             stall.sequence, stall.rank, stall.operation, names)};
+  return GroupFailure{Errc::mismatch, fmt::format("the ranks disagree on operation #{}: rank {} calls {}; {}",
+                                                  stall.sequence, stall.rank, describe(stall.operation), names)};
 }
 
-std::optional<Verdict> blame_partner(const Stall& stall, const RankRecord& partner) {
-  if (stall.partner < 0 || stall.sequence == 0) return std::nullopt;
-  for (const auto& each : partner.operations) {
-    if (!each.transfer || each.sequence != stall.sequence || !same_way(each.text, stall.counterpart)) continue;
-    if (each.text == stall.counterpart) continue;
-    return Verdict{Errc::mismatch, fmt::format("rank {} calls {}, {} calls {}", stall.rank, stall.operation,
-                                               name_rank(static_cast<std::size_t>(stall.partner), partner), each.text)};
+// The partner is in a send or receive of the same number, ranks and tag, but of other elements.
+std::optional<GroupFailure> diagnose_message_mismatch(const Stall& stall, int peer, const RankRecord& record) {
+  if (stall.partner() != peer || stall.sequence == 0) return std::nullopt;
+  const auto expected = stall.counterpart();
+  for (const auto& each : record.operations) {
+    if (!each.transfer() || each.sequence != stall.sequence || !same_channel(each.description, expected)) continue;
+    if (agree(each.description, expected)) continue;
+    return GroupFailure{Errc::mismatch,
+                        fmt::format("rank {} calls {}, {} calls {}", stall.rank, describe(stall.operation),
+                                    name_rank(peer, record), describe(each.description))};
   }
   return std::nullopt;
 }
 
-std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records) {
+std::optional<GroupFailure> diagnose_comparison(const Comparison& comparison) {
+  const auto& [own, peer, record] = comparison;
+  if (own.partner() == Stall::all_ranks) return diagnose_collective_mismatch(own, {{peer, record}});
+  return diagnose_message_mismatch(own, peer, record);
+}
+
+// The ranks that left without taking part in the operation. A rank whose next collective is a later one took part.
+std::vector<int> leavers(const Stall& stall, const PeerRecords& records) {
+  std::vector<int> ranks;
+  for (const auto& [rank, record] : records) {
+    const bool took_part = stall.partner() == Stall::all_ranks && record.sequence > stall.sequence;
+    if (record.left && concerns(stall, rank) && !took_part) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// A receive from any rank is satisfied by any other rank that is still here.
+std::optional<GroupFailure> diagnose_leavers(const Stall& stall, const PeerRecords& records, int size) {
+  const auto ranks = leavers(stall, records);
+  const bool others_remain = static_cast<int>(ranks.size()) < size - 1;
+  if (ranks.empty() || (stall.partner() == Stall::any_rank && others_remain)) return std::nullopt;
   std::string names;
-  bool others_are_here = false;
-  for (std::size_t r = 0; r < records.size(); ++r) {
-    const bool left = concerns(stall, r) && records[r] && records[r]->left;
-    const bool had_done_its_part = stall.partner == -1 && left && records[r]->sequence > stall.sequence;
-    if (left && !had_done_its_part) append(names, name_rank(r, *records[r]));
-    others_are_here = others_are_here || (concerns(stall, r) && !left);
-  }
-  if (names.empty() || (stall.partner == Stall::anybody && others_are_here)) return std::nullopt;
-  return Verdict{Errc::peer_lost,
-                 fmt::format("{} left the group while {} was in progress", names, circumstance(stall))};
+  for (const int rank : ranks) append(names, name_rank(rank, records.at(rank)));
+  return GroupFailure{Errc::peer_lost,
+                      fmt::format("{} left the group while {} was in progress", names, name_operation(stall))};
 }
 
-Verdict blame_silent(int rank, const std::vector<Observation>& observations, double seconds,
-                     const std::function<std::string(int rank)>& describe) {
-  Verdict verdict{Errc::peer_lost, ""};
-  for (std::size_t r = 0; r < observations.size(); ++r) {
-    const auto& [before, now] = observations[r];
-    if (static_cast<int>(r) == rank || !before || !now || now->left || before->beat != now->beat) continue;
-    const auto known = describe(static_cast<int>(r));
-    append(verdict.message, fmt::format("{} has given no sign of life for {:.1f} s: {}; it {}", name_rank(r, *now),
-                                        seconds, known.empty() ? "it is frozen or cut off" : known, position(*now)));
-    verdict.lost.push_back(static_cast<int>(r));
+// A send or receive fails only once no message of the peers that left can still arrive.
+std::optional<GroupFailure> diagnose_departure(const Facts& facts, const Departure& departure) {
+  const int partner = departure.own.partner();
+  if (partner != Stall::all_ranks) {
+    if (!facts.linger_timeout && partner != Stall::any_rank) return std::nullopt;
+    if (departure.known_for < facts.linger_timeout.value_or(default_linger)) return std::nullopt;
   }
-  return verdict;
+  return diagnose_leavers(departure.own, departure.left, facts.size);
 }
 
-Verdict loss_of(int rank, const std::string& identity) {
-  return {Errc::peer_lost,
-          fmt::format("rank {} ({}) was lost: its process died or its connection broke", rank, identity),
-          {rank}};
+std::optional<GroupFailure> diagnose_silence(int own_rank, const Silence& silence) {
+  GroupFailure failure{Errc::peer_lost, ""};
+  for (int r = 0; r < static_cast<int>(silence.observations.size()); ++r) {
+    const auto& [before, now] = silence.observations[static_cast<std::size_t>(r)];
+    if (r == own_rank || !before || !now || now->left || before->beat != now->beat) continue;
+    const auto state = silence.process_states.find(r);
+    append(failure.message,
+           fmt::format("{} sent no heartbeat for {:.1f} s: {}; it {}", name_rank(r, *now), silence.seconds,
+                       state == silence.process_states.end() ? "it is frozen or cut off" : state->second.c_str(),
+                       activity(*now)));
+    failure.lost.push_back(r);
+  }
+  if (failure.lost.empty()) return std::nullopt;
+  return failure;
 }
 
-namespace {
-
-// Of ranks that all live: who calls something else, or has not come.
-std::optional<Verdict> blame_living(const Stall& stall, const std::vector<Observation>& observations,
-                                    const std::vector<std::optional<RankRecord>>& latest) {
-  const auto late = [&](const std::string& who) {
-    return Verdict{Errc::timeout,
-                   fmt::format("{} did not complete within {:.1f} s: {}", circumstance(stall), stall.seconds, who)};
-  };
-  if (stall.partner == -1) {
-    if (const auto verdict = blame_disagreeing(stall, latest)) return *verdict;
-    if (const auto names = name_late(stall, observations); !names.empty()) return late(names);
-  } else if (stall.partner == Stall::anybody) {
-    if (!stall.transport.empty()) return std::nullopt;
-    return late(name_possible_senders(stall, observations));
-  } else if (const auto& partner = latest[static_cast<std::size_t>(stall.partner)];
-             partner && !in_counterpart(stall, *partner)) {
-    return late(fmt::format("{} has not called its counterpart; it {}",
-                            name_rank(static_cast<std::size_t>(stall.partner), *partner), position(*partner)));
+// A rank that published nothing at all is silent, too: the group has formed.
+std::optional<GroupFailure> diagnose_silent_partners(const OverdueOperation& overdue) {
+  GroupFailure failure{Errc::peer_lost, ""};
+  for (int r = 0; r < static_cast<int>(overdue.observations.size()); ++r) {
+    const auto& [before, now] = overdue.observations[static_cast<std::size_t>(r)];
+    if (!concerns(overdue.own, r) || (now && (now->left || !before || before->beat != now->beat))) continue;
+    failure.lost.push_back(r);
+    append(failure.message, now ? fmt::format("{} sent no heartbeat for {:.1f} s: it is frozen or cut off",
+                                              name_rank(r, *now), overdue.seconds_between)
+                                : fmt::format("rank {} never sent a heartbeat", r));
   }
-  return std::nullopt;
+  if (failure.lost.empty()) return std::nullopt;
+  failure.message += fmt::format(" ({} did not complete)", name_operation(overdue.own));
+  return failure;
 }
 
-}  // namespace
-
-Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between) {
-  std::vector<std::optional<RankRecord>> latest;
-  for (const auto& observation : observations) latest.push_back(observation.now);
-  if (const auto verdict = blame_leavers(stall, latest)) return *verdict;
-
-  const auto what = circumstance(stall);
-  if (auto silent = name_silent(stall, observations, seconds_between); !silent.lost.empty()) {
-    silent.message += fmt::format(" ({} did not complete)", what);
-    return silent;
+// All ranks live: one of them has not entered the operation.
+std::optional<GroupFailure> diagnose_lateness(const OverdueOperation& overdue) {
+  const auto& own = overdue.own;
+  std::string late;
+  if (own.partner() == Stall::all_ranks) {
+    late = name_late(own, overdue.observations);
+  } else if (own.partner() == Stall::any_rank) {
+    if (own.transport_error.empty()) late = name_possible_senders(own, overdue.observations);
+  } else if (const auto& partner = overdue.observations[static_cast<std::size_t>(own.partner())].now;
+             partner && !in_counterpart(own, *partner)) {
+    late =
+        fmt::format("{} has not called its counterpart; it {}", name_rank(own.partner(), *partner), activity(*partner));
   }
-  if (const auto verdict = blame_living(stall, observations, latest)) return *verdict;
-  if (!stall.transport.empty()) {
-    return {Errc::connection_lost,
-            fmt::format("{} failed though all ranks live: {} (as seen by rank {})", what, stall.transport, stall.rank)};
+  if (late.empty()) return std::nullopt;
+  return GroupFailure{Errc::timeout,
+                      fmt::format("{} did not complete within {:.1f} s: {}", name_operation(own), own.seconds, late)};
+}
+
+GroupFailure diagnose_network(const Stall& own) {
+  const auto what = name_operation(own);
+  if (!own.transport_error.empty()) {
+    return {Errc::connection_lost, fmt::format("{} failed though all ranks live: {} (as seen by rank {})", what,
+                                               own.transport_error, own.rank)};
   }
   return {Errc::timeout,
           fmt::format("{} did not complete within {:.1f} s though all ranks are in it: the network between "
                       "them is slow or broken (as seen by rank {})",
-                      what, stall.seconds, stall.rank)};
+                      what, own.seconds, own.rank)};
+}
+
+GroupFailure diagnose_silent_store(const Facts& facts, const OverdueOperation& overdue) {
+  return {Errc::connection_lost,
+          fmt::format("{} did not complete within {:.1f} s, and the store does not answer: rank {} ({}) may be cut "
+                      "off ({})",
+                      describe(overdue.own.operation), overdue.own.seconds, facts.rank, facts.identity,
+                      *overdue.store_error)};
+}
+
+std::optional<GroupFailure> diagnose_overdue(const Facts& facts, const OverdueOperation& overdue) {
+  if (overdue.store_error) return diagnose_silent_store(facts, overdue);
+  PeerRecords latest;
+  for (int r = 0; r < static_cast<int>(overdue.observations.size()); ++r)
+    if (const auto& now = overdue.observations[static_cast<std::size_t>(r)].now) latest.emplace(r, *now);
+  if (auto failure = diagnose_leavers(overdue.own, latest, facts.size)) return failure;
+  if (overdue.own.partner() == Stall::all_ranks)
+    if (auto failure = diagnose_collective_mismatch(overdue.own, latest)) return failure;
+  if (overdue.cause_may_follow || !overdue.observed_long_enough) return std::nullopt;
+  if (auto failure = diagnose_silent_partners(overdue)) return failure;
+  if (auto failure = diagnose_lateness(overdue)) return failure;
+  return diagnose_network(overdue.own);
+}
+
+}  // namespace
+
+int Stall::partner() const {
+  if (!operation.point_to_point()) return all_ranks;
+  return operation.from_any_source() ? any_rank : operation.peer;
+}
+
+OperationDescription Stall::counterpart() const {
+  auto other = operation;
+  other.kind = operation.is_send() ? "recv" : "send";
+  other.peer = rank;
+  return other;
+}
+
+// A rank that left before its process ended is no loss.
+std::optional<GroupFailure> diagnose(const Facts& facts) {
+  for (const auto& [rank, record] : facts.ended)
+    if (!record.left) return failure_by_loss(rank, record.identity());
+  if (facts.duplicate) {
+    return GroupFailure{Errc::mismatch, fmt::format("two processes are rank {}: {} and {}", facts.rank, facts.identity,
+                                                    facts.duplicate->identity())};
+  }
+  if (facts.silence)
+    if (auto failure = diagnose_silence(facts.rank, *facts.silence)) return failure;
+  for (const auto& each : facts.comparisons)
+    if (auto failure = diagnose_comparison(each)) return failure;
+  for (const auto& each : facts.departures)
+    if (auto failure = diagnose_departure(facts, each)) return failure;
+  if (facts.overdue) return diagnose_overdue(facts, *facts.overdue);
+  return std::nullopt;
+}
+
+bool all_partners_left(const Stall& stall, const PeerRecords& records, int size) {
+  return diagnose_leavers(stall, records, size).has_value();
+}
+
+GroupFailure diagnose_lost_store(const StoreHost& host, int rank, const std::string& identity,
+                                 const std::string& cause) {
+  if (host.rank && *host.rank != rank) {
+    const auto name = host.identity.empty() ? fmt::format("rank {}", *host.rank) : host.identity;
+    return {Errc::peer_lost, fmt::format("{}, whose process serves the store, was lost: {}", name, cause)};
+  }
+  if (!host.neighbour.empty()) {
+    return {Errc::peer_lost,
+            fmt::format("{}, on whose host the store is, was lost, or rank {} ({}) is cut off from there: {}",
+                        host.neighbour, rank, identity, cause)};
+  }
+  return {Errc::connection_lost, fmt::format("rank {} ({}) lost the group's store: {}", rank, identity, cause)};
 }
 
 }  // namespace ddprun::comm

@@ -1,69 +1,107 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "ddprun/common/error.h"
 #include "ddprun/rendezvous/progress/rank_record.h"
+#include "ddprun/worker/comm/health/group_failure.h"
 
-// How a failure is explained from what ranks publish of themselves, and the verdict that they settle on. Values and
-// pure functions; peer_monitor.h moves them.
+// Decides whether a group has failed, and why, from the facts that the probes collected. Values and pure functions; no
+// I/O, no clock.
 namespace ddprun::comm {
 
-// Why a group ended: the same at every rank, since only the first one that is set in the store counts.
-struct Verdict {
-  Errc code = Errc::peer_lost;
-  std::string message;
-  std::vector<int> lost{};  // the ranks that died, or are taken for frozen or cut off
-  friend bool operator==(const Verdict&, const Verdict&) = default;
-};
-std::string encode(const Verdict& verdict);
-Verdict decode_verdict(std::string_view text);
-
-// An operation that did not end as it should, as the rank that noticed saw it.
+// An operation of this rank that is in progress or failed.
 struct Stall {
-  static constexpr int anybody = -2;
-  int rank = 0;                // who noticed
-  std::uint64_t sequence = 0;  // of a collective, or of a send or recv as RankOperation has it
-  std::uint16_t signature = 0;
-  int partner = -1;         // of a send or recv; anybody for a recv from any source; otherwise -1
-  std::string operation;    // "allreduce(sum) of 100 float32"
-  std::string counterpart;  // of a send or recv: what its partner is to call
-  double seconds = 0;       // how long it has taken
-  std::string transport;    // the transport's own message; empty: it only took too long
+  static constexpr int all_ranks = -1, any_rank = -2;
+
+  int rank = 0;                // this rank
+  std::uint64_t sequence = 0;  // as of RankOperation
+  OperationDescription operation;
+  double seconds = 0;             // since it started
+  std::string transport_error{};  // empty: the transport reported none
+
+  // The rank that the operation depends on: one rank, or all_ranks for a collective, any_rank for a receive from any.
+  int partner() const;
+  // The operation that the partner of a send or receive has to call.
+  OperationDescription counterpart() const;
 };
 
-// A rank's record at two moments some heartbeats apart; none: it had not published, or could not be read.
+// The records of some ranks, by rank.
+using PeerRecords = std::map<int, RankRecord>;
+
+// A rank's record at two moments some heartbeats apart; none: not published, or not readable.
 struct Observation {
   std::optional<RankRecord> before;
   std::optional<RankRecord> now;
 };
 
-// Who is to blame, in this order: ranks that left, ranks without a sign of life between the two observations
-// (peer_lost), ranks that call something else (mismatch), ranks that have not come (timeout); else nobody: the network
-// itself. observations[r] is rank r's; seconds_between: of the two moments.
-Verdict diagnose(const Stall& stall, const std::vector<Observation>& observations, double seconds_between);
+// An operation of this rank beside the record of a peer that takes part in it.
+struct Comparison {
+  Stall own;
+  int peer = 0;
+  RankRecord record;
+};
 
-// The ranks other than rank whose heartbeats have stood still for some seconds, with what describe says of each and
-// where it was; none of those that left. Nothing to observe of a rank is no evidence.
-Verdict blame_silent(int rank, const std::vector<Observation>& observations, double seconds,
-                     const std::function<std::string(int rank)>& describe);
+// An operation of this rank, and the records of peers that left the group.
+struct Departure {
+  Stall own;
+  PeerRecords left;
+  std::chrono::milliseconds known_for{};  // since this rank noticed that every peer it depends on has left
+};
 
-// What is said of a rank whose process is gone, whoever notices: its store, its host, or a watcher.
-Verdict loss_of(int rank, const std::string& identity);
+// Ranks whose heartbeats may have stopped.
+struct Silence {
+  double seconds = 0;                         // between the two observations
+  std::vector<Observation> observations;      // by rank
+  std::map<int, std::string> process_states;  // "its process is stopped", of ranks on this host
+};
 
-// The ranks that called another collective in the place of this one, if any: certain at any time.
-std::optional<Verdict> blame_disagreeing(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
+// An operation of this rank that passed its deadline, or whose transport failed.
+struct OverdueOperation {
+  Stall own;
+  std::vector<Observation> observations;   // by rank
+  double seconds_between = 0;              // the two observations
+  bool observed_long_enough = false;       // to tell a stopped heartbeat from a late one
+  bool cause_may_follow = false;           // the transport failed a moment ago: the store may still report a death
+  std::optional<std::string> store_error;  // the store did not answer; then there are no observations
+};
 
-// The partner of a send or recv, where it is in another one in the place of its counterpart: certain at any time.
-std::optional<Verdict> blame_partner(const Stall& stall, const RankRecord& partner);
+// What one pass over the probes found. Empty fields: nothing found.
+struct Facts {
+  int rank = 0;  // this rank
+  int size = 1;  // of the group
+  std::string identity;
+  PeerRecords ended;                    // last records of ranks on this host whose processes ended
+  std::optional<RankRecord> duplicate;  // under this rank's own key, but published by another process
+  std::optional<Silence> silence;
+  std::vector<Comparison> comparisons;
+  std::vector<Departure> departures;
+  // How long a message of a peer that left may still arrive; none: the transport fails such a receive itself.
+  std::optional<std::chrono::milliseconds> linger_timeout;
+  std::optional<OverdueOperation> overdue;
+};
 
-// The ranks that left and are missed, if any: known without a second observation. Of a recv from any source, none is
-// missed while another one is here.
-std::optional<Verdict> blame_leavers(const Stall& stall, const std::vector<std::optional<RankRecord>>& records);
+// The failure that the facts prove, if any. The first that applies: a process that ended, a second process of this
+// rank, missing heartbeats (peer_lost), ranks that called different operations (mismatch), peers that left while this
+// rank depends on them (peer_lost). Then, for an overdue operation: the same once more, a rank that has not entered it
+// (timeout), or else the network (timeout or connection_lost).
+std::optional<GroupFailure> diagnose(const Facts& facts);
+
+// Whether every rank that the operation depends on is among those that left before they took part.
+bool all_partners_left(const Stall& stall, const PeerRecords& records, int size);
+
+// The process that serves the store, as far as this rank knows it.
+struct StoreHost {
+  std::optional<int> rank;  // the rank whose process serves the store, if one does
+  std::string identity;     // "rank 0 (pid 42 on host b)"; empty: not known yet
+  std::string neighbour;    // the same of a rank on the store's host, where that is another host; else empty
+};
+// The failure of a rank that lost its connection to the store. cause: of the connection.
+GroupFailure diagnose_lost_store(const StoreHost& host, int rank, const std::string& identity,
+                                 const std::string& cause);
 
 }  // namespace ddprun::comm

@@ -3,146 +3,100 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/health/diagnosis.h"
+#include "ddprun/worker/comm/health/local_processes.h"
 #include "ddprun/worker/comm/health/neighbour_probe.h"
 #include "ddprun/worker/comm/health/operation_log.h"
-#include "ddprun/worker/comm/health/process_monitor.h"
+#include "ddprun/worker/comm/health/overdue_probe.h"
+#include "ddprun/worker/comm/health/publisher.h"
 #include "ddprun/worker/comm/health/rank_records.h"
-#include "ddprun/worker/comm/operations/operation.h"
+#include "ddprun/worker/comm/health/transfer_probe.h"
 
 namespace ddprun::comm {
 
-struct MonitorOptions {
-  int rank = 0;
-  int size = 1;
-  std::string prefix;                              // of the group's keys in the store
-  std::string terms;                               // of the group (terms.h), as this rank asks for it
-  std::chrono::milliseconds beat{1000};            // how often this rank publishes its record
-  std::chrono::milliseconds freeze_bound{5000};    // of a rank's silence; zero: any
-  std::chrono::milliseconds store_patience{5000};  // with a store that does not answer
-  std::optional<int> store_host;                   // the rank whose process serves the store, if one does
-  bool beside_store = false;                       // the store is on this rank's host
-};
-
-// Finds out, through the store, why a group fails, and makes it known to all its ranks.
+// Detects why a group fails, and makes every rank report the same failure. In a loop: the probes collect facts, the
+// pure diagnose() decides, the publisher sets the failure key. The facts come from this rank's operation log, the
+// records of the other ranks (their heartbeats), the ends of processes on this host, and the store, which sets the
+// failure key itself when the connection of a rank with a last will closes. A store without last wills (PyTorch's own)
+// leaves the other facts.
 //
-// Each rank has a connection of its own to the store with a last will: should the process die, the store itself sets
-// the group's failure key, for which every rank waits. Ranks of one host are told by its kernel, too. Each rank
-// publishes a record of its progress, which it reads in its operation_log, as its heartbeat; the rank before it watches
-// that, so that a frozen one is found whether or not anybody waits for it. An operation that passes its deadline, or
-// whose transport fails, makes its rank compare the records of all ranks at two moments and decide who is to blame. The
-// first verdict set in the store counts for everybody. A server without wills (PyTorch's own) leaves the rest of it.
-//
-// The thread belongs to the monitor. on_verdict is called there, once.
+// Ownership: owns its connection to the store and its thread. The operation log outlives it.
+// Threads: any thread may call the methods. on_failure is called once, by the monitor's thread.
+// Errors: the constructor throws what the store throws, and Errc::mismatch if a rank that joined earlier has another
+// configuration. Later errors become the group's failure.
 class PeerMonitor {
  public:
-  using OnVerdict = std::function<void(const Error&)>;
+  using OnFailure = std::function<void(const Error&)>;
 
-  // Announces this rank before it returns. store: used by nobody else. operation_log: of this rank, outlives the
-  // monitor. Throws Errc::mismatch, at this rank and then at the others, when one of those that have come asks for
-  // other terms.
+  // Registers this rank before it returns. store: of the monitor's own use.
   PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const OperationLog& operation_log,
-              OnVerdict on_verdict);
-  // Says goodbye to the others: no loss.
+              OnFailure on_failure);
+  // Tells the other ranks that this one leaves, which is not a loss.
   ~PeerMonitor();
 
-  const std::string& identity() const { return identity_; }  // "pid 42 on host b"
-  // How long after a transport's failure a last will may take to come.
-  static std::chrono::milliseconds will_delay();
-  // How long after a deadline or a transport's failure the verdict may take.
-  std::chrono::milliseconds verdict_delay() const;
+  const std::string& identity() const { return publisher_.identity(); }  // "pid 42 on host b"
+  // The longest time from a transport's failure to the last will of the rank that caused it.
+  static std::chrono::milliseconds last_will_delay() { return OverdueProbe::cause_delay; }
+  // The longest time from a missed deadline or a transport's failure to the group's failure.
+  std::chrono::milliseconds diagnosis_delay() const;
 
-  // Every rank has come to the group: from now on they can be asked for. linger_timeout: of its transport.
-  void all_here(std::optional<std::chrono::milliseconds> linger_timeout);
-  // The transport of an operation that began then failed with these words: find the reason.
+  // Every rank has joined: from now on their records can be read. linger_timeout: of the transport.
+  void all_joined(std::optional<std::chrono::milliseconds> linger_timeout);
+  // The transport of this operation failed with this message: find the cause. Only the first call counts.
   void transport_failed(const OperationLog::Entry& entry, const std::string& message);
-  // This rank ends the group: tell the others why.
-  void publish(const Verdict& verdict);
+  // This rank ends the group, for this reason. Only the first call counts.
+  void publish(const GroupFailure& failure);
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Records = std::vector<std::optional<RankRecord>>;  // by rank
-  // An operation to worry about.
-  struct Suspect {
-    OperationLog::Entry entry;
-    std::optional<std::string> failure;  // of the transport
-    Clock::time_point failed_at;
+  // Requests of other threads to the monitor's thread.
+  struct Requests {
+    bool stop = false;
+    bool all_joined = false;
+    std::optional<std::chrono::milliseconds> linger_timeout;
+    std::optional<GroupFailure> to_publish;
+    std::optional<TransportFailure> transport_failure;
   };
-  void announce();
-  void compare_terms();
+
   void run();
-  void watch();
-  std::optional<Verdict> next_verdict();
-  std::optional<Verdict> await_failure_key();
-  std::optional<Verdict> take_published();
-  std::optional<Suspect> find_suspect(Clock::time_point now);
-  std::optional<Verdict> examine(const Suspect& suspect, Clock::time_point now);
-  Stall stall_of(const Suspect& suspect, Clock::time_point now) const;
-  std::optional<Verdict> examine_ended();
-  std::optional<Verdict> find_namesake();
-  std::optional<Verdict> compare_with_neighbour();
-  std::optional<Verdict> compare_with_partners();
-  Records read_partners(const std::vector<OperationLog::Entry>& messages);
-  std::optional<Verdict> examine_departed() const;
-  std::optional<Verdict> compare_with_departed();
-  std::optional<Verdict> give_up(const Stall& stall, const Records& records, Clock::time_point now);
-  std::optional<std::chrono::milliseconds> linger_timeout();
-  void meet_peers();
-  void watch_processes();
-  void find_store();
-  std::string describe_rank(int rank);
-  std::string describe_process(int rank) const;
-  void beat(bool left);
-  Verdict settle(const Verdict& verdict);
-  Verdict lost_store(const Error& error) const;
-  void say_goodbye();
-  bool stopping();
-  Deadline store_deadline() const { return Deadline::in(options_.store_patience); }
+  std::optional<GroupFailure> watch();
+  Facts collect(const Requests& requests, Clock::time_point now);
+  void begin_observing_peers();
+  void find_store_host();
+  std::string name_rank(int rank);
+  Requests take_requests();
+  void wait_for_stop();
 
   const std::shared_ptr<Store> store_;
   const MonitorOptions options_;
   const OperationLog& operation_log_;
-  const OnVerdict on_verdict_;
-  const std::string identity_;
-  const std::string failure_key_;
-  const std::string processes_key_;
-  const std::string beside_store_key_;      // a rank of the host that has the store, where one knows
-  const std::chrono::milliseconds window_;  // between two readings that prove a standstill
-  const std::chrono::milliseconds slice_;   // of waiting on the failure key, between which this thread looks around
+  const OnFailure on_failure_;
+  const std::chrono::milliseconds window_;         // the least time between two readings that shows a missing heartbeat
+  const std::chrono::milliseconds pass_interval_;  // between two passes over the probes
 
-  // Used by the monitor's thread alone.
-  Clock::time_point next_beat_;
-  RankRecord last_beat_;
-  std::optional<RankRecords::Reading> baseline_;
+  // Used by the monitor's thread alone, once it runs.
   RankRecords records_;
+  Publisher publisher_;
   NeighbourProbe neighbour_;
+  TransferProbe transfers_;
+  OverdueProbe overdue_;
   bool peers_known_ = false;
-  std::map<int, Clock::time_point> departures_;  // by partner of a send or receive: when it was noticed
-  std::map<int, ProcessIdentity> local_peers_;   // ranks of this host
-  std::string store_host_;                       // who serves the store, once all are here: "rank 0 (pid 42 on host b)"
-  std::string beside_store_;                     // who runs on the host that has it, where that is another
+  StoreHost store_host_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;
-  std::optional<Verdict> to_publish_;
-  std::optional<Suspect> failed_;  // the first one whose transport failed
-  std::vector<int> ended_;         // ranks whose processes ended, not yet examined
-  bool all_here_ = false;
-  std::optional<std::chrono::milliseconds> linger_timeout_;
+  Requests requests_;  // guarded by mutex_
 
-  std::optional<ProcessMonitor> processes_;  // before what it calls goes
+  LocalProcesses processes_;  // destroyed before what its callback uses
 
-  std::thread thread_;  // last: runs on all the above
+  std::thread thread_;  // last: uses the members above
 };
 
 }  // namespace ddprun::comm

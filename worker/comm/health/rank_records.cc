@@ -22,14 +22,14 @@ std::vector<std::optional<RankRecord>> RankRecords::read_some(const std::vector<
   return records;
 }
 
-RankRecords::Reading RankRecords::read_all() {
+RankRecords::Snapshot RankRecords::read_all() {
   std::vector<int> ranks(static_cast<std::size_t>(size_));
   std::iota(ranks.begin(), ranks.end(), 0);
   auto records = read_some(ranks);
   return {Clock::now(), std::move(records)};
 }
 
-std::vector<Observation> observe(const RankRecords::Reading& before, const RankRecords::Reading& now) {
+std::vector<Observation> observe(const RankRecords::Snapshot& before, const RankRecords::Snapshot& now) {
   std::vector<Observation> observations;
   for (std::size_t r = 0; r < now.records.size(); ++r) observations.push_back({before.records[r], now.records[r]});
   return observations;

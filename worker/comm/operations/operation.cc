@@ -2,10 +2,6 @@
 
 #include <tuple>
 
-#include <fmt/core.h>
-
-#include "ddprun/worker/comm/process_group.h"
-
 namespace ddprun::comm {
 namespace {
 
@@ -13,23 +9,6 @@ namespace {
 auto shared_part(const Operation& operation) {
   return std::tuple(operation.kind, operation.dtype, operation.op, operation.own_parts() ? 0 : operation.count,
                     operation.peer, operation.own_parts() ? 1 : operation.parts, operation.spans, operation.layout);
-}
-
-// "allgatherv", "allreduce_coalesced(sum)"
-std::string full_name(const Operation& operation) {
-  std::string name(name_of(operation.kind));
-  if (operation.unequal()) name += 'v';
-  if (operation.coalesced()) name += "_coalesced";
-  if (operation.reduces()) name += fmt::format("({})", name_of(operation.op));
-  return name;
-}
-
-// "100 float32", with what belongs to them
-std::string amount(const Operation& operation) {
-  auto text = fmt::format("{} {}", operation.count, ddprun::name_of(operation.dtype));
-  if (operation.unequal() && !operation.own_parts()) text += " in all";
-  if (operation.coalesced()) text += fmt::format(" in {} spans", operation.spans - 1);
-  return text;
 }
 
 }  // namespace
@@ -51,27 +30,20 @@ bool agree(const Operation& one, const Operation& other) {
   return shared_part(one) == shared_part(other);
 }
 
+OperationDescription description_of(const Operation& operation) {
+  return {.kind = std::string(name_of(operation.kind)),
+          .reduce_op = operation.reduces() ? std::string(name_of(operation.op)) : "",
+          .dtype = std::string(ddprun::name_of(operation.dtype)),
+          .count = operation.count,
+          .peer = operation.peer,
+          .tag = operation.tag,
+          .parts = operation.parts,
+          .spans = operation.spans,
+          .layout = operation.layout};
+}
+
 std::string describe(const Operation& operation) {
-  auto name = full_name(operation);
-  switch (operation.kind) {
-    case OpKind::barrier:
-      return name;
-    case OpKind::reduce:
-    case OpKind::gather:
-      return fmt::format("{} of {} to rank {}", name, amount(operation), operation.peer);
-    case OpKind::broadcast:
-    case OpKind::scatter:
-      return fmt::format("{} of {} from rank {}", name, amount(operation), operation.peer);
-    case OpKind::send:
-      return fmt::format("{} of {} to rank {} with tag {}", name, amount(operation), operation.peer, operation.tag);
-    case OpKind::recv:
-      if (operation.peer == any_source) {
-        return fmt::format("{} of {} from any rank with tag {}", name, amount(operation), operation.tag);
-      }
-      return fmt::format("{} of {} from rank {} with tag {}", name, amount(operation), operation.peer, operation.tag);
-    default:
-      return fmt::format("{} of {}", name, amount(operation));
-  }
+  return ddprun::describe(description_of(operation));
 }
 
 // Products that do not wait for each other: this is on the path of every small collective.

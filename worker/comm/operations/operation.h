@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "ddprun/common/dtype.h"
+#include "ddprun/rendezvous/progress/operation_description.h"
 #include "ddprun/worker/comm/reduction.h"
 
 namespace ddprun::comm {
@@ -57,8 +58,9 @@ bool agree(const Operation& one, const Operation& other);
 std::string_view name_of(OpKind kind);
 std::string_view name_of(ReduceOp op);
 
-// "allreduce(sum) of 100 float32", "broadcast of 4 int64 from rank 2", "send of 8 uint8 to rank 1 with tag 7",
-// "allgatherv of 10 float32 in all", "allreduce_coalesced(sum) of 100 float32 in 3 spans", "barrier"
+// The fields that other ranks and programs see: published, compared and printed.
+OperationDescription description_of(const Operation& operation);
+// "allreduce(sum) of 100 float32": the text of that description.
 std::string describe(const Operation& operation);
 
 // Differs, in all likelihood, between operations which ranks must not mix up. The same on every rank.

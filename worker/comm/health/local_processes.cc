@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/health/process_monitor.h"
+#include "ddprun/worker/comm/health/local_processes.h"
 
 #include <cerrno>
 #include <fstream>
@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 #include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
@@ -20,8 +21,8 @@ struct ProcessState {
   std::uint64_t start_time = 0;
 };
 
-// From /proc/<pid>/stat: the third field, and the twenty-second. The second is a name in parentheses, whatever it
-// holds.
+// Fields 3 and 22 of /proc/<pid>/stat. Field 2 is the program's name in parentheses, which may itself contain spaces
+// and parentheses.
 std::optional<ProcessState> state_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
@@ -59,18 +60,18 @@ bool ProcessIdentity::stopped() const {
   return state && state->start_time == start_time && (state->state == 'T' || state->state == 't');
 }
 
-// Opened first and asked after: a descriptor of the right process stays one.
+// Opens the pidfd before it checks the identity: the descriptor cannot come to mean another process afterwards.
 ProcessMonitor::ProcessMonitor(const std::vector<Process>& processes, OnEnd on_end)
     : on_end_(std::move(on_end)), stop_(::eventfd(0, EFD_CLOEXEC)) {
   if (!stop_) {
-    log::debug("the ends of processes cannot be watched: {}", errno_text(errno));
+    log::debug("cannot watch for the end of processes: {}", errno_text(errno));
     return;
   }
   std::vector<int> ended;
   for (const auto& [rank, identity] : processes) {
     auto fd = open_process(identity.pid);
     if (!fd && errno != ESRCH) {
-      log::debug("the end of rank {}'s process cannot be watched: {}", rank, errno_text(errno));
+      log::debug("cannot watch for the end of rank {}'s process: {}", rank, errno_text(errno));
     } else if (!fd || !identity.alive()) {
       ended.push_back(rank);
     } else {
@@ -93,16 +94,55 @@ void ProcessMonitor::run(const std::vector<int>& ended) {
   while (true) {
     if (::poll(waiting.data(), waiting.size(), -1) < 0) {
       if (errno == EINTR) continue;
-      log::debug("the ends of processes are watched no longer: {}", errno_text(errno));
+      log::debug("no longer watching for the end of processes: {}", errno_text(errno));
       return;
     }
     if (waiting.front().revents != 0) return;
     for (std::size_t i = 1; i < waiting.size(); ++i) {
       if (waiting[i].revents == 0) continue;
-      waiting[i].fd = -1;  // poll leaves it out from now on
+      waiting[i].fd = -1;  // poll ignores it from now on
       on_end_(watched_[i - 1].rank);
     }
   }
+}
+
+std::string LocalProcesses::registration(int rank) {
+  const auto process = ProcessIdentity::own();
+  return fmt::format("{} {} {}\n", rank, process.pid, process.start_time);
+}
+
+// Ranks that are threads of this process end with it.
+void LocalProcesses::watch(const std::string& registrations) {
+  std::vector<ProcessMonitor::Process> processes;
+  std::istringstream lines(registrations);
+  for (ProcessMonitor::Process each; lines >> each.rank >> each.identity.pid >> each.identity.start_time;) {
+    if (each.rank == rank_) continue;
+    peers_[each.rank] = each.identity;
+    if (each.identity != ProcessIdentity::own()) processes.push_back(each);
+  }
+  if (processes.empty()) return;
+  monitor_.emplace(processes, [this](int rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_.push_back(rank);
+    }
+    on_end_();
+  });
+}
+
+std::vector<int> LocalProcesses::take_ended() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(ended_, {});
+}
+
+std::map<int, std::string> LocalProcesses::states() const {
+  std::map<int, std::string> states;
+  for (const auto& [rank, process] : peers_) {
+    states[rank] = process.stopped() ? "its process is stopped"
+                   : process.alive() ? "its process lives, but gets no processor time or is cut off from the store"
+                                     : "its process has ended";
+  }
+  return states;
 }
 
 }  // namespace ddprun::comm

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/worker_env.h"
+#include "ddprun/worker/comm/launch_env.h"
 
 #include <functional>
 #include <map>
@@ -71,7 +71,7 @@ TEST_CASE("the agent's store is used for the exact word True only") {
   CHECK_FALSE(accepted({{"TORCHELASTIC_USE_AGENT_STORE", "False"}}).use_agent_store);
 }
 
-TEST_CASE("MPI's and Slurm's variables stand in for absent ones") {
+TEST_CASE("MPI's and Slurm's variables replace absent ones") {
   const auto open_mpi = accepted({{"OMPI_COMM_WORLD_RANK", "1"},
                                   {"OMPI_COMM_WORLD_SIZE", "2"},
                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -93,7 +93,7 @@ TEST_CASE("MPI's and Slurm's variables stand in for absent ones") {
   CHECK(accepted(slurm).world_size == 1);  // the plain names come first
 }
 
-TEST_CASE("mistakes are refused by name") {
+TEST_CASE("an invalid variable is refused by name") {
   CHECK(contains(refusal({{"RANK", "0"}}), "WORLD_SIZE is not"));
   CHECK(contains(refusal({{"WORLD_SIZE", "2"}}), "RANK is not"));
   CHECK(contains(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}), "from 0 to 1"));
