@@ -7,34 +7,34 @@
 
 namespace ddprun::bench {
 
-// What the ranks of one benchmark share beside the group under test: a mapping made before they are forked. It holds
-// the buffers of the floors, and the flags by which the ranks meet.
-class Stage {
+// Memory that the ranks of a benchmark share besides the group under test, mapped before they are forked. It holds the
+// buffers of the floors (lower bounds) and the flags of a barrier.
+class SharedMapping {
  public:
   static constexpr std::size_t slot_bytes = 512 * 1024;
 
-  Stage(int ranks, std::size_t buffer_bytes);
-  Stage(const Stage&) = delete;
-  Stage& operator=(const Stage&) = delete;
-  ~Stage();
+  SharedMapping(int ranks, std::size_t buffer_bytes);
+  SharedMapping(const SharedMapping&) = delete;
+  SharedMapping& operator=(const SharedMapping&) = delete;
+  ~SharedMapping();
 
   int ranks() const { return ranks_; }
   std::byte* buffer(int rank) const { return data_ + buffers_ + index(rank) * buffer_bytes_; }
   std::byte* result() const { return data_ + result_; }
-  // One of two, for what a rank passes on to others.
+  // One of two slots through which a rank passes data to others.
   std::byte* slot(int rank, std::size_t parity) const {
     return data_ + slots_ + (index(rank) * 2 + parity % 2) * slot_bytes;
   }
 
-  // For what a rank has to tell the others.
-  static constexpr std::size_t note_bytes = 256 * 1024;
-  std::byte* note(int rank) const { return data_ + notes_ + index(rank) * note_bytes; }
+  // Memory for a message of a rank to the others.
+  static constexpr std::size_t message_bytes = 256 * 1024;
+  std::byte* message(int rank) const { return data_ + messages_ + index(rank) * message_bytes; }
 
-  // Returns once every rank has come; what a rank wrote before is visible to all.
-  void meet(int rank);
-  // Rank 0's value, at every rank.
-  std::int64_t agree(int rank, std::int64_t value);
-  // One-way, between the processors of ranks 0 and 1: half a round trip of one flag. Every rank calls it.
+  // Returns once every rank has called it; what a rank wrote before it is visible to all.
+  void barrier(int rank);
+  // Returns rank 0's value at every rank.
+  std::int64_t broadcast(int rank, std::int64_t value);
+  // One-way latency between the processors of ranks 0 and 1: half a round trip of one flag. Every rank calls it.
   double latency_ns(int rank);
 
  private:
@@ -48,15 +48,15 @@ class Stage {
   void await(const Flag& flag, std::uint32_t value) const;
 
   const int ranks_;
-  const int spins_;  // before a rank lets another one run
+  const int spins_;  // before a waiting rank yields
   const std::size_t buffer_bytes_;
-  std::size_t slots_, notes_, buffers_, result_, end_;
+  std::size_t slots_, messages_, buffers_, result_, end_;
   std::byte* data_;
-  std::uint32_t meetings_ = 0;  // that this rank has been to
+  std::uint32_t barriers_ = 0;  // that this rank has called
 };
 
-// Binds the calling thread to the processor that is this rank's when the ranks are dealt out in turn. Threads that it
-// started before stay free: bound with it, they would only run while it sleeps.
+// Binds the calling thread to a processor of its rank: ranks are assigned round robin. Threads that it started before
+// stay unbound: on the same processor they would only run while it sleeps.
 void pin_to_processor(int rank);
 
 }  // namespace ddprun::bench
