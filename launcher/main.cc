@@ -9,10 +9,10 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/process_limits.h"
 #include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
-#include "ddprun/launcher/agent/place.h"
 #include "ddprun/launcher/agent/preview.h"
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/pages.h"
@@ -56,7 +56,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
     auto fleet =
         make_fleet_spec(settings, environment, arguments, own_program().string(), std::string(project_version()));
     fleet.descriptors = raise_descriptor_limit().before;  // some pipes a host
-    const Guardian guardian;
+    Guardian guardian;
     return run_fleet(fleet, guardian);
   }
   if (remote) remote->apply_options(settings);
@@ -65,7 +65,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   auto spec = make_agent_spec(settings, choice, environment, line.command, own_program().parent_path());
   // Once a job, not once a node.
   if (place) log::log(place->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*place, settings));
-  for (const auto& text : idle_options(settings, spec)) log::info("{}", text);
+  for (const auto& text : options_without_effect(settings, spec)) log::info("{}", text);
   place_on_machine(spec, settings);
   if (settings.options().dry_run) {
     std::fputs(preview(spec, choice).c_str(), stdout);
@@ -78,7 +78,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   if (remote) remote->report_to_starter(spec);
 
   // Before any thread exists; it outlives this process by a moment.
-  const Guardian guardian;
+  Guardian guardian;
   if (remote) remote->obey();
   return run_agent(spec, guardian);
 }
@@ -90,7 +90,7 @@ int exit_code_of(const std::function<int()>& program) {
     log::error("{}", e.what());
     return exit_for(e.code());
   } catch (const std::exception& e) {
-    log::error("unexpected: {}", e.what());
+    log::error("unexpected: {}", exception_text(e));
     return exit_fault;
   }
 }
@@ -112,6 +112,7 @@ int serve(const std::string& token) {
 int main(int argc, char** argv) {
   constexpr std::string_view for_another = "--remote_agent=";
   const std::vector<std::string> arguments{argv + 1, argv + argc};
+  if (arguments.size() == 1 && arguments[0] == Guardian::run_option) Guardian::run();
   return exit_code_of([&] {
     if (arguments.size() == 1 && arguments[0].starts_with(for_another))
       return serve(arguments[0].substr(for_another.size()));

@@ -26,6 +26,7 @@
 #include "ddprun/launcher/output/line_assembler.h"
 #include "ddprun/launcher/output/log_through_console.h"
 #include "ddprun/launcher/report/failure_report.h"
+#include "ddprun/launcher/workers/guardian_watch.h"
 #include "ddprun/launcher/workers/worker_process.h"
 
 namespace ddprun {
@@ -89,12 +90,13 @@ std::string last_line(const std::string& lines) {
 
 class Fleet {
  public:
-  Fleet(const FleetSpec& spec, const Guardian& guardian)
+  Fleet(const FleetSpec& spec, Guardian& guardian)
       : spec_(spec),
         guardian_(guardian),
         console_(STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { watch_all(); }); }),
         log_through_console_(console_),
         signals_(loop_),
+        guardian_watch_(loop_, guardian),
         timer_(loop_),
         state_(hosts_of(spec), spec.policy) {}
 
@@ -332,11 +334,12 @@ class Fleet {
   }
 
   const FleetSpec& spec_;
-  const Guardian& guardian_;
+  Guardian& guardian_;
   asio::io_context loop_{1};
   Console console_;
   LogThroughConsole log_through_console_;
   asio::signal_set signals_;
+  GuardianWatch guardian_watch_;
   asio::steady_timer timer_;
   FleetState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
@@ -346,7 +349,7 @@ class Fleet {
 
 }  // namespace
 
-int run_fleet(const FleetSpec& spec, const Guardian& guardian) {
+int run_fleet(const FleetSpec& spec, Guardian& guardian) {
   Fleet fleet(spec, guardian);
   return fleet.run();
 }

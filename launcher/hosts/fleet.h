@@ -43,6 +43,6 @@ RemoteOrder order_for(const FleetSpec& spec, const SendOrder& action);
 
 // Starts the agents, one a host, by ssh or, on this machine, without it; forwards their output, signals and end.
 // Returns ddprun's exit code. On the main thread: what it started dies with that.
-int run_fleet(const FleetSpec& spec, const Guardian& guardian);
+int run_fleet(const FleetSpec& spec, Guardian& guardian);
 
 }  // namespace ddprun
