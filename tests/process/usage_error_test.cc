@@ -30,7 +30,7 @@ TEST_CASE("ddprun prints a mistake in a train.cfg once, without a failure summar
 
 TEST_CASE("a model that does not fit the data is a usage error too") {
   const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", config("mnist.cfg"),
-                               "--data.name=digits", "--data.samples=64", "--model.hidden=0"});
+                               "--data.name=random", "--data.samples=64", "--data.shape=7", "--model.name=cnn"});
   INFO(result.err);
   CHECK(result.code == 2);
   CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
