@@ -17,8 +17,8 @@ namespace ddprun {
 //
 // Ownership: borrows its descriptors. The destructor drops what is still queued; call drain() first.
 // Threads: thread-safe. The writing thread starts with the first text and receives none of the process's signals.
-// Errors: a stream that cannot be written (no reader, full disk) is ignored; output must not stop the job. The
-// constructor's thread start may throw Errc::io from the first write().
+// Errors: a stream that cannot be written (no reader, full disk) is ignored; output must not stop the job. The first
+// write() throws std::system_error when the thread cannot be started.
 // Units: bytes. write() always accepts the text; the producers bound the queue: while full() they stop reading from the
 // workers, which then block on their pipes.
 class Console {

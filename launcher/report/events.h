@@ -31,7 +31,8 @@ struct EventFacts {
 // In the nested metadata numbers are arrays of one element, as torchrun writes them. duration_ms of RENDEZVOUS is the
 // time until a round was agreed, that of ASSIGN_WORKER_RANKS from then until all nodes were ready.
 //
-// No I/O: the clock and the sink are passed in. Reads the error files of failed workers. Not thread-safe; never fails.
+// Does no I/O but reading the error files of failed workers: the clock and the sink are passed in. Not thread-safe;
+// never fails.
 class EventReporter {
  public:
   using Clock = std::function<std::chrono::milliseconds()>;  // since the epoch

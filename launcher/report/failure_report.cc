@@ -200,7 +200,7 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
       failure.cause = how_it_ended(failure) + ": " + line;
   } else if (failure.message.empty()) {
     failure.message = message_without_file(worker, exit);
-    constexpr int uncaught = 1;  // Python's exit code for an exception that nobody caught
+    constexpr int uncaught = 1;  // Python's exit code for an uncaught exception
     if (const auto line = exception_in(worker.last_lines);
         exit.code == uncaught && !line.empty() && worker.cause.empty())
       failure.cause = how_it_ended(failure) + ": " + line;
