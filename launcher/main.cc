@@ -8,10 +8,10 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/process_limits.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
-#include "ddprun/launcher/agent/place.h"
 #include "ddprun/launcher/agent/preview.h"
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/pages.h"
@@ -54,7 +54,7 @@ int launch_agent(LaunchSettings& settings, const Environment& environment, const
   auto spec = make_agent_spec(settings, choice, environment, command, own_program().parent_path());
   if (cluster)  // once per job, not once per node
     log::log(cluster->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*cluster, settings));
-  for (const auto& text : idle_options(settings, spec)) log::info("{}", text);
+  for (const auto& text : options_without_effect(settings, spec)) log::info("{}", text);
   place_on_machine(spec, settings);
   if (settings.options().dry_run) {
     write_standard_output(preview(spec, choice));
@@ -68,7 +68,7 @@ int launch_agent(LaunchSettings& settings, const Environment& environment, const
   };
   if (connection) connection->attach(spec);
 
-  const Guardian guardian;  // forked before any thread exists
+  Guardian guardian;  // forked before any thread exists
   if (connection) connection->forward_signals();
   return run_agent(spec, guardian);
 }
@@ -103,13 +103,15 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::vector<std::string> arguments{argv + 1, argv + argc};
+  if (arguments.size() == 1 && arguments[0] == Guardian::run_option) Guardian::run();
   try {
-    return run({argv + 1, argv + argc});
+    return run(arguments);
   } catch (const Error& e) {
     log::error("{}", e.what());
     return exit_for(e.code());
   } catch (const std::exception& e) {
-    log::error("unexpected: {}", e.what());
+    log::error("unexpected: {}", exception_text(e));
     return exit_fault;
   }
 }

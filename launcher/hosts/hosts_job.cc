@@ -26,6 +26,7 @@
 #include "ddprun/launcher/output/line_assembler.h"
 #include "ddprun/launcher/output/log_through_console.h"
 #include "ddprun/launcher/report/failure_report.h"
+#include "ddprun/launcher/workers/guardian_watch.h"
 #include "ddprun/launcher/workers/worker_process.h"
 
 namespace ddprun {
@@ -89,12 +90,13 @@ std::string last_line(const std::string& lines) {
 
 class HostsJob {
  public:
-  HostsJob(const HostsJobSpec& spec, const Guardian& guardian)
+  HostsJob(const HostsJobSpec& spec, Guardian& guardian)
       : spec_(spec),
         guardian_(guardian),
         console_(STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { wait_for_all(); }); }),
         log_through_console_(console_),
         signals_(loop_),
+        guardian_watch_(loop_, guardian),
         timer_(loop_),
         state_(hosts_of(spec), spec.policy) {}
 
@@ -331,11 +333,12 @@ class HostsJob {
   }
 
   const HostsJobSpec& spec_;
-  const Guardian& guardian_;
+  Guardian& guardian_;
   asio::io_context loop_{1};
   Console console_;
   LogThroughConsole log_through_console_;
   asio::signal_set signals_;
+  GuardianWatch guardian_watch_;
   asio::steady_timer timer_;
   HostsJobState state_;
   std::vector<std::unique_ptr<Connection>> connections_;
@@ -345,7 +348,7 @@ class HostsJob {
 
 }  // namespace
 
-int run_hosts_job(const HostsJobSpec& spec, const Guardian& guardian) {
+int run_hosts_job(const HostsJobSpec& spec, Guardian& guardian) {
   HostsJob job(spec, guardian);
   return job.run();
 }

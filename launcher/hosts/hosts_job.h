@@ -41,6 +41,6 @@ LaunchRequest request_for(const HostsJobSpec& spec, const SendRequest& action);
 
 // Starts one agent per host, by ssh or, on this machine, directly; forwards their output and the signals of this
 // process; returns ddprun's exit code. Call it on the main thread: the child processes die with that thread.
-int run_hosts_job(const HostsJobSpec& spec, const Guardian& guardian);
+int run_hosts_job(const HostsJobSpec& spec, Guardian& guardian);
 
 }  // namespace ddprun

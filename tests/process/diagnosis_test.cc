@@ -80,7 +80,7 @@ TEST_CASE("the report of a worker that the kernel's memory limit killed says so"
   CHECK(result.code == 128 + SIGKILL);
   CHECK(contains(result.err, "[ddprun] error: rank 1 (local rank 1, pid "));
   CHECK(contains(result.err, "out of memory: "));
-  CHECK(contains(result.err, "may have " + std::to_string(memory_mib) + " MiB)"));
+  CHECK(contains(result.err, "has a limit of " + std::to_string(memory_mib) + " MiB)"));
 }
 
 TEST_CASE("the report of a worker that another process killed does not mention memory") {

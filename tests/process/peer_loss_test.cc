@@ -38,7 +38,7 @@ std::string reduce_until_failure(ProcessGroup& group, Store& store) {
     for (int step = 1;; ++step) {
       group.allreduce(span_of(values), ReduceOp::average)->wait();
       if (group.rank() == 0) store.add("steps", 1, Deadline::in(10s));
-      if (step == 20 && group.rank() == 0) store.set("under way", "", Deadline::in(10s));
+      if (step == 20 && group.rank() == 0) store.set("running", "", Deadline::in(10s));
     }
   } catch (const Error& error) {
     return code_and_text(error);
@@ -46,7 +46,7 @@ std::string reduce_until_failure(ProcessGroup& group, Store& store) {
 }
 
 void await_steps(ForkedRanks& ranks) {
-  connect(ranks.store_port())->wait({"under way"}, Deadline::in(60s));
+  connect(ranks.store_port())->wait({"running"}, Deadline::in(60s));
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -76,7 +76,7 @@ TEST_CASE("a killed rank is named by all others at once, long before the timeout
   }
 }
 
-TEST_CASE("a frozen rank is named by all others when their timeout has passed") {
+TEST_CASE("a frozen rank is named by all others after their timeout") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "ddprun/launcher/workers/worker_env.h"
+#include "ddprun/launcher/workers/worker_environment.h"
 
 namespace ddprun::testing {
 namespace {
@@ -131,9 +131,9 @@ void Node::stop_store(Agent& agent) {
 }
 
 void Node::carry_out(Agent& agent, const PrepareRound& action) {
-  if (!action.leads || !spec_.lasting_store) stop_store(agent);
+  if (!action.serves_store || !spec_.lasting_store) stop_store(agent);
   if (!agent.store) agent.store_port = 0;
-  if (action.leads && !agent.store) {
+  if (action.serves_store && !agent.store) {
     agent.store = std::make_shared<WorkerStore>(agent.process);
     agent.store_port =
         static_cast<std::uint16_t>(first_store_port + lives_ * store_ports + world_.chance.between(0, store_ports - 1));

@@ -206,7 +206,7 @@ TEST_CASE("options without an effect are logged") {
     arguments.emplace_back("/bin/true");
     const auto line = parse_command_line(arguments, settings);
     const auto spec = make_agent_spec(settings, choose_rendezvous(settings, {}), {}, line.command, "/nonexistent");
-    return idle_options(settings, spec);
+    return options_without_effect(settings, spec);
   };
   CHECK(lines_of({}).empty());
   CHECK(lines_of({"--start_method=fork"}).size() == 1);

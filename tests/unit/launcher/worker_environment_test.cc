@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/worker_env.h"
+#include "ddprun/launcher/workers/worker_environment.h"
 
 #include <algorithm>
 
@@ -53,7 +53,7 @@ TEST_CASE("a worker's environment is the agent's and exactly what torchrun adds"
   CHECK(env.values() == expected);
 }
 
-TEST_CASE("the environments of a round's workers, one after another, are what each would get alone") {
+TEST_CASE("WorkerEnvironments returns the same environments as worker_environment") {
   const Environment agent({{"HOME", "/h"}, {"RANK", "stale"}, {"OMP_NUM_THREADS", "9"}});
   const WorkerEnvSpec spec{.omp_threads = {6, 16, 5}, .virtual_local_rank = true};
   const auto round = two_nodes();
@@ -69,7 +69,7 @@ TEST_CASE("the environments of a round's workers, one after another, are what ea
   }
 }
 
-TEST_CASE("what the user has set of NCCL and OpenMP stays") {
+TEST_CASE("variables of NCCL and OpenMP that the user has set are kept") {
   const Environment agent({{"OMP_NUM_THREADS", "6"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}});
   const auto env = worker_environment(agent, {.agent_store = false}, two_nodes(), 0, "");
   CHECK(env.get("OMP_NUM_THREADS") == "6");
@@ -84,14 +84,14 @@ TEST_CASE("a single worker may use all cores") {
   CHECK_FALSE(worker_environment({}, {}, round, 0, "").get("OMP_NUM_THREADS"));
 }
 
-TEST_CASE("the signals that end the job are told as they were given, and not as an outer launcher had them") {
+TEST_CASE("the exported signals that end the job are this job's, not those of an outer launcher") {
   Environment agent;
   agent.set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGUSR2");
   const auto env = worker_environment(agent, {.signals_to_handle = "SIGTERM,SIGUSR1"}, two_nodes(), 0, "");
   CHECK(env.get("TORCHELASTIC_SIGNALS_TO_HANDLE") == "SIGTERM,SIGUSR1");
 }
 
-TEST_CASE("with a virtual local rank every worker is local rank 0 and sees its own GPU") {
+TEST_CASE("with a virtual local rank every worker is local rank 0 and sees only its own GPU") {
   const WorkerEnvSpec spec{.virtual_local_rank = true};
   const auto env = worker_environment({}, spec, two_nodes(), 2, "");
   CHECK(env.get("LOCAL_RANK") == "0");

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/notice.h"
+#include "ddprun/launcher/workers/nonfatal_signal.h"
 
 #include <algorithm>
 #include <charconv>
@@ -31,7 +31,7 @@ std::vector<ThreadSignals> threads_of(pid_t pid) {
   for (; !gone && task != std::filesystem::directory_iterator(); task.increment(gone)) {
     try {
       threads.push_back(parse_thread_signals(read_whole_file((task->path() / "status").string())));
-    } catch (const Error&) {  // it has ended
+    } catch (const Error&) {  // the thread has ended
     }
   }
   return threads;
@@ -39,7 +39,7 @@ std::vector<ThreadSignals> threads_of(pid_t pid) {
 
 }  // namespace
 
-// But for SIGKILL and SIGSTOP, which nobody can block, and the real-time ones, of which a C library keeps some.
+// All except SIGKILL and SIGSTOP, which cannot be blocked, and real-time signals, some of which the C library reserves.
 bool ThreadSignals::blocks_all() const {
   constexpr std::uint64_t all = 0x7fffffff & ~(1ull << (SIGKILL - 1)) & ~(1ull << (SIGSTOP - 1));
   return (blocked & all) == all;
@@ -52,35 +52,36 @@ ThreadSignals parse_thread_signals(std::string_view status) {
           .sleeps = status.find("\nState:\tS") != std::string_view::npos};
 }
 
-// A signal that no thread can take stays with the process. It is meant to, unless all signals are blocked by one that
-// runs, or waits for what it forked to come up: then they are let in a moment later.
-bool survives(const std::vector<ThreadSignals>& threads, int signal_number) {
+// A signal that every thread blocks stays pending, so that the process can wait for it. But a thread that blocks all
+// signals and does not sleep may be forking, and will unblock them soon.
+bool is_nonfatal(const std::vector<ThreadSignals>& threads, int signal_number) {
   const auto bit = std::uint64_t{1} << (signal_number - 1);
-  const auto minds_not = [bit](const ThreadSignals& thread) { return ((thread.ignored | thread.caught) & bit) != 0; };
+  const auto handles = [bit](const ThreadSignals& thread) { return ((thread.ignored | thread.caught) & bit) != 0; };
   const auto blocks = [bit](const ThreadSignals& thread) { return (thread.blocked & bit) != 0; };
-  const auto for_good = [](const ThreadSignals& thread) { return thread.sleeps || !thread.blocks_all(); };
-  if (std::any_of(threads.begin(), threads.end(), minds_not)) return true;
-  return std::all_of(threads.begin(), threads.end(), blocks) && std::any_of(threads.begin(), threads.end(), for_good);
+  const auto permanently = [](const ThreadSignals& thread) { return thread.sleeps || !thread.blocks_all(); };
+  if (std::any_of(threads.begin(), threads.end(), handles)) return true;
+  return std::all_of(threads.begin(), threads.end(), blocks) &&
+         std::any_of(threads.begin(), threads.end(), permanently);
 }
 
 namespace {
 
-// A look takes a thread's state a moment before its mask: one that wakes up in between looks as if it slept with all
-// blocked. Not twice in a row.
-bool surely_survives(pid_t pid, int signal_number) {
-  return survives(threads_of(pid), signal_number) && survives(threads_of(pid), signal_number);
+// The kernel reports a thread's state before its mask: one that wakes up in between seems to sleep with all signals
+// blocked. Reading twice avoids that.
+bool is_certainly_nonfatal(pid_t pid, int signal_number) {
+  return is_nonfatal(threads_of(pid), signal_number) && is_nonfatal(threads_of(pid), signal_number);
 }
 
 }  // namespace
 
-bool notify_group(pid_t group, int signal_number) {
-  bool leader_takes_it = false;
+bool send_nonfatal_signal(pid_t group, int signal_number) {
+  bool sent_to_leader = false;
   for (const pid_t pid : processes_of_group(group)) {
-    if (!surely_survives(pid, signal_number)) continue;
+    if (!is_certainly_nonfatal(pid, signal_number)) continue;
     ::kill(pid, signal_number);
-    leader_takes_it |= pid == group;
+    sent_to_leader |= pid == group;
   }
-  return leader_takes_it;
+  return sent_to_leader;
 }
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "ddprun/launcher/workers/worker_env.h"
+#include "ddprun/launcher/workers/worker_environment.h"
 
 #include <string_view>
 #include <utility>
@@ -32,7 +32,7 @@ Environment shared_environment(const Environment& agent, const WorkerEnvSpec& sp
   return env;
 }
 
-// Every worker has the same names, with values of its own.
+// The variables whose values differ between workers; every worker has all of them.
 std::vector<std::pair<std::string, std::string>> own_variables(const Environment& agent, const WorkerEnvSpec& spec,
                                                                const Round& round, int local_rank,
                                                                const std::string& error_file) {
@@ -41,7 +41,7 @@ std::vector<std::pair<std::string, std::string>> own_variables(const Environment
   std::vector<std::pair<std::string, std::string>> own{
       {"RANK", rank},
       {"LOCAL_RANK", std::to_string(spec.virtual_local_rank ? 0 : local_rank)},
-      {"ROLE_RANK", rank},  // one role a job
+      {"ROLE_RANK", rank},  // a job has one role
       {"TORCHELASTIC_ERROR_FILE", error_file}};
   if (spec.virtual_local_rank) own.emplace_back("CUDA_VISIBLE_DEVICES", own_device(agent, local_rank));
   if (!spec.omp_threads.empty())

@@ -11,25 +11,27 @@
 
 namespace ddprun {
 
-// What the launcher tells every worker of one round beside the round itself.
+// The values that the launcher exports to every worker besides those of the round.
 struct WorkerEnvSpec {
-  std::vector<int> omp_threads;  // OMP_NUM_THREADS by local rank; empty: as the agent has it
+  std::vector<int> omp_threads;  // OMP_NUM_THREADS by local rank; empty: that of the agent
   std::string role = "default";
   std::string run_id = "none";
   int max_restarts = 0;
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
-  std::string timer_file;           // the watchdog's pipe; empty: there is no watchdog
-  bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU alone
-  bool agent_store = true;          // the agents serve the store at the master address; no worker hosts one
+  std::string timer_file;           // the watchdog's pipe; empty: no watchdog
+  bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
+  bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does
 };
 
-// The environment of one worker: the agent's own plus what torchrun exports, in torchrun's spelling (True and False).
-// error_file may be empty: then there is none.
+// The environment of one worker: the agent's own and what torchrun exports, in torchrun's spelling (True and False).
+// error_file: empty for none. Throws Errc::usage as own_device() does.
 Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
                                const std::string& error_file);
 
-// The environments of one round's workers as execve wants them, one at a time: what they share is laid out once. A fork
-// for each worker makes every page that is written anew in between a page to copy.
+// The environments of one round's workers in the form for execve, one at a time. The shared variables are written once,
+// since every page that is written between two forks is copied.
+//
+// Borrows its arguments, which must outlive it. Not thread-safe.
 class WorkerEnvironments {
  public:
   WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round);
@@ -45,8 +47,8 @@ class WorkerEnvironments {
   std::size_t shared_ = 0;
 };
 
-// The entry of CUDA_VISIBLE_DEVICES that is a worker's own: its local rank's in the agent's list, or the local rank
-// itself where there is none. Throws Errc::usage when the list is too short.
+// The worker's entry of CUDA_VISIBLE_DEVICES: the one of its local rank in the agent's list, or the local rank itself
+// without a list. Throws Errc::usage when the list is too short.
 std::string own_device(const Environment& agent, int local_rank);
 
 }  // namespace ddprun
