@@ -24,7 +24,7 @@ std::optional<T> number_in(std::string_view text) {
   return value;
 }
 
-// Takes a text apart, field by field. What is missing or no number makes all of it bad.
+// Reads a text field by field. good() is false once a number is missing or invalid.
 class Fields {
  public:
   explicit Fields(std::string_view text) : rest_(text) {}
