@@ -26,7 +26,7 @@ class HostsLauncher : public RemoteLauncher {
     auto spec =
         make_hosts_job_spec(settings, options_, environment, arguments, program, std::string(project_version()));
     spec.descriptors = raise_descriptor_limit().before;  // each host needs some pipes
-    const Guardian guardian;
+    Guardian guardian;
     return run_hosts_job(spec, guardian);
   }
 

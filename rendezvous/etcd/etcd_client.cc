@@ -265,7 +265,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
     return value;
   }
 
-  // The message of a refusal that another try may cure; throws for one that is final.
+  // Returns the message of a temporary error; throws for a permanent one.
   static std::string refusal(const Reply& reply, const std::string& server, const std::string& path,
                              const std::string& about) {
     error_code error;

@@ -38,7 +38,7 @@ struct RankRecord {
   bool left = false;           // the rank left the group with no operation pending
   int size = 0;                // of the group
   std::int64_t pid = 0;
-  std::chrono::milliseconds time{};  // of the publication, since the epoch
+  std::chrono::milliseconds time{};  // of the record, since the epoch
   std::string host;
   std::optional<OperationDescription>
       operation;                          // the collective it is in, or else its last one; none: none called yet
@@ -64,7 +64,7 @@ struct RankRecordKey {
   friend bool operator==(const RankRecordKey&, const RankRecordKey&) = default;
 };
 std::string text_of(const RankRecordKey& key);
-// Nothing for any other key.
+// nullopt for any other key.
 std::optional<RankRecordKey> parse_rank_record_key(std::string_view text);
 
 }  // namespace ddprun

@@ -1,4 +1,4 @@
-#include "tests/simulation/referee.h"
+#include "tests/simulation/invariant_checker.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -11,8 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Within this what was said has arrived wherever it can.
-constexpr Duration soon_enough = 10s;
+// A message arrives within this time at every reachable agent.
+constexpr Duration delivery_bound = 10s;
 
 template <class... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
@@ -21,85 +21,86 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 
 }  // namespace
 
-void Referee::Counts::add(const Counts& other) {
+void InvariantChecker::Counts::add(const Counts& other) {
   for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::verdicts,
                            &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins})
     this->*field += other.*field;
 }
 
-void Referee::rendezvous_disturbed(Time until) {
+void InvariantChecker::rendezvous_disturbed(Time until) {
   rendezvous_disturbed_until_ = std::max(rendezvous_disturbed_until_, until);
 }
 
-// ---- what the rendezvous hears and says
+// ---- events of the rendezvous
 
-int Referee::job_began(const JobPolicy& policy) {
+int InvariantChecker::job_started(const JobPolicy& policy) {
   jobs_.push_back({.policy = policy});
   return static_cast<int>(jobs_.size()) - 1;
 }
 
-void Referee::node_joined(int number, const std::string& id) {
+void InvariantChecker::node_joined(int number, const std::string& id) {
   jobs_.at(static_cast<std::size_t>(number)).present.insert(id);
 }
 
-void Referee::came_back(int number, const FormerRound& former) {
+void InvariantChecker::node_rejoined(int number, const FormerRound& former) {
   int& before = jobs_.at(static_cast<std::size_t>(number)).restarts_before;
   before = std::max(before, former.restarts_used);
 }
 
-void Referee::node_gone(int number, const std::string& id) {
+void InvariantChecker::node_left(int number, const std::string& id) {
   Job& job = jobs_.at(static_cast<std::size_t>(number));
   job.present.erase(id);
   job.stayed.erase(id);
   job.session_ended[id] = time_.now();
 }
 
-void Referee::superseded(int number, const std::string& id, int earlier_attempt, int later_attempt) {
+void InvariantChecker::superseded(int number, const std::string& id, int earlier_attempt, int later_attempt) {
   ++counts_.superseded;
-  require(later_attempt > earlier_attempt, "attempt {} of node {} takes the place of its attempt {}", later_attempt, id,
+  require(later_attempt > earlier_attempt, "attempt {} of node {} replaces its attempt {}", later_attempt, id,
           earlier_attempt);
   jobs_.at(static_cast<std::size_t>(number)).session_ended[id] = time_.now();
 }
 
-void Referee::said_ready(int number, const std::string& id, std::int64_t generation) {
+void InvariantChecker::ready_received(int number, const std::string& id, std::int64_t generation) {
   auto& rounds = jobs_.at(static_cast<std::size_t>(number)).rounds;
   if (const auto round = rounds.find(generation); round != rounds.end()) round->second.ready.insert(id);
 }
 
-void Referee::said_success(int number, const std::string& id, std::int64_t generation) {
+void InvariantChecker::success_received(int number, const std::string& id, std::int64_t generation) {
   auto& rounds = jobs_.at(static_cast<std::size_t>(number)).rounds;
   if (const auto round = rounds.find(generation); round != rounds.end()) round->second.succeeded.insert(id);
 }
 
-void Referee::reported_failure(int number) {
+void InvariantChecker::reported_failure(int number) {
   ++counts_.failures;
   ++jobs_.at(static_cast<std::size_t>(number)).failures;
 }
 
-void Referee::said(int number, const MembershipMessage& message) {
+void InvariantChecker::message_sent(int number, const MembershipMessage& message) {
   require(!jobs_.at(static_cast<std::size_t>(number)).verdict || std::holds_alternative<JoinRefused>(message.what),
           "a message follows the verdict");
   std::visit([&](const auto& what) { on(number, message.to, what); }, message.what);
 }
 
-// Whoever of these agents can be reached from now on has learnt it in a while.
+// Each of these agents that stays reachable from now on has learnt of the message when delivery_bound has passed.
 template <class Learnt>
-void Referee::soon(int number, const std::vector<std::string>& ids, const char* what, Learnt learnt) {
-  const Time said_at = time_.now();
-  time_.after(soon_enough, [this, number, ids, what, learnt, said_at] {
-    if (rendezvous_disturbed_until_ >= said_at) return;
+void InvariantChecker::expect_delivery(int number, const std::vector<std::string>& ids, const char* what,
+                                       Learnt learnt) {
+  const Time sent_at = time_.now();
+  time_.after(delivery_bound, [this, number, ids, what, learnt, sent_at] {
+    if (rendezvous_disturbed_until_ >= sent_at) return;
     const auto& ended = jobs_.at(static_cast<std::size_t>(number)).session_ended;
     for (const auto& id : ids) {
       const AgentFacts& agent = *agents_.at(id);
-      const bool excused = !agent.alive || agent.on_its_way_out || agent.disturbed_until >= said_at ||
-                           (ended.contains(id) && ended.at(id) >= said_at);
-      require(excused || learnt(agent), "node {} has not learnt of {} said {} s ago", id, what,
-              std::chrono::duration_cast<std::chrono::seconds>(soon_enough).count());
+      const bool excused = !agent.alive || agent.exiting || agent.disturbed_until >= sent_at ||
+                           (ended.contains(id) && ended.at(id) >= sent_at);
+      require(excused || learnt(agent), "node {} has not learnt of {} sent {} s ago", id, what,
+              std::chrono::duration_cast<std::chrono::seconds>(delivery_bound).count());
     }
   });
 }
 
-void Referee::on(int number, const std::vector<std::string>& to, const RoundProposed& what) {
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const RoundProposed& what) {
   ++counts_.proposals;
   Job& job = jobs_.at(static_cast<std::size_t>(number));
   const Round& round = what.round;
@@ -111,10 +112,11 @@ void Referee::on(int number, const std::vector<std::string>& to, const RoundProp
   const std::pair key(number, round.generation);
   std::vector<std::string> ids;
   for (const auto& member : round.members) ids.push_back(member.node_id);
-  soon(number, ids, "a proposal", [key](const AgentFacts& agent) { return agent.heard >= key; });
+  expect_delivery(number, ids, "a proposal", [key](const AgentFacts& agent) { return agent.proposed_round >= key; });
 }
 
-void Referee::check_ranks(int number, const Job& job, const std::vector<std::string>& to, const Round& round) const {
+void InvariantChecker::check_ranks(int number, const Job& job, const std::vector<std::string>& to,
+                                   const Round& round) const {
   const auto size = static_cast<int>(round.members.size());
   require(size >= job.policy.min_nodes && size <= job.policy.max_nodes, "a round of {} nodes", size);
   std::set<std::string> ids;
@@ -124,16 +126,16 @@ void Referee::check_ranks(int number, const Job& job, const std::vector<std::str
     require(member.group_rank == i && member.first_rank == first_rank && member.nproc > 0,
             "generation {}: group rank {} is followed by ranks from {}, not by {} and {}", round.generation,
             member.group_rank, member.first_rank, i, first_rank);
-    const auto& [heard_job, heard_generation] = agents_.at(member.node_id)->heard;
-    require(heard_job == number || heard_generation < round.generation,
-            "node {} has been in generation {} at another server and is to be in {}", member.node_id, heard_generation,
+    const auto& [proposed_job, proposed_generation] = agents_.at(member.node_id)->proposed_round;
+    require(proposed_job == number || proposed_generation < round.generation,
+            "node {} was in generation {} at another server and is now in {}", member.node_id, proposed_generation,
             round.generation);
     require(ids.insert(member.node_id).second, "node {} is in generation {} twice", member.node_id, round.generation);
     first_rank += member.nproc;
   }
-  require(round.world_size == first_rank, "a world of {} for {} workers", round.world_size, first_rank);
+  require(round.world_size == first_rank, "a world size of {} for {} workers", round.world_size, first_rank);
   for (std::size_t i = 0; i < to.size(); ++i)
-    require(i < round.members.size() && to[i] == round.members[i].node_id, "{} is told another's place", to[i]);
+    require(i < round.members.size() && to[i] == round.members[i].node_id, "{} gets another node's index", to[i]);
   if (job.rounds.empty()) return;
   const Round& last = job.rounds.rbegin()->second.round;
   require(round.generation > last.generation, "generation {} after {}", round.generation, last.generation);
@@ -143,7 +145,7 @@ void Referee::check_ranks(int number, const Job& job, const std::vector<std::str
               old.node_id, old.group_rank);
 }
 
-void Referee::check_budget(const Job& job, const Round& round) const {
+void InvariantChecker::check_budget(const Job& job, const Round& round) const {
   const int last = job.rounds.empty() ? 0 : job.rounds.rbegin()->second.round.restarts_used;
   const int before = std::max(last, job.restarts_before);
   require(round.restarts_used >= before && round.restarts_used <= before + 1, "{} restarts after {}",
@@ -154,7 +156,7 @@ void Referee::check_budget(const Job& job, const Round& round) const {
           job.failures);
 }
 
-void Referee::on(int number, const std::vector<std::string>& to, const RoundStarted& what) {
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const RoundStarted& what) {
   ++counts_.starts;
   const Job& job = jobs_.at(static_cast<std::size_t>(number));
   const std::int64_t generation = what.round.generation;
@@ -163,10 +165,11 @@ void Referee::on(int number, const std::vector<std::string>& to, const RoundStar
   for (const auto& id : round.members)
     require(round.ready.contains(id), "generation {} starts before node {} is ready for it", generation, id);
   const std::pair key(number, generation);
-  soon(number, to, "a start", [key](const AgentFacts& agent) { return agent.started >= key || agent.heard > key; });
+  expect_delivery(number, to, "a start",
+                  [key](const AgentFacts& agent) { return agent.started >= key || agent.proposed_round > key; });
 }
 
-void Referee::on(int number, const std::vector<std::string>&, const JobEnded& what) {
+void InvariantChecker::on(int number, const std::vector<std::string>&, const JobEnded& what) {
   ++counts_.verdicts;
   Job& job = jobs_.at(static_cast<std::size_t>(number));
   const Verdict& verdict = what.verdict;
@@ -185,21 +188,21 @@ void Referee::on(int number, const std::vector<std::string>&, const JobEnded& wh
   }
   job.verdict = verdict;
   const std::vector<std::string> all(job.present.begin(), job.present.end());
-  soon(number, all, "the verdict", [](const AgentFacts&) { return false; });  // whoever has is on its way out
+  expect_delivery(number, all, "the verdict", [](const AgentFacts&) { return false; });  // an agent that has is exiting
 }
 
-void Referee::on(int number, const std::vector<std::string>& to, const NodeDropped&) {
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const NodeDropped&) {
   counts_.drops += static_cast<int>(to.size());
-  for (const auto& id : to) node_gone(number, id);
+  for (const auto& id : to) node_left(number, id);
 }
 
-void Referee::on(int number, const std::vector<std::string>& to, const JoinRefused&) {
-  for (const auto& id : to) node_gone(number, id);
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const JoinRefused&) {
+  for (const auto& id : to) node_left(number, id);
 }
 
-// ---- what the nodes do
+// ---- events of the nodes
 
-void Referee::workers_started(const AgentFacts& agent, int number, const Round& round) {
+void InvariantChecker::workers_started(const AgentFacts& agent, int number, const Round& round) {
   RoundFacts& facts = jobs_.at(static_cast<std::size_t>(number)).rounds.at(round.generation);
   const auto self = static_cast<std::size_t>(round.self);
   require(facts.round.members.at(self).node_id == agent.id && round.world_size == facts.round.world_size,
@@ -216,14 +219,14 @@ void Referee::workers_started(const AgentFacts& agent, int number, const Round& 
   running_[{number, round.generation}].insert(agent.id);
 }
 
-void Referee::workers_gone(const AgentFacts& agent) {
+void InvariantChecker::workers_ended(const AgentFacts& agent) {
   for (auto round = running_.begin(); round != running_.end();) {
     round->second.erase(agent.id);
     round = round->second.empty() ? running_.erase(round) : std::next(round);
   }
 }
 
-void Referee::agent_ended(const AgentFacts& agent, int number, bool by_verdict) {
+void InvariantChecker::agent_ended(const AgentFacts& agent, int number, bool by_verdict) {
   for (const auto& [running, ids] : running_)
     require(!ids.contains(agent.id), "node {} ends and leaves workers of generation {}", agent.id, running.second);
   if (!by_verdict) return;
@@ -232,13 +235,13 @@ void Referee::agent_ended(const AgentFacts& agent, int number, bool by_verdict) 
           *agent.exit_code, verdict ? verdict->exit_code : -1);
 }
 
-void Referee::read(const std::string& value, int number, std::int64_t generation, int rank) {
+void InvariantChecker::read(const std::string& value, int number, std::int64_t generation, int rank) {
   ++counts_.reads;
   require(value == fmt::format("{}/{}/{}", number, generation, rank),
-          "a worker of job {}, generation {} reads of rank {} what was written as {}", number, generation, rank, value);
+          "a worker of job {}, generation {} reads the key of rank {} and gets {}", number, generation, rank, value);
 }
 
-void Referee::counted(std::int64_t sum, int world_size) {
+void InvariantChecker::counted(std::int64_t sum, int world_size) {
   require(sum <= world_size, "{} of {} workers have counted themselves", sum, world_size);
 }
 

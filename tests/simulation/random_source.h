@@ -5,10 +5,10 @@
 
 namespace ddprun::testing {
 
-// What is left to chance in a schedule, all of it from one seed and the same on every machine (splitmix64).
-class Chance {
+// The random numbers of a schedule, from one seed; the same on every machine (splitmix64).
+class RandomSource {
  public:
-  explicit Chance(std::uint64_t seed) : state_(seed) {}
+  explicit RandomSource(std::uint64_t seed) : state_(seed) {}
 
   bool one_in(int n) { return below(static_cast<std::uint64_t>(n)) == 0; }
   bool percent(int share) { return between(1, 100) <= share; }

@@ -6,17 +6,17 @@
 
 #include <fmt/format.h>
 
-#include "tests/simulation/chance.h"
-#include "tests/simulation/referee.h"
+#include "tests/simulation/invariant_checker.h"
+#include "tests/simulation/random_source.h"
 #include "tests/simulation/virtual_time.h"
 
 namespace ddprun::testing {
 
-// What all parts of one simulated job share.
-struct World {
-  World(std::uint64_t seed, bool tell) : chance(seed), referee(time), trace(tell) {}
+// The state that all parts of one simulated job share.
+struct Simulation {
+  Simulation(std::uint64_t seed, bool trace_enabled) : random(seed), checker(time), trace(trace_enabled) {}
 
-  // A line of the story, for whoever replays a seed.
+  // Prints a line of the trace.
   template <class... Args>
   void note(std::string_view who, fmt::format_string<Args...> format, Args&&... args) {
     if (!trace) return;
@@ -25,8 +25,8 @@ struct World {
   }
 
   VirtualTime time;
-  Chance chance;
-  Referee referee;
+  RandomSource random;
+  InvariantChecker checker;
   const bool trace;
   const Time began = time.now();
 };
