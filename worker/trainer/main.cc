@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <boost/version.hpp>
@@ -83,6 +85,13 @@ std::vector<LibraryVersion> libraries() {
           {"OpenSSL", openssl_version()}};
 }
 
+// The next file to be opened would get the number of a closed standard descriptor, and the lines for it. Now writing to
+// one that was closed fails.
+void occupy_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 Error stdout_error(int error_number) {
   return make_error(Errc::io, "cannot write to standard output: {}", errno_text(error_number));
 }
@@ -145,6 +154,7 @@ int fail(const std::string& message, int exit_code, const WorkerEnv& place, bool
 
 int main(int argc, char** argv) {
   WorkerEnv place;
+  occupy_standard_descriptors();
   try {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());
