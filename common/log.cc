@@ -11,6 +11,8 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "ddprun/common/printable.h"
+
 namespace ddprun::log {
 namespace {
 
@@ -101,7 +103,7 @@ bool enabled(Level level) {
 }
 
 void write(Level level, std::string_view text) {
-  logger()->log(to_spdlog(level), "{}", text);
+  logger()->log(to_spdlog(level), "{}", printable(text));
 }
 
 }  // namespace ddprun::log

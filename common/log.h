@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-// The process's one logger: whole lines on standard error, "[component] level: text". Thread-safe.
+// The process's one logger: whole lines on standard error, "[component] level: text", made printable(). Thread-safe.
 namespace ddprun::log {
 
 enum class Level { trace, debug, info, warn, error, off };

@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -9,6 +8,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
@@ -45,7 +45,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   LaunchSettings settings;
   auto line = parse_command_line(arguments, settings);
   if (line.page != CommandLine::Page::none) {
-    std::fputs(page_text(line.page, settings).c_str(), stdout);
+    write_standard_output(page_text(line.page, settings));
     return exit_success;
   }
   settings.apply_environment(environment);
@@ -68,7 +68,7 @@ int launch(const std::vector<std::string>& arguments, const Environment& environ
   for (const auto& text : idle_options(settings, spec)) log::info("{}", text);
   place_on_machine(spec, settings);
   if (settings.options().dry_run) {
-    std::fputs(preview(spec, choice).c_str(), stdout);
+    write_standard_output(preview(spec, choice));
     return exit_success;
   }
   // A pipe or two a worker, a connection each where they meet.

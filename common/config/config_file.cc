@@ -44,7 +44,7 @@ std::string parse_section(std::string_view line, const std::string& where) {
   const auto name = close == std::string_view::npos ? std::string_view{} : trim(line.substr(1, close - 1));
   const auto rest = close == std::string_view::npos ? std::string_view{} : trim(line.substr(close + 1));
   if (name.empty() || (!rest.empty() && rest.front() != '#'))
-    throw make_error(Errc::usage, "{}: expected [section], got '{}'", where, printable(line));
+    throw make_error(Errc::usage, "{}: expected [section], got '{}'", where, printable_line(line));
   return std::string(name);
 }
 
@@ -69,8 +69,8 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
     const auto equals = line.find('=');
     const auto name = trim(line.substr(0, equals));
     if (equals == std::string_view::npos || name.empty())
-      throw make_error(Errc::usage, "{}: expected 'key = value' or '[section]', got '{}'", where, printable(line));
-    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, printable(name));
+      throw make_error(Errc::usage, "{}: expected 'key = value' or '[section]', got '{}'", where, printable_line(line));
+    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, printable_line(name));
     auto key = fmt::format("{}.{}", section, name);
     const auto [first, inserted] = seen.emplace(key, where);
     if (!inserted) throw make_error(Errc::usage, "{}: {} was already given at {}", where, key, first->second);

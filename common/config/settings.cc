@@ -66,6 +66,20 @@ std::string section_of(std::string_view key) {
   return std::string(key.substr(0, key.find('.')));
 }
 
+// Within a section that exists only the rest of the key is compared: the section's name would make any two of its keys
+// look alike.
+std::optional<std::string> nearest_key(std::string_view key, const std::vector<Setting>& settings) {
+  const auto prefix = section_of(key) + ".";
+  std::vector<std::string> all, names;
+  for (const auto& setting : settings) {
+    all.push_back(setting.key);
+    if (setting.key.starts_with(prefix)) names.push_back(setting.key.substr(prefix.size()));
+  }
+  if (names.empty() || !key.starts_with(prefix)) return nearest(key, all);
+  const auto name = nearest(key.substr(prefix.size()), names);
+  return name ? std::optional(prefix + *name) : std::nullopt;
+}
+
 template <class T>
 Setting number_setting(std::string key, T& target, SettingSpec spec, const char* type, const char* kind) {
   Setting setting;
@@ -142,17 +156,15 @@ const Setting* Settings::find(std::string_view key) const {
 void Settings::assign(std::string_view key, std::string_view text, const SettingSource& source) {
   const auto setting = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == key; });
   if (setting == settings_.end()) {
-    std::vector<std::string> known;
-    for (const auto& s : settings_) known.push_back(s.key);
-    const auto near = nearest(key, known);
-    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, printable(key),
+    const auto near = nearest_key(key, settings_);
+    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, printable_line(key),
                      near ? fmt::format("; did you mean {}?", *near) : "");
   }
   if (source.origin < setting->source.origin) return;
   try {
     setting->parse(text);
   } catch (const Error& e) {
-    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable(text), e.what());
+    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable_line(text), e.what());
   }
   setting->source = source;
 }
@@ -191,6 +203,9 @@ std::string Settings::reference() const {
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
   const std::string* best = nullptr;
+  for (const auto& candidate : candidates)
+    if (!word.empty() && candidate.starts_with(word) && (!best || candidate.size() < best->size())) best = &candidate;
+  if (best) return *best;
   std::size_t best_distance = std::numeric_limits<std::size_t>::max();
   for (const auto& candidate : candidates) {
     const auto distance = edit_distance(word, candidate);

@@ -70,7 +70,8 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
-// The candidate nearest to word by edit distance, when near enough to be a likely slip.
+// The candidate that a mistyped word probably stands for: the shortest one that begins with it, else the nearest by
+// edit distance if that is at most half the word's length.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace ddprun

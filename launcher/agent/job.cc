@@ -19,8 +19,9 @@ std::string make_node_id(const std::string& host) {
   return fmt::format("{}-{}-{:08x}", host, ::getpid(), source());
 }
 
-OutputSpec output_spec(const LaunchOptions& o, int nproc, const Environment& environment) {
+OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& host) {
   OutputSpec spec{.role = o.role,
+                  .host = host,
                   .nproc = nproc,
                   .redirects = StreamSpec::parse(o.redirects, "redirects"),
                   .tee = StreamSpec::parse(o.tee, "tee"),
@@ -28,8 +29,7 @@ OutputSpec output_spec(const LaunchOptions& o, int nproc, const Environment& env
                   .err_filters = parse_texts(o.duplicate_stderr_filters)};
   if (auto ranks = parse_local_ranks(o.local_ranks_filter, "local_ranks_filter"); !ranks.empty())
     spec.shown = std::move(ranks);
-  if (const auto text = environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"); text && !text->empty())
-    spec.prefix = *text;
+  if (!o.log_line_prefix_template.empty()) spec.prefix = o.log_line_prefix_template;
   return spec;
 }
 
@@ -77,7 +77,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                          .virtual_local_rank = o.virtual_local_rank,
                          .agent_store = !o.no_agent_store};
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // refused now, not at the start
-  spec.group.output = output_spec(o, spec.node.nproc, environment);
+  spec.group.output = output_spec(o, spec.node.nproc, host);
   spec.group.host = host;
   spec.group.command =
       resolve_command(command, {.no_python = o.no_python, .module = o.module}, own_folder, environment);

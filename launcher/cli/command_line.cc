@@ -31,7 +31,16 @@ std::string long_names(const std::vector<const OptionInfo*>& options) {
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
-// Both finders return an element of the table, never null; GCC 13 and newer suspect a reference of dangling.
+// Keys of a train.cfg ("train.epochs") are given after the file.
+[[noreturn]] void refuse_config_key(const std::string& name) {
+  constexpr std::string_view launch = "launch.";
+  if (name.starts_with(launch))
+    throw make_error(Errc::usage, "--{} is a key of a train.cfg: put it after the file's name, or write --{} here",
+                     name, name.substr(launch.size()));
+  throw make_error(Errc::usage, "--{} is a key of a train.cfg: put it after the file's name", name);
+}
+
+// Both find functions return an element of the table, never null. A reference would make GCC 13 warn that it dangles.
 const OptionInfo* find_long(std::string name, const std::vector<OptionInfo>& table) {
   const std::string typed = "--" + name;
   std::replace(name.begin(), name.end(), '-', '_');
@@ -46,6 +55,7 @@ const OptionInfo* find_long(std::string name, const std::vector<OptionInfo>& tab
   if (!matches.empty()) throw make_error(Errc::usage, "{} is ambiguous: it could be {}", typed, long_names(matches));
   std::vector<std::string> names;
   for (const auto& option : table) names.push_back("--" + option.name);
+  if (name.find('.') != std::string::npos) refuse_config_key(typed.substr(2));
   const auto near = nearest("--" + name, names);
   throw make_error(Errc::usage, "unknown option {}{}", typed, near ? fmt::format("; did you mean {}?", *near) : "");
 }

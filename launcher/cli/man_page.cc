@@ -81,10 +81,10 @@ The Python interpreter; default python3.
 How much ddprun says: DEBUG, INFO (default), WARNING, ERROR.
 .TP
 .B TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
-What stands in front of the workers' lines, with ${role_name}, ${local_rank} and ${rank}.
+As PET_LOG_LINE_PREFIX_TEMPLATE, which beats it.
 .TP
 .B TORCH_ELASTIC_SHUTDOWN_TIMEOUT
-As PET_SHUTDOWN_TIMEOUT, and weaker.
+As PET_SHUTDOWN_TIMEOUT, which beats it.
 .TP
 .B TORCHELASTIC_ERROR_FILE
 A file in which a scheduler finds the root cause of a failure.

@@ -34,6 +34,7 @@ constexpr std::string_view torchruns[] = {"duplicate_stderr_filters",
                                           "local_addr",
                                           "local_ranks_filter",
                                           "log_dir",
+                                          "log_line_prefix_template",
                                           "master_addr",
                                           "master_port",
                                           "max_restarts",
@@ -151,6 +152,9 @@ LaunchSettings::LaunchSettings() {
       {.help = "streams that go to files and to the terminal, written as for --redirects",
        .suggested = {"0", "1", "2", "3"}},
       't');
+  add("log_line_prefix_template", o.log_line_prefix_template,
+      {.help = "what stands before each line of a worker, with ${role_name}, ${local_rank}, ${rank}, ${hostname}; "
+               "default: [${role_name}${local_rank}]:"});
   add("local_ranks_filter", o.local_ranks_filter,
       {.help = "local ranks shown on the terminal, RANK[,RANK...]; default: all; files are not affected"});
   add("duplicate_stdout_filters", o.duplicate_stdout_filters,
@@ -190,10 +194,16 @@ bool LaunchSettings::given(std::string_view name) const {
 }
 
 void LaunchSettings::apply_environment(const Environment& environment) {
-  // A scheduler's own name for the grace: weaker than PET_SHUTDOWN_TIMEOUT, which is assigned after it.
-  if (const auto grace = environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); grace && !grace->empty())
-    settings_.assign("launch.shutdown_timeout", *grace, {Origin::environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
-  // torchrun's own switch for the same thing, weaker than PET_NO_AGENT_STORE.
+  // torchrun's other variables for some options. A PET_ variable beats them: it is assigned later.
+  struct Alias {
+    const char* variable;
+    const char* key;
+  };
+  constexpr Alias aliases[] = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "launch.shutdown_timeout"},
+                               {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "launch.log_line_prefix_template"}};
+  for (const auto& alias : aliases)
+    if (const auto value = environment.get(alias.variable); value && !value->empty())
+      settings_.assign(alias.key, *value, {Origin::environment, alias.variable});
   constexpr const char* share_variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
   if (environment.get(share_variable) == "1")
     settings_.assign("launch.no_agent_store", "1", {Origin::environment, share_variable});

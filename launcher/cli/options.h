@@ -41,6 +41,7 @@ struct LaunchOptions {
   std::string role = "default";
   std::string start_method = "spawn";
   std::string event_log_handler = "null";
+  std::string log_line_prefix_template;
   std::string local_ranks_filter;
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
@@ -89,8 +90,8 @@ class LaunchSettings {
   bool given(std::string_view name) const;
   Origin origin(std::string_view name) const;
 
-  // Takes PET_<NAME> for every option, TORCH_ELASTIC_SHUTDOWN_TIMEOUT and TORCH_DISABLE_SHARE_RDZV_TCP_STORE. Throws
-  // Errc::usage, also for a PET_ variable of an option that is refused.
+  // Reads PET_<NAME> for every option, TORCH_ELASTIC_SHUTDOWN_TIMEOUT, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE and
+  // TORCH_DISABLE_SHARE_RDZV_TCP_STORE. Throws Errc::usage, also for a PET_ variable of a refused option.
   void apply_environment(const Environment& environment);
   void assign_from_command_line(std::string_view name, std::string_view value);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <pwd.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/verbs.h"
 #include "ddprun/launcher/control/agent_client.h"
@@ -30,6 +30,11 @@ using namespace std::chrono_literals;
 
 constexpr auto patience = 10s;  // for an answer
 constexpr std::uint16_t default_port = 29400;
+
+template <class... Args>
+void write_output(fmt::format_string<Args...> format, Args&&... args) {
+  write_standard_output(fmt::format(format, std::forward<Args>(args)...));
+}
 
 struct Request {
   std::string endpoint;
@@ -140,24 +145,24 @@ int show_collectives(const std::vector<JobStatus>& jobs, bool as_json) {
     }
   }
   if (as_json)
-    fmt::print("{{\"jobs\":[{}]}}\n", fmt::join(texts, ","));
+    write_output("{{\"jobs\":[{}]}}\n", fmt::join(texts, ","));
   else
-    fmt::print("{}", fmt::join(texts, ""));
+    write_output("{}", fmt::join(texts, ""));
   return code;
 }
 
 int show_status(const Request& request, const Environment& environment) {
   const auto jobs = jobs_asked_for(request, environment);
   if (jobs.empty() && !request.json) {
-    fmt::print("{}\n", request.endpoint.empty() ? nothing_text("") : "no job at " + request.endpoint);
+    write_output("{}\n", request.endpoint.empty() ? nothing_text("") : "no job at " + request.endpoint);
     return exit_success;
   }
   if (request.collectives) return show_collectives(joined(jobs), request.json);
   if (request.json) {
-    fmt::print("{}\n", to_json(jobs));
+    write_output("{}\n", to_json(jobs));
     return exit_success;
   }
-  for (const auto& job : jobs) fmt::print("{}", status_text(job));
+  for (const auto& job : jobs) write_output("{}", status_text(job));
   return exit_success;
 }
 
@@ -182,14 +187,15 @@ int stop_local(const LocalJobs& jobs) {
     if (!wait_for_end(end.get(), deadline))
       throw make_error(Errc::timeout, "job {} has been told to stop, and has not within its grace of {} s", key.first,
                        grace.count());
-  fmt::print("job {} has stopped\n", key.first);
+  write_output("job {} has stopped\n", key.first);
   return exit_success;
 }
 
 int stop_job(const Request& request, const Environment& environment) {
   if (!request.endpoint.empty()) {
     const auto job = ask_to_stop(server_at(request.endpoint), request.run_id, who_asks(), Deadline::in(patience));
-    fmt::print("job {} has been told to stop: {} node{}\n", job.run_id, job.node_count, job.node_count == 1 ? "" : "s");
+    write_output("job {} has been told to stop: {} node{}\n", job.run_id, job.node_count,
+                 job.node_count == 1 ? "" : "s");
     return exit_success;
   }
   const auto jobs = local_jobs(environment, request.run_id);
@@ -211,7 +217,7 @@ int run_control_command(const std::vector<std::string>& arguments, const Environ
   const auto& verb = *find_verb(arguments.front());
   const auto request = parse(verb, {arguments.begin() + 1, arguments.end()});
   if (request.help) {
-    fmt::print("{}", help_text(verb));
+    write_output("{}", help_text(verb));
     return exit_success;
   }
   return verb.name == "status" ? show_status(request, environment) : stop_job(request, environment);

@@ -16,11 +16,19 @@ std::string random_token() {
   return token;
 }
 
+std::string read_hostfile(const std::string& path) {
+  try {
+    return read_whole_file(path);
+  } catch (const Error& e) {
+    throw make_error(Errc::usage, "--hostfile: {}", e.what());
+  }
+}
+
 std::vector<HostEntry> named_hosts(const LaunchOptions& options) {
   if (!options.hosts.empty() && !options.hostfile.empty())
     throw make_error(Errc::usage, "--hosts and --hostfile exclude each other");
   if (!options.hosts.empty()) return parse_hosts(options.hosts);
-  return parse_hostfile(read_whole_file(options.hostfile), options.hostfile);
+  return parse_hostfile(read_hostfile(options.hostfile), options.hostfile);
 }
 
 // What can only be said of one node, or leaves nothing to do for the hosts.

@@ -112,7 +112,9 @@ int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, cons
   if (!shown && !is_err) return to_file("/dev/null");
   if (spec.nproc == 1 && !tee && !is_err) return -1;
   const bool prefixed = shown && (spec.nproc > 1 || tee);
-  const auto prefix = line_prefix(spec.prefix, spec.role, local_rank, attempt.first_rank + local_rank);
+  const auto prefix = line_prefix(
+      spec.prefix,
+      {.role = spec.role, .local_rank = local_rank, .rank = attempt.first_rank + local_rank, .host = spec.host});
   const auto captured = capture(stream, prefixed ? prefix : "", shown);
   captured->source = 2 * local_rank + (is_err ? 1 : 0);
   if (tee && file != "/dev/null") captured->copy.emplace(file);

@@ -19,6 +19,7 @@ namespace ddprun {
 
 struct OutputSpec {
   std::string role = "default";
+  std::string host;  // for ${hostname} in the prefix
   int nproc = 1;
   StreamSpec redirects;                // to files only
   StreamSpec tee;                      // to files and to the terminal

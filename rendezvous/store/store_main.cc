@@ -1,6 +1,5 @@
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/backends/hosted_endpoint.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
@@ -27,8 +27,7 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   boost::asio::io_context loop{1};
   boost::asio::signal_set signals(loop, SIGINT, SIGTERM);
   auto server = std::make_unique<ddprun::StoreServer>(loop, options);
-  std::printf("ddprun-store listens at %s\n", server->endpoint().c_str());
-  std::fflush(stdout);
+  ddprun::write_standard_output("ddprun-store listens at " + server->endpoint() + "\n");
   std::optional<ddprun::HostedEndpoint> endpoint;
   endpoint.emplace(loop, std::move(server));
   signals.async_wait([&](const boost::system::error_code&, int) {

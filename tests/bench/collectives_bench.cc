@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
 #include "tests/bench/collectives/comparison.h"
@@ -102,11 +103,12 @@ void report(const Options& options, const Subjects& subjects, std::vector<Latenc
       if (subjects[j]->name() == floor_of(*subjects[i], options)) floor_us = times[j].quantile_us(0.5);
     print_row(options, *subjects[i], times[i], floor_us, bytes, core_ns, json);
   }
-  std::fflush(stdout);
+  flush_standard_output();
 }
 
 void measure(const Options& options, Stage& stage, SleepingBarrier& barrier, const WorkerEnv& env, bool json) {
-  const auto world = init_process_group({.backend = options.backend, .timeout = std::chrono::minutes(1), .env = env});
+  const auto world =
+      init_process_group({.backend = options.backend, .config = {.timeout = std::chrono::minutes(1)}, .env = env});
   const auto& operation = operation_named(options.op);
   Comparison comparison(stage, barrier, operation,
                         {.rank = env.rank, .dtype = dtype_named(options.dtype), .seconds = options.seconds});

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/elastic_group.h"
@@ -80,7 +81,7 @@ void live(const Round& round, int rank, Line& line) {
                                                                Deadline::in(std::chrono::seconds(10)));
                            },
                        .prefix = round.prefix,
-                       .freeze_bound = round.freeze_bound};
+                       .config = {.freeze_bound = round.freeze_bound}};
   ElasticGroup elastic(round.backend, options, std::to_string(rank));
   auto& group = elastic.reconfigure(0, members(round.ranks));
   std::vector<float> values(20'000, 1.0f);
@@ -155,7 +156,7 @@ void print(bool json, const Round& round, const char* what, const std::vector<do
   else
     fmt::print("{:<13} {:>5}  {:<26} {:>6}  {:>9.2f} {:>9.2f} {:>9.2f}\n", round.backend, round.ranks, what,
                values.size(), p50, p99, max);
-  std::fflush(stdout);
+  flush_standard_output();
 }
 
 void run(const Options& options, bool json) {

@@ -13,8 +13,9 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "ddprun/worker/comm/spawn.h"
 #include "tests/bench/collectives/sleeping_barrier.h"
 #include "tests/bench/collectives/stage.h"
@@ -98,9 +99,9 @@ class RankOnHost {
                                         Deadline::in(std::chrono::seconds(30)));
     };
     options.prefix = "bench/" + backend + "/";
-    options.timeout = std::chrono::minutes(1);
-    options.local_address = hosts_.address(host_);
-    options.host = "host " + std::to_string(host_);
+    options.config.timeout = std::chrono::minutes(1);
+    options.config.local_address = hosts_.address(host_);
+    options.config.host = "host " + std::to_string(host_);
     return comm::make_group(backend, options);
   }
 
@@ -168,7 +169,7 @@ class RankOnHost {
                    bytes, ms[0], ms[1], ms[2], factor, sent);
       }
     }
-    std::fflush(stdout);
+    flush_standard_output();
   }
 
   const Options& options_;

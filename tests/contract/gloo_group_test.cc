@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -23,7 +23,8 @@ contract::Groups make_gloo(int size, std::chrono::milliseconds timeout) {
 
 TEST_CASE("a transport that Gloo cannot carry collectives over is refused by name") {
   ::setenv("GLOO_DEVICE_TRANSPORT", "IBVERBS", 1);
-  const auto error = contract::error_of([] { comm::make_gloo_transport({.size = 2, .local_address = "127.0.0.1"}); });
+  const auto error =
+      contract::error_of([] { comm::make_gloo_transport({.size = 2, .config = {.local_address = "127.0.0.1"}}); });
   ::unsetenv("GLOO_DEVICE_TRANSPORT");
   CHECK(error.code() == Errc::unsupported);
   CHECK(std::string(error.what()).find("GLOO_DEVICE_TRANSPORT=IBVERBS") != std::string::npos);
@@ -38,7 +39,7 @@ TEST_CASE("the thread that serves the sockets takes no running thread's place") 
     return found;
   };
   auto before = policies();
-  const auto transport = comm::make_gloo_transport({.size = 2, .local_address = "127.0.0.1"});
+  const auto transport = comm::make_gloo_transport({.size = 2, .config = {.local_address = "127.0.0.1"}});
   auto with_it = policies();
   CHECK(with_it[SCHED_BATCH] > before[SCHED_BATCH]);  // a sanitizer may have begun a thread too
   CHECK(with_it[SCHED_OTHER] == before[SCHED_OTHER]);
@@ -70,7 +71,7 @@ void expect_one_result(contract::Groups& groups, std::size_t count) {
 TEST_CASE("gloo groups give every rank the same bits, whichever way a size takes") {
   for (const int ranks_per_host : {8, 2}) {
     const auto make = [ranks_per_host](GroupOptions options) {
-      options.host = "host " + std::to_string(options.rank / ranks_per_host);
+      options.config.host = "host " + std::to_string(options.rank / ranks_per_host);
       return comm::make_gloo_group(options);
     };
     for (const int size : {2, 3, 4, 5}) {
@@ -109,8 +110,8 @@ TEST_CASE("an abort in the middle of a large message gives its memory back to it
 
 TEST_CASE("checked gloo groups compare every call") {
   const auto make = [](GroupOptions options) {
-    options.checked = true;
-    options.heartbeat = std::chrono::hours(1);  // nobody looks at the neighbour
+    options.config.checked = true;
+    options.config.heartbeat = std::chrono::hours(1);  // nobody looks at the neighbour
     return comm::make_gloo_group(options);
   };
   for (const int size : {2, 3}) {
@@ -135,7 +136,7 @@ namespace {
 void expect_disagreement(int size, const contract::RankBody& calls, std::vector<std::string> names) {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.checked = false;
+        options.config.checked = false;
         return comm::make_gloo_group(options);
       },
       size, std::chrono::hours(1));
@@ -198,7 +199,7 @@ TEST_CASE("gloo groups name operations that differ and that were done without me
 
 TEST_CASE("checked gloo groups compare the parts of all_to_allv") {
   const auto make = [](GroupOptions options) {
-    options.checked = true;
+    options.config.checked = true;
     return comm::make_gloo_group(options);
   };
   auto groups = contract::make_groups(make, 2, contract::patience);

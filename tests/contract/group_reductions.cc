@@ -5,9 +5,9 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/worker/comm/in_process/thread_group.h"
-#include "ddprun/worker/comm/kernels/half.h"
-#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/backends/local/thread_group.h"
+#include "ddprun/worker/comm/operations/operation.h"
+#include "ddprun/worker/comm/reduce/half.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 

@@ -1,9 +1,8 @@
-#include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
-
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/worker/comm/forming/auto_group.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -15,7 +14,7 @@ namespace {
 using HostOf = int (*)(int rank);
 
 GroupOptions on_host(GroupOptions options, HostOf host_of) {
-  options.host = "host " + std::to_string(host_of(options.rank));
+  options.config.host = "host " + std::to_string(host_of(options.rank));
   return options;
 }
 

@@ -4,9 +4,9 @@
 
 #include <fmt/core.h>
 
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 #include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/forming/auto_group.h"
-#include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
 #include "tests/contract/group_values.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -110,8 +110,8 @@ TEST_CASE("messages of different tags overtake each other on nccl, those of one 
 TEST_CASE("checked nccl groups compare every message before they let it in") {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.checked = true;
-        options.heartbeat = std::chrono::hours(1);  // nobody tells others what it is in
+        options.config.checked = true;
+        options.config.heartbeat = std::chrono::hours(1);  // nobody tells others what it is in
         return make_one(options);
       },
       2, contract::patience);
@@ -159,8 +159,7 @@ fake_nccl::Made made_between(const Members& before, const Members& after, bool b
                                     Deadline::in(contract::patience));
                               },
                           .prefix = "job/",
-                          .timeout = contract::patience,
-                          .heartbeat = std::chrono::milliseconds(200)};
+                          .config = {.timeout = contract::patience, .heartbeat = std::chrono::milliseconds(200)}};
   Members all = before;
   for (const auto& each : after)
     if (std::find(all.begin(), all.end(), each) == all.end()) all.push_back(each);
@@ -404,7 +403,7 @@ TEST_CASE("ranks that were given one device hear which it is where NCCL refuses 
 TEST_CASE("who leaves an nccl group is seen also without a bound for silence") {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.freeze_bound = std::chrono::milliseconds(0);
+        options.config.freeze_bound = std::chrono::milliseconds(0);
         return make_one(options);
       },
       3, std::chrono::hours(1));

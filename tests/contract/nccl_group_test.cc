@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 
 #include <atomic>
 
 #include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/forming/await_ranks.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/transport/transport_group.h"
+#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -24,15 +24,15 @@ TEST_CASE("without a GPU, or without NCCL in the build, nccl says so and waits f
 namespace {
 
 // Of a rank whose build has it: waits for all ranks, as any back end does.
-class Waiting : public comm::BasicTransport {
+class Waiting : public comm::Transport {
  public:
   explicit Waiting(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}
-  std::string_view backend() const override { return "nccl"; }
+  comm::TransportTraits traits() const override { return {.backend = "nccl"}; }
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     comm::exchange(store, prefix + "arrived/", rank_, size_, "", interrupted_, deadline);
   }
-  void carry_out(const comm::Collective&) override {}
-  std::unique_ptr<comm::Transfer> start(const comm::Operation&, Span) override { return nullptr; }
+  void execute(const comm::Collective&) override {}
+  std::unique_ptr<comm::Transfer> start_transfer(const comm::Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override { interrupted_ = true; }
 
  private:

@@ -1,8 +1,8 @@
 // Which calls of NCCL carry a collective out, and when a communicator may be shrunk: no device, no library.
-#include "ddprun/worker/comm/call/checked_call.h"
-#include "ddprun/worker/comm/nccl/call_plan.h"
-#include "ddprun/worker/comm/nccl/channels.h"
-#include "ddprun/worker/comm/nccl/shrinking.h"
+#include "ddprun/worker/comm/backends/nccl/call_plan.h"
+#include "ddprun/worker/comm/backends/nccl/channels.h"
+#include "ddprun/worker/comm/backends/nccl/shrinking.h"
+#include "ddprun/worker/comm/operations/checked_call.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -10,13 +10,13 @@ using namespace ddprun::comm;
 
 namespace {
 
-CallPlan plan(const Call& call, Seat seat) {
+CallPlan plan(const Call& call, RankInfo rank_info) {
   Collective collective;
   static_cast<Call&>(collective) = call;
-  return plan_calls(collective, seat);
+  return plan_calls(collective, rank_info);
 }
 
-constexpr Seat middle{1, 3};
+constexpr RankInfo middle{1, 3};
 
 }  // namespace
 

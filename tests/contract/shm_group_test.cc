@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/shm/shm_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
 
 #include <deque>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/forming/auto_group.h"
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -21,7 +21,7 @@ contract::Groups make_shm(int size, std::chrono::milliseconds timeout) {
 // Large operations go in many pieces; on a busy machine that takes seconds.
 contract::Groups make_cut_up(int size, std::chrono::milliseconds timeout) {
   const auto make = [](GroupOptions options) {
-    options.staging_bytes = 16'384;
+    options.config.staging_bytes = 16'384;
     return comm::make_shm_group(options);
   };
   return contract::make_groups(make, size, 4 * timeout);

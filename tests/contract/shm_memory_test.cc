@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
-#include "ddprun/worker/comm/shm/shm_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -98,8 +98,8 @@ TEST_CASE("ranks that share memory, also in two levels, take the staging memory 
   const auto taken = [](auto make, int size, std::size_t staging_bytes) {
     const auto groups = contract::make_groups(
         [&](GroupOptions options) {
-          options.staging_bytes = staging_bytes;
-          options.host = options.rank < 2 ? "one" : "other";
+          options.config.staging_bytes = staging_bytes;
+          options.config.host = options.rank < 2 ? "one" : "other";
           return make(options);
         },
         size, contract::patience);

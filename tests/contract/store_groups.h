@@ -24,11 +24,11 @@ Groups make_groups(Make make, int size, std::chrono::milliseconds timeout) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      groups[static_cast<std::size_t>(rank)] = make(GroupOptions{.rank = rank,
-                                                                 .size = size,
-                                                                 .connect_store = connect,
-                                                                 .timeout = timeout,
-                                                                 .heartbeat = std::chrono::milliseconds(200)});
+      groups[static_cast<std::size_t>(rank)] =
+          make(GroupOptions{.rank = rank,
+                            .size = size,
+                            .connect_store = connect,
+                            .config = {.timeout = timeout, .heartbeat = std::chrono::milliseconds(200)}});
     });
   }
   for (auto& thread : threads) thread.join();

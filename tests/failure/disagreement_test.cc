@@ -56,15 +56,15 @@ TEST_CASE("ranks that differ in what has to be the same are both told at once") 
     Change change;
     std::string one, other;
   } cases[] = {{[](GroupOptions& o) { o.size = 3; }, "size 2", "size 3"},
-               {[](GroupOptions& o) { o.freeze_bound = 0ms; }, "freeze_bound 5000 ms", "freeze_bound 0 ms"},
-               {[](GroupOptions& o) { o.heartbeat = 200ms; }, "heartbeat 100 ms", "heartbeat 200 ms"},
-               {[](GroupOptions& o) { o.checked = false; }, "checked calls", "unchecked calls"},
-               {[](GroupOptions& o) { o.staging_bytes = 4096; }, "staging_bytes 262144", "staging_bytes 4096"}};
+               {[](GroupOptions& o) { o.config.freeze_bound = 0ms; }, "freeze_bound 5000 ms", "freeze_bound 0 ms"},
+               {[](GroupOptions& o) { o.config.heartbeat = 200ms; }, "heartbeat 100 ms", "heartbeat 200 ms"},
+               {[](GroupOptions& o) { o.config.checked = false; }, "checked calls", "unchecked calls"},
+               {[](GroupOptions& o) { o.config.staging_bytes = 4096; }, "staging_bytes 262144", "staging_bytes 4096"}};
   for (const auto& each : cases) {
     INFO(each.other);
     ForkedRanks ranks(2, [&](int rank, std::uint16_t port) {
       auto options = options_for("gloo", rank, 2, port);
-      options.checked = true;
+      options.config.checked = true;
       if (rank == 1) each.change(options);
       return outcome_of("gloo", options);
     });

@@ -19,8 +19,8 @@ inline ElasticGroup make_elastic(const std::string& backend, int member, std::ui
                                  std::chrono::milliseconds freeze_bound = 5s) {
   auto options = options_for(backend, member, 1, port);
   options.prefix = "job/";
-  options.timeout = timeout;
-  options.freeze_bound = freeze_bound;
+  options.config.timeout = timeout;
+  options.config.freeze_bound = freeze_bound;
   return {backend, options, std::to_string(member)};
 }
 

@@ -8,7 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/support/forked_ranks.h"
 
 // What tests of failures share: ranks as processes, over every back end that stands between processes.
@@ -28,10 +28,9 @@ inline GroupOptions options_for(const std::string& backend, int rank, int size, 
   GroupOptions options{.rank = rank,
                        .size = size,
                        .connect_store = [port] { return connect(port); },
-                       .timeout = 10min,
-                       .heartbeat = 100ms};
+                       .config = {.timeout = 10min, .heartbeat = 100ms}};
   // Two hosts, as far as the ranks are told, of neighbours by twos.
-  if (backend == "hierarchical") options.host = rank / 2 % 2 == 0 ? "one" : "other";
+  if (backend == "hierarchical") options.config.host = rank / 2 % 2 == 0 ? "one" : "other";
   return options;
 }
 

@@ -18,7 +18,7 @@ ForkedRanks reducing_ranks(const std::string& backend, int size, std::chrono::mi
   return {size, [=](int rank, std::uint16_t port) {
             const auto store = connect(port);
             auto options = options_for(backend, rank, size, port);
-            options.freeze_bound = freeze_bound;
+            options.config.freeze_bound = freeze_bound;
             const auto group = comm::make_group(backend, options);
             return reduce_until_failure(*group, *store);
           }};
@@ -89,7 +89,7 @@ TEST_CASE("a killed rank is named though a child of its own keeps its connection
       ForkedRanks ranks(size, [&](int rank, std::uint16_t port) {
         const auto store = connect(port);
         auto options = options_for(backend, rank, size, port);
-        options.freeze_bound = 0ms;
+        options.config.freeze_bound = 0ms;
         const auto group = comm::make_group(backend, options);
         if (rank == 1 && ::fork() == 0) {
           ::close(child[1]);
@@ -125,7 +125,7 @@ TEST_CASE("a rank that cannot come to its group is named by all others, with the
     constexpr int size = 3;
     ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
       auto options = options_for(backend, rank, size, port);
-      if (rank == 1) options.local_address = "no such interface";
+      if (rank == 1) options.config.local_address = "no such interface";
       try {
         comm::make_group(backend, options);
       } catch (const Error& error) {
@@ -156,7 +156,7 @@ TEST_CASE("a rank that freezes while nobody waits for it is known before somebod
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     auto options = options_for("gloo", rank, size, port);
-    options.freeze_bound = 1s;
+    options.config.freeze_bound = 1s;
     const auto group = comm::make_group("gloo", options);
     group->barrier()->wait();
     if (rank == 1) {
@@ -181,7 +181,7 @@ TEST_CASE("five seconds of silence are the bound unless another one is set, and 
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);
     auto options = options_for("shm", rank, size, port);
-    options.heartbeat.reset();
+    options.config.heartbeat.reset();
     const auto group = comm::make_group("shm", options);
     return reduce_until_failure(*group, *store);
   });
@@ -215,7 +215,7 @@ TEST_CASE("without a bound for silence ranks that call different operations lear
     constexpr int size = 3;
     ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
       auto options = options_for(backend, rank, size, port);
-      options.freeze_bound = 0ms;
+      options.config.freeze_bound = 0ms;
       const auto group = comm::make_group(backend, options);
       std::vector<float> values(rank == 1 ? 11 : 10);
       try {
@@ -323,7 +323,7 @@ TEST_CASE("a rank that leaves in good order is no loss until somebody needs it")
     ForkedRanks ranks(size, [&, backend = backend, bound = bound](int rank, std::uint16_t port) -> std::string {
       const auto store = connect(port);
       auto options = options_for(backend, rank, size, port);
-      options.freeze_bound = bound;
+      options.config.freeze_bound = bound;
       const auto group = comm::make_group(backend, options);
       group->barrier()->wait();
       if (rank == 2) return "left";

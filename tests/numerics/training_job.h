@@ -13,7 +13,7 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/config/config_file.h"
-#include "ddprun/worker/comm/in_process/thread_group.h"
+#include "ddprun/worker/comm/backends/local/thread_group.h"
 #include "ddprun/worker/trainer/trainer.h"
 
 // Whole training jobs inside a test: the ranks are threads.

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "ddprun/common/atomic_file.h"
+#include "ddprun/common/host_port.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -105,6 +106,17 @@ TEST_CASE("the prefix of lines follows torchrun's template") {
   const auto result = run_child(command(two_workers({"--role=r"}), {"out=a\\n"}),
                                 {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "${role_name} ${rank}/$local_rank> "}});
   CHECK(sorted_lines(result.out) == Words{"r 0/0> a", "r 1/1> a"});
+}
+
+TEST_CASE("the prefix template comes from the option, PET_LOG_LINE_PREFIX_TEMPLATE or torchrun's older variable") {
+  const Variables both{{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "old "}, {"PET_LOG_LINE_PREFIX_TEMPLATE", "pet "}};
+  const auto line = [](const Words& options, const Variables& variables) {
+    const auto out = run_child(command(two_workers(options), {"if-rank=1", "out=a\\n", "end-if"}), variables).out;
+    return out;
+  };
+  CHECK(line({"--log-line-prefix-template=${hostname}:${rank} "}, both) == ddprun::local_host_name() + ":1 a\n");
+  CHECK(line({}, both) == "pet a\n");
+  CHECK(line({"--log_line_prefix_template="}, {}) == "[default1]:a\n");
 }
 
 TEST_CASE("the end of standard error is reported also when it went to a file") {

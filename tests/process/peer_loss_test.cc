@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
 
@@ -20,7 +20,7 @@ std::shared_ptr<Store> connect(std::uint16_t port) {
 
 std::unique_ptr<ProcessGroup> join(int rank, int size, std::uint16_t port, std::chrono::milliseconds timeout) {
   return comm::make_gloo_group(
-      {.rank = rank, .size = size, .connect_store = [port] { return connect(port); }, .timeout = timeout});
+      {.rank = rank, .size = size, .connect_store = [port] { return connect(port); }, .config = {.timeout = timeout}});
 }
 
 std::string code_and_text(const Error& error) {

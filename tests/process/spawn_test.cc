@@ -36,7 +36,7 @@ TEST_CASE("spawned ranks form one group") {
   for (const int n : {1, 3}) {
     const testing::TempDir folder;
     spawn(n, [&](const WorkerEnv& env) {
-      const auto world = init_process_group({.timeout = 30s, .env = env});
+      const auto world = init_process_group({.config = {.timeout = 30s}, .env = env});
       std::vector<std::int64_t> sum = {env.rank + 1};
       allreduce(world->group(), sum, ReduceOp::sum);
       std::ofstream(folder / std::to_string(env.rank)) << sum[0];
@@ -51,7 +51,7 @@ TEST_CASE("spawned ranks form one group") {
 
 TEST_CASE("the failure of a rank ends the others and comes out with its name, code and words") {
   const auto error = failure_of(3, [](const WorkerEnv& env) {
-    const auto world = init_process_group({.timeout = 30s, .env = env});
+    const auto world = init_process_group({.config = {.timeout = 30s}, .env = env});
     world->group().barrier()->wait();
     if (env.rank == 1) throw Error(Errc::io, "the disk is full");
     world->group().barrier()->wait();  // the others learn that rank 1 has left
@@ -72,7 +72,7 @@ TEST_CASE("ranks that do not care about each other are ended too") {
 
 TEST_CASE("a rank killed by a signal is named with the signal") {
   const auto error = failure_of(2, [](const WorkerEnv& env) {
-    const auto world = init_process_group({.timeout = 30s, .env = env});
+    const auto world = init_process_group({.config = {.timeout = 30s}, .env = env});
     world->group().barrier()->wait();
     if (env.rank == 0) ::raise(SIGKILL);
     world->group().barrier()->wait();

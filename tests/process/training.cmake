@@ -19,6 +19,8 @@ ddprun_process_test(recovery_test
   TIMEOUT 300)
 add_dependencies(recovery_test ddprun-worker)
 
+ddprun_test(preemption_storm_test SOURCES preemption_storm_test.cc LIBS ddprun::trainer ddprun::common DNNL::dnnl)
+
 # The smallest complete program, as the README shows it.
 ddprun_program(linear_two_ranks INTERNAL SOURCES linear_two_ranks.cc
   LIBS ddprun::parallel ddprun::optim ddprun::nn ddprun::autograd ddprun::tensor ddprun::comm ddprun::common)

@@ -71,6 +71,8 @@ TEST_CASE("a usage error is one line and exit code 2") {
              Catch::Contains("--data.dir: data.dir = " + dir.path().string() + ": expected the four IDX files"));
   CHECK_THAT(fails({config("mnist.cfg"), "--data.name=random"}),
              Catch::Contains("default: data.shape = 16: model cnn takes"));
+  CHECK_THAT(fails({linear, "--dist.backend=nccl"}),
+             Catch::Contains("--dist.backend: dist.backend = nccl: NCCL exchanges"));
 }
 
 TEST_CASE("bytes of a file that is no train.cfg do not reach the terminal") {

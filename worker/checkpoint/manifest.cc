@@ -36,7 +36,7 @@ Manifest manifest_from_json(std::string_view text, const std::string& source) {
   for (const auto& entry : in.object("files")) {
     const std::string name(entry.key());
     if (name.find('/') != std::string::npos)
-      throw make_error(Errc::io, "{}: '{}' is not a file name", source, printable(name));
+      throw make_error(Errc::io, "{}: '{}' is not a file name", source, printable_line(name));
     manifest.files.emplace(name, digest_from_json(entry.value(), source));
   }
   return manifest;

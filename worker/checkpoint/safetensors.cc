@@ -111,7 +111,7 @@ class EntryParser {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw make_error(Errc::io, "{}: tensor '{}': {}", source_, printable(name_), what);
+    throw make_error(Errc::io, "{}: tensor '{}': {}", source_, printable_line(name_), what);
   }
   const json::value& member(const json::object& entry, std::string_view key) const {
     const auto* value = entry.if_contains(key);
@@ -124,7 +124,7 @@ class EntryParser {
     for (const auto& d : dtype_names) {
       if (d.name == std::string_view(*text)) return d.dtype;
     }
-    fail(fmt::format("dtype {} is not supported", printable(std::string_view(*text))));
+    fail(fmt::format("dtype {} is not supported", printable_line(std::string_view(*text))));
   }
   std::vector<std::uint64_t> numbers(const json::value& value) const {
     const auto* array = value.if_array();
@@ -160,7 +160,7 @@ void check_tiling(const std::vector<TensorInfo>& tensors, std::uint64_t data_byt
   for (const auto& t : tensors) {
     if (t.begin != expected)
       throw make_error(Errc::io, "{}: tensor '{}' begins at data offset {}, expected {} (no hole, no overlap)", source,
-                       printable(t.name), t.begin, expected);
+                       printable_line(t.name), t.begin, expected);
     expected = t.end;
   }
   if (expected != data_bytes)

@@ -6,12 +6,12 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
-#include "ddprun/worker/comm/forming/agreement.h"
-#include "ddprun/worker/comm/forming/agreement_session.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/forming/roster.h"
-#include "ddprun/worker/comm/forming/terms.h"
-#include "ddprun/worker/comm/transport/heritage.h"
+#include "ddprun/worker/comm/bootstrap/group_config.h"
+#include "ddprun/worker/comm/elastic/agreement.h"
+#include "ddprun/worker/comm/elastic/agreement_session.h"
+#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "ddprun/worker/comm/execution/previous_group.h"
+#include "ddprun/worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {
@@ -46,7 +46,7 @@ ElasticGroup::~ElasticGroup() = default;
 ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vector<std::string>& members) {
   auto options = base_;
   options.size = static_cast<int>(members.size());
-  Agreement agreement(generation, members, self_, identity(), comm::terms_of(backend_, options));
+  Agreement agreement(generation, members, self_, identity(), comm::config_text(backend_, options));
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
@@ -58,18 +58,18 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
     abort_reason_.reset();
     stop = forming_.get_token();
   }
-  auto [roster, will] = agree(agreement, stop);
+  auto [peer_list, will] = agree(agreement, stop);
   options.rank = agreement.position();
-  options.prefix = roster.group;
+  options.prefix = peer_list.group;
   options.store_host.reset();
   options.stop = stop;
-  const auto agreed = std::make_shared<const comm::Roster>(std::move(roster));
+  const auto agreed = std::make_shared<const comm::PeerList>(std::move(peer_list));
   {
     const std::lock_guard lock(mutex_);
     next_ = generation + 1;
     known_lost_.clear();
   }
-  options.heritage = end_present(agreed);
+  options.previous_group = end_present(agreed);
   std::shared_ptr<ProcessGroup> next;
   try {
     leave_farewell(*agreed, options.rank);
@@ -81,22 +81,25 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
   const std::lock_guard lock(mutex_);
   expect_not_aborted();
   group_ = std::move(next);
-  before_ = std::exchange(stood_, agreed);
+  previous_ = std::exchange(active_, agreed);
   return *group_;
 }
 
 // Throws unless the members agree.
 comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try {
   const auto store = this->store();
-  comm::AgreementSetting setting{
-      .store = store, .connect = base_.connect_store, .prefix = base_.prefix, .timeout = base_.timeout, .stop = stop};
+  comm::AgreementSetting setting{.store = store,
+                                 .connect = base_.connect_store,
+                                 .prefix = base_.prefix,
+                                 .timeout = base_.config.timeout,
+                                 .stop = stop};
   {
     const std::lock_guard lock(mutex_);
-    if (stood_) setting.stood = stood_->generation;
+    if (active_) setting.stood = active_->generation;
     setting.former = agreed_;
     setting.known_lost = known_lost_;
   }
-  return comm::carry_out(agreement, std::move(setting));
+  return comm::execute(agreement, std::move(setting));
 } catch (const Error& error) {
   // Without an answer that ends the agreement, the will that was left for it has to take effect.
   if (!answered(error)) forget_store();
@@ -119,30 +122,30 @@ void ElasticGroup::expect_not_aborted() const {
 }
 
 // A clean goodbye, unless operations are pending: those fail. Returns what it leaves to the next one.
-std::shared_ptr<comm::Heritage> ElasticGroup::end_present(const std::shared_ptr<const comm::Roster>& next) {
+std::shared_ptr<comm::PreviousGroup> ElasticGroup::end_present(const std::shared_ptr<const comm::PeerList>& next) {
   std::shared_ptr<ProcessGroup> before;
-  std::shared_ptr<const comm::Roster> roster;
+  std::shared_ptr<const comm::PeerList> peer_list;
   {
     const std::lock_guard lock(mutex_);
     before = std::exchange(group_, nullptr);
-    roster = std::exchange(agreed_, next);
+    peer_list = std::exchange(agreed_, next);
   }
-  auto transport = before ? before->legacy() : nullptr;
+  auto transport = before ? before->reusable_transport() : nullptr;
   if (!transport) return nullptr;
-  comm::Heritage heritage{std::move(transport), roster->group, before->size(), {}};
-  for (const auto& member : next->members) heritage.kept.push_back(roster->rank_of(member).value_or(-1));
-  return std::make_shared<comm::Heritage>(std::move(heritage));
+  comm::PreviousGroup previous_group{std::move(transport), peer_list->group, before->size(), {}};
+  for (const auto& member : next->members) previous_group.kept.push_back(peer_list->rank_of(member).value_or(-1));
+  return std::make_shared<comm::PreviousGroup>(std::move(previous_group));
 }
 
 // On a connection of its own; on another one where that broke meanwhile.
-void ElasticGroup::leave_farewell(const comm::Roster& roster, int rank) {
+void ElasticGroup::leave_farewell(const comm::PeerList& peer_list, int rank) {
   try {
-    if (farewell_) return farewell_->belong_to(roster, rank, soon());
+    if (linger_timeout_) return linger_timeout_->belong_to(peer_list, rank, soon());
   } catch (const Error& error) {
     if (answered(error)) throw;
   }
-  farewell_ = std::make_unique<comm::Farewell>(base_.connect_store());
-  farewell_->belong_to(roster, rank, soon());
+  linger_timeout_ = std::make_unique<comm::DepartureNotice>(base_.connect_store());
+  linger_timeout_->belong_to(peer_list, rank, soon());
 }
 
 std::shared_ptr<Store> ElasticGroup::store() {
@@ -169,38 +172,38 @@ auto ElasticGroup::ask(Question question) try {
   throw;
 }
 
-std::shared_ptr<const comm::Roster> ElasticGroup::last_agreed() {
+std::shared_ptr<const comm::PeerList> ElasticGroup::last_agreed() {
   const std::lock_guard lock(mutex_);
   return agreed_;
 }
 
 std::vector<ElasticMember> ElasticGroup::lost() {
-  const auto roster = last_agreed();
-  return roster ? lost_of(roster) : std::vector<ElasticMember>();
+  const auto peer_list = last_agreed();
+  return peer_list ? lost_of(peer_list) : std::vector<ElasticMember>();
 }
 
 std::vector<std::string> ElasticGroup::survivors() {
-  const auto roster = last_agreed();
-  if (!roster) return {};
-  auto names = roster->members;
-  for (const auto& each : lost_of(roster)) std::erase(names, each.name);
+  const auto peer_list = last_agreed();
+  if (!peer_list) return {};
+  auto names = peer_list->members;
+  for (const auto& each : lost_of(peer_list)) std::erase(names, each.name);
   return names;
 }
 
-std::vector<ElasticMember> ElasticGroup::lost_of(const std::shared_ptr<const comm::Roster>& roster) {
-  auto lost = ask([&](Store& store) { return comm::find_lost(store, *roster, soon()); });
+std::vector<ElasticMember> ElasticGroup::lost_of(const std::shared_ptr<const comm::PeerList>& peer_list) {
+  auto lost = ask([&](Store& store) { return comm::find_lost(store, *peer_list, soon()); });
   const std::lock_guard lock(mutex_);
-  if (agreed_ == roster)
+  if (agreed_ == peer_list)
     for (const auto& each : lost) known_lost_.insert(each.name);
   return lost;
 }
 
 MembershipChange ElasticGroup::change() {
-  std::shared_ptr<const comm::Roster> before, now;
+  std::shared_ptr<const comm::PeerList> before, now;
   {
     const std::lock_guard lock(mutex_);
-    before = before_;
-    now = stood_;
+    before = previous_;
+    now = active_;
   }
   if (!now) return {};
   return ask([&](Store& store) { return comm::find_change(store, before.get(), *now, soon()); });

@@ -17,9 +17,9 @@ namespace ddprun {
 
 namespace comm {
 class Agreement;
-class Farewell;
+class DepartureNotice;
 struct Agreed;
-struct Roster;
+struct PeerList;
 }  // namespace comm
 
 // One process's membership of a group that is formed anew as processes go and come, without any of them starting over.
@@ -81,10 +81,10 @@ class ElasticGroup {
   comm::Agreed agree(comm::Agreement& agreement, std::stop_token stop);
   std::unique_ptr<ProcessGroup> connect(const GroupOptions& options);
   void expect_not_aborted() const;
-  std::shared_ptr<comm::Heritage> end_present(const std::shared_ptr<const comm::Roster>& next);
-  void leave_farewell(const comm::Roster& roster, int rank);
-  std::shared_ptr<const comm::Roster> last_agreed();
-  std::vector<ElasticMember> lost_of(const std::shared_ptr<const comm::Roster>& roster);
+  std::shared_ptr<comm::PreviousGroup> end_present(const std::shared_ptr<const comm::PeerList>& next);
+  void leave_farewell(const comm::PeerList& peer_list, int rank);
+  std::shared_ptr<const comm::PeerList> last_agreed();
+  std::vector<ElasticMember> lost_of(const std::shared_ptr<const comm::PeerList>& peer_list);
   template <class Question>
   auto ask(Question question);  // the store
   std::shared_ptr<Store> store();
@@ -93,16 +93,16 @@ class ElasticGroup {
   const std::string backend_;
   const GroupOptions base_;
   const std::string self_;
-  std::unique_ptr<comm::Farewell> farewell_;  // used by reconfigure() alone; said once the group is gone
+  std::unique_ptr<comm::DepartureNotice> linger_timeout_;  // used by reconfigure() alone; said once the group is gone
 
   std::mutex mutex_;              // guards what follows
   std::shared_ptr<Store> store_;  // for the agreements; made when first used, and again after it failed
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<const comm::Roster> agreed_;  // the generation agreed upon last
-  std::shared_ptr<const comm::Roster> stood_;   // the last whose group came together here
-  std::shared_ptr<const comm::Roster> before_;  // the last before that
-  std::set<std::string> known_lost_;            // of those agreed upon last, as the program has been told
-  std::uint64_t next_ = 0;                      // the least generation that may follow
+  std::shared_ptr<const comm::PeerList> agreed_;    // the generation agreed upon last
+  std::shared_ptr<const comm::PeerList> active_;    // the last whose group came together here
+  std::shared_ptr<const comm::PeerList> previous_;  // the last before that
+  std::set<std::string> known_lost_;                // of those agreed upon last, as the program has been told
+  std::uint64_t next_ = 0;                          // the least generation that may follow
   std::stop_source forming_;
   std::optional<std::string> abort_reason_;  // since the last reconfigure() began
 };

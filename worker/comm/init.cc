@@ -13,18 +13,18 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/forming/local_address.h"
-#include "ddprun/worker/comm/forming/roster.h"
-#include "ddprun/worker/comm/transport/deadline_after.h"
-#include "ddprun/worker/comm/watch/verdict.h"
+#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/health/diagnosis.h"
+#include "ddprun/worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {
 
 // How long rank 0 goes on serving the store for ranks that have not left yet: those that work, and those that only have
 // to learn why the group failed.
-constexpr std::chrono::milliseconds farewell{30'000};
+constexpr std::chrono::milliseconds linger_timeout{30'000};
 constexpr std::chrono::milliseconds farewell_after_failure{2'000};
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
@@ -39,12 +39,13 @@ std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
 }
 
 // A world of one: nothing to meet.
-class LoneWorld : public World {
+class SingleProcessWorld : public World {
  public:
-  explicit LoneWorld(const InitOptions& options)
+  explicit SingleProcessWorld(const InitOptions& options)
       : env_(options.env),
-        group_(comm::make_group(options.backend, {.connect_store = [this] { return store_.another_client(); },
-                                                  .timeout = options.timeout})) {}
+        group_(comm::make_group(
+            options.backend, {.connect_store = [this] { return store_.another_client(); }, .config = options.config})) {
+  }
   ProcessGroup& group() override { return *group_; }
   Store& store() override { return store_; }
   const WorkerEnv& env() const override { return env_; }
@@ -84,8 +85,8 @@ class JoinedWorld : public World {
 
 JoinedWorld::JoinedWorld(const InitOptions& options)
     : env_(options.env),
-      timeout_(options.timeout),
-      store_grace_(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout),
+      timeout_(options.config.timeout),
+      store_grace_(options.config.freeze_bound.count() > 0 ? options.config.freeze_bound : options.config.timeout),
       hosting_(!options.env.use_agent_store) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
@@ -111,16 +112,15 @@ void JoinedWorld::tell_others(Errc code, const char* why) noexcept {
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {
-  auto address = options.local_address.empty() ? env_.network_interface : options.local_address;
-  if (address.empty()) address = comm::local_address_towards(env_.master_addr, env_.master_port);
+  auto config = options.config;
+  if (config.local_address.empty()) config.local_address = env_.network_interface;
+  if (config.local_address.empty())
+    config.local_address = comm::local_address_towards(env_.master_addr, env_.master_port);
   GroupOptions group{.rank = env_.rank,
                      .size = env_.world_size,
                      .connect_store = [this] { return connect(); },
                      .prefix = group_prefix(),
-                     .timeout = timeout_,
-                     .local_address = address,
-                     .freeze_bound = options.freeze_bound,
-                     .staging_bytes = options.staging_bytes};
+                     .config = std::move(config)};
   if (hosting_) group.store_host = 0;
   group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
@@ -134,7 +134,7 @@ std::shared_ptr<TcpStore> JoinedWorld::connect() const {
 
 JoinedWorld::~JoinedWorld() {
   group_.reset();
-  leave(farewell);
+  leave(linger_timeout);
 }
 
 void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
@@ -152,12 +152,8 @@ void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
 }  // namespace
 
 std::unique_ptr<World> init_process_group(const InitOptions& options) {
-  comm::check({.rank = options.env.rank,
-               .size = options.env.world_size,
-               .timeout = options.timeout,
-               .freeze_bound = options.freeze_bound,
-               .staging_bytes = options.staging_bytes});
-  if (options.env.world_size == 1) return std::make_unique<LoneWorld>(options);
+  comm::check({.rank = options.env.rank, .size = options.env.world_size, .config = options.config});
+  if (options.env.world_size == 1) return std::make_unique<SingleProcessWorld>(options);
   return std::make_unique<JoinedWorld>(options);
 }
 

@@ -1,24 +1,19 @@
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/comm_config.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/comm/worker_env.h"
 
 namespace ddprun {
 
 struct InitOptions {
-  std::string backend = "auto";                // a row of comm/forming/backends.cc; auto: what fits where the ranks run
-  std::chrono::milliseconds timeout{300'000};  // of coming together, and of each operation; 1 ms or more
-  std::chrono::milliseconds freeze_bound{5'000};  // of a rank's silence, or the store's, until it is lost; zero: never
-  std::size_t staging_bytes = GroupOptions{}.staging_bytes;  // of shared memory, as of GroupOptions
+  std::string backend = "auto";  // auto, self, gloo, shm, hierarchical or nccl; auto: what fits where the ranks run
+  CommConfig config{};           // freeze_bound also of the store's silence; local_address empty: as env says
   WorkerEnv env;
-  std::string local_address;  // as of GroupOptions; empty: as env says
 };
 
 // This process's membership of the job: the store, and the group of all ranks.

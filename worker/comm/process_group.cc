@@ -1,6 +1,6 @@
 #include "ddprun/worker/comm/process_group.h"
 
-#include "ddprun/worker/comm/call/checked_call.h"
+#include "ddprun/worker/comm/operations/checked_call.h"
 
 namespace ddprun {
 

@@ -135,7 +135,7 @@ class ProcessGroup {
   // How many were numbered before: for names that are alike at all ranks.
   std::uint64_t number_subgroup() { return subgroups_++; }
   // What elastic_group.h hands on to the next group, where that has a use for it.
-  virtual std::shared_ptr<comm::Transport> legacy() const { return nullptr; }
+  virtual std::shared_ptr<comm::Transport> reusable_transport() const { return nullptr; }
 
  private:
   WorkPtr begin(const comm::Call& call);

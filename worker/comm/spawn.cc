@@ -20,7 +20,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/worker/comm/watch/verdict.h"
+#include "ddprun/worker/comm/health/diagnosis.h"
 
 namespace ddprun {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/parallel/model_check.h"
+#include "ddprun/worker/reducer/model_check.h"
 
 namespace ddprun {
 namespace {

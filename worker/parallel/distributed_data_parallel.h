@@ -5,7 +5,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/reducer.h"
+#include "ddprun/worker/reducer/reducer.h"
 
 namespace ddprun {
 

@@ -18,8 +18,8 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/version.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/error_file.h"
-#include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
@@ -98,19 +98,20 @@ Error stdout_error(int error_number) {
 
 // Returns the exit code.
 int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
-  // First of all, so that no notice is lost. Without a place for a checkpoint there is nothing to do about one.
-  const PreemptionNotice preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
+  // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
+  const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings);
   if (!datasets.note.empty()) progress.line(datasets.note);
   const auto milliseconds = [](double seconds) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(seconds));
   };
-  const auto world = init_process_group({.backend = config.dist.backend,
-                                         .timeout = milliseconds(config.dist.timeout),
-                                         .freeze_bound = milliseconds(config.dist.freeze_bound),
-                                         .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024,
-                                         .env = place});
+  const auto world =
+      init_process_group({.backend = config.dist.backend,
+                          .config = {.timeout = milliseconds(config.dist.timeout),
+                                     .freeze_bound = milliseconds(config.dist.freeze_bound),
+                                     .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024},
+                          .env = place});
   Trainer trainer(config, settings_that_decide(settings), datasets,
                   {world->group(), progress, place.restart_count, &preemption});
   const auto summary = trainer.run();

@@ -85,10 +85,11 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
       "train.stop_on_nonfinite", t.stop_on_nonfinite,
       {.help = "stop with an error, before a checkpoint is written, when a training or test loss is infinite or not a "
                "number; otherwise warn once and continue"});
-  s.add("train.preempt_signal", t.preempt_signal,
-        {.help = "a notice at any rank to make room: all ranks stop behind the same step, with a checkpoint of it and "
-                 "exit code 75; without a checkpoint.dir it is not taken",
-         .choices = PreemptionNotice::names()});
+  s.add(
+      "train.preempt_signal", t.preempt_signal,
+      {.help = "signal that requests preemption, at any rank: all ranks stop after the same step, with a checkpoint of "
+               "it and exit code 75; without a checkpoint.dir the signal keeps its default action",
+       .choices = PreemptionListener::names()});
 }
 
 void bind_eval(Settings& s, TrainConfig::Eval& e) {
@@ -110,8 +111,8 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
 
 void bind_rest(Settings& s, TrainConfig& c) {
   s.add("dist.backend", c.dist.backend,
-        {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo",
-         .choices = {"auto", "gloo", "shm", "hierarchical", "nccl"}});
+        {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo; one of "
+                 "`auto`, `gloo`, `shm`, `hierarchical`"});
   s.add("dist.timeout", c.dist.timeout,
         {.help = "timeout of a collective operation that a peer does not join although it is alive",
          .unit = "s",
@@ -217,6 +218,15 @@ void check_image(const Settings& settings, const std::vector<std::int64_t>& shap
   reject(settings, "data.shape", "model cnn takes channels, height and width, at least 1x16x16");
 }
 
+// Not choices of the setting: a name that other programs accept deserves the reason.
+void check_backend(const Settings& settings, const std::string& name) {
+  if (name == "nccl")
+    reject(settings, "dist.backend",
+           "NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use auto");
+  if (name != "auto" && name != "gloo" && name != "shm" && name != "hierarchical")
+    reject(settings, "dist.backend", "expected one of auto, gloo, shm, hierarchical");
+}
+
 }  // namespace
 
 void bind(Settings& settings, TrainConfig& config) {
@@ -283,6 +293,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
   if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
   if (c.optim.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
+  check_backend(settings, c.dist.backend);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");

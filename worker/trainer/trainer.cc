@@ -125,8 +125,8 @@ class Trainer::Impl {
   Summary run() {
     go_on_from_checkpoint();
     if (is_first() && !config_.metrics.file.empty()) metrics_.emplace(config_.metrics.file, state_.step);
-    while (state_.step < total_steps_ && !make_room_) train_epoch();
-    if (make_room_) return {.steps = state_.step, .preempted = true};
+    while (state_.step < total_steps_ && !preempted_) train_epoch();
+    if (preempted_) return {.steps = state_.step, .preempted = true};
     if (!evaluation_) {  // the checkpoint was the end
       evaluation_ = evaluate_now();
       check_finite("test loss", evaluation_->loss);
@@ -177,7 +177,7 @@ class Trainer::Impl {
     const auto order = data::epoch_order(plan_.size, state_.seed, epoch, config_.data.shuffle);
     data::Loader loader(*datasets_.train, batches_of_rank(plan_, order, state_.samples, group_.rank(), micro_batch_),
                         {.workers = config_.data.workers, .prefetch = config_.data.prefetch});
-    while (state_.epoch == epoch && state_.step < total_steps_ && !make_room_) {
+    while (state_.epoch == epoch && state_.step < total_steps_ && !preempted_) {
       StepTimes times;
       Stopwatch watch;
       const auto samples = plan_.samples_at(state_.samples);
@@ -206,9 +206,9 @@ class Trainer::Impl {
     if (last || (ends_epoch && config_.eval.every_epochs > 0 && epoch % config_.eval.every_epochs == 0))
       evaluate_and_report(epoch);
     const auto every = config_.checkpoint.every_steps;
-    make_room_ = asked_to_make_room_ && !last && !config_.checkpoint.dir.empty();
-    if (last || make_room_ || (every > 0 ? state_.step % every == 0 : ends_epoch)) save();
-    if (make_room_) group_.barrier()->wait();  // nobody says that the state is saved before it is
+    preempted_ = preemption_requested_ && !last && !config_.checkpoint.dir.empty();
+    if (last || preempted_ || (every > 0 ? state_.step % every == 0 : ends_epoch)) save();
+    if (preempted_) group_.barrier()->wait();  // no rank reports "preempted" before rank 0 has saved
   }
 
   // Forward, backward, update. Returns the mean loss over the samples of all ranks.
@@ -217,9 +217,10 @@ class Trainer::Impl {
     const auto waited_before = ddp_.waited();
     seed_dropout();
     optimizer_->zero_grad();
-    // The notice of one rank reaches all with the loss: every rank learns of it in the same step, at no extra message.
-    const bool notice = preemption_ && preemption_->given();
-    std::vector<double> sums{0, notice ? 1.0 : 0.0};
+    // A preemption request at one rank is summed with the losses: all ranks learn of it in the same step, without an
+    // extra message.
+    const bool requested = preemption_ && preemption_->requested();
+    std::vector<double> sums{0, requested ? 1.0 : 0.0};
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
       const auto local = ddp_.no_sync();
       forward_and_backward(batches[i], samples, sums[0]);
@@ -234,7 +235,7 @@ class Trainer::Impl {
     times.compute = watch.lap() - times.wait;
     reduced_sums->wait();
     times.wait += watch.lap();
-    asked_to_make_room_ = sums[1] > 0;
+    preemption_requested_ = sums[1] > 0;
     return without_nan_sign(sums[0] / static_cast<double>(samples));
   }
 
@@ -318,7 +319,7 @@ class Trainer::Impl {
   const Datasets& datasets_;
   ProcessGroup& group_;
   Progress& progress_;
-  const PreemptionNotice* preemption_;
+  const PreemptionListener* preemption_;
   std::unique_ptr<nn::Module> model_;
   DistributedDataParallel ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -328,8 +329,8 @@ class Trainer::Impl {
   std::optional<MetricsFile> metrics_;                  // rank 0
   checkpoint::RunState state_;
   std::int64_t total_steps_ = 0;
-  bool asked_to_make_room_ = false;  // some rank, in the latest step
-  bool make_room_ = false;           // this step was the last one for now
+  bool preemption_requested_ = false;  // of some rank, in the latest step
+  bool preempted_ = false;             // this run stops after the current step
   std::int64_t diverged_at_ = 0;
   std::optional<Evaluation> evaluation_;  // of the last step's model, when there was one at that step
 

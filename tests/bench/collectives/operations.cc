@@ -6,7 +6,7 @@
 #include <map>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 
 namespace ddprun::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/shm/pause.h"
+#include "ddprun/worker/comm/backends/shm/pause.h"
 
 namespace ddprun::bench {
 namespace {

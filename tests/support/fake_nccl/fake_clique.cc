@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "ddprun/worker/comm/kernels/reduce_kernels.h"
+#include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::testing::fake_nccl {
 namespace {
@@ -85,7 +85,7 @@ bool Clique::quiet(int rank) const {
   return ranks_[static_cast<std::size_t>(rank)].issued == 0;
 }
 
-void Clique::carry_out(int rank, const std::vector<Call>& calls) {
+void Clique::execute(int rank, const std::vector<Call>& calls) {
   std::unique_lock lock(mutex_);
   auto& self = ranks_[static_cast<std::size_t>(rank)];
   std::vector<PostedCall> posted;
@@ -160,7 +160,7 @@ void Clique::meet(int rank, const PostedCall& posted) {
   meeting[static_cast<std::size_t>(rank)] = posted;
   if (!std::all_of(meeting.begin(), meeting.end(), [](const auto& each) { return each != nullptr; })) return;
   if (!agree(meeting)) return;
-  carry_out(meeting);
+  execute(meeting);
   for (const auto& each : meeting) each->done = true;
   meetings_.erase(number);
   changed_.notify_all();
@@ -176,7 +176,7 @@ bool Clique::agree(const Meeting& meeting) {
 }
 
 // All that is to be written is known before any of it is, since outputs may be inputs.
-void Clique::carry_out(const Meeting& meeting) {
+void Clique::execute(const Meeting& meeting) {
   const auto& first = meeting.front()->call;
   const auto root = static_cast<std::size_t>(std::max(first.peer, 0));
   switch (first.kind) {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/operations/operation.h"
 
 namespace ddprun::testing::fake_nccl {
 
@@ -36,9 +36,9 @@ class Clique {
   bool complete() const;
   bool shares_a_device() const;
 
-  // Counted from issue() on, until carry_out() is over; that returns when all calls are done, or the rank is aborted.
+  // Counted from issue() on, until execute() is over; that returns when all calls are done, or the rank is aborted.
   void issue(int rank);
-  void carry_out(int rank, const std::vector<Call>& calls);
+  void execute(int rank, const std::vector<Call>& calls);
   bool quiet(int rank) const;
   // What the rank is in ends undone, and so does what it has issued.
   void abort(int rank);
@@ -69,7 +69,7 @@ class Clique {
   void match(Pipe& pipe);
   void withdraw(int rank);
   static bool agree(const Meeting& meeting);
-  static void carry_out(const Meeting& meeting);
+  static void execute(const Meeting& meeting);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 #include "tests/support/fake_nccl/fake_clique.h"
 #include "tests/support/fake_nccl/fake_failure.h"
 #include "tests/support/fake_nccl/fake_stream.h"
@@ -173,7 +173,7 @@ ncclResult_t launch() {
     group.issued.erase(group.issued.begin(), others);
     comm->asked = false;
     comm->clique->issue(comm->rank);
-    stream->run([clique = comm->clique, rank = comm->rank, calls] { clique->carry_out(rank, calls); });
+    stream->run([clique = comm->clique, rank = comm->rank, calls] { clique->execute(rank, calls); });
   }
   return ncclInProgress;
 }

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 
 #include <cmath>
 #include <limits>

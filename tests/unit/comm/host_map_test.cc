@@ -1,7 +1,7 @@
-#include "ddprun/worker/comm/forming/host_map.h"
+#include "ddprun/worker/comm/bootstrap/host_map.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/forming/rank_place.h"
+#include "ddprun/worker/comm/bootstrap/rank_location.h"
 #include "tests/support/catch.h"
 
 using ddprun::comm::HostMap;
@@ -27,16 +27,16 @@ TEST_CASE("even and in order: as many ranks on each host, one host after the oth
 }
 
 TEST_CASE("where a rank runs survives the way through the store") {
-  const ddprun::comm::RankPlace place{"a host", "a network", "10.0.0.1", "on host b, whose build has no NCCL"};
-  CHECK(ddprun::comm::decode_place(encode(place)) == place);
+  const ddprun::comm::RankLocation place{"a host", "a network", "10.0.0.1", "on host b, whose build has no NCCL"};
+  CHECK(ddprun::comm::decode_location(encode(place)) == place);
 }
 
 TEST_CASE("a loopback address serves one network alone") {
   using namespace ddprun::comm;
-  const RankPlaces together{{"a", "n", "127.0.0.1"}, {"b", "n", "127.0.0.1"}};
+  const RankLocations together{{"a", "n", "127.0.0.1"}, {"b", "n", "127.0.0.1"}};
   CHECK(address_for_peers(together, 0) == "127.0.0.1");
-  const RankPlaces apart{{"a", "n", "127.0.0.1"}, {"b", "m", "127.0.0.1"}};
+  const RankLocations apart{{"a", "n", "127.0.0.1"}, {"b", "m", "127.0.0.1"}};
   CHECK_THROWS_AS(address_for_peers(apart, 0), ddprun::Error);
-  const RankPlaces known{{"a", "n", "10.0.0.1"}, {"b", "m", "127.0.0.1"}};
+  const RankLocations known{{"a", "n", "10.0.0.1"}, {"b", "m", "127.0.0.1"}};
   CHECK(address_for_peers(known, 0) == "10.0.0.1");
 }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/kernels/half.h"
-#include "ddprun/worker/comm/kernels/variant.h"
+#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/worker/comm/reduce/variant.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/forming/local_address.h"
+#include "ddprun/worker/comm/bootstrap/local_address.h"
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"

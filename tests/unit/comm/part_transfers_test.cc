@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/call/part_transfers.h"
+#include "ddprun/worker/comm/operations/part_transfers.h"
 
 #include <array>
 

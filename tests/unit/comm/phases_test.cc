@@ -1,5 +1,5 @@
 // The steps that ranks go through together, over memory that threads share.
-#include "ddprun/worker/comm/shm/phases.h"
+#include "ddprun/worker/comm/backends/shm/phases.h"
 
 #include <future>
 #include <thread>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t slot_bytes = 4096;
 
 struct TwoRanks {
-  Board board{SharedSegment::create(Board::bytes_for(2, slot_bytes)), 2, slot_bytes};
+  SegmentLayout board{SharedSegment::create(SegmentLayout::bytes_for(2, slot_bytes)), 2, slot_bytes};
   std::atomic<bool> interrupted = false;
   Phases one{board, 0, interrupted};
   Phases other{board, 1, interrupted};

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/hierarchical/rail.h"
+#include "ddprun/worker/comm/backends/hierarchical/rail.h"
 
 #include <atomic>
 #include <latch>
@@ -11,21 +11,20 @@ using namespace ddprun::comm;
 
 namespace {
 
-class NoTransport : public BasicTransport {
+class NoTransport : public Transport {
  public:
-  explicit NoTransport(int lanes) : lanes_(lanes) {}
+  explicit NoTransport(int concurrency) : concurrency_(concurrency) {}
 
-  std::string_view backend() const override { return "none"; }
   void connect(Store&, const std::string&, Deadline) override {}
-  int lanes() const override { return lanes_; }
-  void carry_out(const Collective&) override {}
-  std::unique_ptr<Transfer> start(const Operation&, Span) override { return nullptr; }
+  TransportTraits traits() const override { return {.backend = "none", .concurrency = concurrency_}; }
+  void execute(const Collective&) override {}
+  std::unique_ptr<Transfer> start_transfer(const Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override { interrupted.count_down(); }
 
   std::latch interrupted{1};
 
  private:
-  const int lanes_;
+  const int concurrency_;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/kernels/reduce_kernels.h"
+#include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

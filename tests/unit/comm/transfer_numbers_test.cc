@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/transport/transfer_numbers.h"
+#include "ddprun/worker/comm/operations/transfer_numbers.h"
 
 #include "ddprun/worker/comm/process_group.h"
 #include "tests/support/catch.h"

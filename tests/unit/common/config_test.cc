@@ -88,6 +88,23 @@ TEST_CASE("errors name file, line, key and what would be right") {
   CHECK(fails("[data]\ndir = \"x\n") == "t.cfg:2: the quote is not closed");
 }
 
+TEST_CASE("the key suggested for an unknown one is of its section, the one that it begins if there is one") {
+  int nproc_per_node = 1, node_rank = 0;
+  std::string role;
+  Settings settings;
+  settings.add("launch.nproc_per_node", nproc_per_node, {.help = "workers"});
+  settings.add("launch.role", role, {.help = "name"});
+  settings.add("launch.node_rank", node_rank, {.help = "rank"});
+  const auto complaint = [&](const char* key) {
+    return usage_error([&] { settings.assign(key, "1", {Origin::file, "t.cfg:1"}); });
+  };
+  CHECK(complaint("launch.nproc") == "t.cfg:1: unknown key launch.nproc; did you mean launch.nproc_per_node?");
+  CHECK(complaint("launch.rol") == "t.cfg:1: unknown key launch.rol; did you mean launch.role?");
+  CHECK(complaint("launch.node_rnak") == "t.cfg:1: unknown key launch.node_rnak; did you mean launch.node_rank?");
+  CHECK(complaint("launch.xyz") == "t.cfg:1: unknown key launch.xyz");
+  CHECK(complaint("lanch.role") == "t.cfg:1: unknown key lanch.role; did you mean launch.role?");
+}
+
 TEST_CASE("overrides in one argument or two") {
   const auto entries = parse_overrides({"--train.epochs=2", "--data.dir", "x=y", "--model.name="});
   REQUIRE(entries.size() == 3);

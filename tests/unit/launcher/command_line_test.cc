@@ -53,6 +53,8 @@ TEST_CASE("usage errors name what is wrong and what would be right") {
   CHECK_THROWS_WITH(normal({"--nnodes", "--standalone", "x"}), "--nnodes expects a value");
   CHECK_THROWS_WITH(normal({"--standalone=1", "x"}), "--standalone takes no value, got '1'");
   CHECK_THROWS_WITH(normal({"-q", "x"}), "unknown option -q; ddprun --help lists them all");
+  CHECK_THROWS_WITH(normal({"--train.epochs", "3", "x.cfg"}),
+                    "--train.epochs is a key of a train.cfg: put it after the file's name");
 }
 
 TEST_CASE("the command line assigns options, the last of several wins") {

@@ -24,8 +24,11 @@ TEST_CASE("a filter takes each state of a redrawn line by itself") {
 }
 
 TEST_CASE("the prefix of a line is torchrun's, or made from a template") {
-  CHECK(line_prefix(default_line_prefix, "default", 3, 11) == "[default3]:");
-  CHECK(line_prefix("<${rank}|$local_rank|${role_name}>", "r", 3, 11) == "<11|3|r>");
-  CHECK(line_prefix("$ranks ${other} ${rank $$ $", "r", 3, 11) == "$ranks ${other} ${rank $ $");
-  CHECK(line_prefix("", "r", 0, 0).empty());
+  const PrefixValues worker{.role = "r", .local_rank = 3, .rank = 11, .host = "node7"};
+  CHECK(line_prefix(default_line_prefix, {.role = "default", .local_rank = 3, .rank = 11, .host = "h"}) ==
+        "[default3]:");
+  CHECK(line_prefix("<${rank}|$local_rank|${role_name}>", worker) == "<11|3|r>");
+  CHECK(line_prefix("${hostname}:$rank:$hostname ", worker) == "node7:11:node7 ");
+  CHECK(line_prefix("$ranks ${other} ${rank $$ $", worker) == "$ranks ${other} ${rank $ $");
+  CHECK(line_prefix("", worker).empty());
 }

@@ -61,6 +61,14 @@ TEST_CASE("the grace has torchrun's second name, weaker than its PET_ name") {
   CHECK(s.options().shutdown_timeout == 8);
 }
 
+TEST_CASE("the template of line prefixes has torchrun's older variable, weaker than its PET_ name") {
+  LaunchSettings s;
+  s.apply_environment(with({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "a"}}));
+  CHECK(s.options().log_line_prefix_template == "a");
+  s.apply_environment(with({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "a"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", "b"}}));
+  CHECK(s.options().log_line_prefix_template == "b");
+}
+
 TEST_CASE("torchrun's switch for a store at worker 0 is weaker than the option's PET_ name") {
   LaunchSettings s;
   s.apply_environment(with({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0"}}));

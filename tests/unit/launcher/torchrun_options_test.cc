@@ -43,6 +43,7 @@ const std::vector<Row>& rows() {
       {"module", "false", "1", "maybe", ": launch.module = maybe: expected true or false"},
       {"no_python", "false", "1", "maybe", ": launch.no_python = maybe: expected true or false"},
       {"log_dir", "", "/tmp/logs", "", ""},
+      {"log_line_prefix_template", "", "${hostname}:${rank} ", "", ""},
       {"redirects", "0", "0:1,11:3", "4",
        " = 4: expected 0 (none), 1 (stdout), 2 (stderr), 3 (both), or RANK:N[,RANK:N...]"},
       {"tee", "0", "3", "0: 1", " = 0: 1: expected 0 (none), 1 (stdout), 2 (stderr), 3 (both), or RANK:N[,RANK:N...]"},

@@ -93,6 +93,7 @@ TEST_CASE("what cannot be executed is refused with its cause") {
   CHECK_THROWS_WITH(folder.resolve({plain}), "cannot execute " + plain + ": Permission denied");
   CHECK_THROWS_WITH(folder.resolve({"/no/such"}), "cannot execute /no/such: No such file or directory");
   CHECK_THROWS_WITH(folder.resolve({"/tmp"}), "cannot execute /tmp: it is a folder");
+  CHECK_THROWS_WITH(folder.resolve({"."}), "cannot execute .: it is a folder");
 }
 
 TEST_CASE("only ${local_rank} is replaced in arguments") {

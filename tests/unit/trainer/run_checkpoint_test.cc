@@ -3,7 +3,7 @@
 #include <set>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "tests/support/catch.h"

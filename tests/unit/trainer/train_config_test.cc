@@ -55,6 +55,11 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
+  CHECK(error_of("[dist]\nbackend = nccl\n") ==
+        "t.cfg:2: dist.backend = nccl: NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use "
+        "auto");
+  CHECK(error_of("[dist]\nbackend = mpi\n") ==
+        "t.cfg:2: dist.backend = mpi: expected one of auto, gloo, shm, hierarchical");
   CHECK(error_of("[dist]\nstaging_kb = 30\n") == "t.cfg:2: dist.staging_kb = 30: expected a multiple of 4");
   CHECK(error_of("[dist]\nstaging_kb = 4\n") == "no error");
   CHECK(error_of("[data]\nname = random\nshape = 28x28\n") ==

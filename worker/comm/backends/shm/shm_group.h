@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/execution/transport.h"
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/process_group.h"
+
+namespace ddprun::comm {
+
+// Ranks of one host that exchange through memory they share. 16-bit floats round once in all. A single rank gets a self
+// group. Throws what make_transport_group throws; Errc::unsupported naming a rank that runs on another host in another
+// container or as another user; Errc::usage where staging_bytes is too small for so many ranks.
+std::unique_ptr<ProcessGroup> make_shm_group(const GroupOptions& options);
+// The transport of such a group, of two ranks or more that are known to run on one host. threads_per_rank: that are at
+// work while the ranks wait for each other; with more of them than cores a rank that waits gives its core away at once.
+// Throws Errc::usage as above.
+std::shared_ptr<Transport> make_shm_transport(const GroupOptions& options, int threads_per_rank = 1);
+
+}  // namespace ddprun::comm
