@@ -1,6 +1,5 @@
 // ddprun-worker: one rank of a training job described by a train.cfg.
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -17,6 +16,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/error_file.h"
@@ -85,15 +85,11 @@ std::vector<LibraryVersion> libraries() {
           {"OpenSSL", openssl_version()}};
 }
 
-// The next file to be opened would get the number of a closed standard descriptor, and the lines for it. Now writing to
-// one that was closed fails.
+// A file that is opened later would get the number of a closed standard descriptor, and lines meant for the terminal
+// would be written into it. With /dev/null in its place, opened for the other direction, such a write fails.
 void occupy_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-}
-
-Error stdout_error(int error_number) {
-  return make_error(Errc::io, "cannot write to standard output: {}", errno_text(error_number));
 }
 
 // Returns the exit code.
@@ -116,12 +112,9 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
                   {world->group(), progress, place.restart_count, &preemption});
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
-  if (progress.error() != 0) throw stdout_error(progress.error());
-  return summary.preempted ? exit_preempted : exit_success;
-}
-
-int print(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) throw stdout_error(errno);
+  if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
+  if (progress.error() != 0)
+    throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
   return exit_success;
 }
 
@@ -131,15 +124,19 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
   Settings settings;
   bind(settings, config);
   if (arguments.help || arguments.reference) {
-    return print(arguments.help ? usage_text : reference_page());
+    write_standard_output(arguments.help ? usage_text : reference_page());
+  } else if (arguments.version) {
+    write_standard_output(version_text("ddprun-worker", libraries()));
+  } else {
+    read_settings(settings, config, arguments);
+    if (!arguments.print_config) return train(config, settings, place);
+    write_standard_output(settings.effective());
   }
-  if (arguments.version) return print(version_text("ddprun-worker", libraries()));
-  read_settings(settings, config, arguments);
-  return arguments.print_config ? print(settings.effective()) : train(config, settings, place);
+  return exit_success;
 }
 
-// Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:
-// under a launcher, which shows them together, one line is enough.
+// Writes the reason into the error file, which the launcher reads, and to the log. A usage error is the same in all
+// workers of a host: under a launcher, which shows their output together, local rank 0 alone logs it.
 int fail(const std::string& message, int exit_code, const WorkerEnv& place, bool consequence = false) {
   if (exit_code != exit_usage || place.local_rank == 0 || place.error_file.empty()) log::error("{}", message);
   if (place.error_file.empty()) return exit_code;
