@@ -31,6 +31,19 @@ double difference(const std::vector<double>& a, const std::vector<double>& b, st
   return largest;
 }
 
+// How the samples trained so far deviate from the beginning of an epoch's order; empty when they do not.
+std::string deviation(const std::vector<std::int64_t>& trained, const std::vector<std::int64_t>& order) {
+  std::map<std::int64_t, int> times;
+  for (const auto index : trained) ++times[index];
+  std::string text;
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    const int expected = p < trained.size() ? 1 : 0;
+    if (times[order[p]] != expected)
+      text += "position " + std::to_string(p) + ": " + std::to_string(times[order[p]]) + " times; ";
+  }
+  return text;
+}
+
 const std::string adam = "[optim]\nname = adam\nlr = 1e-3\n";
 const std::string sgd = "[optim]\nname = sgd\nlr = 0.01\nmomentum = 0.9\n";
 const std::string one_rank = "[train]\nmax_steps = 50\nbatch_size = 128\n";
@@ -151,7 +164,7 @@ TEST_CASE("a run goes on at the same sample with another number of ranks") {
   CHECK(difference(losses_in(one / "metrics"), losses_in(changing / "metrics"), 45) < 1e-5);
 }
 
-TEST_CASE("every sample of an epoch is trained once although the number of ranks changes: 3, 2, 5, 1") {
+TEST_CASE("every sample of an epoch is trained once although the number of ranks changes from 3 to 2, 5 and 1") {
   struct Part {
     int ranks;
     std::int64_t steps;
@@ -173,14 +186,7 @@ TEST_CASE("every sample of an epoch is trained once although the number of ranks
       job.run(part.ranks);
       const auto indices = samples.indices();
       trained.insert(trained.end(), indices.begin(), indices.end());
-      // What is trained so far is the beginning of the epoch's order.
-      auto expected = data::epoch_order(500, 0, 0, true);
-      REQUIRE(trained.size() <= expected.size());
-      expected.resize(trained.size());
-      auto sorted = trained;
-      std::sort(sorted.begin(), sorted.end());
-      std::sort(expected.begin(), expected.end());
-      CHECK(sorted == expected);
+      CHECK(deviation(trained, data::epoch_order(500, 0, 0, true)) == "");
     }
     CHECK(trained.size() == 500);
   }

@@ -103,6 +103,20 @@ TEST_CASE("output that cannot be written is an error") {
   }
 }
 
+TEST_CASE("output that is closed is an error, and does not get into another file") {
+  TempDir dir;
+  const auto metrics = (dir / "m").string();
+  const auto result = Child({"/bin/sh", "-c",
+                             std::string("exec ") + DDPRUN_WORKER + " " + linear +
+                                 " --train.max_steps=2 --train.log_every=1 --metrics.file=" + metrics + " >&-"},
+                            one_thread)
+                          .wait(std::chrono::seconds(100));
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Catch::EndsWith("cannot write to standard output: Bad file descriptor\n"));
+  std::istringstream lines(read_whole_file(metrics));
+  for (std::string line; std::getline(lines, line);) CHECK(line.starts_with("{"));
+}
+
 TEST_CASE("a loss that is not finite ends the run before a checkpoint is written") {
   TempDir dir;
   const Words arguments{linear,
@@ -118,7 +132,7 @@ TEST_CASE("a loss that is not finite ends the run before a checkpoint is written
   std::smatch match;
   REQUIRE(
       std::regex_search(stopped.err, match,
-                        std::regex("error: the loss of step ([0-9]+) is (nan|inf): training has diverged; it stops")));
+                        std::regex("error: the loss of step ([0-9]+) is (nan|inf): training has diverged and stops")));
   const auto step = std::stoi(match[1]);
   REQUIRE(step > 1);
   CHECK(std::distance(std::filesystem::directory_iterator(dir / "c"), {}) == step - 1);

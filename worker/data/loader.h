@@ -35,9 +35,9 @@ struct LoaderOptions {
 // says. What comes out depends on the indices alone, not on the number of threads. To start in the middle of an epoch,
 // pass the indices that are left.
 //
-// Owns its threads; the destructor stops them and waits, also before the end is reached. next() is for one thread; it
-// waits as long as a dataset takes to read, and throws what a dataset threw, at the batch where that happened and ever
-// after.
+// Owns its threads; the destructor stops them and waits for them, also before the last batch. One thread at a time may
+// call next(). It blocks until the batch is read, and rethrows an exception of the dataset at the batch concerned and
+// at every later call.
 class Loader {
  public:
   // dataset must outlive the loader.

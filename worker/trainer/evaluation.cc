@@ -9,7 +9,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Training mode comes back however the scope is left.
+// Restores training mode at the end of the scope, also when an exception leaves it.
 class EvaluationMode {
  public:
   explicit EvaluationMode(nn::Module& model) : model_(model) { model_.train(false); }

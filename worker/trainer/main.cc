@@ -1,10 +1,11 @@
 // ddprun-worker: one rank of a training job described by a train.cfg.
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <boost/version.hpp>
@@ -16,6 +17,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/process_limits.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/error_file.h"
@@ -84,8 +86,11 @@ std::vector<LibraryVersion> libraries() {
           {"OpenSSL", openssl_version()}};
 }
 
-Error stdout_error(int error_number) {
-  return make_error(Errc::io, "cannot write to standard output: {}", errno_text(error_number));
+// A file that is opened later would get the number of a closed standard descriptor, and lines meant for the terminal
+// would be written into it. With /dev/null in its place, opened for the other direction, such a write fails.
+void occupy_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 // Returns the exit code. training: set when the start-up has succeeded.
@@ -109,12 +114,9 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
   training = true;
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
-  if (progress.error() != 0) throw stdout_error(progress.error());
-  return summary.preempted ? exit_preempted : exit_success;
-}
-
-int print(const std::string& text) {
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) throw stdout_error(errno);
+  if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
+  if (progress.error() != 0)
+    throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
   return exit_success;
 }
 
@@ -124,11 +126,15 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
   Settings settings;
   bind(settings, config);
   if (arguments.help || arguments.reference) {
-    return print(arguments.help ? usage_text : reference_page());
+    write_standard_output(arguments.help ? usage_text : reference_page());
+  } else if (arguments.version) {
+    write_standard_output(version_text("ddprun-worker", libraries()));
+  } else {
+    read_settings(settings, config, arguments);
+    if (!arguments.print_config) return train(config, settings, place, training);
+    write_standard_output(settings.effective());
   }
-  if (arguments.version) return print(version_text("ddprun-worker", libraries()));
-  read_settings(settings, config, arguments);
-  return arguments.print_config ? print(settings.effective()) : train(config, settings, place, training);
+  return exit_success;
 }
 
 // Reports the failure in the error file and in the log. A usage error is not logged where a launcher prints it from the
@@ -158,6 +164,7 @@ FailureKind kind_of(Errc code, bool training) {
 int main(int argc, char** argv) {
   WorkerEnv place;
   bool training = false;
+  occupy_standard_descriptors();
   try {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());

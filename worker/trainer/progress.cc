@@ -51,7 +51,7 @@ std::string progress_bar(const ProgressState& s, int width) {
                                            s.loss, s.samples_per_s, left),
                                fmt::format("{}, loss {:.4f}, {} left", step, s.loss, left)};
   for (const auto& text : texts) {
-    // In steps of five, lest the bar change its length whenever a number does.
+    // A multiple of five, so that the bar does not change its length with every number.
     const int room = std::min(30, (width - static_cast<int>(text.size()) - 3) / 5 * 5);
     if (room >= (&text == texts ? 10 : 5)) return fmt::format("[{}] {}", filled(s, room), text);
   }
@@ -89,7 +89,7 @@ void Progress::step(const ProgressState& state) {
   bar_drawn_ = true;
 }
 
-// The bar goes and the line comes in one write: a row that is empty between them would be seen.
+// One write erases the bar and prints the line: between two writes an empty row would be visible.
 void Progress::line(const std::string& text) {
   if (!file_) return;
   write(fmt::format("{}{}\n", bar_drawn_ ? erase_bar : "", text));

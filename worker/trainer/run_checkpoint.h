@@ -11,10 +11,10 @@
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/optim/optimizer.h"
 
-// Between the live objects of a run and a checkpoint.
+// Copies a run's model, optimizer and state into a checkpoint and back.
 namespace ddprun::trainer {
 
-// Handles to the run's memory: valid until the model or the optimizer changes or goes away.
+// Views of the run's memory: valid until the model or the optimizer changes or is destroyed.
 checkpoint::Content content_of(const nn::Module& model, const optim::Optimizer& optimizer,
                                const checkpoint::RunState& state);
 

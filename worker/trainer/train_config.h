@@ -10,8 +10,8 @@
 
 namespace ddprun::trainer {
 
-// Everything a training job can be told, with its defaults. train_config.cc gives each member its key, unit, bounds and
-// help; configs/reference.md is made from there.
+// All settings of a training job, with their defaults. train_config.cc defines the key, unit, bounds and help of each
+// member; configs/reference.md is generated from it.
 struct TrainConfig {
   struct Model {
     std::string name = "cnn";
@@ -84,7 +84,8 @@ void bind(Settings& settings, TrainConfig& config);
 // the other to 0. Call it once all sources are applied, before validate().
 void settle_batch_size(Settings& settings, const TrainConfig& config);
 
-// What single bounds cannot say. Throws Errc::usage naming the key, its value and where it was given.
+// Checks what the bounds of a single setting cannot express. Throws Errc::usage naming the key, its value and where it
+// was given.
 void validate(const TrainConfig& config, const Settings& settings);
 
 struct BatchSizes {
@@ -93,7 +94,7 @@ struct BatchSizes {
 };
 BatchSizes batch_sizes(const TrainConfig::Train& train, int world_size);
 
-// The settings that decide the bits of a run; how far it goes, what it writes and how it talks are not among them.
+// The settings on which the bits of a run's result depend: not its length, its output files or its messages.
 std::map<std::string, std::string> settings_that_decide(const Settings& settings);
 
 // All keys as a Markdown page: configs/reference.md.

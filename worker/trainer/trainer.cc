@@ -160,8 +160,7 @@ class Trainer::Impl {
     const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
     total_steps_ = schedule.total_steps(state_.step, state_.epoch, state_.samples);
     if (is_first() && plan_.step_samples < group_.size())
-      log::warn("a step has {} samples and there are {} ranks: some ranks compute nothing", plan_.step_samples,
-                group_.size());
+      log::warn("a step of {} samples leaves some of the {} ranks without samples", plan_.step_samples, group_.size());
   }
 
   void warn_of_changes(const std::map<std::string, std::string>& saved) const {
@@ -304,11 +303,9 @@ class Trainer::Impl {
     diverged_at_ = state_.step;
     const auto text = fmt::format("the {} of step {} is {}: training has diverged", what, state_.step, loss);
     if (config_.train.stop_on_nonfinite)
-      throw make_error(Errc::unsupported,
-                       "{}; it stops here, and no checkpoint of this step is written. A smaller optim.lr may help; "
-                       "train.stop_on_nonfinite = false continues nevertheless",
+      throw make_error(Errc::unsupported, "{} and stops without a checkpoint of this step (train.stop_on_nonfinite)",
                        text);
-    if (is_first()) log::warn("{}; it continues, as train.stop_on_nonfinite = false", text);
+    if (is_first()) log::warn("{}, and continues (train.stop_on_nonfinite = false)", text);
   }
 
   void save() {

@@ -28,6 +28,19 @@ TEST_CASE("a run's state reads back as it was") {
   CHECK(run_state_from_json(to_json(state), "state.json") == state);
 }
 
+TEST_CASE("a state that was written before the position was counted globally reads as it did") {
+  const auto state = run_state_from_json(
+      R"({"version":1,"step":9,"epoch":0,"samples":1152,"seed":0,"world_size":2,"batch_size":64,"accumulate":1,)"
+      R"("generation":0,"lr":5E-2,"rng":{"data_order":"seed + epoch","dropout":"seed, step, rank"},)"
+      R"("config_digest":"ac74","config":{"train.batch_size":"64"}})",
+      "state.json");
+  CHECK(state.step == 9);
+  CHECK(state.samples == 1152);
+  CHECK(state.world_size == 2);
+  CHECK(state.lr == 0.05);
+  CHECK(state.config == std::map<std::string, std::string>{{"train.batch_size", "64"}});
+}
+
 TEST_CASE("a state that is damaged is an error naming the member") {
   const auto text = to_json(some_state());
   const auto with = [&](const std::string& from, const std::string& to) {
