@@ -153,10 +153,11 @@ TEST_CASE("preemption by SIGUSR1 or SIGTERM: exit code 75, one whole checkpoint,
 }
 
 TEST_CASE("a preemption request to one rank stops all ranks after the same step") {
+  const std::string backend = GENERATE("shm", "gloo");
   const std::string rank = GENERATE("0", "1");
-  CAPTURE(rank);
+  CAPTURE(backend, rank);
   const Preemptible training;
-  BlockedJob job(training, {}, {});
+  BlockedJob job(training, {}, {"--dist.backend=" + backend});
   const auto workers = workers_of(training.marker, rank);
   REQUIRE(workers.size() == 1);
   ::kill(workers.front(), SIGUSR1);
