@@ -171,7 +171,7 @@ std::string requester() {
   return fmt::format("ddprun stop ({} on host {})", name, local_host_name());
 }
 
-// It is enough to tell one agent, which connections the job on all nodes. Waits for the agents on this machine.
+// It is enough to tell one agent, which ends the job on all nodes. Waits for the agents on this machine.
 int stop_local(const LocalJobs& jobs) {
   const auto& [key, agents] = *jobs.begin();
   std::vector<UniqueFd> connections;

@@ -37,10 +37,7 @@ void serve_until_signalled(const ddprun::StoreServerOptions& options) {
   loop.run();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  ddprun::log::init("ddprun-store");
+int run(int argc, char** argv) {
   ddprun::StoreServerOptions options{.port = 29500};
   CLI::App app{"Serves a rendezvous store to ddprun and PyTorch processes until SIGINT or SIGTERM.", "ddprun-store"};
   app.add_option("--port", options.port, "TCP port; 0 lets the system choose")->capture_default_str();
@@ -55,6 +52,17 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     ddprun::log::error("{}", e.what());
     return ddprun::exit_usage;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ddprun::log::init("ddprun-store");
+  try {
+    const int code = run(argc, argv);
+    ddprun::flush_standard_output();
+    return code;
   } catch (const ddprun::Error& e) {
     ddprun::log::error("{}", e.what());
     return ddprun::exit_for(e.code());

@@ -55,3 +55,11 @@ TEST_CASE("ddprun-store takes a user's mistake as one line and exit code 2, a po
   CHECK(second.code == 1);
   CHECK(second.err.find("cannot listen at *:" + port.substr(0, port.size() - 1)) != std::string::npos);
 }
+
+TEST_CASE("ddprun-store ends with an error if its output cannot be written") {
+  for (const std::string option : {"--port=0", "--help"}) {
+    const auto result = run_child({"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh", STORE_PROGRAM, option});
+    CHECK(result.code == 1);
+    CHECK(result.err == "[ddprun-store] error: cannot write to standard output: No space left on device\n");
+  }
+}

@@ -10,7 +10,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Two packages, four nodes, eight caches, 32 cores of two threads: node n has CPUs 8n..8n+7 and 32 more.
+// Two packages, four nodes, eight caches, 32 cores of two threads: node n has CPUs 8n..8n+7 and 8n+32..8n+39.
 Topology big_machine(const CpuList& allowed = first_cpus(64)) {
   Topology machine;
   for (int core = 0; core < 32; ++core) {
@@ -21,7 +21,7 @@ Topology big_machine(const CpuList& allowed = first_cpus(64)) {
   return machine;
 }
 
-// The same with GPUs: 4 and 5 at node 0, 6 and 7 at 1, 0 and 1 at 2, 2 and 3 at 3, of which some are visible.
+// The same with GPUs, some of them visible: 4 and 5 on node 0, 6 and 7 on 1, 0 and 1 on 2, 2 and 3 on 3.
 Topology gpu_machine(const std::vector<int>& visible = first_cpus(8), const CpuList& allowed = first_cpus(64)) {
   auto machine = big_machine(allowed);
   for (const int gpu : visible)

@@ -12,7 +12,7 @@ Environment visible(const std::string& list) {
   return Environment({{"CUDA_VISIBLE_DEVICES", list}});
 }
 
-// Their addresses' first digits, which say which they are.
+// One digit of each GPU's address, which identifies it.
 std::string found(const FakeMachine& machine, const Environment& environment = {}) {
   std::string text;
   for (const auto& gpu : discover_gpus(environment, machine.root()))

@@ -6,7 +6,7 @@
 #include "ddprun/launcher/cli/command_line.h"
 #include "tests/support/catch.h"
 
-// Every option of torchrun: both spellings, the environment, the default, and what is said of a bad value.
+// Every option of torchrun: both spellings, the environment, the default, and the error for a bad value.
 using namespace ddprun;
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string, std::less<>>;
@@ -16,9 +16,9 @@ namespace {
 struct Row {
   std::string name;
   std::string fallback;   // the default, as printed
-  std::string good;       // a value; for a flag "1", as the environment has it
+  std::string good;       // a value; "1" for a flag, as in the environment
   std::string bad;        // empty: every text is valid
-  std::string complaint;  // of the bad value, behind the option's or the variable's name
+  std::string complaint;  // the error, after the name of the option or variable
 };
 
 bool is_flag(const Row& row) {
@@ -74,7 +74,7 @@ std::string dashed(std::string text) {
   return text;
 }
 
-// What ddprun makes of a command line and an environment, up to where it would start something.
+// The value of a setting for this command line and environment; checks all that ddprun checks before it starts a job.
 std::string value_of(const std::string& name, Words arguments, const Variables& variables = {}) {
   const Environment environment(variables);
   LaunchSettings settings;
