@@ -54,7 +54,7 @@ class JsonObject {
       const auto* text = entry.value().if_string();
       if (!text)
         throw make_error(Errc::io, "{}: {}.{} is not a text", source_, name,
-                         printable_line(std::string_view(entry.key())));
+                         printable(std::string_view(entry.key())));
       all.emplace(entry.key(), std::string_view(*text));
     }
     return all;
