@@ -34,7 +34,7 @@ TEST_CASE("a rank's record survives encoding") {
   CHECK(example().identity() == "pid 42 on host b");
 }
 
-TEST_CASE("what is no record of a rank is none") {
+TEST_CASE("text that is not a rank's record is not parsed") {
   const auto good = encode(example());
   const auto but = [&](const std::string& part, const std::string& other) {
     auto text = good;
@@ -48,7 +48,7 @@ TEST_CASE("what is no record of a rank is none") {
   CHECK(but("40 0 2", "x 0 2") == std::nullopt);
 }
 
-TEST_CASE("the key of a rank's record tells its group and rank") {
+TEST_CASE("the key of a rank's record contains its group and rank") {
   const RankRecordKey key{worker_prefix(3) + "/group/0/", 17};
   CHECK(text_of(key) == "/worker/attempt_3/group/0/record/17");
   CHECK(parse_rank_record_key(text_of(key)) == key);
