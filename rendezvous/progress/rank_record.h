@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-// The progress that each rank of a process group publishes in the workers' store about once a second: other ranks use it
-// to diagnose failures, ddprun status shows it. Values and their encoding; no I/O.
+// The progress that each rank of a process group publishes in the workers' store about once a second: other ranks use
+// it to diagnose failures, ddprun status shows it. Values and their encoding; no I/O.
 namespace ddprun {
 
 // One operation at the time of the record.
@@ -49,7 +49,8 @@ std::string encode(const RankRecord& record);
 // nullopt if text is not a record.
 std::optional<RankRecord> decode_rank_record(std::string_view text);
 
-// The prefix of the workers' keys of a generation, as PyTorch's workers use it; and what all generations have in common.
+// The prefix of the workers' keys of a generation, as PyTorch's workers use it; and what all generations have in
+// common.
 std::string worker_prefix(std::int64_t generation);
 std::string_view worker_prefix();
 

@@ -66,7 +66,8 @@ void check_counters(Store& s) {
 }
 
 void check_compare_set(Store& s) {
-  CHECK(s.compare_set("cs", "X", "Y", soon()) == "X");  // missing key with an expectation: nothing is stored, the expectation is returned
+  CHECK(s.compare_set("cs", "X", "Y", soon()) ==
+        "X");  // missing key with an expectation: nothing is stored, the expectation is returned
   CHECK_FALSE(s.check({"cs"}, soon()));
   CHECK(s.compare_set("cs", "", "A", soon()) == "A");
   CHECK(s.compare_set("cs", "", "B", soon()) == "A");

@@ -17,8 +17,8 @@ struct StoreUnderTest {
   bool refuses_by_closing = false;
 };
 
-// The contract of rendezvous/store/store.h for every implementation: call it from one TEST_CASE per store. make() returns
-// an empty store for each section.
+// The contract of rendezvous/store/store.h for every implementation: call it from one TEST_CASE per store. make()
+// returns an empty store for each section.
 void check_store_contract(const std::function<StoreUnderTest()>& make);
 
 }  // namespace ddprun::testing

@@ -1,5 +1,5 @@
-// ddprun's store with PyTorch's, in both directions. DDPRUN_TORCH_PYTHON names the interpreter, by default python3; skipped
-// if it cannot import torch 2.5 or newer.
+// ddprun's store with PyTorch's, in both directions. DDPRUN_TORCH_PYTHON names the interpreter, by default python3;
+// skipped if it cannot import torch 2.5 or newer.
 #include <cstdio>
 #include <fstream>
 #include <thread>
