@@ -26,8 +26,7 @@ std::string address_for_others(const LaunchOptions& o, const JobPolicy& policy) 
   return o.local_addr.empty() && policy.max_nodes == 1 ? "127.0.0.1" : o.local_addr;
 }
 
-OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& host,
-                       const Environment& environment) {
+OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& host) {
   OutputSpec spec{.role = o.role,
                   .host = host,
                   .nproc = nproc,
@@ -85,7 +84,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                          .virtual_local_rank = o.virtual_local_rank,
                          .agent_store = !o.no_agent_store};
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // throws now, not when workers start
-  spec.group.output = output_spec(o, spec.node.nproc, host, environment);
+  spec.group.output = output_spec(o, spec.node.nproc, host);
   spec.group.host = host;
   spec.group.command =
       resolve_command(command, {.no_python = o.no_python, .module = o.module}, own_folder, environment);

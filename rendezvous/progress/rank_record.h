@@ -53,7 +53,8 @@ std::string encode(const RankRecord& record);
 // Nothing for a text that is not a record, or larger than any record.
 std::optional<RankRecord> decode_rank_record(std::string_view text);
 
-// The prefix of the keys of one generation's workers in their store, as PyTorch has it; and of any generation's.
+// The prefix of the workers' keys of a generation, as PyTorch's workers use it; and what all generations have in
+// common.
 std::string worker_prefix(std::int64_t generation);
 std::string_view worker_prefix();
 

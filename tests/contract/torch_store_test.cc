@@ -1,5 +1,5 @@
-// PyTorch at the other end, both ways. DDPRUN_TORCH_PYTHON names the interpreter to use, python3 if not given; skipped
-// when that one cannot import torch 2.5 or newer.
+// ddprun's store with PyTorch's, in both directions. DDPRUN_TORCH_PYTHON names the interpreter, by default python3;
+// skipped if it cannot import torch 2.5 or newer.
 #include <cstdio>
 #include <fstream>
 #include <thread>
@@ -140,7 +140,7 @@ void use_torch_server(bool libuv) {
 
 }  // namespace
 
-TEST_CASE("PyTorch's client is served by our store") {
+TEST_CASE("PyTorch's client uses ddprun's server") {
   testing::TempDir dir;
   SKIP_WITHOUT_TORCH(dir);
   StoreServerThread server;
@@ -153,9 +153,9 @@ TEST_CASE("PyTorch's client is served by our store") {
   CHECK(ours.check({"done"}, soon()));
 }
 
-TEST_CASE("our client uses PyTorch's server") {
+TEST_CASE("ddprun's client uses PyTorch's server") {
   use_torch_server(true);
 }
-TEST_CASE("our client uses PyTorch's older server") {
+TEST_CASE("ddprun's client uses PyTorch's older server") {
   use_torch_server(false);
 }

@@ -1,4 +1,4 @@
-// ddprun-store as its users start and stop it.
+// ddprun-store, started and stopped as by a user.
 #include <algorithm>
 #include <csignal>
 #include <deque>
@@ -10,7 +10,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
-TEST_CASE("ddprun-store says where it listens, serves, and ends with 0 when told to") {
+TEST_CASE("ddprun-store prints its endpoint, serves, and exits with 0 on SIGTERM") {
   for (const int signal_number : {SIGTERM, SIGINT}) {
     Child store({STORE_PROGRAM, "--port", "0", "--host", "127.0.0.1"});
     store.wait_for_out("\n");

@@ -50,7 +50,7 @@ TEST_CASE("a rank's record survives encoding") {
   CHECK(example().operations[1].transfer());
 }
 
-TEST_CASE("a text that is not a rank's record is refused") {
+TEST_CASE("text that is not a rank's record is not parsed") {
   const auto good = encode(example());
   const auto but = [&](const std::string& part, const std::string& other) {
     auto text = good;
@@ -119,7 +119,7 @@ TEST_CASE("an operation is described by its fields") {
   CHECK(describe(coalesced) == "allreduce_coalesced(sum) of 100 float32 in 3 spans");
 }
 
-TEST_CASE("the key of a rank's record tells its group and rank") {
+TEST_CASE("the key of a rank's record contains its group and rank") {
   const RankRecordKey key{worker_prefix(3) + "/group/0/", 17};
   CHECK(text_of(key) == "/worker/attempt_3/group/0/record/17");
   CHECK(parse_rank_record_key(text_of(key)) == key);

@@ -72,8 +72,9 @@ class Agent {
  public:
   Agent(Rendezvous& rendezvous, std::string name, const JobPolicy& policy, std::optional<int> node_rank = {})
       : rendezvous_(rendezvous), name_(name) {
-    rendezvous_.join({.id = name, .host = name, .nproc = 2, .node_rank = node_rank}, policy,
-                     [this](RendezvousEvent event) { std::visit([this](auto& one) { hear(std::move(one)); }, event); });
+    rendezvous_.join(
+        {.id = name, .host = name, .nproc = 2, .node_rank = node_rank}, policy,
+        [this](RendezvousEvent event) { std::visit([this](auto& one) { record(std::move(one)); }, event); });
   }
 
   void succeed() { rendezvous_.report_success(started->generation); }
@@ -90,19 +91,19 @@ class Agent {
   std::string broken;
 
  private:
-  void hear(RendezvousWaiting what) { waiting = what.text; }
-  void hear(RoundProposed what) {
+  void record(RendezvousWaiting what) { waiting = what.text; }
+  void record(RoundProposed what) {
     started.reset();
     proposed = what;
     rendezvous_.ready(what.round.generation, 4242);
   }
-  void hear(RoundStarted what) { started = what.round; }
-  void hear(JobEnded what) { ended = what.verdict; }
-  void hear(ContactBroken what) {
+  void record(RoundStarted what) { started = what.round; }
+  void record(JobEnded what) { ended = what.verdict; }
+  void record(ContactBroken what) {
     started.reset();
     broken = what.text;
   }
-  void hear(ContactLost what) { lost = what.error; }
+  void record(ContactLost what) { lost = what.error; }
 
   Rendezvous& rendezvous_;
   std::string name_;
@@ -724,7 +725,7 @@ TEST_CASE("static: ddprun agents share rounds and failures, and workers use the 
   CHECK(b.started->world_size == 4);
   CHECK(b.started->master_addr == "127.0.0.1");
   CHECK(b.started->master_port == port);
-  const auto ask_endpoint = [&](auto question) {
+  const auto query_endpoint = [&](auto question) {
     auto answer = std::async(std::launch::async, [&] {
       TcpStore worker({.host = "127.0.0.1", .port = port}, Deadline::in(20s));
       return question(worker);
@@ -732,12 +733,12 @@ TEST_CASE("static: ddprun agents share rounds and failures, and workers use the 
     REQUIRE(loops.run_until([&] { return answer.wait_for(0s) == std::future_status::ready; }));
     return answer.get();
   };
-  CHECK(ask_endpoint([](TcpStore& s) { return s.add("default_pg/key", 1, Deadline::in(20s)); }) == 1);
+  CHECK(query_endpoint([](TcpStore& s) { return s.add("default_pg/key", 1, Deadline::in(20s)); }) == 1);
   b.fail(3);
   REQUIRE(loops.run_until([&] { return a.runs(1) && b.runs(1); }));
   // The workers of the new round find an empty store, and a node that rejoins the agents' keys.
-  CHECK_FALSE(ask_endpoint([](TcpStore& s) { return s.check({"default_pg/key"}, Deadline::in(20s)); }));
-  CHECK(ask_endpoint([](TcpStore& s) { return s.check({"none/torchelastic/role_info/1"}, Deadline::in(20s)); }));
+  CHECK_FALSE(query_endpoint([](TcpStore& s) { return s.check({"default_pg/key"}, Deadline::in(20s)); }));
+  CHECK(query_endpoint([](TcpStore& s) { return s.check({"none/torchelastic/role_info/1"}, Deadline::in(20s)); }));
   a.fail(4);
   REQUIRE(loops.run_until([&] { return a.ended && b.ended; }));
   CHECK(b.ended->exit_code == 4);

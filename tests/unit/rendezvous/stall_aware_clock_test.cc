@@ -5,7 +5,7 @@
 using namespace ddprun;
 using namespace std::chrono_literals;
 
-TEST_CASE("an attentive clock counts what passed while it was called in rhythm") {
+TEST_CASE("a stall-aware clock counts the time while it is called periodically") {
   StallAwareClock clock(500ms);
   const StallAwareClock::Clock::time_point start(100s);
   clock.advance(start);
@@ -14,20 +14,20 @@ TEST_CASE("an attentive clock counts what passed while it was called in rhythm")
   CHECK(clock.reliable());
 }
 
-TEST_CASE("a gap counts as one period, and nobody is judged for one period after it") {
+TEST_CASE("a stall counts as one period, and the clock is not reliable for one period after it") {
   StallAwareClock clock(500ms);
   const StallAwareClock::Clock::time_point start(100s);
   clock.advance(start);
   clock.advance(start + 1h);
   CHECK(clock.elapsed() == 500ms);
   CHECK_FALSE(clock.reliable());
-  clock.advance(start + 1h + 1ms);  // the queue is being read
+  clock.advance(start + 1h + 1ms);  // queued heartbeats are being read
   CHECK_FALSE(clock.reliable());
   clock.advance(start + 1h + 500ms);
   CHECK(clock.reliable());
 }
 
-TEST_CASE("a clock that is always late still moves") {
+TEST_CASE("a clock that is always called late still advances") {
   StallAwareClock clock(500ms);
   for (int i = 0; i <= 10; ++i) clock.advance(StallAwareClock::Clock::time_point(100s + i * 3s));
   CHECK(clock.elapsed() == 5s);

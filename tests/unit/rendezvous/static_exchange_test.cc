@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const auto no_word = [](const std::string&) {};
+const auto ignore = [](const std::string&) {};
 
 StaticExchange node(int rank, int nproc, int nnodes) {
   return {.self = {.rank = rank, .local_world_size = nproc, .ddprun = true}, .nnodes = nnodes, .endpoint = "h:1"};
@@ -52,9 +52,9 @@ TEST_CASE("nodes exchange ranks in any order of joining") {
   StaticGroup second;
   std::jthread thread([&](const std::stop_token& stop) {
     const auto mine = store.another_client();
-    second = exchange_static_ranks(*mine, node(1, 3, 2), Deadline::in(20s), stop, no_word);
+    second = exchange_static_ranks(*mine, node(1, 3, 2), Deadline::in(20s), stop, ignore);
   });
-  const StaticGroup first = exchange_static_ranks(store, node(0, 2, 2), Deadline::in(20s), {}, no_word);
+  const StaticGroup first = exchange_static_ranks(store, node(0, 2, 2), Deadline::in(20s), {}, ignore);
   thread.join();
   CHECK(first.first_rank == 0);
   CHECK(second.first_rank == 2);
@@ -67,7 +67,7 @@ TEST_CASE("nodes exchange ranks in any order of joining") {
 TEST_CASE("a torchrun agent among them is recognised") {
   MemoryStore store;
   store.set("torchelastic/role_info/1", R"({"role": "default", "rank": 1, "local_world_size": 2})", Deadline::in(1s));
-  CHECK_FALSE(exchange_static_ranks(store, node(0, 1, 2), Deadline::in(20s), {}, no_word).all_ddprun);
+  CHECK_FALSE(exchange_static_ranks(store, node(0, 1, 2), Deadline::in(20s), {}, ignore).all_ddprun);
 }
 
 TEST_CASE("a missing node is named while waiting and in the error") {
@@ -84,7 +84,7 @@ TEST_CASE("an exchange can be stopped") {
   MemoryStore store;
   std::stop_source source;
   source.request_stop();
-  CHECK_THROWS_AS(exchange_static_ranks(store, node(0, 1, 2), Deadline::never(), source.get_token(), no_word), Error);
+  CHECK_THROWS_AS(exchange_static_ranks(store, node(0, 1, 2), Deadline::never(), source.get_token(), ignore), Error);
 }
 
 TEST_CASE("a store that stops answering ends the exit barrier with its name, long before the deadline") {
@@ -95,10 +95,10 @@ TEST_CASE("a store that stops answering ends the exit barrier with its name, lon
   TcpStore waiting(options, Deadline::in(20s)), watching(options, Deadline::in(20s));
 
   std::mutex mutex;
-  std::string said;
+  std::string log_text;
   log::set_writer([&](std::string_view line) {
     const std::lock_guard lock(mutex);
-    said += line;
+    log_text += line;
   });
   std::jthread thread([&] { wait_at_exit_barrier(waiting, 2, Deadline::in(20s), {}); });
   watching.wait({"torchelastic/agent/terminal_state/num_members"}, Deadline::in(20s));
@@ -106,5 +106,5 @@ TEST_CASE("a store that stops answering ends the exit barrier with its name, lon
   serving.join();
   thread.join();
   log::set_writer(nullptr);
-  CHECK_THAT(said, Catch::Contains("exit barrier: store " + waiting.endpoint()));
+  CHECK_THAT(log_text, Catch::Contains("exit barrier: store " + waiting.endpoint()));
 }
