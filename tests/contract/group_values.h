@@ -6,7 +6,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 
-// Values to send, from which a receiver can tell what it should have got.
+// Values that identify their sender and receiver.
 namespace ddprun::contract {
 
 inline constexpr DType all_types[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,

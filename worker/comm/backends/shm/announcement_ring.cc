@@ -28,13 +28,6 @@ bool AnnouncementRing::announced_by_all(std::uint64_t round) const {
   return for_each(all_ranks, [&](const Peer& peer) { return peer.announced(round); });
 }
 
-// Why round f, the one after the retired rounds, always has a free entry: a rank that announced round f - 1 had then
-// retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement, so
-// retired_by_all_ is at least that.
-bool AnnouncementRing::can_announce() const {
-  return announced_ - retired_ <= ring_entries - 2 && announced_ < retired_by_all_ + ring_entries;
-}
-
 void AnnouncementRing::await_free_entry(std::chrono::milliseconds timeout) {
   if (announced_ - retired_ >= max_unretired) retire_announced(consumed_);
   while (!can_announce()) {

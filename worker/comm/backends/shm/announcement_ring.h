@@ -31,7 +31,12 @@ class AnnouncementRing {
   AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted);
 
   // Whether another round can be announced now. True whenever all announced rounds are retired.
-  bool can_announce() const;
+  // Why round f, the one after the retired rounds, always has a free entry: a rank that announced round f - 1 had then
+  // retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement, so
+  // retired_by_all_ is at least that.
+  bool can_announce() const {
+    return announced_ - retired_ <= ring_entries - 2 && announced_ < retired_by_all_ + ring_entries;
+  }
   // The same, but false where older rounds should be retired first.
   bool can_announce_at_once() const { return announced_ - retired_ < max_unretired && can_announce(); }
   // Retires what it can and waits until can_announce(). REQUIRES: this rank has consumed all that it announced.
