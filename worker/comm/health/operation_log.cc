@@ -29,8 +29,8 @@ OperationLog::State OperationLog::state_of(std::uint64_t progress) {
 // The content goes between two versions. Each store releases, each load of read() acquires: so a reader that saw a word
 // of the new content sees the odd version before it too. Nothing is put together in memory first: what is written in
 // small parts and read in larger ones waits for the stores before it, and this follows the announcement of a call.
-void OperationLog::write(Slot& slot, const Operation& operation, std::uint64_t sequence,
-                         std::chrono::milliseconds timeout, State state) {
+[[gnu::always_inline]] inline void OperationLog::write(Slot& slot, const Operation& operation, std::uint64_t sequence,
+                                                       std::chrono::milliseconds timeout, State state) {
   std::array<std::uint64_t, operation_words> words;
   std::memcpy(words.data(), &operation, sizeof(operation));
   const auto version = slot.version.load(std::memory_order_relaxed);
