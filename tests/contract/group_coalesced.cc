@@ -73,7 +73,7 @@ void coalesced_parts_go_where_they_belong(const MakeGroups& make, int size) {
       }
     }
 
-    // In place: a rank's parts are those of the wholes.
+    // In place: this rank's part lies in the whole buffer.
     std::vector<Span> own;
     for (std::size_t i = 0; i < wholes.size(); ++i)
       own.push_back({wholes[i].data() + counts[i] * static_cast<std::size_t>(group.rank()), counts[i], DType::int64});

@@ -11,9 +11,9 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/process_group.h"
 
-// What every ProcessGroup promises, as one suite for all back ends. A back end's test lists the clauses with
+// The contract of ProcessGroup, as one suite for all back ends. A back end's test lists the clauses with
 // DDPRUN_GROUP_CONTRACT; ranks run as threads of the test. A back end may refuse a reduction, or a kind of recv, with
-// Errc::unsupported: its own test says which.
+// Errc::unsupported: its own test checks which.
 namespace ddprun::contract {
 
 using Groups = std::vector<std::unique_ptr<ProcessGroup>>;
@@ -23,15 +23,15 @@ using RankBody = std::function<void(ProcessGroup&)>;
 
 inline constexpr std::chrono::milliseconds patience = std::chrono::seconds(30);
 
-// Runs body once a group, each in a thread of its own; the first exception (in rank order) comes out.
+// Runs body once for each group, each on its own thread; rethrows the first exception, in rank order.
 void run_ranks(Groups& groups, const RankBody& body);
 
-// Catch2's assertions belong to the main thread: ranks throw instead.
+// For ranks, which throw because Catch2's assertions work on the main thread only.
 inline void expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-// The Error of a call or its wait; a sentence saying that there was none otherwise.
+// The Error of a call or its wait; throws if there is none.
 template <class Call>
 Error error_of(Call call) {
   try {
@@ -91,7 +91,7 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
 
 }  // namespace ddprun::contract
 
-// One test case a clause, over the given sizes.
+// One test case for each clause, over the given sizes.
 #define DDPRUN_GROUP_CLAUSE(backend, make, clause, ...)      \
   TEST_CASE(backend " group: " #clause) {                    \
     for (const int size : __VA_ARGS__) {                     \
@@ -99,7 +99,7 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
       REQUIRE_NOTHROW(ddprun::contract::clause(make, size)); \
     }                                                        \
   }
-// What NCCL has no form of: only over memory of the host.
+// Clauses that need host memory or operations that NCCL lacks.
 #define DDPRUN_HOST_GROUP_CONTRACT(backend, make, ...)                                                \
   DDPRUN_GROUP_CLAUSE(backend, make, premultiplied_halves_are_rounded_once, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, memory_from_the_group_is_zero_and_as_large_as_said, __VA_ARGS__) \
@@ -107,7 +107,7 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_tells_who_sent, __VA_ARGS__)              \
   DDPRUN_GROUP_CLAUSE(backend, make, recvs_from_any_source_wait_for_their_tag, __VA_ARGS__)           \
   DDPRUN_GROUP_CLAUSE(backend, make, a_recv_from_any_source_outlives_those_who_leave, __VA_ARGS__)
-// What any back end promises.
+// Clauses for every back end.
 #define DDPRUN_ANY_GROUP_CONTRACT(backend, make, ...)                                                 \
   DDPRUN_GROUP_CLAUSE(backend, make, knows_its_rank_and_size, __VA_ARGS__)                            \
   DDPRUN_GROUP_CLAUSE(backend, make, allreduce_combines_every_type, __VA_ARGS__)                      \
@@ -149,7 +149,7 @@ void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int siz
   DDPRUN_GROUP_CLAUSE(backend, make, a_message_is_given_up_with_the_rank_that_leaves, __VA_ARGS__)    \
   DDPRUN_GROUP_CLAUSE(backend, make, a_different_operation_is_named, __VA_ARGS__)                     \
   DDPRUN_GROUP_CLAUSE(backend, make, a_message_that_differs_at_its_ends_is_named, __VA_ARGS__)
-// All of it.
+// All clauses.
 #define DDPRUN_GROUP_CONTRACT(backend, make, ...)       \
   DDPRUN_ANY_GROUP_CONTRACT(backend, make, __VA_ARGS__) \
   DDPRUN_HOST_GROUP_CONTRACT(backend, make, __VA_ARGS__)

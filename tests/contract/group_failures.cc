@@ -63,7 +63,7 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
     expect(usage([&] { group.all_to_all(span_of(odd), span_of(odd)); }), "all_to_all of an uneven buffer");
     expect(usage([&] { group.allgather({other.data() + 1, 3, DType::float32}, whole); }), "not the own part in place");
     Counts wrapping(ranks, 3);
-    wrapping.back() = endless - 2;  // as minus 3, which takes the others' back
+    wrapping.back() = endless - 2;  // like minus 3, so that the sum wraps around to the right size
     expect(usage([&] {
              group.allgatherv(part, {odd.data(), 3 * (ranks - 2), DType::float32}, wrapping);
            }),
@@ -96,7 +96,7 @@ namespace {
 
 using Start = std::function<WorkPtr(ProcessGroup&, std::vector<float>&, OpOptions)>;
 
-// Each waits for rank 1, in its way. The buffer: two parts for each of two or three ranks.
+// Operations that wait for rank 1. The buffer has two parts for each of two or three ranks.
 std::vector<std::pair<const char*, Start>> operations_that_wait() {
   static const auto piece = [](std::vector<float>& of, std::size_t count) -> Span {
     return {of.data(), count, DType::float32};
@@ -141,7 +141,7 @@ std::vector<std::pair<const char*, Start>> operations_that_wait() {
 }  // namespace
 
 void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
-  if (size < 2 || size > 3) return;  // what waits does not depend on how many are waited for
+  if (size < 2 || size > 3) return;  // more ranks would test nothing else
   for (const auto& [name, start] : operations_that_wait()) {
     for (const bool blocking : {false, true}) {
       auto groups = make(size, patience);
@@ -154,7 +154,7 @@ void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
         work->wait();
       });
       if (aborter.joinable()) aborter.join();
-      if (error.code() == Errc::unsupported) continue;  // which those are, the back end's own test says
+      if (error.code() == Errc::unsupported) continue;  // the back end's own test checks which operations those are
       expect(error.code() == Errc::aborted, fmt::format("{}: {}", name, error.what()));
       for (std::size_t r = 1; r < groups.size(); ++r) {
         const auto theirs = error_of([&] { start(*groups[r], values, {})->wait(); });
@@ -191,7 +191,7 @@ void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
     }
     std::vector<float> values(10);
     const auto error = error_of([&] {
-      group.barrier()->wait();  // which may still be under way here when it is over there
+      group.barrier()->wait();  // may still be in progress here when it is complete there
       group.allreduce(span_of(values), ReduceOp::sum)->wait();
     });
     expect(error.code() == Errc::peer_lost, error.what());
@@ -199,12 +199,12 @@ void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
   });
 }
 
-// After a message of its own, and before any timeout.
+// The rank leaves after a message of its own; the error comes before any timeout.
 void a_message_is_given_up_with_the_rank_that_leaves(const MakeGroups& make, int size) {
-  if (size != 3) return;  // it is between two, of whom one does not watch the other
+  if (size != 3) return;  // sender and receiver of which one does not monitor the other
   std::vector<float> values(2'000'000), first(5), last(5);
   const Span none{values.data(), 0, DType::float32};
-  std::vector<WorkPtr> older;  // from a rank that stays: more than are compared with their other ends
+  std::vector<WorkPtr> older;  // from a rank that stays: more than the number of messages that are compared
   const std::function<WorkPtr(ProcessGroup&)> starts[] = {
       [&](ProcessGroup& group) { return group.recv(span_of(values), 2, 4); },
       [&](ProcessGroup& group) { return group.recv(none, 2, 5); },
@@ -234,7 +234,7 @@ void a_message_is_given_up_with_the_rank_that_leaves(const MakeGroups& make, int
 
 namespace {
 
-// What a rank's operations work on.
+// The memory of a rank's operations.
 struct Buffers {
   explicit Buffers(int size) : whole(10 * static_cast<std::size_t>(size)) {}
   std::vector<float> values = std::vector<float>(10), more = std::vector<float>(11), whole;
@@ -242,7 +242,7 @@ struct Buffers {
 };
 using Operation = std::function<WorkPtr(ProcessGroup&, Buffers&)>;
 
-// What rank 0 calls and what the others do, and how messages name the two.
+// The call of rank 0, that of the others, and how the error describes the two.
 struct Disagreement {
   Operation first, other;
   std::string first_name, other_name;
@@ -266,7 +266,7 @@ std::vector<Disagreement> disagreements() {
 
 }  // namespace
 
-// Long before any timeout, and without anybody's asking for it.
+// Long before any timeout, and without CommConfig::checked.
 void a_different_operation_is_named(const MakeGroups& make, int size) {
   if (size < 2) return;
   for (const auto& [first, other, first_name, other_name] : disagreements()) {
@@ -275,7 +275,8 @@ void a_different_operation_is_named(const MakeGroups& make, int size) {
       Buffers buffers(size);
       const auto error = error_of([&] {
         (group.rank() == 0 ? first : other)(group, buffers)->wait();
-        group.barrier()->wait();  // a rank that only gives may be done before the others come
+        group.barrier()
+            ->wait();  // a rank that only sends may finish before its peers arrive; its next call gets the error
       });
       expect(error.code() == Errc::mismatch, error.what());
       expect(std::string(error.what()).find(first_name) != std::string::npos, error.what());
@@ -285,9 +286,9 @@ void a_different_operation_is_named(const MakeGroups& make, int size) {
   }
 }
 
-// In its size or its type; long before any timeout.
+// Size or type differ; the error comes long before any timeout.
 void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int size) {
-  if (size < 2 || size > 3) return;  // it is between two, whoever else is there
+  if (size < 2 || size > 3) return;  // only two ranks take part
   std::vector<float> values(11);
   std::vector<std::int32_t> numbers(11);
   const Span ten{values.data(), 10, DType::float32}, eleven = span_of(values), whole{numbers.data(), 10, DType::int32};

@@ -96,7 +96,7 @@ constexpr OpKind every_kind[] = {OpKind::allreduce,  OpKind::broadcast,      OpK
                                  OpKind::all_to_all, OpKind::reduce,         OpKind::allgather,
                                  OpKind::scatter,    OpKind::reduce_scatter, OpKind::barrier};
 
-// The memory of one operation of each kind, in equal parts of part elements; what rank r gives is number + r.
+// The memory of one operation of each kind, in equal parts of part elements; the input of rank r is number + r.
 struct EveryKind {
   EveryKind(int number, int rank, int size, std::size_t elements = 500)
       : part(elements),
@@ -157,7 +157,7 @@ struct EveryKind {
 
 }  // namespace
 
-// Those of a kind follow one another and are alike but for their values: none may get another's.
+// Operations of a kind follow one another and differ only in their values: none may get the values of another.
 void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
@@ -169,7 +169,7 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
     }
     std::vector<std::int32_t> sent(20, group.rank()), received(20, -1);
     const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
-    for (std::size_t i = 0; i < sent.size() && size > 1; ++i) {  // beside them all
+    for (std::size_t i = 0; i < sent.size() && size > 1; ++i) {  // while all of them are in progress
       works.push_back(group.send({&sent[i], 1, DType::int32}, right, static_cast<int>(i % 3)));
       works.push_back(group.recv({&received[i], 1, DType::int32}, left, static_cast<int>(i % 3)));
     }
@@ -181,7 +181,7 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
 
 namespace {
 
-// What a rank's operations of all kinds, one round after the other, end with. Rank 0 aborts as it begins that one.
+// The error that ends a rank's operations of all kinds, in rounds. Rank 0 aborts when it begins the given one.
 Error end_of_rounds(ProcessGroup& group, std::size_t elements, int aborted_at, bool blocking) {
   std::deque<EveryKind> rounds;
   std::vector<WorkPtr> works;
@@ -212,7 +212,7 @@ Error end_of_rounds(ProcessGroup& group, std::size_t elements, int aborted_at, b
 
 }  // namespace
 
-// While all are at work, be the one that aborts first or last in an operation, or between two.
+// The rank that aborts may be the first or last in an operation, or between two operations.
 void an_abort_ends_all_at_whatever_point(const MakeGroups& make, int size) {
   constexpr int points = 2 * std::size(every_kind);
   const int step = size > 3 ? 5 : 1;
@@ -229,7 +229,7 @@ void an_abort_ends_all_at_whatever_point(const MakeGroups& make, int size) {
   }
 }
 
-// What some ranks still read of one operation, others who are done with it do not write for the next.
+// A rank that has completed an operation must not overwrite, for the next one, what others still read.
 void large_operations_follow_each_other(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {

@@ -117,7 +117,7 @@ void gatherv_takes_unequal_parts(const MakeGroups& make, int size) {
       if (group.rank() != root) return group.gatherv(span_of(input), {}, counts, root)->wait();
       std::vector<std::int64_t> output(total(counts), -1), expected;
       for (int r = 0; r < size; ++r) append(expected, message(r, 0, counts[static_cast<std::size_t>(r)]));
-      const auto part = part_of(output, counts, root);  // the root's input lies where it belongs
+      const auto part = part_of(output, counts, root);  // the root's input is in place
       std::copy(input.begin(), input.end(), static_cast<std::int64_t*>(part.data));
       group.gatherv(part, span_of(output), counts, root)->wait();
       expect(output == expected, fmt::format("in place, parts like {}", scale));
@@ -248,7 +248,7 @@ class OddBytes {
   Bytes memory_;
 };
 
-// What one rank has for another, or for all (to = 0).
+// What one rank sends to another, or to all (to = 0).
 Bytes bytes_for(int from, int to, std::size_t count) {
   Bytes bytes(count);
   for (std::size_t i = 0; i < count; ++i)

@@ -19,7 +19,7 @@ Reduction reduction_of(ReduceOp op, int rank) {
   return op == ReduceOp::premultiplied_sum ? Reduction::premultiplied_sum(rank % 2 ? 0.5 : 2) : Reduction(op);
 }
 
-// Whether the back end has it; one that has not says so at the call. Which those are, its own test says.
+// Whether the back end supports it; otherwise the call throws. The back end's own test checks which those are.
 bool offers(ProcessGroup& group, ReduceOp op, DType dtype) {
   try {
     group.allreduce(Span{nullptr, 0, dtype}, reduction_of(op, group.rank()))->wait();
@@ -30,7 +30,7 @@ bool offers(ProcessGroup& group, ReduceOp op, DType dtype) {
   }
 }
 
-// The oracle's answer: the same call on ranks that are threads.
+// The expected result: that of the same call on the thread back end.
 std::vector<std::vector<std::byte>> expected_allreduce(DType dtype, ReduceOp op, std::size_t count, int size) {
   auto oracle = comm::make_thread_groups(size);
   std::vector<std::vector<std::byte>> results;
@@ -48,7 +48,7 @@ std::string label(DType dtype, ReduceOp op, std::size_t count) {
   return fmt::format("{} {} x {}", comm::name_of(op), name_of(dtype), count);
 }
 
-// One call, and what an allreduce of its input gives.
+// One call and the expected allreduce of its input.
 struct Case {
   DType dtype;
   ReduceOp op;
@@ -131,7 +131,7 @@ void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size)
   }
 }
 
-// 229 * 39 = 8931 is 8960 in bfloat16: that is off by enough to give every number of ranks another sum.
+// 229 * 39 = 8931 is 8960 in bfloat16: the error is large enough to change the sum for every number of ranks.
 void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const auto ranks = static_cast<std::size_t>(size);

@@ -12,7 +12,8 @@ void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const std::size_t large = 200'003;
   run_ranks(groups, [&](ProcessGroup& group) {
-    // Everybody sends to its right before it receives from its left, two tags crosswise and two messages of one tag.
+    // Every rank sends to the next one before it receives from the previous one: two tags crosswise, and two messages
+    // of one tag.
     const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
     std::vector<std::int32_t> first(large, group.rank()), second(3, 10 + group.rank()), third(3, 20 + group.rank());
     std::vector<WorkPtr> works = {group.send(span_of(first), right, 1), group.send(span_of(second), right, 2),
@@ -28,7 +29,7 @@ void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
   });
 }
 
-// As many as no back end may have room for.
+// More messages than any back end holds at a time.
 void many_messages_wait_for_receives_in_any_order(const MakeGroups& make, int size) {
   if (size != 2) return;
   auto groups = make(size, std::chrono::hours(1));
@@ -96,7 +97,7 @@ void recvs_from_any_source_wait_for_their_tag(const MakeGroups& make, int size) 
   });
 }
 
-// Of those who leave one by one, the last but this one sends; after it nobody can.
+// The ranks leave one by one; the last one sends before it leaves, and after that no rank can.
 void a_recv_from_any_source_outlives_those_who_leave(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, std::chrono::hours(1));
@@ -110,7 +111,7 @@ void a_recv_from_any_source_outlives_those_who_leave(const MakeGroups& make, int
   groups[1].reset();
   answered->wait();
   expect(a == sent && answered->source() == 1, "who is left has sent");
-  if (size != 3) return groups[0]->abort("enough");  // how many have left matters no more
+  if (size != 3) return groups[0]->abort("enough");  // one size is enough for the rest
   const auto error = error_of([&] { in_vain->wait(); });
   expect(error.code() == Errc::peer_lost, error.what());
   expect(std::string(error.what()).find("left the group") != std::string::npos, error.what());
