@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <deque>
 #include <mutex>
+#include <pthread.h>
+#include <sched.h>
 #include <string_view>
 #include <vector>
 
@@ -11,7 +13,6 @@
 
 #include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/backends/gloo/batch_threads.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_collectives.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/backends/gloo/mesh_context.h"
@@ -22,30 +23,51 @@
 namespace ddprun::comm {
 namespace {
 
-// PyTorch's word for Gloo's transport. Of this Gloo's others none has the unbound buffers that its current collectives
-// are made of: ibverbs throws at the first one.
+// GLOO_DEVICE_TRANSPORT selects Gloo's transport in PyTorch. Gloo's other transports lack the unbound buffers that its
+// current collectives need: ibverbs throws at the first one.
 void expect_tcp() {
   const char* const wanted = std::getenv("GLOO_DEVICE_TRANSPORT");
   if (!wanted || !*wanted || std::string_view(wanted) == "TCP") return;
   throw make_error(
       Errc::unsupported,
-      "GLOO_DEVICE_TRANSPORT={}: this build's Gloo {} carries collectives over TCP alone (over InfiniBand, "
+      "GLOO_DEVICE_TRANSPORT={}: Gloo {} of this build supports collectives over TCP only (for InfiniBand, "
       "name its IP interface in GLOO_SOCKET_IFNAME)",
       wanted, gloo_version());
 }
+
+// Threads that this thread starts during its lifetime are scheduled as SCHED_BATCH: when they wake up they do not
+// preempt the running thread.
+class BatchThreads {
+ public:
+  BatchThreads() {
+    pthread_getschedparam(pthread_self(), &policy_, &parameters_);
+    if (policy_ == SCHED_OTHER) set(SCHED_BATCH);
+  }
+  ~BatchThreads() {
+    if (policy_ == SCHED_OTHER) set(SCHED_OTHER);
+  }
+  BatchThreads(const BatchThreads&) = delete;
+  BatchThreads& operator=(const BatchThreads&) = delete;
+
+ private:
+  void set(int policy) { pthread_setschedparam(pthread_self(), policy, &parameters_); }
+
+  int policy_ = SCHED_OTHER;
+  sched_param parameters_{};
+};
 
 std::shared_ptr<::gloo::transport::tcp::Device> make_device(const std::string& address) {
   expect_tcp();
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
-  // The device starts a thread. Woken by a socket whose lock a sender holds, it looks again and again until that one is
-  // done: in the sender's place on its processor, that is until the kernel's next tick, some milliseconds.
+  // The device starts a loop thread. Woken by a socket whose lock a sender holds, it spins until the sender is done; if
+  // it had preempted the sender, that would last until the kernel's next tick, some milliseconds.
   const BlockedSignals blocked;
   const BatchThreads batch;
   try {
     return std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(::gloo::transport::tcp::CreateDevice(attributes));
   } catch (const std::exception& error) {
-    throw make_error(Errc::usage, "{} is no address of this host: {}", address, error.what());
+    throw make_error(Errc::usage, "{} is not an address of this host: {}", address, error.what());
   }
 }
 
@@ -86,22 +108,22 @@ class GlooTransport : public Transport {
   TransportTraits traits() const override { return {.backend = "gloo", .concurrency = concurrency_}; }
 
   void execute(const Collective& collective) override {
-    auto& collectives = take_collectives();
+    auto& collectives = acquire();
     execute_with(collectives, collective);
-    const std::lock_guard lock(mutex_);  // after a failure nobody gets them: Gloo may be writing there
+    const std::lock_guard lock(mutex_);  // not after a failure: Gloo may still write to their memory
     idle_.push_back(&collectives);
   }
 
   std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
     const bool sending = operation.kind == OpKind::send;
-    // Gloo refuses to receive into a buffer of no size from anybody: it gets one, and none of it is used.
-    const bool nothing = memory.bytes() == 0;
-    auto buffer = context_->createUnboundBuffer(nothing ? &unused_ : memory.data, nothing ? 1 : memory.bytes());
+    // Gloo refuses to receive from any source into an empty buffer, so an unused byte takes its place.
+    const bool empty = memory.bytes() == 0;
+    auto buffer = context_->createUnboundBuffer(empty ? &unused_ : memory.data, empty ? 1 : memory.bytes());
     const auto slot = transfer_slot(operation);
     if (sending) {
       buffer->send(operation.peer, slot, 0, memory.bytes());
     } else if (operation.peer == any_source) {
-      buffer->recv(others(), slot, 0, memory.bytes());
+      buffer->recv(peers(), slot, 0, memory.bytes());
     } else {
       buffer->recv(operation.peer, slot, 0, memory.bytes());
     }
@@ -111,7 +133,7 @@ class GlooTransport : public Transport {
   void interrupt() noexcept override { context_->interrupt(); }
 
  private:
-  GlooCollectives& take_collectives() {
+  GlooCollectives& acquire() {
     const std::lock_guard lock(mutex_);
     if (idle_.empty()) return collectives_.emplace_back(context_, links_);
     auto* const collectives = idle_.back();
@@ -142,7 +164,7 @@ class GlooTransport : public Transport {
                          [this](const Operation& operation, Span memory) { return start_transfer(operation, memory); });
   }
 
-  std::vector<int> others() const {
+  std::vector<int> peers() const {
     std::vector<int> ranks;
     for (int r = 0; r < context_->size; ++r) {
       if (r != context_->rank) ranks.push_back(r);
@@ -150,14 +172,14 @@ class GlooTransport : public Transport {
     return ranks;
   }
 
-  std::shared_ptr<::gloo::transport::tcp::Device> device_;  // until the context has it
+  std::shared_ptr<::gloo::transport::tcp::Device> device_;  // until it moves to the context
   std::shared_ptr<MeshContext> context_;
   const Links links_;
   const int concurrency_;
   const bool checked_;
   std::byte unused_{};
-  std::mutex mutex_;                         // guards what follows
-  std::deque<GlooCollectives> collectives_;  // each for one operation at a time: they keep memory
+  std::mutex mutex_;                         // guards the rest
+  std::deque<GlooCollectives> collectives_;  // one for each concurrent operation; reused for their memory
   std::vector<GlooCollectives*> idle_;
 };
 
@@ -168,7 +190,7 @@ std::shared_ptr<Transport> make_gloo_transport(const GroupOptions& options, Link
 }
 
 std::unique_ptr<ProcessGroup> make_gloo_group(const GroupOptions& options) {
-  if (options.size == 1) return make_self_group();  // Gloo's algorithms, and ours over it, begin at two ranks
+  if (options.size == 1) return make_self_group();  // the algorithms need two ranks
   const auto factory = [&options](const RankLocations& locations) {
     auto reachable = options;
     reachable.config.local_address = address_for_peers(locations, options.rank);

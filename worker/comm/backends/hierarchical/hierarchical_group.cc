@@ -13,17 +13,17 @@
 namespace ddprun::comm {
 namespace {
 
-// A rank, and Gloo's loop: it has to get a core for the ranks' wait to end.
+// The rank's own and Gloo's loop thread, which needs a core while the ranks wait for each other.
 constexpr int threads_per_rank = 2;
 
-// The same with another place: in a level.
-GroupOptions placed(GroupOptions options, int rank, int size) {
+// The same options for the rank within a level.
+GroupOptions in_level(GroupOptions options, int rank, int size) {
   options.rank = rank;
   options.size = size;
   return options;
 }
 
-// Several hosts, one of them at least with several ranks.
+// For several hosts, at least one of them with several ranks.
 class HierarchicalTransport : public Transport {
  public:
   HierarchicalTransport(const GroupOptions& options, const HostMap& hosts)
@@ -33,12 +33,12 @@ class HierarchicalTransport : public Transport {
         flat_(make_gloo_transport(options, Links::shared)) {
     const int local_size = hosts_.local_size(host_);
     const int leaders = hosts_.smallest_host();
-    if (local_size > 1) local_ = make_shm_transport(placed(options, local_rank_, local_size), threads_per_rank);
-    if (local_rank_ < leaders) rail_.emplace(make_gloo_transport(placed(options, host_, hosts_.hosts())));
+    if (local_size > 1) local_ = make_shm_transport(in_level(options, local_rank_, local_size), threads_per_rank);
+    if (local_rank_ < leaders) rail_.emplace(make_gloo_transport(in_level(options, host_, hosts_.hosts())));
     collectives_.emplace(Levels{hosts_, options.rank, local_.get(), rail_ ? &*rail_ : nullptr, leaders});
   }
 
-  // The flat one first: what it says of missing ranks names them by their own numbers.
+  // The flat transport first, because its errors name missing ranks by their numbers in the whole group.
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     flat_->connect(store, prefix, deadline);
     if (local_) local_->connect(store, prefix + "host/" + std::to_string(host_) + "/", deadline);
@@ -73,7 +73,7 @@ class HierarchicalTransport : public Transport {
   const HostMap hosts_;
   const int host_;
   const int local_rank_;
-  const std::shared_ptr<Transport> flat_;  // for what has no form in two levels
+  const std::shared_ptr<Transport> flat_;  // for operations that two levels do not support
   std::shared_ptr<Transport> local_;
   std::optional<Rail> rail_;
   std::optional<HierarchicalCollectives> collectives_;

@@ -28,11 +28,11 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::seconds farewell_bound(1);  // for what is on its way to others when this rank leaves
+constexpr std::chrono::seconds linger_bound(1);  // for messages that are not delivered yet when this rank leaves
 
-// Not nested in the transport: clang refuses an optional of a nested class whose members have initialisers.
+// Not nested in the transport, because clang rejects an optional of a nested class whose members have initialisers.
 struct OnDevice {
-  DeviceMemory nothing{1};  // for a barrier
+  DeviceMemory placeholder{1};  // reduced by a barrier
   Stream stream;
 };
 
@@ -43,12 +43,12 @@ class NcclTransport : public Transport, private NonblockingCollectives {
         host_(options.config.host.empty() ? host_evidence() : options.config.host),
         choose_device_(std::move(choose_device)),
         connect_store_(options.connect_store),
-        heritage_(options.previous_group),
+        previous_group_(options.previous_group),
         channels_(options.rank, compares_calls(options.config), interrupted_),
         communicator_(interrupted_) {}
   ~NcclTransport() override {
     if (interrupted_ || !connected_) return;
-    const auto deadline = Deadline::in(farewell_bound);
+    const auto deadline = Deadline::in(linger_bound);
     communicator_.finish(deadline);
     channels_.finish(deadline);
   }
@@ -56,18 +56,19 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const BlockedSignals blocked;  // NCCL starts threads
     device_ = choose_device_();
-    const CurrentDevice here(device_);
+    const CurrentDevice current(device_);
     on_device_.emplace();
     const auto parent = take_parent();
-    const auto excluded = parent ? ranks_to_exclude(heritage_->size, heritage_->kept) : std::nullopt;
-    const auto former = excluded && parent->communicator_.can_shrink() ? heritage_->prefix : "";
-    const auto devices = meet({former, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
+    const auto excluded = parent ? ranks_to_exclude(previous_group_->size, previous_group_->kept) : std::nullopt;
+    const auto shrinkable_group = excluded && parent->communicator_.can_shrink() ? previous_group_->prefix : "";
+    const auto devices =
+        exchange_devices({shrinkable_group, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
     if (all_can_shrink(devices)) {
       communicator_.shrink(parent->communicator_, *excluded, deadline);
       if (rank_info_.rank == 0)
-        log::info("the communicator of {} ranks shrank to {}", heritage_->size, rank_info_.size);
+        log::info("shrank the communicator of {} ranks to {}", previous_group_->size, rank_info_.size);
     } else {
-      form_anew(devices, store, prefix, deadline);
+      create_communicator(devices, store, prefix, deadline);
     }
     channels_.open(device_, connect_store_(), prefix);
     connected_ = true;
@@ -75,17 +76,17 @@ class NcclTransport : public Transport, private NonblockingCollectives {
 
   // A peer's last messages may take as long as its own departure, and the same again at the receiver.
   TransportTraits traits() const override {
-    return {.backend = "nccl", .accepts_raw_calls = true, .linger_timeout = 2 * farewell_bound};
+    return {.backend = "nccl", .accepts_raw_calls = true, .linger_timeout = 2 * linger_bound};
   }
 
   void execute(const Collective& collective) override {
     const auto deadline = Deadline::in(collective.timeout);
-    auto& one = posted_.emplace_back();  // after a failure it stays, as memory cannot be freed under the device
-    leave_device_on_failure([&] {
+    auto& one = started_.emplace_back();  // stays after a failure, since the device may still use its memory
+    stop_on_failure([&] {
       begin(one, collective, deadline);
       if (!communicator_.await(*one.done, deadline)) throw std::runtime_error("timed out");
     });
-    posted_.pop_back();
+    started_.pop_back();
   }
 
   // On the caller's thread: it only enqueues work for the device and polls.
@@ -94,8 +95,8 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   // Several are on the stream at once, in the order of their calls, as many as the operation log keeps apart. A failure
   // to start is reported by test().
   bool start(const Collective& collective) override {
-    if (posted_.size() >= static_cast<std::size_t>(OperationLog::most_in_progress)) return false;
-    auto& one = posted_.emplace_back();
+    if (started_.size() >= static_cast<std::size_t>(OperationLog::most_in_progress)) return false;
+    auto& one = started_.emplace_back();
     try {
       begin(one, collective, Deadline::in(collective.timeout));
     } catch (const std::exception&) {
@@ -104,13 +105,13 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     return true;
   }
   bool test(const Collective&, const Deadline& deadline) override {
-    auto& oldest = posted_.front();
+    auto& oldest = started_.front();
     bool done = false;
-    leave_device_on_failure([&] {
+    stop_on_failure([&] {
       if (oldest.failure) std::rethrow_exception(oldest.failure);
       done = communicator_.await(*oldest.done, deadline);
     });
-    if (done) posted_.pop_front();
+    if (done) started_.pop_front();
     return done;
   }
 
@@ -121,36 +122,39 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   void interrupt() noexcept override {
     if (interrupted_.exchange(true)) return;
     channels_.stop();
-    leave_device();
+    stop_device();
   }
 
  private:
-  struct UnderWay {
+  struct StartedCollective {
     std::optional<Event> done;
-    std::optional<DeviceMemory> copy;  // of an input that the output takes the place of
+    std::optional<DeviceMemory> copy;  // of an input that the output overwrites
     std::exception_ptr failure;
   };
 
   template <class Operation>
-  void leave_device_on_failure(Operation operation) try {
+  void stop_on_failure(Operation operation) try {
     operation();
   } catch (const std::exception&) {
-    if (interrupted_) leave_device();
+    if (interrupted_) stop_device();
     throw;
   }
 
-  // Ends what the device is in: its memory is its owner's again.
-  void leave_device() noexcept {
+  // Cancels all work of the device, which then no longer uses the caller's memory.
+  void stop_device() noexcept {
     communicator_.stop();
-    if (connected_) on_device_->stream.await_idle(Deadline::in(farewell_bound));
+    if (connected_) on_device_->stream.await_idle(Deadline::in(linger_bound));
   }
 
-  // Of the group before this one, if any; it goes as this one has connected.
+  // The transport of the previous group, if any; it is destroyed once this one has connected.
   std::shared_ptr<NcclTransport> take_parent() const {
-    return heritage_ ? std::dynamic_pointer_cast<NcclTransport>(std::exchange(heritage_->transport, nullptr)) : nullptr;
+    return previous_group_
+               ? std::dynamic_pointer_cast<NcclTransport>(std::exchange(previous_group_->transport, nullptr))
+               : nullptr;
   }
 
-  RankDevices meet(const RankDevice& own, Store& store, const std::string& prefix, Deadline deadline) const {
+  RankDevices exchange_devices(const RankDevice& own, Store& store, const std::string& prefix,
+                               Deadline deadline) const {
     RankDevices devices;
     for (const auto& text :
          exchange(store, prefix + "arrived/", rank_info_.rank, rank_info_.size, encode(own), interrupted_, deadline))
@@ -158,15 +162,16 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     return devices;
   }
 
-  // NCCL decides whether ranks may share a device, by its version and its settings; why it does not, is said here.
-  void form_anew(const RankDevices& devices, Store& store, const std::string& prefix, Deadline deadline) {
+  // Whether ranks may share a device depends on NCCL's version and settings; if NCCL refuses, the error names the
+  // device.
+  void create_communicator(const RankDevices& devices, Store& store, const std::string& prefix, Deadline deadline) {
     try {
       communicator_.connect(agree_on_id(store, prefix, deadline), rank_info_.rank, rank_info_.size, deadline);
     } catch (const Error& error) {
       const auto shared = describe_shared_device(devices);
       if (error.code() != Errc::usage || shared.empty()) throw;
       throw make_error(Errc::usage,
-                       "{}, and NCCL wants one for each rank: choose by cudaSetDevice, or by CUDA_VISIBLE_DEVICES ({})",
+                       "{}, but NCCL needs one for each rank: select it by cudaSetDevice or CUDA_VISIBLE_DEVICES ({})",
                        shared, error.what());
     }
   }
@@ -181,8 +186,8 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     return id;
   }
 
-  void begin(UnderWay& one, Collective collective, Deadline deadline) {
-    const CurrentDevice here(device_);
+  void begin(StartedCollective& one, Collective collective, Deadline deadline) {
+    const CurrentDevice current(device_);
     if (collective.operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {
       one.copy.emplace(collective.input.bytes());
       copy(collective.input, one.copy->get());
@@ -201,14 +206,14 @@ class NcclTransport : public Transport, private NonblockingCollectives {
                "copying on the device");
   }
 
-  // As one group: none of the calls waits for another. It ends also after a failure, which counts.
+  // As one ncclGroup, so that no call waits for another. The group is ended after a failure too, which is the result.
   ncclResult_t enqueue(const CallPlan& plan, const Operation& operation, ncclComm_t comm) const {
     std::deque<PremultipliedSum> sums;
     if (operation.reduces() && operation.op == ReduceOp::premultiplied_sum) {
       for (const auto& call : plan.calls) sums.emplace_back(operation.factor, call.dtype, comm);
     }
     auto failure = ncclSuccess;
-    check_nccl(ncclGroupStart(), "beginning a group of calls");
+    check_nccl(ncclGroupStart(), "starting a group of calls");
     for (std::size_t i = 0; i < plan.calls.size(); ++i) {
       const auto op = sums.empty() ? reduction_of(operation.op).value_or(ncclSum) : sums[i].get();
       const auto result = enqueue(plan.calls[i], op, comm);
@@ -222,7 +227,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
     const auto& [kind, input, output, count, dtype, peer] = call;
     const auto type = type_of(dtype);
     const auto stream = on_device_->stream.get();
-    void* const nothing = on_device_->nothing.get();
+    void* const placeholder = on_device_->placeholder.get();
     switch (kind) {
       case OpKind::allreduce:
         return ncclAllReduce(input, output, count, type, op, comm, stream);
@@ -235,7 +240,7 @@ class NcclTransport : public Transport, private NonblockingCollectives {
       case OpKind::reduce_scatter:
         return ncclReduceScatter(input, output, count, type, op, comm, stream);
       case OpKind::barrier:
-        return ncclAllReduce(nothing, nothing, 1, ncclUint8, ncclMax, comm, stream);
+        return ncclAllReduce(placeholder, placeholder, 1, ncclUint8, ncclMax, comm, stream);
       case OpKind::send:
         return ncclSend(input, count, type, peer, comm, stream);
       case OpKind::recv:
@@ -249,14 +254,14 @@ class NcclTransport : public Transport, private NonblockingCollectives {
   const std::string host_;
   const ChooseDevice choose_device_;
   const std::function<std::shared_ptr<Store>()> connect_store_;
-  const std::shared_ptr<PreviousGroup> heritage_;
+  const std::shared_ptr<PreviousGroup> previous_group_;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> connected_ = false;
-  int device_ = 0;               // once it is chosen
-  std::deque<UnderWay> posted_;  // used by one thread at a time, as the group sees to
+  int device_ = 0;                         // set by connect()
+  std::deque<StartedCollective> started_;  // the group calls from one thread at a time
   std::optional<OnDevice> on_device_;
   Channels channels_;
-  Communicator communicator_;  // aborted before what its calls work with goes
+  Communicator communicator_;  // last: aborted before the resources of its calls are destroyed
 };
 
 }  // namespace

@@ -6,8 +6,8 @@
 namespace ddprun::comm {
 namespace {
 
-// Comes to the group to say that it cannot: ranks whose builds have NCCL would wait for it.
-class NoTransport : public Transport {
+// Joins the group only to report why it cannot: ranks whose builds have NCCL would wait for it otherwise.
+class UnavailableTransport : public Transport {
  public:
   void connect(Store&, const std::string&, Deadline) override {
     throw Error(Errc::unsupported,
@@ -34,7 +34,7 @@ std::optional<int> device_of(const void*) {
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options) {
-  return make_transport_group(std::make_shared<NoTransport>(), options, {"nccl"});
+  return make_transport_group(std::make_shared<UnavailableTransport>(), options, {"nccl"});
 }
 
 std::unique_ptr<ProcessGroup> make_nccl_group(const GroupOptions& options, int, const char*) {
