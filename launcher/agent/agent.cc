@@ -28,7 +28,7 @@
 #include "ddprun/launcher/workers/descendants.h"
 #include "ddprun/launcher/workers/guardian_watch.h"
 #include "ddprun/launcher/workers/watchdog.h"
-#include "ddprun/rendezvous/backends/node_address.h"
+#include "ddprun/rendezvous/membership/node_address.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
 namespace ddprun {

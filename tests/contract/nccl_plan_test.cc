@@ -65,7 +65,7 @@ TEST_CASE("a communicator can be shrunk if the survivors keep their order and th
   using Ranks = std::vector<int>;
   CHECK(ranks_to_exclude(4, {0, 1, 3}) == Ranks{2});
   CHECK(ranks_to_exclude(4, {2}) == Ranks{0, 1, 3});
-  CHECK_FALSE(ranks_to_exclude(4, {0, 1, 2, 3}));  // nobody has left
+  CHECK_FALSE(ranks_to_exclude(4, {0, 1, 2, 3}));  // no member has left
   CHECK_FALSE(ranks_to_exclude(4, {0, 1, -1}));    // a new member
   CHECK_FALSE(ranks_to_exclude(4, {1, 0}));        // another order
   CHECK_FALSE(ranks_to_exclude(4, {}));

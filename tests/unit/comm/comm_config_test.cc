@@ -34,7 +34,7 @@ std::string refusal(Change change) {
 
 }  // namespace
 
-TEST_CASE("numbers that no group can have are refused by name and value") {
+TEST_CASE("invalid values are refused with their name and value") {
   CHECK(refusal([](GroupOptions&) {}) == "none");
   CHECK(refusal([](auto& o) { o.config.timeout = milliseconds(0); }) ==
         "a process group's timeout cannot be 0 ms: give 1 ms or more");
@@ -54,7 +54,7 @@ TEST_CASE("numbers that no group can have are refused by name and value") {
         "a process group's concurrency cannot be 0: give 1 or more");
 }
 
-TEST_CASE("staging memory is given in whole pages") {
+TEST_CASE("staging_bytes is a multiple of the page size") {
   for (const std::size_t right : {4096u, 12'288u, 1u << 30})
     CHECK(refusal([&](auto& o) { o.config.staging_bytes = right; }) == "none");
   for (const std::size_t wrong :
@@ -80,7 +80,7 @@ TEST_CASE("too little staging memory for the number of ranks is refused, naming 
                     "staging_bytes 262144 is too small for the 4097 ranks that share memory: set 266240 or more");
 }
 
-TEST_CASE("the longest timeout there is leaves time") {
+TEST_CASE("the longest possible timeout does not overflow") {
   const auto groups = comm::make_thread_groups(2, milliseconds::max());
   std::vector<float> first{1}, second{2};
   const auto work = groups[0]->allreduce(span_of(first));
@@ -91,8 +91,8 @@ TEST_CASE("the longest timeout there is leaves time") {
   CHECK(ElasticGroup("gloo", alone, "a").reconfigure(0, {"a"}).size() == 1);
 }
 
-// Before anything is waited for: the other rank never comes.
-TEST_CASE("every way to a group refuses what no group can have") {
+// Before it waits for the other rank, which does not exist.
+TEST_CASE("every way to form a group checks its settings") {
   const auto none = options_with([](auto& options) { options.config.timeout = milliseconds(0); });
   const auto refuses = Catch::Contains("timeout cannot be 0 ms");
   for (const auto& backend : comm::backends()) {

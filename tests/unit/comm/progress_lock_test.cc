@@ -10,42 +10,42 @@
 
 using namespace ddprun::comm;
 
-TEST_CASE("a turn is one thread's at a time, and everybody's in the end") {
-  constexpr int threads = 4, turns = 500;
+TEST_CASE("one thread at a time holds the lock, and every thread gets it") {
+  constexpr int threads = 4, rounds = 500;
   ProgressLock lock;
   int taken = 0;  // guarded by the lock
   std::vector<std::thread> takers;
   for (int i = 0; i < threads; ++i) {
     takers.emplace_back([&] {
-      for (int turn = 0; turn < turns; ++turn) {
-        const std::lock_guard own(lock);
+      for (int round = 0; round < rounds; ++round) {
+        const std::lock_guard held(lock);
         const int before = taken;
-        std::this_thread::yield();  // to whoever may not have it now
+        std::this_thread::yield();  // to threads that must not get it now
         taken = before + 1;
       }
     });
   }
   for (auto& each : takers) each.join();
-  CHECK(taken == threads * turns);
+  CHECK(taken == threads * rounds);
 }
 
-// Its nap would outlast the test: it is the release that ends it.
-TEST_CASE("who waits for a turn gets it as it is given back") {
+// The first sleep would outlast the test: only the release ends it.
+TEST_CASE("a release wakes a waiter") {
   ProgressLock lock(std::chrono::hours(24));
-  std::unique_lock own(lock);
+  std::unique_lock held(lock);
   CHECK_FALSE(lock.try_lock());
-  std::atomic<bool> given_back = false;
-  bool in_turn = false;
+  std::atomic<bool> released = false;
+  bool locked_after_release = false;
   std::thread waiter([&] {
-    const std::lock_guard next(lock);
-    in_turn = given_back;
+    const std::lock_guard held_next(lock);
+    locked_after_release = released;
   });
-  while (!lock.awaited()) std::this_thread::yield();
-  given_back = true;
-  own.unlock();
+  while (!lock.has_waiter()) std::this_thread::yield();
+  released = true;
+  held.unlock();
   waiter.join();
-  CHECK(in_turn);
-  CHECK_FALSE(lock.awaited());
+  CHECK(locked_after_release);
+  CHECK_FALSE(lock.has_waiter());
   CHECK(lock.try_lock());
   lock.unlock();
 }

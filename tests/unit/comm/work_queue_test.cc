@@ -1,4 +1,4 @@
-// Who gets what is queued: its keeper, or a caller who comes for it first. A keeper that is not woken up hangs.
+// Which thread takes a queued item: the worker, or a caller before it. A worker that is not woken hangs.
 #include "ddprun/worker/comm/execution/work_queue.h"
 
 #include <atomic>
@@ -12,26 +12,26 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto for_ever = 24h;
+constexpr auto very_long = 24h;
 
-void expect_callers(SyncWaitPredictor& callers) {
-  for (int i = 0; i < SyncWaitPredictor::trials; ++i) callers.note(1us);
+void predict_prompt_callers(SyncWaitPredictor& callers) {
+  for (int i = 0; i < SyncWaitPredictor::required; ++i) callers.note(1us);
 }
 
-// What another thread does brings the keeper an item.
+// The worker gets the item when another thread does this.
 template <class Act>
 void expect_item_by(WorkQueue<int>& queue, Act act) {
   std::thread other(act);
-  REQUIRE(queue.await_item(for_ever));
+  REQUIRE(queue.await_item(very_long));
   CHECK(queue.try_pop() == 7);
   other.join();
 }
 
 }  // namespace
 
-TEST_CASE("callers are expected at once after some who came so, until one does not") {
+TEST_CASE("callers are expected at once after several did, until one does not") {
   SyncWaitPredictor callers;
-  for (int i = 0; i + 1 < SyncWaitPredictor::trials; ++i) callers.note(1us);
+  for (int i = 0; i + 1 < SyncWaitPredictor::required; ++i) callers.note(1us);
   CHECK_FALSE(callers.expected());
   callers.note(1us);
   CHECK(callers.expected());
@@ -39,60 +39,60 @@ TEST_CASE("callers are expected at once after some who came so, until one does n
   CHECK_FALSE(callers.expected());
 }
 
-TEST_CASE("an item wakes up the keeper of a queue whose callers are not expected") {
+TEST_CASE("an item wakes the worker when no caller is expected") {
   SyncWaitPredictor callers;
-  WorkQueue<int> queue(callers, for_ever);
+  WorkQueue<int> queue(callers, very_long);
   expect_item_by(queue, [&] { queue.push(7); });
 }
 
-TEST_CASE("an item that no caller takes falls to the keeper after its naps, and wakes it up from then on") {
+TEST_CASE("the worker takes an item that no caller takes within the poll interval, and is woken from then on") {
   SyncWaitPredictor callers;
-  expect_callers(callers);
+  predict_prompt_callers(callers);
   WorkQueue<int> queue(callers, 1ms);
   queue.push(7);
-  REQUIRE(queue.await_item(for_ever));
+  REQUIRE(queue.await_item(very_long));
   CHECK(queue.try_pop() == 7);
   CHECK_FALSE(callers.expected());
 }
 
-TEST_CASE("an item that no caller takes falls to the keeper also while others come") {
+TEST_CASE("the worker takes an item that no caller takes, also while others are pushed") {
   SyncWaitPredictor callers;
-  expect_callers(callers);
+  predict_prompt_callers(callers);
   WorkQueue<int> queue(callers, 100ms);
   queue.push(7);
   std::atomic<bool> taken = false;
   std::thread caller([&] {
     for (; !taken; std::this_thread::yield()) queue.push(7);
   });
-  REQUIRE(queue.await_item(for_ever));
+  REQUIRE(queue.await_item(very_long));
   taken = true;
   CHECK(queue.try_pop() == 7);
   caller.join();
 }
 
-TEST_CASE("a keeper to whom no items come stops napping") {
+TEST_CASE("a worker without items stops polling") {
   SyncWaitPredictor callers;
-  expect_callers(callers);
+  predict_prompt_callers(callers);
   WorkQueue<int> queue(callers, 1ms);
-  REQUIRE(queue.await_item(for_ever));
+  REQUIRE(queue.await_item(very_long));
   CHECK_FALSE(callers.expected());
   expect_item_by(queue, [&] { queue.push(7); });
 }
 
-TEST_CASE("an item that is handed over ends the keeper's nap") {
+TEST_CASE("hand_over() wakes a polling worker") {
   SyncWaitPredictor callers;
-  expect_callers(callers);
-  WorkQueue<int> queue(callers, for_ever);
+  predict_prompt_callers(callers);
+  WorkQueue<int> queue(callers, very_long);
   queue.push(7);
   expect_item_by(queue, [&] { queue.hand_over(); });
 }
 
-TEST_CASE("a queue that is closed lets its keeper go, also from a nap") {
+TEST_CASE("closing the queue ends the worker's wait, also while it polls") {
   SyncWaitPredictor callers;
   const bool expected = GENERATE(false, true);
-  if (expected) expect_callers(callers);
-  WorkQueue<int> queue(callers, for_ever);
+  if (expected) predict_prompt_callers(callers);
+  WorkQueue<int> queue(callers, very_long);
   std::thread owner([&] { queue.close(); });
-  while (queue.await_item(for_ever)) continue;
+  while (queue.await_item(very_long)) continue;
   owner.join();
 }

@@ -27,28 +27,11 @@ void CallerRunsExecutor::shutdown() {
   if (thread_.joinable()) thread_.join();
 }
 
-WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds timeout) {
-  if (call.options.blocking)
-    if (auto work = execute_inline(call, timeout)) return work;
-  test_all();
-  const std::lock_guard lock(mutex_);
-  if (const auto cause = health_.cause()) return failed_work(*cause);
-  health_.begin();
-  const auto work = std::make_shared<PollingWork>(call.operation, progress_);
-  Job job{{call, next_sequence_++, timeout}, work};
-  std::unique_lock progress_lock(progress_->lock(), std::defer_lock);
-  if (queued_count_ == 0 && progress_lock.try_lock() && try_start(job)) return work;
-  ++queued_count_;
-  work->note_queued();
-  health_.operation_log().submit(call.operation, job.collective.sequence, timeout);
-  queue_.push(std::move(job));
-  return work;
-}
-
 // Executes a blocking collective on its caller's thread, at the cost of one lock: it needs no Completion and is not
 // counted as unfinished, as the caller may not destroy the group during its own call. Null when others are pending or
 // the group is broken.
-WorkPtr CallerRunsExecutor::execute_inline(const Call& call, std::chrono::milliseconds timeout) {
+[[gnu::always_inline]] inline WorkPtr CallerRunsExecutor::execute_inline(const Call& call,
+                                                                         std::chrono::milliseconds timeout) {
   const std::unique_lock progress_lock(progress_->lock(), std::try_to_lock);
   if (!progress_lock || queued_count_ > 0 || health_.broken()) return nullptr;
   if (started_count_ > 0) {
@@ -64,12 +47,30 @@ WorkPtr CallerRunsExecutor::execute_inline(const Call& call, std::chrono::millis
 }
 
 // REQUIRES mutex_ and the progress lock. Returns at once.
-bool CallerRunsExecutor::try_start(Job& job) {
+[[gnu::always_inline]] inline bool CallerRunsExecutor::try_start(Job& job) {
   if (!runner_.passes_unchanged(job.collective) || !collectives_.start(job.collective)) return false;
   job.slot = runner_.log_begin(job.collective);
   started_.push_back(std::move(job));
   ++started_count_;
   return true;
+}
+
+WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds timeout) {
+  if (call.options.blocking)
+    if (auto work = execute_inline(call, timeout)) return work;
+  if (started_count_ > 0) test_all();
+  const std::lock_guard lock(mutex_);
+  if (const auto cause = health_.cause()) return failed_work(*cause);
+  health_.begin();
+  const auto work = std::make_shared<PollingWork>(call.operation, progress_);
+  Job job{{call, next_sequence_++, timeout}, work};
+  std::unique_lock progress_lock(progress_->lock(), std::defer_lock);
+  if (queued_count_ == 0 && progress_lock.try_lock() && try_start(job)) return work;
+  ++queued_count_;
+  work->note_queued();
+  health_.operation_log().submit(call.operation, job.collective.sequence, timeout);
+  queue_.push(std::move(job));
+  return work;
 }
 
 // REQUIRES the progress lock. False when none is started, or the oldest has not finished by the deadline.
@@ -104,7 +105,6 @@ bool CallerRunsExecutor::test_oldest(const Deadline& deadline) {
 
 // Finishes the started ones that are done.
 void CallerRunsExecutor::test_all() {
-  if (started_count_ == 0) return;
   const std::unique_lock progress_lock(progress_->lock(), std::try_to_lock);
   while (progress_lock && test_oldest(Deadline::at(at_once))) continue;
 }

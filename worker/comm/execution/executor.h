@@ -1,14 +1,15 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 
 #include "ddprun/worker/comm/execution/group_health.h"
 #include "ddprun/worker/comm/execution/transport.h"
 #include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/checked_call.h"
 #include "ddprun/worker/comm/operations/completion.h"
+#include "ddprun/worker/comm/operations/composed.h"
 
 namespace ddprun::comm {
 
@@ -33,7 +34,8 @@ class Executor {
 };
 
 // Executes one collective over a transport, for an Executor: records it in the operation log, composes it of elementary
-// ones where the transport needs that, and explains its failure. Thread-safe as far as the transport is.
+// ones where the transport needs that, and explains its failure. Thread-safe as far as the transport is. Inline where
+// every small collective passes.
 class CollectiveRunner {
  public:
   CollectiveRunner(Transport& transport, GroupHealth& health, RankInfo rank_info)
@@ -47,11 +49,29 @@ class CollectiveRunner {
     return health_.operation_log().begin(collective.operation, collective.sequence, collective.timeout);
   }
   // Whether the transport gets the collective as it was called: it is neither empty nor has to be composed.
-  bool passes_unchanged(const Collective& collective) const;
+  bool passes_unchanged(const Collective& collective) const {
+    return !collective.operation.empty() && (accepts_raw_calls_ || is_elementary(collective, rank_info_));
+  }
   // Returns the error, if it fails; ends the log entry. Replaces the collective's timeout by the backstop.
-  std::optional<Error> run(Collective& collective, OperationLog::Slot slot, bool unchanged);
+  std::optional<Error> run(Collective& collective, OperationLog::Slot slot, bool unchanged) {
+    try {
+      collective.timeout = health_.backstop(collective.timeout);
+      if (unchanged) {
+        transport_.execute(collective);
+      } else if (!collective.operation.empty()) {
+        execute_composed(collective);
+      }
+      health_.operation_log().end(slot);
+      return std::nullopt;
+    } catch (const std::exception& failure) {
+      return fail(collective, slot, failure);
+    }
+  }
 
  private:
+  void execute_composed(const Collective& collective);
+  Error fail(const Collective& collective, OperationLog::Slot slot, const std::exception& failure);
+
   Transport& transport_;
   GroupHealth& health_;
   const RankInfo rank_info_;

@@ -31,7 +31,9 @@ MonitorOptions monitor_options(const GroupOptions& options, std::string_view bac
 
 GroupHealth::GroupHealth(const GroupOptions& options, std::string_view backend)
     : monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options, backend), operation_log_,
-                                             [this](const Error& error) { break_with(error); })) {}
+                                             [this](const Error& error) { break_with(error); })) {
+  backstop_margin_ = 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
+}
 
 void GroupHealth::attach(Transport& transport) {
   const std::lock_guard lock(mutex_);
@@ -47,8 +49,7 @@ void GroupHealth::group_formed(std::vector<Executor*> executors, const Transport
   monitor_->all_joined(traits.linger_timeout);
 }
 
-std::optional<Error> GroupHealth::cause() const {
-  if (!broken_) return std::nullopt;
+std::optional<Error> GroupHealth::locked_cause() const {
   const std::lock_guard lock(mutex_);
   return cause_;
 }

@@ -45,8 +45,8 @@ class GroupHealth {
   const std::atomic<bool>& broken_flag() const { return broken_; }
   // Stopped once the group is broken; may outlive this object.
   std::stop_token broken_token() const { return broken_source_.get_token(); }
-  // Why the group is broken, if it is.
-  std::optional<Error> cause() const;
+  // Why the group is broken, if it is. Inline, as every collective asks this.
+  std::optional<Error> cause() const { return broken_ ? locked_cause() : std::nullopt; }
   // The same, after waiting for it at most that long.
   std::optional<Error> await_cause(std::chrono::milliseconds at_most);
   // The cause of a failure to connect: waits for it as long as the store needs to report a peer's death.
@@ -65,11 +65,11 @@ class GroupHealth {
   void finish(Completion& work, const std::optional<Error>& error = std::nullopt, int source = -1);
 
   // A transport's own timeout: by then the monitor has long ended the operation.
-  std::chrono::milliseconds backstop(std::chrono::milliseconds timeout) const {
-    return timeout + 2 * monitor_->diagnosis_delay() + std::chrono::seconds(5);
-  }
+  std::chrono::milliseconds backstop(std::chrono::milliseconds timeout) const { return timeout + backstop_margin_; }
 
  private:
+  std::optional<Error> locked_cause() const;
+
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::optional<Error> cause_;
@@ -80,7 +80,8 @@ class GroupHealth {
   std::stop_source broken_source_;
   std::atomic<int> unfinished_ = 0;
   OperationLog operation_log_;
-  const std::unique_ptr<PeerMonitor> monitor_;  // last: uses all the above
+  std::chrono::milliseconds backstop_margin_{};  // more than the monitor takes to end an operation
+  const std::unique_ptr<PeerMonitor> monitor_;   // last: uses all the above
 };
 
 }  // namespace ddprun::comm

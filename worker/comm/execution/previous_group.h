@@ -8,12 +8,12 @@
 
 namespace ddprun::comm {
 
-// What a group leaves to the one that is formed after it in the same processes.
+// What a group passes to the one that an ElasticGroup forms after it in the same processes.
 struct PreviousGroup {
-  std::shared_ptr<Transport> transport;  // for whoever has a use for it to take; the group itself is gone
-  std::string prefix;                    // of the group's keys in the store: which one it was
+  std::shared_ptr<Transport> transport;  // taken by the next group's, if that can use it; the group itself is destroyed
+  std::string prefix;                    // of the group's keys in the store: identifies it
   int size = 0;
-  std::vector<int> kept;  // by the new group's ranks: the rank in the former one; -1 of a newcomer
+  std::vector<int> kept;  // by rank of the next group: the rank in this one, or -1
 };
 
 }  // namespace ddprun::comm

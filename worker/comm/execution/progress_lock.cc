@@ -3,18 +3,18 @@
 namespace ddprun::comm {
 namespace {
 
-constexpr std::chrono::microseconds nap(20'000);  // behind the first one
+constexpr std::chrono::microseconds later_sleep(20'000);
 
 }  // namespace
 
 void ProgressLock::sleep_until_locked() {
   std::unique_lock lock(mutex_);
-  ++sleepers_;
-  for (auto longest = first_nap_; !try_lock(); longest = nap) released_.wait_for(lock, longest);
-  --sleepers_;
+  ++waiters_;
+  for (auto longest = first_sleep_; !try_lock(); longest = later_sleep) released_.wait_for(lock, longest);
+  --waiters_;
 }
 
-void ProgressLock::wake_sleeper() {
+void ProgressLock::wake_waiter() {
   const std::lock_guard lock(mutex_);
   released_.notify_one();
 }

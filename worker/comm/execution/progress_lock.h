@@ -7,16 +7,17 @@
 
 namespace ddprun::comm {
 
-// A mutex (Lockable) whose release is a plain store. A std::mutex is released by an atomic exchange, which on many
-// processors waits until all stores before it are done: that of a small operation's announcement takes as long as the
-// operation.
+// A mutex (Lockable) that is released by a plain store. A std::mutex is released by an atomic exchange, which on many
+// processors waits until all earlier stores are visible: for a small collective's announcement this takes as long as
+// the collective.
 //
-// So whoever releases it may overlook one who comes to sleep at that moment; that one looks again after a short nap.
-// And it has to outlive every unlock(), not just the lock.
+// The releasing thread may therefore miss a thread that goes to sleep at the same time, which checks again after a
+// short sleep. The lock has to outlive every unlock() call.
 class ProgressLock {
  public:
-  // first_nap: of who comes to sleep. Ends soon after a release that overlooked it; who releases later sees it.
-  explicit ProgressLock(std::chrono::microseconds first_nap = std::chrono::microseconds(50)) : first_nap_(first_nap) {}
+  // first_sleep: how long a waiter first sleeps. A release that missed it happened just before; later ones wake it.
+  explicit ProgressLock(std::chrono::microseconds first_sleep = std::chrono::microseconds(50))
+      : first_sleep_(first_sleep) {}
 
   bool try_lock() {
     return !taken_.load(std::memory_order_relaxed) && !taken_.exchange(true, std::memory_order_acquire);
@@ -26,18 +27,18 @@ class ProgressLock {
   }
   void unlock() {
     taken_.store(false, std::memory_order_release);
-    if (awaited()) wake_sleeper();
+    if (has_waiter()) wake_waiter();
   }
-  // Whether somebody sleeps for it, or is about to.
-  bool awaited() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
+  // Whether a thread sleeps until it is released, or is about to.
+  bool has_waiter() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
  private:
   void sleep_until_locked();
-  void wake_sleeper();
+  void wake_waiter();
 
-  const std::chrono::microseconds first_nap_;
+  const std::chrono::microseconds first_sleep_;
   std::atomic<bool> taken_ = false;
-  std::atomic<int> sleepers_ = 0;  // changed under mutex_
+  std::atomic<int> waiters_ = 0;  // changed under mutex_
   std::mutex mutex_;
   std::condition_variable released_;
 };

@@ -5,21 +5,22 @@
 
 namespace ddprun::comm {
 
-// Whether the callers of a group's works come to wait for them as soon as they are queued, and so carry them out
-// themselves: guessed from the last ones. Thread-safe.
+// Predicts whether the callers wait for their queued works at once, and so execute them themselves, from how they
+// waited for the last ones. Thread-safe.
 class SyncWaitPredictor {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds at_once{50};
-  static constexpr int trials = 8;  // in succession
+  static constexpr int required = 8;  // prompt waits in succession
 
+  // A caller waited for its work that long after it was queued.
   void note(Clock::duration after) {
     const int seen = in_succession_.load(std::memory_order_relaxed);
     if (after >= at_once) return forget();
-    if (seen < trials) in_succession_.store(seen + 1, std::memory_order_relaxed);
+    if (seen < required) in_succession_.store(seen + 1, std::memory_order_relaxed);
   }
   void forget() { in_succession_.store(0, std::memory_order_relaxed); }
-  bool expected() const { return in_succession_.load(std::memory_order_relaxed) >= trials; }
+  bool expected() const { return in_succession_.load(std::memory_order_relaxed) >= required; }
 
  private:
   std::atomic<int> in_succession_ = 0;

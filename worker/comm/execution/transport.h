@@ -15,7 +15,6 @@
 #include "ddprun/rendezvous/store/store.h"
 #include "ddprun/worker/comm/bootstrap/rank_location.h"
 #include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/transfer.h"
 #include "ddprun/worker/comm/registered_buffer.h"
 
 namespace ddprun::comm {

@@ -6,12 +6,12 @@
 namespace ddprun::comm {
 namespace {
 
-struct Place {
+struct PartLocation {
   std::size_t offset;  // in bytes
   std::size_t count;   // in elements
 };
 
-Place place_of(const Operation& operation, const Parts* parts, int rank) {
+PartLocation locate_part(const Operation& operation, const Parts* parts, int rank) {
   const auto element = size_of(operation.dtype);
   if (parts) return {parts->offset(rank) * element, parts->count(rank)};
   return {static_cast<std::size_t>(rank) * operation.count * element, operation.count};
@@ -28,12 +28,12 @@ std::size_t Parts::largest() const {
 }
 
 ConstSpan Call::input_part(int rank) const {
-  const auto [offset, count] = place_of(operation, layout ? layout->input_parts.get() : nullptr, rank);
+  const auto [offset, count] = locate_part(operation, layout ? layout->input_parts.get() : nullptr, rank);
   return {count > 0 ? static_cast<const std::byte*>(input.data) + offset : nullptr, count, operation.dtype};
 }
 
 Span Call::output_part(int rank) const {
-  const auto [offset, count] = place_of(operation, layout ? layout->output_parts.get() : nullptr, rank);
+  const auto [offset, count] = locate_part(operation, layout ? layout->output_parts.get() : nullptr, rank);
   return {count > 0 ? static_cast<std::byte*>(output.data) + offset : nullptr, count, operation.dtype};
 }
 

@@ -10,7 +10,7 @@
 namespace ddprun::comm {
 namespace {
 
-std::string in_words(ConstSpan span) {
+std::string text_of(ConstSpan span) {
   return fmt::format("{} {}", span.count, ddprun::name_of(span.dtype));
 }
 
@@ -20,75 +20,77 @@ void check_rank(std::string_view what, int value, RankInfo rank_info) {
                    rank_info.size, rank_info.size - 1);
 }
 
-// So that no number of bytes wraps around.
+// Limits counts so that sizes in bytes do not overflow.
 constexpr std::size_t most_elements = std::numeric_limits<std::ptrdiff_t>::max() / sizeof(double);
 
-void check_memory(std::string_view what, ConstSpan span) {
+[[noreturn]] void refuse_memory(std::string_view what, ConstSpan span) {
   if (span.count > most_elements) {
-    throw make_error(Errc::usage, "{}: {} elements of {} are more than any memory holds", what, span.count,
+    throw make_error(Errc::usage, "{}: {} elements of {} do not fit into memory", what, span.count,
                      ddprun::name_of(span.dtype));
   }
-  if (span.count == 0 || span.data) return;
   throw make_error(Errc::usage, "{}: {} elements of {} at a null address", what, span.count,
                    ddprun::name_of(span.dtype));
+}
+
+void check_memory(std::string_view what, ConstSpan span) {
+  if (span.count > most_elements || (span.count > 0 && !span.data)) refuse_memory(what, span);
 }
 
 bool is_float(DType dtype) {
   return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
-void check_reduction(std::string_view what, DType dtype, ReduceOp op) {
-  if (op == ReduceOp::sum) return;
+bool needs_float(ReduceOp op) {
+  return op == ReduceOp::average || op == ReduceOp::premultiplied_sum;
+}
+bool needs_integer(ReduceOp op) {
+  return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+}
+
+[[noreturn]] void refuse_reduction(std::string_view what, DType dtype, ReduceOp op) {
   const auto type = ddprun::name_of(dtype);
-  switch (op) {
-    case ReduceOp::average:
-    case ReduceOp::premultiplied_sum:
-      if (is_float(dtype)) return;
-      throw make_error(Errc::usage, "{}: {} of {} would not be whole; sum, then scale as you see fit", what,
-                       name_of(op), type);
-    case ReduceOp::bit_and:
-    case ReduceOp::bit_or:
-    case ReduceOp::bit_xor:
-      if (!is_float(dtype)) return;
-      throw make_error(Errc::usage, "{}: {} is for whole numbers, not for {}", what, name_of(op), type);
-    default:
-      return;
-  }
+  if (needs_integer(op)) throw make_error(Errc::usage, "{}: {} is for integers, not for {}", what, name_of(op), type);
+  throw make_error(Errc::usage, "{}: {} of {} would not be an integer; use sum and scale the result", what, name_of(op),
+                   type);
+}
+
+void check_reduction(std::string_view what, DType dtype, ReduceOp op) {
+  if (is_float(dtype) ? needs_integer(op) : needs_float(op)) refuse_reduction(what, dtype, op);
 }
 
 bool same(ConstSpan one, ConstSpan other) {
   return one.data == other.data && one.count == other.count;
 }
 
-// Input and output lie apart, or are the same memory where that is meant.
+// Refuses an input and output that overlap, unless the operation is in place.
 void check_apart(std::string_view what, ConstSpan input, ConstSpan output, bool in_place) {
   if (in_place || input.count == 0 || output.count == 0) return;
   const auto end = [](ConstSpan span) { return static_cast<const std::byte*>(span.data) + span.bytes(); };
   const std::less<const void*> before;
   if (!before(input.data, end(output)) || !before(output.data, end(input))) return;
-  throw make_error(Errc::usage, "{}: input and output share memory, though not as the operation in place does", what);
+  throw make_error(Errc::usage, "{}: input and output overlap, but not as in an in-place operation", what);
 }
 
 void check_same_shape(std::string_view what, ConstSpan input, ConstSpan output) {
   if (input.count == output.count && input.dtype == output.dtype) return;
-  throw make_error(Errc::usage, "{}: an input of {} needs an output of as many, not of {}", what, in_words(input),
-                   in_words(output));
+  throw make_error(Errc::usage, "{}: an input of {} needs an output of the same count and type, not of {}", what,
+                   text_of(input), text_of(output));
 }
 
 void check_part(std::string_view what, ConstSpan part, std::size_t count, RankInfo rank_info) {
   if (part.count == count) return;
   throw make_error(Errc::usage, "{}: the part of rank {} has {}, but its count is {}", what, rank_info.rank,
-                   in_words(part), count);
+                   text_of(part), count);
 }
 
 void check_whole(std::string_view what, ConstSpan part, ConstSpan whole, std::size_t count) {
   if (part.dtype == whole.dtype && whole.count == count) return;
   throw make_error(Errc::usage, "{}: parts of {} need {} {} in all, not {}", what, ddprun::name_of(part.dtype), count,
-                   ddprun::name_of(part.dtype), in_words(whole));
+                   ddprun::name_of(part.dtype), text_of(whole));
 }
 
 Error too_many(std::string_view what) {
-  return make_error(Errc::usage, "{}: the ranks' parts have more elements than any memory holds", what);
+  return make_error(Errc::usage, "{}: the ranks' parts together do not fit into memory", what);
 }
 
 Parts checked_parts(std::string_view what, const Counts& counts, RankInfo rank_info) {
@@ -100,7 +102,7 @@ Parts checked_parts(std::string_view what, const Counts& counts, RankInfo rank_i
   return Parts(counts);
 }
 
-// Elements of equal parts.
+// The number of elements in equal parts.
 std::size_t checked_total(std::string_view what, std::size_t part, RankInfo rank_info) {
   std::size_t total = 0;
   if (__builtin_mul_overflow(part, static_cast<std::size_t>(rank_info.size), &total)) throw too_many(what);
@@ -120,9 +122,9 @@ std::uint32_t digest(const Parts& parts) {
   return static_cast<std::uint32_t>(digest({parts.counts().begin(), parts.counts().end()})) | 1;
 }
 
-// The unequal parts of the whole; returns how many elements they have in all.
-std::size_t divide(std::string_view what, Call& call, ConstSpan part, bool whole_is_input, const Counts& counts,
-                   RankInfo rank_info) {
+// Sets the unequal parts of the whole; returns their total number of elements.
+std::size_t set_parts(std::string_view what, Call& call, ConstSpan part, bool whole_is_input, const Counts& counts,
+                      RankInfo rank_info) {
   auto parts = std::make_unique<const Parts>(checked_parts(what, counts, rank_info));
   check_part(what, part, parts->count(rank_info.rank), rank_info);
   const auto total = parts->total();
@@ -133,7 +135,7 @@ std::size_t divide(std::string_view what, Call& call, ConstSpan part, bool whole
   return total;
 }
 
-// Whether a rank's part is its place in the whole.
+// Whether part is this rank's part of the whole.
 bool is_own_part(const Call& call, ConstSpan part, ConstSpan whole, bool whole_is_input, RankInfo rank_info) {
   if (!call.layout) {
     const auto offset = static_cast<std::size_t>(rank_info.rank) * part.bytes();
@@ -142,15 +144,15 @@ bool is_own_part(const Call& call, ConstSpan part, ConstSpan whole, bool whole_i
   return same(part, whole_is_input ? call.input_part(rank_info.rank) : ConstSpan(call.output_part(rank_info.rank)));
 }
 
-// An operation between one part of each rank and a whole. whole_is_input: scatter, reduce_scatter. has_whole: all
-// ranks, or the root alone.
+// An operation between one part at each rank and a whole. whole_is_input: scatter, reduce_scatter. has_whole: true at
+// all ranks, or only at the root.
 Call parts_call(std::string_view what, const Operation& operation, ConstSpan input, Span output, bool whole_is_input,
                 bool has_whole, const Counts* counts, RankInfo rank_info, OpOptions options) {
   const ConstSpan part = whole_is_input ? ConstSpan(output) : input;
   const ConstSpan whole = whole_is_input ? input : ConstSpan(output);
   Call call{operation, input, output, options, nullptr};
   call.operation.dtype = part.dtype;
-  const auto total = counts ? divide(what, call, part, whole_is_input, *counts, rank_info)
+  const auto total = counts ? set_parts(what, call, part, whole_is_input, *counts, rank_info)
                             : checked_total(what, part.count, rank_info);
   call.operation.count = counts ? total : part.count;
   check_memory(what, part);
@@ -168,7 +170,8 @@ Operation reducing(OpKind kind, Reduction reduction, DType dtype = DType::uint8,
   return {.kind = kind, .dtype = dtype, .op = reduction.op, .count = count, .factor = reduction.factor, .peer = root};
 }
 
-// Several spans as one operation; each has been checked as an operation of its own.
+// Several spans as one operation; each has been checked as an operation of its own. measured: the spans whose sizes are
+// the same at all ranks.
 Call coalesced_call(Operation operation, std::vector<ConstSpan> inputs, std::vector<Span> outputs,
                     const std::vector<ConstSpan>& measured, OpOptions options) {
   std::vector<std::uint64_t> shape;
@@ -242,7 +245,7 @@ void check_transfer(std::string_view what, std::string_view partner_is, ConstSpa
   if (partner == rank_info.rank) {
     throw make_error(Errc::usage, "{}: {} is rank {} itself: a rank cannot send to itself", what, partner_is, partner);
   }
-  if (tag < 0) throw make_error(Errc::usage, "{}: tag {} is negative: those are the library's own", what, tag);
+  if (tag < 0) throw make_error(Errc::usage, "{}: tag {} is negative: negative tags are reserved", what, tag);
 }
 
 }  // namespace
@@ -258,7 +261,7 @@ Call checked_send(ConstSpan buffer, int destination, int tag, RankInfo rank_info
 
 Call checked_recv(Span buffer, int source, int tag, RankInfo rank_info, OpOptions options) {
   if (source == any_source) {
-    if (rank_info.size == 1) throw make_error(Errc::usage, "recv: a group of one rank has nobody to receive from");
+    if (rank_info.size == 1) throw make_error(Errc::usage, "recv: a group of one rank has no rank to receive from");
     check_transfer("recv", "source", buffer, rank_info.rank == 0 ? 1 : 0, tag, rank_info);
   } else {
     check_transfer("recv", "source", buffer, source, tag, rank_info);
@@ -300,7 +303,7 @@ Call checked_all_to_all(ConstSpan input, Span output, RankInfo rank_info, OpOpti
   check_same_shape("all_to_all", input, output);
   const auto part = input.count / size;
   if (part * size != input.count) {
-    throw make_error(Errc::usage, "all_to_all: {} cannot be divided among {} ranks", in_words(input), size);
+    throw make_error(Errc::usage, "all_to_all: {} cannot be divided among {} ranks", text_of(input), size);
   }
   check_memory("all_to_all", input);
   check_memory("all_to_all", output);
@@ -329,8 +332,7 @@ Call checked_all_to_allv(ConstSpan input, const Counts& input_counts, Span outpu
 
 void check_timeout(const Operation& operation, std::chrono::milliseconds timeout) {
   if (timeout.count() > 0) return;
-  throw make_error(Errc::usage,
-                   "{}: a timeout of {} ms is over before it begins: give 1 ms or more, or none for the group's",
+  throw make_error(Errc::usage, "{}: a timeout of {} ms is not possible: give 1 ms or more, or none for the group's",
                    describe(operation), timeout.count());
 }
 

@@ -5,14 +5,8 @@
 
 #include "ddprun/worker/comm/operations/call.h"
 
-// The calls of ProcessGroup, described and checked: Errc::usage names what is wrong with the arguments.
+// Make a Call of the arguments of ProcessGroup's functions. They throw Errc::usage naming the argument that is wrong.
 namespace ddprun::comm {
-
-// Who calls.
-struct RankInfo {
-  int rank = 0;
-  int size = 1;
-};
 
 Call checked_allreduce(ConstSpan input, Span output, Reduction reduction, OpOptions options);
 Call checked_reduce(ConstSpan input, Span output, int root, Reduction reduction, RankInfo rank_info, OpOptions options);
@@ -20,7 +14,7 @@ Call checked_broadcast(Span buffer, int root, RankInfo rank_info, OpOptions opti
 Call checked_send(ConstSpan buffer, int destination, int tag, RankInfo rank_info, OpOptions options);
 Call checked_recv(Span buffer, int source, int tag, RankInfo rank_info, OpOptions options);
 
-// counts: none where all parts are equal.
+// counts: null when all parts are equal.
 Call checked_allgather(ConstSpan input, Span output, const Counts* counts, RankInfo rank_info, OpOptions options);
 Call checked_reduce_scatter(ConstSpan input, Span output, const Counts* counts, Reduction reduction, RankInfo rank_info,
                             OpOptions options);
@@ -39,7 +33,7 @@ Call checked_allgather(const std::vector<ConstSpan>& inputs, const std::vector<S
 Call checked_reduce_scatter(const std::vector<ConstSpan>& inputs, const std::vector<Span>& outputs, Reduction reduction,
                             RankInfo rank_info, OpOptions options);
 
-// Of an operation's own timeout.
+// Throws for a timeout of an operation's own that is not positive.
 void check_timeout(const Operation& operation, std::chrono::milliseconds timeout);
 
 }  // namespace ddprun::comm

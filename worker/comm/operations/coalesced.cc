@@ -1,28 +1,28 @@
-#include "ddprun/worker/comm/operations/coalesced.h"
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "ddprun/worker/comm/operations/composed.h"
+
 namespace ddprun::comm {
 namespace {
 
-// Above it a span travels alone; packs are not much larger.
+// Spans larger than this are not packed; packs are not larger.
 constexpr std::size_t pack_bytes = std::size_t{1} << 20;
 
-// Spans [begin, end) of a collective, of one type. What every rank measures alike of a span is its unit: of allgather
-// the input, of all others the output; allgather's outputs and reduce_scatter's inputs are size() units.
+// Spans [begin, end) of a collective, of one type. A span's unit has the same size at every rank: the input of
+// allgather, the output of the others; allgather's outputs and reduce_scatter's inputs consist of size() units.
 class Pack {
  public:
   Pack(const Collective& collective, std::size_t begin, std::size_t end, RankInfo rank_info)
       : collective_(collective), begin_(begin), end_(end), rank_info_(rank_info) {}
 
-  // As a collective of its own, in memory of its own unless it is a single span.
-  void execute(const std::function<void(const Collective&)>& execute_one) {
-    auto one = alone();
+  // Executes them as one collective, packed into memory of its own unless it is a single span.
+  void execute(const ExecuteOne& execute_one) {
+    auto one = as_one();
     if (end_ - begin_ > 1) {
       one.input = pack_inputs();
-      one.output = place_outputs(one.input);
+      one.output = allocate_outputs(one.input);
       execute_one(one);
       unpack_outputs(one.output);
     } else if (one.operation.count > 0) {
@@ -43,7 +43,7 @@ class Pack {
     return count;
   }
 
-  Collective alone() const {
+  Collective as_one() const {
     Collective one = collective_;
     one.layout = nullptr;
     one.operation.spans = 0;
@@ -55,8 +55,8 @@ class Pack {
     return one;
   }
 
-  // Calls move(place in a pack of so many units, span, its first byte, its bytes) for every unit: first all spans'
-  // units 0, then their units 1 and so on.
+  // Calls move(offset in the pack, span, offset in the span, bytes) for every unit: first unit 0 of all spans, then
+  // unit 1, and so on.
   template <class Move>
   void for_each_unit(std::size_t units, Move move) const {
     std::size_t at = 0;
@@ -81,7 +81,7 @@ class Pack {
     return {inputs_.data(), total() * units, dtype};
   }
 
-  Span place_outputs(ConstSpan packed) {
+  Span allocate_outputs(ConstSpan packed) {
     if (kind() == OpKind::allreduce || kind() == OpKind::broadcast) return {inputs_.data(), packed.count, packed.dtype};
     const auto count = kind() == OpKind::allgather ? total() * size() : total();
     outputs_.resize(count * size_of(packed.dtype));
@@ -105,8 +105,7 @@ class Pack {
 
 }  // namespace
 
-void execute_coalesced(const Collective& collective, RankInfo rank_info,
-                       const std::function<void(const Collective&)>& execute_one) {
+void execute_coalesced(const Collective& collective, RankInfo rank_info, const ExecuteOne& execute_one) {
   const auto& layout = *collective.layout;
   const auto unit = [&](std::size_t i) {
     return collective.operation.kind == OpKind::allgather ? layout.inputs[i] : ConstSpan(layout.outputs[i]);

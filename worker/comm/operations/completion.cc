@@ -9,8 +9,7 @@ bool Completion::wait_done(const Deadline& deadline) {
 
 void Completion::wait(Deadline deadline) {
   if (!done_ && !wait_done(deadline)) {
-    throw make_error(Errc::timeout, "{} was not complete when the caller's deadline passed; it goes on",
-                     describe(operation_));
+    throw make_error(Errc::timeout, "{} has not finished by the caller's deadline; it continues", describe(operation_));
   }
   if (error_) throw Error(*error_);
 }
@@ -45,15 +44,10 @@ void Completion::finish(std::optional<Error> error, int source) {
   changed_.notify_all();
 }
 
-// Nobody counts its holders: two atomic operations less on the path of a small blocking call. Never destroyed, as they
-// may outlive any static.
-WorkPtr completed_work() {
-  static Completion* const completed = [] {
-    auto* const work = new Completion(Operation{});
-    work->complete();
-    return work;
-  }();
-  return {std::shared_ptr<void>(), completed};
+Completion* make_completed() {
+  auto* const work = new Completion(Operation{});
+  work->complete();
+  return work;
 }
 
 WorkPtr failed_work(const Error& error) {

@@ -11,8 +11,7 @@
 
 namespace ddprun::comm {
 
-// The Work that back ends hand out: completed exactly once, by whoever carries the operation out; later calls change
-// nothing. operation: for messages.
+// The Work of an executor: its first complete() or fail() counts, later ones are ignored. operation: for messages.
 class Completion : public Work {
  public:
   explicit Completion(const Operation& operation) : operation_(operation) {}
@@ -28,7 +27,7 @@ class Completion : public Work {
   const Operation& operation() const { return operation_; }
 
  protected:
-  // Whether it is done when the deadline has passed, or before.
+  // Waits until it is done; false when the deadline passes first.
   bool wait_done(const Deadline& deadline);
 
  private:
@@ -37,16 +36,22 @@ class Completion : public Work {
   const Operation operation_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<bool> done_ = false;  // the last that changes: whoever sees it sees the error
+  std::atomic<bool> done_ = false;  // set last: a thread that sees it sees the error too
   std::optional<Error> error_;
   int source_ = -1;
 };
 
-// Works that were over before they began. The first is the same each time.
-WorkPtr completed_work();
+// Works that are done from the start. completed_work() returns the same one each time, without a reference count, which
+// would cost a small blocking call two atomic operations. It is never destroyed, as holders may outlive any static
+// object.
+Completion* make_completed();
+inline WorkPtr completed_work() {
+  static Completion* const completed = make_completed();
+  return {std::shared_ptr<void>(), completed};
+}
 WorkPtr failed_work(const Error& error);
 
-// cv.wait_until for a Deadline. False when it passed and condition still does not hold.
+// cv.wait_until for a Deadline. False when it passes and the condition does not hold.
 template <class Condition>
 bool wait_until(std::condition_variable& cv, std::unique_lock<std::mutex>& lock, const Deadline& deadline,
                 Condition condition) {

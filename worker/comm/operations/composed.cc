@@ -5,20 +5,14 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/operations/coalesced.h"
 #include "ddprun/worker/comm/operations/part_transfers.h"
 #include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 namespace {
 
-// Whether the output takes the place of the input.
-bool in_place(const Operation& operation, RankInfo rank_info) {
-  return operation.kind == OpKind::allreduce || (operation.kind == OpKind::reduce && operation.peer == rank_info.rank);
-}
-
-// The factor goes into the output where that takes the place of the input, else into a copy: inputs are only read.
-// Values whose prepared type is another travel, and are added up, in that one.
+// The multiplied values go into the output if the operation is in place, else into a copy, as inputs are only read.
+// 16-bit floats are sent and added as float32.
 void execute_premultiplied(Collective collective, RankInfo rank_info, const ExecuteOne& execute_one) {
   auto& operation = collective.operation;
   const auto output = collective.output;
@@ -44,21 +38,20 @@ void execute_in_place(Collective collective, const ExecuteOne& execute_one) {
   execute_one(collective);
 }
 
-// A tag, below those of callers, for one collective: its signature, and so much of its number that those under way at
-// once differ.
+// A negative tag, which users cannot pass, for the messages of one collective: its signature and the lower bits of its
+// sequence number, so that concurrent collectives differ.
 int tag_of(const Collective& collective) {
   const auto number = static_cast<int>(collective.sequence & 0x7fff);
   return -1 - (number << 16 | int{signature(collective.operation)});
 }
 
-// All at once.
 void execute_transfers(const Collective& collective, const PartTransfers& transfers,
                        const StartTransfer& start_transfer) {
   const int tag = tag_of(collective);
-  std::vector<std::unique_ptr<Transfer>> under_way;
+  std::vector<std::unique_ptr<Transfer>> started;
   const auto start = [&](OpKind kind, Span part, int peer) {
     const Operation operation{.kind = kind, .dtype = part.dtype, .count = part.count, .peer = peer, .tag = tag};
-    under_way.push_back(start_transfer(operation, part));
+    started.push_back(start_transfer(operation, part));
   };
   for (const auto& [part, source] : transfers.receives) start(OpKind::recv, part, source);
   for (const auto& [part, destination] : transfers.sends) {
@@ -67,16 +60,10 @@ void execute_transfers(const Collective& collective, const PartTransfers& transf
   if (transfers.copies_own()) {
     std::memcpy(transfers.own_output.data, transfers.own_input.data, transfers.own_input.bytes());
   }
-  for (auto& each : under_way) each->wait(collective.timeout);
+  for (auto& each : started) each->wait(collective.timeout);
 }
 
 }  // namespace
-
-bool is_elementary(const Collective& collective, RankInfo rank_info) {
-  const auto& operation = collective.operation;
-  return !operation.coalesced() && !(operation.reduces() && needs_preparation(operation.op)) &&
-         !(in_place(operation, rank_info) && collective.input.data != collective.output.data);
-}
 
 void compose(const Collective& collective, RankInfo rank_info, const ExecuteOne& execute_one) {
   const auto& operation = collective.operation;

@@ -5,7 +5,7 @@
 namespace ddprun::comm {
 namespace {
 
-// What ranks have to agree on; each has a factor of its own, and with all_to_all's unequal parts sizes of its own.
+// What the ranks have to agree on: not the factor, and not the sizes of all_to_all's unequal parts.
 auto shared_part(const Operation& operation) {
   return std::tuple(operation.kind, operation.dtype, operation.op, operation.own_parts() ? 0 : operation.count,
                     operation.peer, operation.own_parts() ? 1 : operation.parts, operation.spans, operation.layout);
@@ -44,21 +44,6 @@ OperationDescription description_of(const Operation& operation) {
 
 std::string describe(const Operation& operation) {
   return ddprun::describe(description_of(operation));
-}
-
-// Products that do not wait for each other: this is on the path of every small collective.
-std::uint64_t fingerprint(const Operation& operation) {
-  const auto number = [](auto value) { return static_cast<std::uint64_t>(value); };
-  const auto type = number(operation.dtype) << 8 | number(operation.op);
-  std::uint64_t hash = (operation.own_parts() ? 0 : operation.count + 1) * 0x9e3779b97f4a7c15ull;
-  if (!operation.point_to_point()) {  // a send and its recv differ in kind and partner
-    const auto who = number(operation.kind) << 32 | static_cast<std::uint32_t>(operation.peer);
-    const auto parts = number(operation.own_parts() ? 1 : operation.parts) << 32 | operation.spans;
-    hash ^= (who + 1) * 0xff51afd7ed558ccdull ^ (parts + 1) * 0xc4ceb9fe1a85ec53ull ^ operation.layout;
-  }
-  hash ^= (type + 1) * 0xd6e8feb86659fd93ull;
-  hash ^= hash >> 32;
-  return hash * 0xff51afd7ed558ccdull;
 }
 
 std::uint16_t signature(const Operation& operation) {

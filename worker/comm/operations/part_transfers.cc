@@ -9,7 +9,7 @@ class Builder {
  public:
   explicit Builder(RankInfo rank_info) : rank_info_(rank_info) {}
 
-  // input(r): what rank r gets of this one; this rank's own part included.
+  // input(r): what rank r receives from this one, which may be r.
   template <class Input>
   Builder& send_to_all(Input input) {
     for_each_other([&](int r) { send(input(r), r); });
@@ -66,7 +66,7 @@ PartTransfers part_transfers(const Call& call, RankInfo rank_info) {
     case OpKind::all_to_all:
       return builder.send_to_all(input_part).receive_from_all(output_part).take();
     default:
-      throw make_error(Errc::internal, "{} does not only move parts", describe(call.operation));
+      throw make_error(Errc::internal, "{} is not an operation that only moves parts", describe(call.operation));
   }
 }
 

@@ -3,12 +3,11 @@
 #include <vector>
 
 #include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/operations/checked_call.h"
 
 namespace ddprun::comm {
 
 // What a rank sends to and receives from each other rank in an operation that only moves parts, and its own part, which
-// goes from memory to memory unless they are the same. Empty parts do not travel. A value.
+// it copies unless it is in place. Empty parts are not sent.
 struct PartTransfers {
   struct Send {
     ConstSpan part;
@@ -19,7 +18,7 @@ struct PartTransfers {
     int source;
   };
 
-  std::vector<Send> sends;  // beginning with the next rank: so no rank is everybody's first
+  std::vector<Send> sends;  // starting with the next rank, so that the ranks do not all start with the same one
   std::vector<Receive> receives;
   ConstSpan own_input;
   Span own_output;
@@ -27,7 +26,7 @@ struct PartTransfers {
   bool copies_own() const { return own_input.count > 0 && own_input.data != own_output.data; }
 };
 
-// Of an allgather, gather, scatter or all_to_all, in equal or unequal parts.
+// For an allgather, gather, scatter or all_to_all, in equal or unequal parts.
 PartTransfers part_transfers(const Call& call, RankInfo rank_info);
 
 }  // namespace ddprun::comm

@@ -1,4 +1,4 @@
-// How elements are kept in memory and computed with, one at a time and a vector at a time. Internal linkage, as
+// The formats of elements in memory and in computation, one at a time and a vector at a time. Internal linkage, as
 // loops.h.
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace ddprun::comm {
 namespace {
 
-// What this kind of processor computes with at once: cut into several, a vector would go by way of the stack.
+// The vector size of this kind of processor: a larger vector would be split and pass through the stack.
 #if defined(__AVX512F__)
 constexpr std::size_t vector_bytes = 64;
 #elif defined(__AVX2__)
@@ -29,7 +29,7 @@ struct VectorOf {
 template <class T>
 using Vector = typename VectorOf<T>::Type;
 
-// Of memory that may begin anywhere.
+// Unaligned memory.
 template <class T>
 T element(const T* at) {
   T value;
@@ -118,8 +118,8 @@ struct BFloat16 {
   typedef std::uint16_t Halves __attribute__((vector_size(vector_bytes / 2)));
 };
 
-// Calls action(format) for the elements of that type. Inlined, as with_function() is, and the action not copied: put
-// together in small parts and copied in large ones, it would be waited for, on the path of every small collective.
+// Calls action(format) for elements of that type. Inlined, as with_function() is, and the action is not copied: written
+// in small stores and copied by large loads, it would stall every small collective.
 template <class Action>
 [[gnu::always_inline]] inline void with_format(DType dtype, const Action& action) {
   switch (dtype) {

@@ -1,4 +1,4 @@
-// What is done with two values, or with two vectors of them. Internal linkage, as loops.h.
+// The operations on two values, or on two vectors of them. Internal linkage, as loops.h.
 #pragma once
 
 #include <type_traits>
@@ -11,7 +11,7 @@ namespace {
 
 enum class On { all, order, bits };
 
-// Where on is not order, whole numbers are taken as unsigned: the same bits, and overflow is defined.
+// For operations that do not compare, integers are converted to unsigned: the same bits, and overflow is defined.
 struct Add {
   static constexpr On on = On::all;
   template <class T>
@@ -62,7 +62,7 @@ struct Xor {
   }
 };
 
-// Calls action(function) for what combines two values.
+// Calls action(function) with the function that combines two values.
 template <class Action>
 [[gnu::always_inline]] inline void with_function(ReduceOp op, const Action& action) {
   switch (op) {
@@ -85,7 +85,7 @@ template <class Action>
   }
 }
 
-// What is done with a combined one.
+// The operation on a combined value.
 struct Keep {
   template <class T>
   T operator()(T value) const {
@@ -109,7 +109,8 @@ struct MultiplyBy {
   }
 };
 
-// The format that a function works in. Floats have no bits to combine: refused before, it only has to compile.
+// The format in which a function computes. Bitwise operations on floats are refused earlier; here they only have to
+// compile.
 template <class Format, class Function>
 struct WorksIn {
   using Type = Format;

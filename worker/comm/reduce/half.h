@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// The 16-bit float formats as bits, and their conversion from and to float32, rounding to nearest even. Static: each
-// file is compiled for its own kind of processor, and no file's copy may become the whole program's.
+// Conversion of 16-bit floats, as bits, from and to float32, rounding to nearest even. Static, since each file is
+// compiled for its own kind of processor: the linker must not choose one file's copy for the whole program.
 namespace ddprun::comm {
 
 template <class To, class From>

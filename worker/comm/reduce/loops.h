@@ -1,6 +1,6 @@
-// The loops over elements, which the compiler turns into the instructions of the processor that each including file is
-// compiled for. Everything here has internal linkage and calls no function template of the standard library: a copy of
-// one that uses new instructions must not become the one that the whole program calls.
+// The loops over elements, compiled in each including file for its kind of processor. Everything here has internal
+// linkage and calls no function template of the standard library: the linker must not choose a copy with newer
+// instructions for the whole program.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ class Reducing {
         function_(function),
         finish_(finish) {}
 
-  // Of all inputs side by side, a few vectors of each: so the processor fetches the next lines of all of them, which
-  // often are the outputs' too, at once.
+  // Processes a few vectors of all inputs in turn, so that the processor prefetches all of them, which often are the
+  // outputs too, at once.
   void run(std::size_t count) const {
-    if (inputs_count_ == 2 && outputs_count_ == 2) return run<1>(count, 2, 2);  // unrolled by that
+    if (inputs_count_ == 2 && outputs_count_ == 2) return run<1>(count, 2, 2);  // constants, to unroll
     run<4>(count, inputs_count_, outputs_count_);
   }
 
@@ -64,7 +64,7 @@ class Reducing {
       for (std::size_t v = 0; v < Few; ++v) Format::store_vector(to + v * lanes, values[v]);
     }
   }
-  // What is divided is what would have been stored: rounded.
+  // The division is of the value as it would be stored: rounded.
   Vector<Value> finished(Vector<Value> values) const {
     if constexpr (!Format::computed_as_stored && !std::is_same_v<Finish, Keep>) {
       Stored rounded[lanes];
@@ -109,7 +109,7 @@ void reduce_loops(ReduceOp op, DType dtype, void* const* outputs, std::size_t ou
   });
 }
 
-// Each output := change(input), from one format to another with the same values.
+// Each output := change(input), where the two formats may differ.
 template <class To, class From, class Change>
 void change_each(void* output, const void* input, std::size_t count, Change change) {
   auto* const out = static_cast<typename To::Stored*>(output);
@@ -120,7 +120,7 @@ void change_each(void* output, const void* input, std::size_t count, Change chan
   for (; i < count; ++i) put_element(out + i, To::store(change(From::load(element(in + i)))));
 }
 
-// 16-bit floats become float32: what is added up later is to be rounded once.
+// 16-bit floats become float32, so that their sum is rounded once.
 void multiply_loops(DType dtype, void* output, const void* input, std::size_t count, double factor) {
   with_format(dtype, [&](auto format) {
     using Value = typename decltype(format)::Value;
@@ -141,7 +141,7 @@ void divide_loops(DType dtype, void* data, std::size_t count, int divisor) {
   });
 }
 
-// The first and the last so many bytes, which are all of them.
+// Copies the first and the last N bytes, which may overlap and together are all.
 template <std::size_t Size>
 void copy_ends(unsigned char* out, const unsigned char* in, std::size_t bytes) {
   unsigned char first[Size], last[Size];
@@ -151,7 +151,7 @@ void copy_ends(unsigned char* out, const unsigned char* in, std::size_t bytes) {
   __builtin_memcpy(out + bytes - Size, last, Size);
 }
 
-// Less than a vector.
+// Copies less than a vector.
 void copy_few(unsigned char* out, const unsigned char* in, std::size_t bytes) {
   if (bytes >= 32) return copy_ends<32>(out, in, bytes);
   if (bytes >= 16) return copy_ends<16>(out, in, bytes);
@@ -160,8 +160,8 @@ void copy_few(unsigned char* out, const unsigned char* in, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) out[i] = in[i];
 }
 
-// Moves, not the C library's memcpy, which on some processors uses an instruction that is slow to begin: this is on the
-// path of every small collective.
+// Loads and stores instead of memcpy, which on some processors uses an instruction with a slow start: every small
+// collective copies.
 void copy_loop(void* to, const void* from, std::size_t bytes) {
   using Bytes = Plain<unsigned char>;
   auto* const out = static_cast<unsigned char*>(to);
@@ -170,7 +170,7 @@ void copy_loop(void* to, const void* from, std::size_t bytes) {
   std::size_t i = 0;
   for (; i + vector_bytes <= bytes; i += vector_bytes) Bytes::store_vector(out + i, Bytes::load_vector(in + i));
   if (i == bytes) return;
-  i = bytes - vector_bytes;  // some once more
+  i = bytes - vector_bytes;  // overlaps the bytes before
   Bytes::store_vector(out + i, Bytes::load_vector(in + i));
 }
 
@@ -192,7 +192,7 @@ void copy_past_caches_loop(void* to, const void* from, std::size_t bytes) {
                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i + j)));
 #endif
   }
-  _mm_sfence();  // such stores are ordered with nothing else
+  _mm_sfence();  // non-temporal stores are not ordered otherwise
   __builtin_memcpy(out + i, in + i, bytes - i);
 #else
   copy_loop(to, from, bytes);

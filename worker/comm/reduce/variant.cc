@@ -17,13 +17,6 @@ constexpr std::array table = {
 #endif
 };
 
-const KernelVariant& best() {
-  const KernelVariant* found = &plain_kernels;
-  for (const auto* each : table)
-    if (each->supported()) found = each;
-  return *found;
-}
-
 }  // namespace
 
 #if defined(DDPRUN_X86_KERNELS)
@@ -37,9 +30,11 @@ std::span<const KernelVariant* const> kernel_variants() {
   return table;
 }
 
-const KernelVariant& kernels() {
-  static const KernelVariant& chosen = best();
-  return chosen;
+const KernelVariant& best_kernels() {
+  const KernelVariant* found = &plain_kernels;
+  for (const auto* each : table)
+    if (each->supported()) found = each;
+  return *found;
 }
 
 }  // namespace ddprun::comm

@@ -20,7 +20,7 @@ constexpr bool version_has_shrink(int version) {
 }
 
 // The ranks of a group of previous_size to exclude, so that new rank r is what was rank kept[r] (-1: a new member).
-// None where shrinking cannot give that: there is a new member, nobody has left, or the order differs.
+// None where shrinking cannot give that: there is a new member, no member has left, or the order differs.
 std::optional<std::vector<int>> ranks_to_exclude(int previous_size, const std::vector<int>& kept);
 
 }  // namespace ddprun::comm

@@ -16,23 +16,27 @@ AnnouncementRing::AnnouncementRing(const SegmentLayout& layout, int rank, const 
   for_each_peer(layout.ranks(), rank, [&](int r) { peers_.push_back({r, &layout.rank(r)}); });
 }
 
-template <class Visit>
-bool AnnouncementRing::for_each(int from, Visit visit) const {
-  if (from != all_ranks) return from == rank_ || visit(Peer{from, &layout_.rank(from)});
-  for (const auto& peer : peers_)
-    if (!visit(peer)) return false;
-  return true;
+void AnnouncementRing::throw_broken() const {
+  throw std::runtime_error(interrupted_ ? "interrupted" : "a peer broke the group");
+}
+
+void AnnouncementRing::throw_differs(std::uint64_t round, int rank) const {
+  throw CallsDiffer(sequences_[round % ring_entries], rank);
 }
 
 bool AnnouncementRing::announced_by_all(std::uint64_t round) const {
   return for_each(all_ranks, [&](const Peer& peer) { return peer.announced(round); });
 }
 
-// Why round f, the one after the retired rounds, always has a free entry: a rank that announced round f - 1 had then
-// retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement, so
-// retired_by_all_ is at least that.
-bool AnnouncementRing::can_announce() const {
-  return announced_ - retired_ <= ring_entries - 2 && announced_ < retired_by_all_ + ring_entries;
+// Inlined, as every small collective calls them.
+[[gnu::always_inline]] inline void AnnouncementRing::accept(int from) {
+  check_group();
+  check_calls(consumed_, from);
+  current_complete_ = from == all_ranks || peers_.size() == 1;
+}
+
+[[gnu::always_inline]] inline void AnnouncementRing::retire_announced(std::uint64_t before) {
+  for (; retired_ < before && announced_by_all(retired_); retire_oldest()) check_calls(retired_, all_ranks);
 }
 
 void AnnouncementRing::await_free_entry(std::chrono::milliseconds timeout) {
@@ -78,18 +82,6 @@ void AnnouncementRing::await(int from, std::chrono::milliseconds timeout) {
   accept(from);
 }
 
-void AnnouncementRing::accept(int from) {
-  check_group();
-  check_calls(consumed_, from);
-  current_complete_ = from == all_ranks || peers_.size() == 1;
-}
-
-PayloadKind AnnouncementRing::common_payload_kind() const {
-  const auto own = own_entries_[consumed_ % ring_entries].payload_kind;
-  const auto same = [&](const Peer& peer) { return peer.entry(consumed_).payload_kind == own; };
-  return for_each(all_ranks, same) ? own : PayloadKind::none;
-}
-
 void AnnouncementRing::barrier(std::chrono::milliseconds timeout) {
   layout_.rank(rank_).barriers.increment();
   ++barriers_;
@@ -97,22 +89,6 @@ void AnnouncementRing::barrier(std::chrono::milliseconds timeout) {
   const auto deadline = Deadline::in(timeout);
   for_each(all_ranks,
            [&](const Peer& peer) { return peer.state->barriers.wait(barriers_, limits(peer, deadline)), true; });
-}
-
-void AnnouncementRing::check_group() const {
-  if (interrupted_.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
-  for_each(all_ranks, [&](const Peer& peer) {
-    if (peer.state->peer_state.load(std::memory_order_relaxed) != PeerState::broken) return true;
-    throw std::runtime_error("a peer broke the group");
-  });
-}
-
-void AnnouncementRing::check_calls(std::uint64_t round, int from) const {
-  const auto call = own_entries_[round % ring_entries].call;
-  for_each(from, [&](const Peer& peer) {
-    if (peer.entry(round).call == call) return true;
-    throw CallsDiffer(sequences_[round % ring_entries], peer.rank);
-  });
 }
 
 void AnnouncementRing::end_round() {
@@ -132,10 +108,6 @@ void AnnouncementRing::retire_one(std::uint64_t consumed) {
   }
   if (retired_ + settling_rounds > consumed + 1) return;
   for (const auto& peer : peers_) __builtin_prefetch(&peer.entry(retired_));
-}
-
-void AnnouncementRing::retire_announced(std::uint64_t before) {
-  for (; retired_ < before && announced_by_all(retired_); retire_oldest()) check_calls(retired_, all_ranks);
 }
 
 // REQUIRES: all ranks have announced it, with the same call.

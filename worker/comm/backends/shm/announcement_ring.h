@@ -31,7 +31,12 @@ class AnnouncementRing {
   AnnouncementRing(const SegmentLayout& layout, int rank, const std::atomic<bool>& interrupted);
 
   // Whether another round can be announced now. True whenever all announced rounds are retired.
-  bool can_announce() const;
+  // Why round f, the one after the retired rounds, always has a free entry: a rank that announced round f - 1 had then
+  // retired more than f - 1 - ring_entries rounds, by the first condition; this rank saw that announcement, so
+  // retired_by_all_ is at least that.
+  bool can_announce() const {
+    return announced_ - retired_ <= ring_entries - 2 && announced_ < retired_by_all_ + ring_entries;
+  }
   // The same, but false where older rounds should be retired first.
   bool can_announce_at_once() const { return announced_ - retired_ < max_unretired && can_announce(); }
   // Retires what it can and waits until can_announce(). REQUIRES: this rank has consumed all that it announced.
@@ -95,6 +100,8 @@ class AnnouncementRing {
     return {interrupted_, peer.state->peer_state, spin_policy_, deadline};
   }
   void check_calls(std::uint64_t round, int from) const;
+  [[noreturn]] void throw_broken() const;
+  [[noreturn]] void throw_differs(std::uint64_t round, int rank) const;
   // Of the rounds before that one, all that all ranks have announced.
   void retire_announced(std::uint64_t before);
   // At most one, since this rank has just consumed that round.
@@ -113,5 +120,36 @@ class AnnouncementRing {
   std::uint32_t barriers_ = 0;
   bool current_complete_ = false;  // all ranks have announced the current round, with the same call
 };
+
+// Inline, as every small collective calls what follows.
+
+template <class Visit>
+bool AnnouncementRing::for_each(int from, Visit visit) const {
+  if (from != all_ranks) return from == rank_ || visit(Peer{from, &layout_.rank(from)});
+  for (const auto& peer : peers_)
+    if (!visit(peer)) return false;
+  return true;
+}
+
+inline void AnnouncementRing::check_group() const {
+  const bool whole = for_each(all_ranks, [](const Peer& peer) {
+    return peer.state->peer_state.load(std::memory_order_relaxed) != PeerState::broken;
+  });
+  if (!whole || interrupted_.load(std::memory_order_relaxed)) throw_broken();
+}
+
+inline void AnnouncementRing::check_calls(std::uint64_t round, int from) const {
+  const auto call = own_entries_[round % ring_entries].call;
+  for_each(from, [&](const Peer& peer) {
+    if (peer.entry(round).call != call) throw_differs(round, peer.rank);
+    return true;
+  });
+}
+
+inline PayloadKind AnnouncementRing::common_payload_kind() const {
+  const auto own = own_entries_[consumed_ % ring_entries].payload_kind;
+  const auto same = [&](const Peer& peer) { return peer.entry(consumed_).payload_kind == own; };
+  return for_each(all_ranks, same) ? own : PayloadKind::none;
+}
 
 }  // namespace ddprun::comm

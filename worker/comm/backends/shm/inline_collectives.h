@@ -4,6 +4,7 @@
 #include "ddprun/worker/comm/backends/shm/payload.h"
 #include "ddprun/worker/comm/backends/shm/rank_inputs.h"
 #include "ddprun/worker/comm/execution/transport.h"
+#include "ddprun/worker/comm/reduce/variant.h"
 
 namespace ddprun::comm {
 
@@ -19,9 +20,17 @@ class InlineCollectives {
     return has_equal_parts(operation) && input_bytes(operation, ranks_) <= SegmentLayout::max_payload_bytes;
   }
   // Writes the payload of this rank's next announcement.
-  void publish(const Collective& collective);
+  void publish(const Collective& collective) {
+    const auto bytes = input_bytes_of(collective.operation, ranks_, rank_);
+    if (bytes > 0) kernels().copy(ring_.payload(bytes), collective.input.data, bytes);
+  }
   // REQUIRES: all ranks that have an input have announced it with PayloadKind::data.
-  void execute(const Collective& collective);
+  void execute(const Collective& collective) {
+    const auto bytes = input_bytes(collective.operation, ranks_);
+    for (int r = 0; r < ranks_; ++r) inputs_[r] = ring_.payload_from(r, bytes);
+    inputs_[rank_] = collective.input.data;
+    inputs_.write_output(collective, rank_);
+  }
 
  private:
   const int ranks_;

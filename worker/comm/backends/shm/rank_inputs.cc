@@ -1,20 +1,13 @@
 #include "ddprun/worker/comm/backends/shm/rank_inputs.h"
 
 #include "ddprun/worker/comm/backends/shm/peer_copy.h"
-#include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 
-std::span<const void* const> RankInputs::from(std::size_t first, DType dtype) {
-  if (first == 0) return inputs_;
+std::span<const void* const> RankInputs::shift(std::size_t first, DType dtype) {
   for (std::size_t r = 0; r < inputs_.size(); ++r)
     shifted_[r] = static_cast<const std::byte*>(inputs_[r]) + first * size_of(dtype);
   return shifted_;
-}
-
-void RankInputs::reduce(ReduceOp op, std::size_t first, const Span& result) {
-  void* const output = result.data;
-  reduce_all(op, result.dtype, {&output, 1}, from(first, result.dtype), result.count);
 }
 
 void RankInputs::write_output(const Collective& collective, int rank) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/operations/call.h"
-#include "ddprun/worker/comm/reduction.h"
+#include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
 
@@ -18,14 +18,20 @@ class RankInputs {
   std::size_t size() const { return inputs_.size(); }
   const void*& operator[](int rank) { return inputs_[static_cast<std::size_t>(rank)]; }
   // Every rank's input from that element on. Valid until the next call.
-  std::span<const void* const> from(std::size_t first, DType dtype);
+  std::span<const void* const> from(std::size_t first, DType dtype) {
+    return first == 0 ? inputs_ : shift(first, dtype);
+  }
 
   // result := op over all inputs, from their element first on.
-  void reduce(ReduceOp op, std::size_t first, const Span& result);
+  void reduce(ReduceOp op, std::size_t first, const Span& result) {
+    void* const output = result.data;
+    reduce_all(op, result.dtype, {&output, 1}, from(first, result.dtype), result.count);
+  }
   // Writes this rank's output of a collective with equal parts.
   void write_output(const Collective& collective, int rank);
 
  private:
+  std::span<const void* const> shift(std::size_t first, DType dtype);
   void copy_blocks(const Collective& collective, std::size_t offset);
 
   std::vector<const void*> inputs_;
