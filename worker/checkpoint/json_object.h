@@ -53,8 +53,7 @@ class JsonObject {
     for (const auto& entry : object(name)) {
       const auto* text = entry.value().if_string();
       if (!text)
-        throw make_error(Errc::io, "{}: {}.{} is not a text", source_, name,
-                         printable(std::string_view(entry.key())));
+        throw make_error(Errc::io, "{}: {}.{} is not a text", source_, name, printable(std::string_view(entry.key())));
       all.emplace(entry.key(), std::string_view(*text));
     }
     return all;

@@ -88,8 +88,11 @@ ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vec
 // Throws unless the members agree.
 comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try {
   const auto store = this->store();
-  comm::AgreementOptions options{
-      .store = store, .connect = base_.connect_store, .prefix = base_.prefix, .timeout = base_.config.timeout, .stop = stop};
+  comm::AgreementOptions options{.store = store,
+                                 .connect = base_.connect_store,
+                                 .prefix = base_.prefix,
+                                 .timeout = base_.config.timeout,
+                                 .stop = stop};
   {
     const std::lock_guard lock(mutex_);
     if (active_) options.last_generation = active_->generation;

@@ -15,7 +15,7 @@ namespace ddprun {
 namespace {
 
 void try_write_error_file(const std::filesystem::path& path, const std::string& message,
-                  FailureKind kind = FailureKind::failure) noexcept {
+                          FailureKind kind = FailureKind::failure) noexcept {
   if (path.empty()) return;
   try {
     write_error_file(path, message, std::time(nullptr), kind);

@@ -33,8 +33,8 @@ std::string summary_line(const Summary& summary);
 // ranks of the group make one and call run() once; both are collective. Where checkpoint.dir holds a checkpoint, run()
 // resumes from it at the exact sample. When any rank has received a preemption request, all stop after the same step,
 // once rank 0 has saved it; this needs a checkpoint.dir. Errors: what the parts throw, Errc::mismatch from
-// train.check_replicas, and Errc::unsupported for a loss that is not finite, before its step is saved; the object cannot
-// be used afterwards. One thread.
+// train.check_replicas, and Errc::unsupported for a loss that is not finite, before its step is saved; the object
+// cannot be used afterwards. One thread.
 class Trainer {
  public:
   struct Context {

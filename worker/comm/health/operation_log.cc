@@ -30,8 +30,8 @@ OperationLog::State OperationLog::state_of(std::uint64_t progress) {
 // reader that saw a word of the new content also sees the odd version before it. Copying through memory in words of
 // another size would stall on store forwarding, and this is on the path of every small collective.
 [[gnu::always_inline]] inline void OperationLog::write(StoredEntry& entry, const Operation& operation,
-                                                        std::uint64_t sequence, std::chrono::milliseconds timeout,
-                                                        State state) {
+                                                       std::uint64_t sequence, std::chrono::milliseconds timeout,
+                                                       State state) {
   std::array<std::uint64_t, operation_words> words;
   std::memcpy(words.data(), &operation, sizeof(operation));
   const auto version = entry.version.load(std::memory_order_relaxed);
