@@ -32,7 +32,7 @@ MonitorOptions monitor_options(const GroupOptions& options, std::string_view bac
 GroupHealth::GroupHealth(const GroupOptions& options, std::string_view backend)
     : monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options, backend), operation_log_,
                                              [this](const Error& error) { break_with(error); })) {
-  backstop_margin_ = 2 * monitor_->verdict_delay() + std::chrono::seconds(5);
+  backstop_margin_ = 2 * monitor_->diagnosis_delay() + std::chrono::seconds(5);
 }
 
 void GroupHealth::attach(Transport& transport) {
