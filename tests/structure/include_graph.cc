@@ -62,9 +62,12 @@ class CycleSearch {
 
 }  // namespace
 
-std::string layer_of(const fs::path& file, const std::set<std::string>& folders_with_subfolders) {
+std::string layer_of(const fs::path& file, const std::set<std::string>& folders) {
   const auto folder = file.parent_path().string();
-  if (!folders_with_subfolders.contains(folder)) return folder;
+  const auto stem = folder + "/" + file.stem().string();
+  if (folders.contains(stem)) return stem;
+  const auto subfolder = folders.lower_bound(folder + "/");
+  if (subfolder == folders.end() || !subfolder->starts_with(folder + "/")) return folder;
   return folder + (file.extension() == ".h" ? "/*.h" : "/*.cc");
 }
 
@@ -78,25 +81,24 @@ std::vector<std::string> project_includes(std::string_view source) {
 
 IncludeGraph read_include_graph(const fs::path& tree, const std::vector<std::string>& parts) {
   std::vector<fs::path> files;
-  std::set<std::string> parents;
+  std::set<std::string> folders;
   for (const auto& part : parts) {
     for (const auto& entry : fs::recursive_directory_iterator(tree / part)) {
       const auto path = entry.path().lexically_relative(tree);
       if (!is_source(path)) continue;
       files.push_back(path);
-      for (auto parent = path.parent_path().parent_path(); !parent.empty(); parent = parent.parent_path())
-        parents.insert(parent.string());
+      folders.insert(path.parent_path().string());
     }
   }
   std::sort(files.begin(), files.end());
 
   IncludeGraph graph;
   for (const auto& file : files) {
-    const auto from = layer_of(file, parents);
+    const auto from = layer_of(file, folders);
     graph.layers.insert(from);
     for (const auto& included : project_includes(contents(tree / file))) {
       if (!fs::exists(tree / included)) graph.missing.push_back(file.string() + " includes " + included);
-      const auto to = layer_of(included, parents);
+      const auto to = layer_of(included, folders);
       if (to != from) graph.edges.push_back({from, to, file.string(), included});
     }
   }

@@ -9,10 +9,10 @@
 
 namespace ddprun::testing {
 
-// The layer of a source file, given by its path in the tree: its folder; in a folder that has sub-folders, headers and
+// The layer of a source file, given by its path in the tree: its folder. In a folder that has sub-folders, headers and
 // sources are layers of their own ("worker/comm/*.h", "worker/comm/*.cc"), since its headers lie below the sub-folders
-// and its sources above them.
-std::string layer_of(const std::filesystem::path& file, const std::set<std::string>& folders_with_subfolders);
+// and its sources above them; but a header named like a sub-folder (ops.h beside ops/) belongs to that.
+std::string layer_of(const std::filesystem::path& file, const std::set<std::string>& folders);
 
 // The paths, relative to the tree, that a source includes as "ddprun/...".
 std::vector<std::string> project_includes(std::string_view source);

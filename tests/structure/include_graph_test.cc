@@ -5,11 +5,14 @@
 using namespace ddprun::testing;
 using Names = std::vector<std::string>;
 
-TEST_CASE("a file's layer is its folder") {
-  CHECK(layer_of("common/log.h", {}) == "common");
-  CHECK(layer_of("worker/comm/work.h", {"worker/comm"}) == "worker/comm/*.h");
-  CHECK(layer_of("worker/comm/init.cc", {"worker/comm"}) == "worker/comm/*.cc");
-  CHECK(layer_of("worker/comm/shm/pause.h", {"worker/comm"}) == "worker/comm/shm");
+TEST_CASE("a file's layer is its folder, or the headers or the sources of one that has sub-folders") {
+  const std::set<std::string> folders{"common", "worker/comm", "worker/comm/shm", "worker/autograd",
+                                      "worker/autograd/ops"};
+  CHECK(layer_of("common/log.h", folders) == "common");
+  CHECK(layer_of("worker/comm/work.h", folders) == "worker/comm/*.h");
+  CHECK(layer_of("worker/comm/init.cc", folders) == "worker/comm/*.cc");
+  CHECK(layer_of("worker/comm/shm/pause.h", folders) == "worker/comm/shm");
+  CHECK(layer_of("worker/autograd/ops.h", folders) == "worker/autograd/ops");
 }
 
 TEST_CASE("only the project's own includes count") {
