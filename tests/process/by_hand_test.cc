@@ -100,7 +100,7 @@ TEST_CASE("a world that stays incomplete ends with the missing ranks' names") {
   });
   const auto text = ranks.result(0, Deadline::in(30s)) + ranks.result(1, Deadline::in(30s));
   INFO(text);
-  CHECK(contains(text, "rank(s) 2 of 3 did not come"));
+  CHECK(contains(text, "rank(s) 2 of 3 did not join the group within 1.0 s"));
 }
 
 TEST_CASE("a MASTER_PORT in use is an error that names it") {

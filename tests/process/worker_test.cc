@@ -153,7 +153,7 @@ TEST_CASE("one step is a step") {
   CHECK_THAT(run_worker({linear, "--train.max_steps=1"}).out, Catch::Contains("\ndone: 1 step, loss "));
 }
 
-TEST_CASE("all workers of a host make a usage error, under a launcher one of them says so") {
+TEST_CASE("a usage error is logged by each worker, and under a launcher written to the error file alone") {
   TempDir dir;
   std::map<std::string, std::string> second{
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}};
@@ -163,7 +163,12 @@ TEST_CASE("all workers of a host make a usage error, under a launcher one of the
   second["TORCHELASTIC_ERROR_FILE"] = (dir / "error.json").string();
   const auto launched = run_worker({"/nonexistent.cfg"}, second);
   CHECK(launched.code == 2);
-  CHECK(launched.err.empty());
+  CHECK_THAT(launched.err, Catch::Contains("/nonexistent.cfg"));  // without TORCHELASTIC_RUN_ID nobody else shows it
+  second["TORCHELASTIC_RUN_ID"] = "job";
+  const auto under_launcher = run_worker({"/nonexistent.cfg"}, second);
+  CHECK(under_launcher.code == 2);
+  CHECK(under_launcher.err.empty());
+  CHECK_THAT(read_whole_file(dir / "error.json"), Catch::Contains("/nonexistent.cfg"));
 }
 
 TEST_CASE("a failing worker leaves its reason where the launcher looks") {

@@ -91,7 +91,7 @@ TEST_CASE("a job that succeeds") {
   CHECK(f.signal(SIGTERM).empty());
 }
 
-TEST_CASE("a failure stops the node's workers and is reported; the verdict ends the job after the stop") {
+TEST_CASE("a failure stops the node's workers and is reported, and the verdict ends the job after the stop") {
   Fixture f;
   f.run(0);
   CHECK(f.failed(1) == "stop 15; failure 0 of rank 1");

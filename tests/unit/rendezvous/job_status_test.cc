@@ -177,7 +177,7 @@ TEST_CASE("a job whose workers were preempted ends with that exit code once all 
   CHECK_THAT(verdict.reason, Catch::Contains("preempted"));
 }
 
-TEST_CASE("a failure that blames a peer is not the cause; of simultaneous failures a signal is") {
+TEST_CASE("a failure that blames a peer is not the cause, and of simultaneous failures a signal is") {
   const WorkerFailure killed{.rank = 3, .signal_number = 9, .time_us = 50};
   const WorkerFailure lost_a_peer{.rank = 0, .exit_code = 1, .time_us = 40, .consequence = true};
   const WorkerFailure left_at_once{.rank = 1, .exit_code = 1, .time_us = 50};
