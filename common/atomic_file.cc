@@ -41,13 +41,13 @@ void sync_folder(const std::filesystem::path& folder) {
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  auto aside = path;
-  aside += ".tmp." + std::to_string(::getpid());
+  auto temporary = path;
+  temporary += ".tmp." + std::to_string(::getpid());
   try {
-    write_and_sync(aside, content);
-    if (::rename(aside.c_str(), path.c_str()) != 0) fail("rename to", path);
+    write_and_sync(temporary, content);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail("rename to", path);
   } catch (...) {
-    ::unlink(aside.c_str());
+    ::unlink(temporary.c_str());
     throw;
   }
   sync_folder(path.has_parent_path() ? path.parent_path() : ".");

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
-// Little-endian integers in byte strings: the wire and file formats of the project.
+// Little-endian integers in byte strings, as in the project's wire and file formats.
 namespace ddprun {
 
 static_assert(std::endian::native == std::endian::little,

@@ -13,7 +13,7 @@ Deadline Deadline::in(Duration timeout, Clock::time_point now) {
 
 Deadline::Duration Deadline::remaining(Clock::time_point now) const {
   if (!when_) return Duration::max();
-  return *when_ > now ? *when_ - now : Duration::zero();  // the difference of far moments overflows
+  return *when_ > now ? *when_ - now : Duration::zero();
 }
 
 int Deadline::poll_timeout_ms(Clock::time_point now) const {

@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// A point in time by which something has to be done, or none. A value; monotonic clock.
+// A point in time at which an operation times out, or never. A value; monotonic clock.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -17,9 +17,9 @@ class Deadline {
 
   std::optional<Clock::time_point> when() const { return when_; }
   bool expired(Clock::time_point now = Clock::now()) const { return when_ && now >= *when_; }
-  // Zero once expired; Duration::max() when there is no deadline.
+  // Zero once expired; Duration::max() for never().
   Duration remaining(Clock::time_point now = Clock::now()) const;
-  // For poll(2): rounded up, at most INT_MAX, -1 when there is no deadline.
+  // For poll(2): rounded up, at most INT_MAX; -1 for never().
   int poll_timeout_ms(Clock::time_point now = Clock::now()) const;
 
   friend Deadline earlier(const Deadline& a, const Deadline& b);

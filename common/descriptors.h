@@ -4,13 +4,13 @@
 
 namespace ddprun {
 
-// How many descriptors this process may have open.
+// The limit of open file descriptors (RLIMIT_NOFILE).
 struct DescriptorLimit {
-  std::uint64_t before = 0;  // what a program that it starts should be given: some are written for few
+  std::uint64_t before = 0;  // restore it in child processes: some programs cannot handle a high one
   std::uint64_t now = 0;
 };
 
-// Raises it to the most that the system permits.
+// Raises the soft limit to the hard limit.
 DescriptorLimit raise_descriptor_limit();
 
 }  // namespace ddprun

@@ -9,9 +9,9 @@ namespace ddprun {
 // Element types of tensors and of spans on the wire.
 enum class DType : std::uint8_t { float32, float64, float16, bfloat16, int8, uint8, int32, int64 };
 
-// A shift, not a switch: it is asked again and again on the path of every small collective.
+// A shift instead of a switch: small collectives call it several times.
 constexpr std::size_t size_of(DType dtype) {
-  constexpr std::uint64_t sizes = 0x84'11'22'84;  // four bits each, the first type's in the lowest
+  constexpr std::uint64_t sizes = 0x84'11'22'84;  // four bits each, the first type's lowest
   return sizes >> (4 * static_cast<unsigned>(dtype) & 63) & 0xf;
 }
 static_assert(size_of(DType::float32) == 4 && size_of(DType::float64) == 8 && size_of(DType::float16) == 2 &&
@@ -40,7 +40,7 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-// The DType of a C++ element type; the 16-bit floats have none of their own.
+// The DType of a C++ element type. The 16-bit floats have no C++ type.
 template <class T>
 struct DTypeOf;
 template <>

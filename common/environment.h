@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// A copy of a process environment. Parts are handed one; only capture() touches the real environment.
+// A copy of a process environment. A value; only capture() reads the real environment.
 class Environment {
  public:
   Environment() = default;
@@ -19,7 +19,7 @@ class Environment {
   std::optional<std::string> get(std::string_view name) const;
   void set(std::string name, std::string value) { values_[std::move(name)] = std::move(value); }
   void unset(std::string_view name);
-  // "NAME=value" each, sorted by name, as execve wants them.
+  // "NAME=value" for execve(2), sorted by name.
   std::vector<std::string> entries() const;
   const std::map<std::string, std::string, std::less<>>& values() const { return values_; }
 

@@ -8,22 +8,22 @@
 
 namespace ddprun {
 
-// What kind of thing went wrong; callers branch on this, people read what().
+// The kind of an error, for callers to branch on; what() is for people.
 enum class Errc {
   usage,            // the user's mistake: a flag, a file, a value. Exit code 2.
-  io,               // a file or device: missing, torn, full
-  timeout,          // a deadline passed; the message says what was waited for and who was missing
-  unreachable,      // nobody answers at an address
-  connection_lost,  // an established connection ended
-  protocol,         // the other side sent what the protocol does not allow
+  io,               // a file or device: missing, damaged, full
+  timeout,          // a deadline passed; the message says what was awaited and which peer was missing
+  unreachable,      // no connection to an address
+  connection_lost,  // an established connection broke
+  protocol,         // a peer violated the protocol
   peer_lost,        // another rank or node died, froze or was cut off
   mismatch,         // ranks disagree (operation, size, type, shape)
-  aborted,          // stopped on purpose by this process or a verdict
-  unsupported,      // a valid wish that this build or version cannot fulfil
-  internal,         // a broken invariant: our bug
+  aborted,          // stopped on purpose, by this process or a job's verdict
+  unsupported,      // valid, but not supported by this build or version
+  internal,         // a broken invariant: a bug
 };
 
-// The one exception type of the project. what() is a full sentence with the names and values involved.
+// The project's exception type. what() is a sentence with the names and values involved.
 class Error : public std::runtime_error {
  public:
   Error(Errc code, const std::string& message) : std::runtime_error(message), code_(code) {}

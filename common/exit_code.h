@@ -8,10 +8,10 @@ namespace ddprun {
 //   0        success
 //   1        rendezvous, store, timeout or any other fault of the job
 //   2        usage: the command line, a configuration file, a value
-//   75       preempted: a worker was told to make room, has saved its state and stopped; start the job again later
-//            (EX_TEMPFAIL of sysexits.h). A worker that ends with it has not failed, and is not restarted.
+//   75       preempted: on a preemption request the workers saved their state and stopped; start the job again later
+//            (EX_TEMPFAIL of sysexits.h). A worker that exits with it has not failed and is not restarted.
 //   128 + n  ended by signal n (a worker, or ddprun itself; 143 also after ddprun stop)
-//   other    a worker's own exit code, passed on as the root cause's
+//   other    the exit code of the worker that is the root cause
 inline constexpr int exit_success = 0;
 inline constexpr int exit_fault = 1;
 inline constexpr int exit_usage = 2;

@@ -49,6 +49,17 @@ std::string name_to_resolve(std::string_view host) {
   return std::string(host == "localhost" || host.ends_with(".localhost") ? "127.0.0.1" : host);
 }
 
+std::string without_v4_mapping(std::string_view address) {
+  constexpr std::string_view prefix = "::ffff:";
+  const bool mapped = address.starts_with(prefix) && address.find('.') != std::string_view::npos;
+  return std::string(mapped ? address.substr(prefix.size()) : address);
+}
+
+bool is_loopback_address(std::string_view address) {
+  const std::string plain = without_v4_mapping(address);
+  return plain == "::1" || plain.starts_with("127.");
+}
+
 std::string local_host_name() {
   char name[HOST_NAME_MAX + 1] = {};
   if (::gethostname(name, sizeof name - 1) != 0) return "localhost";

@@ -11,6 +11,8 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "ddprun/common/printable.h"
+
 namespace ddprun::log {
 namespace {
 
@@ -32,7 +34,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
-// Standard error, or the writer that was set.
+// Writes to standard error, or to the writer.
 class LineSink : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void set_writer(std::function<void(std::string_view)> writer) {
@@ -70,6 +72,18 @@ std::shared_ptr<spdlog::logger>& logger() {
   return instance;
 }
 
+// Escapes control characters other than newlines and tabs: a message may quote a damaged file.
+std::string printable_lines(std::string_view text) {
+  std::string result;
+  for (;;) {
+    const auto at = text.find_first_of("\n\t");
+    result += printable(text.substr(0, at), std::string::npos);
+    if (at == std::string_view::npos) return result;
+    result += text[at];
+    text.remove_prefix(at + 1);
+  }
+}
+
 }  // namespace
 
 void init(std::string_view component, Level level) {
@@ -101,7 +115,7 @@ bool enabled(Level level) {
 }
 
 void write(Level level, std::string_view text) {
-  logger()->log(to_spdlog(level), "{}", text);
+  logger()->log(to_spdlog(level), "{}", printable_lines(text));
 }
 
 }  // namespace ddprun::log

@@ -6,18 +6,19 @@
 
 #include <fmt/core.h>
 
-// The process's one logger: whole lines on standard error, "[component] level: text". Thread-safe.
+// The process's logger: complete lines on standard error, "[component] level: text", made
+// printable(). Thread-safe.
 namespace ddprun::log {
 
 enum class Level { trace, debug, info, warn, error, off };
 
-// component: "ddprun", "ddprun-worker rank 1", ... Call once, early in main; before that the component is "ddprun".
+// component: "ddprun", "ddprun-worker rank 1", ... Call once, early in main; the default is "ddprun".
 void init(std::string_view component, Level level = Level::info);
-// Accepts names in any case, Python's too (WARNING, CRITICAL); anything unknown gives fallback.
+// Accepts names in any case, including Python's (WARNING, CRITICAL); an unknown one gives fallback.
 Level parse_level(std::string_view name, Level fallback);
 bool enabled(Level level);
-// Whole lines, the newline included, go to writer instead of standard error until it is replaced; nullptr: standard
-// error again. For a program that must not wait for its terminal. writer may be called from any thread that logs.
+// Sends complete lines, with their newline, to writer instead of standard error; nullptr restores standard error. For a
+// program that must not block on its terminal. Any thread that logs calls writer.
 void set_writer(std::function<void(std::string_view line)> writer);
 void write(Level level, std::string_view text);
 

@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// Sole owner of a file descriptor; closes it.
+// Owns a file descriptor and closes it.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -1,32 +1,39 @@
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <string_view>
+#include <memory>
 #include <unistd.h>
 
 #include "ddprun/common/descriptors.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
-#include "ddprun/common/version.h"
+#include "ddprun/common/process_limits.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/launcher/agent/agent.h"
 #include "ddprun/launcher/agent/job.h"
-#include "ddprun/launcher/agent/place.h"
 #include "ddprun/launcher/agent/preview.h"
 #include "ddprun/launcher/cli/command_line.h"
 #include "ddprun/launcher/cli/pages.h"
 #include "ddprun/launcher/cluster/discovery.h"
-#include "ddprun/launcher/cluster/meeting.h"
 #include "ddprun/launcher/cluster/rendezvous_choice.h"
 #include "ddprun/launcher/control/control_command.h"
-#include "ddprun/launcher/hosts/fleet.h"
-#include "ddprun/launcher/hosts/remote_agent.h"
+#include "ddprun/launcher/remote_launcher.h"
 #include "ddprun/launcher/workers/guardian.h"
+#include "ddprun/rendezvous/backend.h"
 
 using namespace ddprun;
 
 namespace {
+
+using RemoteLaunchers = std::vector<std::unique_ptr<RemoteLauncher>>;
+
+// The optional ways to start agents on other hosts, one row each.
+RemoteLaunchers remote_launchers() {
+  RemoteLaunchers all;
+  all.push_back(make_hosts_launcher());
+  return all;
+}
 
 std::filesystem::path own_program() {
   std::error_code failure;
@@ -38,83 +45,73 @@ void init_log(const Environment& environment) {
   log::init("ddprun", log::parse_level(environment.get("LOGLEVEL").value_or(""), log::Level::info));
 }
 
-// remote: null, or on whose behalf this one runs that a ddprun --hosts has started.
-int launch(const std::vector<std::string>& arguments, const Environment& environment, RemoteAgent* remote) {
+// Runs this node's agent. connection: see LaunchFunction.
+int launch_agent(LaunchSettings& settings, const Environment& environment, const std::vector<std::string>& command,
+                 StarterConnection* connection) {
+  if (connection) connection->apply_options(settings);
+  const auto cluster = connection ? std::nullopt : apply_cluster(settings, environment);
+  const auto choice = choose_rendezvous(settings, environment);
+  auto spec = make_agent_spec(settings, choice, environment, command, own_program().parent_path());
+  if (cluster)  // once per job, not once per node
+    log::log(cluster->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*cluster, settings));
+  for (const auto& text : options_without_effect(settings, spec)) log::info("{}", text);
+  place_on_machine(spec, settings);
+  if (settings.options().dry_run) {
+    write_standard_output(preview(spec, choice));
+    return exit_success;
+  }
+  // The agent needs some pipes for each worker, and a connection for each one if it serves their store.
+  spec.group.descriptors = raise_descriptor_limit().before;
+  if (!choice.notice.empty()) log::info("{}", choice.notice);
+  spec.open_rendezvous = [options = backend_options(choice)](boost::asio::io_context& loop) {
+    return open_rendezvous(loop, options);
+  };
+  if (connection) connection->attach(spec);
+
+  Guardian guardian;  // forked before any thread exists
+  if (connection) connection->forward_signals();
+  return run_agent(spec, guardian);
+}
+
+int launch(const std::vector<std::string>& arguments, const Environment& environment, StarterConnection* connection) {
   init_log(environment);
   if (is_control_command(arguments)) return run_control_command(arguments, environment);
+  const auto launchers = remote_launchers();
   LaunchSettings settings;
+  for (const auto& launcher : launchers) launcher->add_options(settings);
   auto line = parse_command_line(arguments, settings);
   if (line.page != CommandLine::Page::none) {
-    std::fputs(page_text(line.page, settings).c_str(), stdout);
+    write_standard_output(page_text(line.page, settings));
     return exit_success;
   }
   settings.apply_environment(environment);
   apply_config_file(settings, line.command);
-  if (!remote && names_hosts(settings)) {
-    if (settings.options().dry_run)
-      throw make_error(Errc::usage, "--dry_run looks at one node: run it there, without --hosts and --hostfile");
-    auto fleet =
-        make_fleet_spec(settings, environment, arguments, own_program().string(), std::string(project_version()));
-    fleet.descriptors = raise_descriptor_limit().before;  // some pipes a host
-    const Guardian guardian;
-    return run_fleet(fleet, guardian);
-  }
-  if (remote) remote->apply_options(settings);
-  const auto place = remote ? std::nullopt : apply_cluster(settings, environment);
-  const auto choice = choose_rendezvous(settings, environment);
-  auto spec = make_agent_spec(settings, choice, environment, line.command, own_program().parent_path());
-  // Once a job, not once a node.
-  if (place) log::log(place->node_rank == 0 ? log::Level::info : log::Level::debug, "{}", describe(*place, settings));
-  for (const auto& text : idle_options(settings, spec)) log::info("{}", text);
-  place_on_machine(spec, settings);
-  if (settings.options().dry_run) {
-    std::fputs(preview(spec, choice).c_str(), stdout);
-    return exit_success;
-  }
-  // A pipe or two a worker, a connection each where they meet.
-  spec.group.descriptors = raise_descriptor_limit().before;
-  if (!choice.notice.empty()) log::info("{}", choice.notice);
-  arrange_meeting(spec, choice);
-  if (remote) remote->report_to_starter(spec);
-
-  // Before any thread exists; it outlives this process by a moment.
-  const Guardian guardian;
-  if (remote) remote->obey();
-  return run_agent(spec, guardian);
+  for (const auto& launcher : launchers)
+    if (!connection && launcher->requested())
+      return launcher->run(settings, environment, arguments, own_program().string());
+  return launch_agent(settings, environment, line.command, connection);
 }
 
-int exit_code_of(const std::function<int()>& program) {
-  try {
-    return program();
-  } catch (const Error& e) {
-    log::error("{}", e.what());
-    return exit_for(e.code());
-  } catch (const std::exception& e) {
-    log::error("unexpected: {}", e.what());
-    return exit_fault;
-  }
-}
-
-int serve(const std::string& token) {
+int run(const std::vector<std::string>& arguments) {
   const auto environment = Environment::capture();
   init_log(environment);
-  RemoteAgent remote(token, std::string(project_version()), environment);
-  const int code = exit_code_of([&] {
-    remote.receive_order();
-    return launch(remote.order().arguments, remote.environment(), &remote);
-  });
-  remote.say_exit(code);
-  return code;
+  for (const auto& launcher : remote_launchers())
+    if (const auto code = launcher->serve(arguments, environment, launch)) return *code;
+  return launch(arguments, environment, nullptr);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  constexpr std::string_view for_another = "--remote_agent=";
   const std::vector<std::string> arguments{argv + 1, argv + argc};
-  return exit_code_of([&] {
-    if (arguments.size() == 1 && arguments[0].starts_with(for_another))
-      return serve(arguments[0].substr(for_another.size()));
-    return launch(arguments, Environment::capture(), nullptr);
-  });
+  if (arguments.size() == 1 && arguments[0] == Guardian::run_option) Guardian::run();
+  try {
+    return run(arguments);
+  } catch (const Error& e) {
+    log::error("{}", e.what());
+    return exit_for(e.code());
+  } catch (const std::exception& e) {
+    log::error("unexpected: {}", exception_text(e));
+    return exit_fault;
+  }
 }

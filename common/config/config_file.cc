@@ -5,6 +5,7 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun {
 namespace {
@@ -15,7 +16,16 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// The value of "key = value": quotes kept whole, a comment behind it dropped.
+// Text has no control characters but tabs and ends of lines.
+void check_text(std::string_view line, const std::string& where) {
+  for (const char c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\t' && c != '\r') || byte == 0x7f)
+      throw make_error(Errc::usage, "{}: this is not a text file: the line contains the byte 0x{:02x}", where, byte);
+  }
+}
+
+// The value of "key = value": without quotes or a trailing comment.
 std::string parse_value(std::string_view text, const std::string& where) {
   text = trim(text);
   if (!text.empty() && text.front() == '"') {
@@ -23,7 +33,7 @@ std::string parse_value(std::string_view text, const std::string& where) {
     if (close == std::string_view::npos) throw make_error(Errc::usage, "{}: the quote is not closed", where);
     const auto rest = trim(text.substr(close + 1));
     if (!rest.empty() && rest.front() != '#')
-      throw make_error(Errc::usage, "{}: unexpected '{}' behind the quoted value", where, rest);
+      throw make_error(Errc::usage, "{}: unexpected '{}' after the quoted value", where, printable(rest));
     return std::string(text.substr(1, close - 1));
   }
   return std::string(trim(text.substr(0, text.find('#'))));
@@ -34,7 +44,7 @@ std::string parse_section(std::string_view line, const std::string& where) {
   const auto name = close == std::string_view::npos ? std::string_view{} : trim(line.substr(1, close - 1));
   const auto rest = close == std::string_view::npos ? std::string_view{} : trim(line.substr(close + 1));
   if (name.empty() || (!rest.empty() && rest.front() != '#'))
-    throw make_error(Errc::usage, "{}: expected [section], got '{}'", where, line);
+    throw make_error(Errc::usage, "{}: expected [section], got '{}'", where, printable(line));
   return std::string(name);
 }
 
@@ -51,6 +61,7 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
     if (line.empty() || line.front() == '#') continue;
 
     const auto where = fmt::format("{}:{}", file_name, number);
+    check_text(line, where);
     if (line.front() == '[') {
       section = parse_section(line, where);
       continue;
@@ -58,8 +69,8 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
     const auto equals = line.find('=');
     const auto name = trim(line.substr(0, equals));
     if (equals == std::string_view::npos || name.empty())
-      throw make_error(Errc::usage, "{}: expected 'key = value' or '[section]', got '{}'", where, line);
-    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, name);
+      throw make_error(Errc::usage, "{}: expected 'key = value' or '[section]', got '{}'", where, printable(line));
+    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, printable(name));
     auto key = fmt::format("{}.{}", section, name);
     const auto [first, inserted] = seen.emplace(key, where);
     if (!inserted) throw make_error(Errc::usage, "{}: {} was already given at {}", where, key, first->second);
@@ -94,11 +105,10 @@ std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& argumen
 }
 
 void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin origin,
-           const std::vector<std::string>& sections_left_alone) {
+           const std::vector<std::string>& ignored_sections) {
   for (const auto& entry : entries) {
     const auto section = entry.key.substr(0, entry.key.find('.'));
-    if (std::find(sections_left_alone.begin(), sections_left_alone.end(), section) != sections_left_alone.end())
-      continue;
+    if (std::find(ignored_sections.begin(), ignored_sections.end(), section) != ignored_sections.end()) continue;
     settings.assign(entry.key, entry.value, {origin, entry.where});
   }
 }

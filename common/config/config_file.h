@@ -16,21 +16,22 @@ struct ConfigEntry {
 };
 
 // Grammar of a train.cfg, line by line:
-//   [section]         following keys belong to it
+//   [section]         the following keys belong to it
 //   key = value       blanks around both are dropped
 //   key = "a # b"     double quotes keep blanks and '#'
-//   # comment         also behind a value
-// Throws Errc::usage with file and line: a key outside a section, a line that is none of these, a key given twice.
+//   # comment         also after a value
+// Throws Errc::usage with file and line for a key outside a section, any other line, a key given twice, and control
+// characters or bytes that are not UTF-8, which the message shows as \xNN.
 std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view file_name);
 
-// Throws Errc::usage when the file cannot be read.
+// Throws Errc::usage also if the file cannot be read.
 std::vector<ConfigEntry> read_config(const std::filesystem::path& path);
 
 // "--section.key=value" or "--section.key" "value" (one or two arguments). Throws Errc::usage on anything else.
 std::vector<ConfigEntry> parse_overrides(const std::vector<std::string>& arguments);
 
-// Assigns the entries of every section but those left alone.
+// Assigns the entries of all sections except the ignored ones.
 void apply(Settings& settings, const std::vector<ConfigEntry>& entries, Origin origin,
-           const std::vector<std::string>& sections_left_alone = {});
+           const std::vector<std::string>& ignored_sections = {});
 
 }  // namespace ddprun

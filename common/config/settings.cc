@@ -10,11 +10,18 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun {
 namespace {
 
+// A lower bound so small that it stands for "positive".
+bool excludes_zero_only(const SettingSpec& spec) {
+  return spec.min && *spec.min > 0 && *spec.min <= 1e-6;
+}
+
 std::string bounds_text(const SettingSpec& spec) {
+  if (excludes_zero_only(spec)) return spec.max ? fmt::format("above 0, at most {}", *spec.max) : "above 0";
   if (spec.min && spec.max) return fmt::format("from {} to {}", *spec.min, *spec.max);
   if (spec.min) return fmt::format("at least {}", *spec.min);
   if (spec.max) return fmt::format("at most {}", *spec.max);
@@ -28,6 +35,7 @@ T parse_number(std::string_view text, const SettingSpec& spec, const char* kind)
   const auto as_double = static_cast<double>(value);
   const bool parsed = status == std::errc{} && end == text.data() + text.size() && std::isfinite(as_double);
   if (!parsed || (spec.min && as_double < *spec.min) || (spec.max && as_double > *spec.max)) {
+    if (excludes_zero_only(spec) && !spec.max) throw Error(Errc::usage, "expected a positive number");
     const auto bounds = bounds_text(spec);
     throw make_error(Errc::usage, "expected {}{}{}", kind, bounds.empty() ? "" : " ", bounds);
   }
@@ -56,6 +64,20 @@ std::string quoted_if_needed(const std::string& value) {
 
 std::string section_of(std::string_view key) {
   return std::string(key.substr(0, key.find('.')));
+}
+
+// Within a section that exists only the rest of the key is compared: the section's name would make any two of its keys
+// look alike.
+std::optional<std::string> nearest_key(std::string_view key, const std::vector<Setting>& settings) {
+  const auto prefix = section_of(key) + ".";
+  std::vector<std::string> all, names;
+  for (const auto& setting : settings) {
+    all.push_back(setting.key);
+    if (setting.key.starts_with(prefix)) names.push_back(setting.key.substr(prefix.size()));
+  }
+  if (names.empty() || !key.starts_with(prefix)) return nearest(key, all);
+  const auto name = nearest(key.substr(prefix.size()), names);
+  return name ? std::optional(prefix + *name) : std::nullopt;
 }
 
 template <class T>
@@ -134,17 +156,15 @@ const Setting* Settings::find(std::string_view key) const {
 void Settings::assign(std::string_view key, std::string_view text, const SettingSource& source) {
   const auto setting = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == key; });
   if (setting == settings_.end()) {
-    std::vector<std::string> known;
-    for (const auto& s : settings_) known.push_back(s.key);
-    const auto near = nearest(key, known);
-    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, key,
+    const auto near = nearest_key(key, settings_);
+    throw make_error(Errc::usage, "{}: unknown key {}{}", source.where, printable(key),
                      near ? fmt::format("; did you mean {}?", *near) : "");
   }
   if (source.origin < setting->source.origin) return;
   try {
     setting->parse(text);
   } catch (const Error& e) {
-    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, text, e.what());
+    throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable(text), e.what());
   }
   setting->source = source;
 }
@@ -182,6 +202,10 @@ std::string Settings::reference() const {
 }
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  // An abbreviation, "nproc" of "nproc_per_node", if it stands for one candidate alone.
+  const auto extends_word = [&](const std::string& candidate) { return candidate.starts_with(word); };
+  const auto first = std::find_if(candidates.begin(), candidates.end(), extends_word);
+  if (!word.empty() && std::count_if(candidates.begin(), candidates.end(), extends_word) == 1) return *first;
   const std::string* best = nullptr;
   std::size_t best_distance = std::numeric_limits<std::size_t>::max();
   for (const auto& candidate : candidates) {

@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// Where a value came from; a later one in this list beats an earlier one.
+// Where a value came from. A later one in this list has precedence over an earlier one.
 enum class Origin { fallback, cluster, file, environment, command_line };
 
 struct SettingSource {
@@ -19,18 +19,18 @@ struct SettingSource {
   std::string where = "default";  // "train.cfg:12", "PET_NNODES", "--train.epochs"
 };
 
-// What a setting accepts besides its type. Bounds are inclusive and for numbers, choices for texts.
+// What a setting accepts besides its type. Bounds are inclusive; they apply to numbers, choices to texts.
 struct SettingSpec {
-  std::string help;  // one sentence, no full stop
-  std::string unit;  // "s", "samples", "MiB"; empty where there is none
+  std::string help;  // one sentence without a full stop
+  std::string unit;  // "s", "samples", "MiB"; may be empty
   std::optional<double> min;
   std::optional<double> max;
   std::vector<std::string> choices;
-  std::vector<std::string> suggested;          // texts worth offering where others are valid too
-  std::map<std::string, std::string> refused;  // texts that others would take, and why they are none here
+  std::vector<std::string> suggested;          // texts to offer as completions; others are valid too
+  std::map<std::string, std::string> refused;  // texts that torchrun accepts and ddprun does not, with the reason
 };
 
-// One setting, type-erased: what the command line, files, environment, reference page and --print-config share.
+// One setting, type-erased, for the command line, files, environment, reference page and --print-config.
 struct Setting {
   std::string key;   // "train.epochs"
   std::string type;  // "int", "float", "text", "path", "flag"
@@ -41,8 +41,9 @@ struct Setting {
   std::function<std::string()> print;
 };
 
-// The settings of one program, each bound to a member of its options struct (whose value at add() is the default).
-// The struct must outlive this object and not move. Not thread-safe.
+// The settings of one program, each bound to a member of its options struct, whose value at add() is the default.
+// Ownership: the struct must outlive this object and must not move.
+// Threads: not thread-safe. Errors: see assign().
 class Settings {
  public:
   void add(std::string key, std::int64_t& target, SettingSpec spec);
@@ -52,17 +53,17 @@ class Settings {
   void add(std::string key, std::string& target, SettingSpec spec);
   void add(std::string key, std::filesystem::path& target, SettingSpec spec);
 
-  // Sets key from text unless a stronger origin already has. Throws Errc::usage, one line: where, key, value, what
-  // would be right; for an unknown key the nearest known one.
+  // Sets key from text, unless an origin with precedence has set it. Throws Errc::usage in one line: where, key, value
+  // and what is valid; for an unknown key the most similar known one.
   void assign(std::string_view key, std::string_view text, const SettingSource& source);
 
   bool knows(std::string_view key) const { return find(key) != nullptr; }
   const Setting* find(std::string_view key) const;
   const std::vector<Setting>& all() const { return settings_; }
 
-  // "[section]" blocks of "key = value  # source", in the order of add(). Reads back as a configuration file.
+  // "[section]" blocks of "key = value  # source" in the order of add(); a valid configuration file.
   std::string effective() const;
-  // The reference page: one Markdown table a section.
+  // The reference page: one Markdown table per section.
   std::string reference() const;
 
  private:
@@ -70,7 +71,8 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
-// The candidate nearest to word by edit distance, when near enough to be a likely slip.
+// The candidate that a mistyped word probably stands for: the only one that begins with it, else the nearest by edit
+// distance if that is at most half the word's length.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace ddprun

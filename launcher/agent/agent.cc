@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 #include <set>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -25,7 +26,9 @@
 #include "ddprun/launcher/report/event_log.h"
 #include "ddprun/launcher/report/failure_report.h"
 #include "ddprun/launcher/workers/descendants.h"
+#include "ddprun/launcher/workers/guardian_watch.h"
 #include "ddprun/launcher/workers/watchdog.h"
+#include "ddprun/rendezvous/membership/node_address.h"
 #include "ddprun/rendezvous/store/store_server.h"
 
 namespace ddprun {
@@ -34,49 +37,69 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
-// How long the process that serves the endpoint waits, at the end, for nodes that have not heard of it.
+// How long the process that serves the endpoint waits, at the end, for nodes that have not received the verdict.
 constexpr milliseconds drain_timeout{10'000};
-// The same when a signal ends it: just long enough for a last word.
-constexpr milliseconds farewell_timeout{200};
+// The same after a signal: long enough for sending the reason.
+constexpr milliseconds signalled_drain_timeout{200};
 
-// nohup's wish stands: a hang-up that was ignored when this process began stays ignored.
 bool ignored(int signal_number) {
   struct sigaction action {};
   return ::sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// A handler, not SIG_IGN: an exec resets it, so that workers start with the default.
-void survive_broken_pipes() {
+// A handler, not SIG_IGN, since an exec resets it and workers start with the default.
+void catch_sigpipe() {
   struct sigaction action {};
   action.sa_handler = [](int) {};
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGPIPE, &action, nullptr);
 }
 
+// Descriptors that this process needs apart from its workers: standard streams, event loop, signals, guardian,
+// rendezvous and workers' store with a connection each, control socket, log folder, kernel log.
+constexpr std::uint64_t own_descriptors = 22;
+
+// For each worker: three pipes at its start, a connection to the workers' store, and the copies of tee'd streams.
+std::uint64_t needed_descriptors(const AgentSpec& spec) {
+  const std::uint64_t per_worker = spec.group.output.tee.any() ? 6 : 4;
+  return own_descriptors + per_worker * static_cast<std::uint64_t>(spec.node.nproc);
+}
+
+// Fails at once where a later EMFILE would look like an unreachable rendezvous, which is retried.
+void check_descriptor_limit(const AgentSpec& spec) {
+  rlimit limit{};
+  const auto needed = needed_descriptors(spec);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  throw make_error(Errc::io,
+                   "too many open files: ddprun needs {} descriptors for {} worker{}, and the limit is {} (ulimit -n)",
+                   needed, spec.node.nproc, spec.node.nproc == 1 ? "" : "s", limit.rlim_cur);
+}
+
 class Agent {
  public:
-  Agent(const AgentSpec& spec, const Guardian& guardian)
+  Agent(const AgentSpec& spec, Guardian& guardian)
       : spec_(spec),
         guardian_(guardian),
         console_(
-            STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { group_.room(); }); },
+            STDOUT_FILENO, STDERR_FILENO, [this] { asio::post(loop_, [this] { group_.resume_output(); }); },
             dumb_terminal(spec)),
         log_through_console_(console_),
         events_(open_event_log(spec.events, event_facts(spec), console_)),
-        logs_(spec.log_dir, spec.policy.run_id, temporary_folder(spec)),
+        logs_(make_log_folder(spec)),
         watchdog_(make_watchdog(spec)),
         signals_(loop_),
+        guardian_watch_(loop_, guardian),
         group_(loop_, guardian, console_, logs_, group_spec(spec),
                {.ended = [this](const auto& workers) { on_workers_ended(workers); },
                 .failed = [this](auto failures) { act(state_.on_workers_failed(std::move(failures))); },
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .preempted = [this] { act(state_.on_workers_preempted()); },
-                .stopped = [this](bool made_room) { act(state_.on_workers_stopped(made_room)); },
-                .changed = [this](const auto& workers) { tell_of_workers(workers); }}) {
-    if (logs_.enabled()) guardian.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
-    if (!logs_.temporary().empty() && !spec.keep_logs) guardian.remove_with_job(logs_.temporary().string());
-    adopt_orphans();
-    survive_broken_pipes();
+                .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
+                .changed = [this](const auto& workers) { report_workers(workers); }}) {
+    if (logs_.enabled()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
+    if (!logs_.temporary().empty() && !spec.keep_logs) guardian_.remove_with_job(logs_.temporary().string());
+    become_subreaper();
+    catch_sigpipe();
   }
 
   int run() {
@@ -98,11 +121,18 @@ class Agent {
   }
 
  private:
+  static LogFolder make_log_folder(const AgentSpec& spec) {
+    using Temporary = LogFolder::Temporary;
+    return {spec.log_dir, spec.policy.run_id,
+            spec.log_dir.empty() ? temporary_folder(spec.group.environment) : std::filesystem::path(),
+            spec.keep_logs ? Temporary::kept : Temporary::removable};
+  }
+
   std::unique_ptr<Watchdog> make_watchdog(const AgentSpec& spec) {
     if (!spec.watchdog) return nullptr;
     auto pipe = std::filesystem::path(spec.watchdog_pipe);
     const auto name = fmt::format("watchdog_timer_{}", ::getpid());
-    if (pipe.empty()) pipe = (logs_.enabled() ? logs_.root() : temporary_folder(spec)) / name;
+    if (pipe.empty()) pipe = (logs_.enabled() ? logs_.root() : temporary_folder(spec.group.environment)) / name;
     return std::make_unique<Watchdog>(loop_, pipe, [this](const ExpiredTimer& timer) { on_expired(timer); });
   }
 
@@ -112,17 +142,21 @@ class Agent {
     return group;
   }
 
-  // Only to processes of this node's workers: by mistake a request may name any.
-  void on_expired(const ExpiredTimer& timer) const {
+  // Signals only processes of this node's workers, since a request may name any process by mistake.
+  void on_expired(const ExpiredTimer& timer) {
     const auto name = fmt::format("the timer '{}' of process {} expired", timer.scope, timer.pid);
     const auto workers = group_.workers();
     const auto owner = std::find_if(workers.begin(), workers.end(), [&](const WorkerStatus& worker) {
       return !worker.exit && (timer.pid == worker.pid || ::getsid(timer.pid) == worker.pid);
     });
-    if (owner == workers.end()) return log::warn("{}: it is none of this node's workers, nothing is sent", name);
+    if (owner == workers.end())
+      return log::warn("{}: the process is not one of this node's workers, no signal is sent", name);
     if (timer.signal_number == 0)
-      return log::warn("{} (local rank {}): it asks for no signal", name, owner->local_rank);
-    log::error("{} (local rank {}): sending it {}", name, owner->local_rank, signal_name(timer.signal_number));
+      return log::warn("{} (local rank {}): the timer names no signal", name, owner->local_rank);
+    const auto signal = signal_name(timer.signal_number);
+    log::error("{} (local rank {}): sending it {}", name, owner->local_rank, signal);
+    group_.note_signal(timer.pid, timer.signal_number,
+                       fmt::format("its watchdog timer '{}' expired, and ddprun sent it {}", timer.scope, signal));
     ::kill(timer.pid, timer.signal_number);
   }
 
@@ -140,21 +174,13 @@ class Agent {
             .pid = ::getpid()};
   }
 
-  // Error files alone are small, and go to memory where there is some: they can be written also when the disk is full,
-  // and folders come and go there a hundred times faster than on some disks.
-  static std::filesystem::path temporary_folder(const AgentSpec& spec) {
-    const auto chosen = spec.group.environment.get("TMPDIR");
-    if (chosen && !chosen->empty()) return *chosen;
-    return !spec.keep_logs && ::access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
-  }
-
-  // One that knows no cursor movements (terminfo(5)'s name for it): an editor's window, for example.
+  // terminfo(5)'s name of a terminal without cursor movements, such as an editor's window.
   static bool dumb_terminal(const AgentSpec& spec) { return spec.group.environment.get("TERM") == "dumb"; }
 
   void watch_signals() {
     std::set<int> watched{SIGCHLD, SIGUSR1, SIGUSR2, SIGWINCH};
     watched.insert(spec_.end_signals.begin(), spec_.end_signals.end());
-    if (ignored(SIGHUP)) watched.erase(SIGHUP);
+    if (ignored(SIGHUP)) watched.erase(SIGHUP);  // started by nohup
     for (const int signal : watched) signals_.add(signal);
     wait_for_signal();
   }
@@ -181,7 +207,7 @@ class Agent {
     return std::find(spec_.end_signals.begin(), spec_.end_signals.end(), signal) != spec_.end_signals.end();
   }
 
-  // Actions may cause further events at once: those wait their turn.
+  // An action may cause further events at once; their actions are queued.
   void act(AgentActions actions) {
     for (auto& action : actions) queue_.push_back(std::move(action));
     if (acting_) return;
@@ -190,7 +216,7 @@ class Agent {
       const auto action = std::move(queue_.front());
       queue_.pop_front();
       try {
-        std::visit([this](const auto& a) { carry_out(a); }, action);
+        std::visit([this](const auto& a) { execute(a); }, action);
       } catch (const Error& e) {
         for (auto& next : state_.on_fault(e)) queue_.push_back(std::move(next));
       }
@@ -198,21 +224,24 @@ class Agent {
     acting_ = false;
   }
 
-  void carry_out(const PrepareRound& action) {
-    backend_->rendezvous().ready(action.generation, action.leads ? provide_worker_store() : 0);
+  void execute(const PrepareRound& action) {
+    backend_->rendezvous().ready(action.generation,
+                                 action.serves_store ? provide_worker_store(action.master_address) : 0);
   }
 
-  // Where the workers of the next round meet, on this host: anew each round. 0 when they meet at the endpoint.
-  std::uint16_t provide_worker_store() {
+  // Opens the workers' store of the next round and returns its port; 0 when the endpoint's own store serves the
+  // workers. Where workers connect over loopback it listens there alone.
+  std::uint16_t provide_worker_store(const std::string& address) {
     worker_store_.reset();
     worker_port_.reset();
     if (!spec_.policy.agent_store) return worker_port_.emplace().port();
     if (backend_->serves_workers()) return 0;
-    worker_store_ = std::make_unique<StoreServer>(loop_, StoreServerOptions{});
+    worker_store_ =
+        std::make_unique<StoreServer>(loop_, StoreServerOptions{.host = is_loopback_address(address) ? address : ""});
     return worker_store_->port();
   }
 
-  void carry_out(const StartWorkers& action) {
+  void execute(const StartWorkers& action) {
     try {
       round_ = action.round;
       group_.start(action.round);
@@ -230,20 +259,20 @@ class Agent {
     }
   }
 
-  void carry_out(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
-  void carry_out(const KillWorkers&) { group_.kill(); }
-  void carry_out(const ReportSuccess& action) { backend_->rendezvous().report_success(action.generation); }
-  void carry_out(const ReportPreempted& action) { backend_->rendezvous().report_preempted(action.generation); }
-  void carry_out(const RequestStop& action) {
+  void execute(const StopWorkers& action) { group_.stop(action.signal_number, spec_.grace); }
+  void execute(const KillWorkers&) { group_.kill(); }
+  void execute(const ReportSuccess& action) { backend_->rendezvous().report_success(action.generation); }
+  void execute(const ReportPreempted& action) { backend_->rendezvous().report_preempted(action.generation); }
+  void execute(const RequestStop& action) {
     if (backend_) backend_->rendezvous().request_stop(action.who);
   }
-  void carry_out(const ReportFailure& action) {
+  void execute(const ReportFailure& action) {
     backend_->rendezvous().report_failure(action.generation, action.failures);
   }
-  void carry_out(const LeaveJob& action) {
+  void execute(const LeaveJob& action) {
     if (backend_) backend_->withdraw(action.reason);
   }
-  void carry_out(const Announce& action) {
+  void execute(const Announce& action) {
     switch (action.kind) {
       case Announce::Kind::info:
         return log::info("{}", action.text);
@@ -261,7 +290,7 @@ class Agent {
                                 .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); }});
   }
 
-  // This node alone, as the agent knows it; the rendezvous knows the others.
+  // What the agent knows: this node alone. The rendezvous knows the others.
   AgentRecord record() const {
     JobStatus own{.run_id = spec_.policy.run_id,
                   .program = spec_.policy.program,
@@ -280,7 +309,7 @@ class Agent {
       node.address = self.address;
       node.group_rank = self.group_rank;
       node.first_rank = self.first_rank;
-      for (const auto& worker : group_.statuses()) node.workers.push_back({.now = worker});
+      for (const auto& worker : group_.reports()) node.workers.push_back({.now = worker});
     }
     own.nodes.push_back(std::move(node));
     return {.pid = ::getpid(),
@@ -289,20 +318,20 @@ class Agent {
             .own = std::move(own)};
   }
 
-  // For those who ask what becomes of the job.
-  void tell_of_workers(const std::vector<WorkerReport>& changed) {
+  // For ddprun status.
+  void report_workers(const std::vector<WorkerReport>& changed) {
     if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
   }
 
-  // Others may still need the endpoint that this process serves, to hear the verdict.
-  void carry_out(const Finish& action) {
+  // Other nodes may still need the endpoint that this process serves, to receive the verdict.
+  void execute(const Finish& action) {
     finish_ = action;
     if (!backend_) return loop_.stop();
-    backend_->drain(Deadline::in(signal_ ? farewell_timeout : drain_timeout), [this] { loop_.stop(); });
+    backend_->drain(Deadline::in(signal_ ? signalled_drain_timeout : drain_timeout), [this] { loop_.stop(); });
   }
 
-  // How long a terminal that takes nothing may hold up the end.
-  milliseconds patience(const Finish& finish) const {
+  // How long a terminal that accepts no output may delay the end.
+  milliseconds output_timeout(const Finish& finish) const {
     if (signal_) return milliseconds(1000);
     return finish.exit_code == 0 ? spec_.grace : std::min(spec_.grace, milliseconds(5000));
   }
@@ -319,33 +348,35 @@ class Agent {
       error_file = scheduler_error_file(finish.failures.front());
       tell_scheduler(spec_.group.environment, error_file);
     }
+    // The summary names error files; there is none for a usage error.
     bool error_files = false;
-    for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty();
+    for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty() && !summary.empty();
     const bool keep = spec_.keep_logs || error_files;
     if (keep) guardian_.remove_with_job("");
     logs_.remove_if_temporary(keep);
-    console_.drain(patience(finish));
+    console_.drain(output_timeout(finish));
     const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;
     if (spec_.summarize) spec_.summarize(summary, failed_here ? error_file : "");
     return finish.exit_code;
   }
 
   const AgentSpec& spec_;
-  const Guardian& guardian_;
+  Guardian& guardian_;
   asio::io_context loop_{1};
   Console console_;
   LogThroughConsole log_through_console_;
-  std::unique_ptr<EventTeller> events_;  // none: nobody wants them
+  std::unique_ptr<EventReporter> events_;  // null: no events are reported
   LogFolder logs_;
-  std::unique_ptr<Watchdog> watchdog_;  // none: it is not asked for
+  std::unique_ptr<Watchdog> watchdog_;  // null: not enabled
   asio::signal_set signals_;
+  GuardianWatch guardian_watch_;
   WorkerGroup group_;
   AgentState state_;
-  std::unique_ptr<StoreServer> worker_store_;  // of the round; group rank 0's
-  std::optional<ReservedPort> worker_port_;    // the same, where worker 0 serves the store
+  std::unique_ptr<StoreServer> worker_store_;  // of the round, on group rank 0
+  std::optional<ReservedPort> worker_port_;    // instead, where worker 0 serves the store
   std::unique_ptr<RendezvousBackend> backend_;
   std::unique_ptr<ControlSocket> control_;
-  std::optional<Round> round_;  // whose workers were started last
+  std::optional<Round> round_;  // the round whose workers were started last
   std::deque<AgentAction> queue_;
   bool acting_ = false;
   std::optional<int> signal_;
@@ -354,7 +385,8 @@ class Agent {
 
 }  // namespace
 
-int run_agent(const AgentSpec& spec, const Guardian& guardian) {
+int run_agent(const AgentSpec& spec, Guardian& guardian) {
+  check_descriptor_limit(spec);
   Agent agent(spec, guardian);
   return agent.run();
 }

@@ -10,7 +10,7 @@
 #include "ddprun/launcher/report/events.h"
 #include "ddprun/launcher/workers/guardian.h"
 #include "ddprun/launcher/workers/worker_group.h"
-#include "ddprun/rendezvous/backends/backends.h"
+#include "ddprun/rendezvous/backend.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace boost::asio {
@@ -19,28 +19,32 @@ class io_context;
 
 namespace ddprun {
 
+// What one node's agent is to do.
 struct AgentSpec {
   NodeInfo node;
   JobPolicy policy;
   GroupSpec group;
-  std::string log_dir;     // as --log_dir was given
-  bool keep_logs = false;  // the user asked for files
+  std::string log_dir;     // the value of --log_dir
+  bool keep_logs = false;  // the user asked for log files
   std::chrono::milliseconds grace{30'000};
   EventTarget events;
-  bool watchdog = false;                                           // workers may set timers
-  std::string watchdog_pipe;                                       // where; empty: among the logs
+  bool watchdog = false;                                           // workers may set watchdog timers
+  std::string watchdog_pipe;                                       // its path; empty: in the log folder
   std::string backend;                                             // of the rendezvous, for events
-  std::vector<int> end_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // the job ends by them
+  std::vector<int> end_signals{SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // signals that end the job
   std::function<std::unique_ptr<RendezvousBackend>(boost::asio::io_context&)> open_rendezvous;
-  // Takes the failure's summary, at the very end, and for a root cause of this node what a scheduler's error file is to
-  // have, else nothing; unset: the summary goes to standard error.
+  // Receives, at the end, the failure summary and, if the root cause is on this node, the content of the scheduler's
+  // error file (else empty). Unset: the summary goes to standard error.
   std::function<void(const std::string& summary, const std::string& error_file)> summarize;
 };
 
-// One node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin shell
-// around AgentState: one event loop, on the calling thread, which has to be the main one (workers die with the thread
-// that started them). Worker deaths come from SIGCHLD. SIGUSR1 and SIGUSR2 pass through to the workers unless they are
-// among those that end the job.
-int run_agent(const AgentSpec& spec, const Guardian& guardian);
+// Runs one node's agent: joins the job, runs its workers through every round, and returns ddprun's exit code. A thin
+// layer around AgentState: one event loop on the calling thread, which must be the main thread (the kernel kills
+// workers when the thread that started them ends). Ends of workers come from SIGCHLD. SIGUSR1 and SIGUSR2 are passed on
+// to the workers unless they are among the signals that end the job. A guardian that is killed is replaced.
+//
+// Throws Errc::io when the limit of open files is too low or a log folder, pipe or event log cannot be opened; later
+// errors end the job and are logged.
+int run_agent(const AgentSpec& spec, Guardian& guardian);
 
 }  // namespace ddprun

@@ -26,30 +26,31 @@ AgentActions AgentState::on_event(const RendezvousWaiting& event) {
 
 AgentActions AgentState::on_event(const RoundProposed& event) {
   const auto& self = event.round.members.at(static_cast<std::size_t>(event.round.self));
-  proposed_ = {.generation = event.round.generation, .leads = self.group_rank == 0};
+  proposed_ = {
+      .generation = event.round.generation, .serves_store = self.group_rank == 0, .master_address = self.address};
   AgentActions actions;
-  // The reason names the cause. What failed here for another one, and does not blame it itself, is worth a line.
-  for (const auto& failure : untold_)
+  // The reason names the root cause. A failure of this node that is neither that nor its consequence gets its own line.
+  for (const auto& failure : unreported_)
     if (!failure.consequence && event.reason.find(failure_text(failure)) == std::string::npos)
       actions.push_back(Announce{Kind::warning, failure_text(failure)});
-  untold_.clear();
+  unreported_.clear();
   if (event.round.generation > 0) actions.push_back(Announce{Kind::warning, "new round: " + event.reason});
-  if (workers_there_) return stop_workers(std::move(actions));
+  if (workers_running_) return stop_workers(std::move(actions));
   actions.push_back(*proposed_);
   return actions;
 }
 
 AgentActions AgentState::on_event(const RoundStarted& event) {
-  const bool expected = proposed_ && proposed_->generation == event.round.generation && !workers_there_;
+  const bool expected = proposed_ && proposed_->generation == event.round.generation && !workers_running_;
   if (!expected) return {};
   proposed_.reset();
   current_ = event.round.generation;
-  workers_there_ = true;
+  workers_running_ = true;
   stopping_ = false;
   AgentActions actions;
   const auto store = event.round.store();
   if (!worker_store_.empty() && worker_store_ != store)
-    actions.push_back(Announce{Kind::info, fmt::format("the workers of generation {} meet at {}, no longer at {}",
+    actions.push_back(Announce{Kind::info, fmt::format("the workers' store of generation {} is at {}, no longer at {}",
                                                        event.round.generation, store, worker_store_)});
   worker_store_ = store;
   actions.push_back(StartWorkers{event.round});
@@ -59,23 +60,23 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
 AgentActions AgentState::on_event(const JobEnded& event) {
   const auto& verdict = event.verdict;
   AgentActions actions;
-  untold_.clear();
-  const bool on_purpose = verdict.exit_code == exit_preempted || verdict.exit_code == exit_for_signal(SIGTERM);
-  stopped_on_purpose_ = on_purpose && verdict.failures.empty();
-  if (!verdict.success) actions.push_back(Announce{stopped_on_purpose_ ? Kind::warning : Kind::error, verdict.reason});
+  unreported_.clear();
+  const bool requested = verdict.exit_code == exit_preempted || verdict.exit_code == exit_for_signal(SIGTERM);
+  stop_requested_ = requested && verdict.failures.empty();
+  if (!verdict.success) actions.push_back(Announce{stop_requested_ ? Kind::warning : Kind::error, verdict.reason});
   return end_with({.exit_code = verdict.exit_code, .failures = verdict.failures}, std::move(actions), SIGTERM);
 }
 
-// The others may go on without this node: its workers must not go on as well.
+// The other nodes may continue without this one, so its workers must stop.
 AgentActions AgentState::on_event(const ContactBroken& event) {
   proposed_.reset();
-  auto actions = untold_failures();
+  auto actions = announce_failures();
   actions.push_back(Announce{Kind::warning, event.text});
-  return workers_there_ ? stop_workers(std::move(actions)) : actions;
+  return workers_running_ ? stop_workers(std::move(actions)) : actions;
 }
 
 AgentActions AgentState::on_event(const ContactLost& event) {
-  auto actions = untold_failures();
+  auto actions = announce_failures();
   actions.push_back(Announce{Kind::error, event.error.what()});
   return end_with({.exit_code = exit_for(event.error.code())}, std::move(actions), SIGTERM);
 }
@@ -84,32 +85,32 @@ AgentActions AgentState::on_workers_failed(std::vector<WorkerFailure> failures) 
   AgentActions actions{StopWorkers{SIGTERM}};
   stopping_ = true;
   if (end_ || !current_) return actions;
-  untold_ = failures;
+  unreported_ = failures;
   actions.push_back(ReportFailure{*current_, std::move(failures)});
   return actions;
 }
 
 AgentActions AgentState::on_workers_succeeded() {
-  workers_there_ = false;
+  workers_running_ = false;
   if (end_) return on_workers_stopped();
-  // A round that was proposed meanwhile goes on without a stop.
+  // A round that was proposed meanwhile can be prepared at once.
   if (proposed_) return {*proposed_};
   return {ReportSuccess{current_.value_or(0)}};
 }
 
 AgentActions AgentState::on_workers_preempted() {
-  workers_there_ = false;
+  workers_running_ = false;
   if (end_) return on_workers_stopped(true);
   if (proposed_) return {*proposed_};
   return {ReportPreempted{current_.value_or(0)}};
 }
 
-AgentActions AgentState::on_workers_stopped(bool made_room) {
-  workers_there_ = false;
+AgentActions AgentState::on_workers_stopped(bool preempted) {
+  workers_running_ = false;
   stopping_ = false;
   if (end_) {
     finished_ = true;
-    if (made_room && stopped_on_purpose_) end_->exit_code = exit_preempted;
+    if (preempted && stop_requested_) end_->exit_code = exit_preempted;
     return {*end_};
   }
   if (proposed_) return {*proposed_};
@@ -121,10 +122,10 @@ AgentActions AgentState::on_signal(int signal_number) {
   const auto name = signal_name(signal_number);
   if (std::exchange(signalled_, true)) return {KillWorkers{}};
   if (end_)
-    return {Announce{Kind::warning,
-                     fmt::format("{}: the workers are being stopped already; a second signal kills them", name)}};
-  stopped_on_purpose_ = true;
-  auto actions = untold_failures();
+    return {
+        Announce{Kind::warning, fmt::format("{}: the workers are already stopping; a second signal kills them", name)}};
+  stop_requested_ = true;
+  auto actions = announce_failures();
   actions.push_back(Announce{Kind::warning, fmt::format("stopped by {}", name)});
   actions.push_back(LeaveJob{"stopped by " + name});
   return end_with({.exit_code = exit_for_signal(signal_number)}, std::move(actions), signal_number);
@@ -135,17 +136,17 @@ AgentActions AgentState::on_stop_request(const std::string& who) {
   return {RequestStop{who}};
 }
 
-AgentActions AgentState::untold_failures() {
+AgentActions AgentState::announce_failures() {
   AgentActions actions;
-  for (const auto& failure : std::exchange(untold_, {}))
+  for (const auto& failure : std::exchange(unreported_, {}))
     actions.push_back(Announce{Kind::error, failure_text(failure)});
   return actions;
 }
 
 AgentActions AgentState::on_fault(const Error& error) {
   if (end_ || finished_) return {};
-  // The others hear why, and at once: the rendezvous that this process may serve waits at the end for all to have gone.
-  auto actions = untold_failures();
+  // The other nodes are told the reason at once, since a rendezvous server in this process waits for them at the end.
+  auto actions = announce_failures();
   actions.push_back(Announce{Kind::error, error.what()});
   actions.push_back(LeaveJob{error.what()});
   return end_with({.exit_code = exit_for(error.code())}, std::move(actions), SIGTERM);
@@ -158,7 +159,7 @@ AgentActions AgentState::stop_workers(AgentActions actions) {
 
 AgentActions AgentState::end_with(Finish end, AgentActions actions, int stop_signal) {
   end_ = std::move(end);
-  if (!workers_there_) {
+  if (!workers_running_) {
     finished_ = true;
     actions.push_back(*end_);
   } else if (!stopping_ || stop_signal != SIGTERM) {

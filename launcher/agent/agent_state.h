@@ -10,25 +10,26 @@
 
 namespace ddprun {
 
-// What the agent is to do, in order.
-struct PrepareRound {  // Rendezvous::ready, once the workers' store is there if this node is to serve it
+// The actions that AgentState asks of the agent, to be executed in order.
+struct PrepareRound {  // call Rendezvous::ready(), after the workers' store is up if this node serves it
   std::int64_t generation = 0;
-  bool leads = false;  // group rank 0: the workers meet at this node
+  bool serves_store = false;   // group rank 0: the workers of the round connect to this node
+  std::string master_address;  // then: of this node, as the other nodes dial it
 };
 struct StartWorkers {
   Round round;
 };
-struct StopWorkers {  // the signal, then a grace; AgentState::on_workers_stopped follows
+struct StopWorkers {  // signal, grace period, SIGKILL; AgentState::on_workers_stopped() follows
   int signal_number = 0;
 };
-struct KillWorkers {};  // ends the grace
+struct KillWorkers {};  // ends the grace period
 struct ReportSuccess {
   std::int64_t generation = 0;
 };
 struct ReportPreempted {
   std::int64_t generation = 0;
 };
-struct RequestStop {  // of the whole job
+struct RequestStop {  // asks the rendezvous to stop the whole job
   std::string who;
 };
 struct ReportFailure {
@@ -38,37 +39,37 @@ struct ReportFailure {
 struct LeaveJob {
   std::string reason;
 };
-struct Announce {  // a line for people
+struct Announce {  // a log line
   enum class Kind { info, warning, error } kind = Kind::info;
   std::string text;
 };
-struct Finish {  // nothing of the job runs here any more
+struct Finish {  // no worker runs any more: end the agent
   int exit_code = 0;
-  std::vector<WorkerFailure> failures;  // to be summed up, the root cause first
+  std::vector<WorkerFailure> failures;  // for the summary, the root cause first
 };
 using AgentAction = std::variant<PrepareRound, StartWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportPreempted,
                                  RequestStop, ReportFailure, LeaveJob, Announce, Finish>;
 using AgentActions = std::vector<AgentAction>;
 
-// The decisions of one node's agent: what follows from the rendezvous's events, from its workers' ends and from
-// signals. No I/O and no clock. Nothing follows a Finish.
+// The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
+// clock; not thread-safe; never fails. After Finish it returns no further action.
 class AgentState {
  public:
   AgentActions on(const RendezvousEvent& event);
   // Workers of this node failed by themselves.
   AgentActions on_workers_failed(std::vector<WorkerFailure> failures);
-  // All of this node's workers ended with 0 and are gone.
+  // All of this node's workers exited with 0 and none of their processes is left.
   AgentActions on_workers_succeeded();
-  // All of this node's workers ended, and some of them with exit_preempted: they were told to make room.
+  // The same, but at least one worker exited with exit_preempted: it was asked to stop and saved its state.
   AgentActions on_workers_preempted();
-  // After a StopWorkers: they are gone. made_room: they all ended as for on_workers_preempted().
-  AgentActions on_workers_stopped(bool made_room = false);
-  // A signal that means "end": the first stops gracefully, or leaves a stop that is under way its grace; any further
-  // one kills.
+  // After StopWorkers: no process of the workers is left. preempted: they exited as for on_workers_preempted().
+  AgentActions on_workers_stopped(bool preempted = false);
+  // A signal that ends the job. The first stops the workers gracefully, or leaves a stop in progress its grace period;
+  // any further one kills them.
   AgentActions on_signal(int signal_number);
-  // Somebody wants the whole job to end (ddprun stop).
+  // A request to stop the whole job (ddprun stop).
   AgentActions on_stop_request(const std::string& who);
-  // This agent itself cannot go on.
+  // An error of this agent that ends it.
   AgentActions on_fault(const Error& error);
 
  private:
@@ -80,18 +81,18 @@ class AgentState {
   AgentActions on_event(const ContactLost& event);
   AgentActions stop_workers(AgentActions before);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);
-  // What this node saw fail and nobody has said yet, now that no verdict will name the cause.
-  AgentActions untold_failures();
+  // Announces the unreported failures, when no verdict will name the root cause.
+  AgentActions announce_failures();
 
-  std::optional<PrepareRound> proposed_;  // agreed, not started yet; without its members, who may be many
-  std::optional<std::int64_t> current_;   // generation whose workers were started last
-  std::string worker_store_;              // where the workers of the latest round met
-  bool workers_there_ = false;
+  std::optional<PrepareRound> proposed_;  // the round that was agreed and has not started
+  std::optional<std::int64_t> current_;   // the generation whose workers were started last
+  std::string worker_store_;              // host:port of the latest round's workers' store
+  bool workers_running_ = false;
   bool stopping_ = false;
-  std::vector<WorkerFailure> untold_;  // this node's, until a verdict or a new round names the job's root cause
+  std::vector<WorkerFailure> unreported_;  // of this node, until a verdict or a new round names the job's root cause
   bool signalled_ = false;
-  bool stopped_on_purpose_ = false;  // by a signal or a request
-  std::optional<Finish> end_;        // decided; carried out once no worker is left
+  bool stop_requested_ = false;  // by a signal or a request
+  std::optional<Finish> end_;    // decided; returned once no worker is left
   bool finished_ = false;
 };
 

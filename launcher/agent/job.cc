@@ -6,21 +6,29 @@
 #include "ddprun/common/config/config_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
 #include "ddprun/launcher/cli/lists.h"
+#include "ddprun/launcher/placement/affinity.h"
 
 namespace ddprun {
 namespace {
 
 constexpr std::string_view launch_prefix = "--launch.";
 
-// Unique among the agents of a job, also of several on one machine and of one that was started again.
+// Unique among the agents of a job, including several on one machine and restarted ones.
 std::string make_node_id(const std::string& host) {
   std::random_device source;
   return fmt::format("{}-{}-{:08x}", host, ::getpid(), source());
 }
 
-OutputSpec output_spec(const LaunchOptions& o, int nproc, const Environment& environment) {
+// The workers of a job of one node connect over loopback, whatever address its session comes from.
+std::string address_for_others(const LaunchOptions& o, const JobPolicy& policy) {
+  return o.local_addr.empty() && policy.max_nodes == 1 ? "127.0.0.1" : o.local_addr;
+}
+
+OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& host) {
   OutputSpec spec{.role = o.role,
+                  .host = host,
                   .nproc = nproc,
                   .redirects = StreamSpec::parse(o.redirects, "redirects"),
                   .tee = StreamSpec::parse(o.tee, "tee"),
@@ -28,8 +36,7 @@ OutputSpec output_spec(const LaunchOptions& o, int nproc, const Environment& env
                   .err_filters = parse_texts(o.duplicate_stderr_filters)};
   if (auto ranks = parse_local_ranks(o.local_ranks_filter, "local_ranks_filter"); !ranks.empty())
     spec.shown = std::move(ranks);
-  if (const auto text = environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"); text && !text->empty())
-    spec.prefix = *text;
+  if (!o.log_line_prefix_template.empty()) spec.prefix = o.log_line_prefix_template;
   return spec;
 }
 
@@ -64,7 +71,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   const auto host = local_host_name();
   spec.node = {.id = make_node_id(host),
                .host = host,
-               .address = o.local_addr,
+               .address = address_for_others(o, choice.policy),
                .nproc = resolve_nproc(o.nproc_per_node, environment),
                .node_rank = choice.node_rank};
   spec.policy = choice.policy;
@@ -76,12 +83,12 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                          .signals_to_handle = o.signals_to_handle,
                          .virtual_local_rank = o.virtual_local_rank,
                          .agent_store = !o.no_agent_store};
-  if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // refused now, not at the start
-  spec.group.output = output_spec(o, spec.node.nproc, environment);
+  if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // throws now, not when workers start
+  spec.group.output = output_spec(o, spec.node.nproc, host);
   spec.group.host = host;
   spec.group.command =
       resolve_command(command, {.no_python = o.no_python, .module = o.module}, own_folder, environment);
-  // By name alone: nodes may keep the same script in different places.
+  // The name only, since nodes may have the same script in different folders.
   spec.policy.program = std::filesystem::path(spec.group.command.title).filename().string();
   spec.log_dir = o.log_dir;
   spec.keep_logs = !o.log_dir.empty() || spec.group.output.redirects.any() || spec.group.output.tee.any();
@@ -94,10 +101,26 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   return spec;
 }
 
-std::vector<std::string> idle_options(const LaunchSettings& settings, const AgentSpec& spec) {
+void place_on_machine(AgentSpec& spec, const LaunchSettings& settings) {
+  const auto& o = settings.options();
+  auto& placement = spec.group.placement;
+  placement = place_workers(
+      {.workers = spec.node.nproc, .binding = parse_binding(o.bind, o.numa_binding), .for_preview = o.dry_run},
+      spec.group.environment, current_affinity());
+  if (placement.sets_threads)
+    for (const auto& worker : placement.workers) spec.group.exported.omp_threads.push_back(worker.threads);
+  if (o.dry_run) return;  // the preview shows it
+  for (const auto& notice : placement.notices) log::info("{}", notice);
+  if (placement.sets_threads)
+    log::debug("OMP_NUM_THREADS is unset: {} workers on {} cores get {} each", spec.node.nproc, placement.cores,
+               placement.workers.back().threads);
+}
+
+std::vector<std::string> options_without_effect(const LaunchSettings& settings, const AgentSpec& spec) {
   std::vector<std::string> lines;
   if (settings.given("start_method"))
-    lines.emplace_back("--start_method has no effect: it concerns Python functions, and a worker here is a program");
+    lines.emplace_back(
+        "--start_method has no effect: it applies to Python functions, and a worker of ddprun is a program");
   const auto& output = spec.group.output;
   if (!output.out_filters.empty() || !output.err_filters.empty()) {
     if (!output.tee.any()) lines.emplace_back("the duplicate filters have no effect: they see only lines of --tee");

@@ -11,17 +11,23 @@
 
 namespace ddprun {
 
-// Applies the [launch] section of a train.cfg and the --launch.key=value arguments behind it (which are taken out of
-// command); does nothing when the command is no train.cfg. Throws Errc::usage.
+// From the command line and the settings to the specification of an agent.
+
+// Applies the [launch] section of a train.cfg and the --launch.key=value arguments after it, which are removed from the
+// command. Does nothing when the command is not a train.cfg. Throws Errc::usage.
 void apply_config_file(LaunchSettings& settings, std::vector<std::string>& command);
 
-// A whole job from what the user said: the agent's specification, without the rendezvous itself. Throws Errc::usage, or
-// Errc::io when there is nothing to execute.
+// The agent's specification from the settings, without the rendezvous and the workers' placement. Throws Errc::usage,
+// or Errc::io when there is no program to execute.
 AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice& choice,
                           const Environment& environment, const std::vector<std::string>& command,
                           const std::filesystem::path& own_folder);
 
-// Lines for people about options that are accepted and have no effect as they were given.
-std::vector<std::string> idle_options(const LaunchSettings& settings, const AgentSpec& spec);
+// Reads the machine's topology and assigns CPUs, GPU and OpenMP threads to every worker (--bind, OMP_NUM_THREADS). Logs
+// what the user should know of it. Throws Errc::usage.
+void place_on_machine(AgentSpec& spec, const LaunchSettings& settings);
+
+// Log lines about options that were given and have no effect in this job.
+std::vector<std::string> options_without_effect(const LaunchSettings& settings, const AgentSpec& spec);
 
 }  // namespace ddprun

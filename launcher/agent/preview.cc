@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/backends/endpoint.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
 
 namespace ddprun {
 namespace {
@@ -17,18 +17,18 @@ constexpr const char* unknown = "?";
 using Backend = RendezvousChoice::Backend;
 using Variables = std::map<std::string, std::string>;
 
-// What is certain before the nodes have met. Ranks and sizes count on as many workers at every node.
-struct Foresight {
+// Which values are known before the rendezvous. Ranks and sizes assume the same number of workers on every node.
+struct KnownValues {
   bool sizes = false;
   bool ranks = false;
-  bool meeting_place = false;  // of the workers
+  bool workers_store = false;  // its address
 };
 
-Foresight foresee(const AgentSpec& spec, const RendezvousChoice& choice) {
+KnownValues known_values(const AgentSpec& spec, const RendezvousChoice& choice) {
   const bool fixed = spec.policy.min_nodes == spec.policy.max_nodes;
   return {.sizes = fixed,
           .ranks = fixed && (spec.policy.max_nodes == 1 || choice.node_rank),
-          .meeting_place = choice.backend == Backend::static_};
+          .workers_store = choice.backend == Backend::static_};
 }
 
 Round first_round(const AgentSpec& spec, const RendezvousChoice& choice) {
@@ -55,9 +55,9 @@ std::string error_file(const AgentSpec& spec, int local_rank) {
   return fmt::format("{}/{}_?/attempt_0/{}/error.json", spec.log_dir, spec.policy.run_id, local_rank);
 }
 
-// What a worker has that the agent has not, or has otherwise.
+// The variables that a worker has in addition to the agent, or with another value.
 Variables added(const AgentSpec& spec, const RendezvousChoice& choice, int local_rank) {
-  const auto known = foresee(spec, choice);
+  const auto known = known_values(spec, choice);
   auto environment = worker_environment(spec.group.environment, spec.group.exported, first_round(spec, choice),
                                         local_rank, error_file(spec, local_rank));
   const auto hide = [&](bool is_known, std::initializer_list<const char*> names) {
@@ -66,8 +66,8 @@ Variables added(const AgentSpec& spec, const RendezvousChoice& choice, int local
   };
   hide(known.ranks, {"RANK", "ROLE_RANK", "GROUP_RANK"});
   hide(known.sizes, {"WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"});
-  hide(known.meeting_place || choice.standalone, {"MASTER_ADDR"});
-  hide(known.meeting_place, {"MASTER_PORT"});
+  hide(known.workers_store || choice.standalone, {"MASTER_ADDR"});
+  hide(known.workers_store, {"MASTER_PORT"});
   Variables result;
   for (const auto& [name, value] : environment.values())
     if (spec.group.environment.get(name) != value) result[name] = value;
@@ -84,7 +84,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// As a shell would take it.
+// The worker's command, quoted for a shell.
 std::string command_line(const AgentSpec& spec, int local_rank) {
   auto text = quoted(spec.group.command.executable.string());
   const auto arguments = arguments_for(spec.group.command, local_rank);
@@ -92,7 +92,7 @@ std::string command_line(const AgentSpec& spec, int local_rank) {
   return text;
 }
 
-// Who serves the endpoint, where that is a node of the job.
+// Which node serves the endpoint; empty with etcd.
 std::string host_text(const RendezvousChoice& choice) {
   if (choice.backend == Backend::static_) {
     const bool this_one = choice.is_host.value_or(choice.node_rank == 0);
@@ -100,18 +100,18 @@ std::string host_text(const RendezvousChoice& choice) {
   }
   if (choice.backend != Backend::c10d) return "";
   switch (decide_hosting(choice.host, choice.is_host)) {
-    case Hosting::must:
+    case Hosting::required:
       return "; this node would serve it";
-    case Hosting::try_it:
+    case Hosting::if_free:
       return "; this node would serve it, unless another process of this host does";
-    case Hosting::no:
+    case Hosting::never:
       return "; another node serves it";
   }
   return "";
 }
 
-std::string meeting_text(const RendezvousChoice& choice) {
-  if (choice.standalone) return "by itself, on a free port of 127.0.0.1 that this node would serve";
+std::string rendezvous_text(const RendezvousChoice& choice) {
+  if (choice.standalone) return "on a free port of 127.0.0.1, served by this node alone";
   return fmt::format("{} at {}{}", name_of(choice.backend), format_host_port(choice.host, choice.port),
                      host_text(choice));
 }
@@ -147,8 +147,9 @@ std::string table(const AgentSpec& spec, const RendezvousChoice& choice) {
   for (int worker = 0; worker < spec.node.nproc; ++worker) {
     const auto index = static_cast<std::size_t>(worker);
     const auto& place = spec.group.placement.workers.at(index);
-    rows.push_back({std::to_string(worker), foresee(spec, choice).ranks ? std::to_string(first_rank + worker) : unknown,
-                    spec.node.host, gpu_text(place.gpu), place.cpus.empty() ? "any" : format_cpu_list(place.cpus),
+    rows.push_back({std::to_string(worker),
+                    known_values(spec, choice).ranks ? std::to_string(first_rank + worker) : unknown, spec.node.host,
+                    gpu_text(place.gpu), place.cpus.empty() ? "any" : format_cpu_list(place.cpus),
                     fmt::format("{}", fmt::join(place.nodes, ",")), threads_text(spec, index)});
   }
   std::array<std::size_t, columns> widths{};
@@ -170,7 +171,7 @@ std::string lines_of(const Variables& variables) {
   return text;
 }
 
-// What all workers have in common once, then what is each one's own.
+// First the variables that all workers share, then those of each worker.
 std::string environments(const AgentSpec& spec, const RendezvousChoice& choice) {
   std::vector<Variables> own;
   for (int worker = 0; worker < spec.node.nproc; ++worker) own.push_back(added(spec, choice, worker));
@@ -200,11 +201,11 @@ std::string commands(const AgentSpec& spec) {
 }
 
 std::string footnote(const AgentSpec& spec, const RendezvousChoice& choice) {
-  const auto known = foresee(spec, choice);
+  const auto known = known_values(spec, choice);
   std::string text = "\n?: known once the job starts\n";
   if (spec.policy.max_nodes > 1 && known.sizes)
-    text += fmt::format("ranks and sizes hold if every node starts {} workers{}\n", spec.node.nproc,
-                        known.ranks && choice.backend != Backend::static_ ? " and gets the rank it asks for" : "");
+    text += fmt::format("ranks and sizes are correct if every node starts {} workers{}\n", spec.node.nproc,
+                        known.ranks && choice.backend != Backend::static_ ? " and gets the rank that it requests" : "");
   return text;
 }
 
@@ -213,10 +214,12 @@ std::string footnote(const AgentSpec& spec, const RendezvousChoice& choice) {
 std::string preview(const AgentSpec& spec, const RendezvousChoice& choice) {
   auto text = fmt::format("a preview of this node, on which {} worker{} would run; nothing is started\n\n",
                           spec.node.nproc, spec.node.nproc == 1 ? "" : "s");
-  const auto row = [&](const char* name, const std::string& value) { text += fmt::format("  {:<9}{}\n", name, value); };
+  const auto row = [&](const char* name, const std::string& value) {
+    text += fmt::format("  {:<12}{}\n", name, value);
+  };
   row("job", fmt::format("id {}, {}", spec.policy.run_id, spec.policy.program));
   row("nodes", nodes_text(spec.policy));
-  row("meeting", meeting_text(choice));
+  row("rendezvous", rendezvous_text(choice));
   row("cores", cores_text(spec.group.placement));
   row("GPUs", std::to_string(spec.group.placement.gpus));
   for (const auto& notice : spec.group.placement.notices) row("note", notice);

@@ -7,9 +7,9 @@
 
 namespace ddprun {
 
-// What --dry_run prints: where this node would meet others, where each of its workers would run, with which environment
-// (what ddprun adds or changes) and which command. "?" stands for what is known only once the nodes have met. Opens
-// nothing; may block for a lookup of the endpoint's name.
+// The output of --dry_run: this node's rendezvous, and for each worker its placement, command and the environment that
+// ddprun adds or changes. "?" stands for values that are known only after the rendezvous. Opens nothing and never
+// fails; may block for a lookup of the endpoint's name.
 std::string preview(const AgentSpec& spec, const RendezvousChoice& choice);
 
 }  // namespace ddprun

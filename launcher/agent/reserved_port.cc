@@ -9,7 +9,7 @@
 namespace ddprun {
 namespace {
 
-// One socket for IPv6 and IPv4, or for IPv4 alone where there is no IPv6. Empty with errno set when there is none.
+// A socket bound to a free port of all addresses of a family (AF_INET6: IPv4 too). Empty, with errno set, on failure.
 UniqueFd bind_any(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
@@ -38,7 +38,7 @@ std::uint16_t port_of(int fd) {
 
 ReservedPort::ReservedPort() : socket_(bind_any(AF_INET6)) {
   if (!socket_ && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL)) socket_ = bind_any(AF_INET);
-  if (!socket_) throw make_error(Errc::io, "no free port for worker 0 to serve its store at: {}", errno_text(errno));
+  if (!socket_) throw make_error(Errc::io, "no free port for the store of worker 0: {}", errno_text(errno));
   port_ = port_of(socket_.get());
 }
 

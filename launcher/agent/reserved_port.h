@@ -6,11 +6,11 @@
 
 namespace ddprun {
 
-// A TCP port of this host kept free for one worker, which will listen at it. Whoever asks the kernel for any free port,
-// to listen or to connect from, gets another one; so a port that was found free a moment ago cannot be lost to somebody
-// else before the worker comes. A program that names this port and sets SO_REUSEADDR, as PyTorch's and our store
-// servers do, can bind it and listen, at whatever address. The destructor gives the port up; a worker that listens
-// keeps it.
+// A TCP port of this host that is kept free for one worker to listen on. Until then the kernel gives it to no program
+// that asks for any free port, to listen on or to connect from. A program that names the port and sets SO_REUSEADDR, as
+// PyTorch's and our store servers do, can bind it and listen on it, at any address.
+//
+// Owns a socket; the destructor releases the port, which a worker that listens on it keeps. Not thread-safe.
 class ReservedPort {
  public:
   // Throws Errc::io when there is no free port.
@@ -19,7 +19,7 @@ class ReservedPort {
   std::uint16_t port() const { return port_; }
 
  private:
-  UniqueFd socket_;  // bound, never listening: on Linux it then stands in nobody's way who shares the address
+  UniqueFd socket_;  // bound but not listening: on Linux others can then bind and listen on the same address
   std::uint16_t port_ = 0;
 };
 

@@ -2,24 +2,19 @@
 
 #include <algorithm>
 #include <cctype>
-#include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
-#include "ddprun/launcher/cli/option_page.h"
 
 namespace ddprun {
 namespace {
-
-constexpr const char* usage_line = "usage: ddprun [options] train.cfg|script.py|program [arguments...]";
 
 bool is_option(const std::string& argument) {
   return argument.size() > 1 && argument.front() == '-';
 }
 
-// "-1" and "-0.5" are values, as argparse has it.
+// "-1" and "-0.5" are values, as in Python's argparse.
 bool is_negative_number(const std::string& argument) {
   return is_option(argument) &&
          std::all_of(argument.begin() + 1, argument.end(), [](unsigned char c) { return std::isdigit(c) || c == '.'; });
@@ -31,21 +26,31 @@ std::string long_names(const std::vector<const OptionInfo*>& options) {
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
-// Both finders return an element of the table, never null; GCC 13 and newer suspect a reference of dangling.
+// Keys of a train.cfg ("train.epochs") are given after the file.
+[[noreturn]] void refuse_config_key(const std::string& name) {
+  constexpr std::string_view launch = "launch.";
+  if (name.starts_with(launch))
+    throw make_error(Errc::usage, "--{} is a key of a train.cfg: put it after the file's name, or write --{} here",
+                     name, name.substr(launch.size()));
+  throw make_error(Errc::usage, "--{} is a key of a train.cfg: put it after the file's name", name);
+}
+
+// Both find functions return an element of the table, never null. A reference would make GCC 13 warn that it dangles.
 const OptionInfo* find_long(std::string name, const std::vector<OptionInfo>& table) {
   const std::string typed = "--" + name;
   std::replace(name.begin(), name.end(), '-', '_');
-  std::vector<const OptionInfo*> torchruns;
+  std::vector<const OptionInfo*> from_torchrun;
   std::vector<const OptionInfo*> added;
   for (const auto& option : table) {
     if (option.name == name) return &option;
-    if (!name.empty() && option.name.starts_with(name)) (option.added ? added : torchruns).push_back(&option);
+    if (!name.empty() && option.name.starts_with(name)) (option.added ? added : from_torchrun).push_back(&option);
   }
-  const auto& matches = torchruns.empty() ? added : torchruns;
+  const auto& matches = from_torchrun.empty() ? added : from_torchrun;
   if (matches.size() == 1) return matches.front();
   if (!matches.empty()) throw make_error(Errc::usage, "{} is ambiguous: it could be {}", typed, long_names(matches));
   std::vector<std::string> names;
   for (const auto& option : table) names.push_back("--" + option.name);
+  if (name.find('.') != std::string::npos) refuse_config_key(typed.substr(2));
   const auto near = nearest("--" + name, names);
   throw make_error(Errc::usage, "unknown option {}{}", typed, near ? fmt::format("; did you mean {}?", *near) : "");
 }
@@ -56,7 +61,7 @@ const OptionInfo* find_short(const std::string& argument, const std::vector<Opti
   throw make_error(Errc::usage, "unknown option {}; ddprun --help lists them all", argument);
 }
 
-// One option with its value, wherever that stands; next is moved behind what was used.
+// Reads one option and its value, which may be attached or the next argument, and advances next beyond both.
 class OptionReader {
  public:
   OptionReader(const std::vector<std::string>& arguments, std::size_t& next) : arguments_(arguments), next_(next) {}
@@ -74,11 +79,11 @@ class OptionReader {
       if (attached) throw make_error(Errc::usage, "--{} takes no value, got '{}'", option.name, *attached);
       return "--" + option.name;
     }
-    return "--" + option.name + "=" + (attached ? *attached : value_behind(option));
+    return "--" + option.name + "=" + (attached ? *attached : next_value(option));
   }
 
  private:
-  std::string value_behind(const OptionInfo& option) {
+  std::string next_value(const OptionInfo& option) {
     if (next_ == arguments_.size() || (is_option(arguments_[next_]) && !is_negative_number(arguments_[next_])))
       throw make_error(Errc::usage, "--{} expects a value", option.name);
     return arguments_[next_++];
@@ -97,14 +102,6 @@ CommandLine::Page page_of(const GivenOption& option) {
   if (option.value == "bash") return Page::bash_completion;
   if (option.value == "zsh") return Page::zsh_completion;
   throw make_error(Errc::usage, "--completion = {}: expected bash or zsh", *option.value);
-}
-
-void add_to_help(CLI::App& app, const OptionPage& option) {
-  const auto spelling = (option.short_name ? fmt::format("-{},", option.short_name) : "") + "--" + option.name;
-  if (option.flag)
-    app.add_flag(spelling, option.help);
-  else
-    app.add_option(spelling, option.help)->type_name("");
 }
 
 }  // namespace
@@ -140,28 +137,6 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments, Launch
   for (const auto& option : given) settings.assign_from_command_line(option.name, option.value.value_or("true"));
   if (result.command.empty()) throw make_error(Errc::usage, "no script given\n{}", usage_line);
   return result;
-}
-
-std::string help_text(const LaunchSettings& settings) {
-  CLI::App app{"Starts, places, watches and restarts the processes of a distributed training job.", "ddprun"};
-  app.set_help_flag();
-  for (const auto& option : option_pages(settings)) add_to_help(app, option);
-  auto formatter = std::make_shared<CLI::Formatter>();
-  formatter->column_width(28);
-  app.formatter(formatter);
-  auto text = app.help();
-  const auto usage = text.find("Usage:");
-  const auto options = text.find("Options:");
-  if (usage != std::string::npos && options != std::string::npos)
-    text.replace(usage, options - usage, std::string(usage_line) + "\n\n");
-  text.erase(text.find_last_not_of('\n') + 1);  // versions of CLI11 differ in how many there are
-  return text +
-         "\n\nAn argument that ends in .cfg runs the built-in worker on it, one that ends in .py runs under Python, "
-         "anything\n"
-         "else is a program to execute. Every option can also be set as PET_<NAME> in the environment and, without "
-         "the\n"
-         "dashes, in the [launch] section of a train.cfg; the command line beats the environment beats the file.\n\n"
-         "ddprun status and ddprun stop ask a running job; each has a --help of its own.\n";
 }
 
 }  // namespace ddprun

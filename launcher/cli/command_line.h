@@ -8,37 +8,36 @@
 
 namespace ddprun {
 
-// A command line taken apart: launcher options before the script, everything behind it untouched.
+inline constexpr const char* usage_line = "usage: ddprun [options] train.cfg|script.py|program [arguments...]";
+
+// A parsed command line: the launcher's options stand before the script, all that follows it is passed on.
 struct CommandLine {
-  // A page that is printed instead of running anything: --help, --version, --completion SHELL, --man.
+  // A page that is printed instead of starting a job.
   enum class Page { none, help, version, bash_completion, zsh_completion, man } page = Page::none;
   std::vector<std::string> command;  // the script and its arguments; empty only with a page
 };
 
-// Launcher options in one spelling, "--name=value" or "--flag", and what follows them.
+// The launcher's options in one spelling, "--name=value" or "--flag", and the arguments after them.
 struct NormalForm {
   std::vector<std::string> options;
   std::vector<std::string> command;
 };
 
-// One of those options taken apart. A flag has no value.
+// An option of a NormalForm, split. A flag has no value.
 struct GivenOption {
   std::string name;
   std::optional<std::string> value;
 };
 GivenOption given_option(const std::string& normal);
 
-// Brings argv (without the program's name) into normal form against the table: dashes and underscores alike, "--opt
-// value" and "--opt=value", unique prefixes, -m -r -t with the value behind or attached. A prefix that is unique among
-// torchrun's options stands for that one, whatever was added to them. The first argument that is no option is the
-// script. Throws Errc::usage: an unknown option (naming the nearest), an ambiguous one, one that is refused, a missing
-// or superfluous value.
+// Brings argv (without the program's name) into normal form: dashes and underscores are equal, "--opt value" is
+// "--opt=value", unique prefixes are completed, -m -r -t may have their value attached. A prefix that is unique among
+// torchrun's options means that option, even if ddprun added others. The first argument that is not an option is the
+// script. Throws Errc::usage for an option that is unknown (with the nearest one), ambiguous or refused, and for a
+// missing or superfluous value.
 NormalForm normal_form(const std::vector<std::string>& arguments, const std::vector<OptionInfo>& table);
 
-// Parses argv and assigns what it says to settings. Throws Errc::usage.
+// Parses argv and assigns its options to the settings. Throws Errc::usage.
 CommandLine parse_command_line(const std::vector<std::string>& arguments, LaunchSettings& settings);
-
-// The text of --help.
-std::string help_text(const LaunchSettings& settings);
 
 }  // namespace ddprun

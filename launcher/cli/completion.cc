@@ -6,10 +6,10 @@
 namespace ddprun {
 namespace {
 
-// How the script reads the line: words are taken from it by blanks alone, since readline's own list is torn at '=' and
-// ':'; of a value, readline replaces what stands behind the last of those.
+// The script splits the line at blanks itself, because readline's list of words is also split at '=' and ':'. In a
+// value, readline replaces only the text after the last of these characters.
 constexpr const char* bash_functions = R"bash(
-# The option that a typed name stands for: itself, or the one that it is a prefix of.
+# The option that a typed name means: that option itself, or the one of which it is a unique prefix.
 _ddprun_option() {
   local typed=${1//-/_} name list matches
   for list in "$torchrun" "$added"; do
@@ -49,27 +49,27 @@ _ddprun_values() {
   COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }
 
-# In the first place a verb may stand, too.
+# The first argument may also be a subcommand.
 _ddprun_script() {
   compopt -o filenames 2>/dev/null
-  mapfile -t COMPREPLY < <(if [[ -n $2 ]]; then compgen -W "$_ddprun_verbs" -- "$1"; fi
+  mapfile -t COMPREPLY < <(if [[ -n $2 ]]; then compgen -W "$_ddprun_subcommands" -- "$1"; fi
     compgen -f -- "$1"; if [[ -n $1 && $1 != */* ]]; then compgen -c -- "$1"; fi)
 }
 
 _ddprun() {
-  local line=${COMP_LINE:0:COMP_POINT} words current= word awaited= verb=
-  local torchrun added flags paths  # the options that may stand here, for all functions above
+  local line=${COMP_LINE:0:COMP_POINT} words current= word awaited= subcommand=
+  local torchrun added flags paths  # the options allowed here, used by all functions above
   COMPREPLY=()
   read -ra words <<<"$line"
   if [[ $line != *[[:space:]] ]]; then
     current=${words[-1]}
     unset 'words[-1]'
   fi
-  if [[ " $_ddprun_verbs " == *" ${words[1]-} "* ]]; then
-    verb=${words[1]}
+  if [[ " $_ddprun_subcommands " == *" ${words[1]-} "* ]]; then
+    subcommand=${words[1]}
     words=("${words[@]:1}")
   fi
-  _ddprun_options "$verb"
+  _ddprun_options "$subcommand"
   for word in "${words[@]:1}"; do
     if [[ -n $awaited ]]; then awaited=; continue; fi
     case $word in
@@ -77,7 +77,7 @@ _ddprun() {
       --?*) awaited=$(_ddprun_option "${word#--}") ;;
       -[!-]) awaited=$(_ddprun_short "${word#-}") ;;
       -*) ;;
-      *) return ;;  # the script: what follows is its own, files by default
+      *) return ;;  # the script: its own arguments follow, files by default
     esac
     if [[ " $flags " == *" $awaited "* ]]; then awaited=; fi
   done
@@ -90,7 +90,7 @@ _ddprun() {
       ;;
     -*) _ddprun_names "$current" ;;
     *)
-      if [[ -n $verb ]]; then
+      if [[ -n $subcommand ]]; then
         if [[ -z $current ]]; then _ddprun_names --; fi
       elif [[ ${#words[@]} -gt 1 ]]; then
         _ddprun_script "$current"
@@ -104,21 +104,21 @@ _ddprun() {
 complete -o default -F _ddprun ddprun
 )bash";
 
-std::string names(const std::vector<Verb>& verbs) {
+std::string names(const std::vector<Subcommand>& subcommands) {
   std::string list;
-  for (const auto& verb : verbs) list += (list.empty() ? "" : " ") + verb.name;
+  for (const auto& subcommand : subcommands) list += (list.empty() ? "" : " ") + subcommand.name;
   return list;
 }
 
 template <class Wanted>
-std::string names(const std::vector<OptionPage>& options, Wanted wanted) {
+std::string names(const std::vector<OptionHelp>& options, Wanted wanted) {
   std::string list;
   for (const auto& option : options)
     if (wanted(option)) list += (list.empty() ? "" : " ") + option.name;
   return list;
 }
 
-// Within single quotes of a shell.
+// For a shell, in single quotes.
 std::string quoted(const std::string& text) {
   std::string result = "'";
   for (const char c : text) {
@@ -130,7 +130,7 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-// Within the brackets of _arguments.
+// For the text in brackets of zsh's _arguments.
 std::string in_brackets(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -140,28 +140,28 @@ std::string in_brackets(const std::string& text) {
   return result;
 }
 
-// Sets the variables that the functions look at to these options.
-std::string bash_options(const std::string& pattern, const std::vector<OptionPage>& options) {
+// Sets the variables that the functions read.
+std::string bash_options(const std::string& pattern, const std::vector<OptionHelp>& options) {
   return fmt::format(
       "    {})\n      torchrun='{}'\n      added='{}'\n      flags='{}'\n      paths='{}'\n      ;;\n", pattern,
       names(options, [](const auto& o) { return !o.added; }), names(options, [](const auto& o) { return o.added; }),
       names(options, [](const auto& o) { return o.flag; }), names(options, [](const auto& o) { return o.path; }));
 }
 
-std::string zsh_action(const OptionPage& option) {
+std::string zsh_action(const OptionHelp& option) {
   if (option.path) return ":path:_files";
   if (!option.values.empty()) return fmt::format(":value:({})", fmt::join(option.values, " "));
   return ":value: ";
 }
 
-std::string zsh_argument(const std::string& spelling, const char* equals, const OptionPage& option) {
+std::string zsh_argument(const std::string& spelling, const char* equals, const OptionHelp& option) {
   const auto help = "[" + in_brackets(option.help) + "]";
   return "  " + quoted(option.flag ? spelling + help : spelling + equals + help + zsh_action(option)) + " \\\n";
 }
 
-// What _arguments is told of options.
-std::string zsh_arguments(const std::vector<OptionPage>& options) {
-  // Dashes and underscores are the same in a name.
+// Calls zsh's _arguments with the options.
+std::string zsh_arguments(const std::vector<OptionHelp>& options) {
+  // Dashes and underscores are equal in a name.
   std::string text = "_arguments -M 'm:{-_}={_-}' \\\n";
   for (const auto& option : options) {
     text += zsh_argument("--" + option.name, "=", option);
@@ -172,11 +172,11 @@ std::string zsh_arguments(const std::vector<OptionPage>& options) {
 
 }  // namespace
 
-std::string bash_completion(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs) {
-  auto text = std::string("# bash completion for ddprun, made by \"ddprun --completion bash\"\n");
-  text += fmt::format("_ddprun_verbs='{}'\n", names(verbs));
+std::string bash_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands) {
+  auto text = std::string("# bash completion for ddprun, printed by \"ddprun --completion bash\"\n");
+  text += fmt::format("_ddprun_subcommands='{}'\n", names(subcommands));
   text += "\n_ddprun_options() {\n  case $1 in\n";
-  for (const auto& verb : verbs) text += bash_options(verb.name, option_pages(verb.options));
+  for (const auto& subcommand : subcommands) text += bash_options(subcommand.name, option_help(subcommand.options));
   text += bash_options("*", options);
   text += "  esac\n}\n\n_ddprun_words() {\n  case $1 in\n";
   for (const auto& option : options)
@@ -189,18 +189,19 @@ std::string bash_completion(const std::vector<OptionPage>& options, const std::v
   return text + "  esac\n}\n" + bash_functions;
 }
 
-std::string zsh_completion(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs) {
+std::string zsh_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands) {
   std::string text =
       "#compdef ddprun\n"
-      "# zsh completion for ddprun, made by \"ddprun --completion zsh\"\n"
+      "# zsh completion for ddprun, printed by \"ddprun --completion zsh\"\n"
       "if (( CURRENT > 2 )); then\n"
       "case $words[2] in\n";
-  for (const auto& verb : verbs)
-    text += fmt::format("({})\nshift words; (( CURRENT-- ))\n{}\nreturn ;;\n", verb.name,
-                        zsh_arguments(option_pages(verb.options)));
+  for (const auto& subcommand : subcommands)
+    text += fmt::format("({})\nshift words; (( CURRENT-- ))\n{}\nreturn ;;\n", subcommand.name,
+                        zsh_arguments(option_help(subcommand.options)));
   text += "esac\nfi\n" + zsh_arguments(options);
   return text +
-         fmt::format("  '(-)1: :_alternative \"commands:command:({})\" \"scripts:script:_files\"' \\\n", names(verbs)) +
+         fmt::format("  '(-)1: :_alternative \"commands:command:({})\" \"scripts:script:_files\"' \\\n",
+                     names(subcommands)) +
          "  '*::arguments:_files'\n";
 }
 

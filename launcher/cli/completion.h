@@ -3,15 +3,15 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/cli/option_page.h"
-#include "ddprun/launcher/cli/verbs.h"
+#include "ddprun/launcher/cli/option_help.h"
+#include "ddprun/launcher/cli/subcommands.h"
 
 namespace ddprun {
 
-// Completion scripts for the command ddprun: option names in both spellings, values where they are known words or
-// paths, then a verb with its options or the script, then files. bash 4 or newer, without the bash-completion package;
-// zsh 5 (a file _ddprun in its fpath).
-std::string bash_completion(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs);
-std::string zsh_completion(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs);
+// Completion scripts for ddprun: option names in both spellings, values that are known words or paths, then a
+// subcommand with its options or the script, then files. For bash 4 or newer, without the bash-completion package, and
+// zsh 5 (as the file _ddprun in its fpath).
+std::string bash_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands);
+std::string zsh_completion(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands);
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An entry that is no device ("-1") ends the list.
+// An entry that is not a device ("-1") ends the list.
 int entries_of(std::string_view list) {
   int count = 0;
   while (!list.empty() && list.front() != '-' && list.front() != ',') {

@@ -6,13 +6,13 @@
 
 namespace ddprun {
 
-// What --nproc_per_node's words count. Found without the vendors' libraries.
+// The device counts for the words of --nproc_per_node, determined without the vendors' libraries.
 
-// Processors that this process may run on.
+// Processors that this process may use.
 int usable_cpus();
-// NVIDIA's, as placement finds them (placement/gpus.h).
+// NVIDIA's GPUs (placement/gpus.h).
 int visible_gpus(const Environment& environment);
-// Intel's: the entries of ZE_AFFINITY_MASK, else the render nodes of that vendor in /sys below root.
+// Intel's GPUs: the entries of ZE_AFFINITY_MASK, else Intel's render nodes in /sys below root.
 int visible_xpus(const Environment& environment, const std::filesystem::path& root = "/");
 
 }  // namespace ddprun

@@ -40,7 +40,7 @@ const char* why_not_caught(int number) {
     case SIGSTOP:
       return "no process can catch it";
     case SIGCHLD:
-      return "it is how ddprun hears that a worker has ended";
+      return "it tells ddprun that a worker has exited";
     case SIGSEGV:
     case SIGBUS:
     case SIGFPE:
@@ -48,7 +48,7 @@ const char* why_not_caught(int number) {
     case SIGABRT:
     case SIGTRAP:
     case SIGSYS:
-      return "it tells of a fault in ddprun itself";
+      return "it reports a fault of ddprun itself";
     default:
       return nullptr;
   }
@@ -91,7 +91,7 @@ std::vector<int> parse_signals(std::string_view text, std::string_view option) {
     const auto name = trimmed(item);
     const int number = signal_number(name);
     if (number == 0)
-      throw make_error(Errc::usage, "--{} = {}: '{}' is no signal; expected names like SIGTERM,SIGINT", option, text,
+      throw make_error(Errc::usage, "--{} = {}: '{}' is not a signal; expected names like SIGTERM,SIGINT", option, text,
                        name);
     if (const char* why = why_not_caught(number))
       throw make_error(Errc::usage, "--{} = {}: {} cannot be handled: {}", option, text, name, why);

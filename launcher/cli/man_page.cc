@@ -6,7 +6,7 @@
 namespace ddprun {
 namespace {
 
-// Text of ours as groff shows it literally; its lines begin with neither '.' nor an apostrophe.
+// Escapes text for groff. REQUIRES: no line begins with '.' or an apostrophe.
 std::string literal(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -20,7 +20,7 @@ std::string literal(std::string_view text) {
   return result;
 }
 
-std::string spelling(const OptionPage& option) {
+std::string spelling(const OptionHelp& option) {
   auto text = option.short_name ? fmt::format("\\fB\\-{}\\fR, ", option.short_name) : std::string();
   text += "\\fB\\-\\-" + literal(option.name) + "\\fR";
   if (option.flag) return text;
@@ -33,7 +33,7 @@ std::string capitalised(std::string text) {
   return text;
 }
 
-std::string paragraphs(const std::vector<OptionPage>& options) {
+std::string paragraphs(const std::vector<OptionHelp>& options) {
   std::string text;
   for (const auto& option : options)
     text += ".TP\n" + spelling(option) + "\n" + literal(capitalised(option.help)) + ".\n";
@@ -52,19 +52,19 @@ ddprun \- starts, places, watches and restarts the processes of a distributed tr
 .IR command
 .RI [ options ]
 .SH DESCRIPTION
-Starts workers on this node, tells them their ranks and where to meet, joins their output, and ends or restarts the job
-as a whole when one of them fails. On several nodes the same command is given on each.
+Starts workers on this node, gives them their ranks and the address of their store, merges their output, and ends or
+restarts the whole job when one of them fails. With several nodes the same command is started on each.
 .PP
-The first argument that is no option decides what runs: one that ends in
+The first argument that is not an option decides what runs: one that ends in
 .I .cfg
-is trained on by the built\-in worker
+is run by the built\-in worker
 .BR ddprun\-worker ,
 one that ends in
 .I .py
-runs under the Python interpreter, anything else is a program to execute. Options and environment are torchrun's. In
-an argument the text ${local_rank} becomes the worker's local rank.
+is run by the Python interpreter, anything else is a program. Options and environment are torchrun's. In
+an argument the text ${local_rank} is replaced by the worker's local rank.
 .SH OPTIONS
-A name may be written with dashes or underscores and cut short while it stays unique. Each option can also be set by
+A name may be written with dashes or underscores and shortened as long as it stays unique. Each option can also be set by
 the environment variable
 .BI PET_ NAME
 in capitals (a flag: 0 is off, another integer on) and, without the dashes, in the
@@ -78,37 +78,40 @@ constexpr const char* tail = R"(.SH ENVIRONMENT
 The Python interpreter; default python3.
 .TP
 .B LOGLEVEL
-How much ddprun says: DEBUG, INFO (default), WARNING, ERROR.
+How much ddprun logs: DEBUG, INFO (default), WARNING, ERROR.
 .TP
 .B TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
-What stands in front of the workers' lines, with ${role_name}, ${local_rank} and ${rank}.
+As PET_LOG_LINE_PREFIX_TEMPLATE, which beats it.
 .TP
 .B TORCH_ELASTIC_SHUTDOWN_TIMEOUT
-As PET_SHUTDOWN_TIMEOUT, and weaker.
+As PET_SHUTDOWN_TIMEOUT, which beats it.
 .TP
 .B TORCHELASTIC_ERROR_FILE
-A file in which a scheduler finds the root cause of a failure.
+A file in which ddprun writes the root cause of a failure, for a scheduler.
 .TP
 .B TORCHELASTIC_ENABLE_FILE_TIMER
-1: workers may set timers over the named pipe that TORCHELASTIC_TIMER_FILE names to them.
+1: workers may set timers over the named pipe in TORCHELASTIC_TIMER_FILE.
 .SH EXIT STATUS
 .TP
 .B 0
 All workers of all nodes ended with 0.
 .TP
 .BI 128+ n
-The first worker to fail was ended by signal
+The first worker that failed was ended by signal
 .IR n ,
 or ddprun itself was stopped by it.
 .TP
 .B 1
-Rendezvous, store, a timeout, a lost node, a program that cannot be executed.
+Rendezvous, store, a timeout, a lost node, a program that the kernel does not execute, output that cannot be written.
 .TP
 .B 2
-The command line, a configuration file, a value.
+Usage: the command line, a value, a script or configuration file that is missing.
+.TP
+.B 75
+The workers were preempted: they have saved their state and stopped.
 .TP
 .I other
-That of the first worker to fail.
+The exit code of the first worker that failed.
 .SH EXAMPLES
 .nf
 ddprun \-\-nproc_per_node=4 train.py \-\-lr 3e\-4
@@ -119,12 +122,13 @@ ddprun \-\-nnodes=2:8 \-\-max_restarts=3 \-\-rdzv_endpoint=host0:29400 ./simulat
 
 }  // namespace
 
-std::string man_page(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs, std::string_view version) {
+std::string man_page(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands,
+                     std::string_view version) {
   auto text = fmt::format(".TH DDPRUN 1 \"\" \"ddprun {}\" \"User Commands\"\n", version) + head;
   text += paragraphs(options) + ".SH COMMANDS\n";
-  for (const auto& verb : verbs)
-    text += fmt::format(".SS ddprun {}\n{}.\n", verb.name, literal(capitalised(verb.help))) +
-            paragraphs(option_pages(verb.options));
+  for (const auto& subcommand : subcommands)
+    text += fmt::format(".SS ddprun {}\n{}.\n", subcommand.name, literal(capitalised(subcommand.help))) +
+            paragraphs(option_help(subcommand.options));
   return text + tail;
 }
 

@@ -4,12 +4,13 @@
 #include <string_view>
 #include <vector>
 
-#include "ddprun/launcher/cli/option_page.h"
-#include "ddprun/launcher/cli/verbs.h"
+#include "ddprun/launcher/cli/option_help.h"
+#include "ddprun/launcher/cli/subcommands.h"
 
 namespace ddprun {
 
-// The manual page ddprun(1), as source for man (groff's man macros).
-std::string man_page(const std::vector<OptionPage>& options, const std::vector<Verb>& verbs, std::string_view version);
+// The source of the manual page ddprun(1), in groff's man macros.
+std::string man_page(const std::vector<OptionHelp>& options, const std::vector<Subcommand>& subcommands,
+                     std::string_view version);
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@
 namespace ddprun {
 namespace {
 
-// Options of torchrun that are refused by name, with the reason, instead of being ignored.
+// Options of torchrun that are refused with a reason instead of being ignored.
 struct Refusal {
   const char* name;
   bool flag;
@@ -23,42 +23,43 @@ constexpr Refusal refusals[] = {
      "runs the script inside the launcher's own Python interpreter, and ddprun has none; leave it out, the script then "
      "runs in a Python process of its own"},
     {"logs_specs", false,
-     "names a plugin written in Python, and ddprun has no interpreter; --log_dir, --redirects, --tee and the filters "
-     "say where output goes"},
+     "names a plugin written in Python, and ddprun has no interpreter; use --log_dir, --redirects, --tee and the "
+     "filters instead"},
 };
 
-// What torchrun takes, besides the refused ones: an abbreviation of these is never another option's.
-constexpr std::string_view torchruns[] = {"duplicate_stderr_filters",
-                                          "duplicate_stdout_filters",
-                                          "event_log_handler",
-                                          "local_addr",
-                                          "local_ranks_filter",
-                                          "log_dir",
-                                          "master_addr",
-                                          "master_port",
-                                          "max_restarts",
-                                          "module",
-                                          "monitor_interval",
-                                          "nnodes",
-                                          "no_python",
-                                          "node_rank",
-                                          "nproc_per_node",
-                                          "numa_binding",
-                                          "rdzv_backend",
-                                          "rdzv_conf",
-                                          "rdzv_endpoint",
-                                          "rdzv_id",
-                                          "redirects",
-                                          "role",
-                                          "shutdown_timeout",
-                                          "signals_to_handle",
-                                          "standalone",
-                                          "start_method",
-                                          "tee",
-                                          "virtual_local_rank"};
+// torchrun's options other than the refused ones: an abbreviation that torchrun accepts means one of these.
+constexpr std::string_view torchrun_options[] = {"duplicate_stderr_filters",
+                                                 "duplicate_stdout_filters",
+                                                 "event_log_handler",
+                                                 "local_addr",
+                                                 "local_ranks_filter",
+                                                 "log_dir",
+                                                 "log_line_prefix_template",
+                                                 "master_addr",
+                                                 "master_port",
+                                                 "max_restarts",
+                                                 "module",
+                                                 "monitor_interval",
+                                                 "nnodes",
+                                                 "no_python",
+                                                 "node_rank",
+                                                 "nproc_per_node",
+                                                 "numa_binding",
+                                                 "rdzv_backend",
+                                                 "rdzv_conf",
+                                                 "rdzv_endpoint",
+                                                 "rdzv_id",
+                                                 "redirects",
+                                                 "role",
+                                                 "shutdown_timeout",
+                                                 "signals_to_handle",
+                                                 "standalone",
+                                                 "start_method",
+                                                 "tee",
+                                                 "virtual_local_rank"};
 
 constexpr const char* etcd_v2_is_gone =
-    "it speaks version 2 of etcd's interface, which etcd has dropped; c10d needs no server of its own";
+    "it uses version 2 of etcd's interface, which etcd has dropped; c10d needs no etcd";
 
 std::optional<int> whole_number(std::string_view text) {
   int value = 0;
@@ -67,110 +68,122 @@ std::optional<int> whole_number(std::string_view text) {
   return value;
 }
 
-}  // namespace
-
+// "PET_NNODES" for "nnodes".
 std::string pet_variable(std::string_view name) {
   std::string result = "PET_";
   for (const char c : name) result += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return result;
 }
 
+}  // namespace
+
 std::vector<OptionInfo> page_options() {
-  return {{.name = "help", .short_name = 'h', .flag = true, .describe = "this page"},
-          {.name = "version", .flag = true, .added = true, .describe = "the version, and those of the libraries"},
+  return {{.name = "help", .short_name = 'h', .flag = true, .help = "prints this page"},
+          {.name = "version", .flag = true, .added = true, .help = "prints the version and those of the libraries"},
           {.name = "completion",
            .added = true,
-           .describe = "prints the completion for a shell: bash or zsh",
+           .help = "prints the completion script for a shell: bash or zsh",
            .values = {"bash", "zsh"}},
-          {.name = "man", .flag = true, .added = true, .describe = "prints the manual page (ddprun --man | man -l -)"}};
+          {.name = "man", .flag = true, .added = true, .help = "prints the manual page (ddprun --man | man -l -)"}};
 }
 
 template <class T>
-void LaunchSettings::add(const std::string& name, T& target, SettingSpec spec, char short_name) {
+void LaunchSettings::define(const std::string& name, T& target, SettingSpec spec, char short_name) {
   settings_.add("launch." + name, target, std::move(spec));
-  const bool added = std::find(std::begin(torchruns), std::end(torchruns), name) == std::end(torchruns);
+  const bool added =
+      std::find(std::begin(torchrun_options), std::end(torchrun_options), name) == std::end(torchrun_options);
   table_.push_back({.name = name, .short_name = short_name, .flag = std::is_same_v<T, bool>, .added = added});
 }
 
 LaunchSettings::LaunchSettings() {
   auto& o = options_;
-  add("nnodes", o.nnodes, {.help = "number of nodes, N or MIN:MAX"});
-  add("nproc_per_node", o.nproc_per_node,
-      {.help = "workers on this node: a number, cpu, gpu, xpu or auto", .suggested = {"cpu", "gpu", "xpu", "auto"}});
-  add("node_rank", o.node_rank,
-      {.help = "this node's rank; fixed with static, a wish with c10d and etcd",
-       .min = 0,
-       .max = SessionLimits::nodes - 1});
-  add("rdzv_backend", o.rdzv_backend,
-      {.help = "how nodes meet: c10d (rounds formed by the server), static (torchrun's own wire behaviour) or etcd "
-               "(etcd v3; no host is needed by all)",
-       .choices = {"c10d", "static", "etcd"},
-       .refused = {{"etcd-v2", etcd_v2_is_gone}}});
-  add("rdzv_endpoint", o.rdzv_endpoint,
-      {.help = "where nodes meet, HOST[:PORT], with etcd one or several; port 29400 unless named, "
-               "2379 with etcd"});
-  add("rdzv_id", o.rdzv_id, {.help = "the job's name; nodes with the same name at one endpoint form one job"});
-  add("rdzv_conf", o.rdzv_conf, {.help = "further settings of the rendezvous, KEY=VALUE[,KEY=VALUE...], in seconds"});
-  add("master_addr", o.master_addr, {.help = "address of node rank 0 (static)"});
-  add("master_port", o.master_port, {.help = "port at node rank 0 (static)", .min = 0, .max = 65535});
-  add("standalone", o.standalone, {.help = "one node by itself on a free port, whatever the other options say"});
-  add("numa_binding", o.numa_binding,
-      {.help = "binds each worker near the GPU of its local rank: the GPU's NUMA node, that node's socket, a part of "
-               "the node's cores, or one of its L3 caches",
+  define("nnodes", o.nnodes, {.help = "number of nodes, N or MIN:MAX"});
+  define("nproc_per_node", o.nproc_per_node,
+         {.help = "workers on this node: a number, cpu, gpu, xpu or auto", .suggested = {"cpu", "gpu", "xpu", "auto"}});
+  define("node_rank", o.node_rank,
+         {.help = "rank of this node; binding with static, a preference with c10d and etcd",
+          .min = 0,
+          .max = SessionLimits::nodes - 1});
+  define("rdzv_backend", o.rdzv_backend,
+         {.help = "rendezvous back end: c10d (the server forms the rounds), static (torchrun's wire protocol) or etcd "
+                  "(etcd v3; depends on no single host)",
+          .choices = {"c10d", "static", "etcd"},
+          .refused = {{"etcd-v2", etcd_v2_is_gone}}});
+  define(
+      "rdzv_endpoint", o.rdzv_endpoint,
+      {.help = "address of the rendezvous server, HOST[:PORT], with etcd one or several; port 29400 unless given, with "
+               "etcd 2379"});
+  define("rdzv_id", o.rdzv_id, {.help = "name of the job; nodes with the same name at one endpoint form one job"});
+  define("rdzv_conf", o.rdzv_conf,
+         {.help = "further settings of the rendezvous, KEY=VALUE[,KEY=VALUE...], in seconds"});
+  define("master_addr", o.master_addr, {.help = "address of node rank 0 (static)"});
+  define("master_port", o.master_port, {.help = "port on node rank 0 (static)", .min = 0, .max = 65535});
+  define("standalone", o.standalone,
+         {.help = "a job of this node alone, on a free port; options that concern other nodes are ignored"});
+  define(
+      "numa_binding", o.numa_binding,
+      {.help = "binds each worker near the GPU of its local rank: to the GPU's NUMA node, that node's socket, a part "
+               "of the node's cores, or one of its L3 caches",
        .choices = {"node", "socket", "exclusive", "core-complex"}});
-  add("bind", o.bind,
-      {.help =
-           "binds each worker to cores of its own, or to an L3 cache, NUMA node or socket, near its GPU if it has one",
+  define(
+      "bind", o.bind,
+      {.help = "binds each worker to cores of its own, or to an L3 cache, NUMA node or socket, near its GPU if it has "
+               "one",
        .choices = {"none", "cores", "l3", "numa", "socket"}});
-  add("dry_run", o.dry_run,
-      {.help = "prints ranks, devices, cores, environment and command of this node's workers, and starts nothing"});
-  add("no_agent_store", o.no_agent_store,
-      {.help = "worker 0 serves the workers' store, at a port kept free for it; for PyTorch before 2.2"});
-  add("max_restarts", o.max_restarts,
-      {.help = "failures after which the job is restarted, counted job-wide", .min = 0});
-  add("monitor_interval", o.monitor_interval,
-      {.help = "accepted for torchrun's sake and unused: the kernel reports a worker's death at once, nothing polls",
-       .unit = "s",
-       .min = 1e-9});
-  add("start_method", o.start_method,
-      {.help = "accepted for torchrun's sake and unused: it concerns Python functions, and a worker is a program",
+  define("dry_run", o.dry_run,
+         {.help = "prints ranks, devices, cores, environment and command of this node's workers, and starts nothing"});
+  define("no_agent_store", o.no_agent_store,
+         {.help = "worker 0 serves the workers' store, on a port reserved for it; for PyTorch before 2.2"});
+  define("max_restarts", o.max_restarts,
+         {.help = "number of failures after which the job is restarted, counted for the whole job", .min = 0});
+  define("monitor_interval", o.monitor_interval,
+         {.help = "accepted for compatibility with torchrun and unused: the kernel reports a worker's exit at once, "
+                  "nothing polls",
+          .unit = "s",
+          .min = 1e-9});
+  define(
+      "start_method", o.start_method,
+      {.help = "accepted for compatibility with torchrun and unused: it concerns Python functions, and a worker is a "
+               "program",
        .choices = {"spawn", "fork", "forkserver"}});
-  add("event_log_handler", o.event_log_handler,
-      {.help = "where torchrun's events go, one JSON object a line: null, console (standard error) or file:PATH",
-       .suggested = {"null", "console", "file:"}});
-  add("role", o.role, {.help = "name of the workers' role; appears in the prefix of their lines"});
-  add("module", o.module, {.help = "run the script as a Python module (python -m)"}, 'm');
-  add("no_python", o.no_python, {.help = "execute the script itself, whatever its name ends in"});
-  add("log_dir", o.log_dir,
-      {.help = "base folder for logs; /dev/null: no files; default: one in the temporary folder"});
-  add("redirects", o.redirects,
-      {.help = "streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both, or RANK:N[,RANK:N...]",
-       .suggested = {"0", "1", "2", "3"}},
-      'r');
-  add("tee", o.tee,
-      {.help = "streams that go to files and to the terminal, written as for --redirects",
-       .suggested = {"0", "1", "2", "3"}},
-      't');
-  add("local_ranks_filter", o.local_ranks_filter,
-      {.help = "local ranks shown on the terminal, RANK[,RANK...]; default: all; files are not affected"});
-  add("duplicate_stdout_filters", o.duplicate_stdout_filters,
-      {.help = "copies tee'd lines of stdout that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
-  add("duplicate_stderr_filters", o.duplicate_stderr_filters,
-      {.help = "copies tee'd lines of stderr that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
-  add("local_addr", o.local_addr, {.help = "address of this node as others should dial it"});
-  add("shutdown_timeout", o.shutdown_timeout,
-      {.help = "grace between the signal that stops a worker and SIGKILL", .unit = "s", .min = 0, .max = 1e8});
-  add("signals_to_handle", o.signals_to_handle,
-      {.help = "signals that end the job: passed on to the workers, SIGKILL after the grace"});
-  add("virtual_local_rank", o.virtual_local_rank,
-      {.help = "every worker is told LOCAL_RANK=0 and sees its own GPU alone (CUDA_VISIBLE_DEVICES)"});
-  add("hosts", o.hosts,
-      {.help = "start the job on these hosts by ssh, HOST[:WORKERS][,HOST...], one agent each (docs/clusters.md)"});
-  add("hostfile", o.hostfile, {.help = "the same from a file: a line a host, as 'node1 slots=4' or node1:4"});
-  add("ssh", o.ssh, {.help = "the command that reaches a host, as in --ssh='ssh -p 2222'"});
-  add("env", o.env, {.help = "further variables that go to the hosts, NAME[=VALUE][,NAME...]"});
+  define("event_log_handler", o.event_log_handler,
+         {.help = "where torchrun's events go, one JSON object per line: null, console (standard error) or file:PATH",
+          .suggested = {"null", "console", "file:"}});
+  define("role", o.role, {.help = "name of the workers' role; part of the default prefix of their lines"});
+  define("module", o.module, {.help = "runs the script as a Python module (python -m)"}, 'm');
+  define("no_python", o.no_python, {.help = "executes the script itself, whatever its extension"});
+  define("log_dir", o.log_dir, {.help = "base folder for logs; /dev/null: no files; default: a temporary folder"});
+  define("redirects", o.redirects,
+         {.help = "streams written to files: 0 none, 1 stdout, 2 stderr, 3 both, or RANK:N[,RANK:N...]",
+          .suggested = {"0", "1", "2", "3"}},
+         'r');
+  define("tee", o.tee,
+         {.help = "streams written to files and to the terminal, values as for --redirects",
+          .suggested = {"0", "1", "2", "3"}},
+         't');
+  define("log_line_prefix_template", o.log_line_prefix_template,
+         {.help = "prefix of each worker's lines, in which ${role_name}, ${local_rank}, ${rank} and ${hostname} are "
+                  "replaced; default: [${role_name}${local_rank}]:"});
+  define("local_ranks_filter", o.local_ranks_filter,
+         {.help = "local ranks shown on the terminal, RANK[,RANK...]; default: all; files are not affected"});
+  define("duplicate_stdout_filters", o.duplicate_stdout_filters,
+         {.help = "copies tee'd lines of stdout that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
+  define("duplicate_stderr_filters", o.duplicate_stderr_filters,
+         {.help = "copies tee'd lines of stderr that contain any of TEXT[,TEXT...] (,, is a comma) to one file"});
+  define("local_addr", o.local_addr, {.help = "address of this node for connections from other nodes"});
+  define(
+      "shutdown_timeout", o.shutdown_timeout,
+      {.help = "grace period between the signal that stops a worker and SIGKILL", .unit = "s", .min = 0, .max = 1e8});
+  define("signals_to_handle", o.signals_to_handle,
+         {.help = "signals that end the job: forwarded to the workers, SIGKILL after the grace period"});
+  define("virtual_local_rank", o.virtual_local_rank,
+         {.help = "every worker gets LOCAL_RANK=0 and sees only its own GPU (CUDA_VISIBLE_DEVICES)"});
   for (const auto& refused : refusals)
     table_.push_back({.name = refused.name, .flag = refused.flag, .refusal = refused.why});
+}
+
+void LaunchSettings::add(const std::string& name, std::string& target, SettingSpec spec) {
+  define(name, target, std::move(spec));
 }
 
 std::vector<OptionInfo> LaunchSettings::options_and_pages() const {
@@ -190,10 +203,16 @@ bool LaunchSettings::given(std::string_view name) const {
 }
 
 void LaunchSettings::apply_environment(const Environment& environment) {
-  // A scheduler's own name for the grace: weaker than PET_SHUTDOWN_TIMEOUT, which is assigned after it.
-  if (const auto grace = environment.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT"); grace && !grace->empty())
-    settings_.assign("launch.shutdown_timeout", *grace, {Origin::environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"});
-  // torchrun's own switch for the same thing, weaker than PET_NO_AGENT_STORE.
+  // torchrun's other variables for some options. A PET_ variable beats them: it is assigned later.
+  struct Alias {
+    const char* variable;
+    const char* key;
+  };
+  constexpr Alias aliases[] = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "launch.shutdown_timeout"},
+                               {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "launch.log_line_prefix_template"}};
+  for (const auto& alias : aliases)
+    if (const auto value = environment.get(alias.variable); value && !value->empty())
+      settings_.assign(alias.key, *value, {Origin::environment, alias.variable});
   constexpr const char* share_variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
   if (environment.get(share_variable) == "1")
     settings_.assign("launch.no_agent_store", "1", {Origin::environment, share_variable});

@@ -11,9 +11,8 @@
 
 namespace ddprun {
 
-// What the user asked of the launcher: torchrun's options with torchrun's names, units and defaults. Texts with a
-// grammar of their own (nnodes, nproc_per_node, rdzv_conf, redirects, tee, lists) are kept as typed and parsed by
-// whoever uses them.
+// The values of the launcher's options: torchrun's names, units and defaults. Texts with a grammar of their own
+// (nnodes, nproc_per_node, rdzv_conf, redirects, tee, lists) are kept as typed and parsed where they are used.
 struct LaunchOptions {
   std::string nnodes = "1:1";
   std::string nproc_per_node = "1";
@@ -41,37 +40,34 @@ struct LaunchOptions {
   std::string role = "default";
   std::string start_method = "spawn";
   std::string event_log_handler = "null";
+  std::string log_line_prefix_template;
   std::string local_ranks_filter;
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   bool virtual_local_rank = false;
-  std::string hosts;
-  std::string hostfile;
-  std::string ssh = "ssh";
-  std::string env;
 };
 
-// One option as the command line sees it; its type, bounds and help are in the Setting "launch.<name>".
+// One option as the command line sees it. Its type, bounds and help are in the Setting "launch.<name>"; an option that
+// has no Setting, such as --help, has its help here.
 struct OptionInfo {
-  std::string name;      // with underscores
-  char short_name = 0;   // 'r' for -r, 0 for none
-  bool flag = false;     // takes no value
-  bool added = false;    // torchrun has no such option: an abbreviation that torchrun takes stays torchrun's
-  std::string refusal;   // torchrun has it, this program refuses it by name: why; empty: supported
-  std::string describe;  // for an option that is no Setting: its help, and values to choose from
-  std::vector<std::string> values;
-  std::string value;  // the same: what its value is called in a usage line
+  std::string name;     // with underscores
+  char short_name = 0;  // 'r' for -r, 0 for none
+  bool flag = false;    // takes no value
+  bool added = false;   // torchrun has no such option; abbreviations prefer torchrun's options
+  std::string refusal;  // why an option of torchrun is not supported; empty: it is
+  std::string help;
+  std::vector<std::string> values;  // to choose from
+  std::string value_name;           // placeholder of the value in a usage line
 };
 
-// "PET_NNODES" for "nnodes".
-std::string pet_variable(std::string_view name);
-
-// Options that print a page and are no settings.
+// Options that print a page, such as --help.
 std::vector<OptionInfo> page_options();
 
-// The launcher's options, each defined once: name, type, default, bounds, help, short spelling. Precedence is
-// Settings': command line > PET_<NAME> > [launch] section of a train.cfg > cluster (discovery.h) > default.
+// The launcher's options, each defined once: name, type, default, bounds, help, short name. Their precedence is that of
+// Settings: command line > PET_<NAME> > [launch] section of a train.cfg > cluster (discovery.h) > default.
+//
+// Owns the values, except those of options that were added, and must not move. Not thread-safe. Errors are Errc::usage.
 class LaunchSettings {
  public:
   LaunchSettings();
@@ -82,36 +78,41 @@ class LaunchSettings {
   Settings& settings() { return settings_; }
   const Settings& settings() const { return settings_; }
   const std::vector<OptionInfo>& table() const { return table_; }
-  // The table and the pages: all that a command line may have.
+  // All options of a command line: the table and page_options().
   std::vector<OptionInfo> options_and_pages() const;
 
-  // True when a person (command line, environment, file) gave the option a value.
+  // Adds an option of an optional part, bound to target, which must outlive this object.
+  void add(const std::string& name, std::string& target, SettingSpec spec);
+
+  // True if the user (command line, environment, file) set the option.
   bool given(std::string_view name) const;
   Origin origin(std::string_view name) const;
 
-  // Takes PET_<NAME> for every option, TORCH_ELASTIC_SHUTDOWN_TIMEOUT and TORCH_DISABLE_SHARE_RDZV_TCP_STORE. Throws
-  // Errc::usage, also for a PET_ variable of an option that is refused.
+  // Reads PET_<NAME> for every option, TORCH_ELASTIC_SHUTDOWN_TIMEOUT, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE and
+  // TORCH_DISABLE_SHARE_RDZV_TCP_STORE. Throws Errc::usage, also for a PET_ variable of a refused option.
   void apply_environment(const Environment& environment);
+  // Assigns a value that beats all other origins. Throws Errc::usage.
   void assign_from_command_line(std::string_view name, std::string_view value);
 
  private:
   template <class T>
-  void add(const std::string& name, T& target, SettingSpec spec, char short_name = 0);
+  void define(const std::string& name, T& target, SettingSpec spec, char short_name = 0);
 
   LaunchOptions options_;
   Settings settings_;
   std::vector<OptionInfo> table_;
 };
 
-// MIN:MAX of --nnodes. Throws Errc::usage.
+// --nnodes: N or MIN:MAX.
 struct NodeCount {
   int min = 1;
   int max = 1;
 };
+// Throws Errc::usage.
 NodeCount parse_node_count(std::string_view text);
 
-// The number of workers that --nproc_per_node asks for: a number, or cpu, gpu, xpu or auto as this machine has them.
-// Throws Errc::usage.
+// The number of workers for --nproc_per_node: the number itself, or the number of devices that cpu, gpu, xpu or auto
+// stand for on this machine. Throws Errc::usage.
 int resolve_nproc(std::string_view text, const Environment& environment);
 
 }  // namespace ddprun

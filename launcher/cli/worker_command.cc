@@ -25,6 +25,15 @@ std::optional<fs::path> search_path(const std::string& name, const Environment& 
   return found.empty() ? std::nullopt : std::optional<fs::path>(found.native());
 }
 
+std::string why_not_executable(const std::string& name) {
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) return "it is a folder";
+  const int missing = ::access(name.c_str(), F_OK) != 0 ? errno : 0;
+  if (name.find('/') != std::string::npos) return errno_text(missing != 0 ? missing : EACCES);
+  if (missing != 0) return errno_text(ENOENT) + " (not on PATH either)";
+  return fmt::format("it is not on PATH; did you mean ./{}?", name);
+}
+
 fs::path find_python(const std::string& script, const Environment& environment) {
   const auto chosen = environment.get("PYTHON_EXEC");
   const std::string name = chosen && !chosen->empty() ? *chosen : "python3";
@@ -52,16 +61,10 @@ bool ends_in(const std::string& text, std::string_view suffix) {
 fs::path find_program(const std::string& name, const Environment& environment) {
   if (name.find('/') != std::string::npos) {
     if (is_executable_file(name)) return name;
-    std::error_code ignored;
-    if (fs::is_directory(name, ignored)) throw make_error(Errc::io, "cannot execute {}: it is a folder", name);
-    const int cause = ::access(name.c_str(), F_OK) != 0 ? errno : EACCES;
-    throw make_error(Errc::io, "cannot execute {}: {}", name, errno_text(cause));
+  } else if (const auto found = search_path(name, environment)) {
+    return *found;
   }
-  if (const auto found = search_path(name, environment)) return *found;
-  const bool here = ::access(name.c_str(), F_OK) == 0;
-  throw make_error(
-      Errc::io, "cannot execute {}: {}", name,
-      here ? fmt::format("it is not on PATH; did you mean ./{}?", name) : errno_text(ENOENT) + " (not on PATH either)");
+  throw make_error(Errc::usage, "cannot execute {}: {}", name, why_not_executable(name));
 }
 
 WorkerCommand resolve_command(const std::vector<std::string>& command, const CommandChoice& choice,
@@ -75,7 +78,7 @@ WorkerCommand resolve_command(const std::vector<std::string>& command, const Com
     result.arguments = {result.executable.string(), "-u"};
     if (choice.module) result.arguments.push_back("-m");
     if (!choice.module && ::access(script.c_str(), R_OK) != 0)
-      throw make_error(Errc::io, "cannot read {}: {}", script, errno_text(errno));
+      throw make_error(Errc::usage, "cannot read {}: {}", script, errno_text(errno));
   } else if (!choice.no_python && ends_in(script, ".cfg")) {
     result.executable = find_builtin_worker(own_folder, environment);
     result.arguments = {result.executable.string()};

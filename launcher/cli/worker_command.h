@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// What every worker executes: arguments[0] as the user wrote it, and the file it stands for.
+// The command of a node's workers. arguments[0] is the program as the user wrote it, executable the file to execute.
 struct WorkerCommand {
   std::filesystem::path executable;
   std::vector<std::string> arguments;
@@ -20,18 +20,19 @@ struct CommandChoice {
   bool module = false;
 };
 
-// Which program runs the script: *.cfg the built-in worker (ddprun-worker, looked for beside own_folder's programs,
-// then on PATH), *.py and -m the Python interpreter ($PYTHON_EXEC, else python3), anything else is a program itself.
-// Throws Errc::usage for options that exclude each other, Errc::io when there is no such program or it cannot be
-// executed.
+// Finds the program that runs the script: for *.cfg the built-in worker (ddprun-worker in own_folder, else on PATH),
+// for
+// *.py and -m the Python interpreter ($PYTHON_EXEC, else python3); anything else is itself the program. Throws
+// Errc::usage for options that exclude each other and for a script or program that is missing or not executable,
+// Errc::io if the worker or the interpreter is missing.
 WorkerCommand resolve_command(const std::vector<std::string>& command, const CommandChoice& choice,
                               const std::filesystem::path& own_folder, const Environment& environment);
 
-// The program that a name stands for, as a shell finds it: one with a slash is a path, another is looked for on PATH.
-// Throws Errc::io when there is none or it cannot be executed.
+// Finds a program as a shell does: a name with a slash is a path, any other is searched for on PATH. Throws Errc::usage
+// if it is missing or not executable.
 std::filesystem::path find_program(const std::string& name, const Environment& environment);
 
-// The arguments of one worker: "${local_rank}" replaced, every other $ left as it is.
+// The arguments of one worker: "${local_rank}" is replaced, any other $ is kept.
 std::vector<std::string> arguments_for(const WorkerCommand& command, int local_rank);
 
 }  // namespace ddprun

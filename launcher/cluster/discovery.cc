@@ -12,8 +12,8 @@ bool endpoint_given(const LaunchSettings& settings) {
   return settings.given("rdzv_endpoint") || settings.given("master_addr") || settings.given("master_port");
 }
 
-// The user has said all that a cluster could tell, or wants no other node.
-bool left_out(const LaunchSettings& settings) {
+// The user has set all that a scheduler could tell, or wants a job of this node alone.
+bool is_disabled(const LaunchSettings& settings) {
   const auto& o = settings.options();
   if (o.standalone) return true;
   return settings.given("nnodes") && (endpoint_given(settings) || parse_node_count(o.nnodes).max == 1);
@@ -25,39 +25,39 @@ bool from_cluster(const LaunchSettings& settings, std::string_view option) {
 
 }  // namespace
 
-std::optional<ClusterPlace> discover_cluster(const Environment& environment) {
-  if (auto place = discover_slurm(environment)) return place;
+std::optional<ClusterInfo> discover_cluster(const Environment& environment) {
+  if (auto info = discover_slurm(environment)) return info;
   return discover_kubernetes(environment);
 }
 
-std::optional<ClusterPlace> apply_cluster(LaunchSettings& settings, const Environment& environment) {
-  if (left_out(settings)) return std::nullopt;
-  auto place = discover_cluster(environment);
-  if (!place) return std::nullopt;
-  if (!place->mistake.empty()) {
+std::optional<ClusterInfo> apply_cluster(LaunchSettings& settings, const Environment& environment) {
+  if (is_disabled(settings)) return std::nullopt;
+  auto info = discover_cluster(environment);
+  if (!info) return std::nullopt;
+  if (!info->error.empty()) {
     if (settings.given("nnodes")) return std::nullopt;
-    throw Error(Errc::usage, place->mistake);
+    throw Error(Errc::usage, info->error);
   }
   const auto assign = [&](const std::string& name, const std::string& value) {
-    settings.settings().assign("launch." + name, value, {Origin::cluster, place->job});
+    settings.settings().assign("launch." + name, value, {Origin::cluster, info->job});
   };
-  assign("nnodes", std::to_string(place->nodes));
-  assign("node_rank", std::to_string(place->node_rank));
-  assign("rdzv_id", place->id);
-  if (place->workers) assign("nproc_per_node", std::to_string(*place->workers));
-  if (!endpoint_given(settings)) assign("rdzv_endpoint", format_host_port(place->host, place->port));
-  return place;
+  assign("nnodes", std::to_string(info->nodes));
+  assign("node_rank", std::to_string(info->node_rank));
+  assign("rdzv_id", info->id);
+  if (info->workers) assign("nproc_per_node", std::to_string(*info->workers));
+  if (!endpoint_given(settings)) assign("rdzv_endpoint", format_host_port(info->host, info->port));
+  return info;
 }
 
-std::string describe(const ClusterPlace& place, const LaunchSettings& settings) {
+std::string describe(const ClusterInfo& info, const LaunchSettings& settings) {
   const auto& o = settings.options();
   std::vector<std::string> found;
-  if (from_cluster(settings, "node_rank")) found.push_back(fmt::format("node {} of {}", place.node_rank, place.nodes));
-  if (from_cluster(settings, "rdzv_endpoint") && place.nodes > 1)
-    found.push_back(fmt::format("meeting at {}", o.rdzv_endpoint));
-  if (from_cluster(settings, "nproc_per_node")) found.push_back(fmt::format("{} workers for its GPUs", *place.workers));
-  if (found.empty()) found.emplace_back("everything is given");
-  return fmt::format("{}: {}", place.job, fmt::join(found, ", "));
+  if (from_cluster(settings, "node_rank")) found.push_back(fmt::format("node {} of {}", info.node_rank, info.nodes));
+  if (from_cluster(settings, "rdzv_endpoint") && info.nodes > 1)
+    found.push_back(fmt::format("rendezvous at {}", o.rdzv_endpoint));
+  if (from_cluster(settings, "nproc_per_node")) found.push_back(fmt::format("{} workers for its GPUs", *info.workers));
+  if (found.empty()) found.emplace_back("all options are given");
+  return fmt::format("{}: {}", info.job, fmt::join(found, ", "));
 }
 
 }  // namespace ddprun

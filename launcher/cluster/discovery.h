@@ -7,34 +7,36 @@
 #include "ddprun/common/environment.h"
 #include "ddprun/launcher/cli/options.h"
 
-// What a cluster's scheduler tells its jobs in the environment: how many nodes, which one this is, where they can meet.
+// Reads from the environment what a cluster's scheduler tells its jobs: the number of nodes, the rank of this one, and
+// an endpoint for the rendezvous.
 namespace ddprun {
 
-struct ClusterPlace {
-  std::string job;  // for people: "Slurm job 4242, step 0"
+struct ClusterInfo {
+  std::string job;  // for messages: "Slurm job 4242, step 0"
   int nodes = 1;
   int node_rank = 0;
   std::string host;  // of the endpoint: the first node
   std::uint16_t port = 0;
   std::string id;              // for --rdzv_id
-  std::optional<int> workers;  // GPUs that the job was given on this node
-  // Not empty: a job cannot be made of what is there, and one line why and what would be right. The rest means nothing.
-  std::string mistake;
+  std::optional<int> workers;  // GPUs that the job has on this node
+  // Not empty: the variables do not describe a job that ddprun can run; one line with the reason and the remedy. The
+  // other members are meaningless then.
+  std::string error;
 };
 
-// slurm.cc, kubernetes.cc: nothing when the environment is not of that scheduler. Pure.
-std::optional<ClusterPlace> discover_slurm(const Environment& environment);
-std::optional<ClusterPlace> discover_kubernetes(const Environment& environment);
+// slurm.cc, kubernetes.cc. Each returns nothing if the environment is not that scheduler's. Pure.
+std::optional<ClusterInfo> discover_slurm(const Environment& environment);
+std::optional<ClusterInfo> discover_kubernetes(const Environment& environment);
 
-// Whichever of them finds something. Pure.
-std::optional<ClusterPlace> discover_cluster(const Environment& environment);
+// The result of the first one that finds something. Pure.
+std::optional<ClusterInfo> discover_cluster(const Environment& environment);
 
-// Assigns what was discovered to the options that nobody has given (Origin::cluster). Left out with --standalone, with
-// --nnodes=1, and where both the number of nodes and the endpoint are given. Returns the place where it was used.
-// Throws Errc::usage for a mistake, unless --nnodes is given: then discovery steps back.
-std::optional<ClusterPlace> apply_cluster(LaunchSettings& settings, const Environment& environment);
+// Assigns what was discovered to the options that the user did not set (Origin::cluster). Does nothing with
+// --standalone, with --nnodes=1, and if both the number of nodes and the endpoint are given. Returns what was used.
+// Throws Errc::usage for a ClusterInfo with an error, unless --nnodes is given: then the scheduler is ignored.
+std::optional<ClusterInfo> apply_cluster(LaunchSettings& settings, const Environment& environment);
 
-// One line for people: what was taken from the cluster.
-std::string describe(const ClusterPlace& place, const LaunchSettings& settings);
+// One line for the log: what was taken from the cluster.
+std::string describe(const ClusterInfo& info, const LaunchSettings& settings);
 
 }  // namespace ddprun

@@ -10,7 +10,7 @@
 namespace ddprun {
 namespace {
 
-constexpr std::size_t most_hosts = SessionLimits::nodes;
+constexpr std::size_t max_hosts = SessionLimits::nodes;
 
 std::optional<int> number_of(std::string_view digits) {
   int value = 0;
@@ -19,7 +19,7 @@ std::optional<int> number_of(std::string_view digits) {
   return value;
 }
 
-// Cuts off what stands before the first separator outside brackets, and returns it.
+// Removes the text before the first comma outside brackets, and returns it.
 std::string_view next_item(std::string_view& rest) {
   int depth = 0;
   std::size_t at = 0;
@@ -50,14 +50,14 @@ class NodeList {
 
  private:
   [[noreturn]] void fail() const {
-    throw make_error(Errc::usage, "'{}' is no node list: expected names and ranges, as in n[1-3,7],login2", text_);
+    throw make_error(Errc::usage, "'{}' is not a node list: expected names and ranges, as in n[1-3,7],login2", text_);
   }
   void check_size(std::size_t size) const {
-    if (size > most_hosts)
-      throw make_error(Errc::usage, "'{}' names more than {} hosts, which no job can have", text_, most_hosts);
+    if (size > max_hosts)
+      throw make_error(Errc::usage, "'{}' names more than {} hosts, which no job can have", text_, max_hosts);
   }
 
-  // "r[0-1]c[1-2]": every piece behind multiplies what stands before it.
+  // "r[0-1]c[1-2]": each piece is combined with all texts before it.
   std::vector<std::string> expand_item(std::string_view item) const {
     std::vector<std::string> hosts{""};
     if (item.empty()) fail();
@@ -82,7 +82,7 @@ class NodeList {
     return result;
   }
 
-  // "08-10,12": numbers keep the width of the range's first.
+  // "08-10,12": numbers are padded to the width of the range's first number.
   std::vector<std::string> expand_ranges(std::string_view ranges) const {
     std::vector<std::string> numbers;
     if (ranges.ends_with(',')) fail();
@@ -111,7 +111,7 @@ std::vector<std::string> expand_node_list(std::string_view text) {
 }
 
 std::vector<int> expand_counts(std::string_view text) {
-  const auto fail = [&] { return make_error(Errc::usage, "'{}' is no list of counts, as in 2(x3),1", text); };
+  const auto fail = [&] { return make_error(Errc::usage, "'{}' is not a list of counts, as in 2(x3),1", text); };
   std::vector<int> counts;
   if (text.empty() || text.ends_with(',')) throw fail();
   for (auto rest = text; !rest.empty();) {
@@ -124,7 +124,7 @@ std::vector<int> expand_counts(std::string_view text) {
       times = repeat.starts_with("(x") && repeat.ends_with(')') ? number_of(repeat.substr(2, repeat.size() - 3))
                                                                 : std::nullopt;
     }
-    if (!count || !times || counts.size() + static_cast<std::size_t>(*times) > most_hosts) throw fail();
+    if (!count || !times || counts.size() + static_cast<std::size_t>(*times) > max_hosts) throw fail();
     counts.insert(counts.end(), static_cast<std::size_t>(*times), *count);
   }
   return counts;

@@ -17,7 +17,7 @@ constexpr std::uint16_t etcd_port = 2379;
 
 using Pairs = std::map<std::string, std::string>;
 
-// Every key that torchrun's back ends know; those of the dynamic handler's polling have no use here and are accepted.
+// The keys of torchrun's back ends. Those that concern polling are accepted and unused.
 const std::vector<std::string>& known_conf_keys() {
   static const std::vector<std::string> keys = {"join_timeout",
                                                 "last_call_timeout",
@@ -63,17 +63,16 @@ Pairs parse_conf(std::string_view text) {
   return pairs;
 }
 
-int parse_int(const std::string& key, const std::string& text, int least, int most) {
+int parse_int(const std::string& key, const std::string& text, int min, int max) {
   int value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc{} || end != text.data() + text.size() || value < least || value > most)
-    throw make_error(Errc::usage, "--rdzv_conf: {} = {}: expected a whole number from {} to {}", key, text, least,
-                     most);
+  if (status != std::errc{} || end != text.data() + text.size() || value < min || value > max)
+    throw make_error(Errc::usage, "--rdzv_conf: {} = {}: expected a whole number from {} to {}", key, text, min, max);
   return value;
 }
 
-// What a session can carry.
-int most_of(const std::string& key) {
+// The bounds of the session protocol.
+int max_of(const std::string& key) {
   if (key == "keep_alive_interval") return static_cast<int>(SessionLimits::keep_alive_milliseconds / 1000);
   if (key == "keep_alive_max_attempt") return SessionLimits::keep_alive_attempts;
   return static_cast<int>(SessionLimits::milliseconds / 1000);
@@ -88,7 +87,7 @@ bool parse_is_host(std::string text) {
   throw make_error(Errc::usage, "--rdzv_conf: is_host = {}: expected true or false", text);
 }
 
-// Keys of etcd alone. True when key is one of them.
+// Applies the keys that only etcd has. Returns true if key is one of them.
 bool apply_etcd_conf(const std::string& key, const std::string& value, RendezvousChoice& choice) {
   static const std::set<std::string> certificates = {"cert", "key", "cacert", "ssl_cert", "ssl_cert_key", "ca_cert"};
   if (key != "protocol" && key != "etcd_prefix" && !certificates.contains(key)) return false;
@@ -96,8 +95,8 @@ bool apply_etcd_conf(const std::string& key, const std::string& value, Rendezvou
     throw make_error(Errc::usage, "--rdzv_conf: {} is a setting of --rdzv_backend=etcd", key);
   if (certificates.contains(key) || (key == "protocol" && value == "https"))
     throw make_error(Errc::usage,
-                     "--rdzv_conf: {} = {}: etcd over TLS is not supported; run a proxy that ends it on this host, as "
-                     "with 'etcd grpc-proxy', and name that",
+                     "--rdzv_conf: {} = {}: etcd over TLS is not supported; run a proxy for TLS on this host, such as "
+                     "'etcd grpc-proxy', and give its address",
                      key, value);
   if (key == "protocol" && value != "http")
     throw make_error(Errc::usage, "--rdzv_conf: protocol = {}: expected http", value);
@@ -112,8 +111,8 @@ bool apply_etcd_conf(const std::string& key, const std::string& value, Rendezvou
 void check_store_type(const std::string& value) {
   if (value == "file")
     throw make_error(Errc::usage,
-                     "--rdzv_conf: store_type = file: nodes meet at a server, which hears at once when one is gone; a "
-                     "file tells nobody. Name one of the hosts with --rdzv_endpoint=HOST:PORT");
+                     "--rdzv_conf: store_type = file: a file cannot report that a node is gone; name one of the hosts "
+                     "as the server with --rdzv_endpoint=HOST:PORT");
   if (value != "tcp") throw make_error(Errc::usage, "--rdzv_conf: store_type = {}: expected tcp", value);
 }
 
@@ -127,7 +126,7 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
     } else if (key == "rank") {
       choice.node_rank = parse_int(key, value, 0, SessionLimits::nodes - 1);
     } else {
-      choice.seconds[key] = parse_int(key, value, 1, most_of(key));
+      choice.seconds[key] = parse_int(key, value, 1, max_of(key));
     }
   }
   const auto set = [&](const char* key, std::chrono::milliseconds& target) {
@@ -161,8 +160,8 @@ std::uint16_t parse_port(const std::string& text) {
   return static_cast<std::uint16_t>(port);
 }
 
-// The endpoint that somebody named: option, master address, MASTER_ADDR and MASTER_PORT of the environment, or the
-// cluster.
+// The endpoint from, in this order: --rdzv_endpoint, the master options, MASTER_ADDR and MASTER_PORT in the
+// environment, the cluster.
 std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Environment& environment,
                                        RendezvousChoice::Backend backend) {
   const auto& o = settings.options();
@@ -184,8 +183,8 @@ std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Env
   return std::nullopt;
 }
 
-// One address or several, "h1:2379,h2:2379"; without one, an etcd on this host. What the cluster knows is where agents
-// would meet.
+// One address or several, "h1:2379,h2:2379"; the default is an etcd on this host. An endpoint from the cluster is one
+// for agents, not an etcd, and is ignored.
 void choose_etcd_endpoints(const LaunchSettings& settings, RendezvousChoice& choice) {
   const bool named = settings.origin("rdzv_endpoint") != Origin::cluster;
   std::string_view rest = named ? std::string_view(settings.options().rdzv_endpoint) : std::string_view();
@@ -206,29 +205,29 @@ void choose_etcd_endpoints(const LaunchSettings& settings, RendezvousChoice& cho
 
 std::string waiting_notice(const NodeCount& nodes) {
   return fmt::format(
-      "waiting at 127.0.0.1:{} for {} nodes, all of this machine; to name another host, give every node "
+      "waiting at 127.0.0.1:{} for {} nodes, all on this machine; for nodes on other machines start each with "
       "--rdzv_endpoint=HOST:PORT",
       default_port,
       nodes.min == nodes.max ? fmt::format("{}", nodes.max) : fmt::format("{} to {}", nodes.min, nodes.max));
 }
 
-// With it torchrun's agents leave the exchange of ranks out, and whoever counts on it would wait in vain.
+// torchrun's agents then do not exchange ranks, and an agent that does would wait for them until its timeout.
 void refuse_identical_workers(const Environment& environment) {
   if (environment.get("TORCH_ELASTIC_WORKER_IDENTICAL") == "1")
     throw make_error(Errc::usage,
-                     "TORCH_ELASTIC_WORKER_IDENTICAL = 1: a static job agrees on its ranks through the store, and "
-                     "torchrun's agents say nothing there with it; unset it on every node");
+                     "TORCH_ELASTIC_WORKER_IDENTICAL = 1: the agents of a static job exchange their ranks through the "
+                     "store, and with this variable torchrun's agents do not; unset it on every node");
 }
 
-std::string lone_pod_notice() {
-  return "this pod of a Kubernetes indexed Job is a job of its own; for one job of all pods, hand in the variables "
-         "that scripts/k8s/train.yaml does; if each is meant to be alone, say so with --nnodes=1";
+std::string single_pod_notice() {
+  return "this pod of a Kubernetes indexed Job is a job of its own; for one job of all pods, set the variables that "
+         "scripts/k8s/train.yaml sets; if one job per pod is intended, confirm it with --nnodes=1";
 }
 
 std::string static_notice(const NodeCount& nodes) {
   return fmt::format(
-      "--nnodes = {0}:{1} with the static rendezvous, as torchrun has it: all {1} nodes are waited for; "
-      "for {0} to {1} nodes add --rdzv_backend=c10d",
+      "--nnodes = {0}:{1} with the static rendezvous: as in torchrun, the job waits for all {1} nodes; for {0} to {1} "
+      "nodes add --rdzv_backend=c10d",
       nodes.min, nodes.max);
 }
 
@@ -270,7 +269,7 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
     choice.policy.min_nodes = choice.policy.max_nodes = 1;
     choice.node_rank.reset();
     if (!o.standalone && !settings.given("nnodes") && environment.get("JOB_COMPLETION_INDEX"))
-      choice.notice = lone_pod_notice();
+      choice.notice = single_pod_notice();
     return choice;
   }
   if (choice.backend == RendezvousChoice::Backend::static_) {
@@ -278,18 +277,30 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
     if (*choice.node_rank >= nodes.max)
       throw make_error(Errc::usage, "--node_rank = {}: expected less than --nnodes = {}", *choice.node_rank, nodes.max);
     refuse_identical_workers(environment);
-    choice.policy.min_nodes = nodes.max;  // static is not elastic: all of them
+    choice.policy.min_nodes = nodes.max;  // static is not elastic
     if (nodes.min < nodes.max) choice.notice = static_notice(nodes);
   }
-  // The cluster knows which node is the first: no name lookup has to find it out.
-  const bool placed =
+  // The cluster says which node is the first, so that no name has to be looked up.
+  const bool from_cluster =
       settings.origin("rdzv_endpoint") == Origin::cluster && settings.origin("node_rank") == Origin::cluster;
-  if (placed && !choice.is_host && endpoint->host == parse_host_port(o.rdzv_endpoint).host)
+  if (from_cluster && !choice.is_host && endpoint->host == parse_host_port(o.rdzv_endpoint).host)
     choice.is_host = o.node_rank == 0;
   choice.host = endpoint ? endpoint->host : "127.0.0.1";
   choice.port = endpoint ? endpoint->port_or(default_port) : default_port;
   if (!endpoint) choice.notice = waiting_notice(nodes);
   return choice;
+}
+
+BackendOptions backend_options(const RendezvousChoice& choice) {
+  return {.backend = name_of(choice.backend),
+          .standalone = choice.standalone,
+          .host = choice.host,
+          .port = choice.port,
+          .is_host = choice.is_host,
+          .node_rank = choice.node_rank,
+          .store_timeout = choice.store_timeout,
+          .more_endpoints = choice.more_endpoints,
+          .etcd_prefix = choice.etcd_prefix};
 }
 
 }  // namespace ddprun

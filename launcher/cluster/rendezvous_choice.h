@@ -9,31 +9,35 @@
 
 #include "ddprun/common/host_port.h"
 #include "ddprun/launcher/cli/options.h"
+#include "ddprun/rendezvous/backend.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
 
-// How this node's agent meets the others: what the options, the environment and the defaults amount to together.
+// The rendezvous of this node's agent, as it follows from options, environment and defaults. A value.
 struct RendezvousChoice {
   enum class Backend { c10d, static_, etcd };
   Backend backend = Backend::c10d;
-  bool standalone = false;               // one node, the server in this process on a free port
-  std::string host;                      // of the endpoint; unused when standalone
+  bool standalone = false;               // one node, with the server in this process on a free port
+  std::string host;                      // of the endpoint; unused if standalone
   std::uint16_t port = 0;                // 0: a free one (standalone)
   std::vector<HostPort> more_endpoints;  // etcd: further members of the cluster
   std::string etcd_prefix = "/ddprun";   // etcd: of all keys
-  std::optional<bool> is_host;           // whether this agent serves the endpoint; unset: find out
+  std::optional<bool> is_host;           // whether this agent runs the server; unset: decided by the endpoint's address
   std::optional<int> node_rank;
-  std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};  // for a lost server of the endpoint to come back
+  std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};  // for a lost rendezvous server to come back
   JobPolicy policy;
-  std::map<std::string, int> seconds;  // settings of --rdzv_conf that were given, by torchrun's names
-  std::string notice;                  // one line for people, empty when there is nothing to say
+  std::map<std::string, int> seconds;  // the times given in --rdzv_conf, by torchrun's names
+  std::string notice;                  // a line for the log, or empty
 };
 
-// As --rdzv_backend has it.
+// The value of --rdzv_backend.
 std::string name_of(RendezvousChoice::Backend backend);
 
 // Pure. Throws Errc::usage naming the option, its value and what would be right.
 RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environment& environment);
+
+// For open_rendezvous().
+BackendOptions backend_options(const RendezvousChoice& choice);
 
 }  // namespace ddprun

@@ -26,8 +26,8 @@ UniqueFd connect_to(const std::filesystem::path& path) {
   return socket;
 }
 
-// Blocks for at most the time left; the file descriptor then has something to read, or its end.
-bool readable(int connection, Deadline deadline) {
+// Waits for data or the end of the stream. False if the deadline passes first.
+bool wait_readable(int connection, Deadline deadline) {
   for (;;) {
     pollfd entry{connection, POLLIN, 0};
     const int got = ::poll(&entry, 1, deadline.poll_timeout_ms());
@@ -40,15 +40,15 @@ std::string read_line(int connection, Deadline deadline) {
   std::string text;
   char chunk[4096];
   while (!text.ends_with('\n')) {
-    if (!readable(connection, deadline)) throw make_error(Errc::timeout, "an agent does not answer");
+    if (!wait_readable(connection, deadline)) throw make_error(Errc::timeout, "an agent does not answer");
     const auto got = ::read(connection, chunk, sizeof(chunk));
-    if (got <= 0) throw make_error(Errc::connection_lost, "an agent has just ended");
+    if (got <= 0) throw make_error(Errc::connection_lost, "an agent exited before it answered");
     text.append(chunk, static_cast<std::size_t>(got));
   }
   return text;
 }
 
-UniqueFd ask(const std::filesystem::path& path, const std::string& request) {
+UniqueFd send_request(const std::filesystem::path& path, const std::string& request) {
   auto socket = connect_to(path);
   if (::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0)
     throw make_error(Errc::connection_lost, "{}: {}", path.string(), errno_text(errno));
@@ -62,7 +62,7 @@ std::vector<LocalAgent> local_agents(const Environment& environment, Deadline de
   for (const auto& folder : runtime_folders(environment)) {
     for (const auto& path : agent_sockets(folder)) {
       try {
-        const auto socket = ask(path, "status\n");
+        const auto socket = send_request(path, "status\n");
         agents.push_back({path, parse_agent_record(read_line(socket.get(), deadline))});
       } catch (const Error& e) {
         log::debug("{}", e.what());
@@ -72,19 +72,19 @@ std::vector<LocalAgent> local_agents(const Environment& environment, Deadline de
   return agents;
 }
 
-UniqueFd ask_agent_to_stop(const LocalAgent& agent, const std::string& who, Deadline deadline) {
-  auto socket = ask(agent.socket, "stop " + who + "\n");
+UniqueFd request_stop(const LocalAgent& agent, const std::string& requester, Deadline deadline) {
+  auto socket = send_request(agent.socket, "stop " + requester + "\n");
   read_line(socket.get(), deadline);
   return socket;
 }
 
-UniqueFd follow_agent(const LocalAgent& agent) {
+UniqueFd connect_to_agent(const LocalAgent& agent) {
   return connect_to(agent.socket);
 }
 
-bool wait_for_end(int connection, Deadline deadline) {
+bool wait_for_close(int connection, Deadline deadline) {
   char chunk[256];
-  while (readable(connection, deadline))
+  while (wait_readable(connection, deadline))
     if (::read(connection, chunk, sizeof(chunk)) <= 0) return true;
   return false;
 }

@@ -9,7 +9,7 @@
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/control/agent_record.h"
 
-// The other side of control sockets: the agents of this user on this machine.
+// The client of control_socket.h: finds and asks the agents of this user on this machine.
 namespace ddprun {
 
 struct LocalAgent {
@@ -17,17 +17,17 @@ struct LocalAgent {
   AgentRecord record;
 };
 
-// Those that answer.
+// The agents that answer; others are logged at level debug and left out.
 std::vector<LocalAgent> local_agents(const Environment& environment, Deadline deadline);
 
-// Asks an agent to end its whole job. The connection ends when the agent does. Throws Errc::unreachable,
-// Errc::connection_lost, Errc::timeout.
-UniqueFd ask_agent_to_stop(const LocalAgent& agent, const std::string& who, Deadline deadline);
+// Asks an agent to end its whole job. requester: for the agents' logs. The connection that is returned closes when the
+// agent exits. Throws Errc::unreachable, Errc::connection_lost, Errc::timeout.
+UniqueFd request_stop(const LocalAgent& agent, const std::string& requester, Deadline deadline);
 
-// A connection whose end is that of the agent; asks for nothing else.
-UniqueFd follow_agent(const LocalAgent& agent);
+// A connection that closes when the agent exits.
+UniqueFd connect_to_agent(const LocalAgent& agent);
 
-// Until the other side of the connection has gone. False when the deadline passes before.
-bool wait_for_end(int connection, Deadline deadline);
+// Waits for the other side to close the connection. False if the deadline passes first.
+bool wait_for_close(int connection, Deadline deadline);
 
 }  // namespace ddprun

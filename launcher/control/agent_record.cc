@@ -29,7 +29,7 @@ AgentRecord parse_agent_record(std::string_view text) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    throw make_error(Errc::protocol, "this is no word of an agent: {}", e.what());
+    throw make_error(Errc::protocol, "this is not an agent's answer: {}", e.what());
   }
 }
 

@@ -9,12 +9,12 @@
 
 namespace ddprun {
 
-// What an agent says of itself to those who ask it directly.
+// An agent's answer on its control socket. A value.
 struct AgentRecord {
   std::int64_t pid = 0;
-  std::string endpoint;            // of the rendezvous, where the whole job can be asked for
-  std::chrono::seconds grace{30};  // of its workers, once they are told to end
-  JobStatus own;                   // the job as this node knows it: itself alone
+  std::string endpoint;            // of the rendezvous server, which knows the whole job
+  std::chrono::seconds grace{30};  // period between SIGTERM and SIGKILL for its workers
+  JobStatus own;                   // the job with this node only
 };
 
 // One line of JSON.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <pwd.h>
 #include <unistd.h>
@@ -15,8 +14,9 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/launcher/cli/command_line.h"
-#include "ddprun/launcher/cli/verbs.h"
+#include "ddprun/launcher/cli/subcommands.h"
 #include "ddprun/launcher/control/agent_client.h"
 #include "ddprun/launcher/control/group_progress.h"
 #include "ddprun/launcher/control/group_text.h"
@@ -28,8 +28,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 10s;  // for an answer
+constexpr auto reply_timeout = 10s;
 constexpr std::uint16_t default_port = 29400;
+
+template <class... Args>
+void write_output(fmt::format_string<Args...> format, Args&&... args) {
+  write_standard_output(fmt::format(format, std::forward<Args>(args)...));
+}
 
 struct Request {
   std::string endpoint;
@@ -39,12 +44,12 @@ struct Request {
   bool help = false;
 };
 
-Request parse(const Verb& verb, const std::vector<std::string>& arguments) {
+Request parse(const Subcommand& subcommand, const std::vector<std::string>& arguments) {
   Request request;
-  const auto form = normal_form(arguments, verb.options);
+  const auto form = normal_form(arguments, subcommand.options);
   if (!form.command.empty())
     throw make_error(Errc::usage, "ddprun {}: superfluous argument '{}'; a program of that name is started as ./{}",
-                     verb.name, form.command.front(), verb.name);
+                     subcommand.name, form.command.front(), subcommand.name);
   for (const auto& option : form.options) {
     const auto given = given_option(option);
     if (given.name == "rdzv_endpoint") request.endpoint = given.value.value();
@@ -61,13 +66,13 @@ ServerAddress server_at(const std::string& endpoint) {
   return {.host = parsed.host.empty() ? "127.0.0.1" : parsed.host, .port = parsed.port_or(default_port)};
 }
 
-// One job on this machine: its agents here.
+// The agents of each job on this machine.
 using JobKey = std::pair<std::string, std::string>;  // run id, endpoint
 using LocalJobs = std::map<JobKey, std::vector<LocalAgent>>;
 
 LocalJobs local_jobs(const Environment& environment, const std::string& run_id) {
   LocalJobs jobs;
-  for (auto& agent : local_agents(environment, Deadline::in(patience)))
+  for (auto& agent : local_agents(environment, Deadline::in(reply_timeout)))
     if (run_id.empty() || agent.record.own.run_id == run_id) {
       const JobKey key{agent.record.own.run_id, agent.record.endpoint};
       jobs[key].push_back(std::move(agent));
@@ -75,59 +80,58 @@ LocalJobs local_jobs(const Environment& environment, const std::string& run_id) 
   return jobs;
 }
 
-std::string nothing_text(const std::string& run_id) {
-  return fmt::format("no job{} of this user runs on this machine; --rdzv_endpoint=HOST:PORT asks elsewhere",
+std::string no_job_text(const std::string& run_id) {
+  return fmt::format("no job{} of this user runs on this machine; use --rdzv_endpoint=HOST:PORT for a job elsewhere",
                      run_id.empty() ? "" : fmt::format(" of run id '{}'", run_id));
 }
 
-// The whole job where its rendezvous answers, else what the agents here know.
+// The whole job if its rendezvous server answers, else what the agents on this machine know.
 std::vector<JobStatus> status_of(const JobKey& key, const std::vector<LocalAgent>& agents) {
   try {
-    return ask_for_status(server_at(key.second), key.first, Deadline::in(patience));
+    return ask_for_status(server_at(key.second), key.first, Deadline::in(reply_timeout));
   } catch (const Error& e) {
-    log::warn("{}; what the agents on this machine know:", e.what());
+    log::warn("{}; the output has only what the agents on this machine know", e.what());
   }
   std::vector<JobStatus> jobs;
   for (const auto& agent : agents) jobs.push_back(agent.record.own);
   return jobs;
 }
 
-std::vector<JobStatus> jobs_asked_for(const Request& request, const Environment& environment) {
+std::vector<JobStatus> requested_jobs(const Request& request, const Environment& environment) {
   std::vector<JobStatus> jobs;
   if (!request.endpoint.empty()) {
-    jobs = ask_for_status(server_at(request.endpoint), request.run_id, Deadline::in(patience));
+    jobs = ask_for_status(server_at(request.endpoint), request.run_id, Deadline::in(reply_timeout));
   } else {
     for (const auto& [key, agents] : local_jobs(environment, request.run_id))
       for (auto& job : status_of(key, agents)) jobs.push_back(std::move(job));
-    if (jobs.empty() && !request.run_id.empty())
-      throw make_error(Errc::unreachable, "{}", nothing_text(request.run_id));
+    if (jobs.empty() && !request.run_id.empty()) throw make_error(Errc::unreachable, "{}", no_job_text(request.run_id));
   }
   return jobs;
 }
 
-// Where each agent knows itself alone, the agents' words about one job are put together.
-std::vector<JobStatus> joined(const std::vector<JobStatus>& words) {
+// Merges statuses of one job that come from agents which know only themselves.
+std::vector<JobStatus> merge(const std::vector<JobStatus>& statuses) {
   std::vector<JobStatus> jobs;
-  for (const auto& word : words) {
-    const auto same = [&](const JobStatus& job) { return job.run_id == word.run_id && job.store == word.store; };
+  for (const auto& status : statuses) {
+    const auto same = [&](const JobStatus& job) { return job.run_id == status.run_id && job.store == status.store; };
     const auto found = std::find_if(jobs.begin(), jobs.end(), same);
     if (found == jobs.end())
-      jobs.push_back(word);
+      jobs.push_back(status);
     else
-      found->nodes.insert(found->nodes.end(), word.nodes.begin(), word.nodes.end());
+      found->nodes.insert(found->nodes.end(), status.nodes.begin(), status.nodes.end());
   }
   return jobs;
 }
 
 std::string collectives_text(const JobStatus& job, bool as_json) {
-  const auto groups = ask_for_progress(job, Deadline::in(patience));
+  const auto groups = query_progress(job, Deadline::in(reply_timeout));
   if (as_json) return groups_json(job, groups);
   auto text = fmt::format("job {} ({}), generation {}\n", job.run_id, job.program, job.generation);
   for (const auto& group : groups) text += group_text(group);
   return text + (groups.empty() ? no_groups_text() : "");
 }
 
-// One job whose workers cannot be asked does not stand in the way of the others.
+// An error about one job does not prevent the output for the others.
 int show_collectives(const std::vector<JobStatus>& jobs, bool as_json) {
   int code = exit_success;
   std::vector<std::string> texts;
@@ -140,81 +144,82 @@ int show_collectives(const std::vector<JobStatus>& jobs, bool as_json) {
     }
   }
   if (as_json)
-    fmt::print("{{\"jobs\":[{}]}}\n", fmt::join(texts, ","));
+    write_output("{{\"jobs\":[{}]}}\n", fmt::join(texts, ","));
   else
-    fmt::print("{}", fmt::join(texts, ""));
+    write_output("{}", fmt::join(texts, ""));
   return code;
 }
 
 int show_status(const Request& request, const Environment& environment) {
-  const auto jobs = jobs_asked_for(request, environment);
+  const auto jobs = requested_jobs(request, environment);
   if (jobs.empty() && !request.json) {
-    fmt::print("{}\n", request.endpoint.empty() ? nothing_text("") : "no job at " + request.endpoint);
+    write_output("{}\n", request.endpoint.empty() ? no_job_text("") : "no job at " + request.endpoint);
     return exit_success;
   }
-  if (request.collectives) return show_collectives(joined(jobs), request.json);
+  if (request.collectives) return show_collectives(merge(jobs), request.json);
   if (request.json) {
-    fmt::print("{}\n", to_json(jobs));
+    write_output("{}\n", to_json(jobs));
     return exit_success;
   }
-  for (const auto& job : jobs) fmt::print("{}", status_text(job));
+  for (const auto& job : jobs) write_output("{}", status_text(job));
   return exit_success;
 }
 
-std::string who_asks() {
+std::string requester() {
   const auto* user = ::getpwuid(::geteuid());
   const auto name = user ? std::string(user->pw_name) : fmt::format("user {}", ::geteuid());
   return fmt::format("ddprun stop ({} on host {})", name, local_host_name());
 }
 
-// Told by one agent, all nodes end; those of this machine are waited for.
+// It is enough to tell one agent, which ends the job on all nodes. Waits for the agents on this machine.
 int stop_local(const LocalJobs& jobs) {
   const auto& [key, agents] = *jobs.begin();
-  std::vector<UniqueFd> ends;
+  std::vector<UniqueFd> connections;
   std::chrono::seconds grace{0};
   for (const auto& agent : agents) {
-    ends.push_back(follow_agent(agent));
+    connections.push_back(connect_to_agent(agent));
     grace = std::max(grace, agent.record.grace);
   }
-  ends.push_back(ask_agent_to_stop(agents.front(), who_asks(), Deadline::in(patience)));
-  const auto deadline = Deadline::in(grace + 3 * patience);
-  for (const auto& end : ends)
-    if (!wait_for_end(end.get(), deadline))
-      throw make_error(Errc::timeout, "job {} has been told to stop, and has not within its grace of {} s", key.first,
-                       grace.count());
-  fmt::print("job {} has stopped\n", key.first);
+  connections.push_back(request_stop(agents.front(), requester(), Deadline::in(reply_timeout)));
+  const auto deadline = Deadline::in(grace + 3 * reply_timeout);
+  for (const auto& connection : connections)
+    if (!wait_for_close(connection.get(), deadline))
+      throw make_error(Errc::timeout, "job {} was told to stop and still runs after its grace period of {} s",
+                       key.first, grace.count());
+  write_output("job {} has stopped\n", key.first);
   return exit_success;
 }
 
 int stop_job(const Request& request, const Environment& environment) {
   if (!request.endpoint.empty()) {
-    const auto job = ask_to_stop(server_at(request.endpoint), request.run_id, who_asks(), Deadline::in(patience));
-    fmt::print("job {} has been told to stop: {} node{}\n", job.run_id, job.node_count, job.node_count == 1 ? "" : "s");
+    const auto job = ask_to_stop(server_at(request.endpoint), request.run_id, requester(), Deadline::in(reply_timeout));
+    write_output("job {} has been told to stop: {} node{}\n", job.run_id, job.node_count,
+                 job.node_count == 1 ? "" : "s");
     return exit_success;
   }
   const auto jobs = local_jobs(environment, request.run_id);
-  if (jobs.empty()) throw make_error(Errc::unreachable, "{}", nothing_text(request.run_id));
+  if (jobs.empty()) throw make_error(Errc::unreachable, "{}", no_job_text(request.run_id));
   if (jobs.size() == 1) return stop_local(jobs);
   std::vector<std::string> names;
   for (const auto& [key, agents] : jobs) names.push_back(fmt::format("{} at {}", key.first, key.second));
-  throw make_error(Errc::usage, "there are several jobs ({}): name one with --rdzv_id or --rdzv_endpoint",
+  throw make_error(Errc::usage, "there are several jobs ({}): choose one with --rdzv_id or --rdzv_endpoint",
                    fmt::join(names, ", "));
 }
 
 }  // namespace
 
 bool is_control_command(const std::vector<std::string>& arguments) {
-  return !arguments.empty() && find_verb(arguments.front());
+  return !arguments.empty() && find_subcommand(arguments.front());
 }
 
 int run_control_command(const std::vector<std::string>& arguments, const Environment& environment) {
-  const auto& verb = *find_verb(arguments.front());
-  const auto request = parse(verb, {arguments.begin() + 1, arguments.end()});
+  const auto& subcommand = *find_subcommand(arguments.front());
+  const auto request = parse(subcommand, {arguments.begin() + 1, arguments.end()});
   if (request.help) {
-    fmt::print("{}", help_text(verb));
+    write_output("{}", help_text(subcommand));
     return exit_success;
   }
-  return verb.name == "status" ? show_status(request, environment) : stop_job(request, environment);
+  return subcommand.name == "status" ? show_status(request, environment) : stop_job(request, environment);
 }
 
 }  // namespace ddprun

@@ -20,7 +20,7 @@ using asio::local::stream_protocol;
 using boost::system::error_code;
 
 constexpr std::size_t max_request = 1024;
-constexpr std::size_t max_connections = 64;  // beyond, the next has to wait for one to go
+constexpr std::size_t max_connections = 64;  // further ones wait in the backlog
 
 struct Connection {
   explicit Connection(stream_protocol::socket connected) : socket(std::move(connected)) {}
@@ -38,8 +38,8 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
 
   void open(const Environment& environment) {
     const auto folder = own_runtime_folder(environment);
-    if (!folder) return log::debug("there is no folder for a control socket: ddprun status will not find this agent");
-    agent_sockets(*folder);  // sweeps up behind agents that were killed
+    if (!folder) return log::debug("no folder for a control socket: ddprun status will not find this agent");
+    agent_sockets(*folder);  // removes the sockets of agents that were killed
     const auto path = *folder / (std::to_string(::getpid()) + ".sock");
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
@@ -76,24 +76,24 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
     connections_.push_back(connection);
     asio::async_read_until(connection->socket, asio::dynamic_buffer(connection->request, max_request), '\n',
                            [self = shared_from_this(), connection](error_code failure, std::size_t size) {
-                             if (failure || !self->handlers_.status) return self->forget(connection);
-                             self->take(connection, connection->request.substr(0, size - 1));
+                             if (failure || !self->handlers_.status) return self->drop(connection);
+                             self->handle(connection, connection->request.substr(0, size - 1));
                            });
   }
 
-  void take(const ConnectionPtr& connection, const std::string& request) {
+  void handle(const ConnectionPtr& connection, const std::string& request) {
     constexpr std::string_view stop = "stop ";
     const bool is_stop = request.starts_with(stop);
-    if (!is_stop && request != "status") return forget(connection);
+    if (!is_stop && request != "status") return drop(connection);
     connection->answer = handlers_.status() + "\n";
     asio::async_write(connection->socket, asio::buffer(connection->answer),
                       [self = shared_from_this(), connection, is_stop](error_code failure, std::size_t) {
-                        if (failure || !is_stop) self->forget(connection);
+                        if (failure || !is_stop) self->drop(connection);
                       });
     if (is_stop) handlers_.stop(request.substr(stop.size()));
   }
 
-  void forget(const ConnectionPtr& connection) {
+  void drop(const ConnectionPtr& connection) {
     const bool was_full = connections_.size() >= max_connections;
     std::erase(connections_, connection);
     error_code ignored;

@@ -13,17 +13,19 @@ class io_context;
 
 namespace ddprun {
 
-// Where this agent can be asked by its owner, on this machine: a Unix socket in the runtime folder, there as long as
-// this object is. One line in: "status", or "stop WHO". One line back. Who asked to stop keeps the connection, and sees
-// its end when the agent ends. On the loop of the io_context; the handlers are called from there.
+// A Unix socket in the runtime folder on which the owner of this agent can ask it for its status or to stop. The
+// request is one line, "status" or "stop REQUESTER"; so is the answer. After "stop" the connection stays open until the
+// agent exits.
+//
+// The socket exists as long as this object. Used on the loop of the io_context; the handlers are called from there.
 class ControlSocket {
  public:
   struct Handlers {
-    std::function<std::string()> status;  // the answer to either, without its newline
-    std::function<void(const std::string& who)> stop;
+    std::function<std::string()> status;  // the answer to both requests, without a newline
+    std::function<void(const std::string& requester)> stop;
   };
 
-  // Best effort: where no socket can be made, a line at level debug says so.
+  // If the socket cannot be created, this is logged at level debug and the agent runs without it.
   ControlSocket(boost::asio::io_context& loop, const Environment& environment, Handlers handlers);
   ~ControlSocket();
   ControlSocket(const ControlSocket&) = delete;

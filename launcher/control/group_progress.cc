@@ -13,14 +13,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int most_ranks = 1'000'000;  // of a group that is believed
+constexpr int max_ranks = 1'000'000;  // larger groups are taken for invalid records
 
 milliseconds since_epoch() {
   return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
 }
 
-// A record's key without what all of the generation's have in common, where it lies there; a program may have put it
-// elsewhere. Nothing for one of another generation.
+// Parses a record's key and removes the prefix of the job's generation. A program may use a prefix of its own, which is
+// kept. Nothing for keys of another generation.
 std::optional<RankRecordKey> key_in(const std::string& own_prefix, const std::string& text) {
   auto key = parse_rank_record_key(text);
   if (!key) return std::nullopt;
@@ -33,14 +33,15 @@ std::optional<RankRecordKey> key_in(const std::string& own_prefix, const std::st
   return key;
 }
 
-// Of an earlier generation: where keys have a prefix of the program's own, they do not tell. By the hosts' clocks.
+// True if the record is from an earlier generation, judged by the hosts' clocks. For keys with a program's own prefix,
+// which does not contain the generation.
 bool is_stale(const JobStatus& job, const RankRecord& record) {
   constexpr milliseconds allowance(5'000);
   return job.phase == "running" && since_epoch() - record.time > job.since + allowance;
 }
 
-// What is wrong with a worker's process, if anything is.
-std::string trouble_of(const JobStatus& job, const RankRecord& record) {
+// The state of a worker's process if it does not run; else empty.
+std::string abnormal_state(const JobStatus& job, const RankRecord& record) {
   for (const auto& node : job.nodes)
     for (const auto& worker : node.workers)
       if (node.host == record.host && worker.now.pid == record.pid && worker.now.state != WorkerReport::State::running)
@@ -49,28 +50,28 @@ std::string trouble_of(const JobStatus& job, const RankRecord& record) {
 }
 
 RankProgress progress_of(const JobStatus& job, RankRecord record) {
-  RankProgress progress{.heard = std::max(milliseconds(0), since_epoch() - record.time),
-                        .process = trouble_of(job, record)};
+  RankProgress progress{.report_age = std::max(milliseconds(0), since_epoch() - record.time),
+                        .process = abnormal_state(job, record)};
   progress.record = std::move(record);
   return progress;
 }
 
-void place(GroupProgress& group, int rank, RankProgress progress) {
+void insert(GroupProgress& group, int rank, RankProgress progress) {
   const auto size = static_cast<std::size_t>(std::max(rank + 1, progress.record->size));
   if (group.ranks.size() < size) group.ranks.resize(size);
   group.ranks[static_cast<std::size_t>(rank)] = std::move(progress);
 }
 
-bool is_over(const GroupProgress& group) {
+bool all_have_left(const GroupProgress& group) {
   return std::all_of(group.ranks.begin(), group.ranks.end(),
                      [](const auto& rank) { return rank.record && rank.record->left; });
 }
 
 }  // namespace
 
-std::vector<GroupProgress> ask_for_progress(const JobStatus& job, Deadline deadline) {
+std::vector<GroupProgress> query_progress(const JobStatus& job, Deadline deadline) {
   if (job.store.empty())
-    throw make_error(Errc::unreachable, "job {} has no running workers, and so no store of theirs", job.run_id);
+    throw make_error(Errc::unreachable, "job {} has no running workers, and therefore no store", job.run_id);
   const auto address = parse_host_port(job.store);
   TcpStore store({.host = address.host, .port = address.port_or(0)}, deadline);
   const auto own_prefix = worker_prefix(job.generation) + "/";
@@ -86,14 +87,14 @@ std::vector<GroupProgress> ask_for_progress(const JobStatus& job, Deadline deadl
   const auto records = store.multi_get(texts, deadline);
   for (std::size_t i = 0; i < records.size(); ++i) {
     auto record = decode_rank_record(records[i]);
-    if (!record || keys[i].rank >= record->size || record->size > most_ranks) continue;
+    if (!record || keys[i].rank >= record->size || record->size > max_ranks) continue;
     if (!texts[i].starts_with(own_prefix) && is_stale(job, *record)) continue;
     auto& group = groups.try_emplace(keys[i].prefix, GroupProgress{keys[i].prefix, {}}).first->second;
-    place(group, keys[i].rank, progress_of(job, std::move(*record)));
+    insert(group, keys[i].rank, progress_of(job, std::move(*record)));
   }
   std::vector<GroupProgress> current;
   for (auto& [name, group] : groups)
-    if (!is_over(group)) current.push_back(std::move(group));
+    if (!all_have_left(group)) current.push_back(std::move(group));
   return current;
 }
 

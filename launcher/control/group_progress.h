@@ -9,18 +9,18 @@
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/progress/rank_record.h"
 
-// The process groups of a running job, as their ranks tell of themselves in the workers' store.
+// The process groups of a running job, as their ranks report themselves in the workers' store.
 namespace ddprun {
 
 struct RankProgress {
   using Age = std::chrono::milliseconds;
 
-  std::optional<RankRecord> record;  // none: it has not come to the group
-  Age heard{};                       // since the record, by the clocks of both machines
-  std::string process;               // what its agent knows beside that: "frozen by SIGSTOP for 12 s"; else empty
+  std::optional<RankRecord> record;  // none: the rank has not joined the group
+  Age report_age{};                  // since the record was written, by the clocks of both machines
+  std::string process;  // an abnormal state of its process, such as "frozen by SIGSTOP for 12 s"; else empty
 
-  // Since an operation came into its state.
-  Age since(const RankOperation& operation) const { return operation.age + heard; }
+  // How long the operation has been in its state.
+  Age since(const RankOperation& operation) const { return operation.age + report_age; }
 };
 
 struct GroupProgress {
@@ -28,8 +28,8 @@ struct GroupProgress {
   std::vector<RankProgress> ranks;
 };
 
-// Those in which some rank still is, in order of their names. Asks the store that the job's workers meet at. Throws
-// what that throws, and Errc::unreachable when there is none now.
-std::vector<GroupProgress> ask_for_progress(const JobStatus& job, Deadline deadline);
+// The groups that at least one rank has not left, sorted by name, from the workers' store. Throws what the store's
+// client throws, and Errc::unreachable if the job has no store at the moment.
+std::vector<GroupProgress> query_progress(const JobStatus& job, Deadline deadline);
 
 }  // namespace ddprun

@@ -7,7 +7,7 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
-#include "ddprun/launcher/control/group_verdict.h"
+#include "ddprun/launcher/control/group_diagnosis.h"
 
 namespace ddprun {
 namespace {
@@ -17,9 +17,9 @@ using Age = RankProgress::Age;
 using State = RankOperation::State;
 
 constexpr std::size_t columns = 8;
-using Row = std::array<std::string, columns + 1>;  // and a remark
+using Row = std::array<std::string, columns + 1>;  // the last one is a remark
 
-constexpr Age silence(std::chrono::seconds(3));  // that is worth a remark: a record comes each second
+constexpr Age report_delay(std::chrono::seconds(3));  // worth a remark: records are written every second
 
 std::string age_text(Age age) {
   return fmt::format("{:.1f} s", static_cast<double>(age.count()) / 1000);
@@ -27,15 +27,15 @@ std::string age_text(Age age) {
 
 std::string remark_on(const RankProgress& rank) {
   if (rank.record->left) return "has left";
-  const auto heard = rank.heard >= silence ? fmt::format("as it said {} ago", age_text(rank.heard)) : "";
-  return rank.process + (heard.empty() || rank.process.empty() ? "" : ", ") + heard;
+  const auto old = rank.report_age >= report_delay ? fmt::format("last report {} ago", age_text(rank.report_age)) : "";
+  return rank.process + (old.empty() || rank.process.empty() ? "" : ", ") + old;
 }
 
 // The newest collective that has ended.
 const RankOperation* last_ended(const RankRecord& record) {
   const RankOperation* last = nullptr;
   for (const auto& operation : record.operations)
-    if (!operation.transfer && operation.state >= State::done) last = &operation;
+    if (!operation.transfer() && operation.state >= State::done) last = &operation;
   return last;
 }
 
@@ -44,7 +44,7 @@ std::string done_text(const RankOperation* last) {
   return fmt::format("#{}{}", last->sequence, last->state == State::failed ? " failed" : "");
 }
 
-// Between operations, the state is that of the program: since the last one ended.
+// For a rank between operations, since the last one ended.
 Row outside_row(Row row, const RankProgress& rank, const RankOperation* last) {
   row[4] = row[5] = "-";
   row[6] = "outside";
@@ -53,7 +53,8 @@ Row outside_row(Row row, const RankProgress& rank, const RankOperation* last) {
 }
 
 Row operation_row(Row row, const RankProgress& rank, const RankOperation& operation) {
-  row[4] = operation.transfer ? operation.text : fmt::format("#{} {}", operation.sequence, operation.text);
+  row[4] = operation.transfer() ? describe(operation.description)
+                                : fmt::format("#{} {}", operation.sequence, describe(operation.description));
   row[5] = fmt::format("{}", operation.bytes);
   row[6] = name_of(operation.state);
   row[7] = age_text(rank.since(operation));
@@ -62,7 +63,7 @@ Row operation_row(Row row, const RankProgress& rank, const RankOperation& operat
 
 std::vector<Row> rows_of(std::size_t number, const RankProgress& rank) {
   const auto name = fmt::format("{}", number);
-  if (!rank.record) return {{name, "-", "-", "-", "-", "-", "absent", "-", "has not come to the group"}};
+  if (!rank.record) return {{name, "-", "-", "-", "-", "-", "absent", "-", "has not joined the group"}};
   const auto& record = *rank.record;
   const auto* last = last_ended(record);
   const Row start{name, record.host, fmt::format("{}", record.pid), done_text(last), "", "", "", "", remark_on(rank)};
@@ -89,10 +90,10 @@ std::string table(const std::vector<Row>& rows) {
 
 json::object to_object(const RankProgress& rank, const RankOperation& operation) {
   json::object object;
-  const bool unknown = operation.transfer && operation.sequence == 0;
+  const bool unknown = operation.transfer() && operation.sequence == 0;
   if (!unknown) object["sequence"] = operation.sequence;
-  object["transfer"] = operation.transfer;
-  object["operation"] = operation.text;
+  object["transfer"] = operation.transfer();
+  object["operation"] = describe(operation.description);
   object["bytes"] = operation.bytes;
   object["state"] = name_of(operation.state);
   object["since_ms"] = rank.since(operation).count();
@@ -109,7 +110,7 @@ json::object to_object(std::size_t number, const RankProgress& rank) {
   object["sequence"] = rank.record->sequence;
   object["inside"] = rank.record->inside;
   object["left"] = rank.record->left;
-  object["heard_ms"] = rank.heard.count();
+  object["heard_ms"] = rank.report_age.count();
   object["process"] = rank.process;
   object["operations"] = std::move(operations);
   return object;
@@ -121,11 +122,11 @@ std::string group_text(const GroupProgress& group) {
   std::vector<Row> rows{{"rank", "host", "pid", "done", "operation", "bytes", "state", "for", ""}};
   for (std::size_t number = 0; number < group.ranks.size(); ++number)
     for (auto& row : rows_of(number, group.ranks[number])) rows.push_back(std::move(row));
-  return fmt::format("{}: {}\n{}", group.name, verdict_on(group), table(rows));
+  return fmt::format("{}: {}\n{}", group.name, diagnose(group), table(rows));
 }
 
 std::string no_groups_text() {
-  return "no worker tells of a process group: none has formed one yet, or they are PyTorch's, which tell nothing\n";
+  return "no worker reports a process group: none has formed one yet, or they are PyTorch's, which report nothing\n";
 }
 
 std::string groups_json(const JobStatus& job, const std::vector<GroupProgress>& groups) {
@@ -134,7 +135,7 @@ std::string groups_json(const JobStatus& job, const std::vector<GroupProgress>& 
     json::array ranks;
     for (std::size_t number = 0; number < group.ranks.size(); ++number)
       ranks.push_back(to_object(number, group.ranks[number]));
-    array.push_back(json::object{{"name", group.name}, {"verdict", verdict_on(group)}, {"ranks", std::move(ranks)}});
+    array.push_back(json::object{{"name", group.name}, {"verdict", diagnose(group)}, {"ranks", std::move(ranks)}});
   }
   return json::serialize(json::object{
       {"run_id", job.run_id}, {"generation", job.generation}, {"store", job.store}, {"groups", std::move(array)}});

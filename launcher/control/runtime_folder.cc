@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No link that somebody else has put there either.
+// lstat: another user may have put a symbolic link there.
 bool is_private_folder(const fs::path& folder) {
   struct stat info {};
   return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&

@@ -6,18 +6,19 @@
 
 #include "ddprun/common/environment.h"
 
-// Where the agents of a machine can be found by their owner: a socket each, named <pid>.sock, in a folder that nobody
-// else can enter.
+// The folder with the control sockets of this user's agents on this machine, one each, named <pid>.sock. Other users
+// cannot enter it.
 namespace ddprun {
 
-// $DDPRUN_RUNTIME_DIR and no other where that is set; else, in order of preference: $XDG_RUNTIME_DIR/ddprun,
-// /run/user/<uid>/ddprun, /tmp/ddprun-<uid>. Whoever looks for agents looks in all of them.
+// Only $DDPRUN_RUNTIME_DIR if that is set; else, in order of preference, $XDG_RUNTIME_DIR/ddprun,
+// /run/user/<uid>/ddprun and /tmp/ddprun-<uid>. Agents are looked for in all of them.
 std::vector<std::filesystem::path> runtime_folders(const Environment& environment);
 
-// The first of them that is there or can be made, and belongs to this user alone.
+// The first of them that exists or can be created and that only this user can enter.
 std::optional<std::filesystem::path> own_runtime_folder(const Environment& environment);
 
-// The sockets in a folder, those of processes that are gone left out and removed. Nothing when others may write there.
+// The sockets in a folder; those of processes that do not exist any more are removed. Nothing if other users may write
+// there.
 std::vector<std::filesystem::path> agent_sockets(const std::filesystem::path& folder);
 
 }  // namespace ddprun

@@ -26,9 +26,9 @@ std::string node_line(const JobStatus::Node& node) {
                      : node.nproc == 1
                          ? fmt::format(", rank {}", node.first_rank)
                          : fmt::format(", ranks {}-{}", node.first_rank, node.first_rank + node.nproc - 1);
-  // A heartbeat comes each second unless the job says otherwise.
-  const auto silent = node.heard > std::chrono::seconds(3) ? ", silent for " + age_text(node.heard) : "";
-  return fmt::format("  {:<7} host {}{}{}, here for {}{}\n", name, node.host, address, ranks, age_text(node.since),
+  // The default heartbeat interval is a second.
+  const auto silent = node.heard > std::chrono::seconds(3) ? ", last heartbeat " + age_text(node.heard) + " ago" : "";
+  return fmt::format("  {:<7} host {}{}{}, joined {} ago{}\n", name, node.host, address, ranks, age_text(node.since),
                      silent);
 }
 
@@ -37,8 +37,8 @@ std::string nodes_text(const JobStatus& job) {
                                                      : fmt::format("{}:{}", job.min_nodes, job.max_nodes);
   const auto members =
       std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& n) { return n.group_rank >= 0; });
-  const auto here = job.phase == "forming" ? job.node_count : static_cast<int>(members);
-  return fmt::format("{} of {} node{}", here, wanted, job.max_nodes == 1 ? "" : "s");
+  const auto present = job.phase == "forming" ? job.node_count : static_cast<int>(members);
+  return fmt::format("{} of {} node{}", present, wanted, job.max_nodes == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ std::string worker_state_text(const JobStatus::Worker& worker) {
   if (now.state == State::running) return "running for " + age;
   if (now.state == State::stopped) return fmt::format("frozen by {} for {}", signal_name(now.signal_number), age);
   if (now.signal_number != 0) return fmt::format("ended by {} {} ago", signal_name(now.signal_number), age);
-  return fmt::format("ended with {} {} ago", now.exit_code, age);
+  return fmt::format("exited with {} {} ago", now.exit_code, age);
 }
 
 std::string status_text(const JobStatus& job) {

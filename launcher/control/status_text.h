@@ -6,14 +6,14 @@
 
 namespace ddprun {
 
-// A job for people, a line each for the job, its nodes and their workers:
+// The output of ddprun status, one line each for the job, its nodes and their workers:
 //   job none (train.cfg): running for 2 min 03 s, generation 1, 1 of 3 restarts used, 2 of 2 nodes, 8 workers
-//     node 0  host a (10.0.0.1), ranks 0-3, here for 5 min 10 s
+//     node 0  host a (10.0.0.1), ranks 0-3, joined 5 min 10 s ago
 //       rank 0  pid 4711  running for 2 min 03 s
-//     spare   host c, here for 12 s
+//     spare   host c, joined 12 s ago
 std::string status_text(const JobStatus& job);
 
-// "running for 2 min 03 s", "frozen by SIGSTOP for 12 s", "ended with 3 4 s ago"
+// "running for 2 min 03 s", "frozen by SIGSTOP for 12 s", "exited with 3 4 s ago"
 std::string worker_state_text(const JobStatus::Worker& worker);
 
 }  // namespace ddprun

@@ -19,7 +19,7 @@ int parse_slots(std::string_view digits, std::string_view whole) {
   return value;
 }
 
-// A leading dash would be an option of ssh, white space another word of its command line.
+// ssh would take a leading dash for an option, and white space for the end of the name.
 void check_name(std::string_view name, std::string_view whole) {
   if (name.empty() || name.front() == '-' || name.find_first_of(" \t'\"") != std::string_view::npos)
     throw make_error(Errc::usage, "'{}': expected HOST[:SLOTS]", whole);
@@ -56,7 +56,7 @@ void add(std::vector<HostEntry>& hosts, HostEntry host) {
     found->slots = found->slots.value_or(1) + host.slots.value_or(1);
 }
 
-// "a slots=4"; max_slots is Open MPI's too, and bounds nothing here.
+// "a slots=4". Open MPI's max_slots is accepted and ignored.
 HostEntry parse_line(const std::string& line) {
   std::istringstream words(line);
   std::string word;
@@ -66,7 +66,7 @@ HostEntry parse_line(const std::string& line) {
     const auto equals = word.find('=');
     const auto key = word.substr(0, equals);
     if (equals == std::string::npos || (key != "slots" && key != "max_slots" && key != "max-slots"))
-      throw make_error(Errc::usage, "'{}': expected slots=NUMBER behind the host", word);
+      throw make_error(Errc::usage, "'{}': expected slots=NUMBER after the host", word);
     const int slots = parse_slots(std::string_view(word).substr(equals + 1), word);
     if (key == "slots") host.slots = slots;
   }
@@ -102,7 +102,7 @@ std::vector<HostEntry> parse_hostfile(std::string_view text, std::string_view fi
       throw make_error(Errc::usage, "{}:{}: {}", file, number, e.what());
     }
   }
-  if (hosts.empty()) throw make_error(Errc::usage, "{}: names no host", file);
+  if (hosts.empty()) throw make_error(Errc::usage, "{}: names no hosts", file);
   return hosts;
 }
 

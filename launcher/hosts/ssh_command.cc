@@ -9,25 +9,26 @@
 namespace ddprun {
 namespace {
 
-// Whole names, and with a '*' behind them beginnings of names.
+// Whole names, or prefixes of names, which end in '*'.
 constexpr std::string_view passed_on[] = {
     "PATH",  "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "LOGLEVEL",
     "TERM",  "CUDA_*",          "DDPRUN_*",   "FI_*",        "GLOO_*",      "HF_*",         "KMP_*",
     "MKL_*", "NCCL_*",          "OMP_*",      "OPENBLAS_*",  "PET_*",       "TORCH*",       "UCX_*",
 };
 
-// They say how this ddprun starts others, which those do not do again.
-constexpr std::string_view kept_here[] = {"PET_HOSTS", "PET_HOSTFILE", "PET_SSH", "PET_ENV", "TORCHELASTIC_ERROR_FILE"};
+// They concern the starting ddprun alone.
+constexpr std::string_view not_passed_on[] = {"PET_HOSTS", "PET_HOSTFILE", "PET_SSH", "PET_ENV",
+                                              "TORCHELASTIC_ERROR_FILE"};
 
-bool goes_along(std::string_view name) {
-  if (std::find(std::begin(kept_here), std::end(kept_here), name) != std::end(kept_here)) return false;
+bool is_passed_on(std::string_view name) {
+  if (std::find(std::begin(not_passed_on), std::end(not_passed_on), name) != std::end(not_passed_on)) return false;
   return std::any_of(std::begin(passed_on), std::end(passed_on), [&](std::string_view pattern) {
     if (!pattern.ends_with('*')) return name == pattern;
     return name.starts_with(pattern.substr(0, pattern.size() - 1));
   });
 }
 
-// Words as a shell has them: white space separates, quotes of either kind keep it.
+// Splits as a shell does: at white space, except within quotes of either kind.
 std::vector<std::string> split_words(std::string_view text) {
   std::vector<std::string> words;
   bool inside = false;
@@ -71,7 +72,7 @@ std::vector<std::string> ssh_command(std::string_view ssh, const HostEntry& host
                              "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"})
       words.emplace_back(word);
   words.push_back(host.name);
-  // Whatever shell the user has there, it only has to know single quotes.
+  // The user's shell on the host may be any; it only has to understand single quotes.
   words.push_back("exec /bin/sh -c " +
                   shell_quoted("if [ -x \"$0\" ]; then exec \"$0\" \"$@\"; else exec ddprun \"$@\"; fi") + " " +
                   shell_quoted(program) + " --remote_agent=" + token);
@@ -81,7 +82,7 @@ std::vector<std::string> ssh_command(std::string_view ssh, const HostEntry& host
 std::vector<std::string> environment_for_hosts(const Environment& environment, std::string_view named) {
   std::map<std::string, std::string> chosen;
   for (const auto& [name, value] : environment.values())
-    if (goes_along(name)) chosen[name] = value;
+    if (is_passed_on(name)) chosen[name] = value;
   for (auto rest = named; !rest.empty();) {
     const auto comma = rest.find(',');
     const auto item = rest.substr(0, comma);

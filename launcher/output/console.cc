@@ -11,12 +11,12 @@
 #include <thread>
 #include <unistd.h>
 
-#include "ddprun/launcher/workers/pseudo_terminal.h"
+#include "ddprun/launcher/output/pseudo_terminal.h"
 
 namespace ddprun {
 namespace {
 
-// Only there to interrupt a write that blocks when the console is to end.
+// The handler only interrupts a blocking write when the console is being destroyed.
 void no_op(int) {}
 
 void install_wake_signal() {
@@ -44,8 +44,8 @@ struct Console::Impl {
   };
 
   int descriptors[2];
-  std::shared_ptr<Screen> screens[2];  // none: not a terminal
-  std::function<void()> on_room;
+  std::shared_ptr<Screen> screens[2];  // null: not a terminal
+  std::function<void()> on_writable;
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::deque<Item> queue;
@@ -58,7 +58,7 @@ struct Console::Impl {
   bool started = false;
   std::thread thread;
 
-  // The thread starts with the first text: a job that writes nothing has none. It takes no signals of the process.
+  // Called for the first text, so that a job that writes nothing has no thread.
   void start() {
     sigset_t all;
     sigset_t before;
@@ -77,7 +77,7 @@ struct Console::Impl {
     if (screens[0] && screens[1] && same_device(descriptors[0], descriptors[1])) screens[1] = screens[0];
   }
 
-  // The stream's screen, knowing its present size.
+  // The stream's screen, updated to the terminal's current size; null when it is not a terminal.
   Screen* screen(Stream stream) {
     const auto i = index_of(stream);
     if (screens[i]) screens[i]->resize(window_size(descriptors[i]).value_or(WindowSize{}));
@@ -107,12 +107,12 @@ struct Console::Impl {
       lock.lock();
       busy = false;
       queued_bytes -= item.text.size();
-      const bool room = was_full && queued_bytes <= high_water_bytes / 2;
-      if (room) was_full = false;
+      const bool writable = was_full && queued_bytes <= high_water_bytes / 2;
+      if (writable) was_full = false;
       changed.notify_all();
-      if (room && on_room) {
+      if (writable && on_writable) {
         lock.unlock();
-        on_room();
+        on_writable();
         lock.lock();
       }
     }
@@ -127,14 +127,14 @@ struct Console::Impl {
       const auto got = ::write(fd, rest.data(), rest.size());
       const int cause = got < 0 ? errno : 0;
       if (cause == EAGAIN) wait_writable(fd);
-      // Nobody reads any more, or the disk is full: what cannot be shown must not stop the job.
+      // The reader is gone or the disk is full: output that cannot be written must not stop the job.
       if (cause != 0 && cause != EAGAIN && cause != EINTR) return;
       if (got > 0) rest.remove_prefix(static_cast<std::size_t>(got));
       if (!note_written(got > 0 ? static_cast<std::size_t>(got) : 0)) return;
     }
   }
 
-  // False when the console is to end.
+  // Returns false when the console is being destroyed.
   bool note_written(std::size_t bytes) {
     const std::lock_guard lock(mutex);
     written_bytes += bytes;
@@ -148,10 +148,10 @@ struct Console::Impl {
   }
 };
 
-Console::Console(int out, int err, std::function<void()> on_room, bool plain) : impl_(std::make_unique<Impl>()) {
+Console::Console(int out, int err, std::function<void()> on_writable, bool plain) : impl_(std::make_unique<Impl>()) {
   impl_->descriptors[0] = out;
   impl_->descriptors[1] = err;
-  impl_->on_room = std::move(on_room);
+  impl_->on_writable = std::move(on_writable);
   if (!plain) impl_->find_screens();
 }
 
@@ -160,7 +160,7 @@ Console::~Console() {
   if (!impl_->started) return;
   impl_->stopping = true;
   impl_->changed.notify_all();
-  // The signal may come just before the write that it should interrupt: again until the thread is through.
+  // A signal may arrive just before the write that it should interrupt, so repeat it until the thread has finished.
   while (!impl_->finished) {
     ::pthread_kill(impl_->thread.native_handle(), SIGRTMIN);
     impl_->changed.wait_for(lock, std::chrono::milliseconds(10));

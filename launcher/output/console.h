@@ -11,33 +11,37 @@
 
 namespace ddprun {
 
-// Standard output and error of the agent, written by a thread of their own, so that a slow or stopped terminal holds up
-// nothing but its own lines. Texts go out in the order of write() and update(), each uncut. Where a stream is a
-// terminal, bars are drawn below the lines (see Screen); streams that are the same terminal share them.
+// The agent's standard output and standard error, written by a thread of its own, so that a slow or stopped terminal
+// delays nothing but its own lines. Texts are written whole, in the order of write() and update(). Where a stream is a
+// terminal, progress bars are drawn below the lines (see Screen); two streams on the same terminal share one screen.
 //
-// The queue is bounded by its writers: while full() they should read no more from the workers, who then block on their
-// pipes. write() itself always takes the text. Thread-safe.
+// Ownership: borrows its descriptors. The destructor drops what is still queued; call drain() first.
+// Threads: thread-safe. The writing thread starts with the first text and receives none of the process's signals.
+// Errors: a stream that cannot be written (no reader, full disk) is ignored; output must not stop the job. The first
+// write() throws std::system_error when the thread cannot be started.
+// Units: bytes. write() always accepts the text; the producers bound the queue: while full() they stop reading from the
+// workers, which then block on their pipes.
 class Console {
  public:
   enum class Stream { out, err };
   static constexpr std::size_t high_water_bytes = std::size_t{1024} * 1024;
 
-  // on_room: called on the console's thread when a full queue has fallen to half. Descriptors are borrowed.
-  // plain: a terminal is treated as a file, being one that cannot move its cursor.
-  Console(int out, int err, std::function<void()> on_room, bool plain = false);
-  // What is still queued is dropped; see drain().
+  // on_writable: called on the writing thread when a queue that was full has fallen to half.
+  // plain: a terminal that cannot move its cursor; it is written like a file.
+  Console(int out, int err, std::function<void()> on_writable, bool plain = false);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
   void write(Stream stream, std::string text);
-  // The lines, and the bars that this source, any number, has from now on (Screen::update); without a terminal the
-  // lines alone.
+  // Writes the lines and replaces the progress bars of this source (see Screen::update). Without a terminal only the
+  // lines are written.
   void update(Stream stream, int source, std::string lines, std::string bars);
-  // The size of the stream's terminal now; nothing when it is none.
+  // The current size of the stream's terminal; empty when the stream is not a terminal.
   std::optional<WindowSize> window(Stream stream) const;
   bool full() const;
-  // Waits until all is written; gives up when nothing has moved for the given time. True when all is written.
+  // Waits until everything is written, or until nothing was written for the given time. Returns whether everything was
+  // written.
   bool drain(std::chrono::milliseconds without_progress);
 
  private:

@@ -52,7 +52,7 @@ void LineAssembler::feed(std::string_view bytes, std::string& out) {
       emit("\n", out);
       bytes.remove_prefix(1);
     } else if (bytes.front() == '\r') {
-      // A bar that begins with its '\r' has nothing to show yet.
+      // Nothing to show yet for a progress bar that begins with its '\r'.
       carriage_return_ = !partial_.empty();
       bytes.remove_prefix(1);
     } else {
@@ -64,6 +64,31 @@ void LineAssembler::feed(std::string_view bytes, std::string& out) {
 void LineAssembler::flush(std::string& out) {
   carriage_return_ = false;
   if (!partial_.empty()) emit("\n", out);
+}
+
+void LineFilter::feed(std::string_view bytes, std::string& out) {
+  std::string whole;
+  lines_.feed(bytes, whole);
+  select(whole, out);
+}
+
+void LineFilter::flush(std::string& out) {
+  std::string last;
+  lines_.flush(last);
+  select(last, out);
+}
+
+void LineFilter::select(std::string_view lines, std::string& out) const {
+  while (!lines.empty()) {
+    const auto end = lines.find_first_of("\r\n");
+    auto length = end == std::string_view::npos ? lines.size() : end + 1;
+    if (length < lines.size() && lines[length - 1] == '\r' && lines[length] == '\n') ++length;
+    const auto line = lines.substr(0, length);
+    lines.remove_prefix(length);
+    const bool wanted = std::any_of(texts_.begin(), texts_.end(),
+                                    [&](const auto& text) { return line.find(text) != std::string_view::npos; });
+    if (wanted) out += prefix_ + std::string(line);
+  }
 }
 
 bool TerminalLines::Row::blank() const {
@@ -90,7 +115,7 @@ void TerminalLines::feed(std::string_view bytes, std::string& lines) {
   }
 }
 
-// "ESC [ parameters final", of which only "cursor up" (CUU) is obeyed; the beginning of anything else is text.
+// Of the sequences "ESC [ parameters final" only "cursor up" (CUU) has an effect; others are kept as text.
 void TerminalLines::escape_byte(char c, std::string& lines) {
   escape_ += c;
   if (escape_.size() == 1 || (escape_.size() == 2 && c == '[')) return;
@@ -101,7 +126,8 @@ void TerminalLines::escape_byte(char c, std::string& lines) {
   append(whole, lines);
 }
 
-// Text that comes to a new row by a newline alone, or to one above others, is no nested bar's: what is above is done.
+// A nested bar returns the cursor before it writes. Text that reaches a row by a newline alone, or after the cursor
+// moved up, belongs to no nested bar, so the rows above are final.
 void TerminalLines::append(std::string_view text, std::string& lines) {
   if (rows_[at_].text.size() >= max_line_ && !at_begin_) {
     commit(at_ + 1, lines);
@@ -115,7 +141,7 @@ void TerminalLines::append(std::string_view text, std::string& lines) {
   rows_[at_].text += text;
 }
 
-// A row that is drawn for the second time without a visit to those above leaves them behind.
+// A row that is drawn a second time, without the cursor having been above it in between, makes the rows above final.
 void TerminalLines::carriage_return(std::string& lines) {
   if (from_below_ || (!at_begin_ && !rows_[at_].blank())) commit(at_, lines);
   from_below_ = false;
@@ -127,26 +153,26 @@ void TerminalLines::newline(std::string& lines) {
   if (last && at_ == 0 && !rows_[0].redrawn) {
     commit(1, lines);
     rows_.emplace_back();
-    return arrive(false);
+    return enter_row(false);
   }
   if (last) rows_.emplace_back();
   ++at_;
   if (rows_.size() > max_rows) commit(1, lines);
-  arrive(false);
+  enter_row(false);
 }
 
 void TerminalLines::cursor_up(std::size_t count) {
   at_ -= std::min(at_, count);
-  arrive(true);
+  enter_row(true);
 }
 
-void TerminalLines::arrive(bool from_below) {
+void TerminalLines::enter_row(bool from_below) {
   from_below_ = from_below;
   returned_ = false;
   at_begin_ = true;
 }
 
-// Bars that were wiped out leave no line.
+// A bar that was erased leaves no line.
 void TerminalLines::commit(std::size_t count, std::string& lines) {
   for (std::size_t i = 0; i < count; ++i)
     if (!rows_[i].redrawn || !rows_[i].blank()) lines += shown(rows_[i]) + '\n';
@@ -174,7 +200,7 @@ void TerminalLines::flush(std::string& lines) {
   while (!rows_.empty() && rows_.back().blank()) rows_.pop_back();
   commit(rows_.size(), lines);
   rows_.assign(1, {});
-  arrive(false);
+  enter_row(false);
 }
 
 void Tail::feed(std::string_view bytes) {

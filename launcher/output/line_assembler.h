@@ -8,9 +8,12 @@
 
 namespace ddprun {
 
-// Bytes of one stream in, whole lines out, each with the prefix in front, so that lines of several workers never mix. A
-// carriage return ends a line too (a progress bar redraws itself), and goes out as it came. A line longer than max_line
-// bytes goes out in pieces of that length, each a line of its own.
+// The four classes of this header turn the bytes of one output stream into lines. They do no I/O, own what they keep,
+// never fail and are not thread-safe. Sizes are bytes.
+
+// Splits a stream into whole lines with a prefix before each, so that lines of several workers never mix. A carriage
+// return also ends a line (a progress bar redraws itself) and is passed on. A line longer than max_line is split into
+// lines of that length.
 class LineAssembler {
  public:
   static constexpr std::size_t default_max_line = std::size_t{64} * 1024;
@@ -18,9 +21,9 @@ class LineAssembler {
   explicit LineAssembler(std::string prefix, std::size_t max_line = default_max_line)
       : prefix_(std::move(prefix)), max_line_(max_line) {}
 
-  // Appends to out what has become whole.
+  // Appends the lines that are now complete to out.
   void feed(std::string_view bytes, std::string& out);
-  // The stream has ended: its last line, if it lacks an end.
+  // At the end of the stream: appends the last line if it has no line end.
   void flush(std::string& out);
 
  private:
@@ -29,22 +32,43 @@ class LineAssembler {
   std::string prefix_;
   std::size_t max_line_;
   std::string partial_;
-  bool carriage_return_ = false;  // the last byte was '\r': whether a '\n' follows is not known yet
+  bool carriage_return_ = false;  // the last byte was '\r': a '\n' may follow
 };
 
-// The same for a terminal that several workers share: a line that is being redrawn (a carriage return came in it) is a
-// bar, for Screen to show. A bar stays one after its newline, in case the cursor comes up again (nested bars); it is a
-// whole line once something is written below it that does. Of control sequences only colours are left.
+// Keeps the lines of one stream that contain any of the given texts, with a prefix before each. The prefix itself is
+// not searched.
+class LineFilter {
+ public:
+  LineFilter(std::vector<std::string> texts, std::string prefix)
+      : texts_(std::move(texts)), prefix_(std::move(prefix)), lines_("") {}
+
+  // Appends the matching lines that are now complete to out.
+  void feed(std::string_view bytes, std::string& out);
+  // At the end of the stream: appends the last line if it matches and has no line end.
+  void flush(std::string& out);
+
+ private:
+  void select(std::string_view lines, std::string& out) const;
+
+  std::vector<std::string> texts_;
+  std::string prefix_;
+  LineAssembler lines_;
+};
+
+// LineAssembler for a terminal that several workers share. A line that is being redrawn (it contains a carriage return)
+// is a progress bar, which Screen shows. A bar remains one after its newline, because the cursor may move up again
+// (nested bars); it becomes a whole line once text is written below it by a newline alone. Control sequences are
+// removed except for colours.
 class TerminalLines {
  public:
   explicit TerminalLines(std::string prefix, std::size_t max_line = LineAssembler::default_max_line)
       : prefix_(std::move(prefix)), max_line_(max_line) {}
 
-  // Appends to lines what has become whole.
+  // Appends the lines that are now complete.
   void feed(std::string_view bytes, std::string& lines);
-  // The rows that may yet be redrawn, prefix in front of each, '\n' between them; those with nothing to see left out.
+  // The rows that may still be redrawn, each with the prefix, separated by '\n'. Blank rows are left out.
   std::string bars() const;
-  // The stream has ended: its last lines, also without an end.
+  // At the end of the stream: appends the rows that are left, also one without a line end.
   void flush(std::string& lines);
 
  private:
@@ -60,30 +84,30 @@ class TerminalLines {
   void carriage_return(std::string& lines);
   void newline(std::string& lines);
   void cursor_up(std::size_t count);
-  void arrive(bool from_below);
+  void enter_row(bool from_below);
   void commit(std::size_t count, std::string& lines);
   std::string shown(const Row& row) const;
 
   std::string prefix_;
   std::size_t max_line_;
   std::vector<Row> rows_{1};
-  std::size_t at_ = 0;  // the row that the cursor is in
-  std::string escape_;  // a control sequence that is not whole yet
-  // Since the cursor came to its row:
+  std::size_t at_ = 0;  // the cursor's row
+  std::string escape_;  // an incomplete control sequence
+  // Since the cursor entered its row:
   bool from_below_ = false;
-  bool returned_ = false;  // a carriage return came
-  bool at_begin_ = false;  // the next text replaces what stands there
+  bool returned_ = false;  // there was a carriage return
+  bool at_begin_ = false;  // the next text replaces the row
 };
 
-// The last bytes of a stream, for the report of a failure.
+// Keeps the last bytes of a stream for a failure report.
 class Tail {
  public:
   static constexpr std::size_t max_bytes = std::size_t{16} * 1024;
   static constexpr int max_lines = 20;
 
   void feed(std::string_view bytes);
-  // At most max_lines lines, the first one whole; no newline behind the last. Of a redrawn line what was drawn last,
-  // and no colours.
+  // At most max_lines lines, the first one complete, without a newline after the last. A redrawn line counts as drawn
+  // last; colours are removed.
   std::string lines() const { return last_lines(bytes_); }
   static std::string last_lines(std::string_view text);
 

@@ -7,7 +7,7 @@
 namespace ddprun {
 namespace {
 
-// The name at the beginning of text, braces included: "{rank}" or "rank"; empty when there is none.
+// The name at the start of text, with its braces if it has any: "{rank}" or "rank"; empty when there is none.
 std::string_view placeholder_at(std::string_view text) {
   const auto of_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
   const bool braced = text.starts_with('{');
@@ -25,11 +25,12 @@ std::string_view bare(std::string_view placeholder) {
 
 }  // namespace
 
-std::string line_prefix(std::string_view text, std::string_view role, int local_rank, int rank) {
+std::string line_prefix(std::string_view text, const PrefixValues& values) {
   const auto value_of = [&](std::string_view name) -> std::optional<std::string> {
-    if (name == "role_name") return std::string(role);
-    if (name == "local_rank") return std::to_string(local_rank);
-    if (name == "rank") return std::to_string(rank);
+    if (name == "role_name") return std::string(values.role);
+    if (name == "local_rank") return std::to_string(values.local_rank);
+    if (name == "rank") return std::to_string(values.rank);
+    if (name == "hostname") return std::string(values.host);
     return std::nullopt;
   };
   std::string result;

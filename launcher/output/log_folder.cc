@@ -2,26 +2,35 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fcntl.h>
 #include <random>
-#include <string_view>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view temporary_prefix = "torchelastic_";
+constexpr std::string_view random_letters = "abcdefghijklmnopqrstuvwxyz0123456789";
+constexpr std::size_t random_length = 8;
+constexpr const char* owner_file = ".ddprun_owner";
+
 std::string random_name() {
-  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789";
   std::random_device source;
   std::string name;
-  for (int i = 0; i < 8; ++i) name += letters[source() % letters.size()];
+  for (std::size_t i = 0; i < random_length; ++i) name += random_letters[source() % random_letters.size()];
   return name;
 }
 
-// A new folder, readable by its owner: prefix and eight random characters.
+// A new folder that only its owner can read: prefix and eight random characters.
 fs::path make_unique_folder(const fs::path& prefix) {
   for (;;) {
     fs::path path = prefix.string() + random_name();
@@ -31,18 +40,84 @@ fs::path make_unique_folder(const fs::path& prefix) {
   }
 }
 
+fs::path make_temporary_folder(const fs::path& parent) {
+  try {
+    return make_unique_folder(parent / temporary_prefix);
+  } catch (const Error& e) {
+    throw make_error(Errc::io, "{}; set TMPDIR, or --log_dir (/dev/null: no files)", e.what());
+  }
+}
+
 void make_folders(const fs::path& path) {
   std::error_code failure;
   fs::create_directories(path, failure);
   if (failure) throw make_error(Errc::io, "cannot make the log folder {}: {}", path.string(), failure.message());
 }
 
+bool is_temporary_name(std::string_view name) {
+  return name.size() == temporary_prefix.size() + random_length && name.starts_with(temporary_prefix) &&
+         name.find_first_not_of(random_letters, temporary_prefix.size()) == std::string_view::npos;
+}
+
+// Marks a folder as that of a running agent of this host. A file system without locks costs the marking only.
+UniqueFd mark_owned(const fs::path& folder) {
+  const auto path = folder / owner_file;
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  const auto host = local_host_name();
+  if (::write(file.get(), host.data(), host.size()) != static_cast<ssize_t>(host.size())) return {};
+  return file;
+}
+
+bool belongs_to_this_user(const struct stat& status, mode_t type) {
+  return (status.st_mode & S_IFMT) == type && status.st_uid == ::geteuid();
+}
+
+// Whether the folder was marked by an agent of this host and user that has ended: its lock is free. The host is
+// compared because not every shared file system passes locks on to other hosts.
+bool is_abandoned(const fs::path& folder) {
+  struct stat status {};
+  if (::lstat(folder.c_str(), &status) != 0 || !belongs_to_this_user(status, S_IFDIR)) return false;
+  const UniqueFd file(::open((folder / owner_file).c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file || ::fstat(file.get(), &status) != 0 || !belongs_to_this_user(status, S_IFREG)) return false;
+  char host[1024];
+  const auto got = ::read(file.get(), host, sizeof host);
+  if (got <= 0 || std::string_view(host, static_cast<std::size_t>(got)) != local_host_name()) return false;
+  return ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+void remove_abandoned_folders(const fs::path& parent) {
+  std::error_code failure;
+  std::vector<fs::path> abandoned;
+  for (fs::directory_iterator entry(parent, failure), end; !failure && entry != end; entry.increment(failure))
+    if (is_temporary_name(entry->path().filename().string()) && is_abandoned(entry->path()))
+      abandoned.push_back(entry->path());
+  for (const auto& folder : abandoned) fs::remove_all(folder, failure);
+}
+
 }  // namespace
 
-LogFolder::LogFolder(const std::string& base, const std::string& run_id, const fs::path& temporary_folder) {
+fs::path temporary_folder(const Environment& environment) {
+  const auto chosen = environment.get("TMPDIR");
+  if (!chosen || chosen->empty()) return "/tmp";
+  std::error_code failure;
+  if (!fs::is_directory(*chosen, failure)) {
+    log::warn("TMPDIR = {} is not a folder; using /tmp", *chosen);
+  } else if (::access(chosen->c_str(), W_OK | X_OK) != 0) {
+    log::warn("TMPDIR = {} cannot be written: {}; using /tmp", *chosen, errno_text(errno));
+  } else {
+    return *chosen;
+  }
+  return "/tmp";
+}
+
+LogFolder::LogFolder(const std::string& base, const std::string& run_id, const fs::path& temporary_folder,
+                     Temporary kind) {
   if (base == "/dev/null") return;
   if (base.empty()) {
-    temporary_ = make_unique_folder(temporary_folder / "torchelastic_");
+    remove_abandoned_folders(temporary_folder);
+    temporary_ = make_temporary_folder(temporary_folder);
+    if (kind == Temporary::removable) owner_ = mark_owned(temporary_);
   } else {
     make_folders(base);
   }
@@ -69,6 +144,26 @@ void LogFolder::remove_if_temporary(bool keep) const {
   if (keep || temporary_.empty()) return;
   std::error_code ignored;
   fs::remove_all(temporary_, ignored);
+}
+
+UniqueFd open_log_file(const fs::path& path) {
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  if (!file) throw make_error(Errc::io, "cannot open the log file {}: {}", path.string(), errno_text(errno));
+  return file;
+}
+
+LogFile::LogFile(fs::path path) : path_(std::move(path)), file_(open_log_file(path_)) {}
+
+void LogFile::write(std::string_view bytes) {
+  while (file_ && !bytes.empty()) {
+    const auto got = ::write(file_.get(), bytes.data(), bytes.size());
+    if (got >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(got));
+    } else if (errno != EINTR) {
+      log::error("cannot write the log file {}: {}; nothing more is written to it", path_.string(), errno_text(errno));
+      file_.reset();
+    }
+  }
 }
 
 }  // namespace ddprun

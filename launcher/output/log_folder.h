@@ -3,34 +3,64 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/common/unique_fd.h"
 
 namespace ddprun {
 
-// Where an agent's logs go, in torchrun's layout: <base>/<run id>_<8 random>/attempt_<n>/<local rank>/{stdout.log,
-// stderr.log, error.json}.
+// TMPDIR, or /tmp where TMPDIR is not set. Where TMPDIR is not a writable folder, logs a warning and returns /tmp.
+std::filesystem::path temporary_folder(const Environment& environment);
+
+// The folder of an agent's logs, in torchrun's layout:
+//   <base>/<run id>_<8 random characters>/attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}
+//
+// Without a base given by the user, the base is a new folder torchelastic_<8 random characters> in the temporary
+// folder. Unless it holds output that the user asked for, it belongs to the running agent: a file in it names the host
+// and is locked (flock) while the agent lives. The constructor removes such folders of this user whose agent has ended.
+//
+// Not thread-safe. Errors: Errc::io naming the folder.
 class LogFolder {
  public:
-  // base empty: a new folder torchelastic_XXXXXXXX in the temporary folder, which remove_if_temporary() removes;
-  // /dev/null: no files at all. Throws Errc::io naming the folder.
-  LogFolder(const std::string& base, const std::string& run_id, const std::filesystem::path& temporary_folder);
+  enum class Temporary { removable, kept };  // kept: it is for output that the user asked for
+
+  // base: empty for a temporary one, /dev/null for no files at all.
+  LogFolder(const std::string& base, const std::string& run_id, const std::filesystem::path& temporary_folder,
+            Temporary kind = Temporary::removable);
 
   bool enabled() const { return !root_.empty(); }
-  // The folder that remove_if_temporary() removes; empty when the user named the base.
+  // The folder that remove_if_temporary() removes; empty when the user gave the base.
   const std::filesystem::path& temporary() const { return temporary_; }
   // The folder of this run; empty when there are no files.
   const std::filesystem::path& root() const { return root_; }
-  // The folder of one attempt, which its first worker's folder makes; empty when there are no files.
+  // The folder of one attempt, created together with that of its first worker; empty when there are no files.
   std::filesystem::path attempt_folder(std::int64_t attempt) const;
-  // Makes the folder of one worker in one attempt, empty. Empty path when there are no files.
+  // Creates the folder of one worker in one attempt, empty. Returns an empty path when there are no files.
   std::filesystem::path worker_folder(std::int64_t attempt, int local_rank) const;
 
-  // At the end: a temporary folder goes unless it is worth keeping (files that the user asked for, error files of a
-  // failure).
+  // At the end of the job: removes a temporary folder, unless keep (it holds output or the error file of a failure).
   void remove_if_temporary(bool keep) const;
 
  private:
-  std::filesystem::path temporary_;  // what to remove: the mkdtemp folder, or empty
+  std::filesystem::path temporary_;
   std::filesystem::path root_;
+  UniqueFd owner_;  // the locked file in temporary_
+};
+
+// Creates an empty log file for appending. Throws Errc::io naming it.
+UniqueFd open_log_file(const std::filesystem::path& path);
+
+// A log file that streams are copied to. Owns its descriptor; not thread-safe. The constructor throws Errc::io. After a
+// failed write (a full disk) it logs one error and ignores further data.
+class LogFile {
+ public:
+  explicit LogFile(std::filesystem::path path);
+  void write(std::string_view bytes);
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd file_;
 };
 
 }  // namespace ddprun

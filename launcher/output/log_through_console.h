@@ -8,8 +8,8 @@
 
 namespace ddprun {
 
-// Log lines go through the console while there is one: in order with the workers' lines, and never waiting for a
-// terminal.
+// Redirects the log to the console for its lifetime, so that log lines keep their order among the workers' lines and
+// logging never waits for a terminal. Borrows the console. Create and destroy it on one thread.
 class LogThroughConsole {
  public:
   explicit LogThroughConsole(Console& console) {

@@ -17,10 +17,9 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/output/line_assembler.h"
-#include "ddprun/launcher/output/line_filter.h"
-#include "ddprun/launcher/output/log_copy.h"
+#include "ddprun/launcher/output/log_folder.h"
+#include "ddprun/launcher/output/pseudo_terminal.h"
 #include "ddprun/launcher/output/terminal_text.h"
-#include "ddprun/launcher/workers/pseudo_terminal.h"
 
 namespace ddprun {
 namespace {
@@ -33,19 +32,19 @@ struct Capture {
 
   asio::posix::stream_descriptor reader;
   Console::Stream to;
-  int source = 0;     // its row on a terminal
+  int source = 0;     // identifies its bars to the console
   bool shown = true;  // on the console
   bool terminal = false;
   std::string prefix;
-  std::variant<std::monostate, LineAssembler, TerminalLines> lines;  // none: bytes pass as they come
-  std::optional<LogCopy> copy;
+  std::variant<std::monostate, LineAssembler, TerminalLines> lines;  // monostate: bytes are passed on unchanged
+  std::optional<LogFile> copy;
   std::optional<LineFilter> filter;
-  std::shared_ptr<LogCopy> filtered;  // there when filter is
+  std::shared_ptr<LogFile> filtered;  // set when filter is
   Tail tail;
   bool waiting = false;
 };
 
-// Room for the prefix is taken off.
+// The console's window, narrower by the width of the prefix.
 WindowSize window_of_worker(WindowSize window, std::string_view prefix) {
   return {.columns = std::max(1, window.columns - static_cast<int>(columns_of(prefix))), .rows = window.rows};
 }
@@ -62,7 +61,7 @@ Ends make_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
-// More than any pipe or pseudo-terminal holds.
+// At least what any pipe or pseudo-terminal holds.
 constexpr std::size_t pipe_capacity = std::size_t{128} * 1024;
 
 }  // namespace
@@ -77,8 +76,8 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   OutputAttempt attempt;
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<int, std::shared_ptr<Capture>> errors;    // by local rank
-  std::map<int, std::filesystem::path> error_files;  // standard error that goes to a file alone
-  std::map<Console::Stream, std::shared_ptr<LogCopy>> filtered;
+  std::map<int, std::filesystem::path> error_files;  // standard error that goes to a file only
+  std::map<Console::Stream, std::shared_ptr<LogFile>> filtered;
   std::vector<UniqueFd> worker_ends;
 
   int to_file(const std::filesystem::path& file);
@@ -87,32 +86,34 @@ struct OutputRouter::Impl : std::enable_shared_from_this<Impl> {
   std::shared_ptr<Capture> capture(Console::Stream stream, std::string prefix, bool shown);
   void watch(const std::shared_ptr<Capture>& stream);
   std::size_t read_some(Capture& stream);
-  void take(Capture& stream, std::string_view bytes);
+  void forward(Capture& stream, std::string_view bytes);
   void close(Capture& stream);
 };
 
 int OutputRouter::Impl::to_file(const std::filesystem::path& file) {
-  worker_ends.push_back(open_log(file));
+  worker_ends.push_back(open_log_file(file));
   return worker_ends.back().get();
 }
 
-// Decides where one stream goes. Returns the descriptor for the worker, -1 for this process's own.
+// Decides where one stream goes. Returns the worker's descriptor, -1 for this process's own.
 int OutputRouter::Impl::open_stream(int local_rank, Console::Stream stream, const std::filesystem::path& file) {
   const bool is_err = stream == Console::Stream::err;
-  const auto picks = [&](const StreamSpec& streams) {
+  const auto selects = [&](const StreamSpec& streams) {
     const auto chosen = streams.of(local_rank);
     return is_err ? chosen.err : chosen.out;
   };
   const bool shown = !spec.shown || spec.shown->contains(local_rank);
-  const bool tee = picks(spec.tee) && shown;
-  if ((picks(spec.redirects) || picks(spec.tee)) && !tee) {
+  const bool tee = selects(spec.tee) && shown;
+  if ((selects(spec.redirects) || selects(spec.tee)) && !tee) {
     if (is_err) error_files[local_rank] = file;
     return to_file(file);
   }
   if (!shown && !is_err) return to_file("/dev/null");
   if (spec.nproc == 1 && !tee && !is_err) return -1;
   const bool prefixed = shown && (spec.nproc > 1 || tee);
-  const auto prefix = line_prefix(spec.prefix, spec.role, local_rank, attempt.first_rank + local_rank);
+  const auto prefix = line_prefix(
+      spec.prefix,
+      {.role = spec.role, .local_rank = local_rank, .rank = attempt.first_rank + local_rank, .host = spec.host});
   const auto captured = capture(stream, prefixed ? prefix : "", shown);
   captured->source = 2 * local_rank + (is_err ? 1 : 0);
   if (tee && file != "/dev/null") captured->copy.emplace(file);
@@ -128,7 +129,7 @@ void OutputRouter::Impl::add_filter(Capture& stream) {
   if (texts.empty() || attempt.folder.empty()) return;
   auto& file = filtered[stream.to];
   if (!file)
-    file = std::make_shared<LogCopy>(attempt.folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log"));
+    file = std::make_shared<LogFile>(attempt.folder / (is_err ? "filtered_stderr.log" : "filtered_stdout.log"));
   stream.filter.emplace(texts, stream.prefix);
   stream.filtered = file;
 }
@@ -167,22 +168,22 @@ void OutputRouter::Impl::watch(const std::shared_ptr<Capture>& stream) {
                             });
 }
 
-// Reads what is there, at most one block, and passes it on. Returns how much that was; closes at the end of the stream,
-// which a pseudo-terminal without writers tells by EIO.
+// Reads at most one block without waiting and forwards it. Returns its size. Closes the stream at its end, which a
+// pseudo-terminal without writers reports as EIO.
 std::size_t OutputRouter::Impl::read_some(Capture& stream) {
   char block[64 * 1024];
   ssize_t got = 0;
   do got = ::read(stream.reader.native_handle(), block, sizeof(block));
   while (got < 0 && errno == EINTR);
   if (got > 0) {
-    take(stream, {block, static_cast<std::size_t>(got)});
+    forward(stream, {block, static_cast<std::size_t>(got)});
     return static_cast<std::size_t>(got);
   }
   if (got == 0 || errno != EAGAIN) close(stream);
   return 0;
 }
 
-void OutputRouter::Impl::take(Capture& stream, std::string_view bytes) {
+void OutputRouter::Impl::forward(Capture& stream, std::string_view bytes) {
   if (stream.to == Console::Stream::err) stream.tail.feed(bytes);
   if (stream.copy) stream.copy->write(bytes);
   std::string text;
@@ -256,7 +257,7 @@ std::string OutputRouter::last_lines(int local_rank) {
   const auto found = impl_->errors.find(local_rank);
   if (found == impl_->errors.end()) return {};
   auto& stream = *found->second;
-  // At most what was in it: a child of the worker may go on writing.
+  // Bounded by what the pipe held, since a child of the worker may continue to write.
   for (std::size_t bytes = 0; bytes < pipe_capacity && stream.reader.is_open();) {
     const auto got = impl_->read_some(stream);
     if (got == 0) break;
@@ -283,7 +284,7 @@ void OutputRouter::finish() {
   }
 }
 
-void OutputRouter::room() {
+void OutputRouter::resume() {
   asio::post(impl_->loop, [weak = std::weak_ptr<Impl>(impl_)] {
     if (const auto self = weak.lock())
       for (const auto& stream : self->captures) self->watch(stream);

@@ -19,31 +19,36 @@ namespace ddprun {
 
 struct OutputSpec {
   std::string role = "default";
+  std::string host;  // for ${hostname} in the prefix
   int nproc = 1;
-  StreamSpec redirects;                // to files only
-  StreamSpec tee;                      // to files and to the terminal
+  StreamSpec redirects;                // streams that go to files only
+  StreamSpec tee;                      // streams that go to files and to the console
   std::optional<std::set<int>> shown;  // local ranks that the console shows; unset: all
   std::string prefix{default_line_prefix};
-  std::vector<std::string> out_filters;  // tee'd lines with any of these go to one more file
+  std::vector<std::string> out_filters;  // tee'd lines that contain any of these are copied to one more file
   std::vector<std::string> err_filters;
 };
 
-// Where one attempt's output goes and what it is called.
+// Ranks and log folder of one attempt.
 struct OutputAttempt {
   int first_rank = 0;            // the global rank of local rank 0
-  std::filesystem::path folder;  // for what concerns all workers; empty: no files
+  std::filesystem::path folder;  // for files that concern all workers; empty: no files
 };
 
-// The output of a node's workers in one attempt: from pipes to the console and to files. With more than one worker,
-// lines on the console are whole and begin with the prefix; a single worker's pass as they are, and its standard output
-// is this process's own. Files get the bytes as they came, but for filtered_stdout.log and filtered_stderr.log, which
-// have lines of all workers. The end of each worker's standard error is kept, also of one that is not shown.
+// Routes the output of a node's workers in one attempt from pipes to the console and to files. With several workers the
+// console shows whole lines, each with the prefix; the output of a single worker is passed on unchanged, and its
+// standard output is this process's own. Files get the bytes unchanged, except filtered_stdout.log and
+// filtered_stderr.log, which hold whole lines of all workers. The end of each worker's standard error is kept, also of
+// workers that the console does not show.
 //
-// Where the console is a terminal, so is what the worker gets (a pseudo-terminal instead of a pipe): programs draw
-// their progress bars and use colours as if they were alone. A worker's bar stands below the lines, prefix in front.
+// Where the console is a terminal, the worker gets a pseudo-terminal in place of a pipe, so that programs draw progress
+// bars and use colours as they would alone. A worker's bars are drawn below the lines, with its prefix.
 //
-// When the console is full, nothing more is read until there is room: the workers wait, not this process.
-// Single-threaded, on the loop of the io_context; room() may be called from any thread.
+// While the console is full nothing is read, so that the workers block and not this process.
+//
+// Ownership: owns the pipes and files; borrows the loop and the console, which must outlive it.
+// Threads: single-threaded on the loop; resume() may be called from any thread.
+// Errors: open() throws Errc::io. A log file that cannot be written later is given up with one logged error.
 class OutputRouter {
  public:
   OutputRouter(boost::asio::io_context& loop, Console& console, OutputSpec spec, OutputAttempt attempt = {});
@@ -51,25 +56,26 @@ class OutputRouter {
   OutputRouter(const OutputRouter&) = delete;
   OutputRouter& operator=(const OutputRouter&) = delete;
 
-  // What the worker gets as standard output and error; -1: this process's own. Valid until started().
+  // The worker's standard output and standard error; -1: this process's own. Valid until started().
   struct Descriptors {
     int out = -1;
     int err = -1;
   };
-  // folder: of this worker's logs, empty when there are none. Throws Errc::io when a file cannot be opened.
+  // folder: where this worker's log files go; empty: no files. Throws Errc::io when a file cannot be opened.
   Descriptors open(int local_rank, const std::filesystem::path& folder);
-  // The worker just opened for has been started and holds its ends: they are closed here.
+  // Call once the worker of the last open() holds its descriptors: closes them in this process.
   void started();
 
-  // The console's terminal has another size: the workers' get it too. False when none of them has one.
+  // The console's terminal was resized: resizes the workers' pseudo-terminals. Returns false when there are none.
   bool window_changed();
 
-  // The end of the worker's standard error, everything that is in its pipe by now included.
+  // The end of the worker's standard error, including what its pipe holds now.
   std::string last_lines(int local_rank);
-  // No worker of the attempt is left: takes what is still in the pipes, lines without an end too, and closes all.
+  // Call when no worker of the attempt is left: forwards what the pipes still hold, including lines without an end, and
+  // closes everything.
   void finish();
-  // The console has room again.
-  void room();
+  // Continues reading after the console was full.
+  void resume();
 
  private:
   struct Impl;

@@ -11,8 +11,8 @@
 namespace ddprun {
 namespace {
 
-constexpr std::string_view erase_line_behind = "\x1b[K";
-constexpr std::string_view erase_screen_below = "\x1b[J";
+constexpr std::string_view erase_to_line_end = "\x1b[K";
+constexpr std::string_view erase_to_screen_end = "\x1b[J";
 
 std::ptrdiff_t rows_in(const std::string& bars) {
   return 1 + std::count(bars.begin(), bars.end(), '\n');
@@ -25,7 +25,7 @@ std::string Screen::to_first_row() const {
   return drawn_ == 1 ? "\r" : fmt::format("\r\x1b[{}A", drawn_ - 1);
 }
 
-// In a row that is full to the last column nothing is erased: the cursor still stands on that column.
+// A full row is not erased behind: the cursor still stands on its last column.
 std::string Screen::rows(bool erase_behind) {
   const auto width = static_cast<std::size_t>(std::max(size_.columns, 1));
   const auto fit = std::max(1, size_.rows - 1);
@@ -38,7 +38,7 @@ std::string Screen::rows(bool erase_behind) {
       begin = end + 1;
       if (drawn_ > 0) text += '\n';
       text += row;
-      if (erase_behind && columns_of(row) < width) text += erase_line_behind;
+      if (erase_behind && columns_of(row) < width) text += erase_to_line_end;
     }
   }
   return text;
@@ -60,14 +60,14 @@ std::string Screen::update(int source, std::string_view lines, std::string bars)
   else
     bars_[source] = std::move(bars);
   if (!lines.empty() || !same_rows || resized_) return write(lines);
-  // The usual case is written over the old rows: erasing them first would flicker.
+  // The usual case overwrites the old rows, since erasing them first would flicker.
   auto result = to_first_row();
   return result += rows(true);
 }
 
 std::string Screen::write(std::string_view text) {
   auto result = to_first_row();
-  if (drawn_ > 0) result += erase_screen_below;
+  if (drawn_ > 0) result += erase_to_screen_end;
   result += text;
   if (!text.empty() && text.back() != '\n' && !bars_.empty()) result += '\n';
   resized_ = false;

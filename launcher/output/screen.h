@@ -12,20 +12,20 @@ struct WindowSize {
   friend bool operator==(const WindowSize&, const WindowSize&) = default;
 };
 
-// What to write to a terminal that several workers share. Whole lines scroll up as ever; below the last of them stand
-// the bars, each in a row, in the order of their sources: lines that are still being redrawn. A new line goes above the
-// bars, so that neither is torn. Only sequences that every terminal of today knows are used: carriage return, cursor up
-// (CUU), erase to the end of the line (EL) and of the screen (ED).
+// Computes what to write to a terminal that several workers share. Whole lines scroll; the progress bars (lines that
+// are still being redrawn) stand below the last line, one a row, ordered by source. New lines are inserted above the
+// bars. Uses only sequences that every current terminal supports: carriage return, cursor up (CUU), erase to the end of
+// the line (EL) and of the screen (ED).
 //
-// No I/O: text in, bytes for the terminal out. Not thread-safe.
+// No I/O: takes text, returns bytes for the terminal. Not thread-safe, never fails. Sizes are columns and rows.
 class Screen {
  public:
-  // Bars that do not fit are cut or left out from now on.
+  // From now on bars that do not fit are cut or left out.
   void resize(WindowSize size);
 
-  // lines: whole lines, or nothing. bars: the rows that this source has from now on, '\n' between them; empty: none.
+  // lines: whole lines, or empty. bars: the rows that replace those of this source, separated by '\n'; empty: none.
   std::string update(int source, std::string_view lines, std::string bars);
-  // What comes from elsewhere, as it is; above bars it gets an end where it lacks one.
+  // Text from elsewhere, unchanged; a newline is added where bars follow and the text does not end with one.
   std::string write(std::string_view text);
 
  private:
@@ -34,7 +34,7 @@ class Screen {
 
   WindowSize size_;
   std::map<int, std::string> bars_;
-  int drawn_ = 0;  // rows on the terminal; the cursor is at the end of the last
+  int drawn_ = 0;  // rows of bars on the terminal; the cursor is at the end of the last one
   bool resized_ = false;
 };
 

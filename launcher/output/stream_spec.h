@@ -5,19 +5,19 @@
 
 namespace ddprun {
 
-// Which of a worker's output streams something applies to.
+// A set of a worker's output streams.
 struct Streams {
   bool out = false;
   bool err = false;
   friend bool operator==(const Streams&, const Streams&) = default;
 };
 
-// The value of --redirects and --tee: one digit for all local ranks, or RANK:DIGIT,... where ranks not named get 0.
-// 0 none, 1 stdout, 2 stderr, 3 both.
+// The value of --redirects and --tee: one digit for all local ranks, or RANK:DIGIT,... where ranks that are not named
+// get 0. Digits: 0 none, 1 stdout, 2 stderr, 3 both.
 class StreamSpec {
  public:
   StreamSpec() = default;
-  // option: the name for the error. Throws Errc::usage.
+  // option: the option's name for the error message. Throws Errc::usage.
   static StreamSpec parse(std::string_view text, std::string_view option);
 
   Streams of(int local_rank) const;

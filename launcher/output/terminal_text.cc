@@ -46,7 +46,7 @@ Piece next_piece(std::string_view text) {
   const auto piece = text.substr(0, 1);
   if (c == '\t') return {Kind::tab, piece};
   if (c < 0x20 || c == 0x7f) return {Kind::other, piece};
-  return {(c & 0xc0) == 0x80 ? Kind::continuation : Kind::character, piece};  // UTF-8's further bytes take no column
+  return {(c & 0xc0) == 0x80 ? Kind::continuation : Kind::character, piece};  // UTF-8 continuation bytes take no column
 }
 
 template <class Visitor>

@@ -14,19 +14,19 @@ constexpr std::size_t most_words = 65536 / bits;
 
 }  // namespace
 
-// The system calls themselves: the C library's types end at 1,024 processors.
+// The system calls are used directly, because the C library's type is limited to 1,024 processors.
 CpuList current_affinity() {
   for (std::size_t size = 1024 / bits; size <= most_words; size *= 2) {
     std::vector<unsigned long> words(size);
     const long got = ::syscall(SYS_sched_getaffinity, 0, size * sizeof(unsigned long), words.data());
-    if (got < 0 && errno == EINVAL) continue;  // the kernel has room for more processors than this
+    if (got < 0 && errno == EINVAL) continue;  // the kernel has a larger mask
     if (got < 0) break;
     CpuList cpus;
     for (std::size_t bit = 0; bit < static_cast<std::size_t>(got) * 8; ++bit)
       if ((words[bit / bits] >> (bit % bits) & 1) != 0) cpus.push_back(static_cast<int>(bit));
     return cpus;
   }
-  throw make_error(Errc::io, "cannot find out which processors may be used: {}", errno_text(errno));
+  throw make_error(Errc::io, "cannot read the processor affinity: {}", errno_text(errno));
 }
 
 CpuMask::CpuMask(const CpuList& cpus) {

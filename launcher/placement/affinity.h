@@ -6,18 +6,17 @@
 
 namespace ddprun {
 
-// The processors that the calling thread may run on, as sched_setaffinity, taskset, cpusets and schedulers left them.
-// Throws Errc::io when the kernel does not say.
+// The processors that the calling thread may run on (sched_getaffinity). Throws Errc::io.
 CpuList current_affinity();
 
-// A set of processors as the kernel takes it, of any size; made ready before a fork.
+// A set of processors in the kernel's format, of any size; built before a fork. A value.
 class CpuMask {
  public:
   explicit CpuMask(const CpuList& cpus);
 
   bool empty() const { return words_.empty(); }
-  // Binds the calling thread, hence what it forks and executes. Async-signal-safe. Returns 0 or an errno: EINVAL when
-  // none of the processors may be used (any more).
+  // Binds the calling thread, and so all that it forks and executes. Async-signal-safe. Returns 0 or an errno, EINVAL
+  // if none of the processors may be used any more.
   int apply() const noexcept;
 
  private:

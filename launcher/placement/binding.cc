@@ -12,12 +12,12 @@
 namespace ddprun {
 namespace {
 
-struct Word {
+struct BindingName {
   Binding binding;
   std::string_view option;
-  std::string_view word;
+  std::string_view value;
 };
-constexpr std::array<Word, 8> words = {{
+constexpr std::array<BindingName, 8> binding_names = {{
     {Binding::cores, "bind", "cores"},
     {Binding::l3, "bind", "l3"},
     {Binding::numa, "bind", "numa"},
@@ -28,17 +28,17 @@ constexpr std::array<Word, 8> words = {{
     {Binding::gpu_core_complex, "numa_binding", "core-complex"},
 }};
 
-Binding find_word(std::string_view option, std::string_view word) {
-  if (word.empty() || word == "none") return Binding::none;
-  for (const auto& row : words)
-    if (row.option == option && row.word == word) return row.binding;
-  throw make_error(Errc::usage, "--{} = {}: unknown", option, word);
+Binding find_binding(std::string_view option, std::string_view value) {
+  if (value.empty() || value == "none") return Binding::none;
+  for (const auto& row : binding_names)
+    if (row.option == option && row.value == value) return row.binding;
+  throw make_error(Errc::usage, "--{} = {}: unknown", option, value);
 }
 
-// Cores as positions in Topology::cores.
+// Indices into Topology::cores.
 using Cores = std::vector<std::size_t>;
 
-// The cores that are one with a given core, at the level that the word names.
+// The cores that share the cache, NUMA node or socket of a given core.
 Cores domain_of(const Topology& machine, std::size_t core, Binding binding) {
   const auto& own = machine.cores[core];
   Cores domain;
@@ -52,8 +52,7 @@ Cores domain_of(const Topology& machine, std::size_t core, Binding binding) {
   return domain;
 }
 
-// Member number i of n gets the cores [i * C / n, (i + 1) * C / n) but for rounding: the first ones get one more. With
-// more members than cores, several have the same one.
+// Part i of n equal parts; the first parts get the remainder. With more parts than cores, several get the same core.
 Cores part_of(const Cores& cores, std::size_t i, std::size_t n) {
   const std::size_t each = cores.size() / n;
   const std::size_t left_over = cores.size() % n;
@@ -63,27 +62,29 @@ Cores part_of(const Cores& cores, std::size_t i, std::size_t n) {
   return {cores.begin() + static_cast<std::ptrdiff_t>(begin), cores.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
-// Workers that divide some cores among themselves.
-struct Household {
+// The workers whose GPUs are attached to one NUMA node, and its cores.
+struct GpuNode {
   std::vector<std::size_t> workers;
   Cores cores;
 };
 
-// By the nodes of the workers' GPUs where they all tell one with usable cores, else a single one.
-std::vector<Household> households(const Topology& machine, std::size_t workers) {
-  std::map<int, Household> by_node;
+// One for each NUMA node if every worker has a GPU with a known node and that node has usable cores; else a single one
+// with all workers and cores.
+std::vector<GpuNode> gpu_nodes(const Topology& machine, std::size_t workers) {
+  std::map<int, GpuNode> by_node;
   for (std::size_t worker = 0; worker < workers && worker < machine.gpus.size(); ++worker)
     if (const auto node = machine.gpus[worker].node) by_node[*node].workers.push_back(worker);
-  Household all;
+  GpuNode all;
   for (std::size_t i = 0; i < machine.cores.size(); ++i) {
     all.cores.push_back(i);
-    if (const auto home = by_node.find(machine.cores[i].node); home != by_node.end()) home->second.cores.push_back(i);
+    if (const auto found = by_node.find(machine.cores[i].node); found != by_node.end())
+      found->second.cores.push_back(i);
   }
   std::size_t placed = 0;
-  std::vector<Household> result;
-  for (auto& [node, home] : by_node) {
-    if (!home.cores.empty()) placed += home.workers.size();
-    result.push_back(std::move(home));
+  std::vector<GpuNode> result;
+  for (auto& [number, node] : by_node) {
+    if (!node.cores.empty()) placed += node.workers.size();
+    result.push_back(std::move(node));
   }
   if (placed == workers) return result;
   for (std::size_t worker = 0; worker < workers; ++worker) all.workers.push_back(worker);
@@ -92,13 +93,13 @@ std::vector<Household> households(const Topology& machine, std::size_t workers) 
 
 std::vector<Cores> bind_workers(const Topology& machine, std::size_t workers, Binding binding) {
   std::vector<Cores> result(workers);
-  for (const auto& home : households(machine, workers)) {
-    const std::size_t members = home.workers.size();
+  for (const auto& node : gpu_nodes(machine, workers)) {
+    const std::size_t members = node.workers.size();
     for (std::size_t i = 0; i < members; ++i) {
-      auto& cores = result[home.workers[i]];
-      // Where its equal part would begin is where it lives.
-      cores = binding == Binding::cores ? part_of(home.cores, i, members)
-                                        : domain_of(machine, home.cores[i * home.cores.size() / members], binding);
+      auto& cores = result[node.workers[i]];
+      // Otherwise the cache, node or socket in which its equal part would begin.
+      cores = binding == Binding::cores ? part_of(node.cores, i, members)
+                                        : domain_of(machine, node.cores[i * node.cores.size() / members], binding);
     }
   }
   return result;
@@ -129,23 +130,23 @@ std::vector<int> load_of(const Topology& machine, const std::vector<Cores>& sets
 int threads_for(const Cores& cores, const std::vector<int>& load, double quota_share) {
   double share = 0;
   for (const auto core : cores) share += 1.0 / load[core];
-  constexpr double rounding = 1e-6;  // three thirds are a whole
+  constexpr double rounding = 1e-6;  // 3 * (1 / 3) may be less than 1
   return std::max(1, static_cast<int>(std::floor(std::min(share, quota_share) + rounding)));
 }
 
 }  // namespace
 
 Binding parse_binding(std::string_view bind, std::string_view numa_binding) {
-  const auto ours = find_word("bind", bind);
-  const auto torchruns = find_word("numa_binding", numa_binding);
-  if (ours != Binding::none && torchruns != Binding::none)
+  const auto by_bind = find_binding("bind", bind);
+  const auto by_numa_binding = find_binding("numa_binding", numa_binding);
+  if (by_bind != Binding::none && by_numa_binding != Binding::none)
     throw make_error(Errc::usage, "--bind = {} and --numa_binding = {} exclude each other", bind, numa_binding);
-  return ours != Binding::none ? ours : torchruns;
+  return by_bind != Binding::none ? by_bind : by_numa_binding;
 }
 
 std::string binding_text(Binding binding) {
-  for (const auto& row : words)
-    if (row.binding == binding) return fmt::format("{} = {}", row.option, row.word);
+  for (const auto& row : binding_names)
+    if (row.binding == binding) return fmt::format("{} = {}", row.option, row.value);
   return "none";
 }
 
@@ -154,7 +155,7 @@ Division divide(const Topology& machine, int workers, Binding binding, std::opti
   Cores all(machine.cores.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   Division division;
-  // An empty set stands for a worker that is not bound.
+  // An empty set: the worker is not bound.
   std::vector<Cores> bound(count);
   if (binding >= Binding::gpu_node)
     bound = bind_to_gpus(machine, count, binding, division.notices);

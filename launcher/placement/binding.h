@@ -9,44 +9,44 @@
 
 namespace ddprun {
 
-// To which cores a worker is bound. A worker has the GPU whose index is its local rank, where there are that many.
+// The cores that a worker is bound to. Its GPU is the one whose index is its local rank, if there are that many.
 enum class Binding {
   none,
-  // --bind. Workers whose GPUs tell a node live there; else they share the machine evenly, neighbours side by side.
+  // --bind: cores of the NUMA node of the worker's GPU if that is known for all workers, else an even part of the
+  // machine.
   cores,   // cores of its own
-  l3,      // the cores that share a last level of cache
+  l3,      // the cores that share a last-level cache
   numa,    // a NUMA node
   socket,  // a package
-  // --numa_binding, torchrun's: every worker needs a GPU, and all visible GPUs count, with a worker or without.
+  // --numa_binding, as in torchrun: every worker needs a GPU, and GPUs without a worker count as well.
   gpu_node,          // the node of its GPU
   gpu_socket,        // all nodes of that node's package
-  gpu_exclusive,     // its part of the node's cores, divided among the node's GPUs
-  gpu_core_complex,  // a last level of cache of that node, another one for each of its GPUs while they last
+  gpu_exclusive,     // a part of the node's cores, which are divided among the node's GPUs
+  gpu_core_complex,  // a last-level cache of that node, a different one for each of its GPUs as long as there are any
 };
 
-// The binding that the words of --bind and --numa_binding ask for; "" and "none" ask for none. Throws Errc::usage when
-// both ask.
+// The binding for the values of --bind and --numa_binding; "" and "none" mean none. Throws Errc::usage if both are set.
 Binding parse_binding(std::string_view bind, std::string_view numa_binding);
-// As typed: "bind = cores", "numa_binding = node"; "none".
+// "bind = cores", "numa_binding = node"; "none".
 std::string binding_text(Binding binding);
 
-// Where one worker runs.
-struct WorkerPlace {
-  CpuList cpus;            // it is bound to; empty: not bound
-  std::vector<int> nodes;  // NUMA nodes of its CPUs, or of all where it is not bound
-  std::optional<Gpu> gpu;  // its own
-  int threads = 1;         // its share of the cores, as many as it can keep busy
+// The cores, GPU and threads of one worker.
+struct WorkerPlacement {
+  CpuList cpus;            // that it is bound to; empty: not bound
+  std::vector<int> nodes;  // NUMA nodes of its CPUs, or of all CPUs if it is not bound
+  std::optional<Gpu> gpu;
+  int threads = 1;  // its share of the cores
 };
 
 struct Division {
-  std::vector<WorkerPlace> workers;  // by local rank
-  std::vector<std::string> notices;  // what somebody who asked for a binding should know, a line each
+  std::vector<WorkerPlacement> workers;  // by local rank
+  std::vector<std::string> notices;      // lines for the log
 };
 
-// Divides the machine among the workers. Pure: the same on every call. Cores are divided whole, hardware threads and
-// all; the first workers get what is left over; more workers than cores share. Threads are a worker's cores, each
-// counted by the number of workers that share it, cut to its part of the quota (processors' worth of time, unset: no
-// limit); at least 1. Throws Errc::usage when torchrun's words ask for what the machine does not have. REQUIRES:
+// Divides the machine among the workers. Pure. Cores are divided whole, with their hardware threads; the first workers
+// get the remainder; if there are more workers than cores, several share one. The threads of a worker are the sum over
+// its cores of 1 / (number of workers on the core), limited to its part of the quota (in processors; unset: no limit),
+// and at least 1. Throws Errc::usage if --numa_binding asks for something that the machine does not have. REQUIRES:
 // workers >= 1 and at least one core.
 Division divide(const Topology& machine, int workers, Binding binding, std::optional<double> quota = {});
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int most_cpus = 65536;
 
-// Takes a number off the front of text; -1 when there is none.
+// Removes a number from the front of text; -1 if there is none.
 int take_number(std::string_view& text) {
   int value = -1;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);

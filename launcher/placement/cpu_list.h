@@ -7,11 +7,11 @@
 
 namespace ddprun {
 
-// Logical processors by the kernel's numbers, ascending, none twice.
+// Logical processors by the kernel's numbers, ascending, without duplicates.
 using CpuList = std::vector<int>;
 
-// The kernel's notation: "0-3,8", with or without a newline behind it; "" is the empty list. Nothing for any other text
-// and for numbers that no machine has.
+// Parses the kernel's format: "0-3,8", with or without a final newline; "" is the empty list. Nothing for any other
+// text and for numbers above 65535.
 std::optional<CpuList> parse_cpu_list(std::string_view text);
 std::string format_cpu_list(const CpuList& cpus);
 

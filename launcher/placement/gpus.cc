@@ -26,7 +26,7 @@ std::optional<int> whole_number(std::string_view text) {
   return value;
 }
 
-// The names of a folder's entries, sorted: PCI addresses are of one width.
+// The names of a folder's entries, sorted (PCI addresses have a fixed width).
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code ignored;
@@ -36,7 +36,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 // "GPU UUID:   GPU-1a2b..." and the like.
-std::optional<std::string> value_behind(std::string_view line, std::string_view label) {
+std::optional<std::string> value_after(std::string_view line, std::string_view label) {
   if (!line.starts_with(label)) return std::nullopt;
   const auto begin = line.find_first_not_of(" \t", label.size());
   return std::string(begin == std::string_view::npos ? ""
@@ -50,15 +50,15 @@ std::vector<Device> known_to_driver(const fs::path& root) {
     Device device{.address = address};
     std::ifstream file(folder / address / "information");
     for (std::string line; std::getline(file, line);) {
-      if (const auto uuid = value_behind(line, "GPU UUID:")) device.uuid = *uuid;
-      if (const auto minor = value_behind(line, "Device Minor:")) device.minor = whole_number(*minor);
+      if (const auto uuid = value_after(line, "GPU UUID:")) device.uuid = *uuid;
+      if (const auto minor = value_after(line, "Device Minor:")) device.minor = whole_number(*minor);
     }
     devices.push_back(std::move(device));
   }
   return devices;
 }
 
-// Display controllers of the vendor that its driver has taken: one for a guest, or without a driver, is no use to CUDA.
+// NVIDIA's display controllers that use its driver. CUDA cannot use one that is passed to a guest or has no driver.
 std::vector<Device> on_pci_bus(const fs::path& root) {
   std::vector<Device> devices;
   const auto folder = root / "sys/bus/pci/devices";
@@ -93,7 +93,7 @@ std::vector<Device> devices_of_machine(const fs::path& root) {
   return devices;
 }
 
-// -1 in the file means that the firmware does not say; with a single node there is nothing to say.
+// -1 in the file means unknown, which does not matter if there is only one node.
 std::optional<int> node_of(const fs::path& root, const std::string& address) {
   if (address.empty()) return std::nullopt;
   if (const auto node = number_in(root / "sys/bus/pci/devices" / address / "numa_node"); node && *node >= 0)
@@ -124,7 +124,7 @@ std::vector<Gpu> discover_gpus(const Environment& environment, const fs::path& r
   for (std::string_view rest = *list; !rest.empty() && !devices.empty();) {
     const auto name = rest.substr(0, rest.find(','));
     const auto* device = find_device(devices, name);
-    // A name that only the driver can tell: a slice of a GPU, or a UUID where the driver's files are not to be seen.
+    // Only the driver knows these: a MIG instance, or a UUID if the driver's files are not visible.
     const bool opaque = name.starts_with("MIG-") || (name.starts_with("GPU-") && devices.front().uuid.empty());
     if (!device && !opaque) break;
     gpus.push_back(

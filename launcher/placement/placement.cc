@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "ddprun/launcher/placement/cpu_quota.h"
+#include "ddprun/launcher/placement/topology.h"
 
 namespace ddprun {
 namespace {
 
-// For a division that only counts: cores that are told apart by nothing but a number.
+// Cores without a topology, for a division that only counts them.
 std::vector<Core> plain_cores(std::size_t count) {
   std::vector<Core> cores(count);
   for (std::size_t i = 0; i < count; ++i) cores[i].cpus = {static_cast<int>(i)};
@@ -18,10 +18,10 @@ std::vector<Core> plain_cores(std::size_t count) {
 
 Placement place_workers(const PlacementRequest& request, const Environment& environment, const CpuList& allowed,
                         const std::filesystem::path& root) {
-  const bool whole_picture = request.everything || request.binding != Binding::none;
+  const bool need_topology = request.for_preview || request.binding != Binding::none;
   Topology machine;
-  machine.cores = whole_picture ? read_cores(allowed, root) : plain_cores(count_cores(allowed, root));
-  if (whole_picture) machine.gpus = discover_gpus(environment, root);
+  machine.cores = need_topology ? read_cores(allowed, root) : plain_cores(count_cores(allowed, root));
+  if (need_topology) machine.gpus = discover_gpus(environment, root);
   const auto quota = cpu_quota(root);
   auto division = divide(machine, request.workers, request.binding, quota);
   const bool throttled = quota && *quota < static_cast<double>(allowed.size());

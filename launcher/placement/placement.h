@@ -14,23 +14,24 @@ namespace ddprun {
 struct PlacementRequest {
   int workers = 1;
   Binding binding = Binding::none;
-  bool everything = false;  // for a preview: look at what is not needed to start the workers too
+  bool for_preview = false;  // also read what is not needed to start the workers
 };
 
-// Where the workers of this node run, and with how many threads.
+// The cores, GPUs and thread counts of this node's workers. A value.
 struct Placement {
   Binding binding = Binding::none;
-  CpuList allowed;                   // what this process may use
-  std::size_t cores = 0;             // physical ones among them
-  std::optional<double> quota;       // processors' worth of time, by control group
-  std::size_t gpus = 0;              // visible; 0 also where nobody asked
-  std::vector<WorkerPlace> workers;  // by local rank
-  bool sets_threads = false;         // the workers get OMP_NUM_THREADS, each its threads
-  std::vector<std::string> notices;  // a line each, for people
+  CpuList allowed;                       // processors that this process may use
+  std::size_t cores = 0;                 // their number of physical cores
+  std::optional<double> quota;           // CPU quota of the control group, in processors
+  std::size_t gpus = 0;                  // visible; 0 if they were not needed
+  std::vector<WorkerPlacement> workers;  // by local rank
+  bool sets_threads = false;             // OMP_NUM_THREADS is set to each worker's threads
+  std::vector<std::string> notices;      // lines for the log
 };
 
-// Reads what is needed of the machine, below root, and divides it. OMP_NUM_THREADS is set unless the environment has
-// it; a single worker gets it only where a quota allows less than it sees. Throws Errc::usage as divide().
+// Reads the machine's topology below root, as far as needed, and divides it. OMP_NUM_THREADS is set unless the
+// environment has it; for a single worker only if a quota allows less than the processors it sees. Throws Errc::usage
+// as divide() does.
 Placement place_workers(const PlacementRequest& request, const Environment& environment, const CpuList& allowed,
                         const std::filesystem::path& root = "/");
 

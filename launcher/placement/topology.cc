@@ -1,9 +1,11 @@
 #include "ddprun/launcher/placement/topology.h"
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -23,13 +25,13 @@ fs::path cpu_folder(const fs::path& root, int cpu) {
   return root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu));
 }
 
-// All hardware threads of a processor's core, allowed or not.
+// All hardware threads of a processor's core, whether they may be used or not.
 CpuList threads_of_core(const fs::path& root, int cpu) {
   auto threads = list_in(cpu_folder(root, cpu) / "topology/thread_siblings_list");
   return threads && contains(*threads, cpu) ? *threads : CpuList{cpu};
 }
 
-// By the number of each processor, its node.
+// The NUMA node of each processor.
 std::map<int, int> read_nodes(const fs::path& root) {
   std::map<int, int> node_of;
   const auto folder = root / "sys/devices/system/node";
@@ -39,7 +41,7 @@ std::map<int, int> read_nodes(const fs::path& root) {
   return node_of;
 }
 
-// The first processor behind a processor's last level of cache stands for that cache; -1: not known.
+// The last-level cache of a processor, identified by the first processor that shares it; -1: unknown.
 int last_cache(const fs::path& root, int cpu) {
   long highest = 0;
   int first = -1;
@@ -54,6 +56,40 @@ int last_cache(const fs::path& root, int cpu) {
     first = sharing->front();
   }
   return first;
+}
+
+// "QUOTA PERIOD" in microseconds, or "max PERIOD".
+std::optional<double> quota_v2(const fs::path& group) {
+  std::ifstream file(group / "cpu.max");
+  double quota = 0;
+  double period = 0;
+  return file >> quota >> period && quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
+}
+
+std::optional<double> quota_v1(const fs::path& group) {
+  const auto quota = number_in(group / "cpu.cfs_quota_us");
+  const auto period = number_in(group / "cpu.cfs_period_us");
+  if (!quota || !period || *quota <= 0 || *period <= 0) return std::nullopt;
+  return static_cast<double>(*quota) / static_cast<double>(*period);
+}
+
+// The least quota of the group and all groups above it. In a container the path may be the host's; its upper levels do
+// not exist there, and only the root does.
+template <class Read>
+void take_least(std::optional<double>& least, const fs::path& mount, fs::path group, Read read) {
+  for (;; group = group.parent_path()) {
+    if (const auto quota = read(mount / group.relative_path())) least = std::min(least.value_or(*quota), *quota);
+    if (!group.has_relative_path()) return;
+  }
+}
+
+bool names_cpu(std::string_view controllers) {
+  while (!controllers.empty()) {
+    const auto name = controllers.substr(0, controllers.find(','));
+    if (name == "cpu") return true;
+    controllers.remove_prefix(std::min(controllers.size(), name.size() + 1));
+  }
+  return false;
 }
 
 }  // namespace
@@ -71,7 +107,7 @@ std::vector<Core> read_cores(const CpuList& allowed, const fs::path& root) {
     const long package = number_in(cpu_folder(root, cpu) / "topology/physical_package_id").value_or(0);
     core.package = static_cast<int>(std::max(0L, package));
     core.cache = last_cache(root, cpu);
-    if (core.cache < 0) core.cache = -1 - core.node;  // unknown: the node is as near as it gets
+    if (core.cache < 0) core.cache = -1 - core.node;  // unknown: one cache per node
     cores.push_back(std::move(core));
   }
   std::sort(cores.begin(), cores.end(), [](const Core& a, const Core& b) {
@@ -91,6 +127,22 @@ std::size_t count_cores(const CpuList& allowed, const fs::path& root) {
     seen.insert(threads.begin(), threads.end());
   }
   return cores;
+}
+
+std::optional<double> cpu_quota(const fs::path& root) {
+  std::optional<double> least;
+  std::ifstream file(root / "proc/self/cgroup");
+  const auto mount = root / "sys/fs/cgroup";
+  for (std::string line; std::getline(file, line);) {  // "HIERARCHY:CONTROLLERS:PATH"
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    const fs::path group = line.substr(second + 1);
+    if (controllers.empty()) take_least(least, mount, group, quota_v2);
+    if (names_cpu(controllers)) take_least(least, mount / "cpu", group, quota_v1);
+  }
+  return least;
 }
 
 }  // namespace ddprun

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "ddprun/launcher/placement/cpu_list.h"
@@ -9,7 +10,7 @@
 
 namespace ddprun {
 
-// A physical core: its hardware threads that may be used, and what it shares with others.
+// A physical core with the hardware threads that may be used.
 struct Core {
   CpuList cpus{};  // never empty
   int package = 0;
@@ -17,17 +18,21 @@ struct Core {
   int cache = 0;  // cores with the same number share the last level of cache
 };
 
-// What placement has to know of a machine.
+// The part of a machine that placement may use.
 struct Topology {
-  std::vector<Core> cores;  // neighbours first: in order of package, node, cache, number
+  std::vector<Core> cores;  // adjacent cores are neighbours: sorted by package, node, cache, number
   std::vector<Gpu> gpus;    // in CUDA's order
 };
 
-// The cores that the allowed processors belong to. What the kernel does not tell (no /sys, as in some containers) is
-// taken to be simple: one package, one node, no hardware threads. Reads only below root.
+// The cores of the allowed processors. Where the kernel gives no information (some containers have no /sys) one
+// package, one node and no hardware threads are assumed. Reads only below root.
 std::vector<Core> read_cores(const CpuList& allowed, const std::filesystem::path& root = "/");
 
-// Their number alone, in fewer reads: one for a machine without hardware threads.
+// Only their number, with fewer reads: a single one if the machine has no hardware threads.
 std::size_t count_cores(const CpuList& allowed, const std::filesystem::path& root = "/");
+
+// The CPU quota of this process, in processors: the least quota of its control group and all groups above it (cpu.max
+// of version 2, cfs_quota_us of version 1). Nothing if there is no limit. Reads only below root.
+std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
 }  // namespace ddprun

@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// Lines of several agents may go to one file: each is one write, at its end.
+// Appends each line with one write, since several agents may share the file.
 class EventFile {
  public:
   explicit EventFile(std::string path) : path_(std::move(path)) {
@@ -22,7 +22,8 @@ class EventFile {
     if (!file_) return;
     const auto got = ::write(file_.get(), line.data(), line.size());
     if (got == static_cast<ssize_t>(line.size())) return;
-    log::error("cannot write the event log {}: {}; it ends here", path_, errno_text(got < 0 ? errno : ENOSPC));
+    log::error("cannot write the event log {}: {}; no further events are written", path_,
+               errno_text(got < 0 ? errno : ENOSPC));
     file_.reset();
   }
 
@@ -37,14 +38,14 @@ std::chrono::milliseconds wall_clock() {
 
 }  // namespace
 
-std::unique_ptr<EventTeller> open_event_log(const EventTarget& target, EventFacts facts, Console& console) {
+std::unique_ptr<EventReporter> open_event_log(const EventTarget& target, EventFacts facts, Console& console) {
   if (target.kind == EventTarget::Kind::none) return nullptr;
-  EventTeller::Sink sink = [&console](std::string line) {
+  EventReporter::Sink sink = [&console](std::string line) {
     console.write(Console::Stream::err, std::move(line) + "\n");
   };
   if (target.kind == EventTarget::Kind::file)
     sink = [file = std::make_shared<EventFile>(target.path)](const std::string& line) { file->write(line + "\n"); };
-  return std::make_unique<EventTeller>(std::move(facts), wall_clock, std::move(sink));
+  return std::make_unique<EventReporter>(std::move(facts), wall_clock, std::move(sink));
 }
 
 }  // namespace ddprun

@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// What writes the agent's events where the target says; null when nobody wants them. The console is borrowed. Throws
-// Errc::io when the file cannot be opened. A file that cannot be written any more is said so once.
-std::unique_ptr<EventTeller> open_event_log(const EventTarget& target, EventFacts facts, Console& console);
+// Creates the reporter that writes the agent's events to the target; null for the target none. Borrows the console,
+// which must outlive it. Throws Errc::io when the file cannot be opened; a later write error is logged once.
+std::unique_ptr<EventReporter> open_event_log(const EventTarget& target, EventFacts facts, Console& console);
 
 }  // namespace ddprun

@@ -14,7 +14,7 @@ namespace {
 
 namespace json = boost::json;
 
-// The error file's text, or what torchrun has where there is none.
+// The content of the error file, or torchrun's placeholder without one.
 std::string raw_error(const WorkerStatus& worker) {
   try {
     auto text = read_whole_file(worker.error_file);
@@ -22,7 +22,7 @@ std::string raw_error(const WorkerStatus& worker) {
     json::parse(text, failure);
     if (!failure) return text;
   } catch (const Error&) {
-    // most workers that fail write none
+    // most failed workers write none
   }
   return R"({"message": "<NONE>"})";
 }
@@ -34,52 +34,52 @@ json::value exit_code(const WorkerStatus& worker) {
 
 }  // namespace
 
-EventTeller::EventTeller(EventFacts facts, Clock clock, Sink sink)
+EventReporter::EventReporter(EventFacts facts, Clock clock, Sink sink)
     : facts_(std::move(facts)), clock_(std::move(clock)), sink_(std::move(sink)), began_(clock_()) {}
 
-void EventTeller::joining() {
+void EventReporter::joining() {
   waiting_since_ = clock_();
-  tell({.what = "join", .node_state = "INIT", .message = "this node joins job " + facts_.run_id});
+  report({.name = "join", .node_state = "INIT", .message = "this node joins job " + facts_.run_id});
 }
 
-void EventTeller::on(const RendezvousEvent& event) {
+void EventReporter::on(const RendezvousEvent& event) {
   std::visit([this](const auto& e) { on_event(e); }, event);
 }
 
-void EventTeller::on_event(const RendezvousWaiting& event) {
-  tell({.what = "waiting", .node_state = "RUNNING", .message = event.text});
+void EventReporter::on_event(const RendezvousWaiting& event) {
+  report({.name = "waiting", .node_state = "RUNNING", .message = event.text});
 }
 
-void EventTeller::on_event(const RoundProposed& event) {
+void EventReporter::on_event(const RoundProposed& event) {
   proposed_at_ = clock_();
-  tell({.what = "proposed", .node_state = "RUNNING", .message = event.reason});
+  report({.name = "proposed", .node_state = "RUNNING", .message = event.reason});
 }
 
-void EventTeller::on_event(const RoundStarted& event) {
+void EventReporter::on_event(const RoundStarted& event) {
   round_ = event.round;
-  // A round may be agreed while workers of the one before are still being stopped.
+  // A round may be agreed while workers of the previous one are still stopping.
   const auto agreed = std::max(proposed_at_, waiting_since_);
-  tell_agent("RENDEZVOUS", agreed - waiting_since_);
-  tell_agent("ASSIGN_WORKER_RANKS", clock_() - agreed);
+  report_agent("RENDEZVOUS", agreed - waiting_since_);
+  report_agent("ASSIGN_WORKER_RANKS", clock_() - agreed);
   const auto message = fmt::format("round {} of {} nodes", round_.generation, round_.members.size());
-  tell({.what = "complete", .node_state = "SUCCEEDED", .message = message, .of_round = true});
+  report({.name = "complete", .node_state = "SUCCEEDED", .message = message, .of_round = true});
 }
 
-void EventTeller::on_event(const JobEnded& event) {
+void EventReporter::on_event(const JobEnded& event) {
   const auto& verdict = event.verdict;
-  tell({.what = "closed", .node_state = verdict.success ? "SUCCEEDED" : "FAILED", .message = verdict.reason});
+  report({.name = "closed", .node_state = verdict.success ? "SUCCEEDED" : "FAILED", .message = verdict.reason});
 }
 
-void EventTeller::on_event(const ContactBroken& event) {
-  tell({.what = "broken", .node_state = "RUNNING", .message = event.text});
+void EventReporter::on_event(const ContactBroken& event) {
+  report({.name = "broken", .node_state = "RUNNING", .message = event.text});
 }
 
-void EventTeller::on_event(const ContactLost& event) {
-  tell({.what = "lost", .node_state = "FAILED", .message = "the rendezvous is lost", .error = event.error.what()});
+void EventReporter::on_event(const ContactLost& event) {
+  report({.name = "lost", .node_state = "FAILED", .message = "the rendezvous is lost", .error = event.error.what()});
 }
 
-void EventTeller::tell(const RendezvousNews& event) {
-  json::object line{{"name", std::string("rendezvous.") + event.what},
+void EventReporter::report(const RendezvousRecord& event) {
+  json::object line{{"name", std::string("rendezvous.") + event.name},
                     {"run_id", facts_.run_id},
                     {"message", event.message},
                     {"hostname", facts_.host},
@@ -130,13 +130,13 @@ std::string status_line(const EventFacts& facts, const Round& round, std::chrono
 
 }  // namespace
 
-void EventTeller::tell_agent(const char* state, std::optional<std::chrono::milliseconds> duration) {
+void EventReporter::report_agent(const char* state, std::optional<std::chrono::milliseconds> duration) {
   StatusEvent event{.state = state, .source = "AGENT"};
   if (duration) event.duration_ms = duration->count();
   sink_(status_line(facts_, round_, clock_(), began_, event));
 }
 
-void EventTeller::tell_worker(const char* state, const WorkerStatus& worker) {
+void EventReporter::report_worker(const char* state, const WorkerStatus& worker) {
   const int rank = round_.members.at(static_cast<std::size_t>(round_.self)).first_rank + worker.local_rank;
   StatusEvent event{.state = state, .source = "WORKER", .global_rank = rank};
   event.worker_id = json::string(std::to_string(worker.pid));
@@ -149,20 +149,20 @@ void EventTeller::tell_worker(const char* state, const WorkerStatus& worker) {
   sink_(status_line(facts_, round_, clock_(), began_, event));
 }
 
-void EventTeller::workers_started(const std::vector<WorkerStatus>& workers) {
-  for (const auto& worker : workers) tell_worker("START", worker);
+void EventReporter::workers_started(const std::vector<WorkerStatus>& workers) {
+  for (const auto& worker : workers) report_worker("START", worker);
 }
 
-void EventTeller::workers_ended(const std::vector<WorkerStatus>& workers) {
+void EventReporter::workers_ended(const std::vector<WorkerStatus>& workers) {
   waiting_since_ = clock_();
   for (const auto& worker : workers) {
     const bool success = worker.exit && worker.exit->success();
-    tell_worker(worker.failed ? "FAILED" : success ? "SUCCEEDED" : "TERMINATED", worker);
+    report_worker(worker.failed ? "FAILED" : success ? "SUCCEEDED" : "TERMINATED", worker);
   }
 }
 
-void EventTeller::agent_ended(bool success) {
-  tell_agent(success ? "SUCCEEDED" : "FAILED", std::nullopt);
+void EventReporter::agent_ended(bool success) {
+  report_agent(success ? "SUCCEEDED" : "FAILED", std::nullopt);
 }
 
 EventTarget parse_event_target(const std::string& text) {

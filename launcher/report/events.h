@@ -7,37 +7,38 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/launcher/workers/worker_group.h"
+#include "ddprun/launcher/report/worker_status.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
 
-// What holds for all events of one agent.
+// The fields that all events of one agent share.
 struct EventFacts {
   std::string run_id;
   std::string role;
   std::string host;
   std::string backend;  // of the rendezvous
-  std::string program;  // what the workers run
+  std::string program;  // that the workers run
   std::int64_t pid = 0;
 };
 
-// Tells a job's life in torchrun's events, one JSON object each:
+// Reports the life of a job as torchrun's events, one JSON object each:
 //   {"name": "torchelastic.worker.status.<STATE>", "source": "AGENT"|"WORKER", "timestamp": MILLISECONDS, "metadata":
 //   {run_id, global_rank, ...}}, STATE one of START, SUCCEEDED, FAILED, TERMINATED (stopped by the agent) of a worker,
 //   and RENDEZVOUS, ASSIGN_WORKER_RANKS, SUCCEEDED, FAILED of the agent;
 //   {"name": "rendezvous.<what>", run_id, message, hostname, pid, node_state, master_endpoint, rank, local_id,
 //   error_trace} of the rendezvous.
-// Within the nested metadata numbers stand in arrays of one, as torchrun writes them. duration_ms of RENDEZVOUS is the
-// time until a round was agreed, that of ASSIGN_WORKER_RANKS from there until all nodes were ready for it.
+// In the nested metadata numbers are arrays of one element, as torchrun writes them. duration_ms of RENDEZVOUS is the
+// time until a round was agreed, that of ASSIGN_WORKER_RANKS from then until all nodes were ready.
 //
-// No I/O, and time comes from outside. Not thread-safe.
-class EventTeller {
+// Does no I/O but reading the error files of failed workers: the clock and the sink are passed in. Not thread-safe;
+// never fails.
+class EventReporter {
  public:
   using Clock = std::function<std::chrono::milliseconds()>;  // since the epoch
-  using Sink = std::function<void(std::string line)>;        // without a newline
+  using Sink = std::function<void(std::string line)>;        // receives one event without a newline
 
-  EventTeller(EventFacts facts, Clock clock, Sink sink);
+  EventReporter(EventFacts facts, Clock clock, Sink sink);
 
   void joining();
   void on(const RendezvousEvent& event);
@@ -46,8 +47,8 @@ class EventTeller {
   void agent_ended(bool success);
 
  private:
-  struct RendezvousNews {
-    const char* what;
+  struct RendezvousRecord {
+    const char* name;
     const char* node_state;
     std::string message;
     bool of_round = false;  // rank and master address are known
@@ -60,9 +61,9 @@ class EventTeller {
   void on_event(const JobEnded& event);
   void on_event(const ContactBroken& event);
   void on_event(const ContactLost& event);
-  void tell(const RendezvousNews& event);
-  void tell_agent(const char* state, std::optional<std::chrono::milliseconds> duration);
-  void tell_worker(const char* state, const WorkerStatus& worker);
+  void report(const RendezvousRecord& event);
+  void report_agent(const char* state, std::optional<std::chrono::milliseconds> duration);
+  void report_worker(const char* state, const WorkerStatus& worker);
 
   EventFacts facts_;
   Clock clock_;
@@ -73,10 +74,10 @@ class EventTeller {
   Round round_;
 };
 
-// Where events go: --event_log_handler.
+// The value of --event_log_handler.
 struct EventTarget {
   enum class Kind { none, console, file } kind = Kind::none;
-  std::string path;  // of the file, which is appended to
+  std::string path;  // of a file to append to
 };
 // "null", "console" or "file:PATH". Throws Errc::usage.
 EventTarget parse_event_target(const std::string& text);

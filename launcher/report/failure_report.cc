@@ -14,6 +14,7 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
@@ -70,19 +71,19 @@ std::string record(int number, const WorkerFailure& f) {
       f.error_file.empty() ? "<N/A>" : f.error_file, indented(f.message, "  "));
 }
 
-// Of a traceback that is the exception; cut where it would no longer be one line for people.
+// The last line, shortened to a readable length; of a traceback that is the exception.
 std::string last_line_of(const std::string& message) {
-  constexpr std::size_t most = 300;
+  constexpr std::size_t max_length = 300;
   const auto end = message.find_last_not_of(" \n");
   if (end == std::string::npos) return {};
   const auto newline = message.rfind('\n', end);
   const auto begin = newline == std::string::npos ? 0 : newline + 1;
   const auto line = message.substr(begin, end + 1 - begin);
-  return line.size() > most ? line.substr(0, most) + "..." : line;
+  return line.size() > max_length ? line.substr(0, max_length) + "..." : line;
 }
 
-// What ended a Python program that wrote no error file: the line behind the last frame that its standard error tells
-// of.
+// The exception that ended a Python program without an error file: the line after the last frame of the traceback in
+// its standard error.
 std::string exception_in(const std::string& last_lines) {
   const auto frame = last_lines.rfind("  File \"");
   if (frame == std::string::npos) return {};
@@ -93,16 +94,17 @@ std::string exception_in(const std::string& last_lines) {
   return last_line_of(last_lines.substr(begin, last_lines.find('\n', begin + 1) - begin));
 }
 
-// As torchrun words it, and what is known beyond.
+// torchrun's wording, extended by what else is known.
 std::string message_without_file(const FailedWorker& worker, const ProcessExit& exit) {
   if (exit.signal_number == 0)
     return worker.cause.empty() ? "the worker wrote no error file; see the end of its standard error" : worker.cause;
   const auto text =
       fmt::format("Signal {} ({}) received by PID {}", exit.signal_number, signal_name(exit.signal_number), exit.pid);
-  return worker.cause.starts_with("out of memory") ? text + ": " + worker.cause : text;
+  const bool adds_nothing = worker.cause.empty() || worker.cause.starts_with("ended by");
+  return adds_nothing ? text : text + ": " + worker.cause;
 }
 
-// Characters, not bytes: those that continue a character of UTF-8 do not count.
+// Characters, not bytes: UTF-8 continuation bytes do not count.
 std::size_t characters(std::string_view line) {
   return static_cast<std::size_t>(
       std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -134,6 +136,8 @@ std::optional<ErrorFile> parse_error_file(std::string_view text) {
       result.timestamp = to_seconds(extra->as_object().if_contains("timestamp"));
       const auto* consequence = extra->as_object().if_contains("consequence");
       result.consequence = consequence && consequence->is_bool() && consequence->as_bool();
+      const auto* usage_error = extra->as_object().if_contains("usage_error");
+      result.usage_error = usage_error && usage_error->is_bool() && usage_error->as_bool();
       if (auto stack = text_of(extra->as_object().if_contains("py_callstack")); !stack.empty())
         result.message = std::move(stack);
     }
@@ -146,7 +150,7 @@ std::optional<ErrorFile> parse_error_file(std::string_view text) {
 }
 
 std::int64_t failure_time_us(std::int64_t noticed_us, std::optional<double> timestamp) {
-  // Neither what is no time, nor one that has not come yet: it may be in other units, and leave 64 bits.
+  // Ignores a value that is no time, or in the future: it may have another unit and exceed 64 bits.
   const bool past = timestamp && *timestamp > 0 && *timestamp * 1e6 < static_cast<double>(noticed_us);
   if (!past) return noticed_us;
   const bool whole_second = *timestamp == std::floor(*timestamp);
@@ -157,7 +161,7 @@ std::int64_t failure_time_us(std::int64_t noticed_us, std::optional<double> time
 std::string cause_of(const ProcessExit& exit, const MemoryEvidence::Finding& memory) {
   using Answer = MemoryEvidence::Finding::Answer;
   if (exit.signal_number == SIGBUS) return "ended by SIGBUS (a mapped file was cut short, or /dev/shm is full)";
-  if (exit.signal_number == 0)  // a shell passes its child's end on like this
+  if (exit.signal_number == 0)  // 137: a shell whose child was killed
     return memory.answer == Answer::yes ? fmt::format("exit code {}: {}", exit.code, memory.text) : "";
   if (exit.signal_number != SIGKILL) return {};
   if (memory.answer == Answer::yes) return memory.text;
@@ -176,35 +180,36 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
                         .time_us = noticed_us,
                         .last_lines = worker.last_lines,
                         .cause = worker.cause};
-  std::optional<ErrorFile> told;
+  std::optional<ErrorFile> file;
   std::error_code ignored;
   if (!worker.error_file.empty() && std::filesystem::exists(worker.error_file, ignored)) {
     failure.error_file = worker.error_file;
     try {
-      told = parse_error_file(read_whole_file(worker.error_file));
+      file = parse_error_file(read_whole_file(worker.error_file));
     } catch (const Error&) {
-      told.reset();
+      file.reset();
     }
-    if (!told) failure.message = "(the error file cannot be read as JSON)";
+    if (!file) failure.message = "(the error file is not valid JSON of torchrun's form)";
   }
-  if (told) {
-    failure.message = told->message;
-    failure.time_us = failure_time_us(noticed_us, told->timestamp);
-    failure.consequence = told->consequence;
-    if (const auto line = last_line_of(told->message); exit.signal_number == 0 && !line.empty())
-      failure.cause = how_it_ended(failure) + ": " + line;
+  if (file) {
+    failure.message = file->message;
+    failure.time_us = failure_time_us(noticed_us, file->timestamp);
+    failure.consequence = file->consequence;
+    failure.usage_error = file->usage_error && exit.code == exit_usage && !file->message.empty();
+    if (const auto line = last_line_of(file->message); exit.signal_number == 0 && !line.empty())
+      failure.cause = end_description(failure) + ": " + line;
   } else if (failure.message.empty()) {
     failure.message = message_without_file(worker, exit);
-    constexpr int uncaught = 1;  // Python's exit code for an exception that nobody caught
+    constexpr int uncaught = 1;  // Python's exit code for an uncaught exception
     if (const auto line = exception_in(worker.last_lines);
         exit.code == uncaught && !line.empty() && worker.cause.empty())
-      failure.cause = how_it_ended(failure) + ": " + line;
+      failure.cause = end_description(failure) + ": " + line;
   }
   return failure;
 }
 
 void root_cause_first(std::vector<WorkerFailure>& failures) {
-  std::stable_sort(failures.begin(), failures.end(), rather_the_cause);
+  std::stable_sort(failures.begin(), failures.end(), is_likelier_cause);
 }
 
 std::string scheduler_error_file(const WorkerFailure& root) {
@@ -212,7 +217,7 @@ std::string scheduler_error_file(const WorkerFailure& root) {
   try {
     if (!root.error_file.empty()) document = json::parse(read_whole_file(root.error_file)).as_object();
   } catch (const std::exception&) {
-    document.clear();  // unreadable, or on another host: what the failure itself says has to do
+    document.clear();  // unreadable or on another host: made from the failure itself
   }
   auto* message = document.if_contains("message");
   if (!message || !message->is_object()) {
@@ -236,13 +241,13 @@ void tell_scheduler(const Environment& environment, const std::string& error_fil
 }
 
 std::string failure_summary(const std::string& title, const std::vector<WorkerFailure>& failures) {
-  if (failures.empty()) return {};
+  if (failures.empty() || failures.front().usage_error) return {};
   std::string others;
   for (std::size_t i = 1; i < failures.size(); ++i) others += record(static_cast<int>(i), failures[i]);
   if (others.empty()) others = "  <NO_OTHER_FAILURES>\n";
   const auto heading = title + " FAILED\n";
   const auto root_record = record(0, failures.front());
-  const auto measured = heading + (failures.size() > 1 ? others : "") + root_record;  // not the two headings below
+  const auto measured = heading + (failures.size() > 1 ? others : "") + root_record;  // without the headings below
   const auto root_part = "Root Cause (first observed failure):\n" + root_record;
   const auto thick = rule(measured, '=');
   const auto thin = rule(measured, '-');

@@ -34,20 +34,20 @@ bool lists(std::string_view text, std::string_view word) {
   return false;
 }
 
-// "4:memory:/a" and "0::/b": the path in the hierarchy of the memory controller, and whether that is version 2's.
-struct Place {
+// A cgroup's path in the hierarchy of the memory controller: of "4:memory:/a" (version 1) or "0::/b" (version 2).
+struct CgroupPath {
   std::string_view path;
   bool unified = true;
 };
-std::optional<Place> place_in(std::string_view cgroup) {
-  std::optional<Place> unified;
+std::optional<CgroupPath> cgroup_path(std::string_view cgroup) {
+  std::optional<CgroupPath> unified;
   for (const auto line : split(cgroup, '\n')) {
     const auto first = line.find(':');
     const auto second = first == std::string_view::npos ? first : line.find(':', first + 1);
     if (second == std::string_view::npos) continue;
     const auto controllers = line.substr(first + 1, second - first - 1);
-    if (lists(controllers, "memory")) return Place{line.substr(second + 1), false};
-    if (controllers.empty()) unified = Place{line.substr(second + 1), true};
+    if (lists(controllers, "memory")) return CgroupPath{line.substr(second + 1), false};
+    if (controllers.empty()) unified = CgroupPath{line.substr(second + 1), true};
   }
   return unified;
 }
@@ -62,12 +62,12 @@ std::optional<Mount> mount_of(std::string_view line, bool unified) {
   std::size_t dash = 6;
   while (dash < fields.size() && fields[dash] != "-") ++dash;
   if (dash + 3 >= fields.size()) return std::nullopt;
-  const bool fits =
+  const bool matches =
       unified ? fields[dash + 1] == "cgroup2" : fields[dash + 1] == "cgroup" && lists(fields[dash + 3], "memory");
-  return fits ? std::optional(Mount{fields[3], fields[4]}) : std::nullopt;
+  return matches ? std::optional(Mount{fields[3], fields[4]}) : std::nullopt;
 }
 
-// Where a cgroup's folder is below a mount that may show a part of the tree only (in a container).
+// A cgroup's folder below a mount, which in a container may show only a part of the tree.
 fs::path folder_below(const Mount& mount, std::string_view path) {
   const auto root = mount.root == "/" ? std::string_view() : mount.root;
   path = path.starts_with(root) ? path.substr(root.size()) : std::string_view();
@@ -84,8 +84,8 @@ std::string text_of(const fs::path& path) {
   }
 }
 
-// The number behind the first occurrence of a key.
-std::optional<std::int64_t> number_behind(std::string_view text, std::string_view key) {
+// The number after the first occurrence of a key.
+std::optional<std::int64_t> number_after(std::string_view text, std::string_view key) {
   const auto at = text.find(key);
   if (at == std::string_view::npos) return std::nullopt;
   std::int64_t value = 0;
@@ -94,7 +94,7 @@ std::optional<std::int64_t> number_behind(std::string_view text, std::string_vie
   return status == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
-// The kernel's log has the ids of the first process namespace.
+// The kernel's log has process ids of the initial namespace.
 bool in_first_pid_namespace() {
   std::error_code failure;
   return fs::read_symlink("/proc/self/ns/pid", failure) == "pid:[4026531836]";
@@ -103,25 +103,25 @@ bool in_first_pid_namespace() {
 }  // namespace
 
 std::optional<MemoryCgroup> memory_cgroup(std::string_view cgroup, std::string_view mountinfo) {
-  const auto place = place_in(cgroup);
-  if (!place) return std::nullopt;
+  const auto path = cgroup_path(cgroup);
+  if (!path) return std::nullopt;
   for (const auto line : split(mountinfo, '\n'))
-    if (const auto mount = mount_of(line, place->unified))
+    if (const auto mount = mount_of(line, path->unified))
       return MemoryCgroup{
-          .folder = folder_below(*mount, place->path), .unified = place->unified, .name = std::string(place->path)};
+          .folder = folder_below(*mount, path->path), .unified = path->unified, .name = std::string(path->path)};
   return std::nullopt;
 }
 
 std::optional<std::int64_t> oom_kills(std::string_view text) {
   for (const auto line : split(text, '\n'))
-    if (line.starts_with("oom_kill ")) return number_behind(line, "oom_kill ");
+    if (line.starts_with("oom_kill ")) return number_after(line, "oom_kill ");
   return std::nullopt;
 }
 
 std::optional<KernelKill> parse_kernel_kill(std::string_view record) {
-  const auto pid = number_behind(record, "Killed process ");
+  const auto pid = number_after(record, "Killed process ");
   if (!pid) return std::nullopt;
-  const auto kib = [&](std::string_view key) { return number_behind(record, key).value_or(0); };
+  const auto kib = [&](std::string_view key) { return number_after(record, key).value_or(0); };
   return KernelKill{.pid = static_cast<pid_t>(*pid),
                     .resident_kib = kib("anon-rss:") + kib("file-rss:") + kib("shmem-rss:"),
                     .by_cgroup_limit = record.find("Memory cgroup out of memory") != std::string_view::npos};
@@ -149,7 +149,7 @@ void MemoryEvidence::begin() {
   if (log_) ::lseek(log_.get(), 0, SEEK_END);
 }
 
-// A read gives one record; EPIPE says that some were overwritten before they could be read.
+// Each read returns one record; EPIPE means that records were overwritten before they were read.
 std::optional<KernelKill> MemoryEvidence::find_in_log(pid_t pid) {
   if (!log_) return std::nullopt;
   char record[8192];
@@ -162,19 +162,19 @@ std::optional<KernelKill> MemoryEvidence::find_in_log(pid_t pid) {
   }
 }
 
-// "max" is no limit, nor is the largest number there is, which version 1 has instead.
+// Without a limit the file has "max" (version 2) or the largest number (version 1).
 std::string MemoryEvidence::limit_text() const {
   if (!sources_.cgroup) return {};
   const auto text = text_of(sources_.cgroup->limit());
-  const auto bytes = number_behind(text, "");
+  const auto bytes = number_after(text, "");
   if (!bytes || *bytes > (std::int64_t{1} << 60)) return fmt::format(" (cgroup {})", sources_.cgroup->name);
-  return fmt::format(" (cgroup {} may have {})", sources_.cgroup->name, memory_text(*bytes / 1024));
+  return fmt::format(" (cgroup {} has a limit of {})", sources_.cgroup->name, memory_text(*bytes / 1024));
 }
 
 MemoryEvidence::Finding MemoryEvidence::about(pid_t pid, std::int64_t peak_kib) {
   using Answer = Finding::Answer;
   if (const auto kill = find_in_log(pid)) {
-    const auto why = kill->by_cgroup_limit ? limit_text() : ", the whole machine had no more";
+    const auto why = kill->by_cgroup_limit ? limit_text() : "; the whole machine was out of memory";
     return {Answer::yes,
             fmt::format("out of memory: the kernel killed it at {}{}", memory_text(kill->resident_kib), why)};
   }
@@ -182,8 +182,8 @@ MemoryEvidence::Finding MemoryEvidence::about(pid_t pid, std::int64_t peak_kib) 
   const auto kills = oom_kills(text_of(sources_.cgroup->counter()));
   if (!kills) return {};
   if (*kills <= *kills_before_) return {Answer::no, ""};
-  return {Answer::yes,
-          fmt::format("out of memory: killed by the kernel, it had {} at most{}", memory_text(peak_kib), limit_text())};
+  return {Answer::yes, fmt::format("out of memory: killed by the kernel with at most {} resident{}",
+                                   memory_text(peak_kib), limit_text())};
 }
 
 }  // namespace ddprun

@@ -9,53 +9,54 @@
 
 #include "ddprun/common/unique_fd.h"
 
-// What the kernel says of processes that it killed for want of memory: a bare SIGKILL does not tell.
+// Evidence that the kernel killed a process because memory was exhausted, which SIGKILL alone does not show.
 namespace ddprun {
 
-// The memory controller's folder of a process, from the texts of its /proc/<pid>/cgroup and /proc/<pid>/mountinfo;
-// version 1 (alone or beside 2) or 2. None where there is no such controller.
+// The folder of a process's memory controller, from the content of its /proc/<pid>/cgroup and /proc/<pid>/mountinfo;
+// cgroup version 1 (also beside version 2) or 2. Empty where there is no such controller.
 struct MemoryCgroup {
   std::filesystem::path folder;
   bool unified = true;  // version 2
-  std::string name;     // as the kernel calls it: "/user.slice"
+  std::string name;     // the cgroup's path: "/user.slice"
 
   std::filesystem::path counter() const { return folder / (unified ? "memory.events" : "memory.oom_control"); }
   std::filesystem::path limit() const { return folder / (unified ? "memory.max" : "memory.limit_in_bytes"); }
 };
 std::optional<MemoryCgroup> memory_cgroup(std::string_view cgroup, std::string_view mountinfo);
 
-// The number behind "oom_kill" in the text of a counter().
+// The number after "oom_kill" in the content of counter().
 std::optional<std::int64_t> oom_kills(std::string_view text);
 
-// A record of the kernel's log that tells of a kill: "Killed process 71 (python3) total-vm:..., anon-rss:65152kB, ...".
+// A record of a kill in the kernel's log: "Killed process 71 (python3) total-vm:..., anon-rss:65152kB, ...".
 struct KernelKill {
   pid_t pid = 0;
   std::int64_t resident_kib = 0;
-  bool by_cgroup_limit = false;  // else the whole machine had no memory left
+  bool by_cgroup_limit = false;  // false: the whole machine was out of memory
 };
 std::optional<KernelKill> parse_kernel_kill(std::string_view record);
 
-// "64 MiB"
+// Formats a size: "64 MiB".
 std::string memory_text(std::int64_t kib);
 
-// Watches the sources from begin() on.
+// Finds out whether the kernel killed a process for lack of memory since begin(). Owns its descriptor of the kernel's
+// log. Not thread-safe. Never fails: a source that cannot be read gives the answer unknown. Sizes are KiB.
 class MemoryEvidence {
  public:
   struct Sources {
     std::optional<MemoryCgroup> cgroup;
-    std::filesystem::path kernel_log;  // /dev/kmsg, or empty: unreadable, or its process ids are none of ours
+    std::filesystem::path kernel_log;  // /dev/kmsg; empty: unreadable, or it has process ids of another namespace
     static Sources of_this_process();
   };
   explicit MemoryEvidence(Sources sources);
 
-  // What was before is of no concern.
+  // Ignores everything before this call.
   void begin();
 
   struct Finding {
     enum class Answer { unknown, no, yes } answer = Answer::unknown;
     std::string text;  // yes: "out of memory: ..."
   };
-  // About a process that was killed since. peak_kib: the most memory it ever had resident.
+  // For a process that was killed since begin(). peak_kib: its largest resident set.
   Finding about(pid_t pid, std::int64_t peak_kib);
 
  private:

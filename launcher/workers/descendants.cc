@@ -19,7 +19,7 @@ struct Stat {
   pid_t group = -1;
 };
 
-// "pid (name) S ppid pgrp ...": the name may hold blanks and parentheses, hence the last ')'.
+// "pid (name) S ppid pgrp ...": searches the last ')', since the name may contain blanks and parentheses.
 Stat read_stat(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
@@ -30,8 +30,8 @@ Stat read_stat(const char* pid) {
   if (got <= 0) return {};
   text[got] = '\0';
   Stat stat;
-  const char* behind_name = std::strrchr(text, ')');
-  if (!behind_name || std::sscanf(behind_name + 1, " %c %d %d", &stat.state, &stat.parent, &stat.group) != 3) return {};
+  const char* name_end = std::strrchr(text, ')');
+  if (!name_end || std::sscanf(name_end + 1, " %c %d %d", &stat.state, &stat.parent, &stat.group) != 3) return {};
   return stat;
 }
 
@@ -51,7 +51,7 @@ std::vector<pid_t> living_processes(Condition condition) {
 
 }  // namespace
 
-bool adopt_orphans() {
+bool become_subreaper() {
   return ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
 }
 

@@ -5,14 +5,17 @@
 
 namespace ddprun {
 
-// Makes orphans among this process's descendants its own children, so that none escapes by making a session of its own.
-// Returns false where the kernel does not know how.
-bool adopt_orphans();
+// Functions that find and adopt descendants of this process. Thread-safe; they never fail but may miss a process that
+// is just being forked.
 
-// The living children of this process, by a look through /proc; zombies are left out.
+// Makes this process the parent of its orphaned descendants (PR_SET_CHILD_SUBREAPER), so that none escapes by starting
+// a session of its own. Returns false where the kernel cannot do that.
+bool become_subreaper();
+
+// The living children of this process, from /proc; without zombies.
 std::vector<pid_t> living_children();
 
-// The living processes of a process group, likewise.
+// The living processes of a process group, from /proc; without zombies.
 std::vector<pid_t> processes_of_group(pid_t group);
 
 }  // namespace ddprun

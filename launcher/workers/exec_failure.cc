@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-// What a script names in "#!INTERPRETER [argument]"; empty when the file is no script.
+// The interpreter in a script's "#!INTERPRETER [argument]"; empty when the file is not a script.
 std::string interpreter_of(const std::filesystem::path& script) {
   std::ifstream file(script, std::ios::binary);
   std::string line;
@@ -25,10 +25,10 @@ std::string missing_file(const std::filesystem::path& executable) {
   if (::access(executable.c_str(), F_OK) != 0) return errno_text(ENOENT);
   const auto interpreter = interpreter_of(executable);
   if (interpreter.ends_with('\r'))
-    return fmt::format("its interpreter {} (line 1) does not exist: the lines end as on Windows",
+    return fmt::format("its interpreter {} (line 1) does not exist: the file has Windows line endings (CR LF)",
                        interpreter.substr(0, interpreter.size() - 1));
   if (!interpreter.empty()) return fmt::format("its interpreter {} (line 1) does not exist", interpreter);
-  return "the loader that it asks for does not exist (a binary for another system?)";
+  return "the dynamic loader that it names does not exist (a binary for another system?)";
 }
 
 std::string refused_file(const std::filesystem::path& executable) {
@@ -48,7 +48,7 @@ std::string explanation(const std::filesystem::path& executable, int error_numbe
     case EACCES:
       return refused_file(executable);
     case ENOEXEC:
-      return errno_text(ENOEXEC) + ": neither a binary of this machine nor a script that begins with #!";
+      return errno_text(ENOEXEC) + ": neither a binary for this machine nor a script that begins with #!";
     default:
       return errno_text(error_number);
   }

@@ -5,8 +5,8 @@
 
 namespace ddprun {
 
-// "cannot execute train.sh: its interpreter /bin/bsh (line 1) does not exist": what an exec that failed with this errno
-// means. Looks at the file.
+// Explains an exec that failed with this errno, by examining the file: "cannot execute train.sh: its interpreter
+// /bin/bsh (line 1) does not exist". Never fails.
 std::string exec_failure_text(const std::filesystem::path& executable, int error_number);
 
 }  // namespace ddprun

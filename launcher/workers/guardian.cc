@@ -9,22 +9,30 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
-#include <string_view>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/signal_name.h"
+#include "ddprun/launcher/workers/signals_blocked.h"
 
 namespace ddprun {
 namespace {
 
-// What the pipe carries: fixed-size records, each written whole (far below PIPE_BUF, hence never interleaved).
-enum class Tell : int { add_group, remove_group, marker, folder };
+#ifndef CLONE_PIDFD
+constexpr unsigned long CLONE_PIDFD = 0x1000;
+#endif
+#ifndef P_PIDFD
+constexpr auto P_PIDFD = static_cast<idtype_t>(3);
+#endif
+
+// The pipe carries records of a fixed size, each written by one write(2) (far below PIPE_BUF, so never interleaved).
+enum class Command : int { add_group, remove_group, set_marker, set_folder };
 struct Record {
-  Tell tell = Tell::add_group;
+  Command command = Command::add_group;
   pid_t group = 0;
   std::array<char, 1024> text{};
 };
@@ -36,8 +44,8 @@ bool send(int pipe, const Record& record) noexcept {
   return written == static_cast<ssize_t>(sizeof(record));
 }
 
-void send_text(int pipe, Tell tell, const std::string& text) noexcept {
-  Record record{.tell = tell};
+void send_text(int pipe, Command command, const std::string& text) noexcept {
+  Record record{.command = command};
   if (text.size() >= record.text.size()) return;
   std::memcpy(record.text.data(), text.data(), text.size());
   send(pipe, record);
@@ -52,7 +60,7 @@ bool receive(int pipe, Record& record) {
   }
 }
 
-// /proc/<pid>/environ read in blocks; true when one of its entries begins with the marker.
+// Reads /proc/<pid>/environ; true when one of its entries begins with the marker.
 bool carries_marker(pid_t pid, std::string_view marker) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/%d/environ", pid);
@@ -82,11 +90,15 @@ int kill_marked(std::string_view marker) {
   return killed;
 }
 
-void forget_everything_inherited(int pipe) {
+// Leaves the agent's session, signals, working directory and descriptors; the pipe becomes standard input.
+void detach(int pipe) {
   ::setsid();
   ::prctl(PR_SET_NAME, "ddprun-guardian");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU})
     std::signal(signal, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (::chdir("/") != 0) return;
   if (pipe != 0) ::dup2(pipe, 0);
   if (::syscall(SYS_close_range, 1u, ~0u, 0u) != 0)
@@ -98,30 +110,30 @@ std::string text_of(const Record& record) {
 }
 
 [[noreturn]] void guard(int inherited_pipe) {
-  forget_everything_inherited(inherited_pipe);
+  detach(inherited_pipe);
   std::vector<pid_t> groups;
   std::string marker;
   std::string folder;
   Record record;
   while (receive(0, record)) {
-    switch (record.tell) {
-      case Tell::add_group:
+    switch (record.command) {
+      case Command::add_group:
         groups.push_back(record.group);
         break;
-      case Tell::remove_group:
+      case Command::remove_group:
         groups.erase(std::remove(groups.begin(), groups.end(), record.group), groups.end());
         break;
-      case Tell::marker:
+      case Command::set_marker:
         marker = text_of(record);
         break;
-      case Tell::folder:
+      case Command::set_folder:
         folder = text_of(record);
         break;
     }
   }
   for (const pid_t group : groups) ::kill(-group, SIGKILL);
-  // After an orderly end there is no group left and nothing to look for. A process may fork while being looked for:
-  // again.
+  // After an orderly end there is no group left and nothing to search for. Repeated, since a process may fork during
+  // the search.
   if (!groups.empty())
     for (int round = 0; round < 10 && kill_marked(marker) > 0; ++round) continue;
   std::error_code ignored;
@@ -129,40 +141,91 @@ std::string text_of(const Record& record) {
   ::_exit(0);
 }
 
+// Only async-signal-safe calls: other threads of the parent may have held locks at the fork.
+[[noreturn]] void execute_guardian(int pipe) {
+  char program[] = "ddprun";
+  char option[16] = {};
+  Guardian::run_option.copy(option, sizeof(option) - 1);
+  char* const arguments[] = {program, option, nullptr};
+  if (::dup2(pipe, STDIN_FILENO) == 0) ::execve("/proc/self/exe", arguments, environ);
+  ::_exit(127);
+}
+
 }  // namespace
 
 Guardian::Guardian() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0)
-    throw make_error(Errc::io, "cannot make the guardian's pipe: {}", errno_text(errno));
-  const UniqueFd read_end(ends[0]);
-  pipe_ = UniqueFd(ends[1]);
-  // As fork(), but with no exit signal: waitpid(-1) then speaks of workers and their children alone.
-  pid_ = static_cast<pid_t>(::syscall(SYS_clone, 0UL, 0UL, 0UL, 0UL, 0UL));
-  if (pid_ < 0) throw make_error(Errc::io, "cannot start the guardian process: {}", errno_text(errno));
-  if (pid_ == 0) guard(read_end.get());
+  start(false);
 }
 
 Guardian::~Guardian() {
   pipe_.reset();
-  while (::waitpid(pid_, nullptr, __WALL) < 0 && errno == EINTR) continue;
+  pollfd exit{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  while (pidfd_ && ::poll(&exit, 1, -1) < 0 && errno == EINTR) continue;
+  reap(0);
+}
+
+// Returns the signal that ended it, 0 when there was none or it is not known. By pidfd, since a restarted guardian may
+// have been reaped by waitpid(-1) and its process id be in use again. With a pidfd it may not wait: an event loop that
+// watches a copy of the descriptor makes both nonblocking.
+int Guardian::reap(int flags) {
+  siginfo_t info{};
+  int result = 0;
+  do
+    result = pidfd_ ? ::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | __WALL | flags)
+                    : ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | __WALL | flags);
+  while (result < 0 && errno == EINTR);
+  const bool signalled = info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED;
+  return result == 0 && info.si_pid != 0 && signalled ? info.si_status : 0;
+}
+
+void Guardian::start(bool by_exec) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    throw make_error(Errc::io, "cannot make the guardian's pipe: {}", errno_text(errno));
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  int pidfd = -1;
+  const SignalsBlocked blocked;
+  // Like fork(), but without an exit signal, so that waitpid(-1) reports only workers and their children.
+  const auto pid = static_cast<pid_t>(::syscall(SYS_clone, CLONE_PIDFD, 0UL, &pidfd, 0UL, 0UL));
+  if (pid < 0) throw make_error(Errc::io, "cannot start the guardian process: {}", errno_text(errno));
+  if (pid == 0) by_exec ? execute_guardian(read_end.get()) : guard(read_end.get());
+  pid_ = pid;
+  pipe_ = std::move(write_end);
+  pidfd_ = UniqueFd(pidfd);
+}
+
+std::string Guardian::restart() {
+  const int signal_number = reap(WNOHANG);
+  start(true);
+  restarted_ = true;
+  for (const pid_t group : groups_) send(pipe_.get(), {.command = Command::add_group, .group = group});
+  send_text(pipe_.get(), Command::set_marker, marker_);
+  send_text(pipe_.get(), Command::set_folder, folder_);
+  return signal_number != 0 ? signal_name(signal_number) : "";
+}
+
+void Guardian::run() {
+  guard(STDIN_FILENO);
 }
 
 bool Guardian::add_own_group() const noexcept {
-  return send(pipe_.get(), {.tell = Tell::add_group, .group = static_cast<pid_t>(::syscall(SYS_getpid))});
+  return send(pipe_.get(), {.command = Command::add_group, .group = static_cast<pid_t>(::syscall(SYS_getpid))});
 }
 
-void Guardian::remove_group(pid_t group) const noexcept {
-  send(pipe_.get(), {.tell = Tell::remove_group, .group = group});
+void Guardian::remove_group(pid_t group) {
+  std::erase(groups_, group);
+  send(pipe_.get(), {.command = Command::remove_group, .group = group});
 }
 
-// A text cut short might be another job's too: rather none.
-void Guardian::set_marker(const std::string& prefix) const noexcept {
-  send_text(pipe_.get(), Tell::marker, prefix);
+void Guardian::set_marker(const std::string& prefix) {
+  marker_ = prefix;
+  send_text(pipe_.get(), Command::set_marker, prefix);
 }
 
-void Guardian::remove_with_job(const std::string& folder) const noexcept {
-  send_text(pipe_.get(), Tell::folder, folder);
+void Guardian::remove_with_job(const std::string& folder) {
+  folder_ = folder;
+  send_text(pipe_.get(), Command::set_folder, folder);
 }
 
 }  // namespace ddprun

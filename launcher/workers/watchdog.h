@@ -12,23 +12,24 @@ class io_context;
 
 namespace ddprun {
 
-// torchrun's watchdog: a named pipe over which workers set and release timers. Whoever is given the expired ones sends
-// the signals; torchrun's watchdog sends them to the agent too, this one does not: a worker that dies is a failure like
-// any other, and the agent has to live to report it and to start the workers again.
+// torchrun's watchdog: a named pipe (FIFO) over which workers set and release timers. Calls the handler for expired
+// timers, which sends the signals. torchrun's watchdog also signals the agent; this one does not, since the agent must
+// report the failed worker and restart the job.
 //
-// Single-threaded, on the loop.
+// Ownership: owns the pipe; borrows the loop. Threads: single-threaded on the loop. Errors: the constructor throws
+// Errc::io; invalid requests are logged. Units: timers hold seconds since the epoch.
 class Watchdog {
  public:
   using Handler = std::function<void(const ExpiredTimer&)>;
 
-  // Makes the pipe, in place of an earlier one; the destructor removes it. Throws Errc::io naming it.
+  // Creates the pipe, replacing an earlier one; the destructor removes it. Throws Errc::io naming it.
   Watchdog(boost::asio::io_context& loop, std::filesystem::path pipe, Handler on_expired);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
   const std::filesystem::path& pipe() const;
-  // No worker of the round is left: nor are its timers.
+  // Removes all timers; call when no worker of the round is left.
   void clear();
 
  private:

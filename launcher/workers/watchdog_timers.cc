@@ -35,7 +35,7 @@ void WatchdogTimers::request(std::string_view line) {
   if (failure || !document.is_object()) throw make_error(Errc::protocol, "a timer request is no JSON object: {}", line);
   const auto& request = document.as_object();
   const auto* scope = request.if_contains("scope_id");
-  if (!scope || !scope->is_string()) throw make_error(Errc::protocol, "a timer request has no text scope_id");
+  if (!scope || !scope->is_string()) throw make_error(Errc::protocol, "a timer request has no string scope_id");
   const double pid = number_of(request, "pid");
   if (!(pid >= 1 && pid <= 4'194'304)) throw make_error(Errc::protocol, "a timer request names process {}", pid);
   const double expires = number_of(request, "expiration_time");
@@ -48,7 +48,7 @@ void WatchdogTimers::request(std::string_view line) {
 }
 
 std::vector<ExpiredTimer> WatchdogTimers::expire(double now) {
-  // Ordered by process, those with a signal first, then by time.
+  // Ordered by process, then those with a signal first, then by time.
   std::set<std::tuple<pid_t, bool, double, std::string, int>> passed;
   for (const auto& [key, timer] : timers_)
     if (timer.expires <= now)

@@ -11,23 +11,24 @@
 
 namespace ddprun {
 
-// A time that a process had set itself, and that has passed.
+// A timer whose time has passed.
 struct ExpiredTimer {
   pid_t pid = 0;
-  std::string scope;      // what the process called it
-  int signal_number = 0;  // what it asked to be sent; 0: nothing
+  std::string scope;      // the name that the process gave it
+  int signal_number = 0;  // the signal that it requested; 0: none
 };
 
 // The timers that workers set over torchrun's watchdog pipe. A process has one for each scope; a new one replaces the
-// old. Times are seconds since the epoch. No I/O and no clock.
+// old one. No I/O and no clock. Not thread-safe. Times are seconds since the epoch.
 class WatchdogTimers {
  public:
-  // One line: {"version": 1, "pid": N, "scope_id": TEXT, "expiration_time": SECONDS, "signal": N}; a negative time
-  // releases the timer. Throws Errc::protocol saying what is wrong with it.
+  // Applies one line: {"version": 1, "pid": N, "scope_id": TEXT, "expiration_time": SECONDS, "signal": N}; a negative
+  // time releases the timer. Throws Errc::protocol naming the invalid field.
   void request(std::string_view line);
-  // Of each process that has let a timer pass the earliest one that names a signal, or the earliest; all its timers are
-  // forgotten.
+  // Returns one timer of each process that has expired ones: the earliest with a signal, else the earliest. Removes all
+  // timers of these processes.
   std::vector<ExpiredTimer> expire(double now);
+  // The earliest time of a timer.
   std::optional<double> next() const;
   void clear() { timers_.clear(); }
 

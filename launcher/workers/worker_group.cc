@@ -18,7 +18,7 @@
 #include "ddprun/launcher/report/memory_evidence.h"
 #include "ddprun/launcher/workers/descendants.h"
 #include "ddprun/launcher/workers/exec_failure.h"
-#include "ddprun/launcher/workers/notice.h"
+#include "ddprun/launcher/workers/nonfatal_signal.h"
 #include "ddprun/launcher/workers/worker_process.h"
 
 namespace ddprun {
@@ -26,14 +26,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For children that workers left behind when they ended by themselves.
+// Grace period of child processes that remain after all workers have exited.
 constexpr milliseconds leftover_grace{2000};
-// Between two rounds of SIGKILL; a process can fork while it is being killed.
-constexpr milliseconds kill_again_after{200};
-constexpr int kill_rounds = 50;
-// A worker can notice a peer's death and end before the kernel has reported the peer's own end: when all failures blame
-// another one, that one may come within this time.
-constexpr milliseconds cause_may_follow{500};
+// Between two rounds of SIGKILL, which are repeated because a process can fork while it is being killed.
+constexpr milliseconds kill_interval{200};
+constexpr int max_kill_rounds = 50;
+// A worker can notice a peer's death and exit before the kernel reports the peer's end to this process: when all
+// failures are consequences, the wait for their cause.
+constexpr milliseconds cause_timeout{500};
 
 std::int64_t now_us() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -45,11 +45,13 @@ struct Worker {
   StartedProcess process;
   std::string error_file;
   std::optional<ProcessExit> exit;
-  int stopped_by = 0;  // a signal, until another one continues it
+  int stopped_by = 0;  // the signal that stopped it, until it is continued
   bool failed = false;
+  int sent_signal = 0;  // by this agent, with the reason
+  std::string sent_reason;
 
   pid_t group() const { return process.pid; }
-  WorkerReport status() const {
+  WorkerReport report() const {
     using State = WorkerReport::State;
     return {.local_rank = local_rank,
             .pid = process.pid,
@@ -61,7 +63,7 @@ struct Worker {
   }
 };
 
-bool made_room(const Worker& worker) {
+bool was_preempted(const Worker& worker) {
   return worker.exit && worker.exit->signal_number == 0 && worker.exit->code == exit_preempted;
 }
 
@@ -70,8 +72,8 @@ bool made_room(const Worker& worker) {
 struct WorkerGroup::Impl {
   enum class Phase { idle, running, stopping, leftovers };
 
-  Impl(boost::asio::io_context& loop_, const Guardian& guardian_, Console& console_, const LogFolder& logs_,
-       GroupSpec spec_, Handlers handlers_)
+  Impl(boost::asio::io_context& loop_, Guardian& guardian_, Console& console_, const LogFolder& logs_, GroupSpec spec_,
+       Handlers handlers_)
       : loop(loop_),
         guardian(guardian_),
         console(console_),
@@ -80,23 +82,23 @@ struct WorkerGroup::Impl {
         handlers(std::move(handlers_)),
         timer(loop_),
         memory(MemoryEvidence::Sources::of_this_process()) {
-    // Children that this process had before it became ddprun (exec from a shell) are none of the job's.
+    // Children that this process had before it executed ddprun (exec from a shell) do not belong to the job.
     reap_children();
     int status = 0;
     if (::waitpid(-1, &status, WNOHANG) == 0)
       for (const pid_t pid : living_children()) foreign.insert(pid);
-    foreign.insert(guardian.pid());
+    foreign.erase(guardian.pid());
   }
 
   boost::asio::io_context& loop;
-  const Guardian& guardian;
+  Guardian& guardian;
   Console& console;
   const LogFolder& logs;
   GroupSpec spec;
   Handlers handlers;
   boost::asio::steady_timer timer;
   MemoryEvidence memory;
-  std::set<pid_t> foreign;
+  std::set<pid_t> foreign;  // children that do not belong to the job, except the guardian
 
   Phase phase = Phase::idle;
   Round round;
@@ -109,13 +111,13 @@ struct WorkerGroup::Impl {
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
   void start_worker(int local_rank, WorkerEnvironments& environments);
-  void note(const std::vector<ProcessChange>& changes);
-  void tell_changes(const std::vector<WorkerReport>& changed) const;
+  void apply(const std::vector<ProcessChange>& changes);
+  void report_changes(const std::vector<WorkerReport>& changed) const;
   void warn_of_frozen() const;
   std::vector<WorkerFailure> failures();
   std::string cause_of_end(const Worker& worker, ProcessExit& exit);
   WorkerFailure failure_of(const Worker& worker, std::int64_t noticed_us);
-  bool all_made_room() const;
+  bool all_preempted() const;
   std::vector<WorkerStatus> status() const;
   bool all_exited() const;
   bool nothing_left() const;
@@ -126,7 +128,7 @@ struct WorkerGroup::Impl {
   void kill_everything();
   void advance();
   void finish();
-  void report_failures(bool cause_may_come);
+  void report_failures(bool cause_may_follow);
 };
 
 void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environments) {
@@ -145,12 +147,13 @@ void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environ
   workers.push_back(std::move(worker));
 }
 
-// What is known beyond code and signal. A process that never came to its exec has no code of its own.
+// What is known beyond exit code and signal. A process whose exec failed has no exit code of its own.
 std::string WorkerGroup::Impl::cause_of_end(const Worker& worker, ProcessExit& exit) {
   if (const int error = exec_error(worker.process); error != 0) {
     exit.code = exit_fault;
     return exec_failure_text(spec.command.executable, error);
   }
+  if (exit.signal_number != 0 && exit.signal_number == worker.sent_signal) return worker.sent_reason;
   const bool killed = exit.signal_number == SIGKILL || exit.code == exit_for_signal(SIGKILL);
   return cause_of(exit, killed ? memory.about(exit.pid, exit.peak_kib) : MemoryEvidence::Finding{});
 }
@@ -168,13 +171,12 @@ WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, std::int64_t n
                           exit, noticed_us);
 }
 
-// Those that ended by themselves and neither well nor to make room; the root cause first. They were all noticed at
-// once.
+// The workers that have failed, the root cause first. All are stamped with the same time.
 std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   std::vector<WorkerFailure> failures;
   const auto noticed = now_us();
   for (auto& worker : workers) {
-    if (!worker.exit || worker.exit->success() || made_room(worker)) continue;
+    if (!worker.exit || worker.exit->success() || was_preempted(worker)) continue;
     worker.failed = true;
     failures.push_back(failure_of(worker, noticed));
   }
@@ -182,7 +184,7 @@ std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   return failures;
 }
 
-void WorkerGroup::Impl::note(const std::vector<ProcessChange>& changes) {
+void WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
   std::vector<WorkerReport> changed;
   for (const auto& change : changes) {
     const auto worker =
@@ -190,16 +192,16 @@ void WorkerGroup::Impl::note(const std::vector<ProcessChange>& changes) {
     if (worker == workers.end()) continue;
     if (change.kind == ProcessChange::Kind::ended) worker->exit = change.exit;
     worker->stopped_by = change.kind == ProcessChange::Kind::stopped ? change.exit.signal_number : 0;
-    changed.push_back(worker->status());
+    changed.push_back(worker->report());
   }
-  tell_changes(changed);
+  report_changes(changed);
 }
 
-void WorkerGroup::Impl::tell_changes(const std::vector<WorkerReport>& changed) const {
+void WorkerGroup::Impl::report_changes(const std::vector<WorkerReport>& changed) const {
   if (!changed.empty() && handlers.changed) handlers.changed(changed);
 }
 
-// The others may have failed for want of an answer from these.
+// A stopped worker may be what its peers failed on.
 void WorkerGroup::Impl::warn_of_frozen() const {
   for (const auto& worker : workers)
     if (!worker.exit && worker.stopped_by != 0)
@@ -208,9 +210,10 @@ void WorkerGroup::Impl::warn_of_frozen() const {
                 signal_name(worker.stopped_by));
 }
 
-bool WorkerGroup::Impl::all_made_room() const {
-  const auto well = [](const Worker& w) { return w.exit && (w.exit->success() || made_room(w)); };
-  return std::all_of(workers.begin(), workers.end(), well) && std::any_of(workers.begin(), workers.end(), made_room);
+bool WorkerGroup::Impl::all_preempted() const {
+  const auto ended_well = [](const Worker& w) { return w.exit && (w.exit->success() || was_preempted(w)); };
+  return std::all_of(workers.begin(), workers.end(), ended_well) &&
+         std::any_of(workers.begin(), workers.end(), was_preempted);
 }
 
 std::vector<WorkerStatus> WorkerGroup::Impl::status() const {
@@ -230,29 +233,30 @@ bool WorkerGroup::Impl::all_exited() const {
 
 std::vector<pid_t> WorkerGroup::Impl::leftover_children() const {
   auto children = living_children();
-  std::erase_if(children, [&](pid_t pid) { return foreign.contains(pid); });
+  std::erase_if(children, [&](pid_t pid) { return pid == guardian.pid() || foreign.contains(pid); });
   return children;
 }
 
-// Usually one system call: with no foreign child, no child at all is the answer. Zombies count: they are reaped first.
+// One system call in the usual case, in which waitid() reports no child at all. Otherwise /proc is searched, since
+// waitid() also reports foreign children and a restarted guardian.
 bool WorkerGroup::Impl::nothing_left() const {
   if (!all_exited()) return false;
   siginfo_t info{};
   if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD) return true;
-  return foreign.size() > 1 && leftover_children().empty();
+  return (!foreign.empty() || guardian.restarted()) && leftover_children().empty();
 }
 
 void WorkerGroup::Impl::signal_groups(int signal_number) const {
   for (const auto& worker : workers) {
-    // One that was forked a moment ago does not lead its group yet: it gets the signal itself, and acts on it before
+    // A worker that was just forked does not lead its group yet; it receives the signal itself and acts on it before
     // its exec.
     if (::kill(-worker.group(), signal_number) != 0 && !worker.exit) ::kill(worker.process.pid, signal_number);
-    // A process that is stopped (SIGSTOP) could not act on the signal.
+    // A stopped process (SIGSTOP) cannot act on the signal.
     if (signal_number != SIGKILL) ::kill(-worker.group(), SIGCONT);
   }
 }
 
-// Orphans of workers, ours by adoption: each is told once to end.
+// Signals each orphan of the workers, which this process has adopted, once.
 void WorkerGroup::Impl::signal_leftovers() {
   for (const pid_t pid : leftover_children())
     if (leftovers_signalled.insert(pid).second) ::kill(pid, stop_signal);
@@ -270,16 +274,16 @@ void WorkerGroup::Impl::kill_everything() {
   signal_groups(SIGKILL);
   const auto left = all_exited() ? leftover_children() : std::vector<pid_t>{};
   for (const pid_t pid : left) ::kill(pid, SIGKILL);
-  if (++kills > kill_rounds) {
+  if (++kills > max_kill_rounds) {
     const auto workers_left = std::count_if(workers.begin(), workers.end(), [](const Worker& w) { return !w.exit; });
-    log::error("{} processes of the job cannot be killed (stuck in the kernel?); leaving them",
+    log::error("{} processes of the job cannot be killed (blocked in the kernel?); they remain",
                left.size() + static_cast<std::size_t>(workers_left));
     return finish();
   }
-  arm(kill_again_after);
+  arm(kill_interval);
 }
 
-// What follows from the exits so far.
+// Takes the next step once all workers have exited.
 void WorkerGroup::Impl::advance() {
   if (phase == Phase::idle || !all_exited()) return;
   if (nothing_left()) return finish();
@@ -294,7 +298,7 @@ void WorkerGroup::Impl::advance() {
 
 void WorkerGroup::Impl::finish() {
   const bool was_stopped = phase == Phase::stopping;
-  const bool room = all_made_room();
+  const bool preempted = all_preempted();
   phase = Phase::idle;
   timer.cancel();
   for (const auto& worker : workers) guardian.remove_group(worker.group());
@@ -303,32 +307,32 @@ void WorkerGroup::Impl::finish() {
   const auto ended = status();
   workers.clear();
   handlers.ended(ended);
-  if (was_stopped) return handlers.stopped(room);
-  room ? handlers.preempted() : handlers.succeeded();
+  if (was_stopped) return handlers.stopped(preempted);
+  preempted ? handlers.preempted() : handlers.succeeded();
 }
 
-void WorkerGroup::Impl::report_failures(bool cause_may_come) {
+void WorkerGroup::Impl::report_failures(bool cause_may_follow) {
   if (phase != Phase::running) return;
   auto found = failures();
-  const bool blame_others = std::all_of(found.begin(), found.end(), [](const auto& f) { return f.consequence; });
+  const bool only_consequences = std::all_of(found.begin(), found.end(), [](const auto& f) { return f.consequence; });
   if (found.empty()) return;
-  if (!blame_others || !cause_may_come || all_exited()) return handlers.failed(std::move(found));
+  if (!only_consequences || !cause_may_follow || all_exited()) return handlers.failed(std::move(found));
   if (std::exchange(awaiting_cause, true)) return;
-  timer.expires_after(cause_may_follow);
+  timer.expires_after(cause_timeout);
   timer.async_wait([this](boost::system::error_code failure) {
     if (!failure) report_failures(false);
   });
 }
 
-WorkerGroup::WorkerGroup(boost::asio::io_context& loop, const Guardian& guardian, Console& console,
-                         const LogFolder& logs, GroupSpec spec, Handlers handlers)
+WorkerGroup::WorkerGroup(boost::asio::io_context& loop, Guardian& guardian, Console& console, const LogFolder& logs,
+                         GroupSpec spec, Handlers handlers)
     : impl_(std::make_unique<Impl>(loop, guardian, console, logs, std::move(spec), std::move(handlers))) {}
 
 WorkerGroup::~WorkerGroup() = default;
 
 void WorkerGroup::start(const Round& round) {
   auto& self = *impl_;
-  if (self.phase != Impl::Phase::idle) throw make_error(Errc::internal, "workers of an earlier round are still there");
+  if (self.phase != Impl::Phase::idle) throw make_error(Errc::internal, "workers of an earlier round still run");
   self.phase = Impl::Phase::running;
   self.round = round;
   self.leftovers_signalled.clear();
@@ -340,7 +344,7 @@ void WorkerGroup::start(const Round& round) {
   self.memory.begin();
   WorkerEnvironments environments(self.spec.environment, self.spec.exported, self.round);
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank, environments);
-  self.tell_changes(statuses());
+  self.report_changes(reports());
 }
 
 void WorkerGroup::stop(int signal_number, milliseconds grace) {
@@ -361,12 +365,20 @@ void WorkerGroup::kill() {
 }
 
 void WorkerGroup::notify(int signal_number) {
-  std::size_t without = 0;
+  std::size_t without_handler = 0;
   for (const auto& worker : impl_->workers)
-    if (!notify_group(worker.group(), signal_number) && !worker.exit) ++without;
-  if (without > 0)
-    log::warn("{} was not passed to {} of {} workers: they have no handler for it and would end",
-              signal_name(signal_number), without, impl_->workers.size());
+    if (!send_nonfatal_signal(worker.group(), signal_number) && !worker.exit) ++without_handler;
+  if (without_handler > 0)
+    log::warn("{} was not passed to {} of {} workers: they have no handler for it and it would end them",
+              signal_name(signal_number), without_handler, impl_->workers.size());
+}
+
+void WorkerGroup::note_signal(pid_t worker, int signal_number, const std::string& reason) {
+  for (auto& w : impl_->workers) {
+    if (w.process.pid != worker) continue;
+    w.sent_signal = signal_number;
+    w.sent_reason = reason;
+  }
 }
 
 std::vector<WorkerStatus> WorkerGroup::workers() const {
@@ -380,19 +392,19 @@ void WorkerGroup::window_changed() {
 
 void WorkerGroup::reap() {
   auto& self = *impl_;
-  self.note(reap_children());
+  self.apply(reap_children());
   self.report_failures(true);
   self.advance();
 }
 
-std::vector<WorkerReport> WorkerGroup::statuses() const {
-  std::vector<WorkerReport> statuses;
-  for (const auto& worker : impl_->workers) statuses.push_back(worker.status());
-  return statuses;
+std::vector<WorkerReport> WorkerGroup::reports() const {
+  std::vector<WorkerReport> reports;
+  for (const auto& worker : impl_->workers) reports.push_back(worker.report());
+  return reports;
 }
 
-void WorkerGroup::room() {
-  if (impl_->output) impl_->output->room();
+void WorkerGroup::resume_output() {
+  if (impl_->output) impl_->output->resume();
 }
 
 }  // namespace ddprun

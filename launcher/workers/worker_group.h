@@ -14,80 +14,78 @@
 #include "ddprun/launcher/output/log_folder.h"
 #include "ddprun/launcher/output/output.h"
 #include "ddprun/launcher/placement/placement.h"
+#include "ddprun/launcher/report/worker_status.h"
 #include "ddprun/launcher/workers/guardian.h"
-#include "ddprun/launcher/workers/worker_env.h"
+#include "ddprun/launcher/workers/worker_environment.h"
 #include "ddprun/launcher/workers/worker_process.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
 
-// What all rounds of a node's workers have in common.
+// The settings that all rounds of a node's workers share.
 struct GroupSpec {
   WorkerCommand command;
-  Environment environment;  // the agent's own
+  Environment environment;  // of the agent
   WorkerEnvSpec exported;
   OutputSpec output;
   std::string host;  // of this node, for reports
   Placement placement;
-  std::uint64_t descriptors = 0;  // that a worker may have open; 0: as many as this process
+  std::uint64_t descriptors = 0;  // a worker's limit of open files; 0: that of this process
 };
 
-// One worker of the present round, or of one that has just ended.
-struct WorkerStatus {
-  int local_rank = 0;
-  pid_t pid = 0;
-  std::optional<ProcessExit> exit;  // unset: it runs, or could not be killed
-  bool failed = false;              // by itself, not because it was stopped
-  std::string error_file;           // path; need not exist
-};
-
-// The node's workers as one unit: started together, stopped together, gone together with every process they made, also
-// one that has left the worker's group. Single-threaded, on the loop; the handlers are called from reap() and from
-// timers.
+// The node's workers as one unit: started together, stopped together, and ended together with every process they have
+// created, including those that left their worker's process group.
+//
+// Ownership: borrows the loop, guardian, console and logs, which must outlive it. Destroying it does not stop workers.
+// Threads: single-threaded on the loop, which the main thread runs (see start_process()). Handlers are called from
+// within stop(), kill() and reap(), and from timers.
+// Errors: start() throws Errc::io; failures of workers are reported through the handlers.
 class WorkerGroup {
  public:
   struct Handlers {
-    // Nothing of the round is left; comes before succeeded and stopped.
+    // No process of the round is left; called before succeeded, preempted and stopped.
     std::function<void(const std::vector<WorkerStatus>&)> ended;
-    // One or more workers failed; called once a round, and only when nobody has called stop().
+    // One or more workers failed; called once a round, and not after stop().
     std::function<void(std::vector<WorkerFailure>)> failed;
-    // All workers ended with 0, and nothing they made is left.
+    // All workers exited with 0, and none of their processes is left.
     std::function<void()> succeeded;
-    // All workers ended with 0 or exit_preempted, some with that, and nothing they made is left.
+    // All workers exited with 0 or exit_preempted, at least one with the latter, and none of their processes is left.
     std::function<void()> preempted;
-    // After stop(): nothing of the round is left. made_room: all workers ended as for preempted.
-    std::function<void(bool made_room)> stopped;
-    // The state of these workers is another, the first one included.
+    // After stop(): no process of the round is left. preempted: all workers exited as for preempted.
+    std::function<void(bool preempted)> stopped;
+    // The state of these workers has changed; also called for their first state.
     std::function<void(const std::vector<WorkerReport>&)> changed;
   };
 
-  WorkerGroup(boost::asio::io_context& loop, const Guardian& guardian, Console& console, const LogFolder& logs,
+  WorkerGroup(boost::asio::io_context& loop, Guardian& guardian, Console& console, const LogFolder& logs,
               GroupSpec spec, Handlers handlers);
   ~WorkerGroup();
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  // REQUIRES: nothing of an earlier round is left. Throws Errc::io when a worker cannot be started; stop() then ends
-  // those that were.
+  // REQUIRES: no process of an earlier round is left. Throws Errc::io when a worker cannot be started; stop() then ends
+  // those that were started.
   void start(const Round& round);
-  // Sends the signal to every worker's group; what is left after the grace is killed. May be repeated: the signal is
-  // sent again, the earlier end of the grace holds.
+  // Sends the signal to every worker's process group and kills what is left after the grace period. May be repeated:
+  // the signal is sent again, and the first grace period stays in force.
   void stop(int signal_number, std::chrono::milliseconds grace);
-  // Ends the grace of a stop() now.
+  // Ends the grace period of a stop() now.
   void kill();
-  // SIGUSR1 or SIGUSR2, to every process of the workers' groups that it would not end.
+  // Sends SIGUSR1 or SIGUSR2 to every process of the workers' groups that the signal would not end.
   void notify(int signal_number);
-  // Of the present round, in order of local rank.
+  // This agent is about to send the signal to the worker with this process id: the reason for the failure report.
+  void note_signal(pid_t worker, int signal_number, const std::string& reason);
+  // The workers of the current round, by local rank.
   std::vector<WorkerStatus> workers() const;
-  // The terminal of this process has another size: the workers get it and SIGWINCH.
+  // The terminal of this process was resized: passes the size and SIGWINCH on to the workers.
   void window_changed();
-  // Children of this process have ended (SIGCHLD).
+  // Call on SIGCHLD.
   void reap();
-  // The console has room again.
-  void room();
+  // Continues to read the workers' output after the console was full.
+  void resume_output();
 
-  // Of the latest round; empty once it has ended.
-  std::vector<WorkerReport> statuses() const;
+  // The states of the latest round's workers; empty once it has ended.
+  std::vector<WorkerReport> reports() const;
 
  private:
   struct Impl;

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/process_limits.h"
 #include "ddprun/launcher/placement/affinity.h"
+#include "ddprun/launcher/workers/signals_blocked.h"
 
 namespace ddprun {
 namespace {
@@ -27,24 +29,7 @@ std::vector<char*> pointers(std::span<const std::string> texts) {
   return result;
 }
 
-// Blocks every signal of this thread for a scope: between fork and exec none of this process's handlers may run in the
-// child, where they would speak to the parent's event loop through descriptors that both share.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
-
-// Everything the child needs, made ready before it exists: other threads may hold the allocator's lock.
+// Everything the child needs, prepared before the fork, since other threads may hold the allocator's lock during it.
 struct Child {
   const char* executable;
   char* const* arguments;
@@ -72,17 +57,16 @@ struct Child {
   int prepare() noexcept {
     if (::setsid() < 0) return errno;
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
-    // The parent may have died before the line above; nobody else would tell.
+    // The parent may have died before the line above, which then has no effect.
     if (::getppid() != parent) return ESRCH;
-    // Without a guardian (somebody killed it) the parent-death signal has to do, and the broken pipe is no reason to
-    // die.
+    // A guardian that was killed is replaced by the parent, which remembers this group; the broken pipe must not end
+    // this process.
     if (!guardian.add_own_group()) discard_broken_pipe();
     if (const int error = cpus.empty() ? 0 : cpus.apply(); error != 0) return error;
     if (in >= 0 && ::dup2(in, STDIN_FILENO) < 0) return errno;
     if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
-    // Best effort for descriptors inherited from elsewhere (older kernels lack the call); this program's own close on
-    // exec.
+    // For descriptors that this program inherited; its own ones close on exec. Kernels before 5.9 lack the call.
     ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
     if (descriptors > 0) limit_descriptors();
     reset_signals();
@@ -97,11 +81,11 @@ struct Child {
   }
 
   static void discard_broken_pipe() noexcept {
-    const timespec at_once{};
+    const timespec no_wait{};
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGPIPE);
-    ::sigtimedwait(&set, nullptr, &at_once);
+    ::sigtimedwait(&set, nullptr, &no_wait);
   }
 
   static void reset_signals() noexcept {
@@ -119,12 +103,17 @@ struct Child {
   }
 };
 
+std::string fork_failure(int error_number) {
+  if (error_number != EAGAIN) return errno_text(error_number);
+  return fmt::format("{}: the limit of processes is reached{}", errno_text(error_number), process_limits_text());
+}
+
 }  // namespace
 
-StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) {
+StartedProcess start_process(const ProcessSpec& spec, Guardian& guardian) {
   if (!spec.cpus.empty() && intersection(spec.cpus, current_affinity()).empty())
-    throw make_error(Errc::io, "cannot bind {} to CPUs {}: none of them may be used any more", spec.executable.string(),
-                     format_cpu_list(spec.cpus));
+    throw make_error(Errc::io, "cannot bind {} to CPUs {}: this process may no longer use any of them",
+                     spec.executable.string(), format_cpu_list(spec.cpus));
   const CpuMask cpus(spec.cpus);
   const auto arguments = pointers(spec.arguments);
   const auto environment = pointers(spec.environment);
@@ -147,18 +136,14 @@ StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian) 
   const SignalsBlocked blocked;
   const pid_t pid = ::fork();
   if (pid == 0) child.run();
-  if (pid < 0) throw make_error(Errc::io, "cannot start {}: {}", spec.executable.string(), errno_text(errno));
+  if (pid < 0) throw make_error(Errc::io, "cannot start {}: {}", spec.executable.string(), fork_failure(errno));
+  guardian.remember_group(pid);
   return {pid, std::move(read_end)};
 }
 
 int exec_error(const StartedProcess& process) {
   int error = 0;
   return ::read(process.exec_error.get(), &error, sizeof(error)) == sizeof(error) ? error : 0;
-}
-
-ProcessExit ProcessExit::from_status(pid_t pid, int status) {
-  if (WIFSIGNALED(status)) return {.pid = pid, .signal_number = WTERMSIG(status)};
-  return {.pid = pid, .code = WEXITSTATUS(status)};
 }
 
 std::vector<ProcessChange> reap_children() {
@@ -172,8 +157,12 @@ std::vector<ProcessChange> reap_children() {
     } else if (WIFCONTINUED(status)) {
       changes.push_back({Kind::continued, {.pid = pid}});
     } else {
-      changes.push_back({Kind::ended, ProcessExit::from_status(pid, status)});
-      changes.back().exit.peak_kib = usage.ru_maxrss;
+      const bool signalled = WIFSIGNALED(status);
+      changes.push_back({Kind::ended,
+                         {.pid = pid,
+                          .code = signalled ? 0 : WEXITSTATUS(status),
+                          .signal_number = signalled ? WTERMSIG(status) : 0,
+                          .peak_kib = usage.ru_maxrss}});
     }
   }
   return changes;

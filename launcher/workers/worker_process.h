@@ -9,57 +9,49 @@
 
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/placement/cpu_list.h"
+#include "ddprun/launcher/report/worker_status.h"
 #include "ddprun/launcher/workers/guardian.h"
 
 namespace ddprun {
 
-// How to start one worker. The descriptors are borrowed for the call; -1: inherit this process's own.
+// How to start one process. Its descriptors are borrowed for the call; -1: inherited from this process.
 struct ProcessSpec {
   std::filesystem::path executable;
   std::vector<std::string> arguments;        // [0] included
-  std::span<const std::string> environment;  // "NAME=value"; borrowed too
+  std::span<const std::string> environment;  // "NAME=value"; borrowed for the call
   int in = -1;
   int out = -1;
   int err = -1;
-  CpuList cpus;                   // to be bound to; empty: this process's own
-  std::uint64_t descriptors = 0;  // how many it may have open; 0: as many as this process
+  CpuList cpus;                   // CPUs to bind it to; empty: those of this process
+  std::uint64_t descriptors = 0;  // its limit of open files (RLIMIT_NOFILE); 0: that of this process
 };
 
-// A process on its way to its exec, or beyond.
+// A process that was forked; its exec may not have happened yet.
 struct StartedProcess {
   pid_t pid = 0;
   UniqueFd exec_error;  // see exec_error()
 };
 
-// Starts a process that leads a session, hence a process group, of its own; that the kernel kills when this thread ends
-// (a parent-death signal follows the thread: call on the main thread); and whose group the guardian knows before its
-// exec. It is bound before that too. Every descriptor but 0 to 2 is closed, signals are as
-// they were when this process began. Does not wait for the exec, so that several start side by side; one that fails
-// ends with code 127 and leaves the cause to exec_error(). The caller reaps. Throws Errc::io when there can be no
-// process at all, or when none of its CPUs may be used any more.
-StartedProcess start_process(const ProcessSpec& spec, const Guardian& guardian);
+// Forks a process that leads a session, hence a process group, of its own. Before its exec the guardian knows its
+// group, its CPUs are bound, every descriptor but 0 to 2 is closed, signal handlers are reset and no signal is blocked.
+// The kernel kills it when the calling thread ends (a parent-death signal belongs to a thread), so call on the main
+// thread.
+//
+// Does not wait for the exec, so that several start side by side. A process whose exec fails ends with code 127;
+// exec_error() then has the cause. The caller reaps. Throws Errc::io when there can be no process, or when this process
+// may no longer use any of the CPUs.
+StartedProcess start_process(const ProcessSpec& spec, Guardian& guardian);
 
-// Of a process that has ended: the errno with which it failed before or at its exec; 0 when it came through.
+// The errno with which a process that has ended failed before or at its exec; 0 when its exec succeeded.
 int exec_error(const StartedProcess& process);
 
-// What waitpid said of a process.
-struct ProcessExit {
-  pid_t pid = 0;
-  int code = 0;           // as it gave it; 0 when ended by a signal
-  int signal_number = 0;  // 0 when it ended by itself
-  long peak_kib = 0;      // the most memory that it, or a child it has reaped, had resident
-
-  static ProcessExit from_status(pid_t pid, int status);
-  bool success() const { return code == 0 && signal_number == 0; }
-};
-
-// What has become of a child: it has ended, has been stopped by a signal (SIGSTOP and the like), or runs on.
+// A change of a child's state: it ended, was stopped by a signal (SIGSTOP and the like), or was continued.
 struct ProcessChange {
   enum class Kind { ended, stopped, continued } kind = Kind::ended;
-  ProcessExit exit;  // stopped: with the signal that did it; continued: the process id alone
+  ProcessExit exit;  // stopped: with the signal; continued: the process id only
 };
 
-// Every change by now, of adopted children too; those that have ended are reaped.
+// All changes so far, of adopted children too. Reaps children that have ended.
 std::vector<ProcessChange> reap_children();
 
 }  // namespace ddprun

@@ -23,6 +23,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/printable.h"
 #include "ddprun/rendezvous/etcd/etcd_json.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/store/backoff.h"
@@ -40,14 +41,14 @@ using std::chrono::milliseconds;
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t largest_answer = std::size_t{64} << 20;
 
-// What one try at one server came to: an HTTP status with its body, or why there is none.
+// The result of one attempt at one server: an HTTP status with its body, or the problem if status is 0.
 struct Reply {
   unsigned status = 0;
   std::string body;
   std::string problem;
 };
 
-// gRPC's codes as the gateway hands them on.
+// gRPC status codes, which the gateway passes on.
 enum class Grpc {
   invalid_argument = 3,
   not_found = 5,
@@ -82,12 +83,12 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
       if (closed_) throw make_error(Errc::aborted, "the connection to etcd was closed");
       if (reply.status == 200) co_return parse(reply.body, server);
       if (reply.status != 0) reply.problem = refusal(reply, server, path, about);
-      // A server may have closed an idle connection: that says nothing about the server.
+      // The server may have closed an idle connection: retry it.
       if (reply.status == 0 && reused && !timed_out_) continue;
-      // A try cut short by the deadline says less than the one before.
+      // If the deadline cut this attempt short, the cause of the previous one is more useful.
       if (problem.empty() || !deadline.expired()) problem = server + ": " + reply.problem;
       if (deadline.expired()) throw unreachable(path, about, began, problem);
-      turn_to_next_server();
+      use_next_server();
       if (tries % servers_.endpoints.size() != 0) continue;
       pause_.expires_at(*earlier(Deadline::in(backoff.next(random_)), deadline).when());
       co_await pause_.async_wait(awaited);
@@ -107,7 +108,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
 
   void set_attempt_timeout(milliseconds timeout) { servers_.attempt_timeout = timeout; }
 
-  void turn_to_next_server() {
+  void use_next_server() {
     current_ = (current_ + 1) % servers_.endpoints.size();
     disconnect();
   }
@@ -167,7 +168,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
   asio::awaitable<std::string> listen_once(const std::string& path, const std::string& body, const Listener& listener) {
     if (const error_code error = co_await connect()) co_return error.message();
     auto request = make_request(path, body);
-    request.set("Grpc-Metadata-Hasleader", "true");  // a member cut off from its cluster ends the watch
+    request.set("Grpc-Metadata-Hasleader", "true");  // a member without a leader then ends the watch
     if (const auto [error, size] = co_await http::async_write(socket_, request, awaited); error)
       co_return error.message();
     http::response_parser<http::buffer_body> parser;
@@ -183,19 +184,19 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
       const auto [error, size] = co_await http::async_read_some(socket_, buffer_, parser, awaited);
       if (error && error != http::error::need_buffer) co_return error.message();
       line.append(chunk.data(), chunk.size() - parser.get().body().size);
-      if (line.size() > largest_answer) co_return "an answer beyond all bounds";
+      if (line.size() > largest_answer) co_return fmt::format("a response of more than {} bytes", largest_answer);
       for (auto end = line.find('\n'); end != std::string::npos; end = line.find('\n')) {
-        watchdog_.cancel();  // it talks: from now on silence is no sign
+        watchdog_.cancel();  // the stream is open: it may now be idle for any time
         const std::string one = line.substr(0, end);
         line.erase(0, end + 1);
         error_code broken;
         const auto value = json::parse(one, broken);
-        if (broken) co_return "an answer that is not JSON";
+        if (broken) co_return "a response that is not JSON";
         listener(value);
         if (!connected_) co_return "";
       }
     }
-    co_return "the server ended it";
+    co_return "the server ended the stream";
   }
 
   http::request<http::string_body> make_request(const std::string& path, const std::string& body) const {
@@ -207,7 +208,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
     return request;
   }
 
-  // An address is dialled as it is; a lookup would start a thread.
+  // A numeric address skips the resolver, which would start a thread.
   asio::awaitable<error_code> connect() {
     buffer_.clear();
     socket_ = tcp::socket(loop_);
@@ -231,7 +232,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
     co_return error_code();
   }
 
-  // A host that vanished without a word ends a watch too.
+  // Keep-alive probes, so that a watch ends if its server's host crashed.
   void set_options() {
     const int on = 1, idle = 2, interval = 1, count = 3;
     const int fd = socket_.native_handle();
@@ -256,15 +257,15 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
 
   static json::value parse(const std::string& body, const std::string& server) {
     error_code error;
-    // A streaming call's answer may end with a line feed.
+    // The response of a streaming call may end with a line feed.
     json::value value = json::parse(body, error);
     if (error)
-      throw make_error(Errc::unsupported, "what answers at {} is not etcd v3 with its HTTP gateway: '{}'", server,
-                       body.substr(0, 80));
+      throw make_error(Errc::unsupported, "the server at {} is not etcd v3 with its HTTP gateway: it sent '{}'", server,
+                       printable(std::string_view(body).substr(0, 80)));
     return value;
   }
 
-  // The message of a refusal that another try may cure; throws for one that is final.
+  // Returns the message of a temporary error; throws for a permanent one.
   static std::string refusal(const Reply& reply, const std::string& server, const std::string& path,
                              const std::string& about) {
     error_code error;
@@ -274,7 +275,7 @@ class EtcdClient::Impl : public std::enable_shared_from_this<Impl> {
     if (!message || !message->is_string()) {
       if (reply.status >= 500) return fmt::format("HTTP status {}", reply.status);
       throw make_error(Errc::unsupported,
-                       "what answers at {} is not etcd v3 (3.4 or newer) with its HTTP gateway: HTTP status {} for {}",
+                       "the server at {} is not etcd v3 (3.4 or newer) with its HTTP gateway: HTTP status {} for {}",
                        server, reply.status, path);
     }
     std::string text(message->get_string());
@@ -327,8 +328,8 @@ asio::awaitable<std::string> EtcdClient::listen(std::string path, json::object b
 void EtcdClient::set_attempt_timeout(milliseconds timeout) {
   impl_->set_attempt_timeout(timeout);
 }
-void EtcdClient::turn_to_next_server() {
-  impl_->turn_to_next_server();
+void EtcdClient::use_next_server() {
+  impl_->use_next_server();
 }
 void EtcdClient::close() {
   impl_->close();

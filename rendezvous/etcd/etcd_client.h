@@ -12,7 +12,7 @@
 #include <boost/json/value.hpp>
 
 #include "ddprun/common/deadline.h"
-#include "ddprun/rendezvous/backends/node_address.h"
+#include "ddprun/rendezvous/membership/node_address.h"
 
 namespace boost::asio {
 class io_context;
@@ -25,15 +25,17 @@ struct EtcdServers {
     std::string host;
     std::uint16_t port = 2379;
   };
-  std::vector<Endpoint> endpoints;  // at least one; equal members of one cluster
-  // For one try at one of them: dialling, sending and the whole answer.
+  std::vector<Endpoint> endpoints;  // at least one; members of one cluster
+  // Of one attempt at one member: dialling, sending and receiving the whole response.
   std::chrono::milliseconds attempt_timeout{2000};
 
   std::string text() const;  // "h1:2379,h2:2379"
 };
 
-// One HTTP/1.1 connection to etcd's JSON gateway, kept open between calls, to whichever server answered last; the
-// others are tried in turn when it does not. One call at a time. Lives on one event loop.
+// A client of etcd's JSON gateway over one HTTP/1.1 connection, kept open between calls. If the current server fails,
+// the others are tried in turn.
+// Ownership: the event loop must outlive it; the destructor aborts a call in progress.
+// Threads: the event loop's; one call at a time. Errors: see call().
 class EtcdClient {
  public:
   EtcdClient(boost::asio::io_context& loop, EtcdServers servers);
@@ -41,28 +43,28 @@ class EtcdClient {
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // POSTs body to path ("/v3/kv/txn") until a server answers; `about` names the key or lease in messages. Throws
-  //   Errc::unreachable   no server gave an answer by the deadline: names servers, path, about, elapsed time, the cause
-  //   Errc::peer_lost     the lease is gone
-  //   Errc::unsupported   what answers is not etcd v3 with its gateway
-  //   Errc::io            etcd refuses (permission, a malformed request)
+  // POSTs body to path ("/v3/kv/txn") until a server responds; `about` names the key or lease in messages. Throws
+  //   Errc::unreachable   no server responded by the deadline; names servers, path, about, elapsed time and cause
+  //   Errc::peer_lost     the lease has expired
+  //   Errc::unsupported   the server is not etcd v3 with its gateway
+  //   Errc::io            etcd refused the request (permission, malformed)
   //   Errc::aborted       close() was called
   boost::asio::awaitable<boost::json::value> call(std::string path, boost::json::object body, std::string about,
                                                   Deadline deadline);
 
-  // Like call, for an answer without end: hands over one JSON value after the other. Tries one server once; returns why
-  // it has ended.
+  // As call(), for a streaming response: passes each JSON value to listener. Tries one server once; returns why the
+  // stream ended.
   using Listener = std::function<void(const boost::json::value&)>;
   boost::asio::awaitable<std::string> listen(std::string path, boost::json::object body, Listener listener);
 
   void set_attempt_timeout(std::chrono::milliseconds timeout);
-  // Begins with the next server at the next try.
-  void turn_to_next_server();
-  // Ends what is under way; nothing works any more.
+  // The next attempt uses the next server.
+  void use_next_server();
+  // Aborts the call in progress; later calls throw Errc::aborted.
   void close();
-  // Ends what is under way.
+  // Closes the connection, which ends a stream.
   void disconnect();
-  // The two ends of the connection, empty when there is none.
+  // The two ends of the connection; empty if there is none.
   SessionAddresses addresses() const;
   const EtcdServers& servers() const;
 

@@ -11,15 +11,15 @@
 
 #include "ddprun/rendezvous/etcd/etcd_kv.h"
 
-// etcd's HTTP/JSON gateway: requests and answers as it writes them. Keys and values are base64, 64-bit integers are
-// strings, what is zero is left out. Readers throw Errc::protocol naming the field.
+// The JSON of etcd's HTTP gateway. Keys and values are base64, 64-bit integers are strings, and zero values are
+// omitted. Readers throw Errc::protocol naming the field.
 namespace ddprun {
 
 std::string base64_encode(std::string_view bytes);
-// None for what is not base64.
+// nullopt if text is not base64.
 std::optional<std::string> base64_decode(std::string_view text);
 
-// The first key behind all those that begin with prefix; REQUIRES one with a last byte below 0xff.
+// The first key after all keys that begin with prefix. REQUIRES: its last byte is below 0xff.
 std::string end_of_prefix(std::string prefix);
 
 struct EtcdLeases {
@@ -39,11 +39,11 @@ EtcdRange read_range_answer(const boost::json::value& answer);
 
 struct EtcdWatchAnswer {
   std::vector<EtcdChange> changes;
-  bool canceled = false;  // nothing more comes: compacted, or the server has lost its leader
+  bool canceled = false;  // the watch has ended: compacted, or the server has lost its leader
 };
 EtcdWatchAnswer read_watch_answer(const boost::json::value& line);
 
-// An integer that is a number or a string of one; 0 when it is not there.
+// A number, or a string that holds one; 0 if the field is missing.
 std::int64_t integer_at(const boost::json::value& object, std::string_view field);
 
 }  // namespace ddprun

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-// etcd's data model as far as it is used here: values only.
+// The part of etcd's data model that is used here, as values.
 namespace ddprun {
 
 struct EtcdKeyValue {
   std::string key;
   std::string value;
-  std::int64_t create_revision = 0;  // of the store when the key came to be
-  std::int64_t mod_revision = 0;     // of the store when it was last written; at an erasure: that of the erasure
+  std::int64_t create_revision = 0;  // revision of the store at which the key was created
+  std::int64_t mod_revision = 0;     // revision at which it was last written or erased
 };
 
 struct EtcdChange {
@@ -28,13 +28,13 @@ struct EtcdCompare {
 
 struct EtcdOperation {
   enum class Kind { read, put, erase } kind = Kind::read;
-  enum class Lease { none, node, job };  // the node's own, or the one that keeps a job's records
+  enum class Lease { none, node, job };  // node: this node's; job: of the job's records
   std::string key;
   std::string value;
   Lease lease = Lease::none;
 };
 
-// Atomic: `success` when every comparison holds, else `failure`.
+// Atomic: `success` if every comparison holds, otherwise `failure`.
 struct EtcdTxn {
   std::vector<EtcdCompare> compare;
   std::vector<EtcdOperation> success;

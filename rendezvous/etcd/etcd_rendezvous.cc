@@ -31,11 +31,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
-constexpr auto first_notice = 500ms;     // a server that is a moment behind is not worth a line
-constexpr auto job_lease = 600s;         // a job's records outlive its last leader by this
-constexpr auto request_timeout = 30s;    // of what etcd answers, but with "not now"
-constexpr auto goodbye_timeout = 2s;     // on the way out
-constexpr auto destructor_timeout = 1s;  // with the loop at a standstill
+constexpr auto first_report_delay = 500ms;  // a server usually starts within this time: no log line before
+constexpr auto job_lease = 600s;            // a job's records outlive its last leader by this
+constexpr auto request_timeout = 30s;       // for requests that etcd answers with a temporary error
+constexpr auto departure_timeout = 2s;
+constexpr auto destructor_timeout = 1s;  // blocks the event loop
 
 EtcdMoment now() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -60,30 +60,31 @@ json::object with_ttl(seconds ttl) {
   return {{"TTL", std::to_string(ttl.count())}};
 }
 
-// The node's last words, apart from its session: they outlive it.
-struct Goodbye {
+// The node's last transaction, which outlives its session.
+struct Departure {
   EtcdServers servers;
   EtcdTxn txn;
   EtcdLeases leases;
-  bool said = false;
+  bool sent = false;
 };
 
-asio::awaitable<void> say(asio::io_context& loop, std::shared_ptr<Goodbye> goodbye, Deadline deadline) {
-  EtcdClient client(loop, goodbye->servers);
-  const bool words = !goodbye->txn.success.empty();
+asio::awaitable<void> send_departure(asio::io_context& loop, std::shared_ptr<Departure> departure, Deadline deadline) {
+  EtcdClient client(loop, departure->servers);
+  const bool has_txn = !departure->txn.success.empty();
   try {
-    if (words) co_await client.call("/v3/kv/txn", txn_request(goodbye->txn, goodbye->leases), "leaving", deadline);
-    // Whatever of ours is still on its way arrives in vain.
-    co_await client.call("/v3/lease/revoke", with_id(goodbye->leases.node), "the node's lease", deadline);
+    if (has_txn)
+      co_await client.call("/v3/kv/txn", txn_request(departure->txn, departure->leases), "leaving", deadline);
+    // Also makes writes that are still on the wire fail.
+    co_await client.call("/v3/lease/revoke", with_id(departure->leases.node), "the node's lease", deadline);
   } catch (const Error&) {
-    // Then the lease ends by itself.
+    // The lease expires by itself.
   }
-  goodbye->said = true;
+  departure->sent = true;
 }
 
 }  // namespace
 
-// One join: from the first request to the end. Its coroutines and timers keep it alive; stop() ends them.
+// One join(): from the first request to the end. Its coroutines keep it alive; stop() ends them.
 class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(asio::io_context& loop, EtcdRendezvousOptions options, NodeInfo self, JobPolicy policy, Handler handler)
@@ -93,10 +94,10 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
         handler_(std::move(handler)),
         loop_(loop),
         requests_(loop, options_.servers),
-        beats_(loop, options_.servers),
+        keepalive_(loop, options_.servers),
         watch_(loop, options_.servers),
         work_(loop, asio::steady_timer::time_point::max()),
-        beat_timer_(loop),
+        keepalive_timer_(loop),
         tick_timer_(loop),
         rewatch_timer_(loop),
         finish_timer_(loop),
@@ -111,33 +112,33 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
   }
 
   template <class Change>
-  void tell(Change change) {
-    if (!node_ || over_) return;
+  void update(Change change) {
+    if (!node_ || closed_) return;
     change(*node_);
-    follow();
+    process_changes();
   }
 
-  std::shared_ptr<Goodbye> leave(const std::string& reason) {
-    std::shared_ptr<Goodbye> goodbye;
-    if (node_ && !over_) {
-      goodbye = farewell(node_->leave(reason));
-      asio::co_spawn(loop_, say(loop_, goodbye, Deadline::in(goodbye_timeout)), asio::detached);
+  std::shared_ptr<Departure> leave(const std::string& reason) {
+    std::shared_ptr<Departure> departure;
+    if (node_ && !closed_) {
+      departure = make_departure(node_->leave(reason));
+      asio::co_spawn(loop_, send_departure(loop_, departure, Deadline::in(departure_timeout)), asio::detached);
     }
     stop();
-    return goodbye;
+    return departure;
   }
 
   void finish(Deadline deadline, std::function<void()> done) {
-    if (!node_ || over_) return asio::post(loop_, std::move(done));
+    if (!node_ || closed_) return asio::post(loop_, std::move(done));
     done_ = std::move(done);
     if (deadline.when()) {
       finish_timer_.expires_at(*deadline.when());
       finish_timer_.async_wait([weak = weak_from_this()](error_code error) {
         const auto self = weak.lock();
-        if (!error && self && !self->over_) self->go(self->node_->leave("its job is over"));
+        if (!error && self && !self->closed_) self->depart(self->node_->leave("its job is over"));
       });
     }
-    tell([](JobNode& node) { node.finish(); });
+    update([](JobNode& node) { node.finish(); });
   }
 
  private:
@@ -145,12 +146,12 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
 
   void spawn(Flow flow) { asio::co_spawn(loop_, guarded(shared_from_this(), flow), asio::detached); }
 
-  // A parameter rather than a capture keeps this alive: the frame owns it.
+  // The parameter keeps this object alive as long as the coroutine's frame.
   asio::awaitable<void> guarded(std::shared_ptr<Session>, Flow flow) {
     try {
       co_await (this->*flow)();
     } catch (const Error& error) {
-      if (!over_) lose(error.code(), error.what());
+      if (!closed_) fail(error.code(), error.what());
     }
   }
 
@@ -158,15 +159,15 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<void> run() {
     co_await get_lease();
-    if (over_) co_return;
+    if (closed_) co_return;
     spawn(&Session::keep_lease);
     spawn(&Session::watch);
     co_await write();
   }
 
   asio::awaitable<void> get_lease() {
-    auto slice = Deadline::in(first_notice);
-    while (!over_) {
+    auto slice = Deadline::in(first_report_delay);
+    while (!closed_) {
       const auto sent = Deadline::Clock::now();
       std::string problem;
       try {
@@ -178,42 +179,42 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
         problem = error.what();
       }
       if (join_deadline_.expired()) throw make_error(Errc::timeout, "{}", unreachable_text(problem));
-      notice(problem);
+      report_waiting(problem);
       slice = Deadline::in(5s);
     }
   }
 
   void begin(const json::value& answer, Deadline::Clock::time_point sent) {
-    if (over_) return;
+    if (closed_) return;
     leases_.node = integer_at(answer, "ID");
     ttl_ = seconds(integer_at(answer, "TTL"));
     if (leases_.node == 0 || ttl_ <= 0s) throw make_error(Errc::protocol, "etcd granted no lease");
     lease_end_ = sent + ttl_;
     const auto attempt = std::clamp<milliseconds>(ttl_ / 4, 500ms, 5s);
-    for (auto* client : {&requests_, &beats_, &watch_}) client->set_attempt_timeout(attempt);
+    for (auto* client : {&requests_, &keepalive_, &watch_}) client->set_attempt_timeout(attempt);
     node_.emplace(JobKeys(options_.prefix, policy_.run_id), random_name(), self_, policy_, requests_.addresses());
   }
 
   asio::awaitable<void> keep_lease() {
-    while (!over_) {
-      beat_timer_.expires_after(std::min<milliseconds>(policy_.keep_alive_interval, ttl_ / 3));
-      co_await beat_timer_.async_wait(awaited);
-      if (over_) co_return;
+    while (!closed_) {
+      keepalive_timer_.expires_after(std::min<milliseconds>(policy_.keep_alive_interval, ttl_ / 3));
+      co_await keepalive_timer_.async_wait(awaited);
+      if (closed_) co_return;
       const auto sent = Deadline::Clock::now();
-      if (sent >= lease_end_) throw make_error(Errc::connection_lost, "{}", late_text());
-      const auto ttl = co_await beat(leases_.node, Deadline::at(lease_end_));
-      if (over_) co_return;
+      if (sent >= lease_end_) throw make_error(Errc::connection_lost, "{}", late_keepalive_text());
+      const auto ttl = co_await send_keepalive(leases_.node, Deadline::at(lease_end_));
+      if (closed_) co_return;
       if (ttl <= 0s)
-        throw make_error(Errc::peer_lost, "etcd at {} heard nothing from this node for {} and let its lease end",
+        throw make_error(Errc::peer_lost, "etcd at {} received nothing from this node for {}, so its lease expired",
                          options_.servers.text(), duration_text(ttl_));
       lease_end_ = sent + ttl;
-      if (leases_.job != 0 && co_await beat(leases_.job, Deadline::at(lease_end_)) <= 0s) leases_.job = 0;
+      if (leases_.job != 0 && co_await send_keepalive(leases_.job, Deadline::at(lease_end_)) <= 0s) leases_.job = 0;
     }
   }
 
-  asio::awaitable<seconds> beat(std::int64_t lease, Deadline deadline) {
+  asio::awaitable<seconds> send_keepalive(std::int64_t lease, Deadline deadline) {
     try {
-      const json::value answer = co_await beats_.call("/v3/lease/keepalive", with_id(lease), "a lease", deadline);
+      const json::value answer = co_await keepalive_.call("/v3/lease/keepalive", with_id(lease), "a lease", deadline);
       const auto* object = answer.if_object();
       const auto* result = object ? object->if_contains("result") : nullptr;
       co_return seconds(result ? integer_at(*result, "TTL") : 0);
@@ -224,24 +225,24 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // ---- what is to be written
+  // ---- writing
 
   asio::awaitable<void> write() {
-    while (!over_) {
+    while (!closed_) {
       const auto txn = node_->next_txn(now());
       if (!txn) {
         co_await work_.async_wait(awaited);
         work_.expires_at(asio::steady_timer::time_point::max());
         continue;
       }
-      const EtcdTxnResult result = co_await carry_out(*txn);
-      if (over_) co_return;
+      const EtcdTxnResult result = co_await execute(*txn);
+      if (closed_) co_return;
       node_->answered(result);
-      follow();
+      process_changes();
     }
   }
 
-  asio::awaitable<EtcdTxnResult> carry_out(const EtcdTxn& txn) {
+  asio::awaitable<EtcdTxnResult> execute(const EtcdTxn& txn) {
     const auto deadline = Deadline::in(std::max<milliseconds>(ttl_, request_timeout));
     const bool for_job = std::any_of(txn.success.begin(), txn.success.end(), [](const auto& operation) {
       return operation.lease == EtcdOperation::Lease::job;
@@ -257,52 +258,52 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
     co_return read_txn_answer(answer);
   }
 
-  // ---- what is there
+  // ---- watching
 
   asio::awaitable<void> watch() {
-    while (!over_) {
+    while (!closed_) {
       watched_ = node_->watched();
       const json::value answer = co_await watch_.call("/v3/kv/range", range_request(watched_), "'" + watched_ + "'",
                                                       Deadline::in(std::max<milliseconds>(ttl_, request_timeout)));
-      if (over_) co_return;
+      if (closed_) co_return;
       const EtcdRange range = read_range_answer(answer);
       node_->resync(now(), watched_, range.entries, range.revision);
-      follow();
-      if (over_ || node_->watched() != watched_) continue;
+      process_changes();
+      if (closed_ || node_->watched() != watched_) continue;
       co_await watch_.listen("/v3/watch", watch_request(watched_, range.revision + 1),
-                             [this](const json::value& line) { hear(line); });
-      if (over_ || node_->watched() != watched_) continue;
-      watch_.turn_to_next_server();
+                             [this](const json::value& line) { handle_watch_line(line); });
+      if (closed_ || node_->watched() != watched_) continue;
+      watch_.use_next_server();
       rewatch_timer_.expires_after(50ms);
       co_await rewatch_timer_.async_wait(awaited);
     }
   }
 
-  void hear(const json::value& line) {
-    if (over_) return;
+  void handle_watch_line(const json::value& line) {
+    if (closed_) return;
     try {
       const EtcdWatchAnswer answer = read_watch_answer(line);
       for (const auto& change : answer.changes) node_->changed(now(), change);
       if (answer.canceled) watch_.disconnect();
-      follow();
+      process_changes();
     } catch (const Error& error) {
-      lose(error.code(), error.what());
+      fail(error.code(), error.what());
     }
   }
 
-  // ---- what follows from it
+  // ---- events
 
-  void follow() {
+  void process_changes() {
     for (auto& event : node_->take_events()) events_.push_back(std::move(event));
     emit_events();
-    if (over_) return;
-    if (node_->gone()) return go({});
+    if (closed_) return;
+    if (node_->gone()) return depart({});
     if (node_->watched() != watched_) watch_.disconnect();
     work_.cancel();
     set_tick();
   }
 
-  // The handler may destroy our owner, or call it.
+  // The handler may call or destroy the owner.
   void emit_events() {
     if (emitting_) return;
     emitting_ = true;
@@ -322,30 +323,31 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
     tick_timer_.expires_at(*due);
     tick_timer_.async_wait([weak = weak_from_this()](error_code error) {
       const auto self = weak.lock();
-      if (error || !self || self->over_) return;
+      if (error || !self || self->closed_) return;
       self->tick_armed_.reset();
       self->node_->tick(now());
-      self->follow();
+      self->process_changes();
     });
   }
 
   // ---- the end
 
-  std::shared_ptr<Goodbye> farewell(EtcdTxn txn) const {
-    return std::make_shared<Goodbye>(Goodbye{.servers = options_.servers, .txn = std::move(txn), .leases = leases_});
+  std::shared_ptr<Departure> make_departure(EtcdTxn txn) const {
+    return std::make_shared<Departure>(
+        Departure{.servers = options_.servers, .txn = std::move(txn), .leases = leases_});
   }
 
-  // Says the last words and gives the lease back, then done.
-  void go(EtcdTxn words) {
-    const auto goodbye = farewell(std::move(words));
+  // Executes the last transaction, revokes the lease, and calls done.
+  void depart(EtcdTxn last_txn) {
+    const auto departure = make_departure(std::move(last_txn));
     stop();
-    asio::co_spawn(loop_, say(loop_, goodbye, Deadline::in(goodbye_timeout)),
+    asio::co_spawn(loop_, send_departure(loop_, departure, Deadline::in(departure_timeout)),
                    [done = std::exchange(done_, nullptr)](const std::exception_ptr&) {
                      if (done) done();
                    });
   }
 
-  void lose(Errc code, const std::string& text) {
+  void fail(Errc code, const std::string& text) {
     close();
     events_.emplace_back(ContactLost{Error(code, text)});
     emit_events();
@@ -353,16 +355,16 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
   }
 
   void close() {
-    over_ = true;
-    for (auto* client : {&requests_, &beats_, &watch_}) client->close();
-    for (auto* timer : {&work_, &beat_timer_, &tick_timer_, &rewatch_timer_, &finish_timer_}) timer->cancel();
+    closed_ = true;
+    for (auto* client : {&requests_, &keepalive_, &watch_}) client->close();
+    for (auto* timer : {&work_, &keepalive_timer_, &tick_timer_, &rewatch_timer_, &finish_timer_}) timer->cancel();
   }
 
-  // ---- for people
+  // ---- messages
 
-  void notice(const std::string& problem) {
-    if (noticed_) return;
-    noticed_ = true;
+  void report_waiting(const std::string& problem) {
+    if (reported_waiting_) return;
+    reported_waiting_ = true;
     events_.emplace_back(
         RendezvousWaiting{fmt::format("{}; trying for up to {}", problem, duration_text(policy_.join_timeout))});
     emit_events();
@@ -375,9 +377,10 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
         duration_text(elapsed));
   }
 
-  std::string late_text() const {
-    return fmt::format("this process came too late to keep its lease of {} at etcd: it was stopped, or had no time",
-                       duration_text(ttl_));
+  std::string late_keepalive_text() const {
+    return fmt::format(
+        "this process did not renew its lease of {} at etcd in time: it was stopped, or got no processor time",
+        duration_text(ttl_));
   }
 
   const EtcdRendezvousOptions options_;
@@ -387,10 +390,10 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
 
   asio::io_context& loop_;
   EtcdClient requests_;
-  EtcdClient beats_;  // apart, so that a long answer does not hold them up
+  EtcdClient keepalive_;  // separate, so that a large response does not delay renewals
   EtcdClient watch_;
-  asio::steady_timer work_;  // canceled when there may be something to write
-  asio::steady_timer beat_timer_;
+  asio::steady_timer work_;  // cancelled to wake write()
+  asio::steady_timer keepalive_timer_;
   asio::steady_timer tick_timer_;
   asio::steady_timer rewatch_timer_;
   asio::steady_timer finish_timer_;
@@ -399,21 +402,21 @@ class EtcdRendezvous::Session : public std::enable_shared_from_this<Session> {
 
   EtcdLeases leases_;
   seconds ttl_{};
-  Deadline::Clock::time_point lease_end_{};  // by our clock; etcd's is never earlier
-  std::optional<JobNode> node_;              // once there is a lease
+  Deadline::Clock::time_point lease_end_{};  // by this node's clock; never later than by etcd's
+  std::optional<JobNode> node_;              // set with the lease
   std::string watched_;
   std::optional<Membership::Time> tick_armed_;
   std::deque<RendezvousEvent> events_;
   bool emitting_ = false;
-  bool noticed_ = false;
-  bool over_ = false;  // nothing more is to happen
+  bool reported_waiting_ = false;
+  bool closed_ = false;  // this join is over
   std::function<void()> done_;
 };
 
-// ---- the handle
+// ---- EtcdRendezvous
 
-struct EtcdRendezvous::Farewell {
-  std::shared_ptr<Goodbye> goodbye;
+struct EtcdRendezvous::PendingDeparture {
+  std::shared_ptr<Departure> departure;
 };
 
 EtcdRendezvous::EtcdRendezvous(asio::io_context& loop, EtcdRendezvousOptions options)
@@ -421,9 +424,10 @@ EtcdRendezvous::EtcdRendezvous(asio::io_context& loop, EtcdRendezvousOptions opt
 
 EtcdRendezvous::~EtcdRendezvous() {
   if (session_) session_->stop();
-  if (!farewell_ || !farewell_->goodbye || farewell_->goodbye->said) return;
+  if (!pending_departure_ || !pending_departure_->departure || pending_departure_->departure->sent) return;
   asio::io_context loop(1);
-  asio::co_spawn(loop, say(loop, farewell_->goodbye, Deadline::in(destructor_timeout)), asio::detached);
+  asio::co_spawn(loop, send_departure(loop, pending_departure_->departure, Deadline::in(destructor_timeout)),
+                 asio::detached);
   loop.run();
 }
 
@@ -434,29 +438,29 @@ void EtcdRendezvous::join(const NodeInfo& self, const JobPolicy& policy, Handler
 }
 
 void EtcdRendezvous::ready(std::int64_t generation, std::uint16_t worker_store_port) {
-  if (session_) session_->tell([&](JobNode& node) { node.ready(generation, worker_store_port); });
+  if (session_) session_->update([&](JobNode& node) { node.ready(generation, worker_store_port); });
 }
 
 void EtcdRendezvous::report_success(std::int64_t generation) {
-  if (session_) session_->tell([&](JobNode& node) { node.success(now(), generation); });
+  if (session_) session_->update([&](JobNode& node) { node.success(now(), generation); });
 }
 
 void EtcdRendezvous::report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) {
-  if (session_) session_->tell([&](JobNode& node) { node.failure(now(), generation, failures); });
+  if (session_) session_->update([&](JobNode& node) { node.failure(now(), generation, failures); });
 }
 
 void EtcdRendezvous::report_preempted(std::int64_t generation) {
-  if (session_) session_->tell([&](JobNode& node) { node.preempted(now(), generation); });
+  if (session_) session_->update([&](JobNode& node) { node.preempted(now(), generation); });
 }
 
 void EtcdRendezvous::report_workers(std::int64_t, const std::vector<WorkerReport>&) {}
 
 void EtcdRendezvous::request_stop(const std::string& who) {
-  if (session_) session_->tell([&](JobNode& node) { node.request_stop(who); });
+  if (session_) session_->update([&](JobNode& node) { node.request_stop(who); });
 }
 
 void EtcdRendezvous::leave(const std::string& reason) {
-  if (session_) farewell_ = std::make_shared<Farewell>(Farewell{session_->leave(reason)});
+  if (session_) pending_departure_ = std::make_shared<PendingDeparture>(PendingDeparture{session_->leave(reason)});
 }
 
 void EtcdRendezvous::finish(Deadline deadline, std::function<void()> done) {

@@ -15,22 +15,23 @@ struct EtcdRendezvousOptions {
   std::string prefix = "/ddprun";  // of all keys
 };
 
-// An agent's part in a job whose rounds live in etcd (ETCD.md): a JobNode with its lease, its requests and its watch.
+// The Rendezvous of the etcd back end (ETCD.md): runs a JobNode with its lease, its requests and its watch.
 //
-// join() tries until an etcd answers, at most for the policy's join_timeout. From then on the lease is kept alive each
-// keep_alive_interval; its time to live is keep_alive_interval x keep_alive_max_attempt in whole seconds, not below
-// what etcd grants. Requests are repeated, at one server after the other, as long as the lease lives. ContactLost comes
-// with
-//   Errc::timeout          no etcd answered in time
+// join() retries until an etcd server responds, at most for the policy's join_timeout. The lease is then renewed each
+// keep_alive_interval; its time to live is keep_alive_interval x keep_alive_max_attempt in whole seconds, or the least
+// that etcd grants. Requests are retried, at each server in turn, while the lease is valid.
+// Ownership: the event loop must outlive it; the handler may destroy it.
+// Threads: all calls and the handler on the event loop. The destructor may block for a second, see there.
+// Errors: ContactLost with
+//   Errc::timeout          no etcd server responded in time
 //   Errc::usage            this node was refused (other options, another job of the same id)
-//   Errc::connection_lost  the lease must have ended by this node's clock: etcd was away for too long
-//   Errc::peer_lost        the lease is gone, or the job's leader counts this node as lost
-//   others                 etcd answers, but refuses or does not hold what belongs there
-// Lives on the event loop handed in, which must live longer; the handler may destroy this object.
+//   Errc::connection_lost  the lease has expired by this node's clock: etcd was unreachable for too long
+//   Errc::peer_lost        the lease has expired, or the job's leader counts this node as lost
+//   others                 etcd refused a request, or a key holds unexpected data
 class EtcdRendezvous final : public Rendezvous {
  public:
   EtcdRendezvous(boost::asio::io_context& loop, EtcdRendezvousOptions options);
-  // Without a word, as a death would; but a leave() that is still on its way is given a second.
+  // Closes the connections as a crash would, but waits up to a second for a leave() in progress.
   ~EtcdRendezvous() override;
 
   void join(const NodeInfo& self, const JobPolicy& policy, Handler handler) override;
@@ -38,22 +39,22 @@ class EtcdRendezvous final : public Rendezvous {
   void report_success(std::int64_t generation) override;
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override;
   void report_preempted(std::int64_t generation) override;
-  // Goes nowhere: nobody can ask etcd for it.
+  // No effect: the state of workers is not kept in etcd.
   void report_workers(std::int64_t generation, const std::vector<WorkerReport>& changed) override;
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
 
-  // Removes this node's keys, and the job's when this node leads and all others have heard the verdict; then, or at the
-  // deadline, calls done once from the loop.
+  // Removes this node's keys, and the job's if this node leads and all others have the verdict. Calls done once from
+  // the loop, at the deadline at the latest.
   void finish(Deadline deadline, std::function<void()> done);
 
  private:
   class Session;
-  struct Farewell;
+  struct PendingDeparture;
   boost::asio::io_context& loop_;
   const EtcdRendezvousOptions options_;
   std::shared_ptr<Session> session_;
-  std::shared_ptr<Farewell> farewell_;  // of a leave()
+  std::shared_ptr<PendingDeparture> pending_departure_;  // after leave()
 };
 
 }  // namespace ddprun

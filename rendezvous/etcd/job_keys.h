@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-// Where a job's records lie in etcd (ETCD.md).
+// The etcd keys of a job (ETCD.md).
 namespace ddprun {
 
 class JobKeys {
@@ -17,10 +17,10 @@ class JobKeys {
   const std::string& all() const { return root_; }
   std::string control() const { return root_ + "control/"; }
   std::string leader() const { return root_ + "control/leader"; }
-  std::string board() const { return root_ + "control/board"; }
+  std::string announcement() const { return root_ + "control/board"; }
   std::string state() const { return root_ + "state"; }
   std::string node(std::string_view id) const { return nodes() + std::string(id); }
-  // The node that a key belongs to; empty when it is no node's.
+  // The id of the node that key belongs to; empty if it is not a node's key.
   std::string_view node_of(std::string_view key) const {
     const std::string prefix = nodes();
     return key.starts_with(prefix) ? key.substr(prefix.size()) : std::string_view();
@@ -28,7 +28,7 @@ class JobKeys {
 
  private:
   std::string nodes() const { return root_ + "nodes/"; }
-  // A run id is one step of the path, whatever is in it.
+  // A run id is one component of the path, so slashes in it are escaped.
   static std::string escaped(std::string_view text) {
     std::string out;
     for (const char c : text) out += c == '/' ? "%2F" : c == '%' ? "%25" : std::string(1, c);

@@ -16,54 +16,55 @@ struct EtcdMoment {
   std::int64_t wall_us = 0;  // since the epoch
 };
 
-// The one node at a time that decides for a job: the nodes' records in, what all are told (the board) and what the
-// next leader has to know (the state) out. Every decision is Membership's. No I/O, no clock.
+// The decisions of the node that leads a job: the nodes' records go in; the announcement to all nodes, and the state
+// for the next leader, come out. Membership makes the decisions. A state machine without I/O; times are passed in.
+// Ownership: a value. Threads: not thread-safe. Errors: none thrown.
 class JobLeader {
  public:
-  struct Seen {  // a node's record as it stands in etcd
+  struct NodeEntry {  // a node's record in etcd
     std::string id;
     NodeRecord record;
   };
 
-  // Takes over from the records at one revision; nodes in the order in which they came. A state none of whose nodes is
-  // alive belongs to a job that is over: then a new one begins, under the policy of the node that came first.
-  JobLeader(EtcdMoment now, std::string session, std::vector<Seen> nodes, std::optional<JobState> state,
-            std::optional<JobBoard> board);
+  // Takes over from the records of one revision; nodes in order of joining. If no node of the state is alive, that job
+  // is over: a new one starts, with the policy of the first node.
+  JobLeader(EtcdMoment now, std::string session, std::vector<NodeEntry> nodes, std::optional<JobState> state,
+            std::optional<JobAnnouncement> announcement);
 
   void node_written(EtcdMoment now, const std::string& id, const NodeRecord& record);
   void node_erased(EtcdMoment now, const std::string& id);
   void tick(EtcdMoment now);
   Membership::Time next_tick() const { return membership_->next_tick(); }
 
-  // Something has changed that is to be written. Building the records settles it.
+  // The announcement or the state has changed since take_state().
   bool dirty() const { return dirty_; }
-  void set_dirty() { dirty_ = true; }  // a write was in vain
-  JobBoard board() const { return board_; }
+  void set_dirty() { dirty_ = true; }  // a write failed
+  JobAnnouncement announcement() const { return announcement_; }
   JobState take_state(EtcdMoment now);
 
   bool ended() const { return membership_->ended(); }
-  // The verdict has been given, and of the nodes that hear it none is left but this one.
-  bool alone_at_the_end(const std::string& self) const;
+  // The job has ended, and all other recipients of the verdict have left.
+  bool all_others_left(const std::string& self) const;
 
  private:
-  void begin(EtcdMoment now);
-  void begin_under(const JobPolicy& policy);
-  bool resume(EtcdMoment now, const JobState& state, std::optional<JobBoard> board);
-  void take(EtcdMoment now, const std::string& id, const NodeRecord& record);
-  void take_report(EtcdMoment now, const std::string& id, const NodeRecord& record);
+  void start_job(EtcdMoment now);
+  void reset_job(const JobPolicy& policy);
+  bool resume(EtcdMoment now, const JobState& state, std::optional<JobAnnouncement> announcement);
+  void handle_record(EtcdMoment now, const std::string& id, const NodeRecord& record);
+  void handle_report(EtcdMoment now, const std::string& id, const NodeRecord& record);
   void after_events(EtcdMoment now);
-  void follow(const MembershipMessages& messages);
-  void follow(const std::vector<std::string>& to, const MembershipMessage::What& what);
-  void turn_away(const std::vector<std::string>& ids, bool lost, const std::string& text);
-  bool anybody_of_the_verdict_here() const;
+  void apply(const MembershipMessages& messages);
+  void apply(const std::vector<std::string>& to, const MembershipMessage::What& what);
+  void reject(const std::vector<std::string>& ids, bool lost, const std::string& text);
+  bool any_recipient_left() const;
 
   const std::string session_;
-  std::map<std::string, NodeRecord> nodes_;  // alive: their keys are there
-  std::vector<std::string> order_;           // of nodes_, as they came
-  std::optional<Membership> membership_;     // always, but for a moment
+  std::map<std::string, NodeRecord> nodes_;  // nodes whose key exists
+  std::vector<std::string> order_;           // of nodes_, by joining
+  std::optional<Membership> membership_;     // set by the constructor
   std::map<std::string, std::string> sessions_;
-  JobBoard board_;
-  std::optional<std::int64_t> called_;  // the generation whose roll has been called
+  JobAnnouncement announcement_;
+  std::optional<std::int64_t> checked_generation_;  // for which a liveness check was started
   std::int64_t sequence_ = 0;
   bool dirty_ = true;
 };

@@ -30,6 +30,7 @@ const EtcdKeyValue* find(const EtcdTxnResult& result, const std::string& key) {
   return found == result.read.end() ? nullptr : &*found;
 }
 
+// nullopt with a warning for a record that cannot be parsed: one bad key must not end the job.
 std::optional<NodeRecord> readable(const std::string& key, const std::string& text) {
   try {
     return parse_node_record(key, text);
@@ -92,9 +93,9 @@ void JobNode::finish() {
 EtcdTxn JobNode::leave(const std::string& reason) const {
   NodeRecord last = record_;
   last.left = reason;
-  const auto goodbye = put(keys_.node(record_.info.id), to_json(last), Lease::node);
-  if (!fence_) return {.success = {goodbye}};
-  return {.compare = {fenced()}, .success = {goodbye, erase(keys_.leader())}, .failure = {goodbye}};
+  const auto put_last = put(keys_.node(record_.info.id), to_json(last), Lease::node);
+  if (!fence_) return {.success = {put_last}};
+  return {.compare = {fenced()}, .success = {put_last, erase(keys_.leader())}, .failure = {put_last}};
 }
 
 // ---- from etcd
@@ -110,25 +111,26 @@ void JobNode::resync(EtcdMoment now, const std::string& prefix, const std::vecto
   leader_key_ = leader ? std::optional(*leader) : std::nullopt;
   const bool ours = fence_ && ((leader && leader->create_revision == *fence_) || revision < *fence_);
   if (fence_ && !ours) step_down();
-  adopt_late_win();
-  const auto* board = entry(keys_.board());
+  adopt_late_election();
+  const auto* announcement = entry(keys_.announcement());
   if (fence_ && prefix == keys_.all() && revision >= *fence_) {
     std::vector<EtcdKeyValue> nodes;
     for (const auto& e : all)
       if (!keys_.node_of(e.key).empty()) nodes.push_back(e);
     std::sort(nodes.begin(), nodes.end(),
               [](const auto& a, const auto& b) { return a.create_revision < b.create_revision; });
-    std::vector<JobLeader::Seen> seen;
+    std::vector<JobLeader::NodeEntry> seen;
     for (const auto& e : nodes)
       if (auto record = readable(e.key, e.value))
         seen.push_back({std::string(keys_.node_of(e.key)), std::move(*record)});
     const auto* state = entry(keys_.state());
     state_revision_ = state ? state->mod_revision : 0;
-    leader_.emplace(now, record_.session, std::move(seen),
-                    state ? std::optional(parse_job_state(state->key, state->value)) : std::nullopt,
-                    board ? std::optional(parse_job_board(board->key, board->value)) : std::nullopt);
+    leader_.emplace(
+        now, record_.session, std::move(seen),
+        state ? std::optional(parse_job_state(state->key, state->value)) : std::nullopt,
+        announcement ? std::optional(parse_job_announcement(announcement->key, announcement->value)) : std::nullopt);
   }
-  if (board) hear_board(board->value);
+  if (announcement) handle_announcement(announcement->value);
 }
 
 void JobNode::changed(EtcdMoment now, const EtcdChange& change) {
@@ -137,9 +139,9 @@ void JobNode::changed(EtcdMoment now, const EtcdChange& change) {
     leader_key_ = change.erased ? std::nullopt : std::optional(entry);
     const bool ours = fence_ && (change.erased ? entry.mod_revision < *fence_ : entry.create_revision <= *fence_);
     if (fence_ && !ours) step_down();
-    adopt_late_win();
-  } else if (entry.key == keys_.board()) {
-    if (!change.erased) hear_board(entry.value);
+    adopt_late_election();
+  } else if (entry.key == keys_.announcement()) {
+    if (!change.erased) handle_announcement(entry.value);
   } else if (leader_) {
     forward_to_leader(now, change);
   }
@@ -152,8 +154,8 @@ void JobNode::forward_to_leader(EtcdMoment now, const EtcdChange& change) {
   if (const auto record = readable(change.entry.key, change.entry.value)) leader_->node_written(now, id, *record);
 }
 
-// A try for the leader's key that was given up for lost may arrive when the key has become free.
-void JobNode::adopt_late_win() {
+// An attempt to create the leader's key that got no response may succeed later, when the key has become free.
+void JobNode::adopt_late_election() {
   if (!fence_ && leader_key_ && leader_key_->value == record_.session) fence_ = leader_key_->create_revision;
 }
 
@@ -162,67 +164,66 @@ void JobNode::step_down() {
   leader_.reset();
 }
 
-// ---- what the board says
+// ---- the leader's announcement
 
-void JobNode::hear_board(const std::string& text) {
-  if (over_ || text == board_text_) return;
-  board_text_ = text;
-  const JobBoard board = parse_job_board(keys_.board(), text);
-  if (record_.roll_call < board.roll_call) {
-    record_.roll_call = board.roll_call;
+void JobNode::handle_announcement(const std::string& text) {
+  if (closed_ || text == announcement_text_) return;
+  announcement_text_ = text;
+  const JobAnnouncement announcement = parse_job_announcement(keys_.announcement(), text);
+  if (record_.liveness_check < announcement.liveness_check) {
+    record_.liveness_check = announcement.liveness_check;
     record_changed_ = true;
   }
-  if (const auto away = board.turned_away.find(record_.session); away != board.turned_away.end()) {
-    over_ = true;
+  if (const auto away = announcement.rejected.find(record_.session); away != announcement.rejected.end()) {
+    closed_ = true;
     events_.push_back(ContactLost{Error(away->second.lost ? Errc::peer_lost : Errc::usage, away->second.text)});
     return;
   }
-  if (board.phase != JobBoard::Phase::ended) return hear_round(board);
-  const auto& concerned = board.heard_by;
-  over_ = std::find(concerned.begin(), concerned.end(), record_.info.id) != concerned.end();
-  if (over_)
-    events_.push_back(JobEnded{board.verdict});
+  if (announcement.phase != JobAnnouncement::Phase::ended) return handle_round(announcement);
+  const auto& concerned = announcement.recipients;
+  closed_ = std::find(concerned.begin(), concerned.end(), record_.info.id) != concerned.end();
+  if (closed_)
+    events_.push_back(JobEnded{announcement.verdict});
   else
-    hear_waiting(
-        {.waiting = fmt::format("run id '{}' is in use by a job that comes to its end just now; waiting for it",
-                                record_.policy.run_id)});
+    report_waiting({.waiting = fmt::format("run id '{}' is in use by a job that is ending; waiting for it",
+                                           record_.policy.run_id)});
 }
 
-void JobNode::hear_round(const JobBoard& board) {
-  Round round = board.round;
+void JobNode::handle_round(const JobAnnouncement& announcement) {
+  Round round = announcement.round;
   const auto self = std::find_if(round.members.begin(), round.members.end(),
                                  [this](const auto& member) { return member.node_id == record_.info.id; });
   const auto index = static_cast<std::size_t>(self - round.members.begin());
-  const bool ours = index < board.sessions.size() && board.sessions[index] == record_.session;
-  if (board.phase == JobBoard::Phase::forming || !ours) return hear_waiting(board);
+  const bool ours = index < announcement.sessions.size() && announcement.sessions[index] == record_.session;
+  if (announcement.phase == JobAnnouncement::Phase::forming || !ours) return report_waiting(announcement);
   round.self = static_cast<int>(index);
-  said_.clear();
+  reported_waiting_.clear();
   if (round.generation > proposed_) {
     proposed_ = round.generation;
     Round without_store = round;
     without_store.master_addr.clear();
     without_store.master_port = 0;
-    events_.push_back(RoundProposed{std::move(without_store), board.reason});
+    events_.push_back(RoundProposed{std::move(without_store), announcement.reason});
   }
   const bool prepared = record_.report == NodeRecord::Report::ready && record_.generation == round.generation;
-  if (board.phase == JobBoard::Phase::running && prepared && started_ < round.generation) {
+  if (announcement.phase == JobAnnouncement::Phase::running && prepared && started_ < round.generation) {
     started_ = round.generation;
     events_.push_back(RoundStarted{std::move(round)});
   }
 }
 
-void JobNode::hear_waiting(const JobBoard& board) {
-  if (board.waiting.empty() || board.waiting == said_) return;
-  said_ = board.waiting;
-  events_.push_back(RendezvousWaiting{board.waiting});
+void JobNode::report_waiting(const JobAnnouncement& announcement) {
+  if (announcement.waiting.empty() || announcement.waiting == reported_waiting_) return;
+  reported_waiting_ = announcement.waiting;
+  events_.push_back(RendezvousWaiting{announcement.waiting});
 }
 
-// ---- what is to be written
+// ---- transactions
 
 std::optional<EtcdTxn> JobNode::next_txn(EtcdMoment now) {
   if (step_ != Step::none || gone_) return std::nullopt;
   const std::string self = record_.info.id;
-  if (finishing_ && (!leader_ || !leader_->ended() || leader_->alone_at_the_end(self))) {
+  if (finishing_ && (!leader_ || !leader_->ended() || leader_->all_others_left(self))) {
     step_ = Step::finish;
     return erase_all();
   }
@@ -236,7 +237,7 @@ EtcdCompare JobNode::fenced() const {
   return {.target = Target::create, .key = keys_.leader(), .revision = *fence_};
 }
 
-// Compared with the revision that was seen last: a write that was given up and arrives late must not undo a later one.
+// Requires the revision seen last, so that a write that got no response and arrives late cannot undo a later one.
 EtcdTxn JobNode::write_node() {
   step_ = Step::write_node;
   record_changed_ = false;
@@ -254,7 +255,7 @@ void JobNode::node_written(const EtcdTxnResult& result) {
   }
   const auto* there = find(result, keys_.node(record_.info.id));
   node_revision_ = there ? there->mod_revision : 0;
-  // The same text: an earlier try had arrived after all.
+  // The same text: an earlier attempt without a response has succeeded.
   if (!there || there->value != written_) record_changed_ = true;
 }
 
@@ -285,9 +286,9 @@ EtcdTxn JobNode::lead(EtcdMoment now) {
   EtcdTxn txn{.compare = {fenced(), {.target = Target::mod, .key = keys_.state(), .revision = state_revision_}},
               .success = {put(keys_.state(), state_text_, Lease::job)},
               .failure = {read(keys_.leader()), read(keys_.state())}};
-  if (auto board = to_json(leader_->board()); board != leader_board_) {
-    txn.success.push_back(put(keys_.board(), board, Lease::job));
-    leader_board_ = std::move(board);
+  if (auto announcement = to_json(leader_->announcement()); announcement != written_announcement_) {
+    txn.success.push_back(put(keys_.announcement(), announcement, Lease::job));
+    written_announcement_ = std::move(announcement);
   }
   return txn;
 }
@@ -303,7 +304,7 @@ void JobNode::led(const EtcdTxnResult& result) {
   const auto* state = find(result, keys_.state());
   state_revision_ = state ? state->mod_revision : 0;
   if (state && state->value == state_text_) return;
-  leader_board_.clear();
+  written_announcement_.clear();
   leader_->set_dirty();
 }
 
@@ -313,7 +314,7 @@ EtcdTxn JobNode::erase_all() {
   EtcdTxn txn{.compare = {fenced()}, .success = {own, erase(keys_.leader())}, .failure = {own}};
   if (leader_ && leader_->ended()) {
     txn.success.push_back(erase(keys_.state()));
-    txn.success.push_back(erase(keys_.board()));
+    txn.success.push_back(erase(keys_.announcement()));
   }
   return txn;
 }

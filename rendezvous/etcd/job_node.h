@@ -15,15 +15,17 @@
 
 namespace ddprun {
 
-// One node of a job whose rounds live in etcd (ETCD.md): what the agent says and what etcd shows in; transactions, and
-// events for the agent, out. Whichever node holds the leader's key decides for all, through a JobLeader; every write of
-// the leader is fenced by that key. No I/O, no clock.
+// One node of a job whose rounds are kept in etcd (ETCD.md): the agent's calls and etcd's keys go in, transactions and
+// events for the agent come out. The node that holds the leader's key also runs a JobLeader; every write of the leader
+// is fenced by that key. A state machine without I/O; times are passed in.
 //
-// The owner reads and watches all keys that begin with watched(), hands what it sees to resync() and changed() in
-// order, carries out next_txn() one at a time, repeating it until it has an answer, and calls tick() at next_tick().
+// The owner reads and watches all keys that begin with watched() and passes them to resync() and changed() in order. It
+// executes next_txn(), one at a time, retrying until there is a response, and calls tick() at next_tick().
+// Ownership: a value. Threads: not thread-safe. Errors: resync() and changed() throw Errc::protocol for a key with
+//   unexpected data.
 class JobNode {
  public:
-  // session: unique to this life of the node.
+  // session: unique to this join of the node.
   JobNode(JobKeys keys, std::string session, NodeInfo self, JobPolicy policy, SessionAddresses addresses);
 
   // ---- from the agent
@@ -32,18 +34,19 @@ class JobNode {
   void preempted(EtcdMoment now, std::int64_t generation);
   void failure(EtcdMoment now, std::int64_t generation, const std::vector<WorkerFailure>& failures);
   void request_stop(const std::string& who);
-  // Takes the node's keys away; a leader first lets all others hear the verdict, and removes the job's. Then gone().
+  // Removes the node's keys. A leader waits until all others have the verdict, and removes the job's keys too. gone()
+  // is true afterwards.
   void finish();
   bool gone() const { return gone_; }
-  // What has to be written to go on purpose and at once.
+  // The transaction with which this node leaves at once.
   EtcdTxn leave(const std::string& reason) const;
 
   // ---- from etcd
   std::string watched() const { return fence_ ? keys_.all() : keys_.control(); }
-  // Everything there is under watched(), as of one revision.
+  // All keys under watched() at one revision.
   void resync(EtcdMoment now, const std::string& prefix, const std::vector<EtcdKeyValue>& all, std::int64_t revision);
   void changed(EtcdMoment now, const EtcdChange& change);
-  // None while one is under way.
+  // nullopt while one is in progress.
   std::optional<EtcdTxn> next_txn(EtcdMoment now);
   void answered(const EtcdTxnResult& result);
 
@@ -59,11 +62,11 @@ class JobNode {
   enum class Step { none, write_node, campaign, lead, finish };
 
   void report(NodeRecord::Report report, std::int64_t generation);
-  void hear_board(const std::string& text);
-  void hear_round(const JobBoard& board);
-  void hear_waiting(const JobBoard& board);
+  void handle_announcement(const std::string& text);
+  void handle_round(const JobAnnouncement& announcement);
+  void report_waiting(const JobAnnouncement& announcement);
   void forward_to_leader(EtcdMoment now, const EtcdChange& change);
-  void adopt_late_win();
+  void adopt_late_election();
   void step_down();
 
   EtcdTxn write_node();
@@ -77,23 +80,23 @@ class JobNode {
 
   const JobKeys keys_;
   NodeRecord record_;
-  std::string written_;  // the record as last handed out
+  std::string written_;  // the record of the last write
   bool record_changed_ = true;
-  std::int64_t node_revision_ = 0;  // of the node's key as it was last seen; 0: it is not there
+  std::int64_t node_revision_ = 0;  // of the node's key when last seen; 0: it does not exist
 
-  Step step_ = Step::none;  // under way
+  Step step_ = Step::none;  // in progress
   bool synced_ = false;     // control keys have been read
   std::optional<EtcdKeyValue> leader_key_;
-  std::optional<std::int64_t> fence_;      // the leader's key is ours: its create revision
-  std::optional<JobLeader> leader_;        // and what it decides about has been read
-  std::string state_text_, leader_board_;  // as last handed out
+  std::optional<std::int64_t> fence_;              // this node holds the leader's key: its create revision
+  std::optional<JobLeader> leader_;                // this node leads, and has read the job's keys
+  std::string state_text_, written_announcement_;  // of the last write
   std::int64_t state_revision_ = 0;
-  std::string board_text_;  // as last heard
+  std::string announcement_text_;  // when last read
 
   std::int64_t proposed_ = -1;
   std::int64_t started_ = -1;
-  std::string said_;   // what is waited for
-  bool over_ = false;  // the agent has heard its last event
+  std::string reported_waiting_;
+  bool closed_ = false;  // the agent has got its last event
   bool finishing_ = false;
   bool gone_ = false;
   std::vector<RendezvousEvent> events_;

@@ -18,7 +18,7 @@ namespace {
 namespace json = boost::json;
 using std::chrono::milliseconds;
 
-// ---- one list of fields a type, for both directions
+// ---- the fields of each type, for both directions
 
 template <class Visit>
 void fields(Visit& at, FormerRound& v) {
@@ -46,7 +46,7 @@ void fields(Visit& at, WorkerFailure& v) {
   at("rank", v.rank), at("local_rank", v.local_rank), at("group_rank", v.group_rank), at("host", v.host);
   at("pid", v.pid), at("exit_code", v.exit_code), at("signal", v.signal_number), at("time_us", v.time_us);
   at("message", v.message), at("last_lines", v.last_lines), at("error_file", v.error_file);
-  at("cause", v.cause), at("consequence", v.consequence);
+  at("cause", v.cause), at("consequence", v.consequence), at("usage_error", v.usage_error);
 }
 template <class Visit>
 void fields(Visit& at, RoundMember& v) {
@@ -69,28 +69,28 @@ void fields(Visit& at, NodeRecord& v) {
   at("info", v.info), at("policy", v.policy);
   at("addresses", v.addresses), at("report", v.report), at("generation", v.generation);
   at("worker_store_port", v.worker_store_port), at("failures", v.failures), at("sent_us", v.sent_us);
-  at("roll_call", v.roll_call), at("left", v.left), at("stop", v.stop);
+  at("roll_call", v.liveness_check), at("left", v.left), at("stop", v.stop);
 }
 template <class Visit>
-void fields(Visit& at, JobBoard::TurnedAway& v) {
+void fields(Visit& at, JobAnnouncement::Rejected& v) {
   at("lost", v.lost), at("text", v.text);
 }
 template <class Visit>
-void fields(Visit& at, JobBoard& v) {
+void fields(Visit& at, JobAnnouncement& v) {
   at("phase", v.phase), at("round", v.round), at("sessions", v.sessions), at("reason", v.reason);
   at("waiting", v.waiting);
-  at("roll_call", v.roll_call), at("turned_away", v.turned_away), at("verdict", v.verdict);
-  at("heard_by", v.heard_by);
+  at("roll_call", v.liveness_check), at("turned_away", v.rejected), at("verdict", v.verdict);
+  at("heard_by", v.recipients);
 }
 template <class Visit>
 void fields(Visit& at, MembershipSnapshot::Node& v) {
   at("info", v.info), at("addresses", v.addresses), at("arrival", v.arrival), at("rank", v.rank);
-  at("here_for_ms", v.here_for), at("rank_of", v.rank_of);
+  at("here_for_ms", v.joined_ago), at("rank_of", v.rank_of);
   at("member", v.member), at("ready", v.ready), at("succeeded", v.succeeded), at("failed", v.failed);
 }
 template <class Visit>
 void fields(Visit& at, MembershipSnapshot& v) {
-  at("policy", v.policy), at("founder", v.founder), at("phase", v.phase), at("nodes", v.nodes);
+  at("policy", v.policy), at("founder", v.policy_host), at("phase", v.phase), at("nodes", v.nodes);
   at("former_ranks", v.former_ranks), at("arrivals", v.arrivals), at("round", v.round);
   at("next_generation", v.next_generation), at("worker_store_port", v.worker_store_port);
   at("restarts_used", v.restarts_used), at("preempted", v.preempted), at("form_left_ms", v.form_left),
@@ -109,7 +109,7 @@ constexpr std::array phase_names = {"forming", "proposed", "running", "ended"};
 const auto& names_of(NodeRecord::Report) {
   return report_names;
 }
-const auto& names_of(JobBoard::Phase) {
+const auto& names_of(JobAnnouncement::Phase) {
   return phase_names;
 }
 const auto& names_of(MembershipSnapshot::Phase) {
@@ -249,11 +249,11 @@ bool read(const json::value& in, T& value) {
 template <class T>
 T parse_record(std::string_view key, std::string_view text) {
   boost::system::error_code error;
-  // Workers' last words may be anything.
+  // The last lines of a worker's output may contain any bytes.
   const json::value in = json::parse(text, error, {}, {.allow_invalid_utf8 = true});
   T value;
   try {
-    if (error || !read(in, value)) throw make_error(Errc::protocol, "it is no JSON object");
+    if (error || !read(in, value)) throw make_error(Errc::protocol, "it is not a JSON object");
   } catch (const Error& problem) {
     throw make_error(Errc::protocol, "etcd's key '{}' does not hold what this version of ddprun writes there: {}", key,
                      problem.what());
@@ -271,8 +271,8 @@ std::string record_text(T value) {
 std::string to_json(const NodeRecord& record) {
   return record_text(record);
 }
-std::string to_json(const JobBoard& board) {
-  return record_text(board);
+std::string to_json(const JobAnnouncement& announcement) {
+  return record_text(announcement);
 }
 std::string to_json(const JobState& state) {
   return record_text(state);
@@ -281,8 +281,8 @@ std::string to_json(const JobState& state) {
 NodeRecord parse_node_record(std::string_view key, std::string_view text) {
   return parse_record<NodeRecord>(key, text);
 }
-JobBoard parse_job_board(std::string_view key, std::string_view text) {
-  return parse_record<JobBoard>(key, text);
+JobAnnouncement parse_job_announcement(std::string_view key, std::string_view text) {
+  return parse_record<JobAnnouncement>(key, text);
 }
 JobState parse_job_state(std::string_view key, std::string_view text) {
   return parse_record<JobState>(key, text);

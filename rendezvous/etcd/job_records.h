@@ -10,17 +10,17 @@
 #include "ddprun/rendezvous/membership/membership_snapshot.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
-// What a job's keys in etcd hold (ETCD.md), and its JSON.
+// The values of a job's keys in etcd (ETCD.md), and their JSON.
 namespace ddprun {
 
-inline constexpr int job_records_version = 1;
+inline constexpr int job_records_version = 2;
 
-// A node's own key, under its lease: what it brings, and the last thing it has to say.
+// The value of a node's key: its join data and its latest report.
 struct NodeRecord {
   enum class Report { none, ready, success, preempted, failure };
 
   int version = job_records_version;
-  std::string session;  // of this life of the node: unique
+  std::string session;  // unique to this join of the node
   NodeInfo info;
   JobPolicy policy;
   SessionAddresses addresses;
@@ -28,17 +28,17 @@ struct NodeRecord {
   std::int64_t generation = 0;  // that the report is about
   std::uint16_t worker_store_port = 0;
   std::vector<WorkerFailure> failures;
-  std::int64_t sent_us = 0;    // the node's clock when it reported: what time_us are to be compared with
-  std::int64_t roll_call = 0;  // the latest it has answered
-  std::optional<std::string> left;
-  std::optional<std::string> stop;  // the job is to end: who wants it
+  std::int64_t sent_us = 0;         // the node's clock at the report, to which its failures' time_us are relative
+  std::int64_t liveness_check = 0;  // the latest that it has answered
+  std::optional<std::string> left;  // it has left: the reason
+  std::optional<std::string> stop;  // it requests the end of the job: who asked
 };
 
-// What the leader says to all.
-struct JobBoard {
+// The leader's message to all nodes.
+struct JobAnnouncement {
   enum class Phase { forming, proposed, running, ended };
-  struct TurnedAway {
-    bool lost = false;  // counted as lost; else refused
+  struct Rejected {
+    bool lost = false;  // counts as lost; otherwise refused
     std::string text;
   };
 
@@ -47,13 +47,13 @@ struct JobBoard {
   std::vector<std::string> sessions;  // of the round's members
   std::string reason;                 // of the proposal
   std::string waiting;
-  std::int64_t roll_call = 0;                     // every node answers a new one at once
-  std::map<std::string, TurnedAway> turned_away;  // by session
-  Verdict verdict;                                // ended
-  std::vector<std::string> heard_by;              // ended: the nodes that the verdict concerns
+  std::int64_t liveness_check = 0;           // a number; every node copies a new one to its own key
+  std::map<std::string, Rejected> rejected;  // by session
+  Verdict verdict;                           // ended
+  std::vector<std::string> recipients;       // ended: the nodes that the verdict is for
 };
 
-// What a leader keeps for the next one.
+// The state that a leader keeps for the next one.
 struct JobState {
   std::string writer;                           // session
   std::int64_t sequence = 0;                    // of its writes
@@ -62,12 +62,12 @@ struct JobState {
 };
 
 std::string to_json(const NodeRecord& record);
-std::string to_json(const JobBoard& board);
+std::string to_json(const JobAnnouncement& announcement);
 std::string to_json(const JobState& state);
-// Throw Errc::protocol naming the key and the field. Of a node's record of another version only version and session
-// are read.
+// Throw Errc::protocol naming the key and the field. Of a node record of another version only version and session are
+// parsed.
 NodeRecord parse_node_record(std::string_view key, std::string_view text);
-JobBoard parse_job_board(std::string_view key, std::string_view text);
+JobAnnouncement parse_job_announcement(std::string_view key, std::string_view text);
 JobState parse_job_state(std::string_view key, std::string_view text);
 
 }  // namespace ddprun

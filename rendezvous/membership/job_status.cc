@@ -5,6 +5,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+#include <boost/system/system_error.hpp>
 
 #include "ddprun/common/error.h"
 
@@ -136,7 +137,9 @@ std::vector<JobStatus> parse_job_statuses(std::string_view text) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    throw make_error(Errc::protocol, "this is no status of a job: {}", e.what());
+    // what() of Boost.JSON's exceptions names its source file; their error code's message does not.
+    const auto* json_error = dynamic_cast<const boost::system::system_error*>(&e);
+    throw make_error(Errc::protocol, "not a job status: {}", json_error ? json_error->code().message() : e.what());
   }
 }
 

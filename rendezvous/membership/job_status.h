@@ -10,8 +10,8 @@
 
 namespace ddprun {
 
-// One job as its rendezvous server sees it, for people and tools that ask (ddprun status). Times are ages: the clocks
-// of the one who asks and of the server need not agree.
+// The state of one job as its rendezvous server reports it (ddprun status). A value. Times are ages in milliseconds, so
+// that the clocks of server and client need not agree.
 struct JobStatus {
   using Age = std::chrono::milliseconds;
 
@@ -22,12 +22,12 @@ struct JobStatus {
   struct Node {
     std::string host;
     std::string address;  // as others dial it; empty before it has been in a round
-    std::string state;    // "member", "spare" (the round is full), "waiting" (there is no round yet)
-    int group_rank = -1;  // -1: no member
+    std::string state;    // "member", "spare" (the round is full), "waiting" (no round yet)
+    int group_rank = -1;  // -1: not a member
     int first_rank = -1;
     int nproc = 1;
-    Age since{};  // part of the job
-    Age heard{};  // since its last sign of life
+    Age since{};  // it joined
+    Age heard{};  // since its last frame
     std::vector<Worker> workers;
   };
 
@@ -41,17 +41,17 @@ struct JobStatus {
   int min_nodes = 1;
   int max_nodes = 1;
   int world_size = 0;
-  std::string store;   // the workers', host:port; empty while none is served
-  int node_count = 0;  // may be more than nodes has
+  std::string store;   // of the workers, host:port; empty if none is served
+  int node_count = 0;  // may exceed the size of nodes, which has at most max_nodes_listed
   Age since{};         // in this phase
   std::vector<Node> nodes;
 
-  static constexpr std::size_t max_nodes_told = 2048;
+  static constexpr std::size_t max_nodes_listed = 2048;
 };
 
-// {"jobs": [...]}, on one line.
+// {"jobs": [...]} on one line.
 std::string to_json(const std::vector<JobStatus>& jobs);
-// Throws Errc::protocol naming what is wrong.
+// Throws Errc::protocol with the reason.
 std::vector<JobStatus> parse_job_statuses(std::string_view json);
 
 }  // namespace ddprun

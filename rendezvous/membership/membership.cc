@@ -9,17 +9,17 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/exit_code.h"
-#include "ddprun/rendezvous/backends/rank_assignment.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
+#include "ddprun/rendezvous/membership/rank_assignment.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {
 
-constexpr std::size_t max_former_ranks =
-    65536;  // a node that comes and goes under ever new ids costs no memory without end
+// Bounds the memory for nodes that join under ever new ids.
+constexpr std::size_t max_former_ranks = 65536;
 
-// " (rank 3)" or " (ranks 2-3)" of a node that is to run in this round; else nothing.
+// " (rank 3)" or " (ranks 2-3)" for a member of the round; empty otherwise.
 std::string ranks_in(const Round& round, std::optional<int> group_rank) {
   if (!group_rank || *group_rank >= static_cast<int>(round.members.size())) return "";
   const RoundMember& member = round.members[static_cast<std::size_t>(*group_rank)];
@@ -32,54 +32,58 @@ std::string ranks_in(const Round& round, std::optional<int> group_rank) {
 Membership::Membership(JobPolicy policy, MembershipOptions options)
     : policy_(std::move(policy)),
       options_(options),
-      restless_(options.restless),
-      attention_(policy_.keep_alive_interval / 2) {}
+      flapping_hosts_(options.flapping),
+      liveness_clock_(policy_.keep_alive_interval / 2) {}
 
 // ---- events
 
 MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPolicy& policy,
                                     const SessionAddresses& addresses) {
-  attention_.advance(now);
+  liveness_clock_.advance(now);
   if (nodes_.empty()) last_tick_ = phase_since_ = now;
   if (auto text = refusal(info, policy)) {
-    say({info.id}, JoinRefused{std::move(*text)});
+    post({info.id}, JoinRefused{std::move(*text)});
     return take_messages();
   }
-  if (restless_.turned_away(now, info.host)) return turn_away(now, info);
+  if (flapping_hosts_.is_blocked(now, info.host)) return reject_flapping(now, info);
   const auto before = nodes_.find(info.id);
   const bool was_member = before != nodes_.end() && before->second.member;
-  if (info.former) go_on_from(*info.former);
+  if (info.former) resume_after(*info.former);
   admit(now, info, addresses);
 
   if (phase_ == Phase::forming) {
     if (!form_deadline_) form_deadline_ = now + policy_.join_timeout;
     continue_forming(now);
   } else if (was_member) {
-    reshape(now, fmt::format("node {} started its session anew", info.host));
-  } else if (member_count() < policy_.max_nodes && !anyone_through() && !settled_at_) {
+    change_round(now, fmt::format("node {} opened a new session", info.host));
+  } else if (member_count() < policy_.max_nodes && !any_member_done() && !judgement_due_) {
     propose(now, fmt::format("node {} joined", info.host));
   }
   if (!nodes_.at(info.id).member) announce({info.id});
   return take_messages();
 }
 
-MembershipMessages Membership::turn_away(Time now, const NodeInfo& info) {
-  say({info.id}, NodeDropped{.text = restless_text(info.host), .may_return = false});
+MembershipMessages Membership::reject_flapping(Time now, const NodeInfo& info) {
+  post({info.id}, NodeDropped{.text = flapping_text(info.host), .may_return = false});
   if (nodes_.contains(info.id))
-    remove(now, {info.id}, fmt::format("node {} was turned away", info.host), Pending::cause);
+    remove(now, {info.id}, fmt::format("node {} was refused: it joined and left too often", info.host), Pending::cause);
   return take_messages();
 }
 
-// Keeps the rank and the membership of a node that comes back, so that it is first in line for the next round.
+// A node that rejoins keeps its rank and membership, so that it is selected first for the next round.
 void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& addresses) {
-  if (founder_.empty()) founder_ = info.host;
-  if (const auto before = nodes_.find(info.id); before != nodes_.end()) count_out(now, before->second);
-  restless_.joined(info.host);
+  if (policy_host_.empty()) policy_host_ = info.host;
+  if (const auto before = nodes_.find(info.id); before != nodes_.end()) record_departure(now, before->second);
+  flapping_hosts_.joined(info.host);
   Node& node = nodes_[info.id];
   const std::optional<int> rank = node.rank;
   const std::int64_t rank_of = node.rank_of;
   const bool member = node.member;
-  node = {.info = info, .addresses = addresses, .arrival = arrivals_++, .joined = now, .heard = attention_.elapsed()};
+  node = {.info = info,
+          .addresses = addresses,
+          .arrival = arrivals_++,
+          .joined = now,
+          .last_heard = liveness_clock_.elapsed()};
   node.member = member;
   node.rank = rank;
   node.rank_of = info.former ? std::max(rank_of, info.former->generation) : rank_of;
@@ -90,15 +94,15 @@ void Membership::admit(Time now, const NodeInfo& info, const SessionAddresses& a
     node.rank = info.former->group_rank;
 }
 
-void Membership::go_on_from(const FormerRound& former) {
+void Membership::resume_after(const FormerRound& former) {
   next_generation_ = std::max(next_generation_, former.generation + 1);
   restarts_used_ = std::max(restarts_used_, std::min(former.restarts_used, policy_.max_restarts));
-  if (phase_ == Phase::forming && last_change_.empty()) last_change_ = "the rendezvous server was started anew";
+  if (phase_ == Phase::forming && last_change_.empty()) last_change_ = "the rendezvous server was restarted";
 }
 
 MembershipMessages Membership::ready(Time now, const std::string& id, std::int64_t generation,
                                      std::uint16_t worker_store_port) {
-  heard_from(now, id);
+  record_activity(now, id);
   if (Node* node = current_member(id, generation, Phase::proposed)) {
     node->ready = true;
     if (node->rank == 0) worker_store_port_ = worker_store_port;
@@ -108,15 +112,16 @@ MembershipMessages Membership::ready(Time now, const std::string& id, std::int64
 }
 
 MembershipMessages Membership::success(Time now, const std::string& id, std::int64_t generation) {
-  return ended_well(now, id, generation, false);
+  return report_completion(now, id, generation, false);
 }
 
 MembershipMessages Membership::preempted(Time now, const std::string& id, std::int64_t generation) {
-  return ended_well(now, id, generation, true);
+  return report_completion(now, id, generation, true);
 }
 
-MembershipMessages Membership::ended_well(Time now, const std::string& id, std::int64_t generation, bool preempted) {
-  heard_from(now, id);
+MembershipMessages Membership::report_completion(Time now, const std::string& id, std::int64_t generation,
+                                                 bool preempted) {
+  record_activity(now, id);
   if (Node* node = current_member(id, generation, Phase::running)) {
     node->succeeded = true;
     preempted_ |= preempted;
@@ -127,88 +132,94 @@ MembershipMessages Membership::ended_well(Time now, const std::string& id, std::
 
 MembershipMessages Membership::failure(Time now, const std::string& id, std::int64_t generation,
                                        const std::vector<WorkerFailure>& failures) {
-  heard_from(now, id);
+  record_activity(now, id);
   Node* node = current_member(id, generation, Phase::running);
   if (!node || node->failed) return take_messages();
   node->failed = true;
   std::copy(failures.begin(), failures.end(), std::back_inserter(failures_));
   if (failures.empty())
     failures_.push_back({.host = node->info.host, .message = "its agent could not run the workers and gave no reason"});
-  if (!settled_at_) {
-    settled_at_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
+  if (!judgement_due_) {
+    judgement_due_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
     for (auto& entry : nodes_) entry.second.heard_since_failure = false;
   }
-  check_settled(now);
+  check_failures(now);
   return take_messages();
 }
 
 MembershipMessages Membership::leave(Time now, const std::string& id, const std::string& reason) {
-  attention_.advance(now);
+  liveness_clock_.advance(now);
   if (nodes_.contains(id))
     remove(now, {id}, fmt::format("node {} left: {}", nodes_.at(id).info.host, reason), Pending::cause);
   return take_messages();
 }
 
 MembershipMessages Membership::session_closed(Time now, const std::string& id, const std::string& how) {
-  attention_.advance(now);
+  liveness_clock_.advance(now);
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return {};
   const auto ranks = ranks_in(round_, node->second.member ? node->second.rank : std::nullopt);
-  // A lease ends, like silence, long after what it made others fail of.
+  // A lease ends long after its node failed, so failures reported before are a consequence of it.
   const Pending failures = options_.leased ? Pending::consequence : Pending::cause;
   remove(now, {id}, fmt::format("node {} was lost: {}{}", node->second.info.host, how, ranks), failures);
   return take_messages();
 }
 
 MembershipMessages Membership::server_leaves(Time now, const std::string& why) {
-  attention_.advance(now);
+  liveness_clock_.advance(now);
   if (!ended() && !policy_.may_be_replaced()) end_by_loss(why, Pending::cause);
   return take_messages();
 }
 
+MembershipMessages Membership::conflict(Time now, const std::string& why) {
+  liveness_clock_.advance(now);
+  if (!ended() && !has_formed()) end({.exit_code = exit_usage, .reason = why});
+  return take_messages();
+}
+
 MembershipMessages Membership::beat(Time now, const std::string& id) {
-  heard_from(now, id);
+  record_activity(now, id);
   return take_messages();
 }
 
 MembershipMessages Membership::stop(Time now, const std::string& who) {
-  attention_.advance(now);
+  liveness_clock_.advance(now);
   if (!ended()) end({.exit_code = exit_for_signal(SIGTERM), .reason = fmt::format("stopped by {}", who)});
   return take_messages();
 }
 
 MembershipMessages Membership::tick(Time now) {
-  attention_.advance(now);
+  liveness_clock_.advance(now);
   last_tick_ = now;
   if (phase_ == Phase::ended) return take_messages();
-  if (attention_.fair()) {
-    check_silence(now);
-    check_settled(now);
+  if (liveness_clock_.reliable()) {
+    check_heartbeats(now);
+    check_failures(now);
   }
-  silence_due_ = next_silence(now);
+  heartbeat_due_ = next_heartbeat_deadline(now);
   check_ready(now);
   check_forming(now);
-  if (phase_ == Phase::forming) announce(everyone());
+  if (phase_ == Phase::forming) announce(all_nodes());
   return take_messages();
 }
 
 Membership::Time Membership::next_tick() const {
   Time next = last_tick_ + policy_.keep_alive_interval / 2;
-  for (const auto& timer : {form_deadline_, last_call_, ready_deadline_, settled_at_, silence_due_})
+  for (const auto& timer : {form_deadline_, last_call_, ready_deadline_, judgement_due_, heartbeat_due_})
     if (timer && *timer > last_tick_) next = std::min(next, *timer);
   return next;
 }
 
-// ---- who is in
+// ---- admission
 
 std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPolicy& policy) const {
   if (ended()) return fmt::format("the job of run id '{}' has just ended; try again", policy_.run_id);
   if (const auto difference = policy_difference(policy_, policy))
     return fmt::format(
-        "run id '{}' is in use by a job that host {} began: node {} asks for {}; "
-        "give the same options on every node, or another --rdzv_id to another job",
-        policy_.run_id, founder_, info.host, *difference);
-  if (info.nproc < 1) return fmt::format("node {} brings {} workers; it takes at least 1", info.host, info.nproc);
+        "run id '{}' is in use by a job that host {} started: node {} asks for {}; "
+        "use the same options on every node, or another --rdzv_id for another job",
+        policy_.run_id, policy_host_, info.host, *difference);
+  if (info.nproc < 1) return fmt::format("node {} has {} workers; at least 1 is required", info.host, info.nproc);
   if (!policy_.fixed_ranks) return std::nullopt;
   const int rank = info.node_rank.value_or(-1);
   if (rank < 0 || rank >= policy_.max_nodes)
@@ -223,11 +234,11 @@ std::optional<std::string> Membership::refusal(const NodeInfo& info, const JobPo
   return std::nullopt;
 }
 
-void Membership::heard_from(Time now, const std::string& id) {
-  attention_.advance(now);
+void Membership::record_activity(Time now, const std::string& id) {
+  liveness_clock_.advance(now);
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return;
-  node->second.heard = attention_.elapsed();
+  node->second.last_heard = liveness_clock_.elapsed();
   node->second.heard_since_failure = true;
 }
 
@@ -237,27 +248,27 @@ Membership::Node* Membership::current_member(const std::string& id, std::int64_t
   return current && node != nodes_.end() && node->second.member ? &node->second : nullptr;
 }
 
-// Returns whether the others need a new round for it: a node whose workers are through is not missed before the next.
-bool Membership::count_out(Time now, const Node& node) {
-  const bool missed = node.member && !(phase_ == Phase::running && node.succeeded);
-  restless_.left(now, node.info.host, node.joined, missed);
-  return missed;
+// Returns whether the others need a new round: they do not if the node's workers have all succeeded.
+bool Membership::record_departure(Time now, const Node& node) {
+  const bool needs_round = node.member && !(phase_ == Phase::running && node.succeeded);
+  flapping_hosts_.left(now, node.info.host, node.joined, needs_round);
+  return needs_round;
 }
 
-// Takes nodes out as one change, so that a rack that goes dark costs one round and not one a node.
+// Removes nodes as one change: the loss of a rack leads to one new round, not to one per node.
 void Membership::remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures) {
   bool changes_round = false;
   for (const auto& id : lost) {
     const Node& node = nodes_.at(id);
-    changes_round |= count_out(now, node);
+    changes_round |= record_departure(now, node);
     if (node.rank && former_ranks_.size() < max_former_ranks) former_ranks_[id] = *node.rank;
     nodes_.erase(id);
   }
   if (phase_ == Phase::forming) {
     if (!last_change_.empty()) last_change_ = why;
-    if (!enough()) last_call_.reset();
+    if (!has_min_nodes()) last_call_.reset();
   } else if (phase_ != Phase::ended && changes_round) {
-    reshape(now, why, failures);
+    change_round(now, why, failures);
   } else if (phase_ == Phase::running) {
     finish_if_all_succeeded();
   }
@@ -265,18 +276,18 @@ void Membership::remove(Time now, const std::vector<std::string>& lost, const st
 
 // ---- rounds
 
-// The membership of the current round does not hold any more.
-void Membership::reshape(Time now, const std::string& why, Pending failures) {
-  if (!enough() && !policy_.may_be_replaced()) return end_by_loss(why, failures);
-  settled_at_.reset();
+// The current round has lost a member or gained one.
+void Membership::change_round(Time now, const std::string& why, Pending failures) {
+  if (!has_min_nodes() && !policy_.may_be_replaced()) return end_by_loss(why, failures);
+  judgement_due_.reset();
   failures_.clear();
-  if (enough())
+  if (has_min_nodes())
     propose(now, why);
   else
-    begin_forming(now, why);
+    start_forming(now, why);
 }
 
-void Membership::begin_forming(Time now, const std::string& why) {
+void Membership::start_forming(Time now, const std::string& why) {
   phase_ = Phase::forming;
   phase_since_ = now;
   ready_deadline_.reset();
@@ -284,11 +295,11 @@ void Membership::begin_forming(Time now, const std::string& why) {
   form_deadline_ = now + policy_.join_timeout;
   last_change_ = why;
   for (auto& [id, node] : nodes_) node.member = false;
-  announce(everyone());
+  announce(all_nodes());
 }
 
 void Membership::continue_forming(Time now) {
-  if (!enough()) return;
+  if (!has_min_nodes()) return;
   const bool full = static_cast<int>(nodes_.size()) >= policy_.max_nodes;
   if (full || policy_.last_call.count() <= 0) return propose(now, last_change_.empty() ? "first round" : last_change_);
   if (!last_call_) last_call_ = now + policy_.last_call;
@@ -303,18 +314,18 @@ void Membership::propose(Time now, const std::string& why) {
   preempted_ = false;
   form_deadline_.reset();
   last_call_.reset();
-  settled_at_.reset();
+  judgement_due_.reset();
   failures_.clear();
   last_change_.clear();
   ready_deadline_ = now + policy_.join_timeout;
   worker_store_port_ = 0;
   std::vector<std::string> to;
   for (const auto& member : round_.members) to.push_back(member.node_id);
-  say(std::move(to), RoundProposed{round_, why});
+  post(std::move(to), RoundProposed{round_, why});
 }
 
-// Members of the last round first, then those of the rounds before, as this server knows it or as they say, then in
-// order of arrival, at most max_nodes. A rank goes to the first that had it.
+// At most max_nodes nodes: members of the last round, then of earlier rounds, as far as this server or the nodes know,
+// then in order of arrival. The first of several nodes that had a rank keeps it.
 std::vector<std::string> Membership::select_members() const {
   std::vector<const Nodes::value_type*> order;
   for (const auto& entry : nodes_) order.push_back(&entry);
@@ -337,7 +348,7 @@ Round Membership::make_round(const std::vector<std::string>& ids) {
     candidates.push_back({.host = node.info.host,
                           .arrival = node.arrival,
                           .previous_rank = policy_.fixed_ranks ? std::nullopt : node.rank,
-                          .wished_rank = node.info.node_rank});
+                          .requested_rank = node.info.node_rank});
     sessions.push_back({node.info.address, node.addresses});
   }
   const std::vector<int> ranks = assign_group_ranks(candidates);
@@ -372,16 +383,16 @@ void Membership::start_round(Time now) {
   round_.master_port = worker_store_port_;
   std::vector<std::string> to;
   for (const auto& member : round_.members) to.push_back(member.node_id);
-  say(std::move(to), RoundStarted{round_});
+  post(std::move(to), RoundStarted{round_});
 }
 
-// ---- the end
+// ---- the end of the job
 
 void Membership::finish_if_all_succeeded() {
   if (member_count() == 0 || !all_members(&Node::succeeded)) return;
   if (preempted_)
     return end({.exit_code = exit_preempted,
-                .reason = "preempted: the workers have saved their state and stopped; start the job again to go on"});
+                .reason = "preempted: the workers have saved their state and stopped; start the job again to resume"});
   end({.success = true,
        .exit_code = exit_success,
        .reason = fmt::format("all {} on {} ended with 0", count_text(round_.world_size, "worker"),
@@ -389,11 +400,17 @@ void Membership::finish_if_all_succeeded() {
 }
 
 void Membership::judge_failures(Time now) {
-  std::stable_sort(failures_.begin(), failures_.end(), rather_the_cause);
+  std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   const WorkerFailure& cause = failures_.front();
+  if (cause.usage_error) {  // the same again after a restart
+    auto reason = verdict_text(cause, static_cast<int>(round_.members.size()));
+    return end({.exit_code = exit_code_of(cause), .reason = std::move(reason), .failures = std::move(failures_)});
+  }
   if (restarts_used_ < policy_.max_restarts) {
     ++restarts_used_;
-    return reshape(now, fmt::format("{}; restart {} of {}", failure_text(cause), restarts_used_, policy_.max_restarts));
+    const std::string why =
+        fmt::format("{}; restart {} of {}", failure_text(cause), restarts_used_, policy_.max_restarts);
+    return change_round(now, why);
   }
   const std::string budget = policy_.max_restarts == 0   ? ""
                              : policy_.max_restarts == 1 ? "; the one restart is used"
@@ -401,9 +418,9 @@ void Membership::judge_failures(Time now) {
   end({.exit_code = exit_code_of(cause), .reason = failure_text(cause) + budget, .failures = std::move(failures_)});
 }
 
-// A job that cannot go on without what it has lost. A failure that was observed before the loss is what it ended by.
+// The job cannot continue after a loss. If failures were observed before the loss, the first of them is the cause.
 void Membership::end_by_loss(const std::string& why, Pending failures) {
-  std::stable_sort(failures_.begin(), failures_.end(), rather_the_cause);
+  std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   Verdict verdict{.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)};
   if (failures == Pending::cause && !verdict.failures.empty()) {
     verdict.exit_code = exit_code_of(verdict.failures.front());
@@ -414,46 +431,47 @@ void Membership::end_by_loss(const std::string& why, Pending failures) {
 
 void Membership::end(Verdict verdict) {
   phase_ = Phase::ended;
-  for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &settled_at_}) timer->reset();
-  say(everyone(), JobEnded{std::move(verdict)});
+  for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &judgement_due_}) timer->reset();
+  post(all_nodes(), JobEnded{std::move(verdict)});
 }
 
 // ---- time
 
-AttentiveClock::Duration Membership::silence_bound() const {
+StallAwareClock::Duration Membership::heartbeat_timeout() const {
   return policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
 }
 
-void Membership::check_silence(Time now) {
+void Membership::check_heartbeats(Time now) {
   if (options_.leased) return;
-  const auto silent = [&](AttentiveClock::Duration bound) {
+  const auto silent = [&](StallAwareClock::Duration bound) {
     std::vector<std::string> ids;
     for (const auto& [id, node] : nodes_)
-      if (attention_.elapsed() - node.heard >= bound) ids.push_back(id);
+      if (liveness_clock_.elapsed() - node.last_heard >= bound) ids.push_back(id);
     return ids;
   };
-  if (silent(silence_bound()).empty()) return;
-  // Those that have only a beat left go with it: a rack that goes dark is to cost one round.
-  const AttentiveClock::Duration interval = policy_.keep_alive_interval;
-  const auto lost = silent(std::max(silence_bound() - interval, std::min(silence_bound(), 2 * interval)));
-  const std::string bound = duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(silence_bound()));
+  if (silent(heartbeat_timeout()).empty()) return;
+  // Also removes nodes that have one heartbeat left, so that the loss of a rack leads to one new round.
+  const StallAwareClock::Duration interval = policy_.keep_alive_interval;
+  const auto lost = silent(std::max(heartbeat_timeout() - interval, std::min(heartbeat_timeout(), 2 * interval)));
+  const std::string bound = duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(heartbeat_timeout()));
   const Node& one = nodes_.at(lost.front());
   const std::string first = one.info.host;
   const std::string ranks = ranks_in(round_, one.member ? one.rank : std::nullopt);
   const std::string others = lost.size() > 1 ? fmt::format(" and {} more were", lost.size() - 1) : " was";
-  say(lost, NodeDropped{.text = fmt::format("the rendezvous heard nothing from this node for {} and counts it as lost",
-                                            bound)});
+  post(lost, NodeDropped{.text = fmt::format(
+                             "the rendezvous received nothing from this node for {} and counts it as lost", bound)});
   remove(now, lost,
          fmt::format("node {}{} lost: no heartbeat for {}, frozen or cut off{}", first, others, bound, ranks),
          Pending::consequence);
 }
 
-// When the one that has been silent longest will be lost; those heard meanwhile are only later.
-std::optional<Membership::Time> Membership::next_silence(Time now) const {
-  if (options_.leased || nodes_.empty() || !attention_.fair()) return std::nullopt;
-  const auto oldest = std::min_element(nodes_.begin(), nodes_.end(),
-                                       [](const auto& a, const auto& b) { return a.second.heard < b.second.heard; });
-  return now + (oldest->second.heard + silence_bound() - attention_.elapsed());
+// When the node heard least recently will count as lost.
+std::optional<Membership::Time> Membership::next_heartbeat_deadline(Time now) const {
+  if (options_.leased || nodes_.empty() || !liveness_clock_.reliable()) return std::nullopt;
+  const auto oldest = std::min_element(nodes_.begin(), nodes_.end(), [](const auto& a, const auto& b) {
+    return a.second.last_heard < b.second.last_heard;
+  });
+  return now + (oldest->second.last_heard + heartbeat_timeout() - liveness_clock_.elapsed());
 }
 
 void Membership::check_forming(Time now) {
@@ -466,7 +484,7 @@ void Membership::check_forming(Time now) {
                              nodes_.size(), count_text(policy_.min_nodes, "node"), missing_text())});
 }
 
-// A node that beats but does not come to an end with what it runs holds up all others.
+// A node that sends heartbeats but never becomes ready blocks all others.
 void Membership::check_ready(Time now) {
   if (phase_ != Phase::proposed || !ready_deadline_ || now < *ready_deadline_) return;
   std::vector<std::string> stuck;
@@ -475,31 +493,32 @@ void Membership::check_ready(Time now) {
   const std::string first = nodes_.at(stuck.front()).info.host;
   const std::string what =
       fmt::format("not ready for generation {} after {}", round_.generation, duration_text(policy_.join_timeout));
-  say(stuck, NodeDropped{.text = fmt::format("this node counts as lost: {}", what), .may_return = false});
+  post(stuck, NodeDropped{.text = fmt::format("this node counts as lost: {}", what), .may_return = false});
   remove(now, stuck, fmt::format("node {} was lost: {}", first, what), Pending::consequence);
 }
 
-void Membership::check_settled(Time now) {
-  if (phase_ != Phase::running || !settled_at_) return;
+void Membership::check_failures(Time now) {
+  if (phase_ != Phase::running || !judgement_due_) return;
   const bool all_reported = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& entry) {
     const Node& node = entry.second;
     return !node.member || node.failed || node.succeeded;
   });
-  if (all_reported || (now >= *settled_at_ && !anyone_suspect())) judge_failures(now);
+  if (all_reported || (now >= *judgement_due_ && !any_member_suspect())) judge_failures(now);
 }
 
-// A member that has missed a beat may be the cause of the failures seen elsewhere: wait until it is heard or counts as
-// lost.
-bool Membership::anyone_suspect() const {
-  const auto bound = 2 * AttentiveClock::Duration(policy_.keep_alive_interval);
+// A member that has missed a heartbeat may be the cause of the failures seen elsewhere: judge once it is heard again or
+// counts as lost.
+bool Membership::any_member_suspect() const {
+  const auto bound = 2 * StallAwareClock::Duration(policy_.keep_alive_interval);
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
     const Node& node = entry.second;
-    const bool silent = options_.leased ? !node.heard_since_failure : attention_.elapsed() - node.heard > bound;
+    const bool silent =
+        options_.leased ? !node.heard_since_failure : liveness_clock_.elapsed() - node.last_heard > bound;
     return node.member && !node.failed && !node.succeeded && silent;
   });
 }
 
-// Says what is waited for to those who have not heard it.
+// Sends the waiting text to the nodes that have not got it yet.
 void Membership::announce(const std::vector<std::string>& ids) {
   std::string text = waiting_text();
   if (text != announced_) {
@@ -508,13 +527,13 @@ void Membership::announce(const std::vector<std::string>& ids) {
   }
   std::vector<std::string> to;
   for (const auto& id : ids)
-    if (std::exchange(nodes_.at(id).told, announcement_) != announcement_) to.push_back(id);
-  say(std::move(to), RendezvousWaiting{std::move(text)});
+    if (std::exchange(nodes_.at(id).announcement_seen, announcement_) != announcement_) to.push_back(id);
+  post(std::move(to), RendezvousWaiting{std::move(text)});
 }
 
-// ---- small things
+// ---- helpers
 
-bool Membership::enough() const {
+bool Membership::has_min_nodes() const {
   return static_cast<int>(nodes_.size()) >= policy_.min_nodes;
 }
 
@@ -523,8 +542,8 @@ int Membership::member_count() const {
       std::count_if(nodes_.begin(), nodes_.end(), [](const auto& entry) { return entry.second.member; }));
 }
 
-// A node of the round has ended well, and may have left since: only such a one is not missed.
-bool Membership::anyone_through() const {
+// A node of the round has succeeded. It may have left since: members are removed without a new round only then.
+bool Membership::any_member_done() const {
   return member_count() < static_cast<int>(round_.members.size()) ||
          std::any_of(nodes_.begin(), nodes_.end(),
                      [](const auto& entry) { return entry.second.member && entry.second.succeeded; });
@@ -550,20 +569,20 @@ std::string Membership::missing_text() const {
                      count_text(policy_.min_nodes - static_cast<int>(nodes_.size()), "node"));
 }
 
-std::string Membership::restless_text(const std::string& host) const {
+std::string Membership::flapping_text(const std::string& host) const {
   return fmt::format(
-      "host {} has left run id '{}' {} times in a row, each within {} of joining; it is not taken again before it has "
+      "host {} has left run id '{}' {} times in a row, each within {} of joining; it may join again after it has "
       "stayed away for {}",
-      host, policy_.run_id, restless_.count(host), duration_text(options_.restless.soon),
-      duration_text(options_.restless.rest));
+      host, policy_.run_id, flapping_hosts_.short_stays(host), duration_text(options_.flapping.short_stay),
+      duration_text(options_.flapping.quiet_period));
 }
 
 std::string Membership::waiting_text() const {
   const auto here = static_cast<int>(nodes_.size());
   if (phase_ != Phase::forming)
-    return fmt::format("run id '{}' has its {}; this node stands by and steps in when one leaves", policy_.run_id,
+    return fmt::format("run id '{}' has its {}; this node is a spare and joins when one of them leaves", policy_.run_id,
                        count_text(member_count(), "node"));
-  if (enough())
+  if (has_min_nodes())
     return fmt::format("{} of --nnodes={} are here; waiting up to {} for more", here, nnodes_text(policy_),
                        duration_text(policy_.last_call));
   const std::string why = last_change_.empty() ? "" : fmt::format("{}; ", last_change_);
@@ -571,13 +590,13 @@ std::string Membership::waiting_text() const {
                      missing_text(), duration_text(policy_.join_timeout));
 }
 
-std::vector<std::string> Membership::everyone() const {
+std::vector<std::string> Membership::all_nodes() const {
   std::vector<std::string> ids;
   for (const auto& entry : nodes_) ids.push_back(entry.first);
   return ids;
 }
 
-void Membership::say(std::vector<std::string> to, MembershipMessage::What what) {
+void Membership::post(std::vector<std::string> to, MembershipMessage::What what) {
   if (!to.empty()) messages_.push_back({std::move(to), std::move(what)});
 }
 

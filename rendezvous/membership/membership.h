@@ -7,53 +7,54 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/backends/node_address.h"
-#include "ddprun/rendezvous/membership/attentive_clock.h"
+#include "ddprun/rendezvous/membership/flapping_hosts.h"
 #include "ddprun/rendezvous/membership/job_status.h"
 #include "ddprun/rendezvous/membership/membership_message.h"
 #include "ddprun/rendezvous/membership/membership_snapshot.h"
-#include "ddprun/rendezvous/membership/restless_hosts.h"
+#include "ddprun/rendezvous/membership/node_address.h"
+#include "ddprun/rendezvous/membership/stall_aware_clock.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
 
 struct MembershipOptions {
-  // After the first failure of a round in which several nodes run: how long others may report theirs, so that the root
-  // cause is the one observed first and not the one that the network brought first.
+  // How long to wait for further reports after the first failure of a round with several nodes: the root cause is the
+  // failure observed first, not the one reported first.
   std::chrono::milliseconds settle{200};
-  RestlessHosts::Options restless;  // how often a host may come and go
-  // Who is alive is known elsewhere, by leases (etcd): silence is not judged here, and since a lease ends later than a
-  // connection, failures are judged only when every other member of the round has been heard after the first one.
+  FlappingHosts::Options flapping;
+  // Liveness is tracked by leases (etcd), not by heartbeats: missing heartbeats are ignored here. A lease ends later
+  // than a connection, so failures are judged only once every other member of the round has been heard since the first.
   bool leased = false;
 };
 
-// One job's membership: who takes part, in which round, and how it ends. A state machine: events and the time in,
-// messages out, each with a sentence saying why. No I/O, no clock, no threads; the owner calls tick() at the latest
-// when next_tick() says.
+// The membership of one job: which nodes take part in which round, and how the job ends. A state machine: events and
+// the time go in, messages come out, each with a sentence that gives the reason.
 //
 //   forming --enough nodes--> proposed --all ready--> running --all succeeded, or failures beyond the budget--> ended
 //
-// Any change of membership in proposed or running leads to a proposal of the next generation, or back to forming when
-// too few nodes are left. A round starts only when each of its members has said that it runs nothing any more, so
-// nobody ever runs in two rounds. Events of another generation than the current one, and duplicates, change nothing.
+// A change of membership in proposed or running leads to a proposal of the next generation, or back to forming if too
+// few nodes are left. A round starts when every member has reported that it runs no workers, so no node ever runs in
+// two rounds. Events of another generation and duplicates are ignored.
 //
-// Nodes that come back to a server which was started anew bring their last round along: generations go on upward from
-// the highest, restarts that were used stay used, ranks are kept.
+// Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
+// restarts used are the most reported, and nodes keep their ranks.
+//
+// Ownership: a value. Threads: not thread-safe. Errors: none thrown. The owner calls tick() no later than next_tick().
 class Membership {
  public:
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
 
   explicit Membership(JobPolicy policy, MembershipOptions options = {});
-  // Goes on where another left off. Time that passed in between does not count.
+  // Restores a snapshot. The time between snapshot and now does not count.
   Membership(Time now, const MembershipSnapshot& snapshot, MembershipOptions options = {});
   MembershipSnapshot snapshot(Time now) const;
 
-  // A node that is here already comes back: its old session has been superseded.
+  // If the node has joined before, this replaces its old session.
   MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
   MembershipMessages ready(Time now, const std::string& node, std::int64_t generation, std::uint16_t worker_store_port);
   MembershipMessages success(Time now, const std::string& node, std::int64_t generation);
-  // Like a success, but the job is to be started again later: exit_preempted once all have ended.
+  // As success(), but the job ends with exit_preempted: it is to be started again later.
   MembershipMessages preempted(Time now, const std::string& node, std::int64_t generation);
   // Times in failures are by the server's clock.
   MembershipMessages failure(Time now, const std::string& node, std::int64_t generation,
@@ -61,19 +62,22 @@ class Membership {
   MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
   MembershipMessages session_closed(Time now, const std::string& node, const std::string& how);
   MembershipMessages beat(Time now, const std::string& node);
-  // The server itself goes away. A job that does not wait for it to come back has its verdict now.
+  // The server shuts down. Ends the job, unless the job can wait for a new server.
   MembershipMessages server_leaves(Time now, const std::string& why);
-  // Somebody, named for people, wants the job to end.
+  // Another rendezvous uses the job's run id. Ends the job with exit_usage, unless it has formed a round before.
+  MembershipMessages conflict(Time now, const std::string& why);
+  bool has_formed() const { return next_generation_ > 0; }
+  // Ends the job at a user's request; `who` appears in the verdict.
   MembershipMessages stop(Time now, const std::string& who);
-  // The state of some workers of a node, for status() alone.
+  // Updates the state of a node's workers, for status() alone.
   void workers(Time now, const std::string& node, std::int64_t generation, const std::vector<WorkerReport>& changed);
   MembershipMessages tick(Time now);
   Time next_tick() const;
 
   bool forming() const { return phase_ == Phase::forming; }
   bool ended() const { return phase_ == Phase::ended; }
-  // A failure has been reported and is not judged yet.
-  bool settling() const { return settled_at_.has_value(); }
+  // A failure has been reported and not been judged yet.
+  bool judgement_pending() const { return judgement_due_.has_value(); }
   bool empty() const { return nodes_.empty(); }
   bool has(const std::string& node) const { return nodes_.contains(node); }
   const JobPolicy& policy() const { return policy_; }
@@ -89,93 +93,93 @@ class Membership {
     SessionAddresses addresses;
     std::uint64_t arrival = 0;
     Time joined{};
-    AttentiveClock::Duration heard{};  // by attention_
-    std::optional<int> rank;           // its group rank in the latest round it was part of
-    std::int64_t rank_of = -1;         // that round's generation, as far as this server or the node knows it
-    bool member = false;               // of round_
+    StallAwareClock::Duration last_heard{};  // by liveness_clock_
+    std::optional<int> rank;                 // group rank in the latest round that it was a member of
+    std::int64_t rank_of = -1;               // generation of that round, as far as this server or the node knows
+    bool member = false;                     // of round_
     bool ready = false;
     bool succeeded = false;
     bool failed = false;
-    bool heard_since_failure = false;  // while settling: since the first one
-    std::uint64_t told = 0;            // the announcement it has heard
+    bool heard_since_failure = false;     // since the first failure, while judgement is pending
+    std::uint64_t announcement_seen = 0;  // number of the last waiting text that was sent to it
     struct Worker {
       WorkerReport now;
       Time since{};
     };
-    std::vector<Worker> workers;  // of the round, by local rank, as far as they have been told of
+    std::vector<Worker> workers;  // of the round, by local rank, as far as reported
   };
   using Nodes = std::map<std::string, Node>;
 
   std::optional<std::string> refusal(const NodeInfo& info, const JobPolicy& policy) const;
   void admit(Time now, const NodeInfo& info, const SessionAddresses& addresses);
-  bool count_out(Time now, const Node& node);
-  MembershipMessages turn_away(Time now, const NodeInfo& info);
-  void go_on_from(const FormerRound& former);
-  std::string restless_text(const std::string& host) const;
-  void heard_from(Time now, const std::string& node);
+  bool record_departure(Time now, const Node& node);
+  MembershipMessages reject_flapping(Time now, const NodeInfo& info);
+  void resume_after(const FormerRound& former);
+  std::string flapping_text(const std::string& host) const;
+  void record_activity(Time now, const std::string& node);
   Node* current_member(const std::string& node, std::int64_t generation, Phase phase);
-  // What failures that have been reported, but not judged, are to a loss.
+  // How failures that have been reported but not judged relate to the loss of a node.
   enum class Pending { consequence, cause };
   void remove(Time now, const std::vector<std::string>& lost, const std::string& why, Pending failures);
-  void reshape(Time now, const std::string& why, Pending failures = Pending::consequence);
-  void begin_forming(Time now, const std::string& why);
+  void change_round(Time now, const std::string& why, Pending failures = Pending::consequence);
+  void start_forming(Time now, const std::string& why);
   void continue_forming(Time now);
   void propose(Time now, const std::string& why);
   void start_round(Time now);
-  MembershipMessages ended_well(Time now, const std::string& node, std::int64_t generation, bool preempted);
+  MembershipMessages report_completion(Time now, const std::string& node, std::int64_t generation, bool preempted);
   void finish_if_all_succeeded();
   void judge_failures(Time now);
   void end_by_loss(const std::string& why, Pending failures);
   void end(Verdict verdict);
 
-  void check_silence(Time now);
+  void check_heartbeats(Time now);
   void check_forming(Time now);
   void check_ready(Time now);
-  void check_settled(Time now);
+  void check_failures(Time now);
   void announce(const std::vector<std::string>& ids);
-  std::optional<Time> next_silence(Time now) const;
-  bool anyone_suspect() const;
+  std::optional<Time> next_heartbeat_deadline(Time now) const;
+  bool any_member_suspect() const;
 
-  bool enough() const;
+  bool has_min_nodes() const;
   int member_count() const;
-  bool anyone_through() const;
+  bool any_member_done() const;
   bool all_members(bool Node::*flag) const;
-  AttentiveClock::Duration silence_bound() const;
+  StallAwareClock::Duration heartbeat_timeout() const;
   std::string waiting_text() const;
   std::string missing_text() const;
-  std::vector<std::string> everyone() const;
+  std::vector<std::string> all_nodes() const;
   std::vector<std::string> select_members() const;
   Round make_round(const std::vector<std::string>& ids);
   JobStatus::Node status_of(Time now, const Node& node) const;
-  void say(std::vector<std::string> to, MembershipMessage::What what);
+  void post(std::vector<std::string> to, MembershipMessage::What what);
   MembershipMessages take_messages();
 
   JobPolicy policy_;
   MembershipOptions options_;
-  std::string founder_;  // host of the node that set the policy
+  std::string policy_host_;  // of the node that set the policy
   Phase phase_ = Phase::forming;
   Nodes nodes_;
-  std::map<std::string, int> former_ranks_;  // of nodes that went away, should they come back
-  RestlessHosts restless_;
+  std::map<std::string, int> former_ranks_;  // of nodes that left, in case they rejoin
+  FlappingHosts flapping_hosts_;
   std::uint64_t arrivals_ = 0;
-  AttentiveClock attention_;
+  StallAwareClock liveness_clock_;
   Time last_tick_{};
 
   Round round_;  // the latest proposed
   std::int64_t next_generation_ = 0;
   std::uint16_t worker_store_port_ = 0;
   int restarts_used_ = 0;
-  bool preempted_ = false;  // some node of the round says so
+  bool preempted_ = false;  // some node of the round has reported it
   Time phase_since_{};
 
   std::optional<Time> form_deadline_;   // forming, too few nodes
   std::optional<Time> last_call_;       // forming, enough nodes
   std::optional<Time> ready_deadline_;  // proposed
-  std::optional<Time> settled_at_;      // running, a failure has been reported
-  std::optional<Time> silence_due_;     // a node may have been silent for too long by then
+  std::optional<Time> judgement_due_;   // running, a failure has been reported
+  std::optional<Time> heartbeat_due_;   // of the node heard least recently
   std::vector<WorkerFailure> failures_;
   std::string last_change_;  // why the job is forming again; empty before the first round
-  std::string announced_;    // what is waited for, and its number
+  std::string announced_;    // the current waiting text, and its number
   std::uint64_t announcement_ = 0;
   MembershipMessages messages_;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <type_traits>
 #include <utility>
 
@@ -11,6 +12,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/rendezvous/membership/foreign_agent.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
 
 namespace ddprun {
@@ -27,7 +29,7 @@ std::int64_t wall_clock_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
 }
 
-// One membership with what it needs around it. Sessions keep it alive.
+// A membership with its timer and sessions. Shared by its sessions.
 struct Job {
   Job(asio::io_context& loop, const JobPolicy& policy, MembershipOptions options)
       : membership(policy, options), timer(loop) {}
@@ -35,7 +37,7 @@ struct Job {
   Membership membership;
   asio::steady_timer timer;
   bool armed = false;
-  std::map<std::string, SessionId> sessions;  // node -> the session that speaks for it
+  std::map<std::string, SessionId> sessions;  // node id -> its current session
 };
 using JobPtr = std::shared_ptr<Job>;
 
@@ -72,53 +74,70 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
       frame = decode_node_frame(bytes);
     } catch (const Error& error) {
       if (error.code() != Errc::unsupported) throw;
-      // Of another version: it is told, where a closed connection would make it dial again.
+      // Another version of the protocol: refuse it by name, since a closed connection would make the agent redial.
       sender_.send(id, encode(ServerFrame{JoinRefused{error.what()}}));
       return sender_.close(id);
     }
-    if (auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, *join);
-    if (auto* request = std::get_if<StatusRequest>(&frame)) return take_request(id, *request);
-    if (auto* request = std::get_if<StopRequest>(&frame)) return take_request(id, *request);
+    if (auto* join = std::get_if<SessionJoin>(&frame)) return handle_join(id, *join);
+    if (auto* request = std::get_if<StatusRequest>(&frame)) return handle_request(id, *request);
+    if (auto* request = std::get_if<StopRequest>(&frame)) return handle_request(id, *request);
     const Session& session = sessions_.at(id);
     if (!session.job) throw make_error(Errc::protocol, "a session has to begin with JOIN");
-    if (!speaks_for_node(id, session)) return;  // it has been dropped, or a newer session has taken over
-    std::visit([&](auto& one) { take(id, session, one); }, frame);
+    if (!is_current_session(id, session)) return;  // it has been dropped, or a newer session has taken over
+    std::visit([&](auto& one) { handle(id, session, one); }, frame);
+  }
+
+  void key(SessionId id, const std::string& peer_address, std::string_view key, std::string_view value) {
+    auto agent = parse_foreign_agent(key, value);
+    if (!agent) return;
+    agent->address = peer_address;
+    foreign_agents_[id] = *agent;
+    const auto found = jobs_.find(agent->run_id);
+    if (found == jobs_.end()) return refuse_mixed_kinds(*agent);
+    const JobPtr job = found->second;
+    const bool fixed_ranks = job->membership.policy().fixed_ranks;
+    if (fixed_ranks && agent->kind == ForeignAgent::Kind::static_) return;
+    if (!fixed_ranks) deliver(job, job->membership.conflict(now(), conflict_text(*agent)));
+    refuse_foreign(*agent);
   }
 
   void close(SessionId id) {
+    close_foreign(id);
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     const Session session = std::move(found->second);
     sessions_.erase(found);
-    if (session.job && speaks_for_node(id, session)) {
+    if (session.job && is_current_session(id, session)) {
       session.job->sessions.erase(session.node);
       deliver(session.job, session.job->membership.session_closed(now(), session.node, "its connection closed"));
     }
     if (session_end_) session_end_();
   }
 
-  // Ends everything that could call back.
+  // No callback runs after this.
   void stop() {
     round_start_ = nullptr;
     session_end_ = nullptr;
     for (auto& [run_id, job] : jobs_) job->timer.cancel();
     jobs_.clear();
     sessions_.clear();
+    foreign_agents_.clear();
+    refused_agents_.clear();
   }
 
-  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t sessions() const { return sessions_.size() + refused_agents_.size(); }
   std::size_t jobs() const { return jobs_.size(); }
-  void turn_newcomers_away() { turning_away_ = true; }
+  void refuse_new_sessions() { refusing_sessions_ = true; }
 
-  void say_farewell(const std::string& reason) {
-    turning_away_ = true;
-    const std::string farewell = encode(ServerFrame{SessionFarewell{reason}});
+  void announce_shutdown(const std::string& reason) {
+    refusing_sessions_ = true;
+    const std::string notice = encode(ServerFrame{SessionShutdown{reason}});
     const auto jobs = jobs_;
     for (const auto& [run_id, job] : jobs) {
-      deliver(job, job->membership.server_leaves(now(), "the rendezvous server goes away: " + reason));
+      deliver(job, job->membership.server_leaves(now(), "the rendezvous server shuts down: " + reason));
       if (job->membership.ended()) continue;
       for (const auto& [node, session] : std::exchange(job->sessions, {})) {
-        sender_.send(session, farewell);
+        sender_.send(session, notice);
         sender_.close(session);
       }
       job->timer.cancel();
@@ -130,7 +149,56 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   void on_session_end(std::function<void()> listener) { session_end_ = std::move(listener); }
 
  private:
-  // ---- those who ask from outside
+  // ---- agents of another rendezvous
+
+  // torchrun's c10d and static agents do not share a run id either.
+  void refuse_mixed_kinds(const ForeignAgent& agent) {
+    for (const auto& [other_id, other] : foreign_agents_)
+      if (other.run_id == agent.run_id && other.kind != agent.kind && (other.ddprun || agent.ddprun)) {
+        const ForeignAgent ours = other.ddprun ? other : agent;
+        tell_static_agents(ours.run_id, conflict_text(other.ddprun ? agent : other));
+        return refuse_foreign(agent);
+      }
+  }
+
+  // Throws to have the connection closed, except for a ddprun agent, which reads the reason from the store.
+  void refuse_foreign(const ForeignAgent& agent) {
+    if (!agent.ddprun) throw Error(Errc::usage, refusal_text(agent));
+    tell_static_agents(agent.run_id, refusal_text(agent));
+  }
+
+  void tell_static_agents(const std::string& run_id, const std::string& reason) {
+    for (const auto& [id, agent] : foreign_agents_)
+      if (agent.ddprun && agent.run_id == run_id) refused_agents_.insert(id);
+    sender_.set_key(static_refusal_wire_key(run_id), reason);
+  }
+
+  void close_foreign(SessionId id) {
+    const auto agent = foreign_agents_.extract(id);
+    if (agent.empty()) return;
+    const bool last = std::none_of(refused_agents_.begin(), refused_agents_.end(), [&](SessionId other) {
+      return other != id && foreign_agents_.at(other).run_id == agent.mapped().run_id;
+    });
+    if (refused_agents_.erase(id) == 0) return;
+    if (last) sender_.erase_key(static_refusal_wire_key(agent.mapped().run_id));
+    if (session_end_) session_end_();
+  }
+
+  // Refuses a c10d agent whose run id other agents use with another rendezvous. A job that has formed is not affected.
+  bool refuse_conflict(SessionId id, const JobPolicy& policy) {
+    if (policy.fixed_ranks) return false;
+    const auto job = jobs_.find(policy.run_id);
+    if (job != jobs_.end() && job->second->membership.has_formed()) return false;
+    const auto other = std::find_if(foreign_agents_.begin(), foreign_agents_.end(),
+                                    [&](const auto& entry) { return entry.second.run_id == policy.run_id; });
+    if (other == foreign_agents_.end()) return false;
+    const ForeignAgent agent = other->second;
+    refuse(id, conflict_text(agent));
+    if (agent.ddprun) tell_static_agents(agent.run_id, refusal_text(agent));
+    return true;
+  }
+
+  // ---- requests for status and stop
 
   std::vector<JobPtr> jobs_named(const std::string& run_id) const {
     std::vector<JobPtr> found;
@@ -150,11 +218,11 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     std::vector<JobStatus> statuses;
     for (const auto& job : jobs) statuses.push_back(job->membership.status(now()));
     std::string text = to_json(statuses);
-    if (text.size() > SessionLimits::answer) {  // many jobs, or very large nodes: what they do has to be enough
+    if (text.size() > SessionLimits::answer) {  // many jobs or very large nodes: leave the nodes out
       for (auto& status : statuses) status.nodes.clear();
       text = to_json(statuses);
     }
-    if (text.size() > SessionLimits::answer) return refuse(id, "there are too many jobs to tell of; name one");
+    if (text.size() > SessionLimits::answer) return refuse(id, "there are too many jobs for one answer; name a job");
     sender_.send(id, encode(ServerFrame{RequestAnswer{std::move(text)}}));
     sender_.close(id);
   }
@@ -164,31 +232,32 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     sender_.close(id);
   }
 
-  void take_request(SessionId id, const StatusRequest& request) {
+  void handle_request(SessionId id, const StatusRequest& request) {
     const auto jobs = jobs_named(request.run_id);
     if (jobs.empty() && !request.run_id.empty())
       return refuse(id, fmt::format("there is no job of run id '{}' here; jobs: {}", request.run_id, names()));
     answer(id, jobs);
   }
 
-  void take_request(SessionId id, const StopRequest& request) {
+  void handle_request(SessionId id, const StopRequest& request) {
     const JobPtr own = sessions_.at(id).job;
     const auto jobs = own ? std::vector<JobPtr>{own} : jobs_named(request.run_id);
-    if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs, name one of them: {}", names()));
+    if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs; name one of them: {}", names()));
     if (jobs.empty()) return refuse(id, fmt::format("there is no such job here; jobs: {}", names()));
     if (!own) answer(id, jobs);
     deliver(jobs.front(), jobs.front()->membership.stop(now(), request.who));
   }
 
-  static bool speaks_for_node(SessionId id, const Session& session) {
+  static bool is_current_session(SessionId id, const Session& session) {
     const auto current = session.job->sessions.find(session.node);
     return current != session.job->sessions.end() && current->second == id;
   }
 
-  void take_join(SessionId id, const SessionJoin& join) {
+  void handle_join(SessionId id, const SessionJoin& join) {
     Session& session = sessions_.at(id);
     if (session.job) throw make_error(Errc::protocol, "a second JOIN in one session");
-    if (turning_away_) return sender_.close(id);
+    if (refusing_sessions_) return sender_.close(id);
+    if (refuse_conflict(id, join.policy)) return;
     const JobPtr job = job_for(join.policy);
     session.job = job;
     session.node = join.node.id;
@@ -202,7 +271,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     deliver(job, std::move(messages));
   }
 
-  // A node that comes back takes over from its old session, unless it was refused: then the old one goes on.
+  // A node's new session replaces its old one, unless the new one was refused: then the old one stays.
   void restore_or_close(const JobPtr& job, const std::string& node, SessionId superseded,
                         MembershipMessages& messages) {
     const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
@@ -223,30 +292,30 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     return job;
   }
 
-  void take(SessionId, const Session&, SessionJoin&) {}
-  void take(SessionId, const Session&, StatusRequest&) {}
-  void take(SessionId, const Session&, StopRequest&) {}
-  void take(SessionId id, const Session& session, SessionBeat&) {
+  void handle(SessionId, const Session&, SessionJoin&) {}
+  void handle(SessionId, const Session&, StatusRequest&) {}
+  void handle(SessionId, const Session&, StopRequest&) {}
+  void handle(SessionId id, const Session& session, SessionBeat&) {
     const JobPtr job = session.job;
     sender_.send(id, encode(ServerFrame{SessionBeat{}}));
     deliver(job, job->membership.beat(now(), session.node));
   }
-  void take(SessionId, const Session& session, SessionReady& frame) {
+  void handle(SessionId, const Session& session, SessionReady& frame) {
     const JobPtr job = session.job;
     deliver(job, job->membership.ready(now(), session.node, frame.generation, frame.worker_store_port));
   }
-  void take(SessionId, const Session& session, SessionSuccess& frame) {
+  void handle(SessionId, const Session& session, SessionSuccess& frame) {
     const JobPtr job = session.job;
     deliver(job, job->membership.success(now(), session.node, frame.generation));
   }
-  void take(SessionId, const Session& session, SessionPreempted& frame) {
+  void handle(SessionId, const Session& session, SessionPreempted& frame) {
     const JobPtr job = session.job;
     deliver(job, job->membership.preempted(now(), session.node, frame.generation));
   }
-  void take(SessionId, const Session& session, SessionWorkers& frame) {
+  void handle(SessionId, const Session& session, SessionWorkers& frame) {
     session.job->membership.workers(now(), session.node, frame.generation, frame.changed);
   }
-  void take(SessionId, const Session& session, SessionFailure& frame) {
+  void handle(SessionId, const Session& session, SessionFailure& frame) {
     const JobPtr job = session.job;
     const std::int64_t here = wall_clock_us();
     for (auto& failure : frame.failures) {
@@ -255,7 +324,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     }
     deliver(job, job->membership.failure(now(), session.node, frame.generation, frame.failures));
   }
-  void take(SessionId id, const Session& session, SessionLeave& frame) {
+  void handle(SessionId id, const Session& session, SessionLeave& frame) {
     const JobPtr job = session.job;
     const std::string node = session.node;
     job->sessions.erase(node);
@@ -264,7 +333,8 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void deliver(const JobPtr& job, MembershipMessages messages) {
-    for (auto& message : messages) std::visit([&](auto& what) { say(job, message.to, std::move(what)); }, message.what);
+    for (auto& message : messages)
+      std::visit([&](auto& what) { post(job, message.to, std::move(what)); }, message.what);
     if (job->membership.ended() || job->membership.empty())
       retire(job);
     else
@@ -272,16 +342,16 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   template <class What>
-  void say(const JobPtr& job, const std::vector<std::string>& to, What what) {
+  void post(const JobPtr& job, const std::vector<std::string>& to, What what) {
     constexpr bool ends_session = std::is_same_v<What, JoinRefused> || std::is_same_v<What, NodeDropped>;
     if constexpr (std::is_same_v<What, RoundStarted>)
       if (round_start_) round_start_(job->membership.policy().run_id, what.round.generation);
-    constexpr bool addressed = std::is_same_v<What, RoundProposed>;
+    constexpr bool per_receiver = std::is_same_v<What, RoundProposed>;
     std::string bytes = encode(to_frame(std::move(what)));
     for (std::size_t i = 0; i < to.size(); ++i) {
       const auto session = job->sessions.find(to[i]);
       if (session == job->sessions.end()) continue;
-      if constexpr (addressed) set_proposed_self(bytes, static_cast<int>(i));
+      if constexpr (per_receiver) set_proposed_self(bytes, static_cast<int>(i));
       const SessionId id = session->second;
       sender_.send(id, bytes);
       if constexpr (ends_session) {
@@ -306,7 +376,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
         });
   }
 
-  // The job is over, or nobody is left in it: its run id is free.
+  // The job has ended or has no nodes left: frees its run id.
   void retire(const JobPtr& job) {
     const auto found = jobs_.find(job->membership.policy().run_id);
     if (found == jobs_.end() || found->second != job) return;
@@ -324,11 +394,13 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
   asio::io_context& loop_;
   SessionSender& sender_;
   const MembershipHubOptions options_;
-  std::map<std::string, JobPtr> jobs_;  // by run id; those without a verdict
+  std::map<std::string, JobPtr> jobs_;  // by run id; jobs that have not ended
   std::map<SessionId, Session> sessions_;
+  std::map<SessionId, ForeignAgent> foreign_agents_;  // by connection
+  std::set<SessionId> refused_agents_;                // of foreign_agents_: told by static_refusal_key
   RoundStartListener round_start_;
   std::function<void()> session_end_;
-  bool turning_away_ = false;
+  bool refusing_sessions_ = false;
 };
 
 MembershipHub::MembershipHub(asio::io_context& loop, SessionSender& sender, MembershipHubOptions options)
@@ -346,11 +418,15 @@ void MembershipHub::on_frame(SessionId session, std::string frame) {
 void MembershipHub::on_close(SessionId session) {
   impl_->close(session);
 }
-void MembershipHub::turn_newcomers_away() {
-  impl_->turn_newcomers_away();
+void MembershipHub::on_key(SessionId connection, const std::string& peer_address, std::string_view key,
+                           std::string_view value) {
+  impl_->key(connection, peer_address, key, value);
 }
-void MembershipHub::say_farewell(const std::string& reason) {
-  impl_->say_farewell(reason);
+void MembershipHub::refuse_new_sessions() {
+  impl_->refuse_new_sessions();
+}
+void MembershipHub::announce_shutdown(const std::string& reason) {
+  impl_->announce_shutdown(reason);
 }
 std::size_t MembershipHub::sessions() const {
   return impl_->sessions();

@@ -18,15 +18,16 @@ namespace ddprun {
 
 struct MembershipHubOptions {
   MembershipOptions membership;
-  // A node that has been told the verdict ends its session; after this long the server does.
+  // A node closes its session once it has the verdict; after this time the server closes it.
   std::chrono::milliseconds verdict_grace{std::chrono::seconds(60)};
   std::size_t max_jobs = 4096;
 };
 
-// What stands behind the sessions of a store server: one Membership a run id, its timers, and which session speaks for
-// which node. A job that has its verdict makes room for another of the same id at once, and is forgotten once its
-// sessions have ended. Lives on the server's event loop; must outlive the server's use of it
-// (StoreServer::set_session_hub).
+// The session handler of a rendezvous server: one Membership per run id, its timers, and which session belongs to which
+// node. Once a job has ended, a new job may use its run id; the old one is deleted when its sessions have closed.
+// Ownership: must outlive the server's use of it (StoreServer::set_session_hub); the loop and sender must outlive it.
+// Threads: the server's event loop only.
+// Errors: on_frame throws Errc::protocol, upon which the server closes that session.
 class MembershipHub final : public SessionHub {
  public:
   MembershipHub(boost::asio::io_context& loop, SessionSender& sender, MembershipHubOptions options = {});
@@ -37,18 +38,23 @@ class MembershipHub final : public SessionHub {
   void on_open(SessionId session, const SessionPeer& peer) override;
   void on_frame(SessionId session, std::string frame) override;
   void on_close(SessionId session) override;
+  // Recognises agents of another rendezvous by the keys that they write (foreign_agent.h). If they use the run id of a
+  // c10d job, both sides are refused.
+  void on_key(SessionId connection, const std::string& peer_address, std::string_view key,
+              std::string_view value) override;
 
-  // From now on a JOIN ends its session without an answer: the node takes it for a server that is not up yet, and dials
-  // again.
-  void turn_newcomers_away();
-  // The server goes away: turns newcomers away, and ends every session with the job's verdict where the job does not
-  // wait for the server to come back, else with the reason.
-  void say_farewell(const std::string& reason);
+  // From now on a session that sends JOIN is closed without an answer, so that the node redials.
+  void refuse_new_sessions();
+  // The server shuts down: refuses new sessions, and ends every session, with the verdict if the job cannot wait for a
+  // new server, otherwise with the reason.
+  void announce_shutdown(const std::string& reason);
+  // Open sessions, and connections of refused agents that have not closed yet.
   std::size_t sessions() const;
   std::size_t jobs() const;
-  // Called when all nodes of a round are ready, before any of them hears that it starts: no worker runs anywhere.
+  // The listener runs when all nodes of a round are ready and before any of them is told to start: no worker is
+  // running.
   void on_round_start(std::function<void(const std::string& run_id, std::int64_t generation)> listener);
-  // Called each time a session has ended.
+  // The listener runs each time a session has ended.
   void on_session_end(std::function<void()> listener);
 
  private:

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-struct JoinRefused {  // the node is no part of the job; its session ends
+struct JoinRefused {  // the node may not join; its session ends
   std::string text;
 };
 struct NodeDropped {  // the node counts as lost; its session ends
@@ -16,8 +16,8 @@ struct NodeDropped {  // the node counts as lost; its session ends
   bool may_return = true;  // it may join again
 };
 
-// What a Membership wants said. In RoundProposed and RoundStarted, Round::self is left at 0: the receiver's place in
-// `to` is its index in Round::members, so that one encoding serves all.
+// A message from a Membership to nodes. Round::self is 0 in RoundProposed and RoundStarted: a receiver's position in
+// `to` is its index in Round::members, so that the round is encoded once for all receivers.
 struct MembershipMessage {
   using What = std::variant<JoinRefused, NodeDropped, RendezvousWaiting, RoundProposed, RoundStarted, JobEnded>;
   std::vector<std::string> to;  // node ids

@@ -23,7 +23,7 @@ std::optional<Time> after(const std::optional<milliseconds>& left, Time now) {
 
 MembershipSnapshot Membership::snapshot(Time now) const {
   MembershipSnapshot s{.policy = policy_,
-                       .founder = founder_,
+                       .policy_host = policy_host_,
                        .phase = phase_,
                        .former_ranks = former_ranks_,
                        .arrivals = arrivals_,
@@ -35,14 +35,14 @@ MembershipSnapshot Membership::snapshot(Time now) const {
                        .form_left = left_until(form_deadline_, now),
                        .last_call_left = left_until(last_call_, now),
                        .ready_left = left_until(ready_deadline_, now),
-                       .settle_left = left_until(settled_at_, now),
+                       .settle_left = left_until(judgement_due_, now),
                        .failures = failures_,
                        .last_change = last_change_};
   for (const auto& [id, node] : nodes_)
     s.nodes.push_back({.info = node.info,
                        .addresses = node.addresses,
                        .arrival = node.arrival,
-                       .here_for = std::chrono::duration_cast<milliseconds>(now - node.joined),
+                       .joined_ago = std::chrono::duration_cast<milliseconds>(now - node.joined),
                        .rank = node.rank,
                        .rank_of = node.rank_of,
                        .member = node.member,
@@ -52,20 +52,20 @@ MembershipSnapshot Membership::snapshot(Time now) const {
   return s;
 }
 
-// Everybody counts as heard just now, but not since a failure that is being settled; and as told nothing.
+// Every node counts as heard now, but not since the failure that awaits judgement, and as having got no waiting text.
 Membership::Membership(Time now, const MembershipSnapshot& s, MembershipOptions options)
     : Membership(s.policy, options) {
-  attention_.advance(now);
+  liveness_clock_.advance(now);
   last_tick_ = phase_since_ = now;
-  founder_ = s.founder;
+  policy_host_ = s.policy_host;
   phase_ = s.phase;
   for (const auto& node : s.nodes) {
-    restless_.joined(node.info.host);
+    flapping_hosts_.joined(node.info.host);
     nodes_[node.info.id] = {.info = node.info,
                             .addresses = node.addresses,
                             .arrival = node.arrival,
-                            .joined = now - node.here_for,
-                            .heard = attention_.elapsed(),
+                            .joined = now - node.joined_ago,
+                            .last_heard = liveness_clock_.elapsed(),
                             .rank = node.rank,
                             .rank_of = node.rank_of,
                             .member = node.member,
@@ -83,7 +83,7 @@ Membership::Membership(Time now, const MembershipSnapshot& s, MembershipOptions 
   form_deadline_ = after(s.form_left, now);
   last_call_ = after(s.last_call_left, now);
   ready_deadline_ = after(s.ready_left, now);
-  settled_at_ = after(s.settle_left, now);
+  judgement_due_ = after(s.settle_left, now);
   failures_ = s.failures;
   last_change_ = s.last_change;
 }

@@ -7,27 +7,27 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/rendezvous/backends/node_address.h"
+#include "ddprun/rendezvous/membership/node_address.h"
 #include "ddprun/rendezvous/rendezvous.h"
 
 namespace ddprun {
 
-// What a Membership knows, as plain values: what another process needs to go on with it. Times are what is left of
-// them. Left out: which hosts come and go, and what status() tells beyond this.
+// The state of a Membership as a value, from which another process can restore it. Deadlines are stored as the time
+// remaining. Not included: the counts of flapping hosts, and what only status() reports.
 struct MembershipSnapshot {
   enum class Phase { forming, proposed, running, ended };
   struct Node {
     NodeInfo info;
     SessionAddresses addresses;
     std::uint64_t arrival = 0;
-    std::chrono::milliseconds here_for{};
+    std::chrono::milliseconds joined_ago{};
     std::optional<int> rank;
     std::int64_t rank_of = -1;
     bool member = false, ready = false, succeeded = false, failed = false;
   };
 
   JobPolicy policy;
-  std::string founder;
+  std::string policy_host;
   Phase phase = Phase::forming;
   std::vector<Node> nodes;
   std::map<std::string, int> former_ranks;

@@ -1,4 +1,4 @@
-// What a Membership tells of its job to those who ask.
+// Membership::status() and what it alone needs.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -8,7 +8,7 @@
 namespace ddprun {
 namespace {
 
-JobStatus::Age age(AttentiveClock::Duration duration) {
+JobStatus::Age age(StallAwareClock::Duration duration) {
   return std::max(JobStatus::Age(0), std::chrono::duration_cast<JobStatus::Age>(duration));
 }
 
@@ -16,7 +16,7 @@ JobStatus::Age age(AttentiveClock::Duration duration) {
 
 void Membership::workers(Time now, const std::string& id, std::int64_t generation,
                          const std::vector<WorkerReport>& changed) {
-  heard_from(now, id);
+  record_activity(now, id);
   Node* node = current_member(id, generation, Phase::running);
   if (!node) return;
   for (const auto& status : changed) {
@@ -36,7 +36,7 @@ JobStatus::Node Membership::status_of(Time now, const Node& node) const {
                                                              : "spare",
                          .nproc = node.info.nproc,
                          .since = age(now - node.joined),
-                         .heard = age(attention_.elapsed() - node.heard)};
+                         .heard = age(liveness_clock_.elapsed() - node.last_heard)};
   if (in_round && node.rank && *node.rank < static_cast<int>(round_.members.size())) {
     const RoundMember& member = round_.members[static_cast<std::size_t>(*node.rank)];
     status.address = member.address;
@@ -64,14 +64,14 @@ JobStatus Membership::status(Time now) const {
                    .node_count = static_cast<int>(nodes_.size()),
                    .since = age(now - phase_since_)};
   for (const auto& [id, node] : nodes_) status.nodes.push_back(status_of(now, node));
-  // Members in order of rank, then the others as they came.
+  // Members by rank, then the others in order of joining.
   std::sort(status.nodes.begin(), status.nodes.end(), [](const auto& a, const auto& b) {
     const auto key = [](const JobStatus::Node& n) {
       return std::make_tuple(n.group_rank < 0, n.group_rank, -n.since.count());
     };
     return key(a) < key(b);
   });
-  if (status.nodes.size() > JobStatus::max_nodes_told) status.nodes.resize(JobStatus::max_nodes_told);
+  if (status.nodes.size() > JobStatus::max_nodes_listed) status.nodes.resize(JobStatus::max_nodes_listed);
   return status;
 }
 

@@ -5,13 +5,13 @@
 
 #include "ddprun/rendezvous/rendezvous.h"
 
-// The sentences of a Membership, apart from its decisions.
+// The texts of a Membership's messages.
 namespace ddprun {
 
-// "2" or "2:8", as typed after --nnodes.
+// "2" or "2:8", as the value of --nnodes.
 std::string nnodes_text(const JobPolicy& policy);
 
-// The first setting in which two policies differ, as "--max_restarts 3 where the job has 0"; none when they agree.
+// The first setting in which two policies differ, as "--max_restarts 3 where the job has 0"; nullopt if they agree.
 std::optional<std::string> policy_difference(const JobPolicy& job, const JobPolicy& node);
 
 // "1 node", "3 nodes"

@@ -16,6 +16,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -23,9 +24,10 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
-#include "ddprun/rendezvous/membership/attentive_clock.h"
+#include "ddprun/common/printable.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
+#include "ddprun/rendezvous/membership/stall_aware_clock.h"
 #include "ddprun/rendezvous/store/backoff.h"
 #include "ddprun/rendezvous/store/protocol.h"
 
@@ -38,8 +40,8 @@ using namespace std::chrono_literals;
 using boost::system::error_code;
 
 constexpr auto awaited = asio::as_tuple(asio::use_awaitable);
-constexpr auto attempt_timeout = 10s;  // from the name lookup to the server's first frame
-constexpr auto first_notice = 500ms;   // a server that is a moment behind is not worth a line
+constexpr auto attempt_timeout = 10s;       // from the name lookup to the server's first frame
+constexpr auto first_report_delay = 500ms;  // a server usually starts within this time: no log line before
 
 std::int64_t wall_clock_us() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
@@ -48,8 +50,7 @@ std::int64_t wall_clock_us() {
 
 }  // namespace
 
-// One join: from the first dial to the end of the session. Its coroutine and its timers keep it alive; stop() ends
-// them.
+// One join(): from the first dial to the end of the last session. Its coroutine keeps it alive; stop() ends that.
 class SessionClient::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(asio::io_context& loop, SessionClientOptions options, NodeInfo self, JobPolicy policy, Handler handler)
@@ -64,7 +65,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
         watchdog_(loop),
         beat_timer_(loop),
         pause_(loop),
-        attention_(policy_.keep_alive_interval),
+        liveness_clock_(policy_.keep_alive_interval),
         began_(Deadline::Clock::now()),
         join_deadline_(Deadline::in(policy_.join_timeout)) {}
 
@@ -76,25 +77,25 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
   void send(const NodeFrame& frame) {
-    if (!established_ || over_) return;
+    if (!established_ || closed_) return;
     write(rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(frame)})));
   }
 
-  // Before there is a session nobody else knows of this node: the verdict is its own.
+  // Without a session no server knows of this node: it decides alone.
   void request_stop(const std::string& who) {
-    if (over_) return;
+    if (closed_) return;
     if (established_) return send(StopRequest{.who = who});
     asio::post(loop_, [self = shared_from_this(), who] {
-      if (self->over_) return;
+      if (self->closed_) return;
       self->close();
       self->emit(JobEnded{{.exit_code = exit_for_signal(SIGTERM), .reason = "stopped by " + who}});
     });
   }
 
-  // The owner may go away right after this, so the word is given to the system at once where it takes it.
+  // The owner may exit right after this, so the frame is written now if the socket accepts it.
   void leave(const std::string& reason) {
     handler_ = nullptr;
-    if (established_ && !over_ && outgoing_.empty()) {
+    if (established_ && !closed_ && outgoing_.empty()) {
       const std::string bytes =
           rendezvous::encode(rendezvous::Request(rendezvous::SessionRequest{encode(NodeFrame{SessionLeave{reason}})}));
       error_code ignored;
@@ -105,51 +106,54 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
-  // A parameter rather than a capture keeps this alive: the frame owns it.
+  // The parameter keeps this object alive as long as the coroutine's frame.
   asio::awaitable<void> run(std::shared_ptr<Session>) {
     Backoff backoff;
     std::minstd_rand random{std::random_device{}()};
-    while (!over_) {
+    while (!closed_) {
       const std::string problem = co_await attempt();
-      if (over_) co_return;
+      if (closed_) co_return;
       if (established_) {
-        if (!may_rejoin()) co_return lose(Errc::connection_lost, lost_text(problem));
+        if (!may_rejoin()) co_return fail(Errc::connection_lost, lost_text(problem));
         begin_rejoin(problem);
         backoff = Backoff();
       } else {
+        if (connected_ && !timed_out_ && co_await is_torch_store()) co_return fail(Errc::usage, torch_store_text());
+        if (closed_) co_return;
         if (join_deadline_.expired()) co_return give_up(problem);
-        notice(problem);
+        report_waiting(problem);
         pause_.expires_at(*earlier(Deadline::in(backoff.next(random)), join_deadline_).when());
         co_await pause_.async_wait(awaited);
       }
-      if (!over_ && options_.before_retry) options_.before_retry();
+      if (!closed_ && options_.before_retry) options_.before_retry();
     }
   }
 
-  // ---- after the session was lost
+  // ---- rejoining
 
   bool may_rejoin() const { return options_.rejoin_timeout.count() > 0 && policy_.may_be_replaced(); }
 
-  // The server at the endpoint may be another one by then: it is told which round this node comes from.
+  // Another server may answer at the endpoint then, so JOIN carries the round that this node was in.
   void begin_rejoin(const std::string& problem) {
     established_ = false;
-    parting_.reset();
+    end_reason_.reset();
     began_ = Deadline::Clock::now();
     join_deadline_ = Deadline::in(options_.rejoin_timeout);
-    lost_ = lost_text(problem);
+    lost_reason_ = lost_text(problem);
     if (round_)
       self_.former = FormerRound{
           .generation = round_->generation, .group_rank = round_->self, .restarts_used = round_->restarts_used};
-    emit(ContactBroken{fmt::format("{}; trying to rejoin for {}", lost_, duration_text(options_.rejoin_timeout))});
+    emit(ContactBroken{
+        fmt::format("{}; trying to rejoin for {}", lost_reason_, duration_text(options_.rejoin_timeout))});
   }
 
   void give_up(const std::string& problem) {
-    if (lost_.empty()) return lose(Errc::timeout, unreachable_text(problem));
-    lose(Errc::connection_lost, fmt::format("{}; it did not come back within {} (--rdzv_conf=store_timeout)", lost_,
-                                            duration_text(options_.rejoin_timeout)));
+    if (lost_reason_.empty()) return fail(Errc::timeout, unreachable_text(problem));
+    fail(Errc::connection_lost, fmt::format("{}; it did not come back within {} (--rdzv_conf=store_timeout)",
+                                            lost_reason_, duration_text(options_.rejoin_timeout)));
   }
 
-  // Dials once and serves the session to its end. Returns why there is none (any more).
+  // Dials once and runs the session to its end. Returns why it ended or failed to open.
   asio::awaitable<std::string> attempt() {
     socket_ = tcp::socket(loop_);
     ++attempts_;
@@ -157,15 +161,14 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     set_watchdog();
     const std::string problem = co_await serve();
     end_attempt();
-    // An attempt cut short by the join deadline says less than the one before.
-    if (!timed_out_) problem_ = problem;
-    if (timed_out_ && (problem_.empty() || !join_deadline_.expired()))
-      problem_ = connected_ ? "what listens there takes connections and says nothing" : "nothing answers";
-    co_return problem_;
+    // If the join deadline cut this attempt short, the cause of the previous one is more useful.
+    if (!timed_out_) last_problem_ = problem;
+    if (timed_out_ && (last_problem_.empty() || !join_deadline_.expired()))
+      last_problem_ = connected_ ? "it accepts the connection but does not answer" : "no answer";
+    co_return last_problem_;
   }
 
-  // A JOIN that has had no answer is taken back by a reset: a server that reads it later, behind the next one, would
-  // take this for a node that has come back.
+  // An unanswered JOIN is withdrawn by a reset: a server that read it after the next JOIN would take it for a rejoin.
   void drop_connection() {
     error_code ignored;
     if (!established_) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
@@ -174,7 +177,7 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
 
   asio::awaitable<std::string> serve() {
     if (const error_code error = co_await connect()) co_return error.message();
-    if (over_) co_return "";
+    if (closed_) co_return "";
     connected_ = true;
     error_code ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
@@ -186,7 +189,35 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     co_return co_await read();
   }
 
-  // An address is dialled as it is; a lookup would start a thread.
+  // Whether PyTorch's store server is at the endpoint. It closes a connection that sends SESSION, as a ddprun server
+  // does that shuts down, so the two are told apart by the reply to a CHECK of probe_key.
+  asio::awaitable<bool> is_torch_store() {
+    socket_ = tcp::socket(loop_);
+    ++attempts_;
+    set_watchdog();
+    const bool result = co_await probe();
+    end_attempt();
+    co_return result;
+  }
+
+  asio::awaitable<bool> probe() {
+    using namespace rendezvous;
+    if (co_await connect()) co_return false;
+    const std::string_view keys[] = {probe_key};
+    // PyTorch's server requires VALIDATE in one piece.
+    const std::string hello = encode(Request(ValidateRequest{}));
+    const std::string requests = encode(Request(PingRequest{})) + encode(Request(CheckRequest{keys}));
+    for (const auto* bytes : {&hello, &requests}) {
+      const auto [error, size] = co_await asio::async_write(socket_, asio::buffer(*bytes), awaited);
+      if (error) co_return false;
+    }
+    std::array<char, sizeof(std::uint32_t) + 1> reply{};
+    const auto [error, size] = co_await asio::async_read(socket_, asio::buffer(reply), awaited);
+    constexpr std::array<char, sizeof reply> missing = {0, 0, 0, 0, 1};
+    co_return !error && reply == missing;
+  }
+
+  // A numeric address skips the resolver, which would start a thread.
   asio::awaitable<error_code> connect() {
     error_code error;
     const auto address = asio::ip::make_address(options_.host, error);
@@ -204,73 +235,74 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<std::string> read() {
     rendezvous::FrameParser parser;
     std::array<char, 16384> chunk;
-    while (!over_) {
+    while (!closed_) {
       const auto [error, size] = co_await socket_.async_read_some(asio::buffer(chunk), awaited);
-      if (over_) co_return "";
-      if (parting_) co_return *parting_;
+      if (closed_) co_return "";
+      if (end_reason_) co_return *end_reason_;
       if (error == asio::error::eof)
         co_return established_ ? "it closed the connection" : "it closed the connection without opening a session";
       if (error) co_return error.message();
       try {
         parser.feed({chunk.data(), size});
-        while (auto bytes = over_ || parting_ ? std::nullopt : parser.next()) hear(decode_server_frame(*bytes));
+        while (auto bytes = closed_ || end_reason_ ? std::nullopt : parser.next())
+          handle_frame(decode_server_frame(*bytes));
       } catch (const Error& broken) {
-        lose(broken.code(), established_ ? lost_text(broken.what()) : stranger_text({chunk.data(), size}));
+        fail(broken.code(), established_ ? lost_text(broken.what()) : not_a_server_text({chunk.data(), size}));
       }
-      if (parting_) co_return *parting_;
+      if (end_reason_) co_return *end_reason_;
     }
     co_return "";
   }
 
-  // ---- what the server says
+  // ---- frames from the server
 
-  void hear(ServerFrame frame) {
-    if (!established_) begin_beating();
-    attention_.advance(AttentiveClock::Clock::now());
-    heard_ = attention_.elapsed();
-    std::visit([this](auto& one) { take(std::move(one)); }, frame);
+  void handle_frame(ServerFrame frame) {
+    if (!established_) start_heartbeats();
+    liveness_clock_.advance(StallAwareClock::Clock::now());
+    last_heard_ = liveness_clock_.elapsed();
+    std::visit([this](auto& one) { handle(std::move(one)); }, frame);
   }
 
-  void take(SessionBeat&&) {}
-  void take(RequestAnswer&&) {}  // to who asks from outside
-  void take(JoinRefused&& frame) { lose(Errc::usage, frame.text); }
-  void take(NodeDropped&& frame) {
-    if (!frame.may_return || !may_rejoin()) return lose(Errc::peer_lost, frame.text);
-    parting_ = frame.text;
+  void handle(SessionBeat&&) {}
+  void handle(RequestAnswer&&) {}  // only sent to status and stop requests
+  void handle(JoinRefused&& frame) { fail(Errc::usage, frame.text); }
+  void handle(NodeDropped&& frame) {
+    if (!frame.may_return || !may_rejoin()) return fail(Errc::peer_lost, frame.text);
+    end_reason_ = frame.text;
   }
-  void take(SessionFarewell&& frame) { parting_ = fmt::format("it goes away ({})", frame.reason); }
-  void take(RendezvousWaiting&& frame) { emit(std::move(frame)); }
-  void take(RoundProposed&& frame) {
+  void handle(SessionShutdown&& frame) { end_reason_ = fmt::format("it shuts down ({})", frame.reason); }
+  void handle(RendezvousWaiting&& frame) { emit(std::move(frame)); }
+  void handle(RoundProposed&& frame) {
     const auto self = static_cast<std::size_t>(frame.round.self);
     if (frame.round.members.at(self).node_id != self_.id)
-      throw make_error(Errc::protocol, "generation {} takes this node for {}", frame.round.generation,
+      throw make_error(Errc::protocol, "generation {} identifies this node as {}", frame.round.generation,
                        frame.round.members[self].host);
     round_ = frame.round;
     emit(std::move(frame));
   }
-  void take(SessionStarted&& frame) {
+  void handle(SessionStarted&& frame) {
     if (!round_ || round_->generation != frame.generation) return;
     round_->master_addr = std::move(frame.master_addr);
     round_->master_port = frame.master_port;
     emit(RoundStarted{*round_});
   }
-  void take(JobEnded&& frame) {
+  void handle(JobEnded&& frame) {
     close();
     emit(std::move(frame));
   }
 
-  // The handler may destroy our owner, or call it.
+  // The handler may call or destroy the owner.
   void emit(RendezvousEvent event) {
     if (const Handler handler = handler_) handler(std::move(event));
   }
 
-  void lose(Errc code, const std::string& text) {
+  void fail(Errc code, const std::string& text) {
     close();
     emit(ContactLost{Error(code, text)});
   }
 
   void close() {
-    over_ = true;
+    closed_ = true;
     end_attempt();
     pause_.cancel();
   }
@@ -295,39 +327,39 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     });
   }
 
-  void begin_beating() {
+  void start_heartbeats() {
     established_ = true;
     watchdog_.cancel();
-    attention_.advance(AttentiveClock::Clock::now());
-    heard_ = attention_.elapsed();
-    next_beat();
+    liveness_clock_.advance(StallAwareClock::Clock::now());
+    last_heard_ = liveness_clock_.elapsed();
+    schedule_heartbeat();
   }
 
-  void next_beat() {
-    const AttentiveClock::Duration left = heard_ + silence_bound() - attention_.elapsed();
-    const bool last = attention_.fair() && left < policy_.keep_alive_interval;
+  void schedule_heartbeat() {
+    const StallAwareClock::Duration left = last_heard_ + heartbeat_timeout() - liveness_clock_.elapsed();
+    const bool last = liveness_clock_.reliable() && left < policy_.keep_alive_interval;
     beat_timer_.expires_after(last ? left : policy_.keep_alive_interval);
     beat_timer_.async_wait([weak = weak_from_this()](error_code error) {
       const auto self = weak.lock();
-      if (!error && self && !self->over_) self->beat();
+      if (!error && self && !self->closed_) self->send_heartbeat();
     });
   }
 
-  std::chrono::milliseconds silence_bound() const {
+  std::chrono::milliseconds heartbeat_timeout() const {
     return policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
   }
 
-  void beat() {
-    attention_.advance(AttentiveClock::Clock::now());
-    if (attention_.fair() && attention_.elapsed() - heard_ >= silence_bound())
-      return part(fmt::format("no sign of life for {}", duration_text(silence_bound())));
+  void send_heartbeat() {
+    liveness_clock_.advance(StallAwareClock::Clock::now());
+    if (liveness_clock_.reliable() && liveness_clock_.elapsed() - last_heard_ >= heartbeat_timeout())
+      return end_session(fmt::format("no heartbeat for {}", duration_text(heartbeat_timeout())));
     send(SessionBeat{});
-    next_beat();
+    schedule_heartbeat();
   }
 
-  // Ends the session from this side; the reader goes on from there.
-  void part(const std::string& why) {
-    parting_ = why;
+  // Ends the session from this side; the reader's coroutine then rejoins.
+  void end_session(const std::string& why) {
+    end_reason_ = why;
     error_code ignored;
     socket_.close(ignored);
   }
@@ -342,18 +374,18 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   void write_next() {
     asio::async_write(socket_, asio::buffer(outgoing_.front()),
                       [self = shared_from_this(), attempt = attempts_](error_code error, std::size_t) {
-                        if (error || self->over_ || attempt != self->attempts_) return;  // the reader finds out
+                        if (error || self->closed_ || attempt != self->attempts_) return;  // the reader gets the error
                         self->outgoing_.pop_front();
                         if (!self->outgoing_.empty()) self->write_next();
                       });
   }
 
-  // ---- for people
+  // ---- messages
 
-  void notice(const std::string& problem) {
+  void report_waiting(const std::string& problem) {
     const auto elapsed = Deadline::Clock::now() - began_;
-    if (elapsed < first_notice || problem == noticed_ || !lost_.empty()) return;
-    noticed_ = problem;
+    if (elapsed < first_report_delay || problem == reported_problem_ || !lost_reason_.empty()) return;
+    reported_problem_ = problem;
     emit(RendezvousWaiting{fmt::format("no rendezvous server at {} yet ({}); trying for up to {}", endpoint_, problem,
                                        duration_text(policy_.join_timeout))});
   }
@@ -362,18 +394,21 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
     const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - began_);
     return fmt::format(
         "no rendezvous server answered at {} within {} ({}). The agent on host {} serves it: check that it runs with "
-        "the same "
-        "endpoint, that the name is right, and that the port can be reached from here",
+        "the same endpoint, that the name is right, and that the port can be reached from here",
         endpoint_, duration_text(elapsed), problem, options_.host);
   }
 
-  // An HTTP or SSH server, say, which introduces itself.
-  std::string stranger_text(std::string_view said) const {
-    std::string shown(said.substr(0, 32));
-    std::replace_if(
-        shown.begin(), shown.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '.');
-    return fmt::format("what answers at {} is no rendezvous server: it says '{}'; is the port another program's?",
-                       endpoint_, shown);
+  std::string torch_store_text() const {
+    return fmt::format(
+        "the store at {} is served by torchrun or PyTorch, whose c10d rendezvous ddprun cannot join: start ddprun on "
+        "every node, or set --rdzv_backend=static and --node_rank on every node",
+        endpoint_);
+  }
+
+  // For example an HTTP or SSH server, whose banner is not a frame.
+  std::string not_a_server_text(std::string_view received) const {
+    return fmt::format("{} is not a rendezvous server: it sent '{}'; does another program use the port?", endpoint_,
+                       printable(received.substr(0, 32)));
   }
 
   std::string lost_text(const std::string& problem) const {
@@ -394,20 +429,20 @@ class SessionClient::Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer pause_;
   std::deque<std::string> outgoing_;
 
-  AttentiveClock attention_;
-  AttentiveClock::Duration heard_{};
+  StallAwareClock liveness_clock_;
+  StallAwareClock::Duration last_heard_{};
   Deadline::Clock::time_point began_;
   Deadline join_deadline_;
   unsigned attempts_ = 0;
   bool timed_out_ = false;
   bool connected_ = false;
-  bool established_ = false;            // the server has answered our JOIN
-  bool over_ = false;                   // nothing more is to happen
-  std::optional<std::string> parting_;  // why this session is about to end
-  std::optional<Round> round_;          // the latest that was proposed
-  std::string lost_;                    // how the session before was lost; empty in the first
-  std::string problem_;                 // of the last attempt
-  std::string noticed_;
+  bool established_ = false;               // the server has answered JOIN
+  bool closed_ = false;                    // this join is over
+  std::optional<std::string> end_reason_;  // why this session is ending
+  std::optional<Round> round_;             // the latest proposed
+  std::string lost_reason_;                // of the previous session; empty in the first
+  std::string last_problem_;               // of the last attempt
+  std::string reported_problem_;
 };
 
 SessionClient::SessionClient(asio::io_context& loop, SessionClientOptions options)

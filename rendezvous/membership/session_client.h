@@ -16,26 +16,26 @@ namespace ddprun {
 struct SessionClientOptions {
   std::string host;
   std::uint16_t port = 29400;
-  // Called before each new try to reach a server that does not answer; an agent whose host owns the endpoint takes over
-  // there.
+  // Called before each redial, so that an agent on the endpoint's host can start to serve it.
   std::function<void()> before_retry;
-  // How long to try to get back into a session that was lost. Only in a job that may start its workers anew
-  // (JobPolicy::may_be_replaced), and not at all when 0.
+  // How long to redial after a session was lost; 0: not at all. Only in a job that may replace a lost node
+  // (JobPolicy::may_be_replaced).
   std::chrono::milliseconds rejoin_timeout{0};
 };
 
 // An agent's session with the rendezvous server (SESSIONS.md): the Rendezvous of the c10d back end.
 //
-// join() dials until a server answers, at most for the policy's join_timeout, so agents may start in any order. A beat
-// goes out each keep_alive_interval and comes back. When the session ends against its will (the server went away, was
-// silent for keep_alive_max_attempt intervals, or counted this node as lost), ContactBroken says so, and the server is
-// dialled again for rejoin_timeout; the node comes back with its id and its last round. ContactLost ends it all, with
-//   Errc::timeout          nobody answered in time, naming the endpoint and what to check
-//   Errc::usage            this node was refused (other options, another job of the same id)
-//   Errc::connection_lost  the server went away and was not back in time
-//   Errc::peer_lost        the server does not want this node any more
-// and then join() may be called again.
-// Lives on the event loop handed in, which must live longer; the handler may destroy this object.
+// join() dials until a server answers, at most for the policy's join_timeout, so agents may start in any order. The
+// client sends a heartbeat each keep_alive_interval, which the server returns. If the session is lost (the connection
+// broke, no frame came for keep_alive_max_attempt intervals, or the server dropped this node), the handler gets
+// ContactBroken, and the client redials for rejoin_timeout; it rejoins with the same node id and its last round.
+// Ownership: the event loop must outlive this object; the handler may destroy it.
+// Threads: all calls and the handler on the event loop.
+// Errors: ContactLost, after which join() may be called again, with
+//   Errc::timeout          no server answered in time; names the endpoint and what to check
+//   Errc::usage            the server refused this node (other options, another job of the same id)
+//   Errc::connection_lost  the session was lost and could not be restored in time
+//   Errc::peer_lost        the server dropped this node and does not let it return
 class SessionClient final : public Rendezvous {
  public:
   SessionClient(boost::asio::io_context& loop, SessionClientOptions options);

@@ -26,14 +26,14 @@ enum class Kind : std::uint8_t {
   proposed = 0x84,
   started = 0x85,
   ended = 0x86,
-  farewell = 0x87,
+  shutdown = 0x87,
   answer = 0x88,
 };
 
 using Limits = SessionLimits;
 constexpr std::int32_t any_int = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t any_long = std::numeric_limits<std::int64_t>::max();
-constexpr std::size_t self_offset = 1;  // behind the kind of a proposal
+constexpr std::size_t self_offset = 1;  // in PROPOSED, after the kind
 
 class Writer {
  public:
@@ -80,7 +80,7 @@ class Reader {
   }
   bool flag(const char* field) { return integer<std::uint8_t>(field, 0, 1) != 0; }
   void finish() const {
-    if (!rest_.empty()) throw make_error(Errc::protocol, "session frame: {} bytes behind its end", rest_.size());
+    if (!rest_.empty()) throw make_error(Errc::protocol, "session frame: {} bytes after its end", rest_.size());
   }
 
  private:
@@ -166,6 +166,7 @@ void write(Writer& out, const WorkerFailure& failure) {
   out.text(failure.error_file, Limits::text);
   out.text(failure.cause, Limits::name);
   out.integer<std::uint8_t>(failure.consequence);
+  out.integer<std::uint8_t>(failure.usage_error);
 }
 
 WorkerFailure read_failure(Reader& in) {
@@ -181,11 +182,12 @@ WorkerFailure read_failure(Reader& in) {
           .last_lines = in.text("last lines", Limits::text),
           .error_file = in.text("error file", Limits::text),
           .cause = in.text("cause", Limits::name),
-          .consequence = in.flag("consequence")};
+          .consequence = in.flag("consequence"),
+          .usage_error = in.flag("usage error")};
 }
 
 void write(Writer& out, const std::vector<WorkerFailure>& failures) {
-  // The first ones tell the story, and a report of all of a very large node would not fit a frame.
+  // The first ones suffice, and a report of all workers of a very large node would not fit a frame.
   const auto count = std::min<std::size_t>(failures.size(), Limits::failures);
   out.integer(static_cast<std::uint32_t>(count));
   for (std::size_t i = 0; i < count; ++i) write(out, failures[i]);
@@ -193,7 +195,7 @@ void write(Writer& out, const std::vector<WorkerFailure>& failures) {
 
 std::vector<WorkerFailure> read_failures(Reader& in) {
   const auto count = in.integer<std::uint32_t>("failure count", 0, Limits::failures);
-  std::vector<WorkerFailure> failures;  // grown as they are read: a count costs no memory
+  std::vector<WorkerFailure> failures;  // no reserve(): the count is not trusted
   for (std::uint32_t i = 0; i < count; ++i) failures.push_back(read_failure(in));
   return failures;
 }
@@ -215,8 +217,7 @@ WorkerReport read_worker(Reader& in) {
           .signal_number = in.integer<std::int32_t>("signal", 0, 127)};
 }
 
-// group_rank, first_rank and world_size follow from the order and are not sent; nor is the master, which is not known
-// yet.
+// group_rank, first_rank and world_size follow from the order and are not sent; the master address is not known yet.
 void write(Writer& out, const Round& round) {
   out.integer(static_cast<std::uint32_t>(round.self));
   out.integer<std::int64_t>(round.generation);
@@ -336,8 +337,8 @@ std::string encode_one(const NodeDropped& frame) {
   out.text(frame.text, Limits::text);
   return out.take();
 }
-std::string encode_one(const SessionFarewell& frame) {
-  return encode_text(Kind::farewell, frame.reason);
+std::string encode_one(const SessionShutdown& frame) {
+  return encode_text(Kind::shutdown, frame.reason);
 }
 std::string encode_one(const RendezvousWaiting& frame) {
   return encode_text(Kind::waiting, frame.text);
@@ -464,8 +465,8 @@ ServerFrame read_server_frame(Reader& in) {
                             .master_port = in.integer<std::uint16_t>("master port", 0, 65535)};
     case Kind::ended:
       return JobEnded{read_verdict(in)};
-    case Kind::farewell:
-      return SessionFarewell{in.text("reason", Limits::text)};
+    case Kind::shutdown:
+      return SessionShutdown{in.text("reason", Limits::text)};
     case Kind::answer:
       return RequestAnswer{in.text("answer", Limits::answer)};
     default:

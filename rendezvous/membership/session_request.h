@@ -7,8 +7,9 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/membership/job_status.h"
 
-// What anybody may ask a rendezvous server, agent or not. Both calls block, and throw Errc::unreachable, Errc::timeout,
-// Errc::connection_lost or Errc::protocol naming the server, and Errc::usage with its own words when it refuses.
+// Requests that any process may send to a rendezvous server (ddprun status, ddprun stop). Both block, for any thread.
+// They throw Errc::unreachable, Errc::timeout, Errc::connection_lost or Errc::protocol naming the server, and
+// Errc::usage with the server's message if it refuses.
 namespace ddprun {
 
 struct ServerAddress {
@@ -16,11 +17,11 @@ struct ServerAddress {
   std::uint16_t port = 29400;
 };
 
-// The jobs there, or the one of this run id.
+// The job of this run id, or all jobs of the server if it is empty.
 std::vector<JobStatus> ask_for_status(const ServerAddress& server, const std::string& run_id, Deadline deadline);
 
-// Ends the job of this run id (empty: the only one there), and says what it was. Returns when its agents have been
-// told, not when they have ended.
+// Stops the job of this run id, or the server's only job if it is empty. Returns the job's status when its agents have
+// been notified; they may still be running. `who` appears in the verdict.
 JobStatus ask_to_stop(const ServerAddress& server, const std::string& run_id, const std::string& who,
                       Deadline deadline);
 

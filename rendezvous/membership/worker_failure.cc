@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-std::string how_it_ended(const WorkerFailure& failure) {
+std::string end_description(const WorkerFailure& failure) {
   if (!failure.cause.empty()) return failure.cause;
   if (failure.signal_number != 0) return "ended by " + signal_name(failure.signal_number);
   return failure.exit_code != 0 ? fmt::format("exit code {}", failure.exit_code) : failure.message;
@@ -18,7 +18,13 @@ std::string how_it_ended(const WorkerFailure& failure) {
 std::string failure_text(const WorkerFailure& failure) {
   const std::string pid = failure.pid > 0 ? fmt::format(", pid {}", failure.pid) : "";
   return fmt::format("rank {} (local rank {}{}) on host {} failed: {}", failure.rank, failure.local_rank, pid,
-                     failure.host, how_it_ended(failure));
+                     failure.host, end_description(failure));
+}
+
+std::string verdict_text(const WorkerFailure& failure, int nodes) {
+  if (!failure.usage_error) return failure_text(failure);
+  return nodes == 1 ? failure.message
+                    : fmt::format("{} (rank {} on host {})", failure.message, failure.rank, failure.host);
 }
 
 int exit_code_of(const WorkerFailure& failure) {
@@ -26,7 +32,7 @@ int exit_code_of(const WorkerFailure& failure) {
   return failure.exit_code != 0 ? failure.exit_code : exit_fault;
 }
 
-bool rather_the_cause(const WorkerFailure& a, const WorkerFailure& b) {
+bool is_likelier_cause(const WorkerFailure& a, const WorkerFailure& b) {
   const auto key = [](const WorkerFailure& f) {
     return std::make_tuple(f.consequence, f.time_us, f.signal_number == 0, f.rank);
   };

@@ -4,20 +4,25 @@
 
 #include "ddprun/rendezvous/rendezvous.h"
 
-// What is said of a worker's failure, and which of several is the cause; the same at every node.
+// The description of a worker's failure, and the choice of the root cause; the same on every node.
 namespace ddprun {
 
 // "exit code 7", "ended by SIGSEGV", "out of memory: ..."
-std::string how_it_ended(const WorkerFailure& failure);
+std::string end_description(const WorkerFailure& failure);
 
 // "rank 3 (local rank 1, pid 4711) on host b failed: exit code 7"
 std::string failure_text(const WorkerFailure& failure);
 
-// What ddprun exits with when this is the root cause: the worker's own code, 128 + signal, never 0.
+// Why a job ends by this failure: failure_text(), or the bare sentence of a usage error, with the host if the job has
+// several nodes.
+std::string verdict_text(const WorkerFailure& failure, int nodes);
+
+// The exit code of ddprun if this is the root cause: the worker's own code or 128 + signal; never 0.
 int exit_code_of(const WorkerFailure& failure);
 
-// Whether a is rather the root cause than b: one that does not itself blame another, then the one observed first, then,
-// of those observed at once, one ended by a signal (who exits by itself may have reacted), then the lower rank.
-bool rather_the_cause(const WorkerFailure& a, const WorkerFailure& b);
+// Orders failures by how likely they are the root cause, the likeliest first: failures that do not blame a lost peer;
+// then the one observed first; then those by a signal, as a worker that exits may have reacted to another; then the
+// lowest rank.
+bool is_likelier_cause(const WorkerFailure& a, const WorkerFailure& b);
 
 }  // namespace ddprun

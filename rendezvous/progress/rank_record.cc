@@ -1,71 +1,47 @@
 #include "ddprun/rendezvous/progress/rank_record.h"
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "ddprun/rendezvous/progress/fields.h"
 
 namespace ddprun {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view version = "2";  // of the text; the first line
+constexpr std::string_view version = "3";  // of the text; its first line
 constexpr std::string_view key_word = "record/";
+constexpr std::size_t largest_record = 64 * 1024;
+constexpr std::size_t most_operations = 64;
+constexpr milliseconds longest_age = std::chrono::hours(24 * 3650);
 constexpr std::array<std::string_view, 4> state_names = {"submitted", "started", "done", "failed"};
 
-template <class T>
-std::optional<T> number_in(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// Takes a text apart, field by field. What is missing or no number makes all of it bad.
-class Fields {
- public:
-  explicit Fields(std::string_view text) : rest_(text) {}
-
-  std::string_view next(char end = '\n') {
-    const auto size = std::min(rest_.find(end), rest_.size());
-    const auto field = rest_.substr(0, size);
-    rest_.remove_prefix(std::min(size + 1, rest_.size()));
-    return field;
-  }
-  template <class T>
-  T number(char end = '\n') {
-    const auto value = number_in<T>(next(end));
-    good_ = good_ && value.has_value();
-    return value.value_or(T{});
-  }
-  bool flag(char end = '\n') { return number<int>(end) != 0; }
-
-  bool at_end() const { return rest_.empty(); }
-  bool good() const { return good_; }
-
- private:
-  std::string_view rest_;
-  bool good_ = true;
-};
-
 std::string encode(const RankOperation& operation) {
-  return fmt::format("{} {} {} {} {} {}\n", operation.sequence, operation.transfer ? 1 : 0,
-                     static_cast<int>(operation.state), operation.age.count(), operation.bytes, operation.text);
+  return fmt::format("{} {} {} {} {}\n", operation.sequence, static_cast<int>(operation.state), operation.age.count(),
+                     operation.bytes, encode(operation.description));
 }
 
 std::optional<RankOperation> decode_operation(std::string_view line) {
   Fields fields(line);
-  RankOperation operation{.sequence = fields.number<std::uint64_t>(' '), .transfer = fields.flag(' ')};
+  RankOperation operation{.sequence = fields.number<std::uint64_t>(' ')};
   const auto state = fields.number<unsigned>(' ');
   operation.age = milliseconds(fields.number<milliseconds::rep>(' '));
   operation.bytes = fields.number<std::uint64_t>(' ');
-  operation.text = fields.next();
-  if (!fields.good() || state >= state_names.size()) return std::nullopt;
+  auto description = decode_operation_description(fields.rest());
+  if (!fields.good() || state >= state_names.size() || !description) return std::nullopt;
+  if (operation.age.count() < 0 || operation.age > longest_age) return std::nullopt;
   operation.state = static_cast<RankOperation::State>(state);
+  operation.description = std::move(*description);
   return operation;
+}
+
+// A rank that is in a collective, or past its first one, names one. Readers subtract from times and ages.
+bool consistent(const RankRecord& record) {
+  if (record.time.count() < 0) return false;
+  return record.operation ? record.inside || record.sequence > 0 : !record.inside && record.sequence == 0;
 }
 
 }  // namespace
@@ -79,37 +55,40 @@ std::string RankRecord::identity() const {
 }
 
 std::optional<std::uint64_t> RankRecord::newest() const {
-  if (operation.empty()) return std::nullopt;
+  if (!operation) return std::nullopt;
   return inside ? sequence : sequence - 1;
 }
 
 std::string encode(const RankRecord& record) {
-  auto text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", version, record.beat, record.sequence,
-                          record.inside ? 1 : 0, record.left ? 1 : 0, record.signature, record.size, record.pid,
-                          record.time.count(), record.host, record.operation);
+  auto text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", version, record.beat, record.sequence,
+                          record.inside ? 1 : 0, record.left ? 1 : 0, record.size, record.pid, record.time.count(),
+                          record.host, record.operation ? encode(*record.operation) : "");
   for (const auto& operation : record.operations) text += encode(operation);
   return text;
 }
 
 std::optional<RankRecord> decode_rank_record(std::string_view text) {
+  if (text.size() > largest_record) return std::nullopt;
   Fields fields(text);
-  if (fields.next() != version) return std::nullopt;
-  RankRecord record{.beat = fields.number<std::uint64_t>(),
-                    .sequence = fields.number<std::uint64_t>(),
-                    .inside = fields.flag(),
-                    .left = fields.flag(),
-                    .signature = fields.number<std::uint16_t>(),
-                    .size = fields.number<int>(),
-                    .pid = fields.number<std::int64_t>(),
-                    .time = milliseconds(fields.number<milliseconds::rep>()),
-                    .host = std::string(fields.next()),
-                    .operation = std::string(fields.next())};
+  if (fields.next('\n') != version) return std::nullopt;
+  RankRecord record{.beat = fields.number<std::uint64_t>('\n'),
+                    .sequence = fields.number<std::uint64_t>('\n'),
+                    .inside = fields.flag('\n'),
+                    .left = fields.flag('\n'),
+                    .size = fields.number<int>('\n'),
+                    .pid = fields.number<std::int64_t>('\n'),
+                    .time = milliseconds(fields.number<milliseconds::rep>('\n')),
+                    .host = std::string(fields.next('\n'))};
+  if (const auto line = fields.next('\n'); !line.empty()) {
+    record.operation = decode_operation_description(line);
+    if (!record.operation) return std::nullopt;
+  }
   while (!fields.at_end()) {
-    auto operation = decode_operation(fields.next());
-    if (!operation) return std::nullopt;
+    auto operation = decode_operation(fields.next('\n'));
+    if (!operation || record.operations.size() == most_operations) return std::nullopt;
     record.operations.push_back(std::move(*operation));
   }
-  if (!fields.good()) return std::nullopt;
+  if (!fields.good() || !consistent(record)) return std::nullopt;
   return record;
 }
 

@@ -6,13 +6,13 @@
 
 namespace ddprun {
 
-// Delays between tries: exponential with jitter. Returns the next delay in place of sleeping, so that the caller waits
-// in its own way. The first is short: on one machine the server is usually a few milliseconds behind.
+// Exponential backoff with jitter, in milliseconds. A value; the caller does the waiting. The first delay is short: on
+// one machine the server usually starts within milliseconds.
 struct Backoff {
-  std::chrono::duration<double, std::milli> interval{5};  // of the next try
+  std::chrono::duration<double, std::milli> interval{5};  // before the next attempt
   double factor = 1.5;
   std::chrono::duration<double, std::milli> cap{2'000};
-  double jitter = 0.5;  // each delay is drawn from interval * (1 - jitter) to interval * (1 + jitter)
+  double jitter = 0.5;  // a delay is uniform in interval * (1 - jitter) to interval * (1 + jitter)
 
   template <class Generator>
   std::chrono::nanoseconds next(Generator& generator) {

@@ -19,9 +19,9 @@ using namespace rendezvous;
 namespace {
 
 constexpr std::size_t read_chunk_bytes = 64 << 10;
-constexpr ConnectionId nobody = 0;  // nothing that waits is ever applied here, so one number does for all
+constexpr ConnectionId connection = 0;  // one for all requests: none of those applied here waits
 
-// Sleeps that grow from 1 to 50 ms, until the deadline.
+// Sleeps that grow from 1 to 50 ms, cut short by the deadline.
 class Pause {
  public:
   void sleep(Deadline deadline) {
@@ -41,7 +41,7 @@ UniqueFd open_log(const std::filesystem::path& path) {
 
 }  // namespace
 
-// flock(2) with a deadline: a holder may be stopped.
+// flock(2) with a deadline: the process that holds the lock may be stopped.
 class FileStore::Lock {
  public:
   Lock(const FileStore& store, int kind, Deadline deadline) : fd_(store.fd_.get()) {
@@ -68,11 +68,11 @@ void FileStore::fail(const char* what) const {
 
 std::uint64_t FileStore::file_size() const {
   struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0) fail("look at");
+  if (::fstat(fd_.get(), &info) != 0) fail("stat");
   return static_cast<std::uint64_t>(info.st_size);
 }
 
-// Applies the whole records up to size; returns where they end. REQUIRES: a lock.
+// Applies the complete records before offset size, and returns the offset after them. REQUIRES: a lock.
 std::uint64_t FileStore::replay(std::uint64_t size) {
   if (size < replayed_)
     throw make_error(Errc::io, "file store: {} shrank from {} to {} bytes", path_.string(), replayed_, size);
@@ -100,7 +100,7 @@ std::uint64_t FileStore::replay(std::uint64_t size) {
 
 std::string FileStore::apply(const Request& request) {
   replies_.clear();
-  state_.apply(nobody, request, replies_);
+  state_.apply(connection, request, replies_);
   return replies_.empty() ? std::string() : std::move(replies_.front().bytes);
 }
 
@@ -117,13 +117,13 @@ std::string FileStore::change(const Request& request, Deadline deadline) {
   const std::lock_guard guard(mutex_);
   const Lock lock(*this, LOCK_EX, deadline);
   const auto size = file_size();
-  if (replay(size) < size && ::ftruncate(fd_.get(), static_cast<off_t>(replayed_)) != 0) fail("cut the torn end off");
-  auto reply = apply(request);  // refuses before anything is written
+  if (replay(size) < size && ::ftruncate(fd_.get(), static_cast<off_t>(replayed_)) != 0) fail("truncate");
+  auto reply = apply(request);  // throws before anything is written
   append_record(encode(request));
   return reply;
 }
 
-// What could not be written must not stay in the map either: forget it all, the next call replays.
+// After a failed write the map is ahead of the file, so it is reset and the next call replays the file.
 void FileStore::append_record(const std::string& record) {
   std::size_t done = 0;
   while (done < record.size()) {
@@ -140,7 +140,7 @@ void FileStore::append_record(const std::string& record) {
   replayed_ += done;
 }
 
-// Until attempt() returns something.
+// Repeats attempt() until it returns a value.
 template <class Attempt>
 auto FileStore::retry(const char* verb, std::string_view key, Deadline deadline, Attempt attempt) {
   const auto start = Deadline::Clock::now();
@@ -205,9 +205,9 @@ std::vector<std::string> FileStore::multi_get(const std::vector<std::string>& ke
 }
 
 void FileStore::multi_set(const std::vector<KeyValue>& pairs, Deadline deadline) {
-  for_each_run(
+  for_each_batch(
       checked_views(pairs), [](const KeyValueView& pair) { return pair.key.size() + pair.value.size(); },
-      [&](std::span<const KeyValueView> run) { change(MultiSetRequest{run}, deadline); });
+      [&](std::span<const KeyValueView> batch) { change(MultiSetRequest{batch}, deadline); });
 }
 
 std::vector<std::string> FileStore::list_keys(Deadline deadline) {
@@ -236,7 +236,7 @@ std::int64_t FileStore::queue_length(std::string_view queue, Deadline deadline) 
   return ReplyReader(ask(QueueLengthRequest{queue}, deadline)).i64();
 }
 
-// A counter, as on the wire; who enters looks at it until it is high enough.
+// A counter, as on the wire, polled until it has reached world_size.
 void FileStore::barrier(std::string_view key, std::int64_t world_size, Deadline deadline) {
   if (add(key, 1, deadline) >= world_size) return;
   retry("barrier", key, deadline, [&] {
@@ -246,11 +246,11 @@ void FileStore::barrier(std::string_view key, std::int64_t world_size, Deadline 
 }
 
 void FileStore::set_will(std::string_view, std::string_view, Deadline) {
-  throw make_error(Errc::unsupported, "file store {}: nobody would notice a death, so it keeps no wills",
+  throw make_error(Errc::unsupported, "file store {}: no last wills, since no server notices that a client died",
                    path_.string());
 }
 void FileStore::clear_will(Deadline) {
-  throw make_error(Errc::unsupported, "file store {}: nobody would notice a death, so it keeps no wills",
+  throw make_error(Errc::unsupported, "file store {}: no last wills, since no server notices that a client died",
                    path_.string());
 }
 

@@ -13,16 +13,18 @@
 
 namespace ddprun {
 
-// A store in a file that several processes share, also over a network file system with flock(2). No server.
+// A Store in a file that several processes share, also over a network file system with flock(2). No server.
 //
 // The file is a log: every change is one request of the wire protocol (protocol.h), appended under an exclusive lock.
-// Each process replays it into a map of its own, so reading costs nothing until the file has grown. A record that a
-// process left half written when it died is ignored by readers and cut off by the next writer. The log only grows, and
-// a run must begin with a file that does not exist or is empty: what an earlier run left is still true.
+// Each process replays it into a map of its own, so reads do no I/O until the file grows. A partial record, left by a
+// process that died, is ignored by readers and truncated by the next writer. The log only grows. Start each run with a
+// file that does not exist or is empty: the keys of an earlier run are still valid.
 //
-// Waiting looks at the file's size again and again, up to 50 ms apart. Wills are Errc::unsupported: nobody notices a
-// death. add() to what is no number is Errc::protocol and changes nothing. A full disk or a damaged file is Errc::io
-// naming the file. Thread-safe; a call that waits does not hold up others.
+// Waiting polls the file's size, at most 50 ms apart.
+// Ownership: the constructor opens or creates the file; the destructor leaves it.
+// Threads: thread-safe; a call that waits does not block others.
+// Errors: Errc::unsupported for last wills, since no server notices that a client died; Errc::protocol for add() to a
+//   value that is not a number, which changes nothing; Errc::io naming the file for a full disk or a damaged file.
 class FileStore final : public Store {
  public:
   explicit FileStore(std::filesystem::path path);
@@ -63,9 +65,9 @@ class FileStore final : public Store {
 
   const std::filesystem::path path_;
   const UniqueFd fd_;
-  std::mutex mutex_;              // guards what follows
-  rendezvous::StoreState state_;  // the log so far, replayed
-  std::uint64_t replayed_ = 0;    // bytes of it, whole records
+  std::mutex mutex_;              // guards the members below
+  rendezvous::StoreState state_;  // after the replayed records
+  std::uint64_t replayed_ = 0;    // bytes of the file, whole records
   std::vector<rendezvous::Reply> replies_;
 };
 

@@ -7,7 +7,8 @@
 
 namespace ddprun::rendezvous {
 
-// Keeps a stranger (a port scan, a broken client that redials) from flooding the log: at most burst lines a window.
+// Rate limit for log lines that a port scan or a broken client can cause: at most burst lines per window. A value;
+// times are passed in. Not thread-safe.
 class LogLimiter {
  public:
   using Clock = std::chrono::steady_clock;
@@ -17,25 +18,25 @@ class LogLimiter {
   };
   explicit LogLimiter(const Options& options) : options_(options) {}
 
-  // Null: do not log. Otherwise how many lines were kept back before this one.
+  // nullopt: do not log. Otherwise the number of lines suppressed since the last one.
   std::optional<std::size_t> admit(Clock::time_point now) {
     if (!window_start_ || now - *window_start_ >= options_.window) {
       window_start_ = now;
       in_window_ = 0;
     }
     if (in_window_ == options_.burst) {
-      ++kept_back_;
+      ++suppressed_;
       return std::nullopt;
     }
     ++in_window_;
-    return std::exchange(kept_back_, 0);
+    return std::exchange(suppressed_, 0);
   }
 
  private:
   Options options_;
   std::optional<Clock::time_point> window_start_;
   std::size_t in_window_ = 0;
-  std::size_t kept_back_ = 0;
+  std::size_t suppressed_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

@@ -13,7 +13,7 @@ namespace ddprun {
 
 using namespace rendezvous;
 
-// The state machine, and for each call a connection number of its own whose reply may have to be waited for.
+// The state machine. Each call uses a connection number of its own, so that it can wait for its own reply.
 class MemoryStore::Map {
  public:
   ConnectionId new_number() {
@@ -31,7 +31,7 @@ class MemoryStore::Map {
     return apply(number, request).value_or("");
   }
 
-  // A deadline that passes first is Errc::timeout; the wait is then forgotten.
+  // Throws Errc::timeout at the deadline and removes the wait.
   std::string ask_and_wait(const char* verb, std::string_view key, const Request& request, Deadline deadline) {
     const auto start = Deadline::Clock::now();
     std::unique_lock lock(mutex_);
@@ -63,15 +63,15 @@ class MemoryStore::Map {
 
   std::optional<std::string> apply(ConnectionId number, const Request& request) {
     state_.apply(number, request, replies_);
-    return hand_out(number);
+    return dispatch(number);
   }
   void close_locked(ConnectionId number) {
     state_.close(number, replies_);
-    hand_out(number);
+    dispatch(number);
   }
 
-  // Gives the replies to those that wait; the one for number is returned.
-  std::optional<std::string> hand_out(ConnectionId number) {
+  // Hands the replies to the waiting calls; returns the one for number.
+  std::optional<std::string> dispatch(ConnectionId number) {
     std::optional<std::string> own;
     for (auto& reply : replies_) {
       if (reply.to == number) {
@@ -173,7 +173,7 @@ void MemoryStore::queue_push(std::string_view queue, std::string_view item, Dead
   map_->ask(QueuePushRequest{queue, item});
 }
 
-// Waiting and popping are two requests, as on the wire: another consumer may come between.
+// Waiting and popping are two requests, as on the wire: another consumer may pop in between.
 std::string MemoryStore::queue_pop(std::string_view queue, Deadline deadline) {
   require_key(queue);
   for (;;) {

@@ -6,17 +6,18 @@
 
 namespace ddprun {
 
-// A store for the threads of one process: the server's state machine with threads in place of connections, so it
-// behaves as the server does, wills included. Each object is one client; clients of one map are made from one another.
-// Unlike with other stores, a call that waits does not hold up other threads that use the same object. add() to what is
-// no number is Errc::protocol and changes nothing.
+// A Store for the threads of one process. It runs the server's state machine with threads in place of connections, so
+// it behaves as the server does, including last wills. Each object is one client of a map.
+// Ownership: clients share the map, which lives until the last of them is destroyed.
+// Threads: thread-safe; unlike with TcpStore a call that waits does not block other threads' calls on the same object.
+// Errors: Errc::timeout; Errc::protocol for add() to a value that is not a number, which changes nothing.
 class MemoryStore final : public Store {
  public:
   MemoryStore();            // a new, empty map
-  ~MemoryStore() override;  // its will, if not cleared, is done
+  ~MemoryStore() override;  // executes its last will unless it was cleared
   MemoryStore(MemoryStore&&) = delete;
 
-  // Another client of the same map, which lives until its last client has gone.
+  // Another client of the same map.
   std::unique_ptr<MemoryStore> another_client() const;
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
@@ -44,7 +45,7 @@ class MemoryStore final : public Store {
   explicit MemoryStore(std::shared_ptr<Map> map);
 
   std::shared_ptr<Map> map_;
-  std::uint64_t will_owner_;  // the connection number under which this client's will stands
+  std::uint64_t will_owner_;  // the connection number of this client's last will
 };
 
 }  // namespace ddprun

@@ -4,21 +4,21 @@
 
 namespace ddprun::rendezvous {
 
-Polling::Clock::duration Polling::served(std::size_t requests, Clock::time_point now, bool found_by_look) {
-  if (now - last_ > pause) {
-    if (found_by_look) fail();
-    to_poll_ = 0;
+Polling::Clock::duration Polling::served(std::size_t requests, Clock::time_point now, bool found_by_poll) {
+  if (now - last_ > idle_gap) {
+    if (found_by_poll) fail();
+    polling_runs_left_ = 0;
     begin_run(now);
   } else if (requests_ += requests; requests_ >= run_requests) {
     end_run((now - began_) / requests_);
     begin_run(now);
   }
   last_ = now;
-  return to_poll_ > 0 ? Clock::duration(window) : Clock::duration::zero();
+  return polling_runs_left_ > 0 ? Clock::duration(window) : Clock::duration::zero();
 }
 
-void Polling::missed() {
-  if (++misses_ <= run_misses) return;
+void Polling::poll_missed() {
+  if (++misses_ <= max_misses) return;
   fail();
   begin_run(last_);
 }
@@ -29,28 +29,28 @@ void Polling::begin_run(Clock::time_point now) {
 }
 
 void Polling::end_run(Clock::duration pace) {
-  to_poll_ > 0 ? judge_polling(pace) : judge_sleep(pace);
+  polling_runs_left_ > 0 ? judge_polling(pace) : judge_sleeping(pace);
 }
 
-void Polling::judge_sleep(Clock::duration pace) {
-  asleep_ = pace;
-  if (to_rest_ > 0) {
-    --to_rest_;
-  } else if (pace >= quickest && pace <= slowest) {
-    to_poll_ = trusted_runs;
+void Polling::judge_sleeping(Clock::duration pace) {
+  sleeping_pace_ = pace;
+  if (backoff_runs_left_ > 0) {
+    --backoff_runs_left_;
+  } else if (pace >= min_pace && pace <= max_pace) {
+    polling_runs_left_ = max_polling_runs;
   }
 }
 
 void Polling::judge_polling(Clock::duration pace) {
-  if (100 * pace > percent * asleep_) return fail();
-  rest_ = 1;
-  --to_poll_;
+  if (100 * pace > percent * sleeping_pace_) return fail();
+  next_backoff_runs_ = 1;
+  --polling_runs_left_;
 }
 
 void Polling::fail() {
-  to_poll_ = 0;
-  to_rest_ = rest_;
-  rest_ = std::min(2 * rest_, longest_rest);
+  polling_runs_left_ = 0;
+  backoff_runs_left_ = next_backoff_runs_;
+  next_backoff_runs_ = std::min(2 * next_backoff_runs_, max_backoff_runs);
 }
 
 }  // namespace ddprun::rendezvous

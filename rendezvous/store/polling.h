@@ -5,49 +5,49 @@
 
 namespace ddprun::rendezvous {
 
-// Whether a server that has nothing to do looks for the next request for a moment before it sleeps. To be woken may
-// take longer than to serve (25 us and more where an idle processor has to be woken too); but who looks takes a
-// processor from others, perhaps from the very client that is awaited. So it is tried, and kept while it pays: requests
-// are counted in runs, and one that polls has to be quicker than the last one that slept. After a trial that failed
-// comes a rest, twice as long each time.
+// Decides whether a server without work polls for the next request for a moment before it sleeps. A wake-up may take
+// longer than serving a request (25 us and more if an idle core has to wake up), but polling takes a core away from
+// others, perhaps from the client whose request is awaited. So polling is tried and kept while it pays: requests are
+// counted in runs, and a run with polling must be faster than the last one without. After a failed trial polling pauses
+// for a number of runs, which doubles with each failure.
 //
-// Decides only: told of requests and of the time, it says how long to look. When the clients pause, it sleeps for a
-// run. A look that comes back much too late is no pause, but a failure: whoever had the processor kept it.
+// A pure state machine: the caller reports requests and the time. If clients make a pause, the next run does not poll.
+// A poll that returns much too late is a failure: another process had the core. Not thread-safe.
 class Polling {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static constexpr std::chrono::microseconds window{50};  // of one look
+  static constexpr std::chrono::microseconds window{50};  // of one poll
   static constexpr std::size_t run_requests = 128;
-  static constexpr std::size_t run_misses = 32;  // looks in vain; one more ends the trial
-  static constexpr int percent = 97;             // of a request's time asleep: more does not pay
-  // The time a request takes, asleep, that makes a trial worthwhile. Quicker: it hardly sleeps. Slower: requests are
-  // too rare.
-  static constexpr std::chrono::microseconds quickest{10}, slowest{100};
-  // Without a request: after it they are no longer being polled for.
-  static constexpr std::chrono::milliseconds pause{1};
-  static constexpr std::size_t trusted_runs = 64;    // that paid, until sleep is measured again
-  static constexpr std::size_t longest_rest = 1024;  // runs
+  static constexpr std::size_t max_misses = 32;  // polls of a run without a request; one more ends the trial
+  static constexpr int percent = 97;             // a request may take at most this share of its time without polling
+  // Polling is tried if a request takes this long without it. Below, the server hardly sleeps; above, requests are too
+  // rare.
+  static constexpr std::chrono::microseconds min_pace{10}, max_pace{100};
+  // Time without a request that counts as a pause of the clients.
+  static constexpr std::chrono::milliseconds idle_gap{1};
+  static constexpr std::size_t max_polling_runs = 64;  // then the pace without polling is measured again
+  static constexpr std::size_t max_backoff_runs = 1024;
 
-  // Requests have been served up to now, which a look found or for which the server was woken. How long to look for
-  // more before sleeping: 0 or window.
-  Clock::duration served(std::size_t requests, Clock::time_point now, bool found_by_look);
-  // Looked that long, and nothing came.
-  void missed();
+  // Call after serving requests; found_by_poll: they were found by a poll, otherwise the server was woken. Returns how
+  // long to poll before sleeping: 0 or window.
+  Clock::duration served(std::size_t requests, Clock::time_point now, bool found_by_poll);
+  // Call after a poll without a request.
+  void poll_missed();
 
  private:
   void begin_run(Clock::time_point now);
   void end_run(Clock::duration pace);
-  void judge_sleep(Clock::duration pace);
+  void judge_sleeping(Clock::duration pace);
   void judge_polling(Clock::duration pace);
   void fail();
 
-  std::size_t to_poll_ = 0;   // runs; none: it sleeps
-  std::size_t to_rest_ = 0;   // runs, before the next trial
-  std::size_t rest_ = 1;      // after the next failure
-  Clock::duration asleep_{};  // a request's time in the last run that slept
+  std::size_t polling_runs_left_ = 0;  // 0: does not poll
+  std::size_t backoff_runs_left_ = 0;  // until the next trial
+  std::size_t next_backoff_runs_ = 1;  // after the next failure
+  Clock::duration sleeping_pace_{};    // time per request in the last run without polling
   Clock::time_point last_;
-  // Of this run.
+  // Of the current run.
   Clock::time_point began_;
   std::size_t requests_ = 0;
   std::size_t misses_ = 0;

@@ -7,13 +7,14 @@
 
 namespace ddprun {
 
-// A part of another store: key k there is "<prefix>/k", as PyTorch's PrefixStore writes it. Nests, the outermost prefix
-// nearest to the front. Slashes are never normalised. num_keys() is that of the store below; list_keys() shows this
-// part alone. One will a client still means one for the store below, whichever prefix it was set under.
+// A namespace in another store: key k becomes "<prefix>/k", as with PyTorch's PrefixStore. Prefixes nest; the outermost
+// comes first. Slashes are not normalised. num_keys() counts the keys of the base store; list_keys() lists those of
+// this namespace. A client has one last will in the base store, whichever prefix it was set under. Ownership: shares
+// the base store. Threads and errors: those of the base store.
 class PrefixStore final : public Store {
  public:
-  PrefixStore(std::string prefix, std::shared_ptr<Store> below)
-      : prefix_(std::move(prefix) + "/"), below_(std::move(below)) {}
+  PrefixStore(std::string prefix, std::shared_ptr<Store> base)
+      : prefix_(std::move(prefix) + "/"), base_(std::move(base)) {}
 
   void set(std::string_view key, std::string_view value, Deadline deadline) override;
   std::string get(std::string_view key, Deadline deadline) override;
@@ -34,14 +35,14 @@ class PrefixStore final : public Store {
   void barrier(std::string_view key, std::int64_t world_size, Deadline deadline) override;
   void set_will(std::string_view key, std::string_view value, Deadline deadline) override;
   void clear_will(Deadline deadline) override;
-  void wake() noexcept override { below_->wake(); }
+  void wake() noexcept override { base_->wake(); }
 
  private:
   std::string full(std::string_view key) const { return prefix_ + std::string(key); }
   std::vector<std::string> full(const std::vector<std::string>& keys) const;
 
-  const std::string prefix_;  // with its slash
-  const std::shared_ptr<Store> below_;
+  const std::string prefix_;  // with the slash
+  const std::shared_ptr<Store> base_;
 };
 
 }  // namespace ddprun

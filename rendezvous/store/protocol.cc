@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What follows an opcode, a letter a field: k key, v value, i signed 64 bits, u unsigned 32 bits, K counted list of
+// The fields after an opcode, one letter each: k key, v value, i signed 64 bits, u unsigned 32 bits, K counted list of
 // keys, P counted list of (key, value).
 struct OpLayout {
   Op op;
@@ -154,7 +154,7 @@ void RequestParser::retain() {
     pending_.assign(fed_);
     fed_ = {};
   } else if (start_ == pending_.size()) {
-    pending_ = std::string();  // gives the memory back too: most connections are idle most of the time
+    pending_ = std::string();  // frees the memory: most connections are idle most of the time
   } else {
     pending_.erase(0, start_);
   }
@@ -189,13 +189,13 @@ bool RequestParser::parse_handshake() {
   if (bytes.empty()) return false;
   if (bytes[0] != static_cast<char>(Op::validate))
     throw make_error(Errc::protocol,
-                     "the first byte is {}, not VALIDATE (no store client, or PyTorch before 2.2, "
+                     "the first byte is {}, not VALIDATE (not a store client, or PyTorch before 2.2, "
                      "which needs ddprun's --no_agent_store)",
                      static_cast<std::uint8_t>(bytes[0]));
   if (bytes.size() < validate_bytes) return false;
   const auto magic = get_le<std::uint32_t>(bytes, 1);
   if (magic != validate_magic)
-    throw make_error(Errc::protocol, "VALIDATE with {:#010x} in place of {:#010x}", magic, validate_magic);
+    throw make_error(Errc::protocol, "VALIDATE with {:#010x} instead of {:#010x}", magic, validate_magic);
   validated_ = true;
   consume(validate_bytes);
   return true;
@@ -216,7 +216,7 @@ bool RequestParser::parse_request() {
   return true;
 }
 
-// Reads one field at parsed_, or leaves everything as it is when its bytes have not all come.
+// Parses one field at parsed_. Changes nothing if its bytes are incomplete.
 bool RequestParser::parse_field(char kind) {
   const auto rest = input().size() - parsed_;
   switch (kind) {

@@ -9,18 +9,18 @@
 #include <variant>
 #include <vector>
 
-// The store's wire protocol (PROTOCOL.md): requests as values, to bytes and back. No I/O, no state but that of a
-// parser.
+// The store's wire protocol (PROTOCOL.md): encoding and parsing of requests. No I/O, no state except a parser's.
 namespace ddprun::rendezvous {
 
 inline constexpr std::uint32_t validate_magic = 0x3C85F7CE;
 inline constexpr std::size_t max_key_bytes = 8 << 10;
 inline constexpr std::size_t max_value_bytes = 8 << 20;
 inline constexpr std::size_t max_keys = 131072;                // in CHECK, WAIT, MULTI_GET, MULTI_SET
-inline constexpr std::size_t max_request_bytes = 64 << 20;     // ours: one request in all
-inline constexpr std::size_t max_reply_bytes = 256 << 20;      // ours: one reply in all
-inline constexpr std::string_view probe_key = "ddprun/1";      // CHECK of it alone: 0 from our server, 1 from PyTorch's
-inline constexpr std::string_view join_counter_key = "init/";  // PyTorch's, the one key without a leading slash
+inline constexpr std::size_t max_request_bytes = 64 << 20;     // ddprun's limit for a whole request
+inline constexpr std::size_t max_reply_bytes = 256 << 20;      // ddprun's limit for a whole reply
+inline constexpr std::string_view probe_key = "ddprun/1";      // CHECK of it alone: 0 from ddprun's server, 1 from
+                                                               // PyTorch's
+inline constexpr std::string_view join_counter_key = "init/";  // PyTorch's, its only key without a leading slash
 
 enum class Op : std::uint8_t {
   validate = 0,
@@ -48,10 +48,10 @@ enum class Op : std::uint8_t {
   wait_get = 0x83,
 };
 
-// "SET"; "opcode 200" for one that is not in the table.
+// "SET"; "opcode 200" if unknown.
 std::string op_name(std::uint8_t op);
 
-// One struct an opcode. Views belong to whoever made the request: a parser's are valid until it is called again.
+// One struct per opcode. Views refer to the caller's bytes, or to the parser's until its next call.
 struct KeyValueView {
   std::string_view key;
   std::string_view value;
@@ -124,39 +124,39 @@ using Request =
                  PingRequest, QueuePushRequest, QueuePopRequest, QueueLengthRequest, ListKeysRequest, BarrierRequest,
                  SessionRequest, WillRequest, ClearWillRequest, WaitGetRequest>;
 
-// Appends the request as it goes over the wire. Limits are the caller's business.
+// Appends the encoded request. The caller checks the limits.
 void encode(const Request& request, std::string& out);
 std::string encode(const Request& request);
 
-// Parts of replies, appended.
+// Append a field of a reply.
 void put_u8(std::string& out, std::uint8_t value);
 void put_i64(std::string& out, std::int64_t value);
 void put_vec(std::string& out, std::string_view bytes);
 
-// Requests out of a stream of bytes that arrives in any cuts. Linear in the bytes fed, whatever the cuts; keeps a copy
-// only of a request that is cut off at the end of what was fed.
+// Parses requests from a byte stream that arrives in pieces of any size. Linear in the bytes; copies only a request
+// that is incomplete at the end of a piece.
 //
 //   parser.feed(bytes);
 //   while (const Request* request = parser.next()) apply(*request);
 //
-// next() throws Errc::protocol with the reason as soon as the bytes cannot become a request within the limits; the
-// stream is then useless. Not thread-safe.
+// Ownership: bytes fed stay the caller's, see feed(). Threads: not thread-safe.
+// Errors: next() throws Errc::protocol with the reason as soon as the bytes cannot become a request within the limits;
+//   the parser is unusable then.
 class RequestParser {
  public:
-  // A server's connection has to begin with VALIDATE, which is consumed silently and is an unknown opcode after that.
+  // expected: the stream begins with VALIDATE, which next() does not return; later it is an unknown opcode.
   enum class Handshake { expected, done };
   explicit RequestParser(Handshake handshake = Handshake::expected) : validated_(handshake == Handshake::done) {}
 
-  // REQUIRES: next() returned null, or retain() was called, since the last feed. bytes must stay as they are until
-  // then.
+  // bytes must stay valid until next() returns null or retain() is called. REQUIRES: one of both since the last feed.
   void feed(std::string_view bytes);
-  // The next whole request, or null when there is none. It and its views are valid until the next call of any function.
+  // The next complete request, or null. It and its views are valid until the next call of any function.
   const Request* next();
-  // Copies what has not been consumed, so that the bytes fed may go although next() was not called to the end.
+  // Copies the bytes not consumed yet, so that the caller may reuse its buffer before next() has returned null.
   void retain();
 
   bool validated() const { return validated_; }
-  // Bytes kept: of a request whose rest has not come, or of whole ones after retain().
+  // Bytes buffered: of an incomplete request, and after retain() of complete ones.
   std::size_t pending_bytes() const { return pending_.size() - start_; }
 
  private:
@@ -174,23 +174,23 @@ class RequestParser {
   void build_request();
 
   bool validated_;
-  std::string_view fed_;  // what the caller's bytes still hold, while nothing is pending
-  std::string pending_;   // own copy, the current request at start_
+  std::string_view fed_;  // the caller's bytes not consumed yet, while pending_ is empty
+  std::string pending_;   // a copy, with the current request at start_
   std::size_t start_ = 0;
-  // Progress in the current request: everything before parsed_ has been read and is not looked at again.
+  // Progress in the current request: the bytes before parsed_ are parsed.
   std::size_t parsed_ = 0;
   std::size_t field_ = 0;
   std::optional<std::uint64_t> items_left_;  // of the list being read
   std::int64_t number_ = 0;
   std::vector<Piece> pieces_;
-  // Of the last whole request.
+  // Of the last complete request.
   std::size_t finished_ = 0;
   std::vector<std::string_view> strings_;
   std::vector<KeyValueView> pairs_;
   Request request_;
 };
 
-// The frames (vec) that a server sends over a session, on the client's side.
+// Parses the frames (vec) that a server sends over a session. Not thread-safe.
 class FrameParser {
  public:
   void feed(std::string_view bytes) { buffer_.append(bytes); }

@@ -48,12 +48,12 @@ void ReadySet::async_wait(std::function<void()> action) {
                     });
 }
 
-std::span<const epoll_event> ReadySet::take(std::chrono::nanoseconds look) {
-  const auto end = look > look.zero() ? Clock::now() + look : Clock::time_point();
-  int count = ::epoll_wait(epoll_.native_handle(), events_, at_a_time, 0);
+std::span<const epoll_event> ReadySet::take(std::chrono::nanoseconds poll_time) {
+  const auto end = poll_time > poll_time.zero() ? Clock::now() + poll_time : Clock::time_point();
+  int count = ::epoll_wait(epoll_.native_handle(), events_, batch_size, 0);
   while (count == 0 && Clock::now() < end) {
     ::sched_yield();
-    count = ::epoll_wait(epoll_.native_handle(), events_, at_a_time, 0);
+    count = ::epoll_wait(epoll_.native_handle(), events_, batch_size, 0);
   }
   return {events_, static_cast<std::size_t>(std::max(count, 0))};
 }

@@ -8,7 +8,7 @@
 
 namespace ddprun::rendezvous {
 
-// Takes a whole reply of the state machine apart, field by field. REQUIRES: the fields are there.
+// Reads a complete reply of the state machine field by field. REQUIRES: the reply has the fields.
 class ReplyReader {
  public:
   explicit ReplyReader(std::string bytes) : bytes_(std::move(bytes)) {}

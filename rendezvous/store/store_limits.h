@@ -12,7 +12,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/protocol.h"
 
-// What every store checks before it does anything, so that a mistake costs a sentence and not the connection.
+// Checks of arguments before a request is sent: the server answers an invalid request by closing the connection.
 namespace ddprun::rendezvous {
 
 inline void require_key_fits(std::size_t bytes, std::string_view key) {
@@ -29,7 +29,7 @@ inline void require_value(std::string_view value, std::string_view key) {
                      key);
 }
 
-// Views of checked arguments. The second's pairs are (key, value).
+// Views of the arguments, checked. Pairs are (key, value).
 inline std::vector<std::string_view> checked_views(const std::vector<std::string>& keys) {
   for (const auto& key : keys) require_key(key);
   return {keys.begin(), keys.end()};
@@ -52,10 +52,10 @@ inline std::vector<KeyValueView> checked_views(const std::vector<std::pair<std::
   throw make_error(Errc::timeout, "{}: {} '{}' timed out after {:.3f} s", store, verb, key, elapsed.count());
 }
 
-// Cuts items into runs that each fit one request; bytes_of(item) is what one takes beside its length fields.
-// Calls action(std::span<const Item>) for each.
+// Splits items into batches that each fit one request, and calls action(std::span<const Item>) for each. bytes_of(item)
+// is the item's size without its length fields.
 template <class Items, class BytesOf, class Action>
-void for_each_run(const Items& items, BytesOf bytes_of, Action action) {
+void for_each_batch(const Items& items, BytesOf bytes_of, Action action) {
   constexpr std::size_t overhead = 16;
   const std::span all(items);
   std::size_t begin = 0, bytes = overhead;

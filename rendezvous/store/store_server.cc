@@ -35,43 +35,45 @@ using Clock = std::chrono::steady_clock;
 using ErrorCode = boost::system::error_code;
 
 constexpr std::size_t receive_bytes = 64 << 10;
-constexpr std::size_t pause_reading_above_bytes = 1 << 20;  // of replies that the client has not taken
-constexpr std::size_t keep_output_capacity = 512;           // an idle connection holds no more than this
-constexpr std::size_t large_frame_bytes = 4096;             // worth a system call of its own in place of a copy
-constexpr int accepts_a_turn = 64;
-constexpr int takes_a_turn = 16;  // of what is ready, before the loop sees to other things
+constexpr std::size_t pause_reading_above_bytes = 1 << 20;  // of unsent replies
+constexpr std::size_t max_idle_output_capacity = 512;
+constexpr std::size_t large_frame_bytes = 4096;  // a system call is cheaper than a copy from this size on
+constexpr int accepts_per_turn = 64;
+constexpr int polls_per_turn = 16;  // then other handlers of the loop run
 constexpr std::chrono::milliseconds accept_pause{200};
 constexpr std::chrono::seconds close_grace{5};
+constexpr ConnectionId server_connection = 0;  // for requests of the server itself; clients count from 1
 
 struct Connection {
   Connection(ConnectionId number, UniqueFd fd)
       : id(number), socket(std::move(fd)), peer(rendezvous::peer_address(socket.get())), began(Clock::now()) {}
   std::string peer_text() const { return format_host_port(peer.address, peer.port); }
   std::size_t unsent() const { return output.size() - sent; }
-  // A client that does not take its answers gets no new ones: its requests stay in the network.
+  // Flow control: no more requests are read from a client that does not read its replies.
   bool paused() const { return closing || unsent() > pause_reading_above_bytes; }
 
   const ConnectionId id;
   UniqueFd socket;
   const rendezvous::SocketAddress peer;
   rendezvous::RequestParser parser;
-  std::string output;  // replies; the first `sent` bytes have left
+  std::string output;  // replies, of which the first `sent` bytes have been sent
   std::size_t sent = 0;
   bool open = true;
-  bool writing = false;  // until the socket takes more
+  bool writing = false;  // the socket buffer is full: waiting for EPOLLOUT
   std::uint32_t interest = EPOLLIN;
-  bool dirty = false;  // in the list of those to flush
+  bool dirty = false;  // in dirty_
   bool session = false;
-  bool gone = false;     // the client has taken the connection back; what it had sent may still be there
-  bool closing = false;  // as soon as the output has left
+  bool reported = false;     // to the hub, by on_key()
+  bool peer_closed = false;  // the client has closed; requests that it sent before may still be buffered
+  bool closing = false;      // close once the output has been sent
   const Clock::time_point began;
   Clock::time_point progress;  // the last byte in or out
   std::optional<Clock::time_point> deadline;
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
-// How many of these bytes the system takes now. A round is told to each of its nodes: the copies would be as large as
-// all their frames together. An error is left for the next write to find.
+// Sends both without copying and returns how many bytes the socket accepted: a round is sent to each of its nodes, and
+// copies of large frames would add up. An error shows at the next write.
 std::size_t send_two(int fd, std::string& first, std::string& second) {
   iovec parts[] = {{first.data(), first.size()}, {second.data(), second.size()}};
   const msghdr message{.msg_iov = parts, .msg_iovlen = 2};
@@ -81,8 +83,8 @@ std::size_t send_two(int fd, std::string& first, std::string& second) {
 
 }  // namespace
 
-// One turn of the loop handles one event: it reads once, applies every whole request, gathers the replies in the
-// outputs of their connections and ends with settle(), which sends each touched output in one write.
+// One event is handled as follows: read once, apply every complete request, append the replies to the outputs of their
+// connections, and flush_dirty(), which sends each of these outputs with one write.
 class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, public SessionSender {
  public:
   Impl(asio::io_context& loop, const StoreServerOptions& options);
@@ -96,11 +98,13 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::string endpoint() const { return format_host_port(local_.address, local_.port); }
   std::uint16_t port() const { return local_.port; }
   std::size_t connections() const { return connections_.size(); }
-  void erase_if(const std::function<bool(std::string_view)>& pick) { state_.erase_if(pick); }
+  void erase_if(const std::function<bool(std::string_view)>& predicate) { state_.erase_if(predicate); }
   void set_hub(SessionHub* hub) { hub_ = hub; }
 
   void send(SessionId session, std::string frame) override;
   void close(SessionId session) override;
+  void set_key(std::string_view key, std::string_view value) override;
+  void erase_key(std::string_view key) override;
 
  private:
   void arm_accept();
@@ -115,15 +119,17 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   void process(const ConnectionPtr& c);
   void handle(const ConnectionPtr& c, const rendezvous::Request& request);
   void handle_session(const ConnectionPtr& c, const rendezvous::Request& request);
-  void deliver();
-  void touch(const ConnectionPtr& c);
+  void report_key(const ConnectionPtr& c, std::string_view key, std::string_view value);
 
-  void settle();
-  void settle_one(const ConnectionPtr& c);
+  void deliver();
+  void mark_dirty(const ConnectionPtr& c);
+
+  void flush_dirty();
+  void flush_connection(const ConnectionPtr& c);
   void flush(const ConnectionPtr& c);
-  void await_room(const ConnectionPtr& c);
+  void wait_writable(const ConnectionPtr& c);
   void set_interest(const ConnectionPtr& c);
-  void schedule_settle();
+  void schedule_flush();
 
   void reject(const ConnectionPtr& c, std::string_view reason);
   void finish(const ConnectionPtr& c);
@@ -143,7 +149,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   std::optional<Clock::time_point> timer_set_for_;
   std::set<std::pair<Clock::time_point, ConnectionId>> deadlines_;
   bool stopped_ = false;
-  bool settle_scheduled_ = false;
+  bool flush_scheduled_ = false;
   SessionHub* hub_ = nullptr;
   rendezvous::LogLimiter limiter_{{}};
 
@@ -154,7 +160,7 @@ class StoreServer::Impl final : public std::enable_shared_from_this<Impl>, publi
   ConnectionId next_id_ = 1;
   std::vector<rendezvous::Reply> replies_;
   std::vector<ConnectionPtr> dirty_;
-  std::vector<char> buffer_ = std::vector<char>(receive_bytes);  // shared: an idle connection needs none of its own
+  std::vector<char> buffer_ = std::vector<char>(receive_bytes);  // shared by all connections
 };
 
 StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& options)
@@ -166,7 +172,7 @@ StoreServer::Impl::Impl(asio::io_context& loop, const StoreServerOptions& option
       timer_(loop),
       ready_(loop) {}
 
-// The handlers that are still queued keep this object, find it stopped and return.
+// Queued handlers keep this object alive; they return as it is stopped.
 void StoreServer::Impl::stop() {
   stopped_ = true;
   hub_ = nullptr;
@@ -185,11 +191,11 @@ void StoreServer::Impl::stop() {
 
 template <class... Args>
 void StoreServer::Impl::warn(fmt::format_string<Args...> format, Args&&... args) {
-  const auto kept_back = limiter_.admit(Clock::now());
-  if (!kept_back) return;
+  const auto suppressed = limiter_.admit(Clock::now());
+  if (!suppressed) return;
   const auto text = fmt::format(format, std::forward<Args>(args)...);
-  if (*kept_back > 0)
-    log::warn("store: {} ({} more lines like this were left out)", text, *kept_back);
+  if (*suppressed > 0)
+    log::warn("store: {} ({} similar lines suppressed)", text, *suppressed);
   else
     log::warn("store: {}", text);
 }
@@ -203,7 +209,7 @@ void StoreServer::Impl::arm_accept() {
 }
 
 void StoreServer::Impl::accept_ready() {
-  for (int i = 0; i < accepts_a_turn; ++i) {
+  for (int i = 0; i < accepts_per_turn; ++i) {
     auto fd = rendezvous::accept_from(acceptor_.native_handle());
     if (fd) {
       add(std::move(fd));
@@ -216,7 +222,7 @@ void StoreServer::Impl::accept_ready() {
   arm_accept();
 }
 
-// Out of descriptors or memory: the listener stays readable, so look again later in place of spinning.
+// Out of descriptors or memory: the listener stays readable, so retry after a pause instead of spinning.
 void StoreServer::Impl::pause_accept(int cause) {
   warn("cannot accept a connection: {}; {} are open", errno_text(cause), connections_.size());
   accept_timer_.expires_after(accept_pause);
@@ -244,34 +250,34 @@ void StoreServer::Impl::arm_ready() {
   });
 }
 
-// While requests come faster than they are served, the system is asked for all that are there, and no more often.
+// Takes batches of events as long as more than one is ready at a time, so that a busy server makes fewer system calls.
 void StoreServer::Impl::serve_ready() {
-  Clock::duration look{};
-  for (int i = 0; i < takes_a_turn && !stopped_; ++i) {
-    const auto events = ready_.take(look);
-    const bool looked = look > Clock::duration::zero();
+  Clock::duration poll_time{};
+  for (int i = 0; i < polls_per_turn && !stopped_; ++i) {
+    const auto events = ready_.take(poll_time);
+    const bool polled = poll_time > Clock::duration::zero();
     if (events.empty()) {
-      if (looked) polling_.missed();
+      if (polled) polling_.poll_missed();
       return;
     }
     for (const auto& event : events) {
       const auto found = connections_.find(event.data.u64);
-      if (found == connections_.end()) continue;  // ended by what was served before it
+      if (found == connections_.end()) continue;  // closed by an event before this one
       const ConnectionPtr c = found->second;
       ready(c, event.events);
-      settle();
+      flush_dirty();
     }
-    look = polling_.served(events.size(), Clock::now(), looked);
-    if (events.size() < 2 && look == Clock::duration::zero()) return;
+    poll_time = polling_.served(events.size(), Clock::now(), polled);
+    if (events.size() < 2 && poll_time == Clock::duration::zero()) return;
   }
 }
 
 void StoreServer::Impl::ready(const ConnectionPtr& c, std::uint32_t events) {
-  touch(c);
+  mark_dirty(c);
   if ((events & EPOLLOUT) != 0) c->writing = false;
-  c->gone = (events & (EPOLLERR | EPOLLHUP)) != 0;
+  c->peer_closed = (events & (EPOLLERR | EPOLLHUP)) != 0;
   if ((c->interest & EPOLLIN) != 0 && (events & ~std::uint32_t{EPOLLOUT}) != 0) return readable(c);
-  if (c->gone) finish(c);  // not read from now, and nothing can be written
+  if (c->peer_closed) finish(c);  // reading is paused, and writing is impossible
 }
 
 void StoreServer::Impl::readable(const ConnectionPtr& c) {
@@ -302,17 +308,25 @@ void StoreServer::Impl::process(const ConnectionPtr& c) {
 }
 
 void StoreServer::Impl::handle(const ConnectionPtr& c, const rendezvous::Request& request) {
+  if (const auto* set = std::get_if<rendezvous::SetRequest>(&request)) report_key(c, set->key, set->value);
+  if (const auto* set = std::get_if<rendezvous::CompareSetRequest>(&request)) report_key(c, set->key, set->desired);
   state_.apply(c->id, request, replies_);
   deliver();
 }
 
+void StoreServer::Impl::report_key(const ConnectionPtr& c, std::string_view key, std::string_view value) {
+  if (!hub_) return;
+  c->reported = true;
+  hub_->on_key(c->id, c->peer.address, key, value);
+}
+
 void StoreServer::Impl::handle_session(const ConnectionPtr& c, const rendezvous::Request& request) {
   const auto* frame = std::get_if<SessionRequest>(&request);
-  if (!frame) throw Error(Errc::protocol, "a request of another kind on a session");
-  if (!hub_) throw Error(Errc::protocol, "SESSION, but this server serves none");
+  if (!frame) throw Error(Errc::protocol, "a request other than SESSION on a session");
+  if (!hub_) throw Error(Errc::protocol, "SESSION, but this server has no sessions");
   const std::string bytes(frame->frame);
   if (!c->session) {
-    if (c->gone) return finish(c);  // what it wanted to be part of, it has given up
+    if (c->peer_closed) return finish(c);  // the client has given up this attempt
     if (state_.is_waiting(c->id)) throw Error(Errc::protocol, "SESSION while a wait is pending");
     c->session = true;
     hub_->on_open(c->id, {c->peer.address, c->peer.port, rendezvous::local_address(c->socket.get()).address});
@@ -330,38 +344,38 @@ void StoreServer::Impl::deliver() {
       output = std::move(reply.bytes);
     else
       output.append(reply.bytes);
-    touch(found->second);
+    mark_dirty(found->second);
   }
   replies_.clear();
 }
 
-// The connection is looked at when the turn ends.
-void StoreServer::Impl::touch(const ConnectionPtr& c) {
+// Has flush_dirty() process the connection.
+void StoreServer::Impl::mark_dirty(const ConnectionPtr& c) {
   if (std::exchange(c->dirty, true)) return;
   dirty_.push_back(c);
 }
 
-// The end of a turn
+// Flushing
 
-void StoreServer::Impl::settle() {
-  // It grows meanwhile: a connection that ends may release others by its will.
+void StoreServer::Impl::flush_dirty() {
+  // dirty_ may grow meanwhile: the will of a connection that closes can end waits of others.
   for (std::size_t i = 0; i < dirty_.size(); ++i) {  // NOLINT(modernize-loop-convert)
     const auto c = dirty_[i];
     c->dirty = false;
-    if (c->open) settle_one(c);
+    if (c->open) flush_connection(c);
   }
   dirty_.clear();
 }
 
-void StoreServer::Impl::settle_one(const ConnectionPtr& c) {
+void StoreServer::Impl::flush_connection(const ConnectionPtr& c) {
   for (;;) {
     if (c->unsent() > 0 && !c->writing) flush(c);
     if (!c->open) return;
     if (c->unsent() > options_.max_queued_bytes)
-      return reject(c, fmt::format("it has left {} bytes of answers unread", c->unsent()));
+      return reject(c, fmt::format("it has left {} bytes of replies unread", c->unsent()));
     if (c->closing && c->unsent() == 0) return finish(c);
     if (c->paused() || c->parser.pending_bytes() == 0) break;
-    // Whole requests may have been kept back while the output was full.
+    // Complete requests may be buffered from when the output was full.
     const auto before = c->parser.pending_bytes();
     process(c);
     if (!c->open) return;
@@ -378,20 +392,20 @@ void StoreServer::Impl::flush(const ConnectionPtr& c) {
       c->sent += static_cast<std::size_t>(n);
       c->progress = Clock::now();
     } else if (errno == EAGAIN) {
-      return await_room(c);
+      return wait_writable(c);
     } else if (errno != EINTR) {
       return finish(c);
     }
   }
   c->sent = 0;
-  if (c->output.capacity() > keep_output_capacity)
+  if (c->output.capacity() > max_idle_output_capacity)
     c->output = std::string();
   else
     c->output.clear();
 }
 
-void StoreServer::Impl::await_room(const ConnectionPtr& c) {
-  // What has left goes from the buffer once it is the larger part: each byte is moved at most once.
+void StoreServer::Impl::wait_writable(const ConnectionPtr& c) {
+  // Erases the sent bytes once they are the larger part, so that each byte is moved at most once.
   if (c->sent > c->unsent()) c->output.erase(0, std::exchange(c->sent, 0));
   c->writing = true;
 }
@@ -401,11 +415,11 @@ void StoreServer::Impl::set_interest(const ConnectionPtr& c) {
   if (std::exchange(c->interest, interest) != interest) ready_.change(c->socket.get(), c->id, interest);
 }
 
-void StoreServer::Impl::schedule_settle() {
-  if (std::exchange(settle_scheduled_, true)) return;
+void StoreServer::Impl::schedule_flush() {
+  if (std::exchange(flush_scheduled_, true)) return;
   asio::post(loop_, [self = shared_from_this()] {
-    self->settle_scheduled_ = false;
-    if (!self->stopped_) self->settle();
+    self->flush_scheduled_ = false;
+    if (!self->stopped_) self->flush_dirty();
   });
 }
 
@@ -421,11 +435,11 @@ void StoreServer::Impl::send(SessionId session, std::string frame) {
   std::string length;
   put_le<std::uint64_t>(length, frame.size());
   const bool at_once = frame.size() >= large_frame_bytes && c->unsent() == 0 && !c->writing;
-  const std::size_t gone = at_once ? send_two(c->socket.get(), length, frame) : 0;
-  if (gone < length.size()) c->output.append(length, gone);
-  c->output.append(frame, gone - std::min(gone, length.size()));
-  touch(c);
-  schedule_settle();
+  const std::size_t sent = at_once ? send_two(c->socket.get(), length, frame) : 0;
+  if (sent < length.size()) c->output.append(length, sent);
+  c->output.append(frame, sent - std::min(sent, length.size()));
+  mark_dirty(c);
+  schedule_flush();
 }
 
 void StoreServer::Impl::close(SessionId session) {
@@ -433,11 +447,21 @@ void StoreServer::Impl::close(SessionId session) {
   if (found == connections_.end() || !found->second->session || found->second->closing) return;
   found->second->closing = true;
   found->second->progress = Clock::now();
-  touch(found->second);
-  schedule_settle();
+  mark_dirty(found->second);
+  schedule_flush();
 }
 
-// Endings
+void StoreServer::Impl::set_key(std::string_view key, std::string_view value) {
+  state_.apply(server_connection, rendezvous::SetRequest{key, value}, replies_);
+  deliver();
+  schedule_flush();
+}
+
+void StoreServer::Impl::erase_key(std::string_view key) {
+  state_.erase_if([key](std::string_view name) { return name == key; });
+}
+
+// Closing
 
 void StoreServer::Impl::reject(const ConnectionPtr& c, std::string_view reason) {
   warn("closed the connection of {}: {}", c->peer_text(), reason);
@@ -452,7 +476,7 @@ void StoreServer::Impl::finish(const ConnectionPtr& c) {
   c->socket.reset();
   state_.close(c->id, replies_);
   deliver();
-  if (c->session && hub_) hub_->on_close(c->id);
+  if ((c->session || c->reported) && hub_) hub_->on_close(c->id);
 }
 
 std::optional<Clock::time_point> StoreServer::Impl::deadline_of(const Connection& c) const {
@@ -479,7 +503,7 @@ void StoreServer::Impl::arm_timer() {
     if (error || self->stopped_) return;
     self->timer_set_for_.reset();
     self->expire();
-    self->settle();
+    self->flush_dirty();
     if (!self->deadlines_.empty() && !self->timer_set_for_) self->arm_timer();
   });
 }
@@ -491,11 +515,11 @@ void StoreServer::Impl::expire() {
     if (c->closing) {
       finish(c);
     } else if (c->unsent() > 0) {
-      reject(c, fmt::format("it does not read; {} bytes wait for it", c->unsent()));
+      reject(c, fmt::format("it does not read; {} bytes are queued for it", c->unsent()));
     } else if (!c->parser.validated()) {
-      reject(c, "no VALIDATE came");
+      reject(c, "it sent no VALIDATE");
     } else {
-      reject(c, "the rest of a request did not come");
+      reject(c, "it sent an incomplete request");
     }
   }
 }
@@ -516,8 +540,8 @@ std::string StoreServer::endpoint() const {
 std::size_t StoreServer::connections() const {
   return impl_->connections();
 }
-void StoreServer::erase_if(const std::function<bool(std::string_view)>& pick) {
-  impl_->erase_if(pick);
+void StoreServer::erase_if(const std::function<bool(std::string_view)>& predicate) {
+  impl_->erase_if(predicate);
 }
 void StoreServer::set_session_hub(SessionHub* hub) {
   impl_->set_hub(hub);

@@ -14,13 +14,13 @@ struct StoreServerThread::Parts {
   explicit Parts(const StoreServerOptions& options) { server.emplace(loop, options); }
 
   boost::asio::io_context loop{1};
-  std::optional<StoreServer> server;  // its pending accept keeps the loop running
+  std::optional<StoreServer> server;  // its pending accept keeps the loop's run() from returning
   std::thread thread;
 };
 
 namespace {
 
-// A signal of the process is for the threads that expect one.
+// A signal to the process must run on a thread of the program, not on this one.
 std::thread start_without_signals(boost::asio::io_context& loop) {
   sigset_t all, before;
   sigfillset(&all);

@@ -7,9 +7,10 @@
 
 namespace ddprun {
 
-// A store server on a thread of its own, for a process that has no event loop: a worker of rank 0, ddprun-store, a
-// test. Listens once constructed (Errc::io when it cannot); the destructor ends every connection and joins the thread,
-// which has all signals blocked.
+// A store server with its own thread, for a process without an event loop: worker rank 0, a test.
+// Ownership: the destructor closes every connection and joins the thread.
+// Threads: not thread-safe, apart from the constants port() and endpoint(). Its thread blocks all signals.
+// Errors: the constructor throws Errc::io if it cannot listen.
 class StoreServerThread {
  public:
   explicit StoreServerThread(const StoreServerOptions& options = {});

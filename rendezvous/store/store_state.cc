@@ -4,6 +4,7 @@
 
 #include "ddprun/common/bytes.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -44,8 +45,8 @@ std::int64_t parse_counter(std::string_view text, std::string_view key) {
   std::int64_t value = 0;
   const auto [end, status] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (status != std::errc{})
-    throw make_error(Errc::protocol, "the value of key '{}' is no decimal number of 64 bits: '{}'", key,
-                     text.substr(0, 32));
+    throw make_error(Errc::protocol, "the value of key '{}' is not a decimal number of 64 bits: '{}'", printable(key),
+                     printable(text.substr(0, 32)));
   return value;
 }
 
@@ -53,7 +54,7 @@ std::int64_t counter_sum(std::string_view text, std::int64_t delta, std::string_
   const auto before = parse_counter(text, key);
   std::int64_t after = 0;
   if (__builtin_add_overflow(before, delta, &after))
-    throw make_error(Errc::protocol, "adding {} to key '{}' at {} leaves 64 bits", delta, key, before);
+    throw make_error(Errc::protocol, "adding {} to key '{}' at {} exceeds 64 bits", delta, printable(key), before);
   return after;
 }
 
@@ -77,10 +78,10 @@ bool StoreState::is_waiting(ConnectionId id) const {
   return client != clients_.end() && client->second.wait.has_value();
 }
 
-void StoreState::erase_if(const std::function<bool(std::string_view)>& pick) {
-  const auto picked = [&](const auto& entry) { return pick(entry.first); };
-  std::erase_if(values_, picked);
-  std::erase_if(queues_, picked);
+void StoreState::erase_if(const std::function<bool(std::string_view)>& predicate) {
+  const auto matches = [&](const auto& entry) { return predicate(entry.first); };
+  std::erase_if(values_, matches);
+  std::erase_if(queues_, matches);
 }
 
 std::size_t StoreState::registrations() const {
@@ -96,7 +97,7 @@ void StoreState::on(ConnectionId, const SetRequest& r, Replies& replies) {
   wake_all(r.key, replies);
 }
 
-// The reply is what the caller should now believe. On a missing key with an expectation that is the expectation itself.
+// As PyTorch's server: a missing key with a non-empty expectation is answered with that expectation.
 void StoreState::on(ConnectionId from, const CompareSetRequest& r, Replies& replies) {
   const auto current = values_.find(r.key);
   const bool missing = current == values_.end();
@@ -121,7 +122,7 @@ void StoreState::on(ConnectionId from, const AddRequest& r, Replies& replies) {
 void StoreState::on(ConnectionId, const AppendRequest& r, Replies& replies) {
   const auto before = value_of(r.key).size();
   if (before + r.suffix.size() > max_value_bytes)
-    throw make_error(Errc::protocol, "APPEND makes key '{}' longer than {} bytes", r.key, max_value_bytes);
+    throw make_error(Errc::protocol, "APPEND makes key '{}' longer than {} bytes", printable(r.key), max_value_bytes);
   if (const auto value = values_.find(r.key); value != values_.end())
     value->second.append(r.suffix);
   else
@@ -153,7 +154,7 @@ void StoreState::on(ConnectionId from, const DeleteKeyRequest& r, Replies& repli
   reply_i64(replies, from, found ? 1 : 0);
 }
 
-// Questions
+// Queries
 
 void StoreState::on(ConnectionId from, const CheckRequest& r, Replies& replies) {
   const bool probe = r.keys.size() == 1 && r.keys[0] == probe_key;
@@ -249,17 +250,17 @@ void StoreState::on(ConnectionId from, const ClearWillRequest&, Replies& replies
   reply_u8(replies, from, done);
 }
 
-// What the connection's shell handles before it gets here.
+// The server handles these itself and never passes them on.
 
 void StoreState::on(ConnectionId, const ValidateRequest&, Replies&) {
   throw make_error(Errc::protocol, "a second VALIDATE");
 }
 
 void StoreState::on(ConnectionId, const SessionRequest&, Replies&) {
-  throw make_error(Errc::protocol, "SESSION, but this server serves none");
+  throw make_error(Errc::protocol, "SESSION, but this server has no sessions");
 }
 
-// Parts
+// Helpers
 
 bool StoreState::present(std::string_view key) const {
   return values_.contains(key) || queues_.contains(key);
@@ -307,7 +308,7 @@ void StoreState::wake_all(std::string_view key, Replies& replies) {
   for (const auto& [ticket, id] : waiters) satisfy(id, replies);
 }
 
-// A queue's item is for one: the first in line that it releases. WAIT_GET waits for a value, not for an item.
+// A queue's item ends one wait, the oldest that needs nothing else. WAIT_GET waits for a value, not for an item.
 void StoreState::wake_one(std::string_view queue, Replies& replies) {
   const auto entry = waiters_.find(queue);
   if (entry == waiters_.end()) return;

@@ -23,37 +23,38 @@ struct Reply {
   std::string bytes;
 };
 
-// A wait of one connection that has no answer yet.
+// A wait of one connection that has no reply yet.
 struct PendingWait {
   using Ticket = std::uint64_t;  // order of registration, store-wide
 
   bool wants_value = false;                                   // WAIT_GET
-  std::size_t missing = 0;                                    // registrations that have not fired
-  std::vector<std::pair<std::string, Ticket>> registrations;  // fired ones too: their tickets match nothing any more
+  std::size_t missing = 0;                                    // keys still awaited
+  std::vector<std::pair<std::string, Ticket>> registrations;  // of all keys; tickets of present keys are stale
 };
 
-// The store without its network: the key map, its waiters, queues and wills. Requests of numbered connections in,
-// replies out, exactly as the protocol defines them (PROTOCOL.md). Not thread-safe.
+// The state of a store server: keys, waits, queues and last wills. A state machine without I/O: requests of numbered
+// connections go in, replies come out, as PROTOCOL.md defines.
+// Ownership: a value. Threads: not thread-safe. Errors: see apply().
 class StoreState {
  public:
-  // Appends the replies, in the order in which they must leave, also those to other connections that stop waiting.
-  // Throws Errc::protocol for a request that is answered by closing the connection; nothing has changed then, and the
-  // caller calls close().
+  // Appends the replies in the order in which to send them, including those that end waits of other connections.
+  // Throws Errc::protocol for a request that is answered by closing the connection; the state is unchanged then, and
+  // the caller calls close().
   void apply(ConnectionId from, const Request& request, std::vector<Reply>& replies);
 
-  // The connection has ended: its registrations go, its will is done. Must be called once for every connection that
-  // applied anything, before its number is used again.
+  // The connection has closed: removes its waits and executes its will. Call it once for every connection that applied
+  // a request, before its number is reused.
   void close(ConnectionId id, std::vector<Reply>& replies);
 
-  // True while a WAIT, WAIT_GET or BARRIER of this connection has no answer yet.
+  // True while a WAIT, WAIT_GET or BARRIER of this connection has no reply.
   bool is_waiting(ConnectionId id) const;
 
-  // Keys and queues that it picks go, as DELETE_KEY would have it: nobody who waits is woken.
-  void erase_if(const std::function<bool(std::string_view)>& pick);
+  // Removes matching keys and queues, as DELETE_KEY does: no wait ends by it.
+  void erase_if(const std::function<bool(std::string_view)>& predicate);
 
   std::size_t num_keys() const { return values_.size(); }
-  // Connections with a pending wait or a will, and places in waiting lists: for tests that nothing is left behind.
-  std::size_t clients_remembered() const { return clients_.size(); }
+  // Connections with a pending wait or a will, and registered waits; for tests that no state is leaked.
+  std::size_t client_count() const { return clients_.size(); }
   std::size_t registrations() const;
 
  private:
@@ -96,32 +97,32 @@ class StoreState {
   [[noreturn]] void on(ConnectionId from, const ValidateRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const SessionRequest& r, Replies& replies);
 
-  bool present(std::string_view key) const;               // as CHECK and WAIT see it: a value, or a queue with items
-  std::string_view value_of(std::string_view key) const;  // empty when missing
+  bool present(std::string_view key) const;               // a value or a non-empty queue, as for CHECK and WAIT
+  std::string_view value_of(std::string_view key) const;  // empty if missing
   void store(std::string_view key, std::string_view value);
   std::int64_t increment(std::string_view key, std::int64_t delta);
 
   void require_not_waiting(ConnectionId id) const;
-  void wait_for(ConnectionId id, std::string_view key);  // one more key that id lacks
+  void wait_for(ConnectionId id, std::string_view key);  // registers id for a missing key
   void wake_all(std::string_view key, Replies& replies);
   void wake_one(std::string_view queue, Replies& replies);
-  bool satisfy(ConnectionId id,
-               Replies& replies);  // one registration less; true when that was the last and it was answered
+  // One awaited key is present; returns whether it was the last and the wait ended.
+  bool satisfy(ConnectionId id, Replies& replies);
   void stop_waiting(ConnectionId id);
   void forget_if_idle(ConnectionId id);
 
   KeyMap<std::string> values_;
-  KeyMap<std::deque<std::string>> queues_;  // never empty ones
-  KeyMap<Waiters> waiters_;                 // never empty ones
+  KeyMap<std::deque<std::string>> queues_;  // no empty ones
+  KeyMap<Waiters> waiters_;                 // no empty ones
   std::unordered_map<ConnectionId, Client> clients_;
   Ticket next_ticket_ = 0;
 };
 
-// The number that a stored text stands for, as C's strtoll reads it: blanks before it and anything behind it are
-// ignored. Throws Errc::protocol when there is none or it does not fit.
+// The number in a stored text, as strtoll(3) reads it: leading blanks and trailing characters are ignored. Throws
+// Errc::protocol if there is no number or it does not fit.
 std::int64_t parse_counter(std::string_view text, std::string_view key);
 
-// parse_counter(text) + delta. Throws Errc::protocol when the sum does not fit.
+// parse_counter(text) + delta. Throws Errc::protocol on overflow.
 std::int64_t counter_sum(std::string_view text, std::int64_t delta, std::string_view key);
 
 }  // namespace ddprun::rendezvous

@@ -16,13 +16,13 @@ constexpr std::uint8_t wait_over = 0;
 constexpr std::uint8_t wait_cancelled = 1;
 
 void require_status(std::uint8_t expected, std::uint8_t got) {
-  if (got != expected) throw make_error(Errc::protocol, "it answered {} where {} belongs", got, expected);
+  if (got != expected) throw make_error(Errc::protocol, "it replied {} instead of {}", got, expected);
 }
 
 }  // namespace
 
 TcpConnection::TcpConnection(UniqueFd fd, std::chrono::milliseconds grace, const std::stop_token& stop)
-    : fd_(std::move(fd)), grace_(grace), break_on_stop_(fd_.get(), stop) {}
+    : fd_(std::move(fd)), grace_(grace), shutdown_on_stop_(fd_.get(), stop) {}
 
 void TcpConnection::send(const Request& request, Deadline deadline) {
   out_.clear();
@@ -31,20 +31,21 @@ void TcpConnection::send(const Request& request, Deadline deadline) {
   if (out_.capacity() > sizeof buffer_) out_ = std::string();
 }
 
-// PyTorch's server wants VALIDATE in one piece. The probe rides along, so that it costs no round trip of its own.
-bool TcpConnection::greet(Deadline deadline) {
+// PyTorch's server requires VALIDATE in one piece. The probe is sent with PING, to save a round trip.
+bool TcpConnection::handshake(Deadline deadline) {
   const auto nonce = static_cast<std::uint32_t>(::getpid());
   const std::string_view probe[] = {probe_key};
   send(ValidateRequest{}, deadline);
   send_all(fd_.get(), encode(PingRequest{nonce}) + encode(CheckRequest{probe}), deadline);
   if (const auto echo = read_number<std::uint32_t>(deadline); echo != nonce)
-    throw make_error(Errc::protocol, "it answered PING {} with {}", nonce, echo);
+    throw make_error(Errc::protocol, "it replied to PING {} with {}", nonce, echo);
   return read_number<std::uint8_t>(deadline) == 0;
 }
 
 std::string TcpConnection::read_vec(Deadline deadline) {
   const auto size = read_number<std::uint64_t>(deadline);
-  if (size > max_reply_bytes) throw make_error(Errc::protocol, "it announced a value of {} bytes", size);
+  if (size > max_reply_bytes)
+    throw make_error(Errc::protocol, "it replied with a value of {} bytes (at most {})", size, max_reply_bytes);
   return read(size, deadline);
 }
 
@@ -63,14 +64,14 @@ Deadline TcpConnection::at_least_grace(Deadline deadline) const {
 TcpConnection::End TcpConnection::end_of_wait(Deadline deadline, bool wakeable) {
   if (wakeable && begin_wait() == Wait::cancelled) deadline = Deadline::at(Deadline::Clock::now());
   auto status = status_by(deadline);
-  const auto rest = at_least_grace(deadline);
-  const bool woken = wakeable && withdraw_wait();
-  if (!status && !woken) send(CancelWaitRequest{}, rest);
+  const auto reply_deadline = at_least_grace(deadline);
+  const bool woken = wakeable && finish_wait();
+  if (!status && !woken) send(CancelWaitRequest{}, reply_deadline);
   const bool cancelled = !status || woken;
-  if (!status) status = read_number<std::uint8_t>(rest);
+  if (!status) status = read_number<std::uint8_t>(reply_deadline);
   if (cancelled && *status == wait_cancelled) throw WaitTimeout{};
   require_status(wait_over, *status);
-  return {cancelled, rest};
+  return {cancelled, reply_deadline};
 }
 
 void TcpConnection::await(Deadline deadline, bool wakeable) {
@@ -84,19 +85,19 @@ void TcpConnection::wake() {
   wait_ = Wait::cancelled;
 }
 
-// The state before: cancelled, by wake(), when nobody waited.
+// Returns the previous state: cancelled if wake() was called before this wait.
 TcpConnection::Wait TcpConnection::begin_wait() {
   const std::lock_guard lock(wait_mutex_);
   return std::exchange(wait_, Wait::sent);
 }
 
-// Whether wake() has cancelled it.
-bool TcpConnection::withdraw_wait() {
+// Returns whether wake() has cancelled the wait.
+bool TcpConnection::finish_wait() {
   const std::lock_guard lock(wait_mutex_);
   return std::exchange(wait_, Wait::none) == Wait::cancelled;
 }
 
-// The one byte that ends a wait, if it comes in time. A timeout leaves nothing half read.
+// The byte that ends a wait; nullopt at the deadline. It is a single byte, so a timeout leaves no partial read.
 std::optional<std::uint8_t> TcpConnection::status_by(Deadline deadline) {
   try {
     return read_number<std::uint8_t>(deadline);

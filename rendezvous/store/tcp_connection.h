@@ -15,19 +15,19 @@
 
 namespace ddprun::rendezvous {
 
-// A client's requests and their replies over one socket, without their meaning. One caller at a time, but for wake().
-// A wait that is cancelled throws WaitTimeout and leaves the connection in order; every other exception (Error) leaves
-// it useless.
+// The client side of one connection: sends requests and reads the fields of their replies.
+// Ownership: owns the socket. Threads: one caller at a time, except for wake().
+// Errors: a cancelled wait throws WaitTimeout and leaves the connection usable; any Error leaves it unusable.
 class TcpConnection {
  public:
   struct WaitTimeout {};
 
-  // grace: how long the server may take to answer once a deadline has passed. A stop request breaks the connection.
+  // grace: how long the server may take to reply once a deadline has passed. A stop request shuts the socket down.
   TcpConnection(UniqueFd fd, std::chrono::milliseconds grace, const std::stop_token& stop);
 
   void send(const Request& request, Deadline deadline);
-  // The first words of every client. Returns whether the server knows our additions.
-  bool greet(Deadline deadline);
+  // VALIDATE and PING. Returns whether the server has ddprun's extensions.
+  bool handshake(Deadline deadline);
 
   template <class T>
   T read_number(Deadline deadline) {
@@ -36,48 +36,47 @@ class TcpConnection {
   std::string read_vec(Deadline deadline);
   void read_done(Deadline deadline);
 
-  // For what follows once a wait has ended, or must be said although the deadline has passed.
+  // The deadline, but at least grace from now: for requests that complete or cancel a wait.
   Deadline at_least_grace(Deadline deadline) const;
 
-  // The answer to a WAIT, WAIT_GET or BARRIER just sent. After the deadline the wait is cancelled; an answer that
-  // crosses the cancelling on the way counts: what was waited for is there. For WAIT_GET the value follows, which
-  // finish reads.
+  // Reads the reply to a WAIT, WAIT_GET or BARRIER just sent. Cancels the wait at the deadline; a reply that crosses
+  // the cancellation on the wire counts as success. finish reads the rest of the reply, the value of a WAIT_GET.
   template <class Finish>
   auto await(Deadline deadline, Finish finish, bool wakeable = false) {
     const auto end = end_of_wait(deadline, wakeable);
-    auto result = finish(end.rest);
-    if (end.cancelled) read_cancelled(end.rest);
+    auto result = finish(end.reply_deadline);
+    if (end.cancelled) read_cancelled(end.reply_deadline);
     return result;
   }
   void await(Deadline deadline, bool wakeable = false);
 
-  // Cancels the wakeable wait under way, or the next one. From any thread.
+  // Cancels the wakeable wait in progress, or the next one. Any thread may call it.
   void wake();
 
  private:
-  // Of a wakeable request that waits, as far as cancelling it goes.
+  // State of the wakeable wait.
   enum class Wait { none, sent, cancelled };
-  // What was waited for is there. cancelled: the server has yet to answer that as well, until rest.
+  // The end of a successful wait. cancelled: CANCEL_WAIT was sent too, and its reply has to be read.
   struct End {
     bool cancelled;
-    Deadline rest;
+    Deadline reply_deadline;
   };
 
   End end_of_wait(Deadline deadline, bool wakeable);
   Wait begin_wait();
-  bool withdraw_wait();
+  bool finish_wait();
   std::optional<std::uint8_t> status_by(Deadline deadline);
   void read_cancelled(Deadline deadline);
   std::string read(std::size_t size, Deadline deadline);
 
   UniqueFd fd_;
   const std::chrono::milliseconds grace_;
-  const BreakOnStop break_on_stop_;
-  std::mutex wait_mutex_;  // guards what follows, and the sending of a wake-up
+  const ShutdownOnStop shutdown_on_stop_;
+  std::mutex wait_mutex_;  // guards wait_, and the sending of CANCEL_WAIT by wake()
   Wait wait_ = Wait::none;
   std::string out_;
   char buffer_[4096];
-  std::size_t read_begin_ = 0;  // of what buffer_ holds beyond the last reply
+  std::size_t read_begin_ = 0;  // of the bytes in buffer_ after the last reply
   std::size_t read_end_ = 0;
 };
 

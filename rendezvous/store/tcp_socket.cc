@@ -64,13 +64,13 @@ SocketAddress describe(const sockaddr_storage& raw) {
   return {text, ntohs(v6.sin6_port)};
 }
 
-// Null with errno set when this address cannot be had.
+// Empty with errno set if the address cannot be bound.
 UniqueFd try_listen(const sockaddr* address, socklen_t size) {
   UniqueFd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (address->sa_family == AF_INET6) set_option(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  // Every rank of a job connects at once: as long a queue as the system allows.
+  // All ranks of a job connect at once: the longest queue that the system allows.
   if (::bind(fd.get(), address, size) != 0 || ::listen(fd.get(), INT_MAX) != 0) {
     const int cause = errno;
     fd.reset();
@@ -91,7 +91,7 @@ UniqueFd try_listen_wildcard(std::uint16_t port) {
   return try_listen(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
 }
 
-// False when the deadline passed first.
+// False at the deadline.
 bool wait_ready(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
@@ -102,7 +102,7 @@ bool wait_ready(int fd, short events, Deadline deadline) {
   }
 }
 
-// 0, or the cause as an errno; ETIMEDOUT when the deadline passed.
+// 0 or an errno; ETIMEDOUT at the deadline.
 int try_connect(int fd, const addrinfo& address, Deadline deadline) {
   if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
@@ -146,7 +146,7 @@ UniqueFd accept_from(int listener) {
   return fd;
 }
 
-void BreakOnStop::Break::operator()() const noexcept {
+void ShutdownOnStop::Break::operator()() const noexcept {
   ::shutdown(fd, SHUT_RDWR);
 }
 
@@ -159,7 +159,7 @@ UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline dead
       cause = errno;
       continue;
     }
-    const BreakOnStop guard(fd.get(), stop);
+    const ShutdownOnStop guard(fd.get(), stop);
     cause = stop.stop_requested() ? ECANCELED : try_connect(fd.get(), *address, deadline);
     if (cause == 0) {
       set_connection_options(fd.get());
@@ -176,7 +176,7 @@ void send_all(int fd, std::string_view bytes, Deadline deadline) {
     if (n >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(n));
     } else if (errno == EAGAIN) {
-      if (!wait_ready(fd, POLLOUT, deadline)) throw Error(Errc::timeout, "the server does not take the request");
+      if (!wait_ready(fd, POLLOUT, deadline)) throw Error(Errc::timeout, "the server does not read the request");
     } else if (errno != EINTR) {
       throw make_error(Errc::connection_lost, "the connection broke: {}", errno_text(errno));
     }
@@ -185,7 +185,7 @@ void send_all(int fd, std::string_view bytes, Deadline deadline) {
 
 std::size_t receive_some(int fd, char* buffer, std::size_t size, Deadline deadline) {
   for (;;) {
-    if (!wait_ready(fd, POLLIN, deadline)) throw Error(Errc::timeout, "no answer");
+    if (!wait_ready(fd, POLLIN, deadline)) throw Error(Errc::timeout, "no reply");
     const ssize_t n = ::recv(fd, buffer, size, MSG_DONTWAIT);
     if (n > 0) return static_cast<std::size_t>(n);
     if (n == 0) throw Error(Errc::connection_lost, "the server closed the connection");

@@ -8,33 +8,32 @@
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/unique_fd.h"
 
-// TCP sockets as the store's two sides need them: close-on-exec, no delay, keep-alive on.
+// TCP sockets for the store's client and server: close-on-exec, TCP_NODELAY, keep-alive.
 namespace ddprun::rendezvous {
 
 struct SocketAddress {
   std::string address;  // numeric; an IPv4 address inside IPv6 is written as IPv4
   std::uint16_t port = 0;
 };
-SocketAddress peer_address(int fd);  // empty when there is none any more
+SocketAddress peer_address(int fd);  // empty if the socket is no longer connected
 SocketAddress local_address(int fd);
 
-// Non-blocking. An empty host is the wildcard of IPv6 and IPv4 together, or of IPv4 alone where there is no IPv6.
-// Throws Errc::io naming the address.
+// A non-blocking listener. An empty host is the wildcard address of IPv6 and IPv4, or of IPv4 alone if there is no
+// IPv6. Throws Errc::io naming the address.
 UniqueFd listen_on(const std::string& host, std::uint16_t port);
 
-// The next connection, non-blocking, or none with errno set.
+// The next connection, non-blocking, or an empty one with errno set.
 UniqueFd accept_from(int listener);
 
-// A non-blocking socket connected to host:port, after one try of each address that the name has.
-// Throws Errc::unreachable (nobody there now: worth another try) or Errc::timeout, and at once when a stop is
-// requested. Resolving a name takes as long as the system's resolver likes.
+// A non-blocking socket connected to host:port; tries each address of the name once.
+// Throws Errc::unreachable (worth a retry) or Errc::timeout, and returns at once with one of them if a stop is
+// requested. The name lookup may exceed the deadline.
 UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline, const std::stop_token& stop = {});
 
-// From its construction to its end: a request to stop breaks the connection, so that whoever waits for it learns so at
-// once.
-class BreakOnStop {
+// While it lives, a stop request shuts the socket down, which ends a blocking read or poll of it.
+class ShutdownOnStop {
  public:
-  BreakOnStop(int fd, const std::stop_token& stop) : callback_(stop, Break{fd}) {}
+  ShutdownOnStop(int fd, const std::stop_token& stop) : callback_(stop, Break{fd}) {}
 
  private:
   struct Break {
@@ -44,7 +43,7 @@ class BreakOnStop {
   std::stop_callback<Break> callback_;
 };
 
-// Over a connected socket; errors are Errc::timeout and Errc::connection_lost with the bare cause.
+// On a connected socket. Throw Errc::timeout and Errc::connection_lost with the cause alone.
 void send_all(int fd, std::string_view bytes, Deadline deadline);
 // At least one byte, at most size.
 std::size_t receive_some(int fd, char* buffer, std::size_t size, Deadline deadline);

@@ -30,12 +30,12 @@ std::string quoted(std::string_view key) {
   return fmt::format("'{}'", key);
 }
 
-// For the length of one expression.
+// Valid for one expression.
 std::vector<std::string_view> views(std::span<const std::string> keys) {
   return {keys.begin(), keys.end()};
 }
 
-// Shorter when a stop is requested.
+// Returns early if a stop is requested.
 void sleep_for(Clock::duration time, const std::stop_token& stop) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
@@ -48,27 +48,27 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-// One caller at a time.
-class TcpStore::Turn {
+// Serialises calls, with a deadline.
+class TcpStore::CallLock {
  public:
-  Turn(TcpStore& store, Deadline deadline) : store_(store) {
+  CallLock(TcpStore& store, Deadline deadline) : store_(store) {
     std::unique_lock lock(store.mutex_);
     const auto is_free = [&] { return !store.busy_; };
     if (!deadline.when())
-      store.turn_free_.wait(lock, is_free);
-    else if (!store.turn_free_.wait_until(lock, *deadline.when(), is_free))
-      throw make_error(Errc::timeout, "store {}: another thread's call holds this client", store.endpoint_);
+      store.call_done_.wait(lock, is_free);
+    else if (!store.call_done_.wait_until(lock, *deadline.when(), is_free))
+      throw make_error(Errc::timeout, "store {}: another thread's call is in progress", store.endpoint_);
     store.busy_ = true;
   }
-  ~Turn() {
+  ~CallLock() {
     {
       const std::lock_guard lock(store_.mutex_);
       store_.busy_ = false;
     }
-    store_.turn_free_.notify_one();
+    store_.call_done_.notify_one();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  CallLock(const CallLock&) = delete;
+  CallLock& operator=(const CallLock&) = delete;
 
  private:
   TcpStore& store_;
@@ -77,7 +77,7 @@ class TcpStore::Turn {
 template <class What, class Action>
 auto TcpStore::call(const char* verb, Deadline deadline, What what, Action action) {
   const auto start = Clock::now();
-  const Turn turn(*this, deadline);
+  const CallLock lock(*this, deadline);
   if (broken_) throw Error(*broken_);
   try {
     return action(*connection_);
@@ -88,7 +88,7 @@ auto TcpStore::call(const char* verb, Deadline deadline, What what, Action actio
     const bool stopped = options_.stop.stop_requested();
     broken_ = make_error(stopped ? Errc::aborted : e.code(), "store {}: {} {} failed after {:.3f} s: {}", endpoint_,
                          verb, what(), seconds_since(start), stopped ? "it was stopped" : e.what());
-    const std::lock_guard lock(mutex_);  // against wake()
+    const std::lock_guard guard(mutex_);  // against wake()
     connection_.reset();
     throw Error(*broken_);
   }
@@ -97,7 +97,7 @@ auto TcpStore::call(const char* verb, Deadline deadline, What what, Action actio
 template <class What, class Action>
 auto TcpStore::call_at_once(const char* verb, Deadline deadline, What what, Action action) {
   if (deadline.expired())
-    throw make_error(Errc::timeout, "store {}: {} {} was not begun, its deadline had passed", endpoint_, verb, what());
+    throw make_error(Errc::timeout, "store {}: {} {} was not sent: its deadline had passed", endpoint_, verb, what());
   return call(verb, deadline, what, action);
 }
 
@@ -111,16 +111,16 @@ void TcpStore::wake() noexcept try {
   const std::lock_guard lock(mutex_);
   if (connection_) connection_->wake();
 } catch (const std::exception& e) {
-  // Whoever waits sees that the connection broke.
+  // The waiting thread gets the error of the broken connection.
   log::debug("store {}: cancelling a wait: {}", endpoint_, e.what());
 }
 
-// What stood in the way, if anything did.
+// Returns the error, or nullopt on success.
 std::optional<Error> TcpStore::dial_once(Deadline deadline) {
   try {
     auto connection = std::make_unique<TcpConnection>(
         connect_once(options_.host, options_.port, deadline, options_.stop), options_.grace, options_.stop);
-    server_is_ours_ = connection->greet(deadline);
+    has_ddprun_extensions_ = connection->handshake(deadline);
     connection_ = std::move(connection);
     return std::nullopt;
   } catch (const Error& e) {
@@ -128,7 +128,7 @@ std::optional<Error> TcpStore::dial_once(Deadline deadline) {
   }
 }
 
-// As PyTorch's client: whatever goes wrong before the server has answered once may be its start or another's end.
+// As PyTorch's client, retries after any error until the server has replied once: it may be starting or being replaced.
 void TcpStore::dial(Deadline deadline) {
   const auto start = Clock::now();
   std::minstd_rand generator(std::random_device{}());
@@ -155,32 +155,31 @@ std::vector<std::string> TcpStore::wire_keys(const std::vector<std::string>& key
   return result;
 }
 
-void TcpStore::require_ours(const char* what) const {
-  if (!server_is_ours_)
-    throw make_error(Errc::unsupported, "store {}: {} needs a ddprun store; this is a plain PyTorch one", endpoint_,
-                     what);
+void TcpStore::require_extensions(const char* what) const {
+  if (!has_ddprun_extensions_)
+    throw make_error(Errc::unsupported, "store {}: {} needs a ddprun store; this is PyTorch's", endpoint_, what);
 }
 
 void TcpStore::wait_on(TcpConnection& connection, const std::vector<std::string>& keys, Deadline deadline,
                        bool wakeable) const {
-  for_each_run(
+  for_each_batch(
       keys, [](const auto& key) { return key.size(); },
-      [&](std::span<const std::string> run) {
-        connection.send(WaitRequest{views(run)}, connection.at_least_grace(deadline));
+      [&](std::span<const std::string> batch) {
+        connection.send(WaitRequest{views(batch)}, connection.at_least_grace(deadline));
         connection.await(deadline, wakeable);
       });
 }
 
-// PyTorch's server has no request that waits and gets in one.
+// PyTorch's server has no WAIT_GET.
 std::string TcpStore::fetch(TcpConnection& connection, std::string_view key, Deadline deadline) const {
-  if (server_is_ours_) {
+  if (has_ddprun_extensions_) {
     connection.send(WaitGetRequest{key}, connection.at_least_grace(deadline));
-    return connection.await(deadline, [&](Deadline rest) { return connection.read_vec(rest); });
+    return connection.await(deadline, [&](Deadline reply_deadline) { return connection.read_vec(reply_deadline); });
   }
   wait_on(connection, {std::string(key)}, deadline);
-  const auto rest = connection.at_least_grace(deadline);
-  connection.send(GetRequest{key}, rest);
-  return connection.read_vec(rest);
+  const auto reply_deadline = connection.at_least_grace(deadline);
+  connection.send(GetRequest{key}, reply_deadline);
+  return connection.read_vec(reply_deadline);
 }
 
 void TcpStore::set(std::string_view key, std::string_view value, Deadline deadline) {
@@ -224,10 +223,10 @@ bool TcpStore::check(const std::vector<std::string>& keys, Deadline deadline) {
       "check", deadline, [&] { return join_names(keys); },
       [&, wire = wire_keys(keys)](TcpConnection& c) {
         bool all = true;
-        for_each_run(
+        for_each_batch(
             wire, [](const auto& key) { return key.size(); },
-            [&](std::span<const std::string> run) {
-              c.send(CheckRequest{views(run)}, deadline);
+            [&](std::span<const std::string> batch) {
+              c.send(CheckRequest{views(batch)}, deadline);
               all = c.read_number<std::uint8_t>(deadline) == 0 && all;
             });
         return all;
@@ -272,13 +271,13 @@ std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& key
       "multi_get", deadline, [&] { return join_names(keys); },
       [&, wire = wire_keys(keys)](TcpConnection& c) {
         wait_on(c, wire, deadline);
-        const auto rest = c.at_least_grace(deadline);
+        const auto reply_deadline = c.at_least_grace(deadline);
         std::vector<std::string> values;
-        for_each_run(
+        for_each_batch(
             wire, [](const auto& key) { return key.size(); },
-            [&](std::span<const std::string> run) {
-              c.send(MultiGetRequest{views(run)}, rest);
-              for (std::size_t i = 0; i < run.size(); ++i) values.push_back(c.read_vec(rest));
+            [&](std::span<const std::string> batch) {
+              c.send(MultiGetRequest{views(batch)}, reply_deadline);
+              for (std::size_t i = 0; i < batch.size(); ++i) values.push_back(c.read_vec(reply_deadline));
             });
         return values;
       });
@@ -294,9 +293,9 @@ void TcpStore::multi_set(const std::vector<KeyValue>& pairs, Deadline deadline) 
   for (std::size_t i = 0; i < pairs.size(); ++i) wire_pairs.push_back({wire[i], pairs[i].second});
   const auto what = [&] { return fmt::format("of {} keys", pairs.size()); };
   call_at_once("multi_set", deadline, what, [&](TcpConnection& c) {
-    for_each_run(
+    for_each_batch(
         wire_pairs, [](const auto& pair) { return pair.key.size() + pair.value.size(); },
-        [&](std::span<const KeyValueView> run) { c.send(MultiSetRequest{run}, deadline); });
+        [&](std::span<const KeyValueView> batch) { c.send(MultiSetRequest{batch}, deadline); });
   });
 }
 
@@ -323,16 +322,16 @@ void TcpStore::queue_push(std::string_view queue, std::string_view item, Deadlin
       });
 }
 
-// Waiting and popping are two requests: another consumer may come between.
+// Waiting and popping are two requests: another consumer may pop in between.
 std::string TcpStore::queue_pop(std::string_view queue, Deadline deadline) {
   return call(
       "queue_pop", deadline, [&] { return quoted(queue); },
       [&, wire = wire_key(queue)](TcpConnection& c) {
         for (;;) {
           wait_on(c, {wire}, deadline);
-          const auto rest = c.at_least_grace(deadline);
-          c.send(QueuePopRequest{wire}, rest);
-          if (c.read_number<std::int64_t>(rest) > 0) return c.read_vec(rest);
+          const auto reply_deadline = c.at_least_grace(deadline);
+          c.send(QueuePopRequest{wire}, reply_deadline);
+          if (c.read_number<std::int64_t>(reply_deadline) > 0) return c.read_vec(reply_deadline);
         }
       });
 }
@@ -356,7 +355,7 @@ void TcpStore::barrier(std::string_view key, std::int64_t world_size, Deadline d
 }
 
 void TcpStore::set_will(std::string_view key, std::string_view value, Deadline deadline) {
-  require_ours("a will");
+  require_extensions("a will");
   require_value(value, key);
   call_at_once(
       "set_will", deadline, [&] { return quoted(key); },
@@ -367,7 +366,7 @@ void TcpStore::set_will(std::string_view key, std::string_view value, Deadline d
 }
 
 void TcpStore::clear_will(Deadline deadline) {
-  require_ours("a will");
+  require_extensions("a will");
   call_at_once(
       "clear_will", deadline, [] { return ""; },
       [&](TcpConnection& c) {
@@ -389,7 +388,7 @@ void TcpStore::wait_for_joined(std::int64_t world_size, Deadline deadline) {
   const auto start = Clock::now();
   for (;;) {
     const auto joined = parse_counter(call(
-                                          "wait for the joining of", deadline, [] { return "clients"; },
+                                          "wait for", deadline, [] { return "all clients to join"; },
                                           [&](TcpConnection& c) { return fetch(c, join_counter_key, deadline); }),
                                       join_counter_key);
     if (joined >= world_size) return;

@@ -15,21 +15,21 @@ if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 REQUIRED)
 endif()
 
-# The NCCL back end takes the CUDA runtime and NCCL: no compiler of CUDA. Sets DDPRUN_HAS_NCCL. Its tests take the headers
-# alone.
+# The NCCL back end needs the CUDA runtime and NCCL, not a CUDA compiler: from a toolkit, or from NVIDIA's Python wheels,
+# which have libraries under their versioned names only. Sets DDPRUN_HAS_NCCL. Its tests need the headers alone.
 set(DDPRUN_HAS_NCCL OFF)
 if(DDPRUN_CUDA OR DDPRUN_BUILD_TESTS)
-  set(cuda_places /usr/local/cuda $ENV{CUDA_HOME} $ENV{CUDA_PATH})
+  set(cuda_places $ENV{CUDA_HOME} $ENV{CUDA_PATH} /usr/local/cuda)
   find_path(DDPRUN_CUDA_INCLUDE cuda_runtime_api.h HINTS ${cuda_places} PATH_SUFFIXES include)
-  find_path(DDPRUN_NCCL_INCLUDE nccl.h HINTS ${cuda_places} PATH_SUFFIXES include)
+  find_path(DDPRUN_NCCL_INCLUDE nccl.h HINTS $ENV{NCCL_HOME} ${cuda_places} PATH_SUFFIXES include)
 endif()
 if(DDPRUN_CUDA)
-  find_library(DDPRUN_CUDA_LIBRARY cudart HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
-  find_library(DDPRUN_NCCL_LIBRARY nccl HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
+  find_library(DDPRUN_CUDA_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12 HINTS ${cuda_places} PATH_SUFFIXES lib64 lib)
+  find_library(DDPRUN_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS $ENV{NCCL_HOME} ${cuda_places} PATH_SUFFIXES lib64 lib)
   if(DDPRUN_CUDA_INCLUDE AND DDPRUN_CUDA_LIBRARY AND DDPRUN_NCCL_INCLUDE AND DDPRUN_NCCL_LIBRARY)
     set(DDPRUN_HAS_NCCL ON)
   elseif(NOT DDPRUN_CUDA STREQUAL AUTO)
-    message(FATAL_ERROR "DDPRUN_CUDA=${DDPRUN_CUDA}: the CUDA runtime or NCCL is missing (CUDA_HOME says where to look)")
+    message(FATAL_ERROR "DDPRUN_CUDA=${DDPRUN_CUDA}: the CUDA runtime or NCCL is missing (CUDA_HOME and NCCL_HOME say where to look)")
   endif()
 endif()
 message(STATUS "NCCL back end: ${DDPRUN_HAS_NCCL}")

@@ -1,9 +1,11 @@
-# ddprun_library(NAME SOURCES ... PUBLIC ... PRIVATE ...): one part of the project as the static library ddprun::NAME.
+# ddprun_library(NAME SOURCES ... PUBLIC ... PRIVATE ... [ROOT_HEADERS_PUBLIC]): one part of the project as the static
+# library ddprun::NAME.
 #
 # A part's headers are seen as "ddprun/<path in the tree>" through a link of its own in the build tree, so that a part which
 # includes what it does not link fails to build. PUBLIC are the parts that its headers need, PRIVATE those of its sources.
+# All headers are installed; with ROOT_HEADERS_PUBLIC only those in the part's own folder, not those in its sub-folders.
 function(ddprun_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "ROOT_HEADERS_PUBLIC" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   set(target ddprun_${name})
   add_library(${target} STATIC ${ARG_SOURCES})
   add_library(ddprun::${name} ALIAS ${target})
@@ -19,7 +21,34 @@ function(ddprun_library name)
 
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ddprun_warnings>)
   set_property(GLOBAL APPEND PROPERTY DDPRUN_PARTS ${target})
-  set_property(GLOBAL APPEND PROPERTY DDPRUN_HEADER_FOLDERS ${path})
+  if(ARG_ROOT_HEADERS_PUBLIC)
+    set_property(GLOBAL APPEND PROPERTY DDPRUN_ROOT_HEADER_FOLDERS ${path})
+  else()
+    set_property(GLOBAL APPEND PROPERTY DDPRUN_HEADER_FOLDERS ${path})
+  endif()
+  if(DDPRUN_BUILD_TESTS)
+    ddprun_header_check(${target} ${path} ${ARG_PUBLIC} ${ARG_PRIVATE})
+  endif()
+endfunction()
+
+# The target <target>_headers compiles each header of the part in a source of its own; the tests build it.
+function(ddprun_header_check target path)
+  file(GLOB_RECURSE headers RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.h)
+  if(NOT DDPRUN_HAS_NCCL)
+    list(FILTER headers EXCLUDE REGEX "backends/nccl/")
+  endif()
+  set(sources)
+  foreach(header IN LISTS headers)
+    set(source ${PROJECT_BINARY_DIR}/header_checks/${path}/${header}.cc)
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"ddprun/${path}/${header}\"\n")
+    list(APPEND sources ${source})
+  endforeach()
+  add_library(${target}_headers OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(${target}_headers PRIVATE ${target} ${ARGN} ddprun_warnings)
+  target_include_directories(${target}_headers SYSTEM PRIVATE
+    $<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>)
+  target_compile_options(${target}_headers PRIVATE -O0)
+  set_property(GLOBAL APPEND PROPERTY DDPRUN_HEADER_CHECKS ${target}_headers)
 endfunction()
 
 # ddprun_program(NAME SOURCES ... LIBS ... [INTERNAL] [SELF_CONTAINED]): a program in build/bin. INTERNAL ones are not

@@ -1,4 +1,4 @@
-// Process groups beside the floors of their hardware and, when wanted, beside plain Gloo, all in one run.
+// Collectives of process groups, beside lower bounds (floors) of the hardware and optionally plain Gloo, in one run.
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -9,6 +9,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
 #include "tests/bench/collectives/comparison.h"
@@ -33,16 +34,16 @@ struct Options {
   int in_flight = 1;
   std::vector<std::string> gloo;
 
-  // The floors are made for this one.
+  // The floors implement only this operation.
   bool has_floors() const { return op == "allreduce" && dtype == "float32"; }
 };
 
-Subjects make_subjects(const Options& options, Stage& stage, const WorkerEnv& env, ProcessGroup& group) {
+Subjects make_subjects(const Options& options, SharedMapping& mapping, const WorkerEnv& env, ProcessGroup& group) {
   Subjects subjects;
   if (options.has_floors()) {
-    subjects.push_back(shared_result_floor(stage, env.rank));
-    subjects.push_back(in_place_floor(stage, env.rank));
-    subjects.push_back(staged_floor(stage, env.rank));
+    subjects.push_back(shared_result_floor(mapping, env.rank));
+    subjects.push_back(in_place_floor(mapping, env.rank));
+    subjects.push_back(staged_floor(mapping, env.rank));
   }
   subjects.push_back(copy_floor());
   for (const bool registered : {false, true}) {
@@ -59,11 +60,11 @@ Subjects make_subjects(const Options& options, Stage& stage, const WorkerEnv& en
         group_subject(group, operation_named(options.op),
                       {.dtype = dtype_named(options.dtype), .blocking = false, .in_flight = options.in_flight}));
   }
-  for (const auto& algorithm : options.gloo) subjects.push_back(plain_gloo(algorithm, stage, env.rank));
+  for (const auto& algorithm : options.gloo) subjects.push_back(plain_gloo(algorithm, mapping, env.rank));
   return subjects;
 }
 
-// The floor that a subject is held against: of its own kind of memory, or else of copying the buffer.
+// The floor that a subject is compared with: for the same kind of memory if there is one, else a copy of the buffer.
 const char* floor_of(const Subject& subject, const Options& options) {
   if (!options.has_floors()) return "floor: memory copy";
   return subject.registered() ? "floor: in place" : "floor: staged";
@@ -102,21 +103,23 @@ void report(const Options& options, const Subjects& subjects, std::vector<Latenc
       if (subjects[j]->name() == floor_of(*subjects[i], options)) floor_us = times[j].quantile_us(0.5);
     print_row(options, *subjects[i], times[i], floor_us, bytes, core_ns, json);
   }
-  std::fflush(stdout);
+  flush_standard_output();
 }
 
-void measure(const Options& options, Stage& stage, SleepingBarrier& barrier, const WorkerEnv& env, bool json) {
-  const auto world = init_process_group({.backend = options.backend, .timeout = std::chrono::minutes(1), .env = env});
+void measure(const Options& options, SharedMapping& mapping, SleepingBarrier& barrier, const WorkerEnv& env,
+             bool json) {
+  const auto world =
+      init_process_group({.backend = options.backend, .config = {.timeout = std::chrono::minutes(1)}, .env = env});
   const auto& operation = operation_named(options.op);
-  Comparison comparison(stage, barrier, operation,
+  Comparison comparison(mapping, barrier, operation,
                         {.rank = env.rank, .dtype = dtype_named(options.dtype), .seconds = options.seconds});
-  const auto subjects = make_subjects(options, stage, env, world->group());
+  const auto subjects = make_subjects(options, mapping, env, world->group());
   if (env.rank == 0) print_head(json);
   for (std::size_t size = options.min_bytes; size <= options.max_bytes; size *= 4) {
     const auto bytes = comparison.rounded(size);
-    const double before = stage.latency_ns(env.rank);
+    const double before = mapping.latency_ns(env.rank);
     auto times = comparison.measure(subjects, bytes);
-    const double after = stage.latency_ns(env.rank);
+    const double after = mapping.latency_ns(env.rank);
     if (env.rank == 0) report(options, subjects, times, bytes, (before + after) / 2, json);
   }
 }
@@ -124,12 +127,12 @@ void measure(const Options& options, Stage& stage, SleepingBarrier& barrier, con
 void run(const Options& options, bool json) {
   operation_named(options.op);
   dtype_named(options.dtype);
-  if (options.ranks < 1) throw make_error(Errc::usage, "--ranks {}: at least one", options.ranks);
+  if (options.ranks < 1) throw make_error(Errc::usage, "--ranks {}: give 1 or more", options.ranks);
   if (options.in_flight > 1 && !operation_named(options.op).in_place)
-    throw make_error(Errc::usage, "--in-flight cuts the buffer of an operation in place, and not of {}", options.op);
-  Stage stage(options.ranks, options.has_floors() ? options.max_bytes + 4096 : 4096);
+    throw make_error(Errc::usage, "--in-flight needs an operation that works in place; {} does not", options.op);
+  SharedMapping mapping(options.ranks, options.has_floors() ? options.max_bytes + 4096 : 4096);
   SleepingBarrier barrier(options.ranks);
-  spawn(options.ranks, [&](const WorkerEnv& env) { measure(options, stage, barrier, env, json); });
+  spawn(options.ranks, [&](const WorkerEnv& env) { measure(options, mapping, barrier, env, json); });
 }
 
 }  // namespace
@@ -140,21 +143,21 @@ Run collectives_bench(CLI::App& subcommand) {
   subcommand.add_option("--op", options->op, operation_names())->capture_default_str();
   subcommand.add_option("--backend", options->backend, "a back end of the process group")->capture_default_str();
   subcommand.add_option("--dtype", options->dtype, "element type")->capture_default_str();
-  subcommand.add_option("--min-bytes", options->min_bytes, "the smallest buffer; each next is four times as large")
+  subcommand
+      .add_option("--min-bytes", options->min_bytes, "the smallest buffer; each following one is four times as large")
       ->capture_default_str();
   subcommand.add_option("--max-bytes", options->max_bytes, "the largest buffer")->capture_default_str();
-  subcommand.add_option("--seconds", options->seconds, "for one row, at most, but for a few calls")
+  subcommand.add_option("--seconds", options->seconds, "at most, for one row; but a few calls at least")
       ->capture_default_str();
   subcommand.add_flag("--registered", options->registered_only, "only memory that is allocated from the group");
-  subcommand.add_flag("--async", options->async_only,
-                      "only the calls that return a work handle, not the blocking ones");
+  subcommand.add_flag("--async", options->async_only, "only calls that return a work handle, not blocking ones");
   subcommand
       .add_option("--in-flight", options->in_flight,
-                  "also the buffer cut into so many parts, an operation each, all begun before the first is waited for")
+                  "also the buffer in that many parts, one operation each, all started before the first wait")
       ->capture_default_str();
   subcommand
       .add_option("--gloo", options->gloo,
-                  "algorithms of plain Gloo to measure beside it: ring, bcube, halving_doubling (allreduce of float32)")
+                  "also plain Gloo with these algorithms: ring, bcube, halving_doubling (allreduce of float32)")
       ->delimiter(',');
   return [options](bool json) { run(*options, json); };
 }

@@ -1,5 +1,5 @@
-// From the death of a rank, its freezing or an abort to the error at all the others, and from there to a group of the
-// survivors that works. Ranks are processes; their clocks are the one monotonic clock of this machine.
+// Time from the death or freeze of a rank, or an abort, to the error at all other ranks, and from there to the first
+// operation of a group of the survivors. Ranks are processes; all use the machine's monotonic clock.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/elastic_group.h"
@@ -39,7 +40,7 @@ constexpr const char* name_of(Fault fault) {
   return fault == Fault::kill ? "kill" : fault == Fault::freeze ? "freeze" : "abort";
 }
 
-// One group's life: where its ranks meet, and what befalls it.
+// One group: its store, and the fault that is injected.
 struct Round {
   std::string backend;
   int ranks = 2;
@@ -49,11 +50,11 @@ struct Round {
   std::chrono::milliseconds freeze_bound{};
 };
 
-// In milliseconds; of one round, the slowest rank's.
+// In milliseconds; for each round the time of the slowest rank.
 struct Times {
-  std::vector<double> error;   // from the fault to the error at all others; of an abort, at the aborting rank's threads
-  std::vector<double> others;  // of an abort: at the others
-  std::vector<double> anew;    // from there to the first operation of the survivors' group
+  std::vector<double> error;     // from the fault to the error at all others; for an abort, at the aborting rank
+  std::vector<double> others;    // for an abort: at the other ranks
+  std::vector<double> recovery;  // from there to the first operation of the survivors' group
 };
 
 std::int64_t now_ns() {
@@ -72,15 +73,15 @@ std::vector<std::string> members(int count) {
   return names;
 }
 
-// Says when it begins, when it has an error, and when the next group works.
-void live(const Round& round, int rank, Line& line) {
+// Reports when it is ready, when it gets an error, and when the next group works.
+void run_rank(const Round& round, int rank, Line& line) {
   GroupOptions options{.connect_store =
                            [&] {
                              return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = round.port},
                                                                Deadline::in(std::chrono::seconds(10)));
                            },
                        .prefix = round.prefix,
-                       .freeze_bound = round.freeze_bound};
+                       .config = {.freeze_bound = round.freeze_bound}};
   ElasticGroup elastic(round.backend, options, std::to_string(rank));
   auto& group = elastic.reconfigure(0, members(round.ranks));
   std::vector<float> values(20'000, 1.0f);
@@ -90,7 +91,7 @@ void live(const Round& round, int rank, Line& line) {
   const bool aborts = round.fault == Fault::abort && rank == 0;
   if (aborts) {
     aborter = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // amid operations
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // while operations are in progress
       say_time(line);
       elastic.abort("measured");
     });
@@ -105,7 +106,7 @@ void live(const Round& round, int rank, Line& line) {
   elastic.abort("a peer was lost");
   elastic.reconfigure(1, members(round.ranks - 1)).barrier()->wait();
   say_time(line);
-  line.hear();  // leaves when all have said so
+  line.hear();  // leaves once all ranks have reported
 }
 
 double milliseconds_between(std::int64_t from, std::int64_t to) {
@@ -115,14 +116,14 @@ double milliseconds_between(std::int64_t from, std::int64_t to) {
 void run_round(const Round& round, Times& times) {
   std::vector<Helper> helpers;
   for (int rank = 0; rank < round.ranks; ++rank)
-    helpers.emplace_back([&round, rank](Line& line) { live(round, rank, line); });
+    helpers.emplace_back([&round, rank](Line& line) { run_rank(round, rank, line); });
   for (auto& helper : helpers) helper.line().hear();
   std::int64_t begin = 0;
   if (round.fault == Fault::abort) {
     begin = hear_time(helpers.front());
     times.error.push_back(milliseconds_between(begin, hear_time(helpers.front())));
   } else {
-    ::usleep(10'000);  // amid operations
+    ::usleep(10'000);  // while operations are in progress
     begin = now_ns();
     ::kill(helpers.back().pid(), round.fault == Fault::kill ? SIGKILL : SIGSTOP);
   }
@@ -132,9 +133,9 @@ void run_round(const Round& round, Times& times) {
   for (auto each = first; each != last; ++each) error = std::max(error, hear_time(*each));
   (round.fault == Fault::abort ? times.others : times.error).push_back(milliseconds_between(begin, error));
   if (round.fault != Fault::kill) return;
-  std::int64_t anew = error;
-  for (auto each = first; each != last; ++each) anew = std::max(anew, hear_time(*each));
-  times.anew.push_back(milliseconds_between(error, anew));
+  std::int64_t recovered = error;
+  for (auto each = first; each != last; ++each) recovered = std::max(recovered, hear_time(*each));
+  times.recovery.push_back(milliseconds_between(error, recovered));
   for (auto each = first; each != last; ++each) each->line().say("leave");
 }
 
@@ -155,7 +156,7 @@ void print(bool json, const Round& round, const char* what, const std::vector<do
   else
     fmt::print("{:<13} {:>5}  {:<26} {:>6}  {:>9.2f} {:>9.2f} {:>9.2f}\n", round.backend, round.ranks, what,
                values.size(), p50, p99, max);
-  std::fflush(stdout);
+  flush_standard_output();
 }
 
 void run(const Options& options, bool json) {
@@ -186,7 +187,7 @@ void run(const Options& options, bool json) {
               fmt::format("{} .. {}", name_of(fault), fault == Fault::abort ? "own calls" : "error").c_str(),
               times.error);
         print(json, round, "abort .. the others' error", times.others);
-        print(json, round, "error .. next group works", times.anew);
+        print(json, round, "error .. next group works", times.recovery);
       }
     }
   }
@@ -196,12 +197,12 @@ void run(const Options& options, bool json) {
 
 Run failure_bench(CLI::App& subcommand) {
   auto options = std::make_shared<Options>();
-  subcommand.add_option("--backend", options->backends, "of the groups")->capture_default_str();
-  subcommand.add_option("--ranks", options->ranks, "of a group before one is lost")->capture_default_str();
-  subcommand.add_option("--kills", options->kills, "of each group")->capture_default_str();
-  subcommand.add_option("--aborts", options->aborts, "of each group")->capture_default_str();
-  subcommand.add_option("--freezes", options->freezes, "of each group")->capture_default_str();
-  subcommand.add_option("--freeze-bound-ms", options->freeze_bound_ms, "the silence that a rank may keep")
+  subcommand.add_option("--backend", options->backends, "back ends of the groups")->capture_default_str();
+  subcommand.add_option("--ranks", options->ranks, "sizes of the groups before the fault")->capture_default_str();
+  subcommand.add_option("--kills", options->kills, "kills measured for each group")->capture_default_str();
+  subcommand.add_option("--aborts", options->aborts, "aborts measured for each group")->capture_default_str();
+  subcommand.add_option("--freezes", options->freezes, "freezes measured for each group")->capture_default_str();
+  subcommand.add_option("--freeze-bound-ms", options->freeze_bound_ms, "freeze bound of the groups")
       ->capture_default_str();
   return [options](bool json) { run(*options, json); };
 }

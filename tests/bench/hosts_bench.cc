@@ -1,5 +1,6 @@
-// Allreduce between hosts: network namespaces joined by a link of limited bandwidth. Back ends beside each other and
-// beside what the link permits, call by call in turn; and what each sends over the link, which no load changes.
+// Allreduce between hosts, which are network namespaces joined by a link of limited bandwidth. Measures back ends and
+// the link's lower bound side by side, call by call in turn, and the bytes that each sends, which do not depend on
+// load.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -13,11 +14,12 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "ddprun/worker/comm/spawn.h"
+#include "tests/bench/collectives/shared_mapping.h"
 #include "tests/bench/collectives/sleeping_barrier.h"
-#include "tests/bench/collectives/stage.h"
 #include "tests/bench/latency.h"
 #include "tests/bench/link_floor.h"
 #include "tests/bench/subcommand.h"
@@ -50,11 +52,11 @@ struct Column {
 
 class RankOnHost {
  public:
-  RankOnHost(const Options& options, const testing::NetnsHosts& hosts, Stage& stage, SleepingBarrier& barrier,
+  RankOnHost(const Options& options, const testing::NetnsHosts& hosts, SharedMapping& mapping, SleepingBarrier& barrier,
              const WorkerEnv& env)
       : options_(options),
         hosts_(hosts),
-        stage_(stage),
+        mapping_(mapping),
         barrier_(barrier),
         env_(env),
         host_(env.rank / options.ranks_per_host),
@@ -77,15 +79,15 @@ class RankOnHost {
       }
       if (env_.rank == 0) report(columns, bytes, json);
     }
-    stage_.meet(env_.rank);
+    mapping_.barrier(env_.rank);
   }
 
  private:
-  // One connection between the first ranks of the hosts.
+  // Opens one connection between the first ranks of the hosts.
   void connect_floor() {
     const int first = options_.ranks_per_host;
     if (env_.rank == 0) floor_.emplace(LinkFloor::listen(hosts_.address(0)));
-    const auto port = stage_.agree(env_.rank, floor_ ? floor_->port() : 0);
+    const auto port = mapping_.broadcast(env_.rank, floor_ ? floor_->port() : 0);
     if (env_.rank == first) floor_.emplace(LinkFloor::dial(hosts_.address(0), static_cast<std::uint16_t>(port)));
     if (env_.rank == 0) floor_->accept();
   }
@@ -93,14 +95,14 @@ class RankOnHost {
   std::unique_ptr<ProcessGroup> join(const std::string& backend) {
     GroupOptions options{.rank = env_.rank, .size = env_.world_size};
     options.connect_store = [this] {
-      const InNetwork outside(network_.outside());  // the store is where no link is
+      const InNetwork outside(network_.outside());  // the store is reached outside the limited link
       return std::make_shared<TcpStore>(TcpStoreOptions{.host = env_.master_addr, .port = env_.master_port},
                                         Deadline::in(std::chrono::seconds(30)));
     };
     options.prefix = "bench/" + backend + "/";
-    options.timeout = std::chrono::minutes(1);
-    options.local_address = hosts_.address(host_);
-    options.host = "host " + std::to_string(host_);
+    options.config.timeout = std::chrono::minutes(1);
+    options.config.local_address = hosts_.address(host_);
+    options.config.host = "host " + std::to_string(host_);
     return comm::make_group(backend, options);
   }
 
@@ -131,11 +133,11 @@ class RankOnHost {
     for (const auto& work : works) work->wait();
   }
 
-  // Until the last rank is done. They wait asleep: the back ends' threads need the processors.
+  // Measures until the last rank is done. The ranks wait asleep, because the back ends' threads need the processors.
   void once(Column& column, std::vector<float>& values, bool counts) {
     std::fill(values.begin(), values.end(), static_cast<float>(env_.rank + 1));
     barrier_.wait();
-    stage_.meet(env_.rank);
+    mapping_.barrier(env_.rank);
     const auto sent = testing::bytes_sent("eth0");
     const auto start = Clock::now();
     column.run(values);
@@ -149,7 +151,7 @@ class RankOnHost {
       throw make_error(Errc::internal, "{}: a wrong sum", column.name);
   }
 
-  Clock::duration* time_of(int rank) const { return reinterpret_cast<Clock::duration*>(stage_.note(rank)); }
+  Clock::duration* time_of(int rank) const { return reinterpret_cast<Clock::duration*>(mapping_.message(rank)); }
 
   void report(std::vector<Column>& columns, std::size_t bytes, bool json) const {
     const double floor = columns[0].times.quantile_us(0.5);
@@ -168,12 +170,12 @@ class RankOnHost {
                    bytes, ms[0], ms[1], ms[2], factor, sent);
       }
     }
-    std::fflush(stdout);
+    flush_standard_output();
   }
 
   const Options& options_;
   const testing::NetnsHosts& hosts_;
-  Stage& stage_;
+  SharedMapping& mapping_;
   SleepingBarrier& barrier_;
   const WorkerEnv& env_;
   const int host_;
@@ -187,25 +189,28 @@ void run(const Options& options, bool json) {
   testing::NetnsHosts hosts(2);
   hosts.limit(0, options.rate);
   hosts.limit(1, options.rate);
-  Stage stage(options.ranks(), 4096);
+  SharedMapping mapping(options.ranks(), 4096);
   SleepingBarrier barrier(options.ranks());
-  spawn(options.ranks(), [&](const WorkerEnv& env) { RankOnHost(options, hosts, stage, barrier, env).measure(json); });
+  spawn(options.ranks(),
+        [&](const WorkerEnv& env) { RankOnHost(options, hosts, mapping, barrier, env).measure(json); });
 }
 
 }  // namespace
 
 Run hosts_bench(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
-  subcommand.add_option("--ranks-per-host", options->ranks_per_host, "on each of two hosts")->capture_default_str();
-  subcommand.add_option("--rate", options->rate, "of the link between them, in tc's words")->capture_default_str();
+  subcommand.add_option("--ranks-per-host", options->ranks_per_host, "ranks on each of the two hosts")
+      ->capture_default_str();
+  subcommand.add_option("--rate", options->rate, "bandwidth of the link between them, as tc writes it")
+      ->capture_default_str();
   subcommand.add_option("--backend", options->backends, "back ends, measured in turn")
       ->delimiter(',')
       ->capture_default_str();
   subcommand.add_option("--bytes", options->sizes, "sizes of the buffer")->delimiter(',')->capture_default_str();
-  subcommand.add_option("--calls", options->calls, "of each back end and size")->capture_default_str();
+  subcommand.add_option("--calls", options->calls, "calls of each back end and size")->capture_default_str();
   subcommand
       .add_option("--in-flight", options->in_flight,
-                  "also the buffer cut into so many parts, an operation each, all begun before the first is waited for")
+                  "also the buffer in that many parts, one operation each, all started before the first wait")
       ->capture_default_str();
   return [options](bool json) { run(*options, json); };
 }

@@ -5,14 +5,15 @@
 
 namespace ddprun::bench {
 
-// Durations gathered, and what is reported of them.
+// Collects durations and reports their quantiles.
 class Latencies {
  public:
   void add(std::chrono::nanoseconds duration) { nanoseconds_.push_back(duration.count()); }
   void add(const Latencies& others);
   const std::vector<long long>& nanoseconds() const { return nanoseconds_; }
   std::size_t count() const { return nanoseconds_.size(); }
-  // The smallest value that at least this share (0 to 1) does not exceed, in microseconds; 0 when nothing was gathered.
+  // The smallest value that at least this share (0 to 1) of the durations does not exceed, in microseconds; 0 without
+  // any.
   double quantile_us(double share);
 
  private:

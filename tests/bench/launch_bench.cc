@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "tests/bench/launchers.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"
@@ -154,7 +155,7 @@ void run(const Options& options, bool json) {
     const auto end = began + std::chrono::duration_cast<Clock::duration>(share * static_cast<double>(i + 1));
     measure(rows, options.workers[i], options, end);
     for (const auto& row : rows) print(json, row, options.workers[i], rows.front());
-    std::fflush(stdout);
+    flush_standard_output();
   }
 }
 

@@ -9,10 +9,10 @@
 
 namespace ddprun::bench {
 
-// What a link permits: two ends of one TCP connection send each other the same number of bytes at once.
+// The lower bound of a link: two ends of one TCP connection send each other the same number of bytes at once.
 class LinkFloor {
  public:
-  // The end that waits for the other at address; port() tells which.
+  // The end that listens at address, on port().
   static LinkFloor listen(const std::string& address);
   static LinkFloor dial(const std::string& address, std::uint16_t port);
 

@@ -1,4 +1,5 @@
 #include <csignal>
+#include <exception>
 #include <poll.h>
 #include <unistd.h>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/standard_output.h"
 #include "tests/bench/subcommand.h"
 #include "tests/bench/sweeper.h"
 
@@ -43,11 +45,7 @@ bool reader_has_left() {
   return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const ddprun::bench::Sweeper sweeper;
-  ddprun::log::init("ddprun-bench");
+int run(int argc, char** argv) {
   CLI::App app{"Measures the parts of ddprun on this machine.", "ddprun-bench"};
   app.require_subcommand(1);
   bool json = false;
@@ -67,9 +65,24 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     ddprun::log::error("{}", e.what());
     return ddprun::exit_usage;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const ddprun::bench::Sweeper sweeper;
+  ddprun::log::init("ddprun-bench");
+  try {
+    const int code = run(argc, argv);
+    ddprun::flush_standard_output();
+    return code;
   } catch (const ddprun::Error& e) {
     if (reader_has_left()) ::raise(SIGPIPE);  // which ended the rank that printed, and ends this process as quietly
     ddprun::log::error("{}", e.what());
     return ddprun::exit_for(e.code());
+  } catch (const std::exception& e) {
+    ddprun::log::error("{}", e.what());
+    return ddprun::exit_fault;
   }
 }

@@ -20,6 +20,7 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/common/unique_fd.h"
 #include "tests/bench/launchers.h"
 #include "tests/bench/process.h"
@@ -256,7 +257,7 @@ void run(const Options& options, bool json) {
     measure(tables[i], options,
             began + std::chrono::duration_cast<Clock::duration>(share * static_cast<double>(i + 1)));
     for (const auto& row : tables[i]) print(json, row, tables[i].front());
-    std::fflush(stdout);
+    flush_standard_output();
   }
 }
 

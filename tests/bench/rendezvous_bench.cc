@@ -12,7 +12,7 @@
 
 #include "ddprun/common/descriptors.h"
 #include "ddprun/common/error.h"
-#include "ddprun/rendezvous/backends/hosted_endpoint.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
 #include "ddprun/rendezvous/membership/session_client.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/store_server.h"

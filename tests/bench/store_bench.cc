@@ -11,6 +11,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/rendezvous/store/protocol.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "tests/bench/echo_server.h"
@@ -201,7 +202,7 @@ class StoreBench {
     else
       fmt::print("{:<16} {:>5} {:<9} {:>11.0f} {:>9.1f} {:>9.1f} {:>9}\n", op, connections, server, rate, p50, p99,
                  peer ? fmt::format("{:.2f} x", ours / rate) : "");
-    std::fflush(stdout);
+    flush_standard_output();
   }
 
   const Options& options_;

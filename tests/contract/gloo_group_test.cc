@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -23,14 +23,15 @@ contract::Groups make_gloo(int size, std::chrono::milliseconds timeout) {
 
 TEST_CASE("a transport that Gloo cannot carry collectives over is refused by name") {
   ::setenv("GLOO_DEVICE_TRANSPORT", "IBVERBS", 1);
-  const auto error = contract::error_of([] { comm::make_gloo_transport({.size = 2, .local_address = "127.0.0.1"}); });
+  const auto error =
+      contract::error_of([] { comm::make_gloo_transport({.size = 2, .config = {.local_address = "127.0.0.1"}}); });
   ::unsetenv("GLOO_DEVICE_TRANSPORT");
   CHECK(error.code() == Errc::unsupported);
   CHECK(std::string(error.what()).find("GLOO_DEVICE_TRANSPORT=IBVERBS") != std::string::npos);
 }
 
-// A sender holds the lock of its socket; a loop that took its place would wait for that lock awake.
-TEST_CASE("the thread that serves the sockets takes no running thread's place") {
+// A sender holds its socket's lock; a loop thread that preempted it would spin on that lock.
+TEST_CASE("the thread that serves the sockets does not preempt running threads") {
   const auto policies = [] {
     std::map<int, int> found;
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
@@ -38,10 +39,10 @@ TEST_CASE("the thread that serves the sockets takes no running thread's place") 
     return found;
   };
   auto before = policies();
-  const auto transport = comm::make_gloo_transport({.size = 2, .local_address = "127.0.0.1"});
-  auto with_it = policies();
-  CHECK(with_it[SCHED_BATCH] > before[SCHED_BATCH]);  // a sanitizer may have begun a thread too
-  CHECK(with_it[SCHED_OTHER] == before[SCHED_OTHER]);
+  const auto transport = comm::make_gloo_transport({.size = 2, .config = {.local_address = "127.0.0.1"}});
+  auto after = policies();
+  CHECK(after[SCHED_BATCH] > before[SCHED_BATCH]);  // a sanitizer may have started a thread too
+  CHECK(after[SCHED_OTHER] == before[SCHED_OTHER]);
 }
 
 namespace {
@@ -67,10 +68,10 @@ void expect_one_result(contract::Groups& groups, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("gloo groups give every rank the same bits, whichever way a size takes") {
+TEST_CASE("gloo groups give every rank the same bits, whichever algorithm a size selects") {
   for (const int ranks_per_host : {8, 2}) {
     const auto make = [ranks_per_host](GroupOptions options) {
-      options.host = "host " + std::to_string(options.rank / ranks_per_host);
+      options.config.host = "host " + std::to_string(options.rank / ranks_per_host);
       return comm::make_gloo_group(options);
     };
     for (const int size : {2, 3, 4, 5}) {
@@ -81,9 +82,9 @@ TEST_CASE("gloo groups give every rank the same bits, whichever way a size takes
   }
 }
 
-// What its owner writes there from then on stays, and is not sent. It writes here and there alone: Gloo, were it still
-// at it, would not be for long.
-TEST_CASE("an abort in the middle of a large message gives its memory back to its owner") {
+// What the owner writes after the abort stays and is not sent. It writes only at some places, so that Gloo, if it still
+// accessed the memory, would have time to.
+TEST_CASE("after an abort in the middle of a large message, its memory is no longer accessed") {
   constexpr std::size_t marks = 2'000, count = 4096 * marks;
   for (const auto delay : {0, 1, 2, 4, 8}) {
     auto groups = contract::make_groups(comm::make_gloo_group, 2, contract::patience);
@@ -92,11 +93,11 @@ TEST_CASE("an abort in the middle of a large message gives its memory back to it
       auto& values = memory[static_cast<std::size_t>(group.rank())];
       const auto message = group.rank() == 0 ? group.send(span_of(values), 1, 0) : group.recv(span_of(values), 0, 0);
       const std::jthread aborting([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(delay));  // wherever it is then
+        std::this_thread::sleep_for(std::chrono::milliseconds(delay));  // at whatever point the message is then
         if (group.rank() == 1) group.abort("enough");
       });
       try {
-        message->wait();  // it may be through before the abort
+        message->wait();  // it may be complete before the abort
       } catch (const Error& error) {
         contract::expect(error.code() == (group.rank() == 1 ? Errc::aborted : Errc::peer_lost), error.what());
       }
@@ -109,8 +110,8 @@ TEST_CASE("an abort in the middle of a large message gives its memory back to it
 
 TEST_CASE("checked gloo groups compare every call") {
   const auto make = [](GroupOptions options) {
-    options.checked = true;
-    options.heartbeat = std::chrono::hours(1);  // nobody looks at the neighbour
+    options.config.checked = true;
+    options.config.heartbeat = std::chrono::hours(1);  // ranks do not compare their records
     return comm::make_gloo_group(options);
   };
   for (const int size : {2, 3}) {
@@ -131,11 +132,11 @@ TEST_CASE("checked gloo groups compare every call") {
 
 namespace {
 
-// No rank has a timeout; the last call of each is one that its peers cannot answer.
+// No rank reaches a timeout; the last call of each is one that its peers cannot match.
 void expect_disagreement(int size, const contract::RankBody& calls, std::vector<std::string> names) {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.checked = false;
+        options.config.checked = false;
         return comm::make_gloo_group(options);
       },
       size, std::chrono::hours(1));
@@ -148,27 +149,27 @@ void expect_disagreement(int size, const contract::RankBody& calls, std::vector<
   });
 }
 
-void wait_in_vain(ProcessGroup& group) {
+void recv_without_send(ProcessGroup& group) {
   std::vector<float> values(1);
   group.recv(span_of(values), (group.rank() + 1) % group.size(), 0)->wait();
 }
 
 }  // namespace
 
-TEST_CASE("gloo groups name two roots of one broadcast, without comparing calls") {
+TEST_CASE("gloo groups report two roots of one broadcast, without comparing calls") {
   for (const int size : {2, 3}) {
     expect_disagreement(size,
                         [](ProcessGroup& group) {
                           std::vector<float> values(10);
                           group.broadcast(span_of(values), group.rank() == 0 ? 0 : 1)->wait();
-                          wait_in_vain(group);
+                          recv_without_send(group);
                         },
                         {"broadcast of 10 float32 from rank 0", "broadcast of 10 float32 from rank 1"});
   }
 }
 
-// The ranks on both sides of the one that differs are done with it, and in the next operation.
-TEST_CASE("gloo groups name an operation that differs where others have gone on") {
+// The neighbours of the rank that differs have completed the operation and are in the next one.
+TEST_CASE("gloo groups report an operation that differs after other ranks have completed it") {
   expect_disagreement(4,
                       [](ProcessGroup& group) {
                         std::vector<float> values(group.rank() == 2 ? 11 : 10);
@@ -178,12 +179,12 @@ TEST_CASE("gloo groups name an operation that differs where others have gone on"
                       {"broadcast of 10 float32", "rank 2", "broadcast of 11 float32"});
 }
 
-TEST_CASE("gloo groups name operations that differ and that were done without meeting anybody") {
+TEST_CASE("gloo groups report operations that differ and that were completed without communication") {
   expect_disagreement(2,
                       [](ProcessGroup& group) {
                         std::vector<float> values(group.rank() == 0 ? 0 : 10);
                         group.allreduce(span_of(values))->wait();
-                        wait_in_vain(group);
+                        recv_without_send(group);
                       },
                       {"allreduce(sum) of 0 float32", "allreduce(sum) of 10 float32"});
   expect_disagreement(2,
@@ -191,14 +192,14 @@ TEST_CASE("gloo groups name operations that differ and that were done without me
                         std::vector<float> values(5);
                         const Counts all_mine = group.rank() == 0 ? Counts{5, 0} : Counts{0, 5};
                         group.scatterv(span_of(values), all_mine, span_of(values), group.rank())->wait();
-                        wait_in_vain(group);
+                        recv_without_send(group);
                       },
                       {"scatterv of 5 float32 in all from rank 0", "scatterv of 5 float32 in all from rank 1"});
 }
 
 TEST_CASE("checked gloo groups compare the parts of all_to_allv") {
   const auto make = [](GroupOptions options) {
-    options.checked = true;
+    options.config.checked = true;
     return comm::make_gloo_group(options);
   };
   auto groups = contract::make_groups(make, 2, contract::patience);
@@ -209,8 +210,8 @@ TEST_CASE("checked gloo groups compare the parts of all_to_allv") {
       group.all_to_allv(span_of(input), even, {output.data(), 3, DType::float32}, less)->wait();
     });
     contract::expect(error.code() == Errc::mismatch, error.what());
-    contract::expect(std::string(error.what()).find("2 elements, and that expects 1") != std::string::npos,
-                     error.what());
+    for (const auto* part : {"sends 2 elements to rank ", ", which expects 1"})
+      contract::expect(std::string(error.what()).find(part) != std::string::npos, error.what());
   });
 }
 

@@ -4,7 +4,7 @@
 namespace ddprun::contract {
 namespace {
 
-// Spans of several types, small ones beside one that is too large to be packed.
+// Spans of several types: small ones, and one that is too large to be packed.
 struct Spans {
   explicit Spans(int rank)
       : doubles(3, rank + 1),
@@ -35,13 +35,13 @@ void coalesced_spans_are_one_operation(const MakeGroups& make, int size) {
 
     Spans others(group.rank());
     group.broadcast_coalesced(others.list(), size - 1)->wait();
-    expect(others == Spans(size - 1), "the root's");
+    expect(others == Spans(size - 1), "the root's values");
     group.allreduce_coalesced({})->wait();
     group.broadcast_coalesced({Span{}, Span{}}, 0)->wait();
   });
 }
 
-void coalesced_parts_go_where_they_belong(const MakeGroups& make, int size) {
+void coalesced_parts_are_placed_in_rank_order(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const auto ranks = static_cast<std::size_t>(size);
   run_ranks(groups, [&](ProcessGroup& group) {
@@ -73,7 +73,7 @@ void coalesced_parts_go_where_they_belong(const MakeGroups& make, int size) {
       }
     }
 
-    // In place: a rank's parts are those of the wholes.
+    // In place: a rank's parts lie within the wholes.
     std::vector<Span> own;
     for (std::size_t i = 0; i < wholes.size(); ++i)
       own.push_back({wholes[i].data() + counts[i] * static_cast<std::size_t>(group.rank()), counts[i], DType::int64});

@@ -20,9 +20,9 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   expect(usage([&] { group.allgather(span_of(values), span_of(odd)); }), "allgather of a wrong size");
   expect(usage([&] { group.allgather(span_of(values), span_of(other)); }), "allgather into another type");
   expect(usage([&] { group.reduce_scatter(span_of(odd), span_of(values), ReduceOp::sum); }), "reduce_scatter");
-  expect(usage([&] { group.allreduce(span_of(values), ReduceOp::average); }), "average of whole numbers");
+  expect(usage([&] { group.allreduce(span_of(values), ReduceOp::average); }), "average of integers");
   expect(usage([&] { group.allreduce(span_of(values), Reduction::premultiplied_sum(2)); }),
-         "multiples of whole numbers");
+         "premultiplied sum of integers");
   expect(usage([&] { group.allreduce(span_of(other), ReduceOp::bit_or); }), "bits of floats");
   expect(usage([&] { group.reduce(span_of(values), size); }), "reduce to a root beyond the last rank");
   expect(usage([&] { group.allreduce({nullptr, 3, DType::float32}, ReduceOp::sum); }), "null memory");
@@ -47,23 +47,25 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   expect(usage([&] { group.reduce_scatterv(whole, part, different); }), "a count that is not the part's");
   expect(usage([&] { group.gather(part, {other.data(), 1, DType::float32}, 0); }), "gather into too little");
   expect(usage([&] { group.scatter(span_of(odd), {odd.data(), 2, DType::int32}, 0); }), "scatter of too much");
-  expect(usage([&] { group.gather(part, whole, size); }), "gather to nobody");
+  expect(usage([&] { group.gather(part, whole, size); }), "gather to an invalid root");
   std::vector<float> apart(3 * ranks);
   expect(usage([&] { group.all_to_allv(whole, equal, span_of(apart), different); }), "all_to_allv into too little");
-  expect(usage([&] { group.all_to_allv(whole, equal, whole, equal); }), "all_to_allv in place, which has no room");
+  expect(usage([&] { group.all_to_allv(whole, equal, whole, equal); }), "all_to_allv in place");
   expect(usage([&] { group.scatterv(whole, too_many, part, 0); }), "scatterv to other ranks");
-  expect(usage([&] { group.gatherv(part, {nullptr, 3 * ranks, DType::float32}, equal, 0); }), "gatherv into nothing");
-  expect(usage([&] { group.reduce_scatter(span_of(odd), span_of(values), ReduceOp::average); }),
-         "whole numbers' average");
+  expect(usage([&] {
+           group.gatherv(part, {nullptr, 3 * ranks, DType::float32}, equal, 0);
+         }),
+         "gatherv into a null address");
+  expect(usage([&] { group.reduce_scatter(span_of(odd), span_of(values), ReduceOp::average); }), "average of integers");
   expect(usage([&] { group.allreduce(whole, {apart.data(), 1, DType::float32}); }), "allreduce into too little");
   expect(usage([&] { group.allreduce(part, {other.data() + 1, 3, DType::float32}); }), "shifted by one");
   expect(usage([&] { group.allgather_coalesced({part}, {}); }), "inputs without outputs");
-  expect(usage([&] { group.broadcast_coalesced({part}, size); }), "coalesced, from nobody");
+  expect(usage([&] { group.broadcast_coalesced({part}, size); }), "coalesced, from an invalid root");
   if (size > 1) {
     expect(usage([&] { group.all_to_all(span_of(odd), span_of(odd)); }), "all_to_all of an uneven buffer");
     expect(usage([&] { group.allgather({other.data() + 1, 3, DType::float32}, whole); }), "not the own part in place");
     Counts wrapping(ranks, 3);
-    wrapping.back() = endless - 2;  // as minus 3, which takes the others' back
+    wrapping.back() = endless - 2;  // wraps around to minus 3, so that the sum is small
     expect(usage([&] {
              group.allgatherv(part, {odd.data(), 3 * (ranks - 2), DType::float32}, wrapping);
            }),
@@ -72,7 +74,7 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
   run_ranks(groups, [](ProcessGroup& each) { each.barrier()->wait(); });
 }
 
-void abort_frees_a_blocked_rank(const MakeGroups& make, int size) {
+void abort_ends_a_blocked_call(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   std::vector<float> values(1000);
   if (size > 1) {
@@ -89,14 +91,14 @@ void abort_frees_a_blocked_rank(const MakeGroups& make, int size) {
     groups[0]->abort("the test says so");
   }
   const auto later = error_of([&] { groups[0]->barrier()->wait(); });
-  expect(later.code() == Errc::aborted, "an aborted group stays so");
+  expect(later.code() == Errc::aborted, "an aborted group stays aborted");
 }
 
 namespace {
 
 using Start = std::function<WorkPtr(ProcessGroup&, std::vector<float>&, OpOptions)>;
 
-// Each waits for rank 1, in its way. The buffer: two parts for each of two or three ranks.
+// Each waits for rank 1. The buffer holds two parts for each of two or three ranks.
 std::vector<std::pair<const char*, Start>> operations_that_wait() {
   static const auto piece = [](std::vector<float>& of, std::size_t count) -> Span {
     return {of.data(), count, DType::float32};
@@ -141,20 +143,20 @@ std::vector<std::pair<const char*, Start>> operations_that_wait() {
 }  // namespace
 
 void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
-  if (size < 2 || size > 3) return;  // what waits does not depend on how many are waited for
+  if (size < 2 || size > 3) return;  // the waiting does not depend on the number of ranks
   for (const auto& [name, start] : operations_that_wait()) {
     for (const bool blocking : {false, true}) {
       auto groups = make(size, patience);
       std::vector<float> values(2'000'000);
       std::thread aborter;
       const auto error = error_of([&] {
-        if (blocking) aborter = std::thread([&] { groups[0]->abort("enough"); });
+        if (blocking) aborter = std::thread([&] { groups[0]->abort("the test says so"); });
         const auto work = start(*groups[0], values, {.blocking = blocking});
-        if (!blocking) aborter = std::thread([&] { groups[0]->abort("enough"); });
+        if (!blocking) aborter = std::thread([&] { groups[0]->abort("the test says so"); });
         work->wait();
       });
       if (aborter.joinable()) aborter.join();
-      if (error.code() == Errc::unsupported) continue;  // which those are, the back end's own test says
+      if (error.code() == Errc::unsupported) continue;  // the back end's own test checks which
       expect(error.code() == Errc::aborted, fmt::format("{}: {}", name, error.what()));
       for (std::size_t r = 1; r < groups.size(); ++r) {
         const auto theirs = error_of([&] { start(*groups[r], values, {})->wait(); });
@@ -165,7 +167,7 @@ void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
   }
 }
 
-void a_rank_that_does_not_come_is_named(const MakeGroups& make, int size) {
+void a_rank_that_does_not_call_is_named(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
@@ -191,7 +193,7 @@ void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
     }
     std::vector<float> values(10);
     const auto error = error_of([&] {
-      group.barrier()->wait();  // which may still be under way here when it is over there
+      group.barrier()->wait();  // which may have finished at the other rank first
       group.allreduce(span_of(values), ReduceOp::sum)->wait();
     });
     expect(error.code() == Errc::peer_lost, error.what());
@@ -199,12 +201,12 @@ void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
   });
 }
 
-// After a message of its own, and before any timeout.
-void a_message_is_given_up_with_the_rank_that_leaves(const MakeGroups& make, int size) {
-  if (size != 3) return;  // it is between two, of whom one does not watch the other
+// Also after an earlier message of that rank; without waiting for a timeout.
+void a_message_fails_when_its_peer_leaves(const MakeGroups& make, int size) {
+  if (size != 3) return;  // between two ranks of which neither monitors the other
   std::vector<float> values(2'000'000), first(5), last(5);
   const Span none{values.data(), 0, DType::float32};
-  std::vector<WorkPtr> older;  // from a rank that stays: more than are compared with their other ends
+  std::vector<WorkPtr> older;  // from a rank that stays: more than the monitor compares
   const std::function<WorkPtr(ProcessGroup&)> starts[] = {
       [&](ProcessGroup& group) { return group.recv(span_of(values), 2, 4); },
       [&](ProcessGroup& group) { return group.recv(none, 2, 5); },
@@ -234,7 +236,7 @@ void a_message_is_given_up_with_the_rank_that_leaves(const MakeGroups& make, int
 
 namespace {
 
-// What a rank's operations work on.
+// The memory of a rank's operations.
 struct Buffers {
   explicit Buffers(int size) : whole(10 * static_cast<std::size_t>(size)) {}
   std::vector<float> values = std::vector<float>(10), more = std::vector<float>(11), whole;
@@ -242,7 +244,7 @@ struct Buffers {
 };
 using Operation = std::function<WorkPtr(ProcessGroup&, Buffers&)>;
 
-// What rank 0 calls and what the others do, and how messages name the two.
+// What rank 0 calls, what the others call, and how messages name the two.
 struct Disagreement {
   Operation first, other;
   std::string first_name, other_name;
@@ -266,7 +268,7 @@ std::vector<Disagreement> disagreements() {
 
 }  // namespace
 
-// Long before any timeout, and without anybody's asking for it.
+// Without waiting for a timeout, and without GroupOptions asking for it.
 void a_different_operation_is_named(const MakeGroups& make, int size) {
   if (size < 2) return;
   for (const auto& [first, other, first_name, other_name] : disagreements()) {
@@ -275,7 +277,7 @@ void a_different_operation_is_named(const MakeGroups& make, int size) {
       Buffers buffers(size);
       const auto error = error_of([&] {
         (group.rank() == 0 ? first : other)(group, buffers)->wait();
-        group.barrier()->wait();  // a rank that only gives may be done before the others come
+        group.barrier()->wait();  // a rank that only sends may finish before the others call
       });
       expect(error.code() == Errc::mismatch, error.what());
       expect(std::string(error.what()).find(first_name) != std::string::npos, error.what());
@@ -285,9 +287,9 @@ void a_different_operation_is_named(const MakeGroups& make, int size) {
   }
 }
 
-// In its size or its type; long before any timeout.
-void a_message_that_differs_at_its_ends_is_named(const MakeGroups& make, int size) {
-  if (size < 2 || size > 3) return;  // it is between two, whoever else is there
+// In its size or type; without waiting for a timeout.
+void a_message_with_different_ends_is_named(const MakeGroups& make, int size) {
+  if (size < 2 || size > 3) return;  // the other ranks do not matter
   std::vector<float> values(11);
   std::vector<std::int32_t> numbers(11);
   const Span ten{values.data(), 10, DType::float32}, eleven = span_of(values), whole{numbers.data(), 10, DType::int32};

@@ -7,7 +7,7 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/operations/operation.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 
@@ -17,19 +17,20 @@ using comm::OpKind;
 
 void knows_its_rank_and_size(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
-  expect(groups.size() == static_cast<std::size_t>(size), "one group a rank");
+  expect(groups.size() == static_cast<std::size_t>(size), "one group per rank");
   for (int r = 0; r < size; ++r) {
     expect(groups[static_cast<std::size_t>(r)]->rank() == r, "rank");
     expect(groups[static_cast<std::size_t>(r)]->size() == size, "size");
   }
 }
 
-void memory_from_the_group_is_zero_and_as_large_as_said(const MakeGroups& make, int size) {
+void allocated_memory_is_zero_and_of_the_requested_size(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   for (const auto& group : groups) {
     for (const std::size_t bytes : {0u, 1u, 10'000u}) {
       const auto memory = group->allocate(bytes);
-      expect(memory.bytes() == bytes && reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0, "size and place");
+      expect(memory.bytes() == bytes && reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0,
+             "size and alignment");
       expect(std::all_of(memory.data(), memory.data() + bytes, [](auto each) { return each == std::byte{0}; }), "zero");
     }
     const auto error = error_of([&] { group->allocate(std::numeric_limits<std::size_t>::max() - 10); });
@@ -37,14 +38,14 @@ void memory_from_the_group_is_zero_and_as_large_as_said(const MakeGroups& make, 
   }
 }
 
-void barrier_holds_until_all_have_come(const MakeGroups& make, int size) {
+void barrier_waits_for_all_ranks(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   std::atomic<int> arrived = 0;
   for (int round = 1; round <= 20; ++round) {
     run_ranks(groups, [&](ProcessGroup& group) {
       ++arrived;
       group.barrier()->wait();
-      expect(arrived >= round * size, "nobody leaves before all have come");
+      expect(arrived >= round * size, "no rank returns before all have called");
     });
   }
 }
@@ -70,7 +71,7 @@ void zero_length_is_legal(const MakeGroups& make, int size) {
     if (group.rank() == 1) group.recv({}, 0, 5)->wait();
     std::vector<double> one = {1.0};
     group.allreduce(span_of(one), ReduceOp::sum)->wait();
-    expect(one[0] == size, "and the group goes on");
+    expect(one[0] == size, "the group remains usable");
   });
 }
 
@@ -96,7 +97,7 @@ constexpr OpKind every_kind[] = {OpKind::allreduce,  OpKind::broadcast,      OpK
                                  OpKind::all_to_all, OpKind::reduce,         OpKind::allgather,
                                  OpKind::scatter,    OpKind::reduce_scatter, OpKind::barrier};
 
-// The memory of one operation of each kind, in equal parts of part elements; what rank r gives is number + r.
+// The memory of one operation of each kind, in equal parts of part elements; the input of rank r is number + r.
 struct EveryKind {
   EveryKind(int number, int rank, int size, std::size_t elements = 500)
       : part(elements),
@@ -104,8 +105,8 @@ struct EveryKind {
         sum(part, number + rank),
         at_root(part, number + rank),
         scattered(part),
-        dealt(part),
-        told(part, rank == 0 ? number : -1),
+        from_root(part),
+        broadcasted(part, rank == 0 ? number : -1),
         own(part, number + rank),
         all(ranks * part),
         gathered(ranks * part),
@@ -119,9 +120,9 @@ struct EveryKind {
       case OpKind::reduce:
         return group.reduce(span_of(at_root), 0, {}, options);
       case OpKind::broadcast:
-        return group.broadcast(span_of(told), 0, options);
+        return group.broadcast(span_of(broadcasted), 0, options);
       case OpKind::scatter:
-        return group.scatter(span_of(many), span_of(dealt), 0, options);
+        return group.scatter(span_of(many), span_of(from_root), 0, options);
       case OpKind::gather:
         return group.gather(span_of(own), span_of(gathered), 0, options);
       case OpKind::all_to_all:
@@ -142,9 +143,9 @@ struct EveryKind {
     for (std::int32_t r = 0; r < size; ++r) parts.insert(parts.end(), part, number + r);
     expect(sum == each_sum, fmt::format("allreduce {}", number));
     expect(rank != 0 || at_root == each_sum, fmt::format("reduce {}", number));
-    expect(dealt == Values(part, number), fmt::format("scatter {}", number));
+    expect(from_root == Values(part, number), fmt::format("scatter {}", number));
     expect(scattered == each_sum, fmt::format("reduce_scatter {}", number));
-    expect(told == Values(part, number), fmt::format("broadcast {}", number));
+    expect(broadcasted == Values(part, number), fmt::format("broadcast {}", number));
     expect(all == parts, fmt::format("allgather {}", number));
     expect(rank != 0 || gathered == parts, fmt::format("gather {}", number));
     expect(exchanged == parts, fmt::format("all_to_all {}", number));
@@ -152,12 +153,12 @@ struct EveryKind {
 
   using Values = std::vector<std::int32_t>;
   std::size_t part, ranks;
-  Values sum, at_root, scattered, dealt, told, own, all, gathered, many, exchanged;
+  Values sum, at_root, scattered, from_root, broadcasted, own, all, gathered, many, exchanged;
 };
 
 }  // namespace
 
-// Those of a kind follow one another and are alike but for their values: none may get another's.
+// Consecutive operations of a kind differ in their values only: none may receive the values of another.
 void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
@@ -169,7 +170,7 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
     }
     std::vector<std::int32_t> sent(20, group.rank()), received(20, -1);
     const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
-    for (std::size_t i = 0; i < sent.size() && size > 1; ++i) {  // beside them all
+    for (std::size_t i = 0; i < sent.size() && size > 1; ++i) {  // concurrently
       works.push_back(group.send({&sent[i], 1, DType::int32}, right, static_cast<int>(i % 3)));
       works.push_back(group.recv({&received[i], 1, DType::int32}, left, static_cast<int>(i % 3)));
     }
@@ -181,17 +182,17 @@ void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
 
 namespace {
 
-// What a rank's operations of all kinds, one round after the other, end with. Rank 0 aborts as it begins that one.
+// The error that ends a rank's operations of all kinds, in rounds. Rank 0 aborts when it starts operation aborted_at.
 Error end_of_rounds(ProcessGroup& group, std::size_t elements, int aborted_at, bool blocking) {
   std::deque<EveryKind> rounds;
   std::vector<WorkPtr> works;
   std::jthread aborter;
   const auto error = error_of([&] {
-    for (int begun = 0;;) {
-      const int number = 10 * begun;
+    for (int started = 0;;) {
+      const int number = 10 * started;
       auto& round = rounds.emplace_back(number, group.rank(), group.size(), elements);
       for (const auto kind : every_kind) {
-        if (begun++ == aborted_at && group.rank() == 0)
+        if (started++ == aborted_at && group.rank() == 0)
           aborter = std::jthread([&group] { group.abort("the test says so"); });
         works.push_back(round.start(group, kind, {.blocking = blocking}));
       }
@@ -206,14 +207,14 @@ Error end_of_rounds(ProcessGroup& group, std::size_t elements, int aborted_at, b
       expect(each.what() == std::string(error.what()), "one cause");
     }
   }
-  expect(error_of([&] { group.barrier()->wait(); }).what() == std::string(error.what()), "one cause, from then on");
+  expect(error_of([&] { group.barrier()->wait(); }).what() == std::string(error.what()), "one cause, also later");
   return error;
 }
 
 }  // namespace
 
-// While all are at work, be the one that aborts first or last in an operation, or between two.
-void an_abort_ends_all_at_whatever_point(const MakeGroups& make, int size) {
+// While all ranks are busy, whether the aborting rank is the first or last in an operation, or between two.
+void an_abort_at_any_point_ends_all_ranks(const MakeGroups& make, int size) {
   constexpr int points = 2 * std::size(every_kind);
   const int step = size > 3 ? 5 : 1;
   for (int point = size % step; point < points; point += step) {
@@ -229,8 +230,8 @@ void an_abort_ends_all_at_whatever_point(const MakeGroups& make, int size) {
   }
 }
 
-// What some ranks still read of one operation, others who are done with it do not write for the next.
-void large_operations_follow_each_other(const MakeGroups& make, int size) {
+// A rank that has finished one operation must not overwrite, for the next, what other ranks still read.
+void consecutive_large_operations_do_not_interfere(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
     constexpr std::size_t count = 20'011;
@@ -263,7 +264,7 @@ void large_operations_follow_each_other(const MakeGroups& make, int size) {
   });
 }
 
-void a_wait_that_expires_leaves_its_operation_under_way(const MakeGroups& make, int size) {
+void an_expired_wait_does_not_end_its_operation(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, patience);
   std::vector<float> small(5, 1), large(100'000, 1), received(3);
@@ -274,7 +275,7 @@ void a_wait_that_expires_leaves_its_operation_under_way(const MakeGroups& make, 
     for (const auto& work : works) {
       const auto error = error_of([&] { work->wait(deadline); });
       expect(error.code() == Errc::timeout, error.what());
-      expect(!work->done() && !work->error(), "it goes on");
+      expect(!work->done() && !work->error(), "it continues");
     }
   }
   run_ranks(groups, [&](ProcessGroup& group) {
@@ -290,7 +291,7 @@ void a_wait_that_expires_leaves_its_operation_under_way(const MakeGroups& make, 
   expect(large == std::vector<float>(100'000, static_cast<float>(size)), "the large sum");
 }
 
-void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size) {
+void a_blocking_call_returns_when_it_has_finished(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
     std::vector<std::int64_t> values(1001, 1);
@@ -300,7 +301,7 @@ void a_blocking_call_returns_when_it_is_done(const MakeGroups& make, int size) {
   });
   groups[0]->abort("the test says so");
   const auto error = error_of([&] { groups[0]->barrier({.blocking = true}); });
-  expect(error.code() == Errc::aborted, "its error comes out of the call");
+  expect(error.code() == Errc::aborted, "the call throws the error");
 }
 
 }  // namespace ddprun::contract

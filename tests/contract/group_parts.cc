@@ -24,7 +24,7 @@ Span part_of(std::vector<std::int64_t>& values, const Counts& counts, int rank) 
 
 }  // namespace
 
-void broadcast_gives_the_roots_values(const MakeGroups& make, int size) {
+void broadcast_copies_the_roots_values(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   for (int root = 0; root < size; ++root) {
     for (const std::size_t count : lengths) {
@@ -72,7 +72,7 @@ void allgatherv_takes_unequal_parts(const MakeGroups& make, int size) {
   }
 }
 
-void gather_brings_parts_to_the_root(const MakeGroups& make, int size) {
+void gather_collects_parts_at_the_root(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   for (int root = 0; root < size; ++root) {
     for (const std::size_t count : {1u, 1001u, 70'001u}) {
@@ -117,7 +117,7 @@ void gatherv_takes_unequal_parts(const MakeGroups& make, int size) {
       if (group.rank() != root) return group.gatherv(span_of(input), {}, counts, root)->wait();
       std::vector<std::int64_t> output(total(counts), -1), expected;
       for (int r = 0; r < size; ++r) append(expected, message(r, 0, counts[static_cast<std::size_t>(r)]));
-      const auto part = part_of(output, counts, root);  // the root's input lies where it belongs
+      const auto part = part_of(output, counts, root);  // the root's input is its part of the output
       std::copy(input.begin(), input.end(), static_cast<std::int64_t*>(part.data));
       group.gatherv(part, span_of(output), counts, root)->wait();
       expect(output == expected, fmt::format("in place, parts like {}", scale));
@@ -125,7 +125,7 @@ void gatherv_takes_unequal_parts(const MakeGroups& make, int size) {
   }
 }
 
-void scatter_deals_the_roots_parts(const MakeGroups& make, int size) {
+void scatter_distributes_the_roots_parts(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   for (int root = 0; root < size; ++root) {
     for (const std::size_t count : {1u, 1001u, 70'001u}) {
@@ -232,7 +232,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// At an odd address.
+// Bytes at an odd address.
 class OddBytes {
  public:
   explicit OddBytes(std::size_t count) : memory_(count + 1) {}
@@ -248,7 +248,7 @@ class OddBytes {
   Bytes memory_;
 };
 
-// What one rank has for another, or for all (to = 0).
+// What one rank sends to another, or to all (to = 0).
 Bytes bytes_for(int from, int to, std::size_t count) {
   Bytes bytes(count);
   for (std::size_t i = 0; i < count; ++i)
@@ -268,17 +268,17 @@ Bytes joined(int size, Part part) {
 
 }  // namespace
 
-void bytes_of_any_length_go_from_any_place(const MakeGroups& make, int size) {
+void bytes_have_any_length_and_alignment(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   for (const std::size_t count : {1u, 3u, 103u, 105u, 4'097u, 16'385u, 65'537u}) {
     run_ranks(groups, [&](ProcessGroup& group) {
       const int own = group.rank(), last = size - 1, right = (own + 1) % size, left = (own + last) % size;
       const auto of_all = joined(size, [&](int r) { return bytes_for(r, 0, count); });
       const auto for_all = [&](int from) { return joined(size, [&](int r) { return bytes_for(from, r, count); }); };
-      OddBytes mine(bytes_for(own, 0, count)), parts(for_all(own)), told(bytes_for(own, 0, count)), part(count);
+      OddBytes mine(bytes_for(own, 0, count)), parts(for_all(own)), broadcasted(bytes_for(own, 0, count)), part(count);
       OddBytes gathered(of_all.size()), at_root(own == last ? of_all.size() : 0), exchanged(of_all.size());
-      group.broadcast(told.span(), last)->wait();
-      expect(told == bytes_for(last, 0, count), fmt::format("broadcast of {}", count));
+      group.broadcast(broadcasted.span(), last)->wait();
+      expect(broadcasted == bytes_for(last, 0, count), fmt::format("broadcast of {}", count));
       group.allgather(mine.span(), gathered.span())->wait();
       expect(gathered == of_all, fmt::format("allgather of {}", count));
       group.gather(mine.span(), at_root.span(), last)->wait();

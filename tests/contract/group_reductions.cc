@@ -5,21 +5,21 @@
 
 #include <fmt/core.h>
 
-#include "ddprun/worker/comm/in_process/thread_group.h"
-#include "ddprun/worker/comm/kernels/half.h"
-#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/backends/local/thread_group.h"
+#include "ddprun/worker/comm/operations/operation.h"
+#include "ddprun/worker/comm/reduce/half.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 
 namespace ddprun::contract {
 namespace {
 
-// A premultiplied sum's factor that differs between ranks and that every type holds exactly.
+// The factor of a premultiplied sum: differs between ranks, and every type represents it exactly.
 Reduction reduction_of(ReduceOp op, int rank) {
   return op == ReduceOp::premultiplied_sum ? Reduction::premultiplied_sum(rank % 2 ? 0.5 : 2) : Reduction(op);
 }
 
-// Whether the back end has it; one that has not says so at the call. Which those are, its own test says.
+// Whether the back end implements it; otherwise the call throws. The back end's own test checks which.
 bool offers(ProcessGroup& group, ReduceOp op, DType dtype) {
   try {
     group.allreduce(Span{nullptr, 0, dtype}, reduction_of(op, group.rank()))->wait();
@@ -30,7 +30,7 @@ bool offers(ProcessGroup& group, ReduceOp op, DType dtype) {
   }
 }
 
-// The oracle's answer: the same call on ranks that are threads.
+// The oracle's result: the same call on a thread group.
 std::vector<std::vector<std::byte>> expected_allreduce(DType dtype, ReduceOp op, std::size_t count, int size) {
   auto oracle = comm::make_thread_groups(size);
   std::vector<std::vector<std::byte>> results;
@@ -48,7 +48,7 @@ std::string label(DType dtype, ReduceOp op, std::size_t count) {
   return fmt::format("{} {} x {}", comm::name_of(op), name_of(dtype), count);
 }
 
-// One call, and what an allreduce of its input gives.
+// A call, and the result of an allreduce of its input.
 struct Case {
   DType dtype;
   ReduceOp op;
@@ -87,7 +87,7 @@ void allreduce_combines_every_type(const MakeGroups& make, int size) {
   });
 }
 
-void allreduce_leaves_its_input_alone(const MakeGroups& make, int size) {
+void allreduce_does_not_change_its_input(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   for (const std::size_t count : {7u, 70'001u}) {
     for (const auto op : {ReduceOp::sum, ReduceOp::premultiplied_sum}) {
@@ -105,7 +105,7 @@ void allreduce_leaves_its_input_alone(const MakeGroups& make, int size) {
   }
 }
 
-void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size) {
+void allreduce_results_are_bit_identical(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   for (const std::size_t count : {5u, 4'099u, 300'007u}) {
     std::vector<std::vector<float>> results(groups.size());
@@ -125,13 +125,13 @@ void allreduce_leaves_the_same_bits_everywhere(const MakeGroups& make, int size)
       expect(std::memcmp(result.data(), results[0].data(), count * sizeof(float)) == 0, "equal bits at all ranks");
     }
     for (std::size_t i = 0; i < count; ++i) {
-      // Each addition of numbers below 8 errs by at most half a unit in the last place, 2^-22.
+      // Each addition of numbers below 8 has an error of at most half a unit in the last place, 2^-22.
       expect(std::abs(static_cast<double>(results[0][i]) - exact[i]) <= (size - 1) * 0x1p-22, "the sum");
     }
   }
 }
 
-// 229 * 39 = 8931 is 8960 in bfloat16: that is off by enough to give every number of ranks another sum.
+// 229 * 39 = 8931 is 8960 in bfloat16: rounding it first changes the sum for every number of ranks.
 void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const auto ranks = static_cast<std::size_t>(size);
@@ -206,7 +206,7 @@ void reduce_works_apart_from_its_input(const MakeGroups& make, int size) {
   }
 }
 
-void reduce_scatter_gives_each_its_block(const MakeGroups& make, int size) {
+void reduce_scatter_returns_each_ranks_block(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const auto cases = all_cases(size, static_cast<std::size_t>(size));
   run_ranks(groups, [&](ProcessGroup& group) {

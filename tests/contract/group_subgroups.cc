@@ -3,23 +3,24 @@
 
 namespace ddprun::contract {
 
-void splits_into_groups_that_live_beside_it(const MakeGroups& make, int size) {
+void subgroups_are_independent_of_their_parent(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
     const int rank = group.rank();
-    // Odd and even ranks, each from the last to the first; and all in another order.
+    // Odd and even ranks in reverse order; and all ranks in reverse order.
     const auto half = split(group, rank % 2, -rank);
     std::vector<int> reversed;
     for (int r = size - 1; r >= 0; --r) reversed.push_back(r);
-    const auto turned = subgroup(group, reversed);
-    expect(turned->rank() == size - 1 - rank && turned->size() == size, "the list's order is that of the ranks");
+    const auto all_reversed = subgroup(group, reversed);
+    expect(all_reversed->rank() == size - 1 - rank && all_reversed->size() == size,
+           "the list gives the order of the ranks");
     const auto alone = split(group, rank == 0 ? std::optional<std::int64_t>(5) : std::nullopt, 0);
     expect((alone != nullptr) == (rank == 0), "without a colour there is no group");
 
-    std::vector<std::int64_t> own(3, rank), all(3, rank), in_turned(3, rank);
+    std::vector<std::int64_t> own(3, rank), all(3, rank), in_reversed(3, rank);
     const auto in_half = half->allreduce(span_of(own), ReduceOp::sum);
     const auto in_all = group.allreduce(span_of(all), ReduceOp::sum);
-    turned->broadcast(span_of(in_turned), 0)->wait();
+    all_reversed->broadcast(span_of(in_reversed), 0)->wait();
     in_all->wait();
     in_half->wait();
     std::int64_t expected = 0;
@@ -32,13 +33,13 @@ void splits_into_groups_that_live_beside_it(const MakeGroups& make, int size) {
     expect(half->rank() == before, "keys order the ranks of a colour");
     expect(own[2] == expected, "the sum of one colour");
     expect(all[2] == size * (size - 1) / 2, "the sum of all");
-    expect(in_turned[2] == size - 1, "what the first of the list has");
+    expect(in_reversed[2] == size - 1, "the value of the first rank in the list");
 
     const auto wrong = error_of([&] { subgroup(group, {0, size}); });
-    expect(wrong.code() == Errc::usage, "a rank that there is not is refused");
+    expect(wrong.code() == Errc::usage, "an invalid rank is refused");
     if (size > 1) {
       const auto other = error_of([&] { subgroup(group, {rank == 0 ? 0 : 1}); });
-      expect(other.code() == Errc::mismatch, "lists that differ are refused at all ranks");
+      expect(other.code() == Errc::mismatch, "different lists are refused at all ranks");
     }
     group.barrier()->wait();
   });

@@ -12,7 +12,8 @@ void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const std::size_t large = 200'003;
   run_ranks(groups, [&](ProcessGroup& group) {
-    // Everybody sends to its right before it receives from its left, two tags crosswise and two messages of one tag.
+    // Every rank sends to its right neighbour before it receives from its left: two tags in another order, and two
+    // messages of one tag.
     const int right = (group.rank() + 1) % size, left = (group.rank() + size - 1) % size;
     std::vector<std::int32_t> first(large, group.rank()), second(3, 10 + group.rank()), third(3, 20 + group.rank());
     std::vector<WorkPtr> works = {group.send(span_of(first), right, 1), group.send(span_of(second), right, 2),
@@ -28,8 +29,8 @@ void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
   });
 }
 
-// As many as no back end may have room for.
-void many_messages_wait_for_receives_in_any_order(const MakeGroups& make, int size) {
+// More than a back end may buffer.
+void many_sends_match_receives_in_any_order(const MakeGroups& make, int size) {
   if (size != 2) return;
   auto groups = make(size, std::chrono::hours(1));
   constexpr int count = 200;
@@ -49,7 +50,7 @@ void many_messages_wait_for_receives_in_any_order(const MakeGroups& make, int si
   });
 }
 
-void a_recv_from_any_source_tells_who_sent(const MakeGroups& make, int size) {
+void a_recv_from_any_source_reports_the_sender(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, patience);
   for (const std::size_t count : {0u, 5u, 70'001u}) {
@@ -59,21 +60,21 @@ void a_recv_from_any_source_tells_who_sent(const MakeGroups& make, int size) {
         group.send(span_of(sent), 0, 3)->wait();
         return;
       }
-      std::vector<bool> heard(static_cast<std::size_t>(size));
+      std::vector<bool> received_from(static_cast<std::size_t>(size));
       for (int i = 1; i < size; ++i) {
         std::vector<std::int64_t> values(count);
         const auto work = group.recv(span_of(values), any_source, 3);
         work->wait();
         expect(work->source() > 0 && work->source() < size, fmt::format("source {}", work->source()));
         expect(values == message(work->source(), 0, count), "its message");
-        heard[static_cast<std::size_t>(work->source())] = true;
+        received_from[static_cast<std::size_t>(work->source())] = true;
       }
-      expect(std::count(heard.begin(), heard.end(), true) == size - 1, "one from each");
+      expect(std::count(received_from.begin(), received_from.end(), true) == size - 1, "one from each rank");
     });
   }
 }
 
-void recvs_from_any_source_wait_for_their_tag(const MakeGroups& make, int size) {
+void recvs_from_any_source_match_their_tag(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, patience);
   run_ranks(groups, [&](ProcessGroup& group) {
@@ -92,26 +93,26 @@ void recvs_from_any_source_wait_for_their_tag(const MakeGroups& make, int size) 
     group.send(span_of(go), 1, 0)->wait();
     for (const auto& work : works) work->wait();
     group.recv(span_of(c), 1, 1)->wait();
-    expect(a == first && b == second && c == third, "each gets its own, in order");
+    expect(a == first && b == second && c == third, "each receives its own message, in order");
   });
 }
 
-// Of those who leave one by one, the last but this one sends; after it nobody can.
-void a_recv_from_any_source_outlives_those_who_leave(const MakeGroups& make, int size) {
+// The ranks leave one by one; the last one sends before it leaves.
+void a_recv_from_any_source_survives_departures(const MakeGroups& make, int size) {
   if (size < 2) return;
   auto groups = make(size, std::chrono::hours(1));
   const auto sent = message(1, 1, 9);
   std::vector<std::int64_t> a(9), b(9);
   const auto answered = groups[0]->recv(span_of(a), any_source, 3);
-  const auto in_vain = groups[0]->recv(span_of(b), any_source, 4);
+  const auto unanswered = groups[0]->recv(span_of(b), any_source, 4);
   run_ranks(groups, [](ProcessGroup& group) { group.barrier()->wait(); });
   for (int rank = size - 1; rank > 1; --rank) groups[static_cast<std::size_t>(rank)].reset();
   groups[1]->send(span_of(sent), 0, 3)->wait();
   groups[1].reset();
   answered->wait();
-  expect(a == sent && answered->source() == 1, "who is left has sent");
-  if (size != 3) return groups[0]->abort("enough");  // how many have left matters no more
-  const auto error = error_of([&] { in_vain->wait(); });
+  expect(a == sent && answered->source() == 1, "the remaining rank has sent");
+  if (size != 3) return groups[0]->abort("enough");  // the rest does not depend on the size
+  const auto error = error_of([&] { unanswered->wait(); });
   expect(error.code() == Errc::peer_lost, error.what());
   expect(std::string(error.what()).find("left the group") != std::string::npos, error.what());
 }

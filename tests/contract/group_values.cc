@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 
 namespace ddprun::contract {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 
-// Values to send, from which a receiver can tell what it should have got.
+// Values that identify their sender and receiver.
 namespace ddprun::contract {
 
 inline constexpr DType all_types[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
@@ -14,23 +14,23 @@ inline constexpr DType all_types[] = {DType::float32, DType::float64, DType::flo
 inline constexpr ReduceOp all_ops[] = {ReduceOp::sum,    ReduceOp::average, ReduceOp::product,
                                        ReduceOp::min,    ReduceOp::max,     ReduceOp::bit_and,
                                        ReduceOp::bit_or, ReduceOp::bit_xor, ReduceOp::premultiplied_sum};
-// Odd ones, around the borders of chunks, and one that takes several segments.
+// Odd counts around the limits of chunks, and one that takes several segments.
 inline constexpr std::size_t lengths[] = {1, 2, 3, 7, 64, 1001, 70'001};
 
 bool is_float(DType dtype);
 // Whether op is for elements of dtype.
 bool fits(ReduceOp op, DType dtype);
 
-// Small whole numbers, which every type and every order of summation holds exactly.
+// Small integers: exact in every type and every order of summation.
 std::vector<std::byte> small_values(DType dtype, std::size_t count, int rank);
 Span typed(std::vector<std::byte>& bytes, DType dtype);
 ConstSpan typed(const std::vector<std::byte>& bytes, DType dtype);
 
-// Element index of what one rank has for another, or for all (to = 0): different from all others.
+// Element index of what one rank sends to another, or to all (to = 0): different from all others.
 std::int64_t value(int from, int to, std::size_t index);
 std::vector<std::int64_t> message(int from, int to, std::size_t count);
 
-// Sizes of ranks' parts: different ones, 0 among them.
+// Sizes of the ranks' parts: all different, one of them 0.
 std::size_t uneven(int rank, int size, std::size_t scale);
 Counts uneven_counts(int size, std::size_t scale);
 

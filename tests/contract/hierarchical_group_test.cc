@@ -1,13 +1,12 @@
-#include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
-
 #include <algorithm>
 #include <cstring>
 
-#include "ddprun/worker/comm/forming/auto_group.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
-// One machine plays several hosts: ranks are told that they run on different ones.
+// Several hosts on one machine: GroupOptions::host tells ranks that they run on different ones.
 using namespace ddprun;
 
 namespace {
@@ -15,7 +14,7 @@ namespace {
 using HostOf = int (*)(int rank);
 
 GroupOptions on_host(GroupOptions options, HostOf host_of) {
-  options.host = "host " + std::to_string(host_of(options.rank));
+  options.config.host = "host " + std::to_string(host_of(options.rank));
   return options;
 }
 
@@ -25,27 +24,27 @@ contract::Groups make_on(Make make, HostOf host_of, int size, std::chrono::milli
                                timeout);
 }
 
-int two_a_host(int rank) {
+int two_per_host(int rank) {
   return rank / 2;
 }
 int alternating(int rank) {
   return rank % 2;
 }
-int one_apart(int rank) {
+int rank_1_alone(int rank) {
   return rank == 1 ? 1 : 0;
 }
 
 contract::Groups make_pairs(int size, std::chrono::milliseconds timeout) {
-  return make_on(comm::make_hierarchical_group, two_a_host, size, timeout);
+  return make_on(comm::make_hierarchical_group, two_per_host, size, timeout);
 }
 contract::Groups make_alternating(int size, std::chrono::milliseconds timeout) {
   return make_on(comm::make_hierarchical_group, alternating, size, timeout);
 }
-contract::Groups make_lopsided(int size, std::chrono::milliseconds timeout) {
-  return make_on(comm::make_hierarchical_group, one_apart, size, timeout);
+contract::Groups make_one_alone(int size, std::chrono::milliseconds timeout) {
+  return make_on(comm::make_hierarchical_group, rank_1_alone, size, timeout);
 }
 
-std::string chosen(HostOf host_of, int size) {
+std::string selected(HostOf host_of, int size) {
   const auto groups = make_on(comm::make_auto_group, host_of, size, contract::patience);
   for (const auto& group : groups) CHECK(group->backend() == groups[0]->backend());
   return std::string(groups[0]->backend());
@@ -53,15 +52,15 @@ std::string chosen(HostOf host_of, int size) {
 
 }  // namespace
 
-TEST_CASE("auto goes by who shares a host") {
-  CHECK(chosen(two_a_host, 2) == "shm");
-  CHECK(chosen(alternating, 2) == "gloo");
-  CHECK(chosen(two_a_host, 3) == "hierarchical");
-  CHECK(chosen(alternating, 4) == "hierarchical");
+TEST_CASE("auto selects a back end by which ranks share a host") {
+  CHECK(selected(two_per_host, 2) == "shm");
+  CHECK(selected(alternating, 2) == "gloo");
+  CHECK(selected(two_per_host, 3) == "hierarchical");
+  CHECK(selected(alternating, 4) == "hierarchical");
 }
 
-TEST_CASE("a large buffer goes through the levels in pieces, to the same bits everywhere") {
-  for (const auto make : {make_pairs, make_lopsided}) {
+TEST_CASE("a large buffer moves through the levels in chunks and has the same bits at every rank") {
+  for (const auto make : {make_pairs, make_one_alone}) {
     auto groups = make(4, contract::patience);
     constexpr std::size_t count = 3'000'001;
     std::vector<std::vector<float>> results(4);
@@ -83,7 +82,7 @@ TEST_CASE("a large buffer goes through the levels in pieces, to the same bits ev
   }
 }
 
-TEST_CASE("memory from the group goes through the levels as other memory does") {
+TEST_CASE("registered memory works in two levels like other memory") {
   auto groups = make_pairs(4, contract::patience);
   contract::run_ranks(groups, [](ProcessGroup& group) {
     constexpr std::size_t count = 500'001;
@@ -98,6 +97,6 @@ TEST_CASE("memory from the group goes through the levels as other memory does") 
   });
 }
 
-DDPRUN_GROUP_CONTRACT("hierarchical, two ranks a host:", make_pairs, {1, 2, 3, 4, 5, 8})
+DDPRUN_GROUP_CONTRACT("hierarchical, two ranks per host:", make_pairs, {1, 2, 3, 4, 5, 8})
 DDPRUN_GROUP_CONTRACT("hierarchical, ranks on alternating hosts:", make_alternating, {3, 5})
-DDPRUN_GROUP_CONTRACT("hierarchical, one rank apart:", make_lopsided, {4})
+DDPRUN_GROUP_CONTRACT("hierarchical, one rank alone on its host:", make_one_alone, {4})

@@ -1,12 +1,12 @@
-// The nccl back end, and what auto makes of it, over a fake of CUDA and NCCL whose ranks are threads.
+// The nccl back end, alone and in an auto group, over a fake of CUDA and NCCL whose ranks are threads.
 #include <algorithm>
 #include <cuda_runtime_api.h>
 
 #include <fmt/core.h>
 
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 #include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/forming/auto_group.h"
-#include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
 #include "tests/contract/group_values.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -34,7 +34,7 @@ contract::Groups make_auto(int size) {
   return contract::make_groups(comm::make_auto_group, size, contract::patience);
 }
 
-// Memory of a device, as a program takes it.
+// Device memory, allocated as a program does.
 class DeviceValues {
  public:
   DeviceValues(std::size_t count, float value) : count_(count) {
@@ -59,7 +59,7 @@ class DeviceValues {
 
 }  // namespace
 
-TEST_CASE("nccl refuses what NCCL has no form of, and memory of the host, and harms nothing by it") {
+TEST_CASE("nccl refuses operations that NCCL lacks and host memory, and the group stays usable") {
   auto groups = contract::make_groups(make_one, 2, contract::patience);
   run_ranks(groups, [](ProcessGroup& group) {
     std::vector<std::int32_t> host(4);
@@ -67,25 +67,25 @@ TEST_CASE("nccl refuses what NCCL has no form of, and memory of the host, and ha
     const Span bits{device.span().data, 4, DType::int32};
     const auto code = [](auto call) { return error_of(call).code(); };
     for (const auto op : {ReduceOp::bit_and, ReduceOp::bit_or, ReduceOp::bit_xor}) {
-      expect(code([&] { group.allreduce(bits, op); }) == Errc::unsupported, "reductions of bits");
+      expect(code([&] { group.allreduce(bits, op); }) == Errc::unsupported, "bitwise reductions");
     }
-    const auto from_anybody = error_of([&] { group.recv(device.span(), any_source, 0); });
-    expect(from_anybody.code() == Errc::unsupported, from_anybody.what());
-    expect(std::string(from_anybody.what()).find("name the source, or receive into memory of the host") !=
+    const auto from_any_source = error_of([&] { group.recv(device.span(), any_source, 0); });
+    expect(from_any_source.code() == Errc::unsupported, from_any_source.what());
+    expect(std::string(from_any_source.what()).find("name the source, or receive into memory of the host") !=
                std::string::npos,
-           from_anybody.what());
-    expect(code([&] { group.allreduce(span_of(host)); }) == Errc::usage, "memory of the host");
-    expect(code([&] { group.allreduce_coalesced({bits, span_of(host)}); }) == Errc::usage, "some of the host");
+           from_any_source.what());
+    expect(code([&] { group.allreduce(span_of(host)); }) == Errc::usage, "host memory");
+    expect(code([&] { group.allreduce_coalesced({bits, span_of(host)}); }) == Errc::usage, "a host span among several");
     group.allreduce(device.span())->wait();
-    device.expect_all(2, "and it goes on");
+    device.expect_all(2, "a later allreduce");
   });
 }
 
-TEST_CASE("messages of different tags overtake each other on nccl, those of one tag do not") {
+TEST_CASE("nccl messages of different tags may overtake each other, those of one tag may not") {
   auto groups = contract::make_groups(make_one, 2, contract::patience);
   run_ranks(groups, [](ProcessGroup& group) {
     DeviceValues a(3, 1), b(3, 2), c(3, 3);
-    constexpr int many = 20;  // of which none can go before the last messages have
+    constexpr int many = 20;  // none is received before the last messages
     if (group.rank() == 0) {
       std::vector<WorkPtr> works;
       for (int i = 0; i < many; ++i) works.push_back(group.send(a.span(), 1, 0));
@@ -99,7 +99,7 @@ TEST_CASE("messages of different tags overtake each other on nccl, those of one 
     for (int i = 0; i < many; ++i) {
       const auto work = group.recv(a.span(), 0, 0);
       work->wait();
-      expect(work->source() == 0, "who sent");
+      expect(work->source() == 0, "source");
     }
     a.expect_all(1, "tag 0");
     b.expect_all(2, "tag 5, first");
@@ -107,11 +107,11 @@ TEST_CASE("messages of different tags overtake each other on nccl, those of one 
   });
 }
 
-TEST_CASE("checked nccl groups compare every message before they let it in") {
+TEST_CASE("checked nccl groups compare every message before they receive it") {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.checked = true;
-        options.heartbeat = std::chrono::hours(1);  // nobody tells others what it is in
+        options.config.checked = true;
+        options.config.heartbeat = std::chrono::hours(1);  // no rank publishes its operations
         return make_one(options);
       },
       2, contract::patience);
@@ -129,12 +129,12 @@ TEST_CASE("checked nccl groups compare every message before they let it in") {
                "rank 0 calls send of 3 float32 to rank 1 with tag 2, rank 1 calls recv of 4 "
                "float32 from rank 0 with tag 2",
            error.what());
-    more.expect_all(2, "nothing was let in");
+    more.expect_all(2, "the receive buffer is unchanged");
   });
 }
 
-TEST_CASE("an error that NCCL meets on its own ends the group with it") {
-  DeviceValues memory[] = {{10, 1}, {10, 1}};  // into which a device may still write after a failure
+TEST_CASE("an asynchronous error of NCCL breaks the group and is its cause") {
+  DeviceValues memory[] = {{10, 1}, {10, 1}};  // outlives the groups: after a failure a device may still write to it
   auto groups = contract::make_groups(make_one, 2, contract::patience);
   fake_nccl::break_communicators();
   run_ranks(groups, [&](ProcessGroup& group) {
@@ -149,8 +149,8 @@ namespace {
 
 using Members = std::vector<std::string>;
 
-// What is made of communicators while the members of one generation become those of the next.
-fake_nccl::Made made_between(const Members& before, const Members& after, bool broken) {
+// Which communicators are created when the members of one generation become those of the next.
+fake_nccl::CreatedCommunicators created_between(const Members& before, const Members& after, bool broken) {
   const auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
   const GroupOptions base{.connect_store =
                               [server] {
@@ -159,8 +159,7 @@ fake_nccl::Made made_between(const Members& before, const Members& after, bool b
                                     Deadline::in(contract::patience));
                               },
                           .prefix = "job/",
-                          .timeout = contract::patience,
-                          .heartbeat = std::chrono::milliseconds(200)};
+                          .config = {.timeout = contract::patience, .heartbeat = std::chrono::milliseconds(200)}};
   Members all = before;
   for (const auto& each : after)
     if (std::find(all.begin(), all.end(), each) == all.end()) all.push_back(each);
@@ -168,21 +167,21 @@ fake_nccl::Made made_between(const Members& before, const Members& after, bool b
   for (const auto& each : all) members.push_back(std::make_unique<ElasticGroup>("nccl", base, each));
   const auto reconfigure = [&](std::uint64_t generation, const Members& list) {
     std::vector<std::thread> threads;
-    std::atomic<int> right = 0;
+    std::atomic<int> correct = 0;
     for (auto& each : members) {
       if (std::find(list.begin(), list.end(), each->self()) == list.end()) continue;
       threads.emplace_back([&, member = each.get()] {
         DeviceValues values(100, 1);
         member->reconfigure(generation, list).allreduce(values.span())->wait();
         values.expect_all(static_cast<float>(list.size()), "the sum");
-        ++right;
+        ++correct;
       });
     }
     for (auto& thread : threads) thread.join();
-    REQUIRE(right == static_cast<int>(list.size()));
+    REQUIRE(correct == static_cast<int>(list.size()));
   };
   reconfigure(0, before);
-  const auto then = fake_nccl::made();
+  const auto first = fake_nccl::created_communicators();
   if (broken) {
     DeviceValues values(5, 1);
     const auto pending = members[0]->group().allreduce(values.span());
@@ -192,54 +191,54 @@ fake_nccl::Made made_between(const Members& before, const Members& after, bool b
     CHECK_THROWS(pending->wait());
   }
   reconfigure(1, after);
-  const auto now = fake_nccl::made();
-  return {now.anew - then.anew, now.shrunk - then.shrunk};
+  const auto second = fake_nccl::created_communicators();
+  return {second.initialized - first.initialized, second.shrunk - first.shrunk};
 }
 
 }  // namespace
 
-TEST_CASE("a communicator shrinks to its survivors where it can, and is made anew where not") {
+TEST_CASE("a communicator is shrunk to its survivors if possible, and created anew if not") {
   for (const bool broken : {false, true}) {
     INFO((broken ? "broken" : "whole"));
-    const auto shrunk = made_between({"a", "b", "c", "d"}, {"a", "c", "d"}, broken);
-    CHECK(shrunk.anew == 0);
+    const auto shrunk = created_between({"a", "b", "c", "d"}, {"a", "c", "d"}, broken);
+    CHECK(shrunk.initialized == 0);
     CHECK(shrunk.shrunk == 3);
-    const auto newcomer = made_between({"a", "b", "c"}, {"a", "c", "d"}, broken);
-    CHECK(newcomer.anew == 3);
+    const auto newcomer = created_between({"a", "b", "c"}, {"a", "c", "d"}, broken);
+    CHECK(newcomer.initialized == 3);
     CHECK(newcomer.shrunk == 0);
   }
-  CHECK(made_between({"a", "b", "c"}, {"c", "a"}, false).anew == 2);
+  CHECK(created_between({"a", "b", "c"}, {"c", "a"}, false).initialized == 2);
   fake_nccl::pretend_version(22605);
-  CHECK(made_between({"a", "b", "c"}, {"a", "c"}, false).anew == 2);
+  CHECK(created_between({"a", "b", "c"}, {"a", "c"}, false).initialized == 2);
   fake_nccl::pretend_version(22809);
 }
 
-TEST_CASE("auto goes to nccl for memory of devices, and on over the host's back end for the rest") {
+TEST_CASE("auto uses nccl for device memory and the host's back end for the rest") {
   for (const int size : {1, 2, 3}) {
     auto groups = make_auto(size);
-    const auto before = fake_nccl::made();
+    const auto before = fake_nccl::created_communicators();
     run_ranks(groups, [&](ProcessGroup& group) {
       std::vector<float> host(1000, 1);
-      const auto under_way = group.allreduce(span_of(host));
+      const auto pending = group.allreduce(span_of(host));
       DeviceValues device(50, 1), more(7, 2);
       const auto first = group.allreduce(device.span()), second = group.allreduce_coalesced({more.span()});
       group.barrier()->wait();
       second->wait();
       first->wait();
-      under_way->wait();
-      expect(host == std::vector<float>(1000, static_cast<float>(size)), "memory of the host");
-      device.expect_all(static_cast<float>(size), "memory of a device");
+      pending->wait();
+      expect(host == std::vector<float>(1000, static_cast<float>(size)), "host memory");
+      device.expect_all(static_cast<float>(size), "device memory");
       more.expect_all(static_cast<float>(2 * size), "several spans");
       if (size == 1) return;
       if (group.rank() == 0) group.send(more.span(), 1, 3)->wait();
       if (group.rank() == 1) group.recv(more.span(), 0, 3)->wait();
       group.barrier()->wait();
     });
-    CHECK(fake_nccl::made().anew - before.anew == size + (size > 1 ? 2 : 0));
+    CHECK(fake_nccl::created_communicators().initialized - before.initialized == size + (size > 1 ? 2 : 0));
   }
 }
 
-TEST_CASE("auto groups without a collective on memory of devices refuse to send it, and go on") {
+TEST_CASE("an auto group refuses to send device memory before any collective on such memory, and stays usable") {
   auto groups = make_auto(2);
   run_ranks(groups, [](ProcessGroup& group) {
     DeviceValues device(5, 1);
@@ -249,7 +248,7 @@ TEST_CASE("auto groups without a collective on memory of devices refuse to send 
   });
 }
 
-TEST_CASE("an auto group with a rank that has no nccl keeps to memory of the host, and names it") {
+TEST_CASE("an auto group with a rank without NCCL works on host memory, and names that rank for device memory") {
   auto groups = contract::make_groups(
       [](const GroupOptions& options) {
         std::optional<fake_nccl::FailsHere> no_device;
@@ -260,7 +259,7 @@ TEST_CASE("an auto group with a rank that has no nccl keeps to memory of the hos
   run_ranks(groups, [](ProcessGroup& group) {
     std::vector<float> host(5, 1);
     group.allreduce(span_of(host))->wait();
-    expect(host.back() == 3, "memory of the host");
+    expect(host.back() == 3, "host memory");
   });
   run_ranks(groups, [](ProcessGroup& group) {
     DeviceValues device(5, 1);
@@ -272,7 +271,7 @@ TEST_CASE("an auto group with a rank that has no nccl keeps to memory of the hos
   });
 }
 
-TEST_CASE("ranks of an auto group that differ in whose memory they give learn of it") {
+TEST_CASE("ranks of an auto group that pass host and device memory to one collective get a mismatch") {
   auto groups = make_auto(2);
   run_ranks(groups, [](ProcessGroup& group) {
     std::vector<float> host(5, 1);
@@ -282,7 +281,7 @@ TEST_CASE("ranks of an auto group that differ in whose memory they give learn of
   });
 }
 
-TEST_CASE("an auto group that is aborted ends all that it has under way, over both its back ends") {
+TEST_CASE("aborting an auto group ends the operations in progress of both its back ends") {
   auto groups = make_auto(2);
   run_ranks(groups, [](ProcessGroup& group) {
     DeviceValues device(5, 1);
@@ -299,51 +298,51 @@ TEST_CASE("an auto group that is aborted ends all that it has under way, over bo
 
 namespace {
 
-// What each rank hears while the groups are made.
-std::vector<std::string> heard_while_made(const std::function<std::unique_ptr<ProcessGroup>(GroupOptions)>& make) {
-  std::vector<std::string> heard(3);
+// The error of each rank while the groups are made.
+std::vector<std::string> errors_while_forming(const std::function<std::unique_ptr<ProcessGroup>(GroupOptions)>& make) {
+  std::vector<std::string> errors(3);
   contract::make_groups(
       [&](GroupOptions options) -> std::unique_ptr<ProcessGroup> {
         try {
           return make(options);
         } catch (const Error& error) {
-          heard[static_cast<std::size_t>(options.rank)] = error.what();
+          errors[static_cast<std::size_t>(options.rank)] = error.what();
           return nullptr;
         }
       },
-      static_cast<int>(heard.size()), std::chrono::hours(1));
-  return heard;
+      static_cast<int>(errors.size()), std::chrono::hours(1));
+  return errors;
 }
 
-constexpr auto what_may_fail = {"cudaGetDeviceCount", "cudaSetDevice",          "cudaMalloc",
-                                "cudaStreamCreate",   "ncclCommInitRankConfig", "ncclGetUniqueId"};
+constexpr auto functions_that_may_fail = {"cudaGetDeviceCount", "cudaSetDevice",          "cudaMalloc",
+                                          "cudaStreamCreate",   "ncclCommInitRankConfig", "ncclGetUniqueId"};
 
 }  // namespace
 
-TEST_CASE("a rank that cannot form its part of an nccl group is named at once by the others, with the reason") {
-  for (const std::string function : what_may_fail) {
+TEST_CASE("if a rank cannot join an nccl group, the others name it at once, with the reason") {
+  for (const std::string function : functions_that_may_fail) {
     for (const int failing : {0, 1}) {
-      if (failing == 1 && function == "ncclGetUniqueId") continue;  // which rank 0 calls alone
+      if (failing == 1 && function == "ncclGetUniqueId") continue;  // only rank 0 calls it
       INFO(function << " fails at rank " << failing);
-      const auto heard = heard_while_made([&](const GroupOptions& options) {
+      const auto errors = errors_while_forming([&](const GroupOptions& options) {
         std::optional<fake_nccl::FailsHere> failure;
         if (options.rank == failing) failure.emplace(function);
         return make_one(options);
       });
-      const auto own = heard[static_cast<std::size_t>(failing)];
+      const auto own = errors[static_cast<std::size_t>(failing)];
       CHECK(own.find("an error of the fake") != std::string::npos);
       for (int rank = 0; rank < 3; ++rank) {
-        if (rank != failing) CHECK(heard[static_cast<std::size_t>(rank)].ends_with(": " + own));
+        if (rank != failing) CHECK(errors[static_cast<std::size_t>(rank)].ends_with(": " + own));
         if (rank != failing)
-          CHECK(heard[static_cast<std::size_t>(rank)].starts_with(fmt::format("rank {} (pid ", failing)));
+          CHECK(errors[static_cast<std::size_t>(rank)].starts_with(fmt::format("rank {} (pid ", failing)));
       }
     }
   }
 }
 
-TEST_CASE("a rank of an auto group that cannot form its part for devices is named at once by the others") {
-  for (const std::string function : what_may_fail) {
-    if (function == "cudaGetDeviceCount") continue;  // asked long before
+TEST_CASE("if a rank of an auto group cannot form its nccl group, the others name it at once") {
+  for (const std::string function : functions_that_may_fail) {
+    if (function == "cudaGetDeviceCount") continue;  // called when the auto group forms
     INFO(function << " fails at rank 0");
     auto groups = contract::make_groups(comm::make_auto_group, 3, std::chrono::hours(1));
     run_ranks(groups, [&](ProcessGroup& group) {
@@ -353,12 +352,12 @@ TEST_CASE("a rank of an auto group that cannot form its part for devices is name
       const auto error = error_of([&] { group.allreduce(device.span())->wait(); });
       expect(std::string(error.what()).find("an error of the fake") != std::string::npos, error.what());
       expect(group.rank() == 0 || std::string(error.what()).find("rank 0 (pid ") != std::string::npos, error.what());
-      expect(group.failure().has_value(), "the group ends with it");
+      expect(group.failure().has_value(), "the group is broken");
     });
   }
 }
 
-TEST_CASE("what ends an auto group while it forms its part for devices ends the forming") {
+TEST_CASE("a failure of an auto group also ends the formation of its nccl group") {
   std::atomic<int> connections = 0;  // to the store, of rank 0
   auto groups = contract::make_groups(
       [&](GroupOptions options) {
@@ -375,7 +374,7 @@ TEST_CASE("what ends an auto group while it forms its part for devices ends the 
   run_ranks(groups, [&](ProcessGroup& group) {
     DeviceValues device(5, 1);
     if (group.rank() == 1) {
-      group.barrier()->wait();  // which the other takes for the forming's
+      group.barrier()->wait();  // the other rank takes it for the barrier before the formation
       connections.wait(before);
       group.abort("the test says so");
       return;
@@ -386,25 +385,25 @@ TEST_CASE("what ends an auto group while it forms its part for devices ends the 
   });
 }
 
-TEST_CASE("ranks that were given one device hear which it is where NCCL refuses it") {
+TEST_CASE("if NCCL refuses a device that two ranks share, the error names it") {
   const fake_nccl::RefusesSharedDevices refusing;
-  const auto heard = heard_while_made([](const GroupOptions& options) {
+  const auto errors = errors_while_forming([](const GroupOptions& options) {
     cudaSetDevice(options.rank == 0 ? 4 : 5);
     return make_one(options);
   });
-  for (const auto& each : heard)
+  for (const auto& each : errors)
     CHECK(each.find("ranks 1 and 2 have the same device, 0000:05:00.0 of host ") != std::string::npos);
-  const auto apart = heard_while_made([](const GroupOptions& options) {
+  const auto apart = errors_while_forming([](const GroupOptions& options) {
     cudaSetDevice(options.rank);
     return make_one(options);
   });
   for (const auto& each : apart) CHECK(each.empty());
 }
 
-TEST_CASE("who leaves an nccl group is seen also without a bound for silence") {
+TEST_CASE("a rank that leaves an nccl group is noticed also without a freeze bound") {
   auto groups = contract::make_groups(
       [](GroupOptions options) {
-        options.freeze_bound = std::chrono::milliseconds(0);
+        options.config.freeze_bound = std::chrono::milliseconds(0);
         return make_one(options);
       },
       3, std::chrono::hours(1));

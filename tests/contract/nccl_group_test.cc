@@ -1,17 +1,17 @@
-#include "ddprun/worker/comm/nccl/nccl_group.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 
 #include <atomic>
 
 #include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/forming/await_ranks.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/transport/transport_group.h"
+#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
 
-TEST_CASE("without a GPU, or without NCCL in the build, nccl says so and waits for nobody") {
+TEST_CASE("without a GPU, or without NCCL in the build, an nccl group fails at once and says why") {
   if (comm::nccl_available()) SKIP("there is a GPU");
   const auto connect = [] { return std::make_shared<MemoryStore>(); };
   const auto error =
@@ -23,16 +23,16 @@ TEST_CASE("without a GPU, or without NCCL in the build, nccl says so and waits f
 
 namespace {
 
-// Of a rank whose build has it: waits for all ranks, as any back end does.
-class Waiting : public comm::BasicTransport {
+// Stands for a rank whose build has NCCL: waits for all ranks, as any back end does.
+class Waiting : public comm::Transport {
  public:
   explicit Waiting(const GroupOptions& options) : rank_(options.rank), size_(options.size) {}
-  std::string_view backend() const override { return "nccl"; }
+  comm::TransportTraits traits() const override { return {.backend = "nccl"}; }
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     comm::exchange(store, prefix + "arrived/", rank_, size_, "", interrupted_, deadline);
   }
-  void carry_out(const comm::Collective&) override {}
-  std::unique_ptr<comm::Transfer> start(const comm::Operation&, Span) override { return nullptr; }
+  void execute(const comm::Collective&) override {}
+  std::unique_ptr<comm::Transfer> start_transfer(const comm::Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override { interrupted_ = true; }
 
  private:
@@ -42,23 +42,23 @@ class Waiting : public comm::BasicTransport {
 
 }  // namespace
 
-TEST_CASE("a rank whose build or host has no nccl is named at once by those that wait for it") {
+TEST_CASE("ranks that wait for a rank without NCCL name it at once") {
   if (comm::nccl_available()) SKIP("there is a GPU");
-  std::vector<std::string> heard(3);
+  std::vector<std::string> messages(3);
   contract::make_groups(
       [&](const GroupOptions& options) -> std::unique_ptr<ProcessGroup> {
         try {
           if (options.rank == 1) return comm::make_group("nccl", options);
           return comm::make_transport_group(std::make_shared<Waiting>(options), options, {"nccl"});
         } catch (const Error& error) {
-          heard[static_cast<std::size_t>(options.rank)] = error.what();
+          messages[static_cast<std::size_t>(options.rank)] = error.what();
           return nullptr;
         }
       },
       3, std::chrono::hours(1));
   for (const int rank : {0, 2}) {
-    const auto& said = heard[static_cast<std::size_t>(rank)];
-    CHECK(said.starts_with("rank 1 (pid "));
-    CHECK(said.ends_with("): " + heard[1]));
+    const auto& message = messages[static_cast<std::size_t>(rank)];
+    CHECK(message.starts_with("rank 1 (pid "));
+    CHECK(message.ends_with("): " + messages[1]));
   }
 }

@@ -1,8 +1,8 @@
-// Which calls of NCCL carry a collective out, and when a communicator may be shrunk: no device, no library.
-#include "ddprun/worker/comm/call/checked_call.h"
-#include "ddprun/worker/comm/nccl/call_plan.h"
-#include "ddprun/worker/comm/nccl/channels.h"
-#include "ddprun/worker/comm/nccl/shrinking.h"
+// Which NCCL calls execute a collective, and when a communicator can be shrunk: needs neither device nor library.
+#include "ddprun/worker/comm/backends/nccl/call_plan.h"
+#include "ddprun/worker/comm/backends/nccl/channels.h"
+#include "ddprun/worker/comm/backends/nccl/shrink.h"
+#include "ddprun/worker/comm/operations/checked_call.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -10,17 +10,17 @@ using namespace ddprun::comm;
 
 namespace {
 
-CallPlan plan(const Call& call, Seat seat) {
+CallPlan plan(const Call& call, RankInfo rank_info) {
   Collective collective;
   static_cast<Call&>(collective) = call;
-  return plan_calls(collective, seat);
+  return plan_calls(collective, rank_info);
 }
 
-constexpr Seat middle{1, 3};
+constexpr RankInfo middle{1, 3};
 
 }  // namespace
 
-TEST_CASE("an operation that NCCL has is one call of it") {
+TEST_CASE("an operation that NCCL has is one call") {
   std::vector<float> input(6), output(2);
   const auto [own_input, own_output, calls] =
       plan(checked_reduce_scatter(span_of(input), span_of(output), nullptr, ReduceOp::max, middle, {}), middle);
@@ -39,7 +39,7 @@ TEST_CASE("a reduction in unequal parts is a reduce to each rank that has a part
                                  {OpKind::reduce, input.data() + 3, output.data(), 2, DType::float64, 1}});
 }
 
-TEST_CASE("parts that are moved are sends and receives, but for a rank's own") {
+TEST_CASE("an operation that moves parts is sends and receives, except for the rank's own part") {
   std::vector<std::int32_t> input(2), output(6);
   const Counts counts{1, 2, 3};
   const auto [own_input, own_output, calls] =
@@ -53,7 +53,7 @@ TEST_CASE("parts that are moved are sends and receives, but for a rank's own") {
                                           {OpKind::send, input.data(), nullptr, 2, DType::int32, 0}});
 }
 
-TEST_CASE("several spans are a call for each that has something") {
+TEST_CASE("a coalesced operation is a call for each span that is not empty") {
   std::vector<float> floats(4);
   std::vector<std::int64_t> whole(3);
   const auto calls = plan(checked_broadcast({span_of(floats), Span{}, span_of(whole)}, 2, middle, {}), middle).calls;
@@ -61,23 +61,23 @@ TEST_CASE("several spans are a call for each that has something") {
                                           {OpKind::broadcast, whole.data(), whole.data(), 3, DType::int64, 2}});
 }
 
-TEST_CASE("a communicator is shrunk where its survivors keep their order and nobody comes") {
+TEST_CASE("a communicator can be shrunk if the survivors keep their order and there is no new member") {
   using Ranks = std::vector<int>;
   CHECK(ranks_to_exclude(4, {0, 1, 3}) == Ranks{2});
   CHECK(ranks_to_exclude(4, {2}) == Ranks{0, 1, 3});
-  CHECK_FALSE(ranks_to_exclude(4, {0, 1, 2, 3}));  // nobody has gone
-  CHECK_FALSE(ranks_to_exclude(4, {0, 1, -1}));    // somebody has come
-  CHECK_FALSE(ranks_to_exclude(4, {1, 0}));        // in another order
+  CHECK_FALSE(ranks_to_exclude(4, {0, 1, 2, 3}));  // no member has left
+  CHECK_FALSE(ranks_to_exclude(4, {0, 1, -1}));    // a new member
+  CHECK_FALSE(ranks_to_exclude(4, {1, 0}));        // another order
   CHECK_FALSE(ranks_to_exclude(4, {}));
-  CHECK(knows_shrink(22703));
-  CHECK_FALSE(knows_shrink(22605));
+  CHECK(version_has_shrink(22703));
+  CHECK_FALSE(version_has_shrink(22605));
 }
 
-TEST_CASE("a rank has a channel for each sender, receiver and tag, and so many at most") {
+TEST_CASE("a rank has one channel for each sender, receiver and tag, up to a limit") {
   CHECK(channel_of({.kind = OpKind::send, .peer = 4, .tag = 7}, 2) == ChannelName{2, 4, 7});
   CHECK(channel_of({.kind = OpKind::recv, .peer = 4, .tag = 7}, 2) == ChannelName{4, 2, 7});
   ChannelCount channels;
-  for (int tag = 0; tag < static_cast<int>(ChannelCount::most); ++tag) channels.note({0, 1, tag});
-  CHECK_NOTHROW(channels.note({0, 1, 3}));
-  CHECK_THROWS_AS(channels.note({1, 0, 3}), Error);
+  for (int tag = 0; tag < static_cast<int>(ChannelCount::max_channels); ++tag) channels.add({0, 1, tag});
+  CHECK_NOTHROW(channels.add({0, 1, 3}));
+  CHECK_THROWS_AS(channels.add({1, 0, 3}), Error);
 }

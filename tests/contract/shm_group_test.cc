@@ -1,12 +1,12 @@
-#include "ddprun/worker/comm/shm/shm_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
 
 #include <deque>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/forming/auto_group.h"
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -18,10 +18,10 @@ contract::Groups make_shm(int size, std::chrono::milliseconds timeout) {
   return contract::make_groups(comm::make_shm_group, size, timeout);
 }
 
-// Large operations go in many pieces; on a busy machine that takes seconds.
-contract::Groups make_cut_up(int size, std::chrono::milliseconds timeout) {
+// Little staging memory: large operations go in many chunks, which takes seconds on a busy machine.
+contract::Groups make_with_small_slots(int size, std::chrono::milliseconds timeout) {
   const auto make = [](GroupOptions options) {
-    options.staging_bytes = 16'384;
+    options.config.staging_bytes = 16'384;
     return comm::make_shm_group(options);
   };
   return contract::make_groups(make, size, 4 * timeout);
@@ -29,7 +29,7 @@ contract::Groups make_cut_up(int size, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-TEST_CASE("auto takes shared memory where ranks can share it") {
+TEST_CASE("auto selects shared memory where ranks can share it") {
   const auto groups = contract::make_groups(comm::make_auto_group, 2, contract::patience);
   CHECK(groups[0]->backend() == "shm");
   CHECK(groups[1]->backend() == "shm");
@@ -71,26 +71,26 @@ TEST_CASE("shared memory compares what is sent with what is expected") {
   }
 }
 
-TEST_CASE("a rank that only gives goes on before the others have come to it") {
+TEST_CASE("a rank that only sends returns before its peers call the operation") {
   auto groups = make_shm(3, contract::patience);
   for (int call = 0; call < 4; ++call) {
-    std::vector<float> given{static_cast<float>(call)}, part{1};
-    groups[0]->broadcast(span_of(given), 0, {.blocking = true});
+    std::vector<float> values{static_cast<float>(call)}, part{1};
+    groups[0]->broadcast(span_of(values), 0, {.blocking = true});
     groups[0]->reduce(span_of(part), 2, {}, {.blocking = true});
-    given[0] = part[0] = -1;  // its memory is its own again
-    groups[1]->broadcast(span_of(given), 0, {.blocking = true});
-    CHECK(given[0] == static_cast<float>(call));
+    values[0] = part[0] = -1;  // the caller may reuse its memory
+    groups[1]->broadcast(span_of(values), 0, {.blocking = true});
+    CHECK(values[0] == static_cast<float>(call));
     part[0] = 10;
     groups[1]->reduce(span_of(part), 2, {}, {.blocking = true});
-    groups[2]->broadcast(span_of(given), 0, {.blocking = true});
-    CHECK(given[0] == static_cast<float>(call));
+    groups[2]->broadcast(span_of(values), 0, {.blocking = true});
+    CHECK(values[0] == static_cast<float>(call));
     part[0] = 100;
     groups[2]->reduce(span_of(part), 2, {}, {.blocking = true});
     CHECK(part[0] == 111);
   }
 }
 
-TEST_CASE("a call that differs from the others' is found, also when nobody waited for it") {
+TEST_CASE("a call that differs from the others' is detected, even if no rank waited for it") {
   struct Case {
     std::size_t count;  // of rank 1
     int root;
@@ -119,7 +119,7 @@ TEST_CASE("a call that differs from the others' is found, also when nobody waite
   }
 }
 
-TEST_CASE("ranks that run ahead of each other take nothing that is not meant for them") {
+TEST_CASE("ranks that run ahead of each other receive only what is meant for them") {
   constexpr int ranks = 4, calls = 3000;
   auto groups = make_shm(ranks, contract::patience);
   const auto rank = [](ProcessGroup& group) {
@@ -136,7 +136,7 @@ TEST_CASE("ranks that run ahead of each other take nothing that is not meant for
     std::deque<Broadcast> in_flight;
     for (int call = 0; call < calls; ++call) {
       const int root = static_cast<int>(random() % ranks);
-      const std::size_t count = 1 + random() % 600;  // in the announcement, and beside it
+      const std::size_t count = 1 + random() % 600;  // payloads in the announcement and outside it
       const auto kind = random() % 4;
       const OpOptions options{.blocking = random() % 4 != 0};
       const auto own = static_cast<float>(call % 97 * (group.rank() + 1));
@@ -163,7 +163,7 @@ TEST_CASE("ranks that run ahead of each other take nothing that is not meant for
 }
 
 // 256 + 1 is 256 in bfloat16, and 256 + 1 + 1 + 1, rounded once, is 260.
-TEST_CASE("sums of 16-bit floats are rounded once over shared memory, whatever way their size takes") {
+TEST_CASE("sums of 16-bit floats are rounded once over shared memory, whichever protocol their size selects") {
   auto groups = make_shm(4, contract::patience);
   for (const std::size_t count : {4u, 1'000u, 40'000u, 400'000u}) {
     contract::run_ranks(groups, [&](ProcessGroup& group) {
@@ -187,22 +187,22 @@ TEST_CASE("sums of 16-bit floats are rounded once over shared memory, whatever w
 
 DDPRUN_GROUP_CONTRACT("shm", make_shm, {1, 2, 3, 4, 5, 8})
 
-#define DDPRUN_SMALLEST(clause) \
-  DDPRUN_GROUP_CLAUSE("shm with little staging memory:", make_cut_up, clause, {2, 3, 4, 5})
-DDPRUN_SMALLEST(allreduce_leaves_its_input_alone)
-DDPRUN_SMALLEST(allreduce_leaves_the_same_bits_everywhere)
-DDPRUN_SMALLEST(premultiplied_halves_are_rounded_once)
-DDPRUN_SMALLEST(reduce_works_apart_from_its_input)
-DDPRUN_SMALLEST(broadcast_gives_the_roots_values)
-DDPRUN_SMALLEST(allgather_orders_by_rank)
-DDPRUN_SMALLEST(allgatherv_takes_unequal_parts)
-DDPRUN_SMALLEST(reduce_scatter_gives_each_its_block)
-DDPRUN_SMALLEST(reduce_scatterv_takes_unequal_parts)
-DDPRUN_SMALLEST(reduce_scatter_and_allgather_work_in_place)
-DDPRUN_SMALLEST(gatherv_takes_unequal_parts)
-DDPRUN_SMALLEST(scatterv_takes_unequal_parts)
-DDPRUN_SMALLEST(all_to_all_exchanges_parts)
-DDPRUN_SMALLEST(all_to_allv_takes_unequal_parts)
-DDPRUN_SMALLEST(bytes_of_any_length_go_from_any_place)
-DDPRUN_SMALLEST(large_operations_follow_each_other)
-DDPRUN_SMALLEST(an_abort_ends_all_at_whatever_point)
+#define DDPRUN_SMALL_SLOTS(clause) \
+  DDPRUN_GROUP_CLAUSE("shm with little staging memory:", make_with_small_slots, clause, {2, 3, 4, 5})
+DDPRUN_SMALL_SLOTS(allreduce_does_not_change_its_input)
+DDPRUN_SMALL_SLOTS(allreduce_results_are_bit_identical)
+DDPRUN_SMALL_SLOTS(premultiplied_halves_are_rounded_once)
+DDPRUN_SMALL_SLOTS(reduce_works_apart_from_its_input)
+DDPRUN_SMALL_SLOTS(broadcast_copies_the_roots_values)
+DDPRUN_SMALL_SLOTS(allgather_orders_by_rank)
+DDPRUN_SMALL_SLOTS(allgatherv_takes_unequal_parts)
+DDPRUN_SMALL_SLOTS(reduce_scatter_returns_each_ranks_block)
+DDPRUN_SMALL_SLOTS(reduce_scatterv_takes_unequal_parts)
+DDPRUN_SMALL_SLOTS(reduce_scatter_and_allgather_work_in_place)
+DDPRUN_SMALL_SLOTS(gatherv_takes_unequal_parts)
+DDPRUN_SMALL_SLOTS(scatterv_takes_unequal_parts)
+DDPRUN_SMALL_SLOTS(all_to_all_exchanges_parts)
+DDPRUN_SMALL_SLOTS(all_to_allv_takes_unequal_parts)
+DDPRUN_SMALL_SLOTS(bytes_have_any_length_and_alignment)
+DDPRUN_SMALL_SLOTS(consecutive_large_operations_do_not_interfere)
+DDPRUN_SMALL_SLOTS(an_abort_at_any_point_ends_all_ranks)

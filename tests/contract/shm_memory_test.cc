@@ -1,5 +1,5 @@
-// What is the shared-memory group's own: operations on memory that was allocated from it, in all mixtures, and small
-// ones that wait for nobody.
+// What only the shared-memory group has: operations on registered memory, on all ranks or some, and small operations
+// that do not wait for peers.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/hierarchical/hierarchical_group.h"
-#include "ddprun/worker/comm/shm/shm_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
 
@@ -23,7 +23,8 @@ contract::Groups make_shm(int size) {
   return contract::make_groups(comm::make_shm_group, size, contract::patience);
 }
 
-// Around what is given along with an announcement, at once, and through slots; odd, so that slices have remainders.
+// Around the limits of the payload in an announcement, of inline data, and of a staging slot; odd, so that slices have
+// remainders.
 constexpr std::size_t counts[] = {1, 25, 27, 255, 1023, 4095, 4097, 70'001, 600'001};
 
 float value(int rank, std::size_t i) {
@@ -69,7 +70,7 @@ void allreduce_of_every_size(int size, bool (*registered)(int rank), OpOptions o
   });
 }
 
-// Of all groups of this process, once for each rank that has it open.
+// Size of the segments of all groups of this process, counted once for each rank that has one open.
 std::uintmax_t shared_bytes() {
   std::uintmax_t bytes = 0;
   for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -82,7 +83,7 @@ std::uintmax_t shared_bytes() {
 
 }  // namespace
 
-TEST_CASE("an allreduce takes registered memory, the caller's, and both at once") {
+TEST_CASE("an allreduce works on registered memory, on other memory, and on both at once") {
   const auto size = GENERATE(2, 3, 5);
   const bool blocking = GENERATE(true, false);
   const OpOptions options{.timeout = {}, .blocking = blocking};
@@ -94,23 +95,23 @@ TEST_CASE("an allreduce takes registered memory, the caller's, and both at once"
       size, [](int rank) { return rank == 1; }, options));
 }
 
-TEST_CASE("ranks that share memory, also in two levels, take the staging memory that they are given") {
-  const auto taken = [](auto make, int size, std::size_t staging_bytes) {
+TEST_CASE("ranks that share memory, also in a hierarchical group, use the staging memory that the options give") {
+  const auto bytes_used = [](auto make, int size, std::size_t staging_bytes) {
     const auto groups = contract::make_groups(
         [&](GroupOptions options) {
-          options.staging_bytes = staging_bytes;
-          options.host = options.rank < 2 ? "one" : "other";
+          options.config.staging_bytes = staging_bytes;
+          options.config.host = options.rank < 2 ? "one" : "other";
           return make(options);
         },
         size, contract::patience);
     return shared_bytes();
   };
-  CHECK(taken(comm::make_shm_group, 2, 65'536) - taken(comm::make_shm_group, 2, 4096) == 2 * 2 * 2 * 61'440);
-  const auto in_levels = comm::make_hierarchical_group;
-  CHECK(taken(in_levels, 4, 65'536) - taken(in_levels, 4, 4096) == 4 * 2 * 2 * 61'440);
+  CHECK(bytes_used(comm::make_shm_group, 2, 65'536) - bytes_used(comm::make_shm_group, 2, 4096) == 2 * 2 * 2 * 61'440);
+  const auto make_hierarchical = comm::make_hierarchical_group;
+  CHECK(bytes_used(make_hierarchical, 4, 65'536) - bytes_used(make_hierarchical, 4, 4096) == 4 * 2 * 2 * 61'440);
 }
 
-TEST_CASE("ranks may call the same operation blocking and not") {
+TEST_CASE("some ranks may call an operation blocking and others not") {
   auto groups = make_shm(3);
   run_ranks(groups, [](ProcessGroup& group) {
     for (const auto count : counts) {
@@ -122,7 +123,7 @@ TEST_CASE("ranks may call the same operation blocking and not") {
   });
 }
 
-TEST_CASE("parts of registered memory are known too, and freed memory is not taken for new") {
+TEST_CASE("parts of registered memory are recognised too, and freed memory is not mistaken for new memory") {
   auto groups = make_shm(2);
   run_ranks(groups, [](ProcessGroup& group) {
     for (int repetition = 0; repetition < 5; ++repetition) {
@@ -136,7 +137,7 @@ TEST_CASE("parts of registered memory are known too, and freed memory is not tak
   });
 }
 
-TEST_CASE("memory that was freed is kept open by no rank") {
+TEST_CASE("no rank keeps freed memory open") {
   auto groups = make_shm(2);
   const auto descriptors = [] {
     const std::filesystem::directory_iterator open("/proc/self/fd");
@@ -155,7 +156,7 @@ TEST_CASE("memory that was freed is kept open by no rank") {
   CHECK(rounds_of_new_memory(30) < after_one + 10);  // the threads of the group open some, for a moment
 }
 
-TEST_CASE("the other operations take registered memory") {
+TEST_CASE("the other operations work on registered memory") {
   const auto size = GENERATE(2, 4);
   const std::size_t count = GENERATE(33u, 3'001u, 100'003u);
   auto groups = make_shm(size);
@@ -196,14 +197,14 @@ TEST_CASE("the other operations take registered memory") {
   });
 }
 
-TEST_CASE("small operations in flight wait for nobody until they are waited for") {
+TEST_CASE("small operations in flight do not wait for peers before their wait()") {
   auto groups = make_shm(2);
-  constexpr std::size_t many = 30;  // more than there is room for
+  constexpr std::size_t many = 30;  // more than the announcement ring holds
   std::vector<std::vector<float>> mine(many, {1, 2}), theirs(many, {10, 20});
   std::vector<WorkPtr> works;
   for (auto& values : mine) works.push_back(groups[0]->allreduce(span_of(values)));
   CHECK_FALSE(works.front()->done());
-  for (auto& values : theirs) groups[1]->allreduce(span_of(values));  // whose works nobody holds
+  for (auto& values : theirs) groups[1]->allreduce(span_of(values));  // the Work is dropped
   for (std::size_t i = 0; i < many; ++i) {
     works[many - 1 - i]->wait();  // in any order
     CHECK(mine[many - 1 - i] == std::vector<float>{11, 22});
@@ -214,7 +215,7 @@ TEST_CASE("small operations in flight wait for nobody until they are waited for"
   CHECK(theirs.back() == std::vector<float>{11, 22});
 }
 
-TEST_CASE("an operation that nobody waits for ends all the same") {
+TEST_CASE("an operation whose Work is dropped is completed") {
   auto groups = make_shm(2);
   std::vector<float> mine = {1}, theirs = {2};
   const auto work = groups[0]->allreduce(span_of(mine));

@@ -53,7 +53,7 @@ void check_large_values(Store& s) {
   CHECK(s.get(key, soon()) == value);
   CHECK(code_of([&] { s.set("too large", value + "x", soon()); }) == Errc::usage);
   CHECK(code_of([&] { s.get(std::string(8193, 'k'), soon()); }) == Errc::usage);
-  CHECK(s.num_keys(soon()) == 1);  // and the store works on
+  CHECK(s.num_keys(soon()) == 1);  // and the store still works
 }
 
 void check_counters(Store& s) {
@@ -66,7 +66,8 @@ void check_counters(Store& s) {
 }
 
 void check_compare_set(Store& s) {
-  CHECK(s.compare_set("cs", "X", "Y", soon()) == "X");  // missing, an expectation: nothing stored, the expectation back
+  CHECK(s.compare_set("cs", "X", "Y", soon()) ==
+        "X");  // missing key with an expectation: nothing is stored, the expectation is returned
   CHECK_FALSE(s.check({"cs"}, soon()));
   CHECK(s.compare_set("cs", "", "A", soon()) == "A");
   CHECK(s.compare_set("cs", "", "B", soon()) == "A");
@@ -118,7 +119,7 @@ void check_timeouts(Store& s) {
   CHECK(code_of([&] { s.get("absent", briefly()); }) == Errc::timeout);
   CHECK(code_of([&] { s.multi_get({"absent"}, briefly()); }) == Errc::timeout);
   CHECK(code_of([&] { s.barrier("b", 2, briefly()); }) == Errc::timeout);
-  // A wait that timed out leaves nothing behind: the next answers are the right ones.
+  // A wait that timed out leaves no state: the next replies are correct.
   s.set("absent", "here", soon());
   CHECK(s.get("absent", soon()) == "here");
   CHECK(s.add("n", 3, soon()) == 3);
@@ -141,7 +142,7 @@ void check_bad_counter(const StoreUnderTest& store) {
   if (store.refuses_by_closing) {
     const auto victim = store.connect();
     CHECK(code_of([&] { victim->add("text", 1, soon()); }) == Errc::connection_lost);
-    CHECK(code_of([&] { victim->get("full", soon()); }) == Errc::connection_lost);  // broken stays broken
+    CHECK(code_of([&] { victim->get("full", soon()); }) == Errc::connection_lost);  // the error is permanent
     CHECK(code_of([&] { store.connect()->add("full", 2, soon()); }) == Errc::connection_lost);
   } else {
     CHECK(code_of([&] { s->add("text", 1, soon()); }) == Errc::protocol);
@@ -151,7 +152,7 @@ void check_bad_counter(const StoreUnderTest& store) {
   CHECK(s->get("full", soon()) == "9223372036854775806");
 }
 
-// Each kind of change releases a waiter in another thread with a client of its own.
+// Each kind of change ends a wait of another client in another thread.
 void check_waking(const StoreUnderTest& store) {
   const auto writer = store.connect();
   const std::vector<std::pair<const char*, std::function<void(const std::string&)>>> changes = {
@@ -247,7 +248,7 @@ void check_wills(const StoreUnderTest& store) {
   second.reset();
   last.reset();
   survivor->wait({"last"}, soon());
-  CHECK(survivor->get("dead", soon()) == "rank 1");  // an existing key is left alone
+  CHECK(survivor->get("dead", soon()) == "rank 1");  // an existing key is not changed
   CHECK_FALSE(survivor->check({"left"}, soon()));
 }
 

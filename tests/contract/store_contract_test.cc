@@ -42,26 +42,26 @@ StoreUnderTest prefixed(StoreUnderTest store) {
 
 }  // namespace
 
-TEST_CASE("the memory store keeps the contract") {
+TEST_CASE("the memory store fulfils the contract") {
   check_store_contract(memory_store);
 }
-TEST_CASE("the file store keeps the contract") {
+TEST_CASE("the file store fulfils the contract") {
   check_store_contract(file_store);
 }
-TEST_CASE("the TCP store keeps the contract") {
+TEST_CASE("the TCP store fulfils the contract") {
   check_store_contract(tcp_store);
 }
-TEST_CASE("a prefixed memory store keeps the contract") {
+TEST_CASE("a prefixed memory store fulfils the contract") {
   check_store_contract([] { return prefixed(memory_store()); });
 }
-TEST_CASE("a prefixed file store keeps the contract") {
+TEST_CASE("a prefixed file store fulfils the contract") {
   check_store_contract([] { return prefixed(file_store()); });
 }
-TEST_CASE("a prefixed TCP store keeps the contract") {
+TEST_CASE("a prefixed TCP store fulfils the contract") {
   check_store_contract([] { return prefixed(tcp_store()); });
 }
 
-TEST_CASE("prefixes nest, and each sees its own keys alone") {
+TEST_CASE("prefixes nest, and each sees only its own keys") {
   const auto below = std::make_shared<MemoryStore>();
   const auto outer = std::make_shared<PrefixStore>("a", below);
   PrefixStore inner("b/", outer);

@@ -11,11 +11,11 @@
 
 namespace ddprun::contract {
 
-// Groups that come together through a store server of their own. make: a back end's.
+// Groups that form through a store server of their own. make: a back end's function.
 template <class Make>
 Groups make_groups(Make make, int size, std::chrono::milliseconds timeout) {
   const auto server = std::make_shared<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
-  // Held by every group, and so the server lives as long as they do.
+  // Every group holds a reference, so that the server exists as long as they do.
   const auto connect = [server] {
     return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = server->port()},
                                       Deadline::in(std::chrono::seconds(10)));
@@ -24,11 +24,11 @@ Groups make_groups(Make make, int size, std::chrono::milliseconds timeout) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      groups[static_cast<std::size_t>(rank)] = make(GroupOptions{.rank = rank,
-                                                                 .size = size,
-                                                                 .connect_store = connect,
-                                                                 .timeout = timeout,
-                                                                 .heartbeat = std::chrono::milliseconds(200)});
+      groups[static_cast<std::size_t>(rank)] =
+          make(GroupOptions{.rank = rank,
+                            .size = size,
+                            .connect_store = connect,
+                            .config = {.timeout = timeout, .heartbeat = std::chrono::milliseconds(200)}});
     });
   }
   for (auto& thread : threads) thread.join();

@@ -1,6 +1,6 @@
-#include "ddprun/worker/comm/in_process/thread_group.h"
+#include "ddprun/worker/comm/backends/local/thread_group.h"
 
-#include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/backends/local/self_group.h"
 #include "tests/contract/group_contract.h"
 #include "tests/support/catch.h"
 
@@ -17,7 +17,7 @@ ddprun::contract::Groups make_self(int, std::chrono::milliseconds) {
 DDPRUN_GROUP_CONTRACT("self", make_self, {1})
 DDPRUN_GROUP_CONTRACT("thread", ddprun::comm::make_thread_groups, {1, 2, 3, 4, 5, 8})
 
-TEST_CASE("who waits for anybody among threads that have all left is told so") {
+TEST_CASE("a recv from any source fails when all other threads have left") {
   auto groups = ddprun::comm::make_thread_groups(2, ddprun::contract::patience);
   groups[1].reset();
   std::vector<float> values(1);

@@ -1,12 +1,16 @@
-// PyTorch at the other end, both ways. DDPRUN_TORCH_PYTHON names the interpreter to use, python3 if not given; skipped
-// when that one cannot import torch 2.5 or newer.
+// ddprun's store with PyTorch's, in both directions. DDPRUN_TORCH_PYTHON names the interpreter, by default python3;
+// skipped if it cannot import torch 2.5 or newer.
 #include <cstdio>
+#include <fcntl.h>
 #include <fstream>
-#include <thread>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "tests/support/catch.h"
@@ -39,6 +43,30 @@ class Python {
 
  private:
   std::FILE* pipe_;
+};
+
+// A named pipe through which a program tells its port, on a line.
+class PortPipe {
+ public:
+  explicit PortPipe(const std::filesystem::path& path) {
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    pipe_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));  // no end of file before the program has opened it
+  }
+  std::uint16_t read() const {
+    const auto deadline = soon();
+    std::string line;
+    while (!line.ends_with('\n')) {
+      pollfd readable{pipe_.get(), POLLIN, 0};
+      char byte = 0;
+      REQUIRE(::poll(&readable, 1, deadline.poll_timeout_ms()) == 1);
+      REQUIRE(::read(pipe_.get(), &byte, 1) == 1);
+      line += byte;
+    }
+    return static_cast<std::uint16_t>(std::stoi(line));
+  }
+
+ private:
+  UniqueFd pipe_;
 };
 
 bool has_torch(const std::filesystem::path& folder) {
@@ -84,11 +112,11 @@ s.set("done", "yes"); s.num_keys()
 )";
 
 constexpr const char* server_program = R"(
-import os, sys, datetime
+import sys, datetime
 from torch.distributed import TCPStore
 s = TCPStore("127.0.0.1", 0, None, True, datetime.timedelta(seconds=30), use_libuv=LIBUV)
 s.set("from-python", "hello")
-open(sys.argv[1] + "/tmp", "w").write(str(s.port)); os.rename(sys.argv[1] + "/tmp", sys.argv[1] + "/port")
+with open(sys.argv[1] + "/port", "w") as pipe: pipe.write(str(s.port) + "\n")
 s.get("done")
 sys.stdin.read()
 )";
@@ -98,13 +126,12 @@ void use_torch_server(bool libuv) {
   SKIP_WITHOUT_TORCH(dir);
   std::string program = server_program;
   program.replace(program.find("LIBUV"), 5, libuv ? "True" : "False");
+  const PortPipe pipe(dir / "port");
   Python server(program, dir.path());
-  for (const auto deadline = soon(); !std::filesystem::exists(dir / "port") && !deadline.expired();)
-    std::this_thread::sleep_for(20ms);
-  const auto port = static_cast<std::uint16_t>(std::stoi(read_whole_file(dir / "port")));
+  const auto port = pipe.read();
   {
     TcpStore s({.host = "127.0.0.1", .port = port}, soon());
-    CHECK_FALSE(s.server_is_ours());
+    CHECK_FALSE(s.has_ddprun_extensions());
     CHECK(s.get("from-python", soon()) == "hello");
     CHECK(s.add("n", 5, soon()) == 5);
     CHECK(s.add("n", -7, soon()) == -2);
@@ -130,7 +157,7 @@ void use_torch_server(bool libuv) {
     const std::string value(8 << 20, 'x');
     s.set("big", value, soon());
     CHECK(s.get("big", soon()) == value);
-    CHECK_THROWS_WITH(s.set_will("w", "", soon()), Catch::Contains("plain PyTorch"));
+    CHECK_THROWS_WITH(s.set_will("w", "", soon()), Catch::Contains("this is PyTorch's"));
     CHECK(s.join(soon()) >= 1);
     s.set("done", "yes", soon());
     CHECK(s.num_keys(soon()) > 5);
@@ -140,7 +167,7 @@ void use_torch_server(bool libuv) {
 
 }  // namespace
 
-TEST_CASE("PyTorch's client is served by our store") {
+TEST_CASE("PyTorch's client uses ddprun's server") {
   testing::TempDir dir;
   SKIP_WITHOUT_TORCH(dir);
   StoreServerThread server;
@@ -153,9 +180,9 @@ TEST_CASE("PyTorch's client is served by our store") {
   CHECK(ours.check({"done"}, soon()));
 }
 
-TEST_CASE("our client uses PyTorch's server") {
+TEST_CASE("ddprun's client uses PyTorch's server") {
   use_torch_server(true);
 }
-TEST_CASE("our client uses PyTorch's older server") {
+TEST_CASE("ddprun's client uses PyTorch's older server") {
   use_torch_server(false);
 }

@@ -1,5 +1,5 @@
-// An abort from another thread: every call of the process that waits, at whatever point, ends with its reason; the
-// other ranks learn who aborted, and why.
+// An abort from another thread: every waiting call of the process ends with its reason, and the other ranks' failure
+// names the rank that aborted, and the reason.
 #include <thread>
 
 #include "tests/failure/job.h"
@@ -22,8 +22,7 @@ std::string wait_for(const WorkPtr& work) {
   return "no error";
 }
 
-// A collective that is carried out, one in the queue, a receive and a send, all without their counterparts; each with a
-// thread that waits for it.
+// A collective in progress, a queued one, a receive and a send, none of which can complete; a thread waits for each.
 std::string abort_everything(ProcessGroup& group) {
   std::vector<float> values(100'000, 1.0f);
   std::vector<float> more(values), received(10), sent(1'000'000);
@@ -41,7 +40,7 @@ std::string abort_everything(ProcessGroup& group) {
     }
   });
   group.abort(reason);
-  group.abort("another reason, which comes too late");
+  group.abort("another reason, which is too late");
   for (auto& thread : threads) thread.join();
   for (const auto& end : ends)
     if (end != "aborted: " + reason) return end;
@@ -50,14 +49,14 @@ std::string abort_everything(ProcessGroup& group) {
 
 }  // namespace
 
-TEST_CASE("an abort frees every call that waits, and every later one has its reason") {
+TEST_CASE("an abort ends every waiting call, and every later one, with its reason") {
   for (const auto& backend : backends) {
     for (const int size : {2, 4, 8}) {
       INFO(backend << ", " << size << " ranks");
       ForkedRanks ranks(size, [&](int rank, std::uint16_t port) {
         const auto group = comm::make_group(backend, options_for(backend, rank, size, port));
         group->barrier()->wait();
-        connect(port)->barrier("through", size, Deadline::in(patience));  // all of them
+        connect(port)->barrier("connected", size, Deadline::in(patience));
         if (rank == 0) return abort_everything(*group);
         std::vector<float> received(10);
         return wait_for(group->recv(span_of(received), 0, 9));
@@ -73,19 +72,19 @@ TEST_CASE("an abort frees every call that waits, and every later one has its rea
   }
 }
 
-TEST_CASE("a group that comes together can be told to stop") {
+TEST_CASE("a group that forms can be told to stop") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
       const auto store = connect(port);
       std::stop_source stop;
-      auto options = options_for(backend, rank, 3, port);  // the third never comes
+      auto options = options_for(backend, rank, 3, port);  // the third never joins
       options.stop = stop.get_token();
       std::thread stopper([&] {
         store->wait({"group/0/record/0", "group/0/record/1"}, Deadline::in(patience));
         if (rank == 0) stop.request_stop();
       });
-      std::string said = "it came together";
+      std::string said = "it formed";
       try {
         comm::make_group(backend, options);
       } catch (const Error& error) {

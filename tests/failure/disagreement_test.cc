@@ -1,5 +1,5 @@
-// Ranks that come to a group and do not want the same: each hears of it at once, with both sides' names, long before
-// any timeout, and also where other ranks have not come yet.
+// Ranks that join a group with different configurations: each gets an error that names both at once, long before any
+// timeout, also while other ranks are missing.
 #include <csignal>
 
 #include "ddprun/worker/comm/init.h"
@@ -12,7 +12,7 @@ using ddprun::testing::ForkedRanks;
 
 namespace {
 
-// What comes of asking for a group; "no error" when it stands.
+// The error of forming a group, or "no error".
 std::string outcome_of(const std::string& backend, const GroupOptions& options) {
   try {
     comm::make_group(backend, options);
@@ -26,7 +26,7 @@ std::string result(ForkedRanks& ranks, int rank) {
   return ranks.result(rank, Deadline::in(patience));
 }
 
-// Rank 0 asks for one thing, rank 1 for the other, and both say so; which came first is open.
+// Rank 0 has one value, rank 1 the other, and the errors of both name both; either may join first.
 void check_both_named(ForkedRanks& ranks, const std::string& one, const std::string& other) {
   const auto said = result(ranks, 0);
   INFO(said);
@@ -37,7 +37,7 @@ void check_both_named(ForkedRanks& ranks, const std::string& one, const std::str
 
 }  // namespace
 
-TEST_CASE("ranks that ask for different back ends are both told at once") {
+TEST_CASE("ranks with different back ends both fail at once") {
   const std::vector<std::pair<std::string, std::string>> pairs = {
       {"gloo", "shm"}, {"auto", "gloo"}, {"shm", "auto"}, {"hierarchical", "shm"}, {"nccl", "gloo"}};
   for (const auto& pair : pairs) {
@@ -50,21 +50,21 @@ TEST_CASE("ranks that ask for different back ends are both told at once") {
   }
 }
 
-TEST_CASE("ranks that differ in what has to be the same are both told at once") {
+TEST_CASE("ranks that differ in an option that has to be the same both fail at once") {
   using Change = void (*)(GroupOptions&);
   const struct {
     Change change;
     std::string one, other;
   } cases[] = {{[](GroupOptions& o) { o.size = 3; }, "size 2", "size 3"},
-               {[](GroupOptions& o) { o.freeze_bound = 0ms; }, "freeze_bound 5000 ms", "freeze_bound 0 ms"},
-               {[](GroupOptions& o) { o.heartbeat = 200ms; }, "heartbeat 100 ms", "heartbeat 200 ms"},
-               {[](GroupOptions& o) { o.checked = false; }, "checked calls", "unchecked calls"},
-               {[](GroupOptions& o) { o.staging_bytes = 4096; }, "staging_bytes 262144", "staging_bytes 4096"}};
+               {[](GroupOptions& o) { o.config.freeze_bound = 0ms; }, "freeze_bound 5000 ms", "freeze_bound 0 ms"},
+               {[](GroupOptions& o) { o.config.heartbeat = 200ms; }, "heartbeat 100 ms", "heartbeat 200 ms"},
+               {[](GroupOptions& o) { o.config.checked = false; }, "checked calls", "unchecked calls"},
+               {[](GroupOptions& o) { o.config.staging_bytes = 4096; }, "staging_bytes 262144", "staging_bytes 4096"}};
   for (const auto& each : cases) {
     INFO(each.other);
     ForkedRanks ranks(2, [&](int rank, std::uint16_t port) {
       auto options = options_for("gloo", rank, 2, port);
-      options.checked = true;
+      options.config.checked = true;
       if (rank == 1) each.change(options);
       return outcome_of("gloo", options);
     });
@@ -72,18 +72,18 @@ TEST_CASE("ranks that differ in what has to be the same are both told at once") 
   }
 }
 
-TEST_CASE("two that disagree are told while others are missing, and so are those, when they come") {
+TEST_CASE("two ranks that disagree fail while others are missing, and so do those when they join") {
   ForkedRanks ranks(4, [](int rank, std::uint16_t port) {
-    if (rank > 1) connect(port)->wait({"others may come"}, Deadline::in(patience));
+    if (rank > 1) connect(port)->wait({"others may join"}, Deadline::in(patience));
     return outcome_of(rank == 1 ? "shm" : "gloo", options_for("gloo", rank, 4, port));
   });
   check_both_named(ranks, "back end gloo", "back end shm");
-  connect(ranks.store_port())->set("others may come", "", Deadline::in(patience));
+  connect(ranks.store_port())->set("others may join", "", Deadline::in(patience));
   for (const int late : {2, 3}) CHECK(contains(result(ranks, late), "back end shm"));
 }
 
-// One is missing that nobody is.
-TEST_CASE("two processes that are the same rank are told, with the others") {
+// One rank is missing: no process has its number.
+TEST_CASE("two processes with the same rank fail, and so do the others") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(3, [&](int process, std::uint16_t port) {
@@ -99,7 +99,7 @@ TEST_CASE("two processes that are the same rank are told, with the others") {
   }
 }
 
-TEST_CASE("a rank that cannot even come to the group tells the others") {
+TEST_CASE("a rank that fails before it joins the group reports it to the others") {
   ForkedRanks ranks(2, [](int rank, std::uint16_t port) -> std::string {
     WorkerEnv env;
     env.rank = rank;
@@ -114,9 +114,9 @@ TEST_CASE("a rank that cannot even come to the group tells the others") {
     }
     return "no error";
   });
-  const auto own = result(ranks, 1), told = result(ranks, 0);
-  INFO(own << "\n" << told);
+  const auto own = result(ranks, 1), reported = result(ranks, 0);
+  INFO(own << "\n" << reported);
   CHECK(contains(own, "usage: there is no back end named glue"));
-  CHECK(contains(told, "usage: " + named(ranks, 1)));
-  CHECK(contains(told, "there is no back end named glue"));
+  CHECK(contains(reported, "usage: " + named(ranks, 1)));
+  CHECK(contains(reported, "there is no back end named glue"));
 }

@@ -9,7 +9,7 @@
 #include "ddprun/worker/comm/elastic_group.h"
 #include "tests/failure/job.h"
 
-// What tests of groups that are formed anew share.
+// Shared by the tests of ElasticGroup.
 namespace ddprun::failure {
 
 using Members = std::vector<std::string>;
@@ -19,8 +19,8 @@ inline ElasticGroup make_elastic(const std::string& backend, int member, std::ui
                                  std::chrono::milliseconds freeze_bound = 5s) {
   auto options = options_for(backend, member, 1, port);
   options.prefix = "job/";
-  options.timeout = timeout;
-  options.freeze_bound = freeze_bound;
+  options.config.timeout = timeout;
+  options.config.freeze_bound = freeze_bound;
   return {backend, options, std::to_string(member)};
 }
 
@@ -30,7 +30,7 @@ inline Members members_upto(int count) {
   return names;
 }
 
-// "rank 1 of 3, sum 3": what a working group gives.
+// "rank 1 of 3, sum 3" for a group that works.
 inline std::string works(ProcessGroup& group) {
   std::vector<float> values(5'000, 1.0f);
   group.allreduce(span_of(values), ReduceOp::sum)->wait();

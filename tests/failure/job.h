@@ -8,30 +8,29 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/support/forked_ranks.h"
 
-// What tests of failures share: ranks as processes, over every back end that stands between processes.
+// Shared by the failure tests: ranks as processes, over every back end that connects processes.
 namespace ddprun::failure {
 
 using namespace std::chrono_literals;
 
 inline const std::vector<std::string> backends = {"gloo", "shm", "hierarchical"};
-inline constexpr auto patience = 60s;  // of a test; never what a group may take
+inline constexpr auto patience = 60s;  // of a test; groups have to be much faster
 
 inline std::shared_ptr<TcpStore> connect(std::uint16_t port) {
   return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(patience));
 }
 
-// No timeout of an operation plays a part here: what is to be noticed is noticed without one.
+// The timeout of operations is far longer than a test: failures have to be found without it.
 inline GroupOptions options_for(const std::string& backend, int rank, int size, std::uint16_t port) {
   GroupOptions options{.rank = rank,
                        .size = size,
                        .connect_store = [port] { return connect(port); },
-                       .timeout = 10min,
-                       .heartbeat = 100ms};
-  // Two hosts, as far as the ranks are told, of neighbours by twos.
-  if (backend == "hierarchical") options.host = rank / 2 % 2 == 0 ? "one" : "other";
+                       .config = {.timeout = 10min, .heartbeat = 100ms}};
+  // Simulates two hosts: pairs of ranks alternate between them.
+  if (backend == "hierarchical") options.config.host = rank / 2 % 2 == 0 ? "one" : "other";
   return options;
 }
 
@@ -49,7 +48,7 @@ inline std::string code_and_text(const Error& error) {
   return name_of(error.code()) + ": " + error.what();
 }
 
-// Allreduces until one fails, and says how. The test waits for the key "under way".
+// Repeats an allreduce until it fails, and returns the failure. The test waits for the key "under way".
 inline std::string reduce_until_failure(ProcessGroup& group, Store& store) {
   std::vector<float> values(20'000, 1.0f);
   try {
@@ -66,7 +65,7 @@ inline void await(const testing::ForkedRanks& ranks, const std::string& key) {
   connect(ranks.store_port())->wait({key}, Deadline::in(patience));
 }
 
-// As errors name a rank.
+// The name of a rank in error messages.
 inline std::string named(const testing::ForkedRanks& ranks, int rank) {
   return "rank " + std::to_string(rank) + " (pid " + std::to_string(ranks.pid(rank)) + " on host ";
 }

@@ -1,5 +1,5 @@
-// Ranks killed at random moments, again and again: every survivor learns of it, and nothing is left behind. The long
-// form runs at night.
+// Ranks are killed at random times, repeatedly: every survivor gets a failure that names the rank, and no resource
+// leaks. The long form runs at night.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -36,7 +36,7 @@ std::set<std::string> named_segments() {
   return names;
 }
 
-// Memory that this process shares with others: it has no name, and is gone once nobody maps it.
+// Memory that this process shares with others. It has no name, and is freed with its last mapping.
 std::size_t shared_mappings() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -44,18 +44,19 @@ std::size_t shared_mappings() {
   return count;
 }
 
-// Collectives and messages, small and large, many in flight, until one fails: all of them end with what that one does.
+// Collectives and messages, small and large, many in progress, until one fails: all of them have to fail with the same
+// error.
 std::string work_until_failure(ProcessGroup& group) {
   constexpr std::size_t small = 30, smalls = 12;
   const int right = (group.rank() + 1) % group.size(), left = (group.rank() + group.size() - 1) % group.size();
-  std::vector<float> many(small * smalls, 1.0f), large(20'000, 1.0f), told(20'000, 1.0f), sent(500), received(500);
+  std::vector<float> many(small * smalls, 1.0f), large(20'000, 1.0f), copied(20'000, 1.0f), sent(500), received(500);
   std::string failure;
   while (failure.empty()) {
     std::vector<WorkPtr> works = {group.send(span_of(sent), right, 0), group.recv(span_of(received), left, 0)};
     for (std::size_t i = 0; i < smalls; ++i)
       works.push_back(group.allreduce({many.data() + i * small, small, DType::float32}, ReduceOp::average));
     works.push_back(group.allreduce(span_of(large), ReduceOp::average));
-    works.push_back(group.broadcast(span_of(told), 0));
+    works.push_back(group.broadcast(span_of(copied), 0));
     for (const auto& work : works) {
       try {
         work->wait();
@@ -68,8 +69,8 @@ std::string work_until_failure(ProcessGroup& group) {
   return failure;
 }
 
-// A survivor's whole life: its group fails, it forms the next one with the others that are left, and that works and
-// goes; then nothing of either may be left in the process.
+// The course of a survivor: its group fails, it forms the next one with the other survivors, which works and is
+// destroyed. Then no resource of either group may remain in the process.
 std::string survive(const std::string& backend, int rank, int victim, std::uint16_t port) {
   const auto store = connect(port);
   const auto before = open_descriptors();
@@ -85,21 +86,21 @@ std::string survive(const std::string& backend, int rank, int victim, std::uint1
     std::string failure;
     try {
       elastic.reconfigure(0, all);
-      store->set("forming/" + std::to_string(rank), "", Deadline::in(patience));
+      store->set("formed/" + std::to_string(rank), "", Deadline::in(patience));
       failure = work_until_failure(elastic.group());
     } catch (const Error& error) {
-      failure = code_and_text(error);  // killed while the group came together
+      failure = code_and_text(error);  // killed while the group formed
     }
     if (!contains(failure, std::to_string(victim) + " (pid ")) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, failure.c_str());  // the others now wait for this one
+      std::fprintf(stderr, "rank %d: %s\n", rank, failure.c_str());  // the others wait for this rank now
       return failure;
     }
     auto& next = elastic.reconfigure(1, others);
-    const auto memory = next.allocate(5'000 * sizeof(float));  // as large as what others map
+    const auto memory = next.allocate(5'000 * sizeof(float));  // as large as the ranks' shared memory
     const auto values = memory.as<float>();
     std::ranges::fill(values, 1.0f);
     next.allreduce(Span{values.data(), values.size(), DType::float32}, ReduceOp::sum)->wait();
-    if (values[0] != size - 1) return "the next group adds up wrongly";
+    if (values[0] != size - 1) return "the next group has a wrong sum";
   }
   if (const auto left = shared_mappings(); left != 0) return std::to_string(left) + " mappings are left";
   const auto after = open_descriptors();
@@ -125,13 +126,13 @@ void kill_at_random(const std::string& backend, int kills, unsigned seed) {
   }
   CHECK(open_descriptors() == descriptors);
   CHECK(named_segments() == segments);
-  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child, and so no zombie
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);  // no child, so no zombie
   CHECK(errno == ECHILD);
 }
 
 }  // namespace
 
-TEST_CASE("ranks killed at random leave survivors that go on, and nothing else") {
+TEST_CASE("after random kills the survivors continue, and no resource leaks") {
   const auto seed = static_cast<unsigned>(std::random_device()());
   for (const auto& backend : backends) kill_at_random(backend, 10, seed);
 }

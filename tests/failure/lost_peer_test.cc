@@ -1,5 +1,5 @@
-// What the ranks of a group learn, and when they need no timeout to learn it: a peer that dies, freezes, is cut off or
-// gives up. Each with several sizes over every back end.
+// The failures that the ranks of a group get, without waiting for a timeout, when a peer dies, freezes, is cut off or
+// leaves. With several sizes over every back end.
 #include <csignal>
 #include <unistd.h>
 
@@ -13,40 +13,40 @@ using ddprun::testing::ForkedRanks;
 
 namespace {
 
-// Each rank reduces until something happens.
+// Each rank repeats an allreduce until it fails.
 ForkedRanks reducing_ranks(const std::string& backend, int size, std::chrono::milliseconds freeze_bound = 5s) {
   return {size, [=](int rank, std::uint16_t port) {
             const auto store = connect(port);
             auto options = options_for(backend, rank, size, port);
-            options.freeze_bound = freeze_bound;
+            options.config.freeze_bound = freeze_bound;
             const auto group = comm::make_group(backend, options);
             return reduce_until_failure(*group, *store);
           }};
 }
 
-void check_word(ForkedRanks& ranks, int rank, const std::vector<std::string>& parts) {
+void check_failure(ForkedRanks& ranks, int rank, const std::vector<std::string>& parts) {
   const auto text = ranks.result(rank, Deadline::in(patience));
   for (const auto& part : parts) {
-    INFO("rank " << rank << ": " << text << "\nis to say: " << part);
+    INFO("rank " << rank << ": " << text << "\nhas to contain: " << part);
     CHECK(contains(text, part));
   }
 }
 
 void check_others(ForkedRanks& ranks, int size, int lost, const std::string& said) {
   for (int rank = 0; rank < size; ++rank)
-    if (rank != lost) check_word(ranks, rank, {"peer_lost: " + named(ranks, lost), said});
+    if (rank != lost) check_failure(ranks, rank, {"peer_lost: " + named(ranks, lost), said});
 }
 
 }  // namespace
 
-// It is in the parent's exchange, and no more in the subgroup: nobody there has heard of it.
-TEST_CASE("a rank that dies before it comes to a subgroup is named at once by those that wait for it there") {
+// It took part in the parent group's allgather, and has not joined the subgroup: no key of the subgroup names it.
+TEST_CASE("a rank that dies before it joins a subgroup is named at once by those that wait for it there") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(4, [&](int rank, std::uint16_t port) -> std::string {
       const auto group = comm::make_group(backend, options_for(backend, rank, 4, port));
       if (rank == 3) {
-        std::vector<std::int64_t> own{1, 0, 0}, all(12);  // as split() has it
+        std::vector<std::int64_t> own{1, 0, 0}, all(12);  // as split() exchanges
         group->allgather(span_of(own), span_of(all))->wait();
         connect(port)->wait({"never"}, Deadline::in(patience));
       }
@@ -89,7 +89,7 @@ TEST_CASE("a killed rank is named though a child of its own keeps its connection
       ForkedRanks ranks(size, [&](int rank, std::uint16_t port) {
         const auto store = connect(port);
         auto options = options_for(backend, rank, size, port);
-        options.freeze_bound = 0ms;
+        options.config.freeze_bound = 0ms;
         const auto group = comm::make_group(backend, options);
         if (rank == 1 && ::fork() == 0) {
           ::close(child[1]);
@@ -119,13 +119,13 @@ TEST_CASE("a frozen rank is named by all others within the bound for it, without
   }
 }
 
-TEST_CASE("a rank that cannot come to its group is named by all others, with the reason") {
+TEST_CASE("a rank that cannot join its group is named by all others, with the reason") {
   for (const auto& backend : backends) {
     INFO(backend);
     constexpr int size = 3;
     ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
       auto options = options_for(backend, rank, size, port);
-      if (rank == 1) options.local_address = "no such interface";
+      if (rank == 1) options.config.local_address = "no such interface";
       try {
         comm::make_group(backend, options);
       } catch (const Error& error) {
@@ -134,7 +134,7 @@ TEST_CASE("a rank that cannot come to its group is named by all others, with the
       return "no error";
     });
     for (int rank = 0; rank < size; ++rank)
-      check_word(ranks, rank, {"usage: ", "no such interface", rank == 1 ? "" : named(ranks, 1)});
+      check_failure(ranks, rank, {"usage: ", "no such interface", rank == 1 ? "" : named(ranks, 1)});
   }
 }
 
@@ -151,12 +151,12 @@ TEST_CASE("neighbours that freeze together are all named") {
   }
 }
 
-TEST_CASE("a rank that freezes while nobody waits for it is known before somebody does") {
+TEST_CASE("a rank that freezes while no rank waits for it is found before one does") {
   constexpr int size = 2;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     auto options = options_for("gloo", rank, size, port);
-    options.freeze_bound = 1s;
+    options.config.freeze_bound = 1s;
     const auto group = comm::make_group("gloo", options);
     group->barrier()->wait();
     if (rank == 1) {
@@ -176,22 +176,22 @@ TEST_CASE("a rank that freezes while nobody waits for it is known before somebod
   CHECK(contains(ranks.result(0, Deadline::in(patience)), "peer_lost: " + named(ranks, 1)));
 }
 
-TEST_CASE("five seconds of silence are the bound unless another one is set, and a shorter one breaks nothing") {
+TEST_CASE("the default bound is five seconds of silence, and a shorter silence breaks nothing") {
   constexpr int size = 2;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);
     auto options = options_for("shm", rank, size, port);
-    options.heartbeat.reset();
+    options.config.heartbeat.reset();
     const auto group = comm::make_group("shm", options);
     return reduce_until_failure(*group, *store);
   });
   await(ranks, "under way");
   ranks.signal(1, SIGSTOP);
-  ::usleep(1'500'000);  // a silence to be borne, not an event to be waited for
+  ::usleep(1'500'000);  // the length of the silence, which no event ends
   ranks.signal(1, SIGCONT);
   connect(ranks.store_port())->erase("under way", Deadline::in(patience));
   ranks.signal(1, SIGSTOP);
-  check_others(ranks, size, 1, "no sign of life");
+  check_others(ranks, size, 1, "sent no heartbeat for ");
 }
 
 TEST_CASE("without a bound for silence a frozen rank is waited for") {
@@ -200,7 +200,7 @@ TEST_CASE("without a bound for silence a frozen rank is waited for") {
     auto ranks = reducing_ranks(backend, 3, 0s);
     await(ranks, "under way");
     ranks.signal(1, SIGSTOP);
-    ::usleep(1'000'000);  // ten heartbeats to be missed
+    ::usleep(1'000'000);  // ten heartbeats are missed
     ranks.signal(1, SIGCONT);
     const auto store = connect(ranks.store_port());
     CHECK_FALSE(store->check({"group/0/failure"}, Deadline::in(patience)));
@@ -209,13 +209,13 @@ TEST_CASE("without a bound for silence a frozen rank is waited for") {
   }
 }
 
-TEST_CASE("without a bound for silence ranks that call different operations learn of it") {
+TEST_CASE("without a bound for silence ranks that call different operations fail") {
   for (const auto& backend : backends) {
     INFO(backend);
     constexpr int size = 3;
     ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
       auto options = options_for(backend, rank, size, port);
-      options.freeze_bound = 0ms;
+      options.config.freeze_bound = 0ms;
       const auto group = comm::make_group(backend, options);
       std::vector<float> values(rank == 1 ? 11 : 10);
       try {
@@ -225,11 +225,11 @@ TEST_CASE("without a bound for silence ranks that call different operations lear
       }
       return "no error";
     });
-    for (int rank = 0; rank < size; ++rank) check_word(ranks, rank, {"mismatch: ", "10 float32", "11 float32"});
+    for (int rank = 0; rank < size; ++rank) check_failure(ranks, rank, {"mismatch: ", "10 float32", "11 float32"});
   }
 }
 
-TEST_CASE("ends of a message that differ in its size or type learn of it without any timeout") {
+TEST_CASE("the ends of a message fail that differ in its size or type, without any timeout") {
   for (const auto& backend : backends) {
     for (const auto& [sent, expected] : {std::pair(11, 10), {10, 11}}) {
       INFO(backend << ", " << sent << " sent");
@@ -245,51 +245,51 @@ TEST_CASE("ends of a message that differ in its size or type learn of it without
                                : rank == 2 ? group->recv(span_of(values), 0, 4)
                                            : group->recv(span_of(values), 2, 4);
           message->wait();
-          group->barrier()->wait();  // of a sender that could go on
+          group->barrier()->wait();  // for a sender that does not wait for its receiver
         } catch (const Error& error) {
           return code_and_text(error);
         }
         return "no error";
       });
       for (int rank = 0; rank < 3; ++rank) {
-        check_word(ranks, rank,
-                   {"mismatch: ", "send of " + std::to_string(sent) + " float32 to rank 2 with tag 4",
-                    "recv of " + std::to_string(expected) + " float32 from rank 0 with tag 4"});
+        check_failure(ranks, rank,
+                      {"mismatch: ", "send of " + std::to_string(sent) + " float32 to rank 2 with tag 4",
+                       "recv of " + std::to_string(expected) + " float32 from rank 0 with tag 4"});
       }
     }
   }
 }
 
-TEST_CASE("a deadline that passes names who has not come, and where it is, at every rank") {
+TEST_CASE("an operation that times out names the rank that has not entered it, and its state, at every rank") {
   for (const auto& backend : backends) {
     for (const int size : {2, 4, 8}) {
       INFO(backend << ", " << size << " ranks");
-      std::vector<std::string> heard;  // by all but the last
-      for (int rank = 0; rank + 1 < size; ++rank) heard.push_back("heard/" + std::to_string(rank));
+      std::vector<std::string> failed;  // keys of all ranks but the last
+      for (int rank = 0; rank + 1 < size; ++rank) failed.push_back("failed/" + std::to_string(rank));
       ForkedRanks ranks(size, [&](int rank, std::uint16_t port) -> std::string {
         const auto store = connect(port);
         const auto group = comm::make_group(backend, options_for(backend, rank, size, port));
         group->barrier()->wait();
         std::vector<float> values(10);
         try {
-          if (rank == size - 1) store->wait(heard, Deadline::in(patience));
+          if (rank == size - 1) store->wait(failed, Deadline::in(patience));
           group->allreduce(span_of(values), {}, {.timeout = 500ms})->wait();
         } catch (const Error& error) {
-          store->set("heard/" + std::to_string(rank), "", Deadline::in(patience));
+          store->set("failed/" + std::to_string(rank), "", Deadline::in(patience));
           return code_and_text(error);
         }
         return "no error";
       });
       for (int rank = 0; rank < size; ++rank) {
-        check_word(ranks, rank,
-                   {"timeout: allreduce(sum) of 10 float32 #1 did not complete", named(ranks, size - 1),
-                    "has not entered it: it is between operations; its last was barrier #0"});
+        check_failure(ranks, rank,
+                      {"timeout: allreduce(sum) of 10 float32 #1 did not complete", named(ranks, size - 1),
+                       "has not entered it: it is between operations; its last was barrier #0"});
       }
     }
   }
 }
 
-TEST_CASE("a receive from any rank that expires tells what the others send") {
+TEST_CASE("a receive from any rank that times out names what the others send") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
@@ -307,15 +307,15 @@ TEST_CASE("a receive from any rank that expires tells what the others send") {
       return "no error";
     });
     for (int rank = 0; rank < 3; ++rank) {
-      check_word(ranks, rank,
-                 {"timeout: recv of 1000000 float32 from any rank with tag 1 of rank 0 did not complete",
-                  "no rank tells of send of 1000000 float32 to rank 0 with tag 1", named(ranks, 1),
-                  "is in send of 1000000 float32 to rank 0 with tag 2"});
+      check_failure(ranks, rank,
+                    {"timeout: recv of 1000000 float32 from any rank with tag 1 of rank 0 did not complete",
+                     "no rank is in send of 1000000 float32 to rank 0 with tag 1", named(ranks, 1),
+                     "is in send of 1000000 float32 to rank 0 with tag 2"});
     }
   }
 }
 
-TEST_CASE("a rank that leaves in good order is no loss until somebody needs it") {
+TEST_CASE("a rank that leaves with no operation pending is no loss until another rank depends on it") {
   for (const auto& [backend, bound] :
        {std::pair("gloo", 500ms), {"gloo", 0ms}, {"shm", 500ms}, {"shm", 0ms}, {"hierarchical", 500ms}}) {
     INFO(backend << ", bound " << bound.count() << " ms");
@@ -323,7 +323,7 @@ TEST_CASE("a rank that leaves in good order is no loss until somebody needs it")
     ForkedRanks ranks(size, [&, backend = backend, bound = bound](int rank, std::uint16_t port) -> std::string {
       const auto store = connect(port);
       auto options = options_for(backend, rank, size, port);
-      options.freeze_bound = bound;
+      options.config.freeze_bound = bound;
       const auto group = comm::make_group(backend, options);
       group->barrier()->wait();
       if (rank == 2) return "left";
@@ -336,7 +336,7 @@ TEST_CASE("a rank that leaves in good order is no loss until somebody needs it")
       return reduce_until_failure(*group, *store);
     });
     CHECK(ranks.result(2, Deadline::in(patience)) == "left");
-    ::usleep(1'000'000);  // twice the bound: silence after a goodbye is none
+    ::usleep(1'000'000);  // twice the bound: a rank that left sends no heartbeats
     connect(ranks.store_port())->set("gone", "", Deadline::in(patience));
     for (const int rank : {0, 1}) {
       const auto text = ranks.result(rank, Deadline::in(patience));

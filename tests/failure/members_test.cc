@@ -1,5 +1,4 @@
-// What the members of an ElasticGroup are told of each other: who is gone, which process that was and why, and who is
-// new.
+// What ElasticGroup reports about its members: which are gone, which process each was and why, and which are new.
 #include <csignal>
 
 #include "tests/failure/elastic_job.h"
@@ -17,8 +16,8 @@ std::string joined(const Members& names) {
   return text;
 }
 
-// "3 rank 3 pid 42: why", a line each; nothing of the host.
-std::string in_words(const std::vector<ElasticMember>& members) {
+// "3 rank 3 pid 42: cause", a line each; without the host.
+std::string text_of(const std::vector<ElasticMember>& members) {
   std::string text;
   for (const auto& each : members) {
     text += each.name + " rank " + std::to_string(each.rank) + " " + each.process.substr(0, each.process.find(" on ")) +
@@ -26,8 +25,8 @@ std::string in_words(const std::vector<ElasticMember>& members) {
   }
   return text;
 }
-std::string in_words(const MembershipChange& change) {
-  return "gone\n" + in_words(change.gone) + "new\n" + in_words(change.newcomers);
+std::string text_of(const MembershipChange& change) {
+  return "gone\n" + text_of(change.gone) + "new\n" + text_of(change.newcomers);
 }
 
 std::string member(const ForkedRanks& ranks, int process, int rank) {
@@ -42,26 +41,28 @@ std::string result(ForkedRanks& ranks, int rank) {
 
 }  // namespace
 
-TEST_CASE("survivors of a kill know who was killed before they go on, and all know what changed when they do") {
+TEST_CASE(
+    "the survivors of a kill know which member died before they reconfigure, and all members know the change after "
+    "it") {
   for (const auto& backend : backends) {
     INFO(backend);
-    // Process 4 comes in the place of process 2.
+    // Process 4 replaces process 2.
     ForkedRanks ranks(5, [&](int process, std::uint16_t port) -> std::string {
       const auto store = connect(port);
       auto elastic = make_elastic(backend, process, port);
       if (process == 4) {
         elastic.reconfigure(1, {"4", "3", "1", "0"}).barrier()->wait();
-        return "found lost\n" + in_words(elastic.change());
+        return "found lost\n" + text_of(elastic.change());
       }
       elastic.reconfigure(0, members_upto(4));
       if (elastic.change().newcomers.size() != 4 || !elastic.lost().empty()) return "not all are new";
       reduce_until_failure(elastic.group(), *store);
-      const auto lost = in_words(elastic.lost());
+      const auto lost = text_of(elastic.lost());
       if (joined(elastic.survivors()) != "0 1 3") return joined(elastic.survivors());
       elastic.reconfigure(1, {"4", "3", "1", "0"});
-      if (!elastic.lost().empty()) return "somebody is lost again";
+      if (!elastic.lost().empty()) return "a member is still lost";
       elastic.group().barrier()->wait();
-      return "found lost\n" + lost + in_words(elastic.change());
+      return "found lost\n" + lost + text_of(elastic.change());
     });
     await(ranks, "under way");
     ranks.signal(2, SIGKILL);
@@ -69,7 +70,7 @@ TEST_CASE("survivors of a kill know who was killed before they go on, and all kn
     for (const int survivor : {0, 1, 3}) {
       const auto said = result(ranks, survivor);
       INFO(said);
-      // Why, says its own will or the group's failure, whichever is there first.
+      // The cause is from the victim's last will or the group's failure, whichever is first.
       CHECK(contains(said, "found lost\n" + victim + ": "));
       CHECK(contains(said, "gone\n" + victim + ": "));
       CHECK(contains(said, died + newcomer));
@@ -78,7 +79,7 @@ TEST_CASE("survivors of a kill know who was killed before they go on, and all kn
   }
 }
 
-TEST_CASE("members that are killed at one moment are all left out, however late each death shows") {
+TEST_CASE("members that are killed at once are all left out, however late each death is found") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(6, [&](int process, std::uint16_t port) -> std::string {
@@ -88,7 +89,7 @@ TEST_CASE("members that are killed at one moment are all left out, however late 
       reduce_until_failure(elastic.group(), *store);
       for (std::uint64_t generation = 1;; ++generation) try {
           const auto said = works(elastic.reconfigure(generation, elastic.survivors()));
-          return said + "\n" + in_words(elastic.change());
+          return said + "\n" + text_of(elastic.change());
         } catch (const Error& error) {
           if (error.code() == Errc::aborted) --generation;
         }
@@ -104,7 +105,7 @@ TEST_CASE("members that are killed at one moment are all left out, however late 
   }
 }
 
-TEST_CASE("a list with a member that is gone is refused at once, naming it, by the one before it") {
+TEST_CASE("a list with a member that is gone is refused at once by the member that watches it") {
   ForkedRanks ranks(3, [](int process, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     auto elastic = make_elastic("shm", process, port);
@@ -122,14 +123,14 @@ TEST_CASE("a list with a member that is gone is refused at once, naming it, by t
   ranks.signal(1, SIGKILL);
   const auto said = result(ranks, 0);
   INFO(said);
-  CHECK(contains(said, "aborted: generation 1 was not formed, and the group before it is as it was: member 1 (pid " +
+  CHECK(contains(said, "aborted: generation 1 was not formed, and the current group is unchanged: member 1 (pid " +
                            std::to_string(ranks.pid(1)) + " on host "));
   CHECK(contains(said, "is gone: "));
   CHECK(contains(said, expected(0, 2)));
   CHECK(result(ranks, 2) == expected(1, 2));
 }
 
-TEST_CASE("a member that freezes before it comes ends the agreement within the bound, and not with the timeout") {
+TEST_CASE("a member that freezes before it joins ends the agreement within the bound, not at the timeout") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(3, [&](int process, std::uint16_t port) -> std::string {
@@ -139,31 +140,31 @@ TEST_CASE("a member that freezes before it comes ends the agreement within the b
       if (process == 1) store->wait({"never"}, Deadline::in(patience));
       return failure_of([&] { elastic.reconfigure(1, members_upto(3)); });
     });
-    for (const auto* waiting : {"0", "2"}) await(ranks, std::string("job/generation/1/attempt/0/came/") + waiting);
+    for (const auto* waiting : {"0", "2"}) await(ranks, std::string("job/generation/1/attempt/0/joined/") + waiting);
     ranks.signal(1, SIGSTOP);
     const auto said = result(ranks, 0);
     INFO(said);
     CHECK(contains(said, "aborted: generation 1 was not formed"));
     CHECK(contains(said, "member 1 (pid " + std::to_string(ranks.pid(1)) + " on host "));
     CHECK(contains(said, "is gone: rank 1 (pid "));
-    CHECK(contains(said, "has given no sign of life for "));
+    CHECK(contains(said, "sent no heartbeat for "));
     CHECK(result(ranks, 2) == said);
   }
 }
 
-TEST_CASE("another process may take the name of one that was told to be lost") {
+TEST_CASE("another process may take the name of a lost member") {
   ForkedRanks ranks(3, [](int process, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     auto elastic = make_elastic("shm", std::min(process, 1), port);
     if (process == 2) {
-      store->wait({"job/generation/1/attempt/0/came/0"}, Deadline::in(patience));
+      store->wait({"job/generation/1/attempt/0/joined/0"}, Deadline::in(patience));
     } else {
       elastic.reconfigure(0, members_upto(2));
       reduce_until_failure(elastic.group(), *store);
-      if (joined(elastic.survivors()) != "0") return "nobody is lost";
+      if (joined(elastic.survivors()) != "0") return "no member is lost";
     }
     const auto said = works(elastic.reconfigure(1, members_upto(2)));
-    return said + "\n" + in_words(elastic.change());
+    return said + "\n" + text_of(elastic.change());
   });
   await(ranks, "under way");
   ranks.signal(1, SIGKILL);
@@ -173,7 +174,7 @@ TEST_CASE("another process may take the name of one that was told to be lost") {
   CHECK(contains(said, "new\n1 rank 1 pid " + std::to_string(ranks.pid(2)) + "\n"));
 }
 
-TEST_CASE("a member that is frozen is lost by the words of the failure") {
+TEST_CASE("the cause of a frozen member's loss is the group's failure") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(3, [&](int process, std::uint16_t port) -> std::string {
@@ -181,7 +182,7 @@ TEST_CASE("a member that is frozen is lost by the words of the failure") {
       auto elastic = make_elastic(backend, process, port, 10min, 1s);
       elastic.reconfigure(0, members_upto(3));
       reduce_until_failure(elastic.group(), *store);
-      const auto lost = in_words(elastic.lost());
+      const auto lost = text_of(elastic.lost());
       return lost + works(elastic.reconfigure(1, elastic.survivors()));
     });
     await(ranks, "under way");
@@ -190,33 +191,33 @@ TEST_CASE("a member that is frozen is lost by the words of the failure") {
       const auto said = result(ranks, survivor);
       INFO(said);
       CHECK(contains(said, member(ranks, 1, 1) + ": rank 1 (pid "));
-      CHECK(contains(said, "has given no sign of life for "));
+      CHECK(contains(said, "sent no heartbeat for "));
       CHECK(contains(said, expected(survivor / 2, 2)));
     }
   }
 }
 
-TEST_CASE("a member that left in good order is known to have left, and one that has no place to be let go") {
+TEST_CASE("a member that left is reported as such, and so is one that the new list lacks") {
   ForkedRanks ranks(4, [](int process, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     auto elastic = make_elastic("gloo", process, port);
     elastic.reconfigure(0, members_upto(4)).barrier()->wait();
     if (process == 3) return "left";
     store->wait({"it has left"}, Deadline::in(patience));
-    const auto lost = in_words(elastic.lost());
+    const auto lost = text_of(elastic.lost());
     if (process == 2) {
       store->wait({"they have gone on"}, Deadline::in(patience));
-      return "let go";
+      return "dropped";
     }
     elastic.reconfigure(1, members_upto(2));
-    return lost + in_words(elastic.change());
+    return lost + text_of(elastic.change());
   });
   CHECK(result(ranks, 3) == "left");
   const auto store = connect(ranks.store_port());
   store->set("it has left", "", Deadline::in(patience));
   const auto left = member(ranks, 3, 3) + ": it left\n";
-  const auto let_go = member(ranks, 2, 2) + ": generation 1 has no place for it\n";
-  for (const int process : {0, 1}) CHECK(result(ranks, process) == left + "gone\n" + let_go + left + "new\n");
+  const auto dropped = member(ranks, 2, 2) + ": it is not a member of generation 1\n";
+  for (const int process : {0, 1}) CHECK(result(ranks, process) == left + "gone\n" + dropped + left + "new\n");
   store->set("they have gone on", "", Deadline::in(patience));
-  CHECK(result(ranks, 2) == "let go");
+  CHECK(result(ranks, 2) == "dropped");
 }

@@ -1,5 +1,5 @@
-// Groups that are formed anew in processes that live on: with fewer members, with more, twice in a row, after a death
-// and in health, over every back end.
+// Groups that form again in processes that continue: with fewer members, with more, twice in a row, after a death and
+// without one, over every back end.
 #include <csignal>
 #include <thread>
 #include <utility>
@@ -11,7 +11,7 @@ using namespace ddprun;
 using namespace ddprun::failure;
 using ddprun::testing::ForkedRanks;
 
-TEST_CASE("the survivors of a kill go on in a group of their own") {
+TEST_CASE("the survivors of a kill form a group of their own") {
   for (const auto& backend : backends) {
     for (const int size : {2, 4, 8}) {
       INFO(backend << ", " << size << " ranks");
@@ -32,7 +32,7 @@ TEST_CASE("the survivors of a kill go on in a group of their own") {
   }
 }
 
-TEST_CASE("two ranks that are killed one after the other leave a group that works each time") {
+TEST_CASE("after each of two kills the survivors form a group that works") {
   for (const auto& backend : backends) {
     for (const int size : {4, 8}) {
       INFO(backend << ", " << size << " ranks");
@@ -61,26 +61,26 @@ TEST_CASE("a healthy group shrinks, and then grows by a newcomer") {
   for (const auto& backend : backends) {
     for (const int size : {2, 4, 8}) {
       INFO(backend << ", " << size << " ranks");
-      // The last one is the newcomer; the first one is let go.
+      // The last process is the newcomer; the first one is dropped.
       ForkedRanks ranks(size + 1, [&](int rank, std::uint16_t port) -> std::string {
         auto elastic = make_elastic(backend, rank, port);
         const auto all = members_upto(size + 1);
         if (rank < size) elastic.reconfigure(0, members_upto(size)).barrier()->wait();
-        if (rank == 0) return "let go";
+        if (rank == 0) return "dropped";
         if (rank < size) {
           const auto said = works(elastic.reconfigure(1, {all.begin() + 1, all.end() - 1}));
           if (said != expected(rank - 1, size - 1)) return said;
         }
         return works(elastic.reconfigure(2, {all.rbegin(), all.rend() - 1}));
       });
-      CHECK(ranks.result(0, Deadline::in(patience)) == "let go");
+      CHECK(ranks.result(0, Deadline::in(patience)) == "dropped");
       for (int rank = 1; rank <= size; ++rank)
         CHECK(ranks.result(rank, Deadline::in(patience)) == expected(size - rank, size));
     }
   }
 }
 
-TEST_CASE("a used generation and a wrong list are refused, and harm nothing") {
+TEST_CASE("a used generation and an invalid list are refused, and break nothing") {
   for (const auto& backend : backends) {
     for (const int size : {2, 4, 8}) {
       INFO(backend << ", " << size << " ranks");
@@ -94,7 +94,7 @@ TEST_CASE("a used generation and a wrong list are refused, and harm nothing") {
         }
         const auto stranger = failure_of([&] { elastic.reconfigure(6, {"8", "9"}); });
         if (!contains(stranger, "usage: generation 6 cannot have the members [8, 9]")) return stranger;
-        // A process that knows nothing of the generation, as one that was frozen meanwhile.
+        // A process that does not know of the generation, as after a freeze.
         auto late = make_elastic(backend, rank, port);
         const auto said = failure_of([&] { late.reconfigure(5, all); });
         if (!contains(said, "usage: generation 5 has been formed before")) return said;
@@ -111,17 +111,17 @@ TEST_CASE("members that do not agree keep their group, and may try again under t
     auto elastic = make_elastic("shm", rank, port, 5s);
     auto& group = elastic.reconfigure(0, {"0", "1", "2"});
     if (rank == 2) {
-      // Comes too late, and finds that the others have given up.
-      store->wait({"given up/0", "given up/1"}, Deadline::in(patience));
+      // Is late, and finds that the others have cancelled.
+      store->wait({"cancelled/0", "cancelled/1"}, Deadline::in(patience));
     } else {
       const auto said = failure_of([&] { elastic.reconfigure(1, {"2", "1", "0"}); });
-      if (!contains(said, "aborted: generation 1 was not formed, and the group before it is as it was")) return said;
+      if (!contains(said, "aborted: generation 1 was not formed, and the current group is unchanged")) return said;
       if (!contains(said, "for member 2")) return said;
-      store->set("given up/" + std::to_string(rank), "", Deadline::in(patience));
+      store->set("cancelled/" + std::to_string(rank), "", Deadline::in(patience));
     }
     if (const auto said = works(group); said != expected(rank, 3)) return said;
-    // The next attempt: rank 0 proposes a list, rank 1 another one, and rank 2 has no part in it.
-    if (rank == 1) store->wait({"job/generation/1/attempt/1/came/0"}, Deadline::in(patience));
+    // The next attempt: ranks 0 and 1 propose different lists, and rank 2 does not take part.
+    if (rank == 1) store->wait({"job/generation/1/attempt/1/joined/0"}, Deadline::in(patience));
     if (rank < 2) {
       const auto list = rank == 0 ? Members{"0", "1", "2"} : Members{"2", "1", "0"};
       const auto said = failure_of([&] { elastic.reconfigure(1, list); });
@@ -133,7 +133,7 @@ TEST_CASE("members that do not agree keep their group, and may try again under t
   for (const int rank : {0, 1, 2}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(2 - rank, 3));
 }
 
-TEST_CASE("members that ask for different back ends keep their group, and are told at once") {
+TEST_CASE("members with different back ends keep their group, and fail to agree at once") {
   ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
     auto elastic = make_elastic("gloo", rank, port);
     auto& group = elastic.reconfigure(0, {"0", "1"});
@@ -147,7 +147,7 @@ TEST_CASE("members that ask for different back ends keep their group, and are to
   for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, 2));
 }
 
-TEST_CASE("a member that dies while the others agree is named, and they go on without it") {
+TEST_CASE("a member that dies while the others agree is named, and they continue without it") {
   for (const auto& backend : backends) {
     INFO(backend);
     ForkedRanks ranks(4, [&](int rank, std::uint16_t port) -> std::string {
@@ -159,15 +159,15 @@ TEST_CASE("a member that dies while the others agree is named, and they go on wi
       if (!contains(said, "aborted: generation 1 was not formed") || !contains(said, "member 3 (pid ")) return said;
       return works(elastic.reconfigure(2, {"1", "2"}));
     });
-    await(ranks, "job/generation/1/attempt/0/came/1");
-    await(ranks, "job/generation/1/attempt/0/came/2");
-    await(ranks, "job/generation/1/attempt/0/came/3");
+    await(ranks, "job/generation/1/attempt/0/joined/1");
+    await(ranks, "job/generation/1/attempt/0/joined/2");
+    await(ranks, "job/generation/1/attempt/0/joined/3");
     ranks.signal(3, SIGKILL);
     for (const int rank : {1, 2}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank - 1, 2));
   }
 }
 
-TEST_CASE("an abort ends an agreement under way, for all who wait in it") {
+TEST_CASE("an abort ends an agreement in progress for all members that wait in it") {
   ForkedRanks ranks(3, [&](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     auto elastic = make_elastic("gloo", rank, port);
@@ -178,7 +178,8 @@ TEST_CASE("an abort ends an agreement under way, for all who wait in it") {
     }
     std::thread aborter([&] {
       if (rank != 0) return;
-      store->wait({"job/generation/1/attempt/0/came/0", "job/generation/1/attempt/0/came/1"}, Deadline::in(patience));
+      store->wait({"job/generation/1/attempt/0/joined/0", "job/generation/1/attempt/0/joined/1"},
+                  Deadline::in(patience));
       elastic.abort("the program says so");
     });
     const auto said = failure_of([&] { elastic.reconfigure(1, {"0", "1", "2"}); });
@@ -189,11 +190,11 @@ TEST_CASE("an abort ends an agreement under way, for all who wait in it") {
   const auto other = ranks.result(1, Deadline::in(patience));
   INFO(other);
   CHECK(contains(other, "member 0 (pid "));
-  CHECK(contains(other, "was told to give up"));
+  CHECK(contains(other, "was aborted by its program"));
   connect(ranks.store_port())->set("done", "", Deadline::in(patience));
 }
 
-// Member 1 agrees, and does not come to the group.
+// Member 1 agrees, and does not join the group.
 TEST_CASE("an abort while the next group connects ends it with the caller's reason") {
   for (const auto& backend : backends) {
     INFO(backend);
@@ -204,7 +205,7 @@ TEST_CASE("an abort while the next group connects ends it with the caller's reas
         options.prefix = "job/";
         options.connect_store = [&store, port] {
           if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(patience)))
-            store->wait({"go on"}, Deadline::in(patience));
+            store->wait({"continue"}, Deadline::in(patience));
           return connect(port);
         };
         ElasticGroup elastic(backend, options, "1");
@@ -212,7 +213,7 @@ TEST_CASE("an abort while the next group connects ends it with the caller's reas
       }
       auto elastic = make_elastic(backend, rank, port);
       std::thread aborter([&] {
-        store->wait({"job/generation/0/group/0/terms"}, Deadline::in(patience));
+        store->wait({"job/generation/0/group/0/config"}, Deadline::in(patience));
         elastic.abort("the program says so");
       });
       auto said = failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
@@ -220,28 +221,28 @@ TEST_CASE("an abort while the next group connects ends it with the caller's reas
       return said + "; " + failure_of([&] { elastic.group(); });
     });
     CHECK(ranks.result(0, Deadline::in(patience)) ==
-          "aborted: the program says so; usage: member 0 is in no group: generation 0 did not come together");
-    connect(ranks.store_port())->set("go on", "", Deadline::in(patience));
+          "aborted: the program says so; usage: member 0 is in no group: generation 0 did not form");
+    connect(ranks.store_port())->set("continue", "", Deadline::in(patience));
     const auto other = ranks.result(1, Deadline::in(patience));
     INFO(other);
     CHECK(contains(other, named(ranks, 0)));
   }
 }
 
-TEST_CASE("a member that loses its way to the store while it agrees does not keep the others waiting") {
+TEST_CASE("a member that loses the store while it agrees does not keep the others waiting") {
   ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     if (rank == 0) {
       auto elastic = make_elastic("gloo", rank, port);
       return failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
     }
-    // A cancelled attempt concerns those who have come to it.
-    store->wait({"job/generation/0/attempt/0/came/0"}, Deadline::in(patience));
+    // A cancelled attempt fails the members that have joined it.
+    store->wait({"job/generation/0/attempt/0/joined/0"}, Deadline::in(patience));
     auto options = options_for("gloo", 0, 1, port);
     options.prefix = "job/";
     bool connected = false;
     options.connect_store = [&connected, port] {
-      if (std::exchange(connected, true)) throw Error(Errc::unreachable, "nobody answers");
+      if (std::exchange(connected, true)) throw Error(Errc::unreachable, "no answer");
       return connect(port);
     };
     ElasticGroup elastic("gloo", options, "1");
@@ -254,10 +255,10 @@ TEST_CASE("a member that loses its way to the store while it agrees does not kee
   CHECK(contains(other, "aborted: generation 0 was not formed"));
   CHECK(contains(other, "member 1 (pid "));
   connect(ranks.store_port())->set("the other knows", "", Deadline::in(patience));
-  CHECK(contains(ranks.result(1, Deadline::in(patience)), "nobody answers"));
+  CHECK(contains(ranks.result(1, Deadline::in(patience)), "no answer"));
 }
 
-TEST_CASE("a member that cannot come to the group it has agreed upon tells the others why") {
+TEST_CASE("a member that cannot join the group that it agreed on reports the cause to the others") {
   ForkedRanks ranks(2, [&](int rank, std::uint16_t port) -> std::string {
     const auto store = connect(port);
     auto options = options_for("gloo", 0, 1, port);
@@ -265,7 +266,7 @@ TEST_CASE("a member that cannot come to the group it has agreed upon tells the o
     if (rank == 1) {
       options.connect_store = [&store, port] {
         if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(patience)))
-          throw Error(Errc::unreachable, "nobody answers");
+          throw Error(Errc::unreachable, "no answer");
         return connect(port);
       };
     }
@@ -277,7 +278,7 @@ TEST_CASE("a member that cannot come to the group it has agreed upon tells the o
   const auto other = ranks.result(0, Deadline::in(patience));
   INFO(other);
   CHECK(contains(other, "rank 1 (pid "));
-  CHECK(contains(other, ": nobody answers"));
+  CHECK(contains(other, ": no answer"));
   connect(ranks.store_port())->set("the other knows", "", Deadline::in(patience));
-  CHECK(contains(ranks.result(1, Deadline::in(patience)), "nobody answers"));
+  CHECK(contains(ranks.result(1, Deadline::in(patience)), "no answer"));
 }

@@ -1,4 +1,4 @@
-// The parser against any bytes: what it makes of them must not depend on the cuts, and must be what the encoder makes
+// The parser with arbitrary bytes: the result must not depend on how they are split, and must be what the encoder makes
 // of it again.
 #include <cstdint>
 #include <cstdlib>

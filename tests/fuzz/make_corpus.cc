@@ -1,4 +1,4 @@
-// make_corpus FOLDER: writes the seeds of each fuzz target to FOLDER/<target>/: sound requests, singly and in
+// make_corpus FOLDER: writes the seeds of each fuzz target to FOLDER/<target>/: valid requests, single and in
 // conversations.
 #include <filesystem>
 #include <fstream>
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
     for (int m = 0; m <= i / 4; ++m) {
       const auto bytes = junk.request();
       stream += bytes;
-      // As store_state_fuzz reads it: who speaks, how many bytes, the bytes.
+      // As store_state_fuzz reads it: sender, length, bytes.
       if (bytes.size() < 256)
         conversation += std::string{static_cast<char>(junk.below(4)), static_cast<char>(bytes.size())} + bytes;
     }

@@ -1,5 +1,5 @@
-// The session codec against any bytes: what decodes is encoded to the same bytes again. And a whole server side, hub
-// and memberships, against any sequence of frames.
+// The session codec with arbitrary bytes: what decodes is encoded to the same bytes. And the server side, hub and
+// memberships, with arbitrary sequences of frames.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -30,14 +30,14 @@ void check_codec(std::string_view bytes) {
   }
 }
 
-// What the hub sends has to be sound, whatever it was sent.
+// The hub has to send valid frames, whatever it receives.
 class CheckedSender final : public SessionSender {
  public:
   void send(SessionId, std::string frame) override { decode_server_frame(frame); }
   void close(SessionId) override {}
 };
 
-// Pieces of "session, length, frame".
+// Pieces of "session, length, frame"; from 128 on the session is a connection without one, and the frame a key.
 void check_hub(std::string_view bytes) {
   boost::asio::io_context loop;
   CheckedSender sender;
@@ -46,13 +46,18 @@ void check_hub(std::string_view bytes) {
   for (SessionId id = 0; id < sessions; ++id)
     hub.on_open(id, {.peer_address = "10.0.0.1", .local_address = "10.0.0.2"});
   while (bytes.size() > 2) {
-    const SessionId id = static_cast<std::uint8_t>(bytes[0]) % sessions;
+    const auto first = static_cast<std::uint8_t>(bytes[0]);
+    const bool is_key = first >= 128;
+    const SessionId id = first % sessions + (is_key ? sessions : 0);
     const std::size_t size = static_cast<std::uint8_t>(bytes[1]);
     try {
-      hub.on_frame(id, std::string(bytes.substr(2, size)));
+      if (is_key)
+        hub.on_key(id, "10.0.0.3", bytes.substr(2, size), first % 2 == 0 ? R"({"ddprun":1})" : "");
+      else
+        hub.on_frame(id, std::string(bytes.substr(2, size)));
     } catch (const Error&) {
       hub.on_close(id);
-      hub.on_open(id, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
+      if (!is_key) hub.on_open(id, {.peer_address = "127.0.0.1", .local_address = "127.0.0.1"});
     }
     bytes.remove_prefix(std::min(bytes.size(), 2 + size));
   }

@@ -1,6 +1,6 @@
-// The state machine against any conversation of four connections. The input is a row of (who, length, bytes); who 4
-// ends a connection. Whatever was said, nothing may be left behind when all have gone, and nobody is answered who did
-// not ask.
+// The state machine with arbitrary conversations of four connections. The input is a sequence of (sender, length,
+// bytes); sender 4 closes a connection. No state may be left when all connections have closed, and only senders get
+// replies.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -23,35 +23,35 @@ void require(bool condition) {
 
 class Conversation {
  public:
-  void say(std::size_t who, std::string_view bytes) {
+  void send(std::size_t sender, std::string_view bytes) {
     try {
-      parsers_[who].feed(bytes);
-      while (const auto* request = parsers_[who].next()) apply(who, *request);
+      parsers_[sender].feed(bytes);
+      while (const auto* request = parsers_[sender].next()) apply(sender, *request);
     } catch (const ddprun::Error& e) {
       require(e.code() == ddprun::Errc::protocol);
-      end(who);
+      end(sender);
     }
   }
-  void end(std::size_t who) {
+  void end(std::size_t sender) {
     std::vector<Reply> replies;
-    state_.close(who, replies);
-    for (const auto& reply : replies) require(reply.to != who);
-    parsers_[who] = RequestParser(RequestParser::Handshake::done);
+    state_.close(sender, replies);
+    for (const auto& reply : replies) require(reply.to != sender);
+    parsers_[sender] = RequestParser(RequestParser::Handshake::done);
   }
   void finish() {
-    for (std::size_t who = 0; who < connections; ++who) end(who);
-    require(state_.registrations() == 0 && state_.clients_remembered() == 0);
+    for (std::size_t sender = 0; sender < connections; ++sender) end(sender);
+    require(state_.registrations() == 0 && state_.client_count() == 0);
   }
 
  private:
-  void apply(std::size_t who, const Request& request) {
+  void apply(std::size_t sender, const Request& request) {
     std::array<bool, connections> waited{};
     for (std::size_t id = 0; id < connections; ++id) waited[id] = state_.is_waiting(id);
     std::vector<Reply> replies;
-    state_.apply(who, request, replies);
+    state_.apply(sender, request, replies);
     for (const auto& reply : replies) {
       require(reply.to < connections && !reply.bytes.empty());
-      require(reply.to == who || (waited[reply.to] && !state_.is_waiting(reply.to) && reply.bytes[0] == 0));
+      require(reply.to == sender || (waited[reply.to] && !state_.is_waiting(reply.to) && reply.bytes[0] == 0));
     }
   }
 
@@ -67,13 +67,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Conversation conversation;
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   while (rest.size() >= 2) {
-    const std::size_t who = static_cast<std::uint8_t>(rest[0]) % (connections + 1);
+    const std::size_t sender = static_cast<std::uint8_t>(rest[0]) % (connections + 1);
     const std::size_t length = static_cast<std::uint8_t>(rest[1]);
-    if (who == connections)
+    if (sender == connections)
       conversation.end(length % connections);
     else
-      conversation.say(who, rest.substr(2, length));
-    rest.remove_prefix(std::min(rest.size(), 2 + (who == connections ? 0 : length)));
+      conversation.send(sender, rest.substr(2, length));
+    rest.remove_prefix(std::min(rest.size(), 2 + (sender == connections ? 0 : length)));
   }
   conversation.finish();
   return 0;

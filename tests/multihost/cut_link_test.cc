@@ -100,17 +100,14 @@ class CutRank {
     return names;
   }
   GroupOptions options() const {
-    return {.connect_store =
-                [address = hosts_.address(0), port = port_] {
-                  return std::make_shared<TcpStore>(
-                      TcpStoreOptions{.host = address, .port = port, .grace = freeze_bound},
-                      Deadline::in(failure::patience));
-                },
-            .prefix = "job/",
-            .timeout = 10min,
-            .local_address = "eth0",
-            .host = host_name(host_),
-            .freeze_bound = freeze_bound};
+    return {
+        .connect_store =
+            [address = hosts_.address(0), port = port_] {
+              return std::make_shared<TcpStore>(TcpStoreOptions{.host = address, .port = port, .grace = freeze_bound},
+                                                Deadline::in(failure::patience));
+            },
+        .prefix = "job/",
+        .config = {.timeout = 10min, .local_address = "eth0", .host = host_name(host_), .freeze_bound = freeze_bound}};
   }
 
   const NetnsHosts& hosts_;

@@ -6,7 +6,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
+#include "ddprun/worker/comm/registry/backends.h"
 #include "tests/multihost/hosts.h"
 #include "tests/support/forked_ranks.h"
 #include "tests/support/host_network.h"
@@ -38,10 +38,10 @@ class RankOnHost {
                                         Deadline::in(patience));
     };
     options.prefix = backend + "/";
-    options.timeout = patience;
-    options.local_address = address;
-    options.host = "host " + std::to_string(host_);
-    options.heartbeat = std::chrono::milliseconds(200);
+    options.config.timeout = patience;
+    options.config.local_address = address;
+    options.config.host = "host " + std::to_string(host_);
+    options.config.heartbeat = std::chrono::milliseconds(200);
     return comm::make_group(backend, options);
   }
 

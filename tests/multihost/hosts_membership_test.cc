@@ -28,7 +28,7 @@ TEST_CASE("a host joins late, one leaves, one is cut off and comes back when its
   hosts.net.link_down(2);
   for (auto* node : {&a, &b}) node->wait_for_round(2, three + 1);
   a.wait_for_err("no heartbeat for 3 s");
-  c.wait_for_err("no sign of life for 3 s; trying to rejoin");
+  c.wait_for_err("no heartbeat for 3 s; trying to rejoin");
   const auto two = a.generation();
   hosts.net.link_up(2);
   for (auto* node : {&a, &b, &c}) node->wait_for_round(3, two + 1);

@@ -1,118 +1,200 @@
 #include <csignal>
+#include <filesystem>
 
 #include "tests/multihost/hosts.h"
+#include "tests/support/host_network.h"
 
-// Training across hosts, through what happens to hosts and links.
+// Training across hosts whose ranks share no memory, so that the link carries the gradients, with faults of hosts,
+// links and workers. Everything is checked to the last bit.
 using namespace ddprun::testing;
 
 namespace {
 
-constexpr std::chrono::seconds patience{100};
+constexpr std::chrono::seconds timeout{100};
 
-// As ddprun has it for several ranks on one host: the bits depend on it.
+// ddprun sets this for several ranks on a host, and the bits depend on it.
 const Variables one_thread{{"OMP_NUM_THREADS", "1"}};
 
-// Two hosts with one rank each.
-struct TwoRanks {
+void need_isolated_hosts() {
+  need_hosts();
+  if (const auto why = NetnsHosts::why_not_isolated(); !why.empty()) SKIP(why);
+}
+
+// A back end of several hosts, and how many ranks each host has.
+struct Backend {
+  std::string name;
+  int ranks_per_host;
+};
+const std::vector<Backend> backends_of_hosts{{"gloo", 1}, {"hierarchical", 2}};
+
+// Two hosts in one training. One at a time: hosts are named after this process.
+class TrainingHosts {
+ public:
+  explicit TrainingHosts(Backend backend, const Words& overrides = {})
+      : backend_(std::move(backend)), overrides_(overrides) {
+    overrides_.push_back("--dist.backend=" + backend_.name);
+  }
+
+  Child start(int host, const Words& options = {}) const { return start_at(host, hosts.endpoint(), options); }
+  Child start_at(int host, const std::string& endpoint, const Words& options = {}) const {
+    Words launch{"--nnodes=2", "--nproc_per_node=" + std::to_string(backend_.ranks_per_host), "--shutdown_timeout=5",
+                 "--rdzv_endpoint=" + endpoint};
+    launch.insert(launch.end(), options.begin(), options.end());
+    auto variables = one_thread;
+    variables.merge(training.marker.variables());
+    return Child(Hosts::behind(hosts.net.enter_isolated(host), training.job(launch, overrides_)), variables);
+  }
+
+  // Bytes that the host has sent over its link so far.
+  std::uint64_t sent(int host) const {
+    const InNetwork network(hosts.net.network(host));
+    return bytes_sent("eth0");
+  }
+  // Bytes of all parameters, which are those of all gradients, less than the file's: it has a header.
+  std::uint64_t gradient_bytes() const {
+    for (const auto& entry : std::filesystem::directory_iterator(training.folder / "checkpoints"))
+      if (const auto file = entry.path() / "model.safetensors"; std::filesystem::exists(file))
+        return std::filesystem::file_size(file) * 9 / 10;
+    return 0;
+  }
+
   Hosts hosts{2};
   Training training;
 
-  Words job(int host, const Words& options = {}, const Words& overrides = {}) const {
-    return Hosts::behind(hosts.net.enter(host), training.job(hosts.meeting(options), overrides));
-  }
-  Variables variables() const {
-    auto variables = one_thread;
-    variables.merge(training.marker.variables());
-    return variables;
-  }
+ private:
+  const Backend backend_;
+  Words overrides_;
 };
 
-std::string parameters_of_one_host(const Words& overrides = {}) {
+// The digest that both hosts' jobs end with.
+std::string joint_parameters(Child& first, Child& second) {
+  const auto a = first.wait(timeout);
+  const auto b = second.wait(timeout);
+  INFO(a.out << a.err << b.out << b.err);
+  REQUIRE(a.code == 0);
+  REQUIRE(b.code == 0);
+  const auto digest = parameters_of(a.out + b.out);
+  REQUIRE(digest.size() == 64);
+  return digest;
+}
+
+std::string parameters_of_hosts(const Backend& backend, const Words& overrides = {}) {
+  const TrainingHosts two(backend, overrides);
+  auto first = two.start(0);
+  auto second = two.start(1);
+  return joint_parameters(first, second);
+}
+
+// Of two ranks that share memory. The sum of two gradients has one order, so every back end gives these bits.
+std::string parameters_of_shared_memory(Words overrides = {}) {
+  overrides.push_back("--dist.backend=shm");
   const Training training;
-  Child job(training.job({"--standalone", "--nproc_per_node=2"}, overrides), one_thread);
-  const auto result = job.wait(patience);
+  const auto result = Child(training.job({"--standalone", "--nproc_per_node=2"}, overrides), one_thread).wait(timeout);
   INFO(result.err);
   REQUIRE(result.code == 0);
   return parameters_of(result.out);
 }
 
-}  // namespace
-
-TEST_CASE("the store's host is killed in the middle and started again: the training goes on from its checkpoint") {
-  need_hosts();
-  const auto expected = parameters_of_one_host();
-  const TwoRanks two;
-  const Words options{"--nnodes=2", "--max_restarts=1", "--rdzv_conf=store_timeout=120"};
-  Child first(two.job(0, options), two.variables());
-  Child second(two.job(1, options), two.variables());
-  second.wait_until([&] { return two.training.checkpoints() > 0; }, "a checkpoint", patience);
-  first.signal(SIGKILL);
-  first.wait(patience);
-  second.wait_for_err("lost the rendezvous server at " + two.hosts.endpoint(), patience);
-  Child again(two.job(0, options), two.variables());
-  const auto a = again.wait(patience);
-  const auto b = second.wait(patience);
-  INFO(a.err << b.err);
-  CHECK(a.code == 0);
-  CHECK(b.code == 0);
-  CHECK(parameters_of(a.out + b.out) == expected);
+// Undisturbed, at another time or over another back end.
+std::string expected_parameters(const Backend& backend, const Words& overrides = {}) {
+  return backend.ranks_per_host == 1 ? parameters_of_shared_memory(overrides) : parameters_of_hosts(backend, overrides);
 }
 
-TEST_CASE("a narrow link slows a training down and changes nothing else") {
-  need_hosts();
-  const Words few_steps{"--train.epochs=1", "--data.samples=640"};
-  const auto expected = parameters_of_one_host(few_steps);
-  TwoRanks two;
+// 20 optimizer steps of a batch of 32 on every rank, in several buckets, all ranks' parameters compared after each.
+constexpr int steps = 20;
+Words steps_in_buckets(const Backend& backend) {
+  return {"--train.epochs=1", "--data.samples=" + std::to_string(steps * 32 * 2 * backend.ranks_per_host),
+          "--dist.bucket_mb=0.02", "--train.check_replicas=true"};
+}
+
+void wait_for_checkpoint(Child& job, const TrainingHosts& two) {
+  job.wait_until([&] { return two.training.checkpoints() > 0; }, "a checkpoint", timeout);
+}
+
+}  // namespace
+
+TEST_CASE("a training over Gloo, and in two levels: several buckets, equal replicas, the gradients cross the link") {
+  need_isolated_hosts();
+  for (const auto& backend : backends_of_hosts) {
+    INFO(backend.name);
+    const auto overrides = steps_in_buckets(backend);
+    const auto expected = expected_parameters(backend, overrides);
+    const TrainingHosts two(backend, overrides);
+    const std::uint64_t before[] = {two.sent(0), two.sent(1)};
+    auto first = two.start(0);
+    auto second = two.start(1);
+    CHECK(joint_parameters(first, second) == expected);
+    REQUIRE(two.gradient_bytes() > 50'000);
+    for (const int host : {0, 1}) CHECK(two.sent(host) - before[host] >= steps * two.gradient_bytes());
+  }
+}
+
+TEST_CASE("a narrow link that carries the gradients changes no bit of a training") {
+  need_isolated_hosts();
+  const Backend gloo{"gloo", 1};
+  const auto overrides = steps_in_buckets(gloo);
+  TrainingHosts two(gloo, overrides);
   two.hosts.net.limit(1, "200mbit");
-  Child first(two.job(0, {"--nnodes=2"}, few_steps), two.variables());
-  Child second(two.job(1, {"--nnodes=2"}, few_steps), two.variables());
-  const auto a = first.wait(patience);
-  const auto b = second.wait(patience);
-  INFO(a.err << b.err);
-  CHECK(a.code == 0);
-  CHECK(b.code == 0);
-  CHECK(parameters_of(a.out + b.out) == expected);
+  const auto before = two.sent(1);
+  auto first = two.start(0);
+  auto second = two.start(1);
+  CHECK(joint_parameters(first, second) == parameters_of_shared_memory(overrides));
+  CHECK(two.sent(1) - before >= steps * two.gradient_bytes());
+}
+
+TEST_CASE("a worker of one host is killed in the middle: the training resumes over Gloo, and in two levels") {
+  need_isolated_hosts();
+  for (const auto& backend : backends_of_hosts) {
+    INFO(backend.name);
+    const auto expected = expected_parameters(backend);
+    const TrainingHosts two(backend);
+    auto first = two.start(0, {"--max_restarts=1"});
+    auto second = two.start(1, {"--max_restarts=1"});
+    wait_for_checkpoint(second, two);
+    const auto workers = workers_of(two.training.marker, "1");
+    REQUIRE(workers.size() == 1);
+    REQUIRE(::kill(workers.front(), SIGKILL) == 0);
+    CHECK(joint_parameters(first, second) == expected);
+    CHECK(first.err().find("new round") != std::string::npos);
+  }
+}
+
+TEST_CASE("the store's host loses power in the middle and is started again: the training resumes from its checkpoint") {
+  need_isolated_hosts();
+  for (const auto& backend : backends_of_hosts) {
+    INFO(backend.name);
+    const auto expected = expected_parameters(backend);
+    const TrainingHosts two(backend);
+    const Words options{"--max_restarts=1", "--rdzv_conf=store_timeout=120"};
+    auto first = two.start(0, options);
+    auto second = two.start(1, options);
+    wait_for_checkpoint(second, two);
+    first.signal(SIGKILL);
+    first.wait(timeout);
+    second.wait_for_err("lost the rendezvous server at " + two.hosts.endpoint(), timeout);
+    auto again = two.start(0, options);
+    CHECK(joint_parameters(again, second) == expected);
+  }
 }
 
 TEST_CASE("a training over IPv6") {
-  need_hosts();
-  const Words few_steps{"--train.epochs=1", "--data.samples=640"};
-  const TwoRanks two;
-  const auto job = [&](int host) {
-    const Words options{"--nnodes=2", "--nproc_per_node=1",
-                        "--rdzv_endpoint=[" + two.hosts.net.address6(0) + "]:29400"};
-    return Hosts::behind(two.hosts.net.enter(host), two.training.job(options, few_steps));
-  };
-  Child first(job(0), two.variables());
-  Child second(job(1), two.variables());
-  const auto a = first.wait(patience);
-  const auto b = second.wait(patience);
-  INFO(a.err << b.err);
-  CHECK(a.code == 0);
-  CHECK(b.code == 0);
-  CHECK_FALSE(parameters_of(a.out + b.out).empty());
+  need_isolated_hosts();
+  const Backend gloo{"gloo", 1};
+  const auto overrides = steps_in_buckets(gloo);
+  const TrainingHosts two(gloo, overrides);
+  const auto endpoint = "[" + two.hosts.net.address6(0) + "]:29400";
+  auto first = two.start_at(0, endpoint);
+  auto second = two.start_at(1, endpoint);
+  CHECK(joint_parameters(first, second) == parameters_of_shared_memory(overrides));
 }
 
-TEST_CASE("hosts whose ranks show that they share no memory train in two levels") {
-  need_hosts();
-  const Words apart{"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
-  Words attempt = apart;
-  attempt.push_back("/bin/true");
-  if (run_child(attempt).code != 0) SKIP("no process-id namespace with a /proc of its own can be made here");
-  const Hosts hosts(2);
-  const Training training;
-  const auto job = [&](int host) {
-    Words enter = hosts.net.enter(host);
-    enter.insert(enter.end(), apart.begin(), apart.end());
-    const Words options{"--nnodes=2", "--nproc_per_node=2", "--rdzv_endpoint=" + hosts.endpoint()};
-    return Hosts::behind(enter, training.job(options, {"--train.epochs=1", "--data.samples=640"}));
-  };
-  Child first(job(0), training.marker.variables());
-  Child second(job(1), training.marker.variables());
-  const auto a = first.wait(patience);
-  const auto b = second.wait(patience);
-  INFO(a.out << a.err << b.out << b.err);
-  CHECK(a.code == 0);
-  CHECK(b.code == 0);
-  CHECK((a.out + b.out + a.err + b.err).find("back end hierarchical: the 4 ranks run on 2 hosts") != std::string::npos);
+TEST_CASE("auto chooses two levels for hosts whose ranks share no memory with the other's") {
+  need_isolated_hosts();
+  const Backend automatic{"auto", 2};
+  const TrainingHosts two(automatic, {"--train.epochs=1", "--data.samples=640"});
+  auto first = two.start(0);
+  auto second = two.start(1);
+  joint_parameters(first, second);
+  CHECK((first.out() + second.out() + first.err() + second.err())
+            .find("back end hierarchical: the 4 ranks run on 2 hosts") != std::string::npos);
 }

@@ -43,7 +43,7 @@ Variables with_ddprun_on_path(Variables more = {}) {
 
 }  // namespace
 
-TEST_CASE("one ddprun a node of a Slurm job finds nodes, rank and endpoint, and leaves Slurm's variables as they are") {
+TEST_CASE("one ddprun per node of a Slurm job finds nodes, rank and endpoint, and keeps Slurm's variables") {
   need_slurm();
   const SlurmCluster slurm(2);
   const auto job = slurm.finish(srun({"-N2", "--ntasks-per-node=1"}, {"--nproc_per_node=2"}, {"env"}));
@@ -55,7 +55,7 @@ TEST_CASE("one ddprun a node of a Slurm job finds nodes, rank and endpoint, and 
   CHECK(count(job.out, ":SLURMD_NODENAME=n1\n") == 2);
   CHECK(count(job.out, ":SLURM_PROCID=1\n") == 2);
   CHECK(count(job.out, ":TORCHELASTIC_RUN_ID=slurm-1.0\n") == 4);
-  CHECK(count(job.err, "Slurm job 1, step 0: node 0 of 2, meeting at n1:16421\n") == 1);
+  CHECK(count(job.err, "Slurm job 1, step 0: node 0 of 2, rendezvous at n1:16421\n") == 1);
 }
 
 TEST_CASE("GPUs of a Slurm job become workers, a failed worker's exit code is the step's") {
@@ -69,7 +69,7 @@ TEST_CASE("GPUs of a Slurm job become workers, a failed worker's exit code is th
   CHECK(count(job.err, "rank 3") > 0);
 }
 
-TEST_CASE("several tasks on a node of a Slurm job are refused by a line that says what to type") {
+TEST_CASE("several tasks on a node of a Slurm job are refused with the right command") {
   need_slurm();
   const SlurmCluster slurm(2);
   const auto job = slurm.finish(srun({"-N2", "--ntasks-per-node=2"}, {}, {"env"}));
@@ -94,8 +94,8 @@ TEST_CASE("scripts/slurm/train.sbatch runs a job") {
 
 namespace {
 
-// A batch job of scripts/slurm/elastic.sbatch on both nodes, whose workers are a shell script. Files are looked for in
-// the cluster's folder.
+// A batch job of scripts/slurm/elastic.sbatch on both nodes. Its workers are a shell script that creates files in the
+// cluster's folder.
 struct ElasticJob {
   explicit ElasticJob(const SlurmCluster& cluster, const std::string& work) : slurm(cluster) {
     const auto submitted =
@@ -123,7 +123,7 @@ struct ElasticJob {
 
 }  // namespace
 
-TEST_CASE("scripts/slurm/elastic.sbatch goes on without a node that is lost") {
+TEST_CASE("scripts/slurm/elastic.sbatch continues without a lost node") {
   need_slurm();
   SlurmCluster slurm(2);
   ElasticJob job(slurm,
@@ -136,7 +136,7 @@ TEST_CASE("scripts/slurm/elastic.sbatch goes on without a node that is lost") {
   CHECK(count(job.log(), "new round: node n2 was lost") == 1);
 }
 
-TEST_CASE("scripts/slurm/elastic.sbatch stops its workers and queues again when its time is nearly over") {
+TEST_CASE("scripts/slurm/elastic.sbatch stops its workers and is queued again shortly before its time limit") {
   need_slurm();
   const SlurmCluster slurm(2);
   ElasticJob job(
@@ -151,7 +151,7 @@ TEST_CASE("scripts/slurm/elastic.sbatch stops its workers and queues again when 
   job.wait_for_file("saved-1");
   const auto state = [&] { return slurm.finish({"/usr/bin/squeue", "-h", "-j1", "-o%T %r"}).out; };
   job.wait_for([&] { return state() == "PENDING BeginTime\n"; }, "the job in the queue again");
-  // Slurm lets it wait two minutes.
+  // Slurm would delay it by two minutes.
   CHECK(slurm.finish({"/usr/bin/scontrol", "update", "JobId=1", "StartTime=now"}).code == 0);
-  job.wait_for([&] { return count(job.log(), "resumed of 2") == 2; }, "the job's second life");
+  job.wait_for([&] { return count(job.log(), "resumed of 2") == 2; }, "the job's second run");
 }

@@ -8,7 +8,7 @@
 #include "tests/support/ssh_hosts.h"
 #include "tests/support/temp_dir.h"
 
-// ddprun --hosts with two hosts behind a real sshd each.
+// ddprun --hosts with two hosts, each with a real sshd.
 using namespace ddprun::testing;
 
 namespace {
@@ -45,7 +45,7 @@ struct TwoHosts {
   }
 };
 
-// The job's processes of one name whose command line holds a word.
+// The job's processes with this name whose command line contains a word.
 std::vector<pid_t> processes(const Marker& marker, const std::string& name, const std::string& word = "") {
   std::vector<pid_t> found;
   for (const pid_t pid : marker.pids())
@@ -72,7 +72,8 @@ void wait_for_nothing_left(Child& job, const TwoHosts& two) {
 
 }  // namespace
 
-TEST_CASE("a list of hosts starts an agent on each host by ssh, ranks follow the list, lines carry the host") {
+TEST_CASE(
+    "option --hosts starts an agent on each host by ssh, ranks follow the list, and lines have the host as prefix") {
   need_hosts();
   const TwoHosts two;
   const auto job = two.finish({"--env=ddprun_mine,ddprun_other=o"}, {"env", "out=a 'b' \"c\" $d\\n"},
@@ -92,7 +93,7 @@ TEST_CASE("a list of hosts starts an agent on each host by ssh, ranks follow the
   CHECK(count(job.out, "ddprun_not_named") == 0);
 }
 
-TEST_CASE("agents on hosts work in the folder of the one that started them, and say where there is none") {
+TEST_CASE("agents on hosts run in the starter's working directory, and report if it does not exist") {
   need_hosts();
   const TwoHosts two;
   const TempDir folder;
@@ -104,7 +105,7 @@ TEST_CASE("agents on hosts work in the folder of the one that started them, and 
   CHECK(std::filesystem::exists(folder / "made-on-1"));
   CHECK(count(job.out, ":PWD=" + folder.path().string() + "\n") == 4);
 
-  // A folder that only the starting machine sees.
+  // A folder that exists only on the starting machine.
   const auto inside = "mount -t tmpfs none $0 && mkdir $0/x && cd $0/x && exec \"$@\"";
   Words alone{"/usr/bin/unshare", "--mount", "sh", "-c", inside, folder.path().string()};
   for (const auto& word : two.words({}, {"env"})) alone.push_back(word);
@@ -115,7 +116,7 @@ TEST_CASE("agents on hosts work in the folder of the one that started them, and 
   CHECK(count(nowhere.err, "[" + two.first + "]" + error) == 1);
 }
 
-TEST_CASE("the exit code of a list of hosts is the root cause's, that of ssh's own errors included") {
+TEST_CASE("the exit code of a job on hosts is the root cause's, also if it equals that of ssh's errors") {
   need_hosts();
   const TwoHosts two;
   for (const auto* code : {"7", "255"}) {
@@ -128,7 +129,7 @@ TEST_CASE("the exit code of a list of hosts is the root cause's, that of ssh's o
   CHECK(two.marker.processes() == 0);
 }
 
-TEST_CASE("a host that cannot be reached ends the job with one line that has its name and ssh's last words") {
+TEST_CASE("a host that cannot be reached ends the job with one line that has its name and ssh's last line") {
   need_hosts();
   const TwoHosts two;
   const auto nobody = two.ssh.address(0);
@@ -157,13 +158,13 @@ TEST_CASE("a signal to the starting ddprun stops the workers on all hosts, a sec
   const auto deaf = two.start({"--shutdown_timeout=600"}, {"ignore=15", "out=ready\\n", "pause"});
   deaf->wait_until([&] { return count(deaf->out(), "ready") == 4; }, "four workers", std::chrono::seconds(60));
   deaf->signal(SIGTERM);
-  deaf->wait_until([&] { return count(deaf->err(), "stopped by SIGTERM") == 2; }, "both agents' word");
+  deaf->wait_until([&] { return count(deaf->err(), "stopped by SIGTERM") == 2; }, "the messages of both agents");
   deaf->signal(SIGTERM);
   CHECK(deaf->wait().code == 128 + SIGTERM);
   CHECK(two.marker.processes() == 0);
 }
 
-TEST_CASE("SIGKILL of the starting ddprun ends everything on the hosts, although sshd ends no command by itself") {
+TEST_CASE("SIGKILL of the starting ddprun ends all processes on the hosts, although sshd ends no command by itself") {
   need_hosts();
   const TwoHosts two;
   const auto job = two.start({"--shutdown_timeout=1"}, {"ignore=15", "fork=stubborn", "pause"});
@@ -183,7 +184,7 @@ TEST_CASE("SIGKILL of the starting ddprun ends everything on the hosts, although
   CHECK(two.marker.processes() == 0);
 }
 
-TEST_CASE("a connection that dies ends that host's agent and, its number of nodes being fixed, the job") {
+TEST_CASE("a lost connection ends that host's agent and a job with a fixed number of nodes") {
   need_hosts();
   const TwoHosts two;
   const auto job = two.start({"--shutdown_timeout=1"}, {"pause"});
@@ -196,8 +197,8 @@ TEST_CASE("a connection that dies ends that host's agent and, its number of node
   wait_for_nothing_left(*job, two);
 }
 
-// No connection is closed by it: the rendezvous misses the heartbeats, ssh its own sign of life.
-TEST_CASE("a host whose link goes down ends a job of fixed size with a line that has its name") {
+// This closes no connection: the rendezvous server misses heartbeats, and ssh its keep-alive messages.
+TEST_CASE("a host whose link goes down ends a job of fixed size with a line that names it") {
   need_hosts();
   TwoHosts two;
   const auto job = two.start({"--shutdown_timeout=1"}, {"pause"});
@@ -211,7 +212,7 @@ TEST_CASE("a host whose link goes down ends a job of fixed size with a line that
   wait_for_nothing_left(*job, two);  // on the host that is cut off, too: its agent hears no server
 }
 
-TEST_CASE("with fewer nodes allowed, the others go on without a host whose link goes down") {
+TEST_CASE("an elastic job continues without a host whose link goes down") {
   need_hosts();
   TwoHosts two;
   const auto job = two.start({"--nnodes=1:2", "--shutdown_timeout=1", "--rdzv_conf=last_call_timeout=1"},
@@ -225,7 +226,7 @@ TEST_CASE("with fewer nodes allowed, the others go on without a host whose link 
   CHECK(count(result.err, "lost contact with host " + two.second) == 1);
 }
 
-TEST_CASE("the starting ddprun's error file has the root cause of whichever host it was on") {
+TEST_CASE("the starting ddprun's error file has the root cause, whichever host it was on") {
   need_hosts();
   const TwoHosts two;
   const TempDir folder;
@@ -241,7 +242,7 @@ TEST_CASE("the starting ddprun's error file has the root cause of whichever host
   CHECK_THAT(text, Catch::Contains("boom") && Catch::Contains("\"errorCode\":7"));
 }
 
-TEST_CASE("with fewer nodes allowed, the others go on without a host that is lost") {
+TEST_CASE("an elastic job continues without a lost host") {
   need_hosts();
   const TwoHosts two;
   const auto job = two.start({"--nnodes=1:2", "--shutdown_timeout=1", "--rdzv_conf=last_call_timeout=1"},

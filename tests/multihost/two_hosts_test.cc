@@ -5,7 +5,7 @@
 #include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
-// Two agents on two hosts, the first of which serves the rendezvous at its own address.
+// Two agents on two hosts. The first agent serves the rendezvous at its own address.
 using namespace ddprun::testing;
 
 namespace {
@@ -68,13 +68,13 @@ TEST_CASE("a failure on one host ends the job on both, with the same root cause 
   CHECK(b.err.find("Root Cause (first observed failure)") != std::string::npos);
 }
 
-TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the other goes on without it") {
+TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the other continues without it") {
   need_hosts();
   TwoHosts two;
   const TempDir folder;
   const auto conf = "--rdzv_conf=keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=5,store_timeout=1";
   const auto options = two.options({"--nnodes=1:2", "--shutdown_timeout=1", conf});
-  // In the first round all wait; in the next the survivors print their world and end.
+  // In the first round all workers wait; in the next the survivors print their environment and end.
   const auto verbs = [&](const std::string& host) {
     return Words{"if-attempt=0", "touch=" + (folder / (host + "${local_rank}")).string(), "pause", "end-if", "env"};
   };
@@ -87,7 +87,7 @@ TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the o
   CHECK(a.code == 0);
   CHECK(count(a.out, ":WORLD_SIZE=2\n") == 2);
   CHECK(count(a.out, ":TORCHELASTIC_RESTART_COUNT=1\n") == 2);
-  // The one that is cut off cannot know who went on: it ends by itself and says what it lost.
+  // The host that is cut off cannot know that the other continues: it ends by itself and says what it lost.
   const auto b = second.wait();
   CHECK(b.code == 1);
   CHECK(b.err.find(two.hosts.address(0)) != std::string::npos);
@@ -95,10 +95,11 @@ TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the o
 
 TEST_CASE("a training whose peer is cut off ends with an error that names its rank, within the deadline") {
   need_hosts();
+  if (const auto why = NetnsHosts::why_not_isolated(); !why.empty()) SKIP(why);
   TwoHosts two;
   const Training training;
   const auto job = [&](int host) {
-    auto words = two.hosts.enter(host);
+    auto words = two.hosts.enter_isolated(host);
     const auto launch = Words{"--nnodes=2", "--nproc_per_node=1", "--shutdown_timeout=1",
                               "--rdzv_endpoint=" + two.hosts.address(0) + ":29400"};
     for (const auto& word : training.job(launch, {"--dist.timeout=3", "--train.epochs=1000"})) words.push_back(word);

@@ -2,6 +2,8 @@
 
 #include <exception>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -11,11 +13,30 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/config/config_file.h"
-#include "ddprun/worker/comm/in_process/thread_group.h"
+#include "ddprun/worker/comm/backends/local/thread_group.h"
 #include "ddprun/worker/trainer/trainer.h"
 
 // Whole training jobs inside a test: the ranks are threads.
 namespace ddprun::testing {
+
+// A data set that records which of its samples are read. With data.workers = 0 those are the ones that are trained.
+class RecordingDataset : public data::Dataset {
+ public:
+  explicit RecordingDataset(std::unique_ptr<data::Dataset> below) : below_(std::move(below)) {}
+  std::int64_t size() const override { return below_->size(); }
+  const data::SampleLayout& layout() const override { return below_->layout(); }
+  void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override {
+    below_->read(index, input, target);
+    const std::lock_guard lock(mutex_);
+    indices_.push_back(index);
+  }
+  std::vector<std::int64_t> indices() const { return indices_; }
+
+ private:
+  std::unique_ptr<data::Dataset> below_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::int64_t> indices_;
+};
 
 // Text of a train.cfg, and the job's end.
 class TrainingJob {
@@ -23,8 +44,17 @@ class TrainingJob {
   explicit TrainingJob(const std::string& text) {
     trainer::bind(settings_, config_);
     apply(settings_, parse_config(text, "job"), Origin::file);
+    trainer::settle_batch_size(settings_, config_);
     trainer::validate(config_, settings_);
     datasets_ = trainer::make_datasets(config_, settings_);
+  }
+
+  // The training samples that run() reads are recorded from now on.
+  const RecordingDataset& record_samples() {
+    auto recording = std::make_unique<RecordingDataset>(std::move(datasets_.train));
+    const auto& reference = *recording;
+    datasets_.train = std::move(recording);
+    return reference;
   }
 
   // All ranks' summaries; throws what the lowest failing rank threw.

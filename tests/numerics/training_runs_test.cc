@@ -1,5 +1,7 @@
 #include <cmath>
+#include <map>
 
+#include "ddprun/worker/data/distributed_sampler.h"
 #include "tests/numerics/training_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -27,6 +29,19 @@ double difference(const std::vector<double>& a, const std::vector<double>& b, st
   double largest = 0;
   for (std::size_t i = 0; i < steps; ++i) largest = std::max(largest, std::abs(a[i] - b[i]) / std::abs(a[i]));
   return largest;
+}
+
+// How the samples trained so far deviate from the beginning of an epoch's order; empty when they do not.
+std::string deviation(const std::vector<std::int64_t>& trained, const std::vector<std::int64_t>& order) {
+  std::map<std::int64_t, int> times;
+  for (const auto index : trained) ++times[index];
+  std::string text;
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    const int expected = p < trained.size() ? 1 : 0;
+    if (times[order[p]] != expected)
+      text += "position " + std::to_string(p) + ": " + std::to_string(times[order[p]]) + " times; ";
+  }
+  return text;
 }
 
 const std::string adam = "[optim]\nname = adam\nlr = 1e-3\n";
@@ -147,6 +162,108 @@ TEST_CASE("a run goes on at the same sample with another number of ranks") {
   TrainingJob(job(changing, 30, 64)).run(2);
   TrainingJob(job(changing, 45, 32)).run(4);
   CHECK(difference(losses_in(one / "metrics"), losses_in(changing / "metrics"), 45) < 1e-5);
+}
+
+TEST_CASE("every sample of an epoch is trained once although the number of ranks changes from 3 to 2, 5 and 1") {
+  struct Part {
+    int ranks;
+    std::int64_t steps;
+    std::string batch;
+  };
+  const std::string per_rank = "batch_size = 9\n";
+  const std::string global = "global_batch_size = 25\n";
+  for (const std::vector<Part>& parts :
+       {std::vector<Part>{{3, 7, per_rank}, {2, 8, per_rank}, {5, 11, per_rank}, {1, 900, per_rank}},
+        {{3, 7, global}, {2, 9, global}, {5, 13, global}, {1, 900, global}}}) {
+    TempDir dir;
+    std::vector<std::int64_t> trained;
+    for (const auto& part : parts) {
+      TrainingJob job(
+          "[model]\nname = linear\n[data]\nname = random\nsamples = 500\ntest_samples = 10\nworkers = 0\n[train]\n" +
+          part.batch + "epochs = 1\nmax_steps = " + std::to_string(part.steps) +
+          "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n");
+      const auto& samples = job.record_samples();
+      job.run(part.ranks);
+      const auto indices = samples.indices();
+      trained.insert(trained.end(), indices.begin(), indices.end());
+      CHECK(deviation(trained, data::epoch_order(500, 0, 0, true)) == "");
+    }
+    CHECK(trained.size() == 500);
+  }
+}
+
+TEST_CASE("a run goes on at the same sample where the batches of the ranks do not divide") {
+  const auto job = [](const TempDir& dir, std::int64_t steps) {
+    return "[data]\nname = random\nsamples = 500\ntest_samples = 10\n[model]\nname = linear\n" + sgd +
+           "[metrics]\nfile = " + (dir / "metrics").string() +
+           "\n[train]\nepochs = 3\nglobal_batch_size = 35\nmax_steps = " + std::to_string(steps) +
+           "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n";
+  };
+  TempDir one;
+  TrainingJob(job(one, 45)).run(1);
+  TempDir changing;
+  int ranks = 3;
+  for (const std::int64_t steps : {7, 15, 20, 45}) {
+    TrainingJob(job(changing, steps)).run(ranks);
+    ranks = ranks == 3 ? 2 : ranks == 2 ? 5 : 4;
+  }
+  CHECK(difference(losses_in(one / "metrics"), losses_in(changing / "metrics"), 45) < 1e-5);
+}
+
+TEST_CASE("a global batch means the same with any number of ranks, a short last step too") {
+  // 107 samples: steps of 20, then one of 7, in which some of eight ranks have no sample.
+  TempDir dir;
+  const auto losses = [&](int ranks, const std::string& train) {
+    TrainingJob("[data]\nname = random\nsamples = 107\ntest_samples = 10\n[model]\nname = linear\n" + sgd +
+                "[metrics]\nfile = " + (dir / "m").string() + "\n[train]\nepochs = 3\ncheck_replicas = true\n" + train)
+        .run(ranks);
+    return losses_in(dir / "m");
+  };
+  const auto one = losses(1, "batch_size = 20\n");
+  REQUIRE(one.size() == 18);
+  for (const int ranks : {1, 2, 3, 8}) {
+    INFO(ranks << " ranks");
+    const auto shared = losses(ranks, "global_batch_size = 20\n");
+    CHECK(shared.size() == 18);
+    CHECK(difference(one, shared, 18) < 1e-5);
+    const auto accumulated = losses(ranks, "global_batch_size = 20\naccumulate = 3\n");
+    CHECK(accumulated.size() == 18);
+    CHECK(difference(one, accumulated, 18) < 1e-5);
+  }
+  // Equal shares: the same bits as from the batch size per rank.
+  CHECK(losses(2, "global_batch_size = 20\n") == losses(2, "batch_size = 10\n"));
+}
+
+TEST_CASE("a run whose global batches are uneven has the same bits when it is stopped and goes on") {
+  const auto job = [](const TempDir& dir, std::int64_t steps) {
+    return TrainingJob(
+        "[data]\nname = random\nsamples = 107\ntest_samples = 10\n[model]\nname = mlp\nhidden = 8\ndropout = 0.2\n" +
+        adam + "[train]\nepochs = 3\nglobal_batch_size = 20\nmax_steps = " + std::to_string(steps) +
+        "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n");
+  };
+  TempDir undisturbed;
+  const auto expected = job(undisturbed, 18).run(3)[0].parameter_digest;
+  TempDir dir;
+  for (const std::int64_t stop : {1, 5, 6, 7}) job(dir, stop).run(3);
+  CHECK(job(dir, 18).run(3)[0].parameter_digest == expected);
+}
+
+TEST_CASE("with drop_last a global batch that is not full is left out, with any number of ranks") {
+  for (const int ranks : {1, 2, 3}) {
+    TrainingJob job(
+        "[data]\nname = random\nsamples = 107\ntest_samples = 10\nworkers = 0\ndrop_last = true\n[model]\nname = "
+        "linear\n"
+        "[train]\nglobal_batch_size = 20\n");
+    const auto& samples = job.record_samples();
+    CHECK(job.run(ranks)[0].steps == 5);
+    CHECK(samples.indices().size() == 100);
+  }
+  TrainingJob too_large(
+      "[data]\nname = random\nsamples = 19\ndrop_last = true\n[model]\nname = linear\n"
+      "[train]\nglobal_batch_size = 20\n");
+  CHECK_THROWS_WITH(too_large.run(2),
+                    "data.drop_last leaves nothing of 19 samples: a step takes 20 "
+                    "(train.global_batch_size)");
 }
 
 TEST_CASE("an epoch that has no samples left for this run is over") {

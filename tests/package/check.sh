@@ -9,6 +9,8 @@ trap '[ -z "$job" ] || kill $job 2>/dev/null; rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 "$work/prefix/bin/ddprun" --version
+internal=$(find "$work/prefix/include/ddprun/worker/comm" -mindepth 1 -type d)
+if [ -n "$internal" ]; then echo "installed, but not public: $internal"; exit 1; fi
 for page in man/man1/ddprun.1 bash-completion/completions/ddprun zsh/site-functions/_ddprun; do
   test -s "$work/prefix/share/$page"
 done

@@ -63,3 +63,14 @@ TEST_CASE("a benchmark that is killed leaves no launcher behind, and none of its
   CHECK(bench.wait().signal_number == signal_number);
   bench.wait_until([&] { return marker.processes() == 0; }, "the end of all that it had started");
 }
+
+TEST_CASE("a benchmark whose table cannot be written ends with an error") {
+  for (const Words& words : {Words{"--help"}, {"collectives", "--ranks=2", "--max-bytes=64", "--seconds=0.2"}}) {
+    INFO(words.front());
+    Words line{"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh", BENCH_PROGRAM};
+    line.insert(line.end(), words.begin(), words.end());
+    const auto result = Child(line).wait();
+    CHECK(result.code == 1);
+    CHECK(result.err.find("cannot write to standard output: No space left on device\n") != std::string::npos);
+  }
+}

@@ -34,7 +34,7 @@ TEST_CASE("ranks meet at MASTER_ADDR and MASTER_PORT, and rank 0 stays until all
   constexpr int size = 3;
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t) {
-    const auto world = init_process_group({.timeout = 30s, .env = place(rank, size, port)});
+    const auto world = init_process_group({.config = {.timeout = 30s}, .env = place(rank, size, port)});
     std::vector<std::int64_t> sum = {rank};
     allreduce(world->group(), sum, ReduceOp::sum);
     // Rank 0 leaves first; the others still find the store.
@@ -51,7 +51,8 @@ TEST_CASE("rank 0, which serves the store, may stand still for as long as any ot
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t outside) {
     TcpStore test({.host = "127.0.0.1", .port = outside}, Deadline::in(30s));
-    const auto world = init_process_group({.timeout = 60s, .freeze_bound = 30s, .env = place(rank, size, port)});
+    const auto world =
+        init_process_group({.config = {.timeout = 60s, .freeze_bound = 30s}, .env = place(rank, size, port)});
     test.barrier("up", size + 1, Deadline::in(30s));
     test.wait({"goes on"}, Deadline::in(30s));
     std::vector<std::int64_t> sum = {rank};
@@ -71,7 +72,7 @@ TEST_CASE("when rank 0 dies with the store, the others name it") {
   constexpr int size = 3;
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t) -> std::string {
-    const auto world = init_process_group({.timeout = 60s, .env = place(rank, size, port)});
+    const auto world = init_process_group({.config = {.timeout = 60s}, .env = place(rank, size, port)});
     std::vector<float> values(1000);
     try {
       allreduce(world->group(), values, ReduceOp::sum);  // the others may not be through yet when rank 0 is
@@ -94,18 +95,18 @@ TEST_CASE("a world that stays incomplete ends with the missing ranks' names") {
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t) -> std::string {
     if (rank == 2) return "";
-    init_process_group({.timeout = 1s, .env = place(rank, size, port)});
+    init_process_group({.config = {.timeout = 1s}, .env = place(rank, size, port)});
     return "joined";
   });
   const auto text = ranks.result(0, Deadline::in(30s)) + ranks.result(1, Deadline::in(30s));
   INFO(text);
-  CHECK(contains(text, "rank(s) 2 of 3 did not come"));
+  CHECK(contains(text, "rank(s) 2 of 3 did not join the group within 1.0 s"));
 }
 
 TEST_CASE("a MASTER_PORT in use is an error that names it") {
   const StoreServerThread other({.host = "127.0.0.1"});
   try {
-    init_process_group({.timeout = 1s, .env = place(0, 2, other.port())});
+    init_process_group({.config = {.timeout = 1s}, .env = place(0, 2, other.port())});
     FAIL("it joined");
   } catch (const Error& error) {
     CHECK(contains(error.what(), "MASTER_PORT " + std::to_string(other.port())));

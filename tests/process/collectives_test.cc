@@ -16,7 +16,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A job whose agent registers where this test alone looks for it.
+// A job whose agent registers in a folder of this test.
 struct Job {
   TempDir runtime;
   TempDir folder;
@@ -44,34 +44,34 @@ struct Job {
     if (jobs.size() != 1 || jobs[0].at("groups").as_array().size() != 1) return {};
     return jobs[0].at("groups").at(0);
   }
-  // Asks until the verdict has all of this in it.
-  boost::json::value await_verdict(const Words& parts) {
+  // Asks until the diagnosis contains all parts.
+  boost::json::value await_diagnosis(const Words& parts) {
     boost::json::value found;
     agent.wait_until(
         [&] {
           found = group();
           if (!found.is_object()) return false;
-          const std::string verdict(found.at("verdict").as_string());
-          return std::all_of(parts.begin(), parts.end(), [&](const auto& part) { return contains(verdict, part); });
+          const std::string diagnosis(found.at("verdict").as_string());
+          return std::all_of(parts.begin(), parts.end(), [&](const auto& part) { return contains(diagnosis, part); });
         },
-        "the verdict");
+        "the diagnosis");
     return found;
   }
 };
 
 }  // namespace
 
-TEST_CASE("ddprun status --collectives names the rank that has not come, and where it is") {
+TEST_CASE("ddprun status --collectives names the rank that has not entered an operation, and where it is") {
   Job job({STRAGGLER_PROGRAM, "1", "FILE"});
-  const auto group = job.await_verdict({"operation #1, ", "; 2 ranks wait in it, for up to "});
+  const auto group = job.await_diagnosis({"operation #1, ", "; 2 ranks wait in it, for up to "});
   const auto& straggler = group.at("ranks").at(1);
   const auto pid = straggler.at("pid").as_int64();
   INFO(boost::json::serialize(group));
   CHECK(group.at("name").as_string() == "group/0");
-  const std::string verdict(group.at("verdict").as_string());
-  CHECK(contains(verdict, "operation #1, allreduce(sum) of 1000 float32: rank 1 (pid " + std::to_string(pid)));
-  CHECK(contains(verdict, "it is between operations; its last, #0, barrier, ended "));
-  CHECK(contains(verdict, ") has not come: "));
+  const std::string diagnosis(group.at("verdict").as_string());
+  CHECK(contains(diagnosis, "operation #1, allreduce(sum) of 1000 float32: rank 1 (pid " + std::to_string(pid)));
+  CHECK(contains(diagnosis, "it is between operations; its last, #0, barrier, ended "));
+  CHECK(contains(diagnosis, ") has not entered it: "));
   CHECK_FALSE(straggler.at("inside").as_bool());
   CHECK(group.at("ranks").at(0).at("inside").as_bool());
   const auto& waiting = group.at("ranks").at(0).at("operations").as_array().back();
@@ -79,7 +79,7 @@ TEST_CASE("ddprun status --collectives names the rank that has not come, and whe
   CHECK(waiting.at("bytes").as_int64() == 4000);
 
   REQUIRE(::kill(static_cast<pid_t>(pid), SIGSTOP) == 0);
-  job.await_verdict({"its process: frozen by SIGSTOP for "});
+  job.await_diagnosis({"its process: frozen by SIGSTOP for "});
   const auto text = job.ask();
   CHECK(text.code == 0);
   CHECK(contains(text.out, "#1 allreduce(sum) of 1000 float32"));
@@ -90,16 +90,16 @@ TEST_CASE("ddprun status --collectives names the rank that has not come, and whe
   CHECK(job.agent.wait().code == 0);
 }
 
-TEST_CASE("ddprun status --collectives shows a group whose keys a program has put elsewhere") {
+TEST_CASE("ddprun status --collectives shows a group whose keys have a prefix of the program's own") {
   Job job({STRAGGLER_PROGRAM, "2", "FILE", "mine/"});
   const auto group =
-      job.await_verdict({"operation #1, allreduce(sum) of 1000 float32: rank 2 (pid ", "; 2 ranks wait"});
+      job.await_diagnosis({"operation #1, allreduce(sum) of 1000 float32: rank 2 (pid ", "; 2 ranks wait"});
   CHECK(group.at("name").as_string() == "mine/generation/1/group/0");
   std::ofstream(job.file).put('\n');
   CHECK(job.agent.wait().code == 0);
 }
 
-TEST_CASE("ddprun status --collectives says so where no worker tells of a group") {
+TEST_CASE("ddprun status --collectives says so if no worker reports a group") {
   Job job({VICTIM_PROGRAM, "pause"}, "1");
   Child::Result result;
   job.agent.wait_until(
@@ -108,7 +108,7 @@ TEST_CASE("ddprun status --collectives says so where no worker tells of a group"
         return contains(result.out, "generation 0\n");
       },
       "the running job");
-  CHECK(contains(result.out, "no worker tells of a process group"));
+  CHECK(contains(result.out, "no worker reports a process group"));
   job.agent.signal(SIGTERM);
   job.agent.wait();
 }

@@ -16,7 +16,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A folder of this test's own in which its agents register, and nobody else's.
+// A runtime folder and a marker of this test's own.
 struct Machine {
   TempDir runtime;
   TempDir folder;
@@ -27,7 +27,7 @@ struct Machine {
     variables["DDPRUN_RUNTIME_DIR"] = runtime.path().string();
     return variables;
   }
-  // Each worker makes a file named after its rank and then does what the verbs say.
+  // Each worker creates a file named after its rank and then executes the verbs.
   Child start(const Words& options, Words verbs = {"pause"}) const {
     verbs.insert(verbs.begin(), "touch=" + (folder / "up-${local_rank}").string());
     return Child(command(options, verbs), variables());
@@ -41,7 +41,7 @@ struct Machine {
     words.insert(words.begin(), DDPRUN_PROGRAM);
     return Child(words, variables()).wait();
   }
-  // The only job there, as --json tells of it; null before there is one.
+  // The only job there, from --json; null before there is one.
   boost::json::value job(Words options = {}) const {
     options.insert(options.begin(), {"status", "--json"});
     const auto result = ask(options);
@@ -62,7 +62,7 @@ std::size_t workers_in(const boost::json::value& job) {
 
 }  // namespace
 
-TEST_CASE("ddprun status tells of the job on this machine: round, nodes, workers and their states") {
+TEST_CASE("ddprun status shows the job on this machine: round, nodes, workers and their states") {
   const Machine machine;
   auto child =
       machine.start(two_workers({"--rdzv_id=shop", "--max_restarts=3"}), {"if-rank=1", "raise=19", "end-if", "pause"});
@@ -73,7 +73,7 @@ TEST_CASE("ddprun status tells of the job on this machine: round, nodes, workers
         job = machine.job({"--rdzv-id=shop"});
         return workers_in(job) == 2 && job.at("nodes").at(0).at("workers").at(1).at("state").as_string() == "stopped";
       },
-      "the word of a stopped worker");
+      "the report of a stopped worker");
   Child left({DDPRUN_PROGRAM, "status"}, machine.variables());
   left.leave_out();  // as `ddprun status | head -1` does
   const auto end = left.wait();
@@ -97,7 +97,7 @@ TEST_CASE("ddprun status tells of the job on this machine: round, nodes, workers
   child.wait();
 }
 
-TEST_CASE("ddprun status tells of a restart") {
+TEST_CASE("ddprun status shows a restart") {
   const Machine machine;
   auto child = machine.start(two_workers({"--max_restarts=1"}), {"if-attempt=0", "exit=3", "end-if", "pause"});
   boost::json::value job;
@@ -127,9 +127,9 @@ TEST_CASE("ddprun stop ends the job gracefully and waits for it") {
   CHECK(contains(machine.ask({"status"}).out, "no job of this user runs on this machine"));
 }
 
-TEST_CASE("by its endpoint a job of two nodes is seen and ended from anywhere") {
+TEST_CASE("with the endpoint a job of two nodes can be queried and stopped from any machine") {
   const Machine machine;
-  const Machine elsewhere;  // agents register where it does not look
+  const Machine elsewhere;  // with another runtime folder
   const auto endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());
   const Words options{"--nnodes=2", endpoint, "--rdzv_id=pair"};
   auto a = machine.start(options);
@@ -160,7 +160,7 @@ TEST_CASE("by its endpoint a job of two nodes is seen and ended from anywhere") 
   CHECK(machine.marker.processes() == 0);
 }
 
-TEST_CASE("a node that still waits for others is seen, and can be stopped") {
+TEST_CASE("a node that waits for others is shown and can be stopped") {
   const Machine machine;
   auto child = machine.start({"--nnodes=2", "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port())});
   child.wait_until([&] { return contains(machine.ask({"status"}).out, "waiting host "); }, "the waiting node");
@@ -169,7 +169,7 @@ TEST_CASE("a node that still waits for others is seen, and can be stopped") {
   CHECK(child.wait().code == 128 + SIGTERM);
 }
 
-TEST_CASE("several jobs have to be told apart") {
+TEST_CASE("with several jobs ddprun stop needs a name") {
   const Machine machine;
   auto a = machine.start({"--rdzv_id=a"});
   auto b = machine.start({"--rdzv_id=b"});
@@ -189,7 +189,7 @@ TEST_CASE("several jobs have to be told apart") {
   a.wait();
 }
 
-TEST_CASE("an agent that was killed leaves a socket that nobody takes for an agent") {
+TEST_CASE("the socket of an agent that was killed is ignored and removed") {
   const Machine machine;
   auto child = machine.start({});
   child.wait_until([&] { return machine.up(1); }, "the worker");
@@ -202,7 +202,7 @@ TEST_CASE("an agent that was killed leaves a socket that nobody takes for an age
   CHECK(machine.ask({"stop"}).code == 1);
 }
 
-TEST_CASE("the words that ask about a job take their own options alone, which their help names") {
+TEST_CASE("a subcommand accepts only its own options, which its help lists") {
   const Machine machine;
   const auto help = machine.ask({"status", "--he"});
   CHECK(help.code == 0);

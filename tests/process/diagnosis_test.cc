@@ -6,7 +6,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// The first line of a failure names rank, host and what happened, also where the exit code says little.
+// The first line of a failure report names the rank, the host and the cause, also where the exit code says little.
 using namespace ddprun::testing;
 
 namespace {
@@ -21,14 +21,14 @@ std::string executable(const std::filesystem::path& path, const std::string& tex
   return path.string();
 }
 
-// What a sanitized program needs before it does anything is more.
+// A sanitized program needs more before main().
 #ifdef __SANITIZE_ADDRESS__
 constexpr long memory_mib = 1024;
 #else
 constexpr long memory_mib = 64;
 #endif
 
-// A memory cgroup of a test's own, of either version; removed when the processes in it are gone.
+// A memory cgroup, version 1 or 2, for one test. Its processes have to end before it does.
 class LimitedCgroup {
  public:
   explicit LimitedCgroup(long bytes) {
@@ -41,13 +41,13 @@ class LimitedCgroup {
       if (limited) return;
       ::rmdir(folder_.c_str());
     }
-    SKIP("no memory cgroup can be made here: it takes root, and a hierarchy that may be written to");
+    SKIP("no memory cgroup can be created here: it takes root, and a writable hierarchy");
   }
   ~LimitedCgroup() { ::rmdir(folder_.c_str()); }
   LimitedCgroup(const LimitedCgroup&) = delete;
   LimitedCgroup& operator=(const LimitedCgroup&) = delete;
 
-  // The command, inside.
+  // Runs the command inside.
   Words around(const Words& command) const {
     Words words{"/bin/sh", "-c", "echo $$ > " + (folder_ / "cgroup.procs").string() + " && exec \"$@\"", "sh"};
     words.insert(words.end(), command.begin(), command.end());
@@ -65,32 +65,32 @@ class LimitedCgroup {
 
 }  // namespace
 
-TEST_CASE("a worker that the kernel killed for want of memory is said to have been") {
+TEST_CASE("the report of a worker that the kernel's memory limit killed says so") {
   const LimitedCgroup cgroup(memory_mib << 20);
-  const auto eaten = "eat=" + std::to_string(6 * memory_mib);
+  const auto allocation = "eat=" + std::to_string(6 * memory_mib);
   const std::string by = GENERATE("itself", "its shell");
   CAPTURE(by);
   Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
-  const auto eat = std::string(VICTIM_PROGRAM) + " if-rank=1 " + eaten + " end-if pause";
-  for (const auto& word : by == "itself" ? Words{VICTIM_PROGRAM, "if-rank=1", eaten, "end-if", "pause"}
-                                         : Words{"sh", "-c", eat + "; exit $?"})
+  const auto shell_command = std::string(VICTIM_PROGRAM) + " if-rank=1 " + allocation + " end-if pause";
+  for (const auto& word : by == "itself" ? Words{VICTIM_PROGRAM, "if-rank=1", allocation, "end-if", "pause"}
+                                         : Words{"sh", "-c", shell_command + "; exit $?"})
     words.push_back(word);
   const auto result = run_child(cgroup.around(words));
   INFO(result.err);
   CHECK(result.code == 128 + SIGKILL);
   CHECK(contains(result.err, "[ddprun] error: rank 1 (local rank 1, pid "));
   CHECK(contains(result.err, "out of memory: "));
-  CHECK(contains(result.err, "may have " + std::to_string(memory_mib) + " MiB)"));
+  CHECK(contains(result.err, "has a limit of " + std::to_string(memory_mib) + " MiB)"));
 }
 
-TEST_CASE("a worker that somebody killed is not said to have run out of memory") {
+TEST_CASE("the report of a worker that another process killed does not mention memory") {
   const auto result = run_child(command(two_workers(), {"if-rank=0", "raise=9", "end-if", "pause"}));
   CHECK(result.code == 128 + SIGKILL);
   CHECK(contains(result.err, "failed: ended by SIGKILL (another process sent it"));
   CHECK_FALSE(contains(result.err, "out of memory"));
 }
 
-TEST_CASE("why a program cannot be executed is in the first line") {
+TEST_CASE("the first line says why a program cannot be executed") {
   const TempDir folder;
   const auto script = executable(folder / "script", "#!/no/such/interpreter\n");
   const auto result = run_child({DDPRUN_PROGRAM, script});
@@ -100,7 +100,7 @@ TEST_CASE("why a program cannot be executed is in the first line") {
                  "cannot execute " + script + ": its interpreter /no/such/interpreter (line 1) does not exist\n"));
 }
 
-TEST_CASE("the last line of a traceback is in the first line of the failure, all of it in the summary") {
+TEST_CASE("the first line has the last line of a traceback, the summary all of it") {
   const auto result = run_child(command(
       {},
       {R"(error-file={"message": {"message": "boom", "extraInfo": {"py_callstack": )"
@@ -113,14 +113,14 @@ TEST_CASE("the last line of a traceback is in the first line of the failure, all
                  "  traceback : Traceback (most recent call last):\n    File \"x.py\"\n  RuntimeError: boom\n"));
 }
 
-TEST_CASE("a worker that blames another is not the root cause, even when it ends first") {
+TEST_CASE("a worker that failed as a consequence is not the root cause, even if it ends first") {
   const TempDir folder;
-  const auto last_word = (folder / "last_word").string();
-  const auto result = run_child(
-      command(two_workers(), {"if-rank=0",
-                              R"(error-file={"message": {"message": "rank 1 is lost", "extraInfo": )"
-                              R"({"consequence": true, "timestamp": "1700000000"}}})",
-                              "touch=" + last_word, "exit=1", "end-if", "wait-file=" + last_word, "raise=9"}));
+  const auto reported = (folder / "reported").string();
+  const auto result =
+      run_child(command(two_workers(), {"if-rank=0",
+                                        R"(error-file={"message": {"message": "rank 1 is lost", "extraInfo": )"
+                                        R"({"consequence": true, "timestamp": "1700000000"}}})",
+                                        "touch=" + reported, "exit=1", "end-if", "wait-file=" + reported, "raise=9"}));
   INFO(result.err);
   CHECK(result.code == 128 + SIGKILL);
   CHECK(result.err.starts_with("[ddprun] error: rank 1 (local rank 1, pid "));

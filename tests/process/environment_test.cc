@@ -25,8 +25,8 @@ Map environment_of_rank_1(const std::string& out) {
 
 }  // namespace
 
-TEST_CASE("a worker's environment is ddprun's own and what torchrun adds, nothing else") {
-  // Started from a clean environment, so that what is there is known.
+TEST_CASE("a worker's environment is ddprun's own plus torchrun's variables, nothing else") {
+  // Started with a known environment.
   const Words line = {"/usr/bin/env",     "-i",
                       "HOME=/h",          "PATH=/usr/bin:/bin",
                       DDPRUN_PROGRAM,     "--nproc_per_node=2",
@@ -66,15 +66,14 @@ TEST_CASE("a worker's environment is ddprun's own and what torchrun adds, nothin
   CHECK(unexpected.empty());
 }
 
-TEST_CASE("${local_rank} in arguments is the worker's own, and nothing else is replaced") {
+TEST_CASE("${local_rank} in arguments is replaced by the worker's local rank, and nothing else is") {
   const auto out = run_child(command(two_workers(), {"out=${local_rank} $local_rank $$\\n"})).out;
   auto lines = lines_of(out);
   std::sort(lines.begin(), lines.end());
   CHECK(lines == Words{"[default0]:0 $local_rank $$", "[default1]:1 $local_rank $$"});
 }
 
-TEST_CASE(
-    "ddprun takes more descriptors than its shell allows, for many workers, and gives each what the shell allows") {
+TEST_CASE("ddprun raises its own limit of open files, and each worker gets the limit that ddprun was started with") {
   const auto result = run_child({"/bin/sh", "-c", "ulimit -Sn 64; exec \"$@\"", "sh", DDPRUN_PROGRAM,
                                  "--nproc_per_node=40", "/bin/sh", "-c", "ulimit -Sn"});
   INFO(result.err);
@@ -84,7 +83,7 @@ TEST_CASE(
   for (const auto& line : lines) CHECK(line.ends_with("]:64"));
 }
 
-TEST_CASE("with a virtual local rank each worker sees its own GPU, and the log folders keep the real one") {
+TEST_CASE("with a virtual local rank each worker sees its own GPU, and the log folders keep the real local rank") {
   const auto result =
       run_child(command(two_workers({"--virtual-local-rank"}), {"env"}), {{"CUDA_VISIBLE_DEVICES", "6,7"}});
   const auto env = environment_of_rank_1(result.out);

@@ -12,18 +12,18 @@
 #include "tests/support/etcd_server.h"
 #include "tests/support/temp_dir.h"
 
-// Agents of one machine as nodes of a job whose rounds live in a real etcd.
+// Agents on one machine as nodes of a job with a real etcd.
 using namespace ddprun;
 using namespace ddprun::testing;
 using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto patience = 100s;  // several leases, on a machine with more to do
+constexpr auto patience = 100s;  // several leases, on a loaded machine
 
-// A lease that no load ends, for the tests in which nobody is lost.
+// A lease long enough for any load, for tests without a loss.
 const std::string patient = "keep_alive_max_attempt=60,last_call_timeout=1";
-// One whose end can be waited for.
+// A lease short enough to wait for its end.
 const std::string quick = "keep_alive_max_attempt=8,last_call_timeout=1,join_timeout=60";
 
 struct Job {
@@ -63,7 +63,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// What was said that is not just a wait or a new round.
+// The log lines other than waiting texts and new rounds.
 Words errors_of(const std::string& err) {
   Words errors;
   for (const auto& line : lines_of(err))
@@ -77,7 +77,7 @@ std::string value_of(const std::string& out, const std::string& name) {
   return out.substr(at + name.size() + 1, out.find('\n', at) - at - name.size() - 1);
 }
 
-// The keys that etcd holds of ours.
+// The keys of the test in etcd.
 std::set<std::string> keys(const EtcdCluster& etcd) {
   boost::asio::io_context loop;
   EtcdClient client(loop, {.endpoints = {{"127.0.0.1", static_cast<std::uint16_t>(etcd.port())}}});
@@ -93,7 +93,7 @@ std::set<std::string> keys(const EtcdCluster& etcd) {
 
 }  // namespace
 
-TEST_CASE("two agents with one etcd form one job, and leave nothing behind") {
+TEST_CASE("two agents with one etcd form one job and leave no keys") {
   const EtcdCluster etcd;
   const Job job(etcd);
   auto a = job.start("2", {"env"}, patient, {"--nproc_per_node=2"});
@@ -137,7 +137,7 @@ TEST_CASE("a failure ends every agent of an etcd job with the root cause's code 
   CHECK(keys(etcd).empty());
 }
 
-TEST_CASE("the restart budget of an etcd job is the whole job's") {
+TEST_CASE("the restart budget of an etcd job is job-wide") {
   const EtcdCluster etcd;
   const Job job(etcd);
   const Words verbs = {"env",       "if-rank=1",    "if-attempt=0", "exit=9", "end-if",
@@ -152,7 +152,7 @@ TEST_CASE("the restart budget of an etcd job is the whole job's") {
   }
 }
 
-TEST_CASE("an etcd job takes in a node that comes later, and goes on when it leaves") {
+TEST_CASE("an etcd job accepts a node that joins later, and continues when it leaves") {
   const EtcdCluster etcd;
   const Job job(etcd);
   auto a = job.start("1:2", job.marks("a", 2), patient);
@@ -173,7 +173,7 @@ TEST_CASE("an etcd job takes in a node that comes later, and goes on when it lea
 TEST_CASE("SIGKILL of each agent of an etcd job in turn, store host and leader included, leads to new rounds") {
   const EtcdCluster etcd;
   const Job job(etcd);
-  // No round before all three are there: the first one leads, the second serves the workers' store.
+  // Wait for a round of all three: the first one leads, the second serves the workers' store.
   const auto conf = "keep_alive_max_attempt=8,last_call_timeout=300";
   auto leader = job.start("1:3", job.marks("a", 2), conf, {"--node_rank=1"});
   leader.wait_until([&] { return keys(etcd).contains("/ddprun/job/control/leader"); }, "a leader", patience);
@@ -196,10 +196,10 @@ TEST_CASE("SIGKILL of each agent of an etcd job in turn, store host and leader i
   CHECK(keys(etcd).empty());
 }
 
-TEST_CASE("what fails because an etcd job's node died costs no restart") {
+TEST_CASE("a failure caused by the loss of an etcd job's node costs no restart") {
   const EtcdCluster etcd;
   const Job job(etcd);
-  // The peer's worker fails long before the dead node's lease ends, as it does in a collective.
+  // The peer's worker fails long before the dead node's lease expires, as in a collective.
   Words verbs = {"if-attempt=0", "touch=" + job.file("a-0"), "wait-file=" + job.file("killed"), "exit=5", "end-if"};
   auto a = job.start("1:2", verbs, quick + ",last_call_timeout=300");
   auto b = job.start("1:2", {"touch=" + job.file("b-0"), "pause"}, quick + ",last_call_timeout=300");
@@ -214,7 +214,7 @@ TEST_CASE("what fails because an etcd job's node died costs no restart") {
   CHECK(!contains(result.err, "restart"));
 }
 
-TEST_CASE("an etcd job that cannot do without a lost node ends with one line") {
+TEST_CASE("an etcd job that cannot continue without a lost node ends with one line") {
   const EtcdCluster etcd;
   const Job job(etcd);
   auto a = job.start("2", job.marks("a", 1), quick);
@@ -229,7 +229,7 @@ TEST_CASE("an etcd job that cannot do without a lost node ends with one line") {
   b.wait_until([&] { return job.marker.processes() == 0; }, "end of every process", patience);
 }
 
-TEST_CASE("a frozen agent loses its lease, the others of the etcd job go on, and it ends when it wakes up") {
+TEST_CASE("a frozen agent loses its lease, the other agents of the etcd job continue, and it exits when it resumes") {
   const EtcdCluster etcd;
   const Job job(etcd);
   auto a = job.start("1:2", job.marks("a", 1), quick + ",last_call_timeout=300");
@@ -274,7 +274,7 @@ TEST_CASE("an agent with other options is refused by an etcd job") {
   CHECK(a.wait(patience).code == 128 + SIGTERM);
 }
 
-TEST_CASE("an etcd that is restarted in the middle goes unnoticed") {
+TEST_CASE("a restart of etcd during a job has no effect") {
   EtcdCluster etcd;
   const Job job(etcd);
   auto a = job.start("2", job.marks("a", 0), patient);
@@ -291,7 +291,7 @@ TEST_CASE("an etcd that is restarted in the middle goes unnoticed") {
   }
 }
 
-TEST_CASE("an etcd that goes away for longer than a lease ends the job with one line") {
+TEST_CASE("an etcd that is down for longer than a lease ends the job with one line") {
   EtcdCluster etcd;
   const Job job(etcd);
   auto a = job.start("2", job.marks("a", 0), quick);
@@ -309,7 +309,7 @@ TEST_CASE("an etcd that goes away for longer than a lease ends the job with one 
   CHECK(job.marker.processes() == 0);
 }
 
-TEST_CASE("no etcd at all: one line, after join_timeout") {
+TEST_CASE("without an etcd server the agent ends with one line after join_timeout") {
   const auto port = std::to_string(free_port());
   const auto result = run_child(
       command({"--nnodes=2", "--rdzv_backend=etcd", "--rdzv_endpoint=127.0.0.1:" + port, "--rdzv_conf=join_timeout=1"},
@@ -319,12 +319,12 @@ TEST_CASE("no etcd at all: one line, after join_timeout") {
   CHECK(contains(result.err, "Connection refused"));
 }
 
-TEST_CASE("an etcd cluster of three goes on without any one of them") {
+TEST_CASE("an etcd cluster of three works without any one member") {
   EtcdCluster etcd(3);
   const Job job(etcd);
   auto a = job.start("1:2", job.marks("a", 1), patient);
   job.wait_for_mark(a, "a-0");
-  etcd.kill(0);  // the one that was dialled first
+  etcd.kill(0);  // the member dialled first
   auto b = job.start("1:2", job.marks("b", 1), patient);
   job.wait_for_mark(a, "a-1");
   job.wait_for_mark(b, "b-1");

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* status = "torchelastic.worker.status.";
 
-// Names without the prefix that the agent's and workers' share, "<state> <source>" for those.
+// The names of the events; those of worker status as "<state> <source>".
 Words names_in(const std::string& text) {
   Words names;
   for (const auto& line : lines_of(text)) {
@@ -32,7 +32,7 @@ Words names_in(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("the life of a job is told in a file, restart included") {
+TEST_CASE("the events of a job, restart included, are written to a file") {
   const TempDir folder;
   const auto log = (folder / "events").string();
   const auto result = run_child(command(two_workers({"--max_restarts=1", "--event_log_handler=file:" + log}),
@@ -42,14 +42,14 @@ TEST_CASE("the life of a job is told in a file, restart included") {
   CHECK(names.front() == "rendezvous.join");
   CHECK(std::count(names.begin(), names.end(), "rendezvous.proposed") == 2);
   CHECK(std::count(names.begin(), names.end(), "rendezvous.complete") == 2);
-  // When a round is agreed while workers are being stopped depends on who is quicker.
+  // The order of rendezvous events among those of stopping workers depends on timing.
   std::erase_if(names, [](const auto& name) { return name.starts_with("rendezvous."); });
   CHECK(names == Words{"RENDEZVOUS AGENT", "ASSIGN_WORKER_RANKS AGENT", "START WORKER", "START WORKER",
                        "TERMINATED WORKER", "FAILED WORKER", "RENDEZVOUS AGENT", "ASSIGN_WORKER_RANKS AGENT",
                        "START WORKER", "START WORKER", "SUCCEEDED WORKER", "SUCCEEDED WORKER", "SUCCEEDED AGENT"});
 }
 
-TEST_CASE("events on the console stand in whole lines on standard error") {
+TEST_CASE("events on the console are whole lines on standard error") {
   const auto result = run_child(command(two_workers({"--event-log-handler", "console"}), {"exit=0"}));
   CHECK(result.code == 0);
   CHECK(result.out.empty());
@@ -58,7 +58,7 @@ TEST_CASE("events on the console stand in whole lines on standard error") {
   CHECK(names.back() == "SUCCEEDED AGENT");
 }
 
-TEST_CASE("an event log that cannot be opened is an error before anything runs") {
+TEST_CASE("an event log that cannot be opened is an error before any worker runs") {
   const auto result = run_child(command({"--event_log_handler=file:/nonexistent/e"}, {"out=ran"}));
   CHECK(result.code == 1);
   CHECK(result.out.empty());

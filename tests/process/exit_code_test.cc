@@ -30,7 +30,7 @@ TEST_CASE("128 + n for a worker ended by signal n") {
   CHECK(run_child(command(two_workers(), {"if-rank=0", "raise=9", "end-if", "pause"})).code == 128 + SIGKILL);
 }
 
-TEST_CASE("a failure stops the other worker, and the summary names the root cause alone") {
+TEST_CASE("a failure stops the other worker, and the summary names only the root cause") {
   const TempDir folder;
   const auto ready = (folder / "ready").string();
   const auto result = run_child(command(two_workers(), {"if-rank=0", "touch=" + ready, "pause", "end-if",
@@ -59,10 +59,61 @@ TEST_CASE("an error file is read, named and kept") {
   std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path().parent_path().parent_path());
 }
 
-TEST_CASE("a program that cannot be executed is a fault with its cause") {
-  const auto missing = run_child({DDPRUN_PROGRAM, "/no/such/program"});
-  CHECK(missing.code == 1);
-  CHECK(missing.err == "[ddprun] error: cannot execute /no/such/program: No such file or directory\n");
+TEST_CASE("a usage error of the workers is one line and exit code 2, without a restart") {
+  const TempDir temporary;
+  const Words verbs{
+      "error-file={\"message\": {\"message\": \"a.cfg:3: no such key\", \"extraInfo\": {\"usage_error\": true}}}",
+      "exit=2"};
+  const auto result = run_child(command({"--standalone", "--nproc_per_node=4", "--max_restarts=3"}, verbs),
+                                {{"TMPDIR", temporary.path().string()}});
+  CHECK(result.code == 2);
+  CHECK(result.out.empty());
+  CHECK(result.err == "[ddprun] error: a.cfg:3: no such key\n");
+  CHECK(std::filesystem::is_empty(temporary.path()));
+}
+
+TEST_CASE("a usage error stops the workers that did not report it") {
+  const Marker marker;
+  const auto result = run_child(
+      command(two_workers(),
+              {"if-rank=0", "pause", "end-if",
+               "error-file={\"message\": {\"message\": \"no such file\", \"extraInfo\": {\"usage_error\": true}}}",
+               "exit=2"}),
+      marker.variables());
+  CHECK(result.code == 2);
+  CHECK(result.err == "[ddprun] error: no such file\n");
+  CHECK(marker.processes() == 0);
+}
+
+TEST_CASE("exit code 2 alone is a failure like any other") {
+  const auto result = run_child(command(two_workers(), {"if-rank=0", "pause", "end-if", "exit=2"}));
+  CHECK(result.code == 2);
+  CHECK(contains(result.err, "ddprun-victim FAILED\n"));
+}
+
+TEST_CASE("a low limit of open files ends ddprun at once and is named") {
+  for (const int limit : {12, 14, 20, 24}) {
+    CAPTURE(limit);
+    const auto result =
+        run_child({"/bin/sh", "-c",
+                   "ulimit -n " + std::to_string(limit) +
+                       "; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=1 " VICTIM_PROGRAM " exit=0"});
+    CHECK(result.code == 1);
+    CHECK(result.err ==
+          "[ddprun] error: too many open files: ddprun needs 26 descriptors for 1 worker, and the limit is " +
+              std::to_string(limit) + " (ulimit -n)\n");
+  }
+}
+
+TEST_CASE("the limit of open files that ddprun asks for is enough") {
+  const auto result =
+      run_child({"/bin/sh", "-c",
+                 "ulimit -n 38; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=4 " VICTIM_PROGRAM " exit=0"});
+  INFO(result.err);
+  CHECK(result.code == 0);
+}
+
+TEST_CASE("a program that the kernel does not execute is a fault with its cause") {
   // It passes every check but the kernel's.
   const TempDir folder;
   const auto junk = (folder / "junk").string();

@@ -10,7 +10,7 @@
 #include "tests/support/child.h"
 #include "tests/support/processes.h"
 
-// ddprun with victims as workers, and a look at what is left of them.
+// Runs ddprun with ddprun-victim as worker and finds the processes that remain.
 namespace ddprun::testing {
 
 using Words = std::vector<std::string>;
@@ -30,7 +30,7 @@ inline Words two_workers(Words more = {}) {
   return more;
 }
 
-// A variable that every process of one job carries, and nobody else.
+// An environment variable that identifies the processes of one job.
 class Marker {
  public:
   Marker() {
@@ -40,7 +40,7 @@ class Marker {
   Variables variables() const { return {{"DDPRUN_TEST_MARKER", value_}}; }
   std::vector<pid_t> pids() const { return processes_with("DDPRUN_TEST_MARKER=" + value_); }
 
-  // The job's process whose name (comm) is this, -1 if there is none.
+  // The job's process with this name (comm), -1 if there is none.
   pid_t process_named(const std::string& name) const {
     pid_t found = -1;
     for (const pid_t pid : pids())
@@ -48,7 +48,7 @@ class Marker {
     return found;
   }
 
-  // Processes of the job that exist, zombies left out; of one state ('T' stopped) only when it is given.
+  // The number of the job's processes without zombies; with a state ('T' stopped), only those in that state.
   int processes(char state = 0) const {
     int count = 0;
     for (const pid_t pid : pids()) count += state == 0 || state_of(pid) == state;

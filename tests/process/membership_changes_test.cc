@@ -4,10 +4,10 @@
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 
-// Nodes that come and go while a job runs.
+// Nodes that join and leave while a job runs.
 using namespace ddprun::testing;
 
-TEST_CASE("nodes join late, leave by a signal and are killed: each time the others go on, and it costs no restart") {
+TEST_CASE("nodes join late, leave by a signal and are killed: the others continue, and no restart is counted") {
   Nodes job{.options = {"--nnodes=1:3", "--max_restarts=0"}};
   auto a = job.host();
   a.wait_for_round(1);
@@ -42,7 +42,7 @@ TEST_CASE("a spare beyond the maximum stands by and steps in at once when a node
   auto b = job.guest();
   for (auto* node : {&a, &b}) node->wait_for_round(2);
   auto spare = job.guest();
-  spare.wait_for_err("stands by and steps in when one leaves");
+  spare.wait_for_err("is a spare and joins when one of them leaves");
   const auto rank_of_a = a.variable("RANK");
   const auto rank_of_b = b.variable("RANK");
   b.signal(SIGKILL);
@@ -68,12 +68,12 @@ TEST_CASE("a wish for a rank (--node_rank) is honoured as a wish among nodes tha
   for (auto* node : {&a, &b, &c}) CHECK(node->wait().code == 0);
 }
 
-TEST_CASE("a node that becomes group rank 0 in a later round serves the workers' store, and says where it is now") {
+TEST_CASE("a node that becomes group rank 0 in a later round serves the workers' store, and its address is logged") {
   Nodes job{.options = {"--nnodes=1:2", "--rdzv_backend=c10d"}};
   auto b = job.guest("", {"--node_rank=0"});
   auto a = job.host("", {"--node_rank=1"});
   for (auto* node : {&a, &b}) node->wait_for_round(2);
-  // Whichever came first may have had a round of its own, in which it was rank 0.
+  // The first node to join may have had a round of its own, as rank 0.
   const auto first = a.variable("GROUP_RANK") == "0" ? "a" : "b";
   CAPTURE(first);
   const auto port = a.variable("MASTER_PORT");
@@ -83,13 +83,13 @@ TEST_CASE("a node that becomes group rank 0 in a later round serves the workers'
   a.wait_for_round(1, generation + 1);
   CHECK(a.variable("GROUP_RANK") == "0");
   CHECK(a.variable("MASTER_PORT") != port);
-  a.wait_for_err("the workers of generation " + std::to_string(generation + 1) +
-                 " meet at 127.0.0.1:" + a.variable("MASTER_PORT") + ", no longer at 127.0.0.1:" + port);
+  a.wait_for_err("the workers' store of generation " + std::to_string(generation + 1) +
+                 " is at 127.0.0.1:" + a.variable("MASTER_PORT") + ", no longer at 127.0.0.1:" + port);
   job.finish();
   CHECK(a.wait().code == 0);
 }
 
-TEST_CASE("a frozen agent is lost within the bound, and comes back by itself when it goes on") {
+TEST_CASE("a frozen agent is lost within the bound, and rejoins by itself when it is continued") {
   Nodes job{.options = {"--nnodes=1:2"}};
   const std::string quick = "keep_alive_interval=1,keep_alive_max_attempt=3";
   auto a = job.host(quick);
@@ -108,18 +108,18 @@ TEST_CASE("a frozen agent is lost within the bound, and comes back by itself whe
   CHECK(b.wait().code == 0);
 }
 
-TEST_CASE("a node that comes and goes without end is turned away, and the job goes on without it") {
+TEST_CASE("a node that comes and goes without end is refused, and the job continues without it") {
   Nodes job{.options = {"--nnodes=1:2", "--max_restarts=0"}};
   auto a = job.host();
   a.wait_for_round(1);
   const std::string refusal = "times in a row, each within 60 s of joining";
-  int taken = 0;
-  for (bool turned_away = false; !turned_away; ++taken) {
-    REQUIRE(taken < 15);  // five times for each of the two nodes that this host has at a time
+  int accepted = 0;
+  for (bool refused = false; !refused; ++accepted) {
+    REQUIRE(accepted < 15);  // five times for each of the two nodes that this host has at a time
     auto b = job.guest();
     b.wait_until([&] { return b.number("WORLD_SIZE") == 2 || b.said(refusal); }, "round or refusal");
-    turned_away = b.said(refusal);
-    if (turned_away) {
+    refused = b.said(refusal);
+    if (refused) {
       CHECK(b.wait().code == 1);
       continue;
     }
@@ -127,7 +127,7 @@ TEST_CASE("a node that comes and goes without end is turned away, and the job go
     b.signal(SIGKILL);
     a.wait_for_round(1, generation + 1);
   }
-  CHECK(taken > 5);
+  CHECK(accepted > 5);
   job.finish();
   CHECK(a.wait().code == 0);
 }

@@ -7,21 +7,21 @@
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// Whatever is killed, and whenever in the life of the job (its first milliseconds included), nothing of it is left.
+// No process of a job is left, whatever is killed and whenever, its first milliseconds included.
 using namespace ddprun::testing;
 
 namespace {
 
 enum class Target { ddprun, its_group, a_worker };
-struct Blow {
+struct Attack {
   const char* name;
   int signal_number;
   Target target;
 };
-constexpr std::array blows{Blow{"kill -9 of ddprun", SIGKILL, Target::ddprun},
-                           Blow{"kill -9 of its group", SIGKILL, Target::its_group},
-                           Blow{"kill -9 of a worker", SIGKILL, Target::a_worker},
-                           Blow{"Ctrl-C", SIGINT, Target::its_group}, Blow{"SIGTERM", SIGTERM, Target::ddprun}};
+constexpr std::array attacks{Attack{"kill -9 of ddprun", SIGKILL, Target::ddprun},
+                             Attack{"kill -9 of its group", SIGKILL, Target::its_group},
+                             Attack{"kill -9 of a worker", SIGKILL, Target::a_worker},
+                             Attack{"Ctrl-C", SIGINT, Target::its_group}, Attack{"SIGTERM", SIGTERM, Target::ddprun}};
 
 // Workers that ignore SIGTERM and have children of their own.
 Words hard_to_stop() {
@@ -35,40 +35,40 @@ pid_t parent_of(pid_t pid) {
   return name_end == std::string::npos ? -1 : std::atoi(text.c_str() + name_end + 4);
 }
 
-// A worker itself, not one of its children, which carry its environment too.
+// A worker, not one of its children, which have the same environment.
 pid_t some_worker(const Marker& marker, pid_t agent) {
   for (const auto pid : workers_of(marker))
     if (parent_of(pid) == agent) return pid;
   return -1;
 }
 
-void strike(const Blow& blow, std::chrono::microseconds moment) {
+void kill_at(const Attack& attack, std::chrono::microseconds moment) {
   const Marker marker;
   Child child(command(two_workers({"--shutdown_timeout=1"}), hard_to_stop()), marker.variables());
   const auto start = ddprun::Deadline::in(moment);
   child.wait_until([&] { return start.expired(); }, "the moment");
-  if (blow.target == Target::a_worker) {
+  if (attack.target == Target::a_worker) {
     pid_t worker = -1;
     child.wait_until([&] { return (worker = some_worker(marker, child.pid())) > 0; }, "a worker");
-    ::kill(worker, blow.signal_number);
+    ::kill(worker, attack.signal_number);
   } else {
-    ::kill(blow.target == Target::its_group ? -child.pid() : child.pid(), blow.signal_number);
+    ::kill(attack.target == Target::its_group ? -child.pid() : child.pid(), attack.signal_number);
   }
   child.wait_until([&] { return marker.processes() == 0; }, "end of every process");
 }
 
 }  // namespace
 
-TEST_CASE("fifty jobs struck at random moments leave nothing") {
+TEST_CASE("fifty jobs killed at random moments leave nothing") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  // The job is up after some ten milliseconds: half of the blows fall before, half after.
+  // The workers run after some ten milliseconds: half of the signals come before, half after.
   std::uniform_int_distribution<int> moment_us(0, 30000);
   for (int round = 0; round < 50; ++round) {
-    const auto& blow = blows[static_cast<std::size_t>(round) % blows.size()];
+    const auto& attack = attacks[static_cast<std::size_t>(round) % attacks.size()];
     const std::chrono::microseconds moment(moment_us(random));
-    INFO(blow.name << " after " << moment.count() << " us, round " << round);
-    CHECK_NOTHROW(strike(blow, moment));
+    INFO(attack.name << " after " << moment.count() << " us, round " << round);
+    CHECK_NOTHROW(kill_at(attack, moment));
   }
 }

@@ -7,11 +7,11 @@
 #include "tests/support/free_port.h"
 #include "tests/support/temp_dir.h"
 
-// Several agents on one machine as the nodes of one job, each with one worker that prints its environment in each round
-// and then waits for the end of the test.
+// Several agents on one machine as the nodes of one job. Each has one worker, which prints its environment in each
+// round and then waits for the end of the test.
 namespace ddprun::testing {
 
-// The value of a variable as the last environment in this output has it.
+// The value of a variable in the last environment that this output contains.
 inline std::string last_value(const std::string& out, const std::string& name) {
   const auto entry = "\n" + name + "=";
   const auto at = ("\n" + out).rfind(entry);
@@ -27,7 +27,7 @@ class Node {
 
   Node(const Words& words, const Variables& variables) : child_(words, variables) {}
 
-  // What the workers of its latest round were told.
+  // A variable of the workers of its latest round.
   std::string variable(const std::string& name) const { return last_value(child_.out(), name); }
   int number(const std::string& name) const { return std::atoi(variable(name).c_str()); }
   int generation() const { return number("TORCHELASTIC_RESTART_COUNT"); }
@@ -35,7 +35,7 @@ class Node {
   bool said(const std::string& text) const { return err().find(text) != std::string::npos; }
   pid_t pid() const { return child_.pid(); }
 
-  // Until this node's workers are of a round of that many nodes, and of that generation or a later one.
+  // Until this node's workers run in a round of that many nodes with at least that generation.
   void wait_for_round(int nodes, int generation = 0) {
     child_.wait_until([&] { return number("WORLD_SIZE") == nodes && this->generation() >= generation; },
                       "round of " + std::to_string(nodes) + " from generation " + std::to_string(generation), patience);
@@ -56,7 +56,7 @@ struct Nodes {
   Marker marker;
   TempDir folder;
   std::string endpoint = "127.0.0.1:" + std::to_string(free_port());
-  Words options;  // of every node
+  Words options;  // for every node
 
   // conf: further settings of --rdzv_conf.
   Node start(const std::string& conf, const Words& more = {}) const {
@@ -72,7 +72,7 @@ struct Nodes {
   Node guest(const std::string& conf = "", const Words& more = {}) const {
     return start("is_host=false" + (conf.empty() ? "" : "," + conf), more);
   }
-  // Lets every worker end with 0.
+  // Lets every worker exit with 0.
   void finish() const { std::ofstream(done()).put('\n'); }
 
  private:

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "ddprun/common/host_port.h"
 #include "tests/support/catch.h"
 
 // Two agents on one machine, as two nodes of one job.
@@ -72,7 +73,7 @@ TEST_CASE("a failure on one node stops both, and both end with the root cause's 
   for (auto* node : {&a, &b}) {
     const auto result = node->wait();
     CHECK(result.code == 9);
-    // Job-wide, and the first error that either tells of; no node puts a failure of its own before it.
+    // The job-wide root cause is the first error that each node logs.
     const auto first = result.err.find("[ddprun] error: ");
     REQUIRE(first != std::string::npos);
     CHECK(result.err.find("[ddprun] error: rank 2 (local rank 0, pid ") == first);
@@ -83,7 +84,26 @@ TEST_CASE("a failure on one node stops both, and both end with the root cause's 
   CHECK(nodes.marker.processes() == 0);
 }
 
-TEST_CASE("where worker 0 serves the store, each round names a port of its own, the same on both nodes") {
+TEST_CASE("a usage error of a worker is one line on each node, naming the host, and exit code 2") {
+  const TwoNodes nodes;
+  const Words verbs = {
+      "if-rank=2", "error-file={\"message\": {\"message\": \"no such key\", \"extraInfo\": {\"usage_error\": true}}}",
+      "exit=2", "end-if", "pause"};
+  const Words quiet{"--max_restarts=1"};
+  auto a = nodes.start(verbs, quiet);
+  auto b = nodes.start(verbs, quiet);
+  for (auto* node : {&a, &b}) {
+    const auto result = node->wait();
+    CHECK(result.code == 2);
+    const auto first = result.err.find("[ddprun] error: ");
+    REQUIRE(first != std::string::npos);
+    CHECK(result.err.substr(first) ==
+          "[ddprun] error: no such key (rank 2 on host " + ddprun::local_host_name() + ")\n");
+  }
+  CHECK(nodes.marker.processes() == 0);
+}
+
+TEST_CASE("where worker 0 serves the store, each round has a new port, the same on both nodes") {
   const TwoNodes nodes;
   const Words verbs = {"env", "if-rank=3", "if-attempt=0", "exit=9", "end-if", "if-attempt=0", "pause", "end-if"};
   auto a = nodes.start(verbs, {"--max_restarts=1", "--no_agent_store"});
@@ -98,7 +118,7 @@ TEST_CASE("where worker 0 serves the store, each round names a port of its own, 
   CHECK(ports.size() == 2);
 }
 
-TEST_CASE("a failure on one node restarts both, with one count") {
+TEST_CASE("a failure on one node restarts both nodes and counts once") {
   const TwoNodes nodes;
   const Words verbs = {"env", "if-rank=3", "if-attempt=0", "exit=9", "end-if", "if-attempt=0", "pause", "end-if"};
   auto a = nodes.start(verbs, {"--max_restarts=1"});
@@ -111,9 +131,9 @@ TEST_CASE("a failure on one node restarts both, with one count") {
   }
 }
 
-TEST_CASE("the node that serves the endpoint stays until the last worker elsewhere is done, rank 0 among them") {
+TEST_CASE("the node that serves the endpoint stays until the last worker of other nodes has ended, rank 0 included") {
   const TwoNodes nodes;
-  // Ranks 0 and 1 are the slow ones, on the node that serves nothing.
+  // Ranks 0 and 1 are slow, on the node that does not serve the endpoint.
   const Words verbs = {"if-rank=2", "touch=" + nodes.file("quick"),       "end-if",
                        "if-rank=0", "wait-file=" + nodes.file("release"), "end-if",
                        "env"};
@@ -137,7 +157,7 @@ TEST_CASE("SIGKILL of one agent ends its workers and the job") {
   a.wait_until([&] { return nodes.marker.processes() == 0; }, "end of every process");
 }
 
-TEST_CASE("a static node whose node rank 0 does not come says for how long it waited in all") {
+TEST_CASE("a static node whose node rank 0 is missing says how long it waited") {
   const TwoNodes nodes;
   auto child = nodes.start({"env"}, {"--rdzv_backend=static", "--node_rank=1", "--rdzv_conf=timeout=3"});
   const auto result = child.wait();

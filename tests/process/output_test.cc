@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "ddprun/common/atomic_file.h"
+#include "ddprun/common/host_port.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -25,7 +26,7 @@ fs::path only_entry(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("lines of several workers are whole and carry the rank, also the last one without an end") {
+TEST_CASE("lines of several workers are whole and carry the rank, also a last line without an end") {
   const auto result = run_child(command(two_workers({"--role=r"}), {"out=a", "out=b\\nend", "err=e\\n"}));
   CHECK(sorted_lines(result.out) == Words{"[r0]:ab", "[r0]:end", "[r1]:ab", "[r1]:end"});
   CHECK(sorted_lines(result.err) == Words{"[r0]:e", "[r1]:e"});
@@ -38,7 +39,7 @@ TEST_CASE("a job that goes well says nothing of its own") {
   CHECK(result.err.empty());
 }
 
-TEST_CASE("a single worker's output passes as it is") {
+TEST_CASE("a single worker's output is passed on unchanged") {
   const auto result = run_child(command({}, {"out=a\\rb", "err=x"}));
   CHECK(result.out == "a\rb");
   CHECK(result.err == "x");
@@ -62,7 +63,7 @@ TEST_CASE("redirects and tee, with torchrun's layout of files") {
   CHECK_FALSE(fs::exists(run / "attempt_0" / "1" / "stderr.log"));
 }
 
-TEST_CASE("local ranks above 9 can be redirected and shown by themselves") {
+TEST_CASE("local ranks above 9 can be redirected and selected") {
   const TempDir folder;
   const auto logs = folder / "logs";
   const auto result = run_child(command({"--standalone", "--nproc_per_node=12", "--log_dir=" + logs.string(),
@@ -72,7 +73,8 @@ TEST_CASE("local ranks above 9 can be redirected and shown by themselves") {
   CHECK(ddprun::read_whole_file(only_entry(logs) / "attempt_0/11/stdout.log") == "o11\n");
 }
 
-TEST_CASE("of ranks that are not shown, tee is to files alone, other output goes nowhere, and a failure has its end") {
+TEST_CASE(
+    "ranks that are not shown: tee writes files only, other output is dropped, a failure shows the end of stderr") {
   const TempDir folder;
   const auto logs = folder / "logs";
   const Words verbs{"out=o${local_rank}\\n", "if-rank=0", "err=why\\n", "exit=3", "end-if", "pause"};
@@ -85,7 +87,7 @@ TEST_CASE("of ranks that are not shown, tee is to files alone, other output goes
   CHECK(result.err.find("The end of rank 0's standard error:\n  why\n") != std::string::npos);
 }
 
-TEST_CASE("tee'd lines with a text that is looked for go to one file, of all ranks") {
+TEST_CASE("tee'd lines that match a filter are copied to one file for all ranks") {
   const TempDir folder;
   const auto logs = folder / "logs";
   const auto result =
@@ -107,6 +109,17 @@ TEST_CASE("the prefix of lines follows torchrun's template") {
   CHECK(sorted_lines(result.out) == Words{"r 0/0> a", "r 1/1> a"});
 }
 
+TEST_CASE("the prefix template comes from the option, PET_LOG_LINE_PREFIX_TEMPLATE or torchrun's older variable") {
+  const Variables both{{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "old "}, {"PET_LOG_LINE_PREFIX_TEMPLATE", "pet "}};
+  const auto line = [](const Words& options, const Variables& variables) {
+    const auto out = run_child(command(two_workers(options), {"if-rank=1", "out=a\\n", "end-if"}), variables).out;
+    return out;
+  };
+  CHECK(line({"--log-line-prefix-template=${hostname}:${rank} "}, both) == ddprun::local_host_name() + ":1 a\n");
+  CHECK(line({}, both) == "pet a\n");
+  CHECK(line({"--log_line_prefix_template="}, {}) == "[default1]:a\n");
+}
+
 TEST_CASE("the end of standard error is reported also when it went to a file") {
   const TempDir folder;
   const auto result =
@@ -115,21 +128,60 @@ TEST_CASE("the end of standard error is reported also when it went to a file") {
   CHECK(result.err.find("The end of rank 0's standard error:\n  why\n") != std::string::npos);
 }
 
-TEST_CASE("no temporary folder is left of a job that went well") {
+TEST_CASE("a TMPDIR that cannot be used is named, and /tmp takes its place") {
+  const TempDir folder;
+  const auto file = (folder / "file").string();
+  std::ofstream(file) << "x";
+  for (const auto& unusable : {(folder / "missing").string(), file}) {
+    const auto result = run_child(command(two_workers(), {"if-rank=0", "env", "end-if"}), {{"TMPDIR", unusable}});
+    CHECK(result.code == 0);
+    CHECK(result.err == "[ddprun] warning: TMPDIR = " + unusable + " is not a folder; using /tmp\n");
+    CHECK(result.out.find("TORCHELASTIC_ERROR_FILE=/tmp/torchelastic_") != std::string::npos);
+  }
+}
+
+TEST_CASE("the folder of a failed job is in TMPDIR, and the next job removes it") {
+  const TempDir temporary;
+  const auto variables = Variables{{"TMPDIR", temporary.path().string()}};
+  const auto failed = run_child(command({}, {"error-file={\"message\": \"boom\"}", "exit=3"}), variables);
+  CHECK(failed.code == 3);
+  const auto folder = only_entry(temporary.path());
+  CHECK(failed.err.find("  error_file: " + folder.string() + "/") != std::string::npos);
+  CHECK(run_child(command({}, {}), variables).code == 0);
+  CHECK(fs::is_empty(temporary.path()));
+}
+
+TEST_CASE("the folder of a running job and output that was asked for are not removed by another job") {
+  const TempDir temporary, files;
+  const auto variables = Variables{{"TMPDIR", temporary.path().string()}};
+  CHECK(run_child(command({"--redirects=1"}, {"out=kept"}), variables).code == 0);
+  const auto kept = only_entry(temporary.path());
+  const auto up = (files / "up").string(), done = (files / "done").string();
+  Child running(command({}, {"touch=" + up, "wait-file=" + done, "error-file={}", "exit=3"}), variables);
+  running.wait_until([&] { return fs::exists(up); }, "worker");
+  CHECK(run_child(command({}, {}), variables).code == 0);
+  std::ofstream(done).put('\n');
+  const auto result = running.wait();
+  CHECK(result.code == 3);
+  CHECK(result.err.find("(the error file is not valid JSON of torchrun's form)") != std::string::npos);
+  CHECK(fs::exists(kept));
+}
+
+TEST_CASE("no temporary folder is left of a job that succeeded") {
   const TempDir temporary;
   auto variables = Variables{{"TMPDIR", temporary.path().string()}};
   CHECK(run_child(command(two_workers(), {"out=x"}), variables).code == 0);
   CHECK(fs::is_empty(temporary.path()));
 }
 
-TEST_CASE("a terminal that takes nothing does not keep ddprun from stopping the job") {
-  // Nobody reads the pipes until the end: 64 KiB fill them, ddprun's queue fills, the workers wait.
+TEST_CASE("a terminal that accepts nothing does not keep ddprun from stopping the job") {
+  // The pipes are not read until the end: 64 KiB fill them, ddprun's queue fills, the workers block.
   const Marker marker;
   const TempDir folder;
   Child child(command(two_workers(), {"touch=" + (folder / "${local_rank}").string(), "flood"}), marker.variables());
   while (!fs::exists(folder / "0") || !fs::exists(folder / "1")) ::usleep(2000);
   ::usleep(50'000);  // not needed for the result: lets the pipes fill, so that more often the hard case is tried
   child.signal(SIGTERM);
-  while (marker.processes() > 1) ::usleep(2000);  // workers are gone while the pipes are full
+  while (marker.processes() > 1) ::usleep(2000);  // the workers end while the pipes are full
   CHECK(child.wait().code == 128 + SIGTERM);
 }

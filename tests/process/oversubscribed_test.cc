@@ -6,13 +6,13 @@
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 
-// Whether heartbeats, with the default interval and bound, condemn anybody on a machine whose every core is four times
-// oversubscribed. The long form runs by `ctest -C nightly -L nightly`.
+// With the default heartbeat interval and bound, no node is taken for lost on a machine whose cores are all four times
+// oversubscribed. `ctest -C nightly -L nightly` runs the long form.
 using namespace ddprun::testing;
 
 namespace {
 
-// Processes that want a core each, all the time.
+// Processes that each use a core all the time.
 class BusyProcesses {
  public:
   explicit BusyProcesses(int count) {
@@ -43,7 +43,7 @@ int usable_cores() {
   return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-void nobody_is_condemned_for(std::chrono::seconds time) {
+void no_node_is_lost_for(std::chrono::seconds time) {
   Nodes job{.options = {"--nnodes=3:4"}};
   auto first = job.host();
   auto second = job.guest(), third = job.guest(), fourth = job.guest();
@@ -71,9 +71,9 @@ void nobody_is_condemned_for(std::chrono::seconds time) {
 }  // namespace
 
 TEST_CASE("no node is taken for lost while every core is four times oversubscribed") {
-  nobody_is_condemned_for(std::chrono::seconds(15));
+  no_node_is_lost_for(std::chrono::seconds(15));
 }
 
-TEST_CASE("no node is taken for lost in ten minutes of that", "[.nightly]") {
-  nobody_is_condemned_for(std::chrono::minutes(10));
+TEST_CASE("no node is taken for lost in ten minutes of four times oversubscription", "[.nightly]") {
+  no_node_is_lost_for(std::chrono::minutes(10));
 }

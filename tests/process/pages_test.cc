@@ -7,7 +7,8 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/terminal_child.h"
 
-// The pages that ddprun prints for other programs, tried with those: completion in real shells, the manual in groff.
+// The pages that ddprun prints for other programs, tested with these programs: completion in real shells, the manual
+// page in groff.
 using namespace ddprun::testing;
 
 namespace {
@@ -27,7 +28,7 @@ std::string page(const Words& options) {
   return result.out;
 }
 
-// What bash's completion function offers at the end of a line.
+// The completions that bash offers at the end of a line.
 Words offered(const std::string& line, const std::string& folder = ".") {
   const std::string script =
       "cd \"$3\"\n"
@@ -55,7 +56,7 @@ Words options_of_help() {
 
 }  // namespace
 
-TEST_CASE("bash completes the names of options in the spelling that was begun") {
+TEST_CASE("bash completes option names with dashes or underscores, as typed") {
   if (program("bash").empty()) SKIP("there is no bash here");
   CHECK(offered("ddprun --nproc") == Words{"<--nproc_per_node=>"});
   CHECK(offered("ddprun --nproc-p") == Words{"<--nproc-per-node=>"});
@@ -71,7 +72,7 @@ TEST_CASE("bash completes the names of options in the spelling that was begun") 
   }
 }
 
-TEST_CASE("bash completes values, wherever they stand") {
+TEST_CASE("bash completes values, attached or as the next argument") {
   if (program("bash").empty()) SKIP("there is no bash here");
   CHECK(offered("ddprun --nproc_per_node=") == Words{"<cpu>", "<gpu>", "<xpu>", "<auto>"});
   CHECK(offered("ddprun --nproc_per_node c") == Words{"<cpu>"});
@@ -95,7 +96,7 @@ TEST_CASE("bash completes paths and the script, and leaves the script's argument
   CHECK(offered("ddprun train.cfg --nnod", here) == Words{"<>"});
 }
 
-TEST_CASE("bash completes ddprun's own commands, in the first place alone") {
+TEST_CASE("bash completes subcommands, only as the first argument") {
   if (program("bash").empty()) SKIP("there is no bash here");
   const TempDir folder;
   const auto offers = [&](const std::string& line, const std::string& word) {
@@ -108,9 +109,9 @@ TEST_CASE("bash completes ddprun's own commands, in the first place alone") {
   CHECK_FALSE(offers("ddprun --standalone statu", "status"));
 }
 
-TEST_CASE("bash completes the options of ddprun's own commands, each its own") {
+TEST_CASE("bash completes the options of each subcommand") {
   if (program("bash").empty()) SKIP("there is no bash here");
-  const TempDir folder;  // without files, which stand behind everything
+  const TempDir folder;  // empty, because files are always offered
   const auto here = folder.path().string();
   CHECK(offered("ddprun status --j", here) == Words{"<--json >"});
   CHECK(offered("ddprun stop --j", here) == Words{"<>"});
@@ -155,7 +156,7 @@ TEST_CASE("an interactive zsh completes a whole line") {
   shell.wait_for("args:stop --js\r\n");
 }
 
-TEST_CASE("the manual page is one that groff finds no fault with, and has every option") {
+TEST_CASE("groff accepts the manual page without warnings, and the page has every option") {
   if (program("groff").empty()) SKIP("there is no groff here");
   const TempDir folder;
   const auto source = (folder / "ddprun.1").string();

@@ -1,10 +1,10 @@
-// What the ranks of a group over Gloo learn when one of them dies, freezes, dawdles or leaves, or when their store
-// goes.
+// The failures that the ranks of a Gloo group get when one of them dies, freezes, is late or leaves, or when the store
+// is lost.
 #include <csignal>
 #include <thread>
 
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_ranks.h"
 
@@ -20,7 +20,7 @@ std::shared_ptr<Store> connect(std::uint16_t port) {
 
 std::unique_ptr<ProcessGroup> join(int rank, int size, std::uint16_t port, std::chrono::milliseconds timeout) {
   return comm::make_gloo_group(
-      {.rank = rank, .size = size, .connect_store = [port] { return connect(port); }, .timeout = timeout});
+      {.rank = rank, .size = size, .connect_store = [port] { return connect(port); }, .config = {.timeout = timeout}});
 }
 
 std::string code_and_text(const Error& error) {
@@ -31,14 +31,14 @@ std::string code_and_text(const Error& error) {
   return code + ": " + error.what();
 }
 
-// Allreduces until one fails; says how. Rank 0 counts in the store.
+// Repeats an allreduce until it fails, and returns the failure. Rank 0 counts in the store.
 std::string reduce_until_failure(ProcessGroup& group, Store& store) {
   std::vector<float> values(100'000, 1.0f);
   try {
     for (int step = 1;; ++step) {
       group.allreduce(span_of(values), ReduceOp::average)->wait();
       if (group.rank() == 0) store.add("steps", 1, Deadline::in(10s));
-      if (step == 20 && group.rank() == 0) store.set("under way", "", Deadline::in(10s));
+      if (step == 20 && group.rank() == 0) store.set("running", "", Deadline::in(10s));
     }
   } catch (const Error& error) {
     return code_and_text(error);
@@ -46,7 +46,7 @@ std::string reduce_until_failure(ProcessGroup& group, Store& store) {
 }
 
 void await_steps(ForkedRanks& ranks) {
-  connect(ranks.store_port())->wait({"under way"}, Deadline::in(60s));
+  connect(ranks.store_port())->wait({"running"}, Deadline::in(60s));
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -76,7 +76,7 @@ TEST_CASE("a killed rank is named by all others at once, long before the timeout
   }
 }
 
-TEST_CASE("a frozen rank is named by all others when their timeout has passed") {
+TEST_CASE("a frozen rank is named by all others after their timeout") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);
@@ -90,11 +90,11 @@ TEST_CASE("a frozen rank is named by all others when their timeout has passed") 
     INFO(text);
     CHECK(contains(text, "peer_lost: "));
     CHECK(contains(text, named(ranks, 1)));
-    CHECK(contains(text, "no sign of life"));
+    CHECK(contains(text, "sent no heartbeat"));
   }
 }
 
-TEST_CASE("a rank that lives but does not come is named, with what it did last") {
+TEST_CASE("a rank that lives but does not enter an operation is named, with its last operation") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);
@@ -117,7 +117,7 @@ TEST_CASE("a rank that lives but does not come is named, with what it did last")
   CHECK(ranks.result(1, Deadline::in(20s)) == "released");
 }
 
-TEST_CASE("a rank that gives up with an error is named as having left") {
+TEST_CASE("a rank that ends with an exception of its own is named as having left") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);
@@ -135,11 +135,11 @@ TEST_CASE("a rank that gives up with an error is named as having left") {
   CHECK(ranks.result(2, Deadline::in(20s)) == "bad sample");
 }
 
-TEST_CASE("a rank killed while the others come together is named") {
+TEST_CASE("a rank killed while the others form the group is named") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
     if (rank == 2) {
-      // It announces itself, as the first half of joining does, and dies before it says where it runs.
+      // It sets its last will, as the first half of joining does, and dies before it publishes its location.
       const auto store = connect(port);
       store->set_will("group/0/failure", "1\nrank 2 was lost", Deadline::in(10s));
       store->set("announced", "", Deadline::in(10s));
@@ -158,7 +158,7 @@ TEST_CASE("a rank killed while the others come together is named") {
   for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(20s)) == "rank 2 was lost");
 }
 
-TEST_CASE("when the store goes, all ranks end and say so") {
+TEST_CASE("when the store is lost, all ranks fail and say so") {
   constexpr int size = 2;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);

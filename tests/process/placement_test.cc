@@ -10,15 +10,15 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// Real workers tell where they run. What they should say comes from the same division, which placement's own tests
-// check on machines of every shape.
+// Real workers print their affinity. The expected values come from the same division, which placement's unit tests
+// check on many kinds of machines.
 using namespace ddprun;
 using namespace ddprun::testing;
 
 namespace {
 
-// What each worker printed behind a label, by local rank.
-Words told(const std::string& out, const std::string& label, int workers) {
+// The text after the label in each worker's output, by local rank.
+Words values_of(const std::string& out, const std::string& label, int workers) {
   Words result(static_cast<std::size_t>(workers), "nothing");
   for (int worker = 0; worker < workers; ++worker) {
     const auto prefix = workers == 1 ? label : "[default" + std::to_string(worker) + "]:" + label;
@@ -58,7 +58,7 @@ class Bound {
 
 }  // namespace
 
-TEST_CASE("every word of --bind is what the workers then may use") {
+TEST_CASE("the affinity of the workers follows --bind") {
   const std::map<std::string, Binding> words = {{"none", Binding::none},
                                                 {"cores", Binding::cores},
                                                 {"l3", Binding::l3},
@@ -68,16 +68,16 @@ TEST_CASE("every word of --bind is what the workers then may use") {
     INFO(word);
     const auto result = affinities({"--nproc_per_node=2", "--bind=" + word});
     CHECK(result.code == 0);
-    CHECK(told(result.out, label, 2) == expected_affinities(2, binding));
+    CHECK(values_of(result.out, label, 2) == expected_affinities(2, binding));
   }
 }
 
-TEST_CASE("torchrun's words bind each worker near its GPU") {
+TEST_CASE("option --numa_binding binds each worker near its GPU") {
   if (!discover_gpus({}).empty()) SKIP("this machine has GPUs of its own");
   CHECK(affinities({"--numa-binding=node"}).err ==
-        "[ddprun] error: --numa_binding = node: no NVIDIA GPU is visible here; --bind places workers without one\n");
+        "[ddprun] error: --numa_binding = node: no NVIDIA GPU is visible here; --bind works without GPUs\n");
 
-  // Two GPUs on a bus of our own making, seen by this ddprun alone.
+  // Two GPUs on a fake PCI bus that only this ddprun sees.
   const TempDir bus;
   for (const char* address : {"0000:0a:00.0", "0000:0b:00.0"}) {
     std::filesystem::create_directories(bus / address);
@@ -96,20 +96,20 @@ TEST_CASE("torchrun's words bind each worker near its GPU") {
                        " /bin/grep Cpus_allowed_list /proc/self/status");
   };
   const auto unbound = with_gpus("");
-  CHECK(told(unbound.out, label, 2) == Words(2, format_cpu_list(current_affinity())));
+  CHECK(values_of(unbound.out, label, 2) == Words(2, format_cpu_list(current_affinity())));
   CpuList node;
   for (const auto& core : read_cores(current_affinity()))
     if (core.node == 0) node.insert(node.end(), core.cpus.begin(), core.cpus.end());
   std::sort(node.begin(), node.end());
   if (node.empty()) SKIP("no CPU of NUMA node 0 may be used here");
-  CHECK(told(with_gpus("--numa-binding=node").out, label, 2) == Words(2, format_cpu_list(node)));
+  CHECK(values_of(with_gpus("--numa-binding=node").out, label, 2) == Words(2, format_cpu_list(node)));
   if (count_cores(node) < 2) SKIP("NUMA node 0 has a single core");
-  const auto exclusive = told(with_gpus("--numa-binding=exclusive").out, label, 2);
+  const auto exclusive = values_of(with_gpus("--numa-binding=exclusive").out, label, 2);
   CHECK(intersection(*parse_cpu_list(exclusive[0]), *parse_cpu_list(exclusive[1])).empty());
   CHECK(exclusive[0] != format_cpu_list(node));
 }
 
-TEST_CASE("bound to cores, two workers share none, and more workers than cores share with a line") {
+TEST_CASE("bound to cores, two workers share none, and more workers than cores share some, with a line") {
   const auto own = current_affinity();
   const auto sets = expected_affinities(2, Binding::cores);
   if (count_cores(own) < 2) SKIP("this machine has a single core");
@@ -117,7 +117,7 @@ TEST_CASE("bound to cores, two workers share none, and more workers than cores s
 
   const Bound bound({own.back()});
   const auto result = affinities({"--nproc_per_node=2", "--bind=cores"});
-  CHECK(told(result.out, label, 2) == Words(2, std::to_string(own.back())));
+  CHECK(values_of(result.out, label, 2) == Words(2, std::to_string(own.back())));
   CHECK(result.err == "[ddprun] info: --bind = cores: more workers (2) than cores (1); several share one\n");
 }
 
@@ -126,14 +126,14 @@ TEST_CASE("the cores are divided among the workers as OpenMP threads, unless the
     options.insert(options.begin(), {"/usr/bin/env", "-u", "OMP_NUM_THREADS"});
     for (const auto& [name, value] : variables) options.insert(options.end(), name + "=" + value);
     options.insert(options.end(), {DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", "/usr/bin/env"});
-    return told(run_child(options).out, "OMP_NUM_THREADS=", 2);
+    return values_of(run_child(options).out, "OMP_NUM_THREADS=", 2);
   };
   const auto places = place_workers({.workers = 2}, {}, current_affinity()).workers;
   CHECK(threads({}) == Words(2, std::to_string(places[0].threads)));
   CHECK(threads({}, {{"OMP_NUM_THREADS", "7"}}) == Words(2, "7"));
 }
 
-TEST_CASE("a dry run tells what would be, and nothing comes to be") {
+TEST_CASE("a dry run prints what would be started, and starts nothing") {
   const TempDir folder;
   const auto result =
       run_child({DDPRUN_PROGRAM, "--dry_run", "--nnodes=2", "--node_rank=1", "--nproc_per_node=2", "--bind=cores",
@@ -158,14 +158,14 @@ TEST_CASE("a dry run tells what would be, and nothing comes to be") {
   CHECK_FALSE(std::filesystem::exists(folder / "logs"));
 }
 
-TEST_CASE("a dry run of several nodes waits for nobody, and does not say so either") {
+TEST_CASE("a dry run of several nodes does not wait for the others") {
   const auto result = run_child({DDPRUN_PROGRAM, "--dry_run", "--nnodes=2", "/bin/true"});
   CHECK(result.code == 0);
   CHECK(result.out.find("nothing is started") != std::string::npos);
   CHECK(result.err.empty());
 }
 
-TEST_CASE("a word that binds to nothing known, and a mistake in a dry run, are usage errors") {
+TEST_CASE("an unknown value of --bind, and an error in a dry run, are usage errors") {
   CHECK(affinities({"--bind=core"}).err ==
         "[ddprun] error: --bind: launch.bind = core: expected one of none, cores, l3, numa, socket\n");
   const auto result = run_child({DDPRUN_PROGRAM, "--dry_run", "--nnodes=0", "/bin/true"});

@@ -7,7 +7,7 @@
 #include "tests/support/hex.h"
 #include "tests/support/raw_socket.h"
 
-// What a port scanner sends, at the ports of a job that runs.
+// A port scan of a running job's ports.
 using namespace ddprun;
 using namespace ddprun::testing;
 using namespace std::chrono_literals;
@@ -21,8 +21,8 @@ std::string with_length(std::string bytes, std::uint64_t length) {
   return bytes;
 }
 
-// Each is answered by the end of its connection.
-std::vector<std::string> first_words() {
+// The server answers each by closing the connection.
+std::vector<std::string> invalid_openings() {
   const auto validate = rendezvous::encode(rendezvous::ValidateRequest{});
   return {
       "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
@@ -31,7 +31,7 @@ std::vector<std::string> first_words() {
       std::string(4096, '\0'),
       std::string(4096, '\xFF'),
       with_length(from_hex("01"), four_gib),             // before PyTorch 2.2: SET, and a key of 4 GiB
-      with_length(validate + from_hex("01"), four_gib),  // the same from a client that knows the first word
+      with_length(validate + from_hex("01"), four_gib),  // the same after a valid first message
       with_length(validate + from_hex("01 01 00 00 00 00 00 00 00 6B"), four_gib),  // a value
       with_length(validate + from_hex("06"), four_gib),                             // so many keys
       with_length(validate + from_hex("80"), four_gib),                             // a session's frame
@@ -40,10 +40,10 @@ std::vector<std::string> first_words() {
   };
 }
 
-// Connections that say nothing, or stop in the middle of a word, are left open in it.
+// Sends everything above, and leaves connections open that are silent or stop in the middle of a message.
 struct PortScan {
   explicit PortScan(std::uint16_t port) {
-    for (const auto& bytes : first_words()) {
+    for (const auto& bytes : invalid_openings()) {
       RawSocket socket(port);
       socket.send(bytes);
       CHECK(socket.closed_by_server());
@@ -66,7 +66,7 @@ struct PortScan {
   }
 };
 
-// The most memory that a process has had at once, in MiB.
+// The peak resident set of a process in MiB.
 long peak_mib(pid_t pid) {
   const auto status = proc_text(std::to_string(pid), "status");
   const auto at = status.find("VmHWM:");
@@ -78,7 +78,7 @@ std::uint16_t port_of(const Node& node, const std::string& variable) {
   return static_cast<std::uint16_t>(node.number(variable));
 }
 
-// A worker's way in.
+// Uses the store as a worker does.
 void check_serves(const Node& node) {
   const auto soon = Deadline::in(20s);
   TcpStore store({.host = node.variable("MASTER_ADDR"), .port = port_of(node, "MASTER_PORT")}, soon);
@@ -88,7 +88,7 @@ void check_serves(const Node& node) {
 
 }  // namespace
 
-TEST_CASE("a port scan of the endpoint and of the workers' store disturbs nobody and costs no memory") {
+TEST_CASE("a port scan of the endpoint and of the workers' store disturbs no client and costs no memory") {
   Nodes job{.options = {"--nnodes=1:2"}};
   auto host = job.host();
   host.wait_for_round(1);
@@ -97,7 +97,7 @@ TEST_CASE("a port scan of the endpoint and of the workers' store disturbs nobody
   const PortScan endpoint(endpoint_port), workers_store(port_of(host, "MASTER_PORT"));
   check_serves(host);
 
-  // The endpoint still takes nodes, and the one round that follows is theirs.
+  // The endpoint still accepts nodes; only the new node causes a round.
   auto guest = job.guest();
   for (auto* node : {&host, &guest}) node->wait_for_round(2);
   CHECK(host.generation() == 1);

@@ -4,34 +4,35 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
+#include "ddprun/common/atomic_file.h"
 #include "ddprun/common/unique_fd.h"
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// A notice to make room: all ranks stop behind the same step, its checkpoint is complete, the exit code says so, and
-// the same command goes on as if nothing had happened.
+// A preemption request: all ranks stop after the same step, its checkpoint is complete, the exit code says so, and the
+// same command resumes with the bits of an undisturbed run.
 using namespace ddprun::testing;
 
 namespace {
 
-// Where rank 0 writes a line after each step: a pipe that has room for a part of a job's. Until it is let go a job has
-// done a step or more and has more to do, however long anything else takes.
-class Brake {
+// A pipe as rank 0's metrics file, too small for the lines of all steps: rank 0 blocks in the middle of the job until
+// release(), however long the test takes.
+class MetricsPipe {
  public:
-  Brake() {
+  MetricsPipe() {
     REQUIRE(::mkfifo(path().c_str(), 0600) == 0);
     pipe_ = ddprun::UniqueFd(::open(path().c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
     REQUIRE(::fcntl(pipe_.get(), F_SETPIPE_SZ, 4096) == 4096);  // a hundred steps make 15 KB
   }
   std::string path() const { return (folder_ / "metrics").string(); }
-  bool under_way() const {
+  bool has_lines() const {
     int bytes = 0;
     return ::ioctl(pipe_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
   }
-  void let_go() {
+  void release() {
     REQUIRE(::fcntl(pipe_.get(), F_SETPIPE_SZ, 1 << 16) == 1 << 16);
     char lines[4096];
-    REQUIRE(::read(pipe_.get(), lines, sizeof lines) > 0);  // a writer wakes when somebody has read
+    REQUIRE(::read(pipe_.get(), lines, sizeof lines) > 0);  // a read wakes the writer
   }
 
  private:
@@ -42,7 +43,7 @@ class Brake {
 struct Preemptible : Training {
   TempDir runtime;  // where ddprun status finds this job, and no other
 
-  // No checkpoint but the one that a notice asks for, and the one at the end.
+  // Checkpoints are written on preemption and at the end only.
   Words command(const Words& launch = {}, Words overrides = {}) const {
     overrides.insert(overrides.begin(), "--checkpoint.every_steps=1000000");
     Words options{"--standalone", "--nproc_per_node=2"};
@@ -56,28 +57,28 @@ struct Preemptible : Training {
   }
 };
 
-// A job that has done its first step and does not come to its last while it is held.
-class HeldJob {
+// A job that has done its first step and cannot reach its last one before finish().
+class BlockedJob {
  public:
-  HeldJob(const Preemptible& training, const Words& launch, Words overrides) : training_(training) {
-    overrides.push_back("--metrics.file=" + brake_.path());
+  BlockedJob(const Preemptible& training, const Words& launch, Words overrides) : training_(training) {
+    overrides.push_back("--metrics.file=" + metrics_.path());
     child_.emplace(training.command(launch, overrides), training.variables());
-    child_->wait_until([&] { return brake_.under_way(); }, "the first step", std::chrono::seconds(60));
+    child_->wait_until([&] { return metrics_.has_lines(); }, "the first step", std::chrono::seconds(60));
   }
   Child& child() { return *child_; }
-  // The agent has passed the signal on when it answers: that question came later.
+  // The agent handles events in order: when it answers the later question it has passed the signal on.
   void signal(int number) {
     child_->signal(number);
     Child({DDPRUN_PROGRAM, "status"}, training_.variables()).wait();
   }
-  Child::Result let_go() {
-    brake_.let_go();
+  Child::Result finish() {
+    metrics_.release();
     return child_->wait(std::chrono::seconds(60));
   }
 
  private:
   const Preemptible& training_;
-  Brake brake_;
+  MetricsPipe metrics_;
   std::optional<Child> child_;
 };
 
@@ -89,8 +90,8 @@ std::string undisturbed_parameters() {
   return parameters_of(result.out);
 }
 
-// Given the job that made room: the same command goes on, to the bits of a run that nothing disturbed.
-void check_goes_on(const Preemptible& training, const Words& launch, const Words& overrides,
+// After a preempted job: the same command resumes, and ends with the bits of an undisturbed run.
+void check_resumes(const Preemptible& training, const Words& launch, const Words& overrides,
                    const std::string& expected) {
   const auto result = Child(training.command(launch, overrides)).wait(std::chrono::seconds(100));
   INFO(result.out << result.err);
@@ -99,18 +100,48 @@ void check_goes_on(const Preemptible& training, const Words& launch, const Words
   CHECK(parameters_of(result.out) == expected);
 }
 
+// Of "SigBlk:\t0000000000000200" and its like in /proc/<pid>/status: bit n-1 stands for signal n.
+std::uint64_t signal_set(const std::string& status, const std::string& key) {
+  const auto at = status.find("\n" + key + ":\t");
+  REQUIRE(at != std::string::npos);
+  return std::stoull(status.substr(at + key.size() + 3, 16), nullptr, 16);
+}
+
 }  // namespace
 
-TEST_CASE("a notice by SIGUSR1 or SIGTERM: exit code 75, one whole checkpoint, no restart, and the same bits later") {
+// A handler could run on a thread inside oneDNN, whose generated code uses the stack pointer for data of its own.
+TEST_CASE("a training worker has no signal handler, and every thread of it blocks the preemption signal") {
+  const Preemptible training;
+  BlockedJob job(training, {}, {});
+  const auto workers = workers_of(training.marker);
+  REQUIRE(workers.size() == 2);
+  constexpr std::uint64_t standard_signals = 0x7fffffff;  // the C library handles some real-time ones for itself
+  constexpr std::uint64_t usr1 = 1ull << (SIGUSR1 - 1);
+  for (const pid_t pid : workers) {
+    int threads = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+      const auto status = ddprun::read_whole_file(task.path() / "status");
+      INFO(status);
+      CHECK((signal_set(status, "SigCgt") & standard_signals) == 0);
+      CHECK((signal_set(status, "SigBlk") & usr1) == usr1);
+      ++threads;
+    }
+    CHECK(threads > 1);
+  }
+  ::kill(workers.front(), SIGUSR1);
+  CHECK(job.finish().code == 75);
+}
+
+TEST_CASE("preemption by SIGUSR1 or SIGTERM: exit code 75, one whole checkpoint, no restart, and the same bits later") {
   const bool term = GENERATE(false, true);
   CAPTURE(term);
   const auto expected = undisturbed_parameters();
   const Words launch{"--max_restarts=3"};
   const Words overrides = term ? Words{"--train.preempt_signal=TERM"} : Words{};
   const Preemptible training;
-  HeldJob job(training, launch, overrides);
+  BlockedJob job(training, launch, overrides);
   job.signal(term ? SIGTERM : SIGUSR1);
-  const auto result = job.let_go();
+  const auto result = job.finish();
   INFO(result.out << result.err);
   REQUIRE(result.code == 75);
   CHECK(result.out.find("preempted at step ") != std::string::npos);
@@ -118,26 +149,27 @@ TEST_CASE("a notice by SIGUSR1 or SIGTERM: exit code 75, one whole checkpoint, n
   CHECK(result.err.find("FAILED") == std::string::npos);
   CHECK(training.checkpoints() == 1);
   CHECK(training.marker.processes() == 0);
-  check_goes_on(training, launch, overrides, expected);
+  check_resumes(training, launch, overrides, expected);
 }
 
-TEST_CASE("a notice to one rank stops all behind the same step") {
+TEST_CASE("a preemption request to one rank stops all ranks after the same step") {
+  const std::string backend = GENERATE("shm", "gloo");
   const std::string rank = GENERATE("0", "1");
-  CAPTURE(rank);
+  CAPTURE(backend, rank);
   const Preemptible training;
-  HeldJob job(training, {}, {});
+  BlockedJob job(training, {}, {"--dist.backend=" + backend});
   const auto workers = workers_of(training.marker, rank);
   REQUIRE(workers.size() == 1);
   ::kill(workers.front(), SIGUSR1);
-  const auto result = job.let_go();
+  const auto result = job.finish();
   INFO(result.out << result.err);
   CHECK(result.code == 75);
   CHECK(training.checkpoints() == 1);
 }
 
-TEST_CASE("without a place for checkpoints a notice ends nothing, and SIGTERM ends the job as ever") {
+TEST_CASE("without a checkpoint folder a preemption request is not passed on, and SIGTERM ends the job") {
   const Preemptible training;
-  HeldJob job(training, {}, {"--checkpoint.dir=", "--checkpoint.every_steps=0", "--train.preempt_signal=TERM"});
+  BlockedJob job(training, {}, {"--checkpoint.dir=", "--checkpoint.every_steps=0", "--train.preempt_signal=TERM"});
   job.child().signal(SIGUSR1);
   job.child().wait_for_err("SIGUSR1 was not passed to 2 of 2 workers");
   job.child().signal(SIGTERM);

@@ -4,7 +4,7 @@
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// A job that loses a worker ends as if nothing had happened; one that loses a peer for good says whom.
+// A job that loses a worker recovers to the same bits; a job that loses a peer for good names it.
 using namespace ddprun::testing;
 
 namespace {
@@ -16,10 +16,11 @@ struct Undisturbed {
   Milliseconds duration;
 };
 
-Undisturbed undisturbed_run() {
+Undisturbed undisturbed_run(const Words& overrides = {}) {
   const Training training;
   const auto start = std::chrono::steady_clock::now();
-  const auto result = run_child(training.job({"--standalone", "--nproc_per_node=2"}));
+  const auto result =
+      Child(training.job({"--standalone", "--nproc_per_node=2"}, overrides)).wait(std::chrono::seconds(100));
   INFO(result.err);
   REQUIRE(result.code == 0);
   const auto duration = std::chrono::steady_clock::now() - start;
@@ -28,17 +29,21 @@ Undisturbed undisturbed_run() {
 
 }  // namespace
 
-TEST_CASE("kill -9 of a random worker at a random moment, twenty times: the same parameters to the last bit") {
+namespace {
+
+void kill_at_random_moments(const std::string& backend, int times) {
+  const Words overrides{"--dist.backend=" + backend};
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  const auto expected = undisturbed_run();
+  const auto expected = undisturbed_run(overrides);
   REQUIRE(expected.parameters.size() == 64);
   std::uniform_int_distribution<Milliseconds::rep> moments(0, expected.duration.count() * 9 / 10);
 
-  for (int kills = 0; kills < 20;) {
+  for (int kills = 0; kills < times;) {
     const Training training;
-    Child child(training.job({"--standalone", "--nproc_per_node=2", "--max_restarts=1"}), training.marker.variables());
+    Child child(training.job({"--standalone", "--nproc_per_node=2", "--max_restarts=1"}, overrides),
+                training.marker.variables());
     const auto moment = ddprun::Deadline::in(Milliseconds(moments(random)));
     child.wait_until([&] { return moment.expired(); }, "the moment");
     const auto workers = workers_of(training.marker);
@@ -51,6 +56,26 @@ TEST_CASE("kill -9 of a random worker at a random moment, twenty times: the same
     REQUIRE(result.err.find("skipped") == std::string::npos);
     if (killed) ++kills;
   }
+}
+
+}  // namespace
+
+TEST_CASE("kill -9 of a random worker at a random moment, twenty times: the same parameters to the last bit") {
+  kill_at_random_moments("shm", 20);
+}
+
+TEST_CASE("kill -9 of a random worker at a random moment over Gloo: the same parameters to the last bit") {
+  kill_at_random_moments("gloo", 5);
+}
+
+TEST_CASE("two ranks train to the same bits over Gloo and shared memory, in several buckets with equal replicas") {
+  const auto parameters_over = [](const std::string& backend) {
+    return undisturbed_run({"--dist.backend=" + backend, "--dist.bucket_mb=0.02", "--train.check_replicas=true"})
+        .parameters;
+  };
+  const auto expected = parameters_over("shm");
+  REQUIRE(expected.size() == 64);
+  CHECK(parameters_over("gloo") == expected);
 }
 
 TEST_CASE("kill -9 of the whole job: the next command goes on where the last checkpoint was") {
@@ -79,11 +104,12 @@ TEST_CASE("where nobody says how often, a checkpoint is written at the end of ea
 }
 
 TEST_CASE("a frozen worker: the other ends with an error that names its rank, within the bound") {
+  const std::string backend = GENERATE("shm", "gloo");
   const std::string frozen = GENERATE("0", "1");
-  CAPTURE(frozen);
+  CAPTURE(backend, frozen);
   const Training training;
   Child child(training.job({"--standalone", "--nproc_per_node=2", "--shutdown_timeout=1"},
-                           {"--dist.freeze_bound=2", "--train.epochs=1000"}),
+                           {"--dist.backend=" + backend, "--dist.freeze_bound=2", "--train.epochs=1000"}),
               training.marker.variables());
   child.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint");
   const auto workers = workers_of(training.marker, frozen);
@@ -97,11 +123,13 @@ TEST_CASE("a frozen worker: the other ends with an error that names its rank, wi
 }
 
 TEST_CASE("the root cause of a killed worker's job is that worker, not the one that lost its peer") {
+  const std::string backend = GENERATE("shm", "gloo");
   const std::string killed = GENERATE("0", "1");
-  CAPTURE(killed);
+  CAPTURE(backend, killed);
   const Training training;
-  Child child(training.job({"--standalone", "--nproc_per_node=2"}, {"--train.epochs=1000"}),
-              training.marker.variables());
+  Child child(
+      training.job({"--standalone", "--nproc_per_node=2"}, {"--dist.backend=" + backend, "--train.epochs=1000"}),
+      training.marker.variables());
   child.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint", std::chrono::seconds(60));
   const auto workers = workers_of(training.marker, killed);
   REQUIRE(workers.size() == 1);

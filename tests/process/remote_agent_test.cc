@@ -4,28 +4,28 @@
 #include <sys/stat.h>
 
 #include "ddprun/common/unique_fd.h"
-#include "ddprun/launcher/hosts/remote_order.h"
+#include "ddprun/launcher/hosts/remote_protocol.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// The agent that ddprun --hosts starts on a host, with this test in the starter's place.
+// The agent that ddprun --hosts starts on a host; this test takes the place of the starter.
 using namespace ddprun::testing;
 
-TEST_CASE("two signals that come at once are two to an agent on a host: the workers are killed") {
-  // The kernel makes one of two signals now and then only.
+TEST_CASE("two signals that arrive together count as two for an agent on a host: the workers are killed") {
+  // The kernel merges two signals only now and then.
   for (int round = 0; round < 8; ++round) {
     const Marker marker;
     const TempDir folder;
     const auto input = (folder / "input").string(), up = (folder / "up").string();
     REQUIRE(::mkfifo(input.c_str(), 0600) == 0);
     const ddprun::UniqueFd pipe(::open(input.c_str(), O_RDWR | O_CLOEXEC));
-    const auto order = ddprun::encode(ddprun::RemoteOrder{
+    const auto request = ddprun::encode(ddprun::LaunchRequest{
         .directory = folder.path().string(),
         .environment = {},
         .arguments = {"--standalone", "--shutdown_timeout=3600", VICTIM_PROGRAM, "ignore=15", "touch=" + up, "pause"},
         .options = {}});
-    REQUIRE(::write(pipe.get(), order.data(), order.size()) == static_cast<ssize_t>(order.size()));
+    REQUIRE(::write(pipe.get(), request.data(), request.size()) == static_cast<ssize_t>(request.size()));
     Child agent({"/bin/sh", "-c", "exec " DDPRUN_PROGRAM " --remote_agent=x <" + input}, marker.variables());
     agent.wait_until([&] { return std::filesystem::exists(up); }, "the worker");
     const char twice[] = {SIGTERM, SIGTERM};

@@ -7,7 +7,7 @@
 
 using namespace ddprun::testing;
 
-TEST_CASE("a failed job is restarted as long as the budget lasts, each attempt with its count") {
+TEST_CASE("a failed job is restarted up to --max_restarts times, each attempt with its count") {
   const auto result = run_child(
       command({"--max_restarts=2"}, {"env", "if-attempt=0", "exit=3", "end-if", "if-attempt=1", "raise=9", "end-if"}));
   CHECK(result.code == 0);
@@ -20,14 +20,14 @@ TEST_CASE("a failed job is restarted as long as the budget lasts, each attempt w
   CHECK(result.err.find("FAILED") == std::string::npos);
 }
 
-TEST_CASE("a spent budget ends the job with the last root cause") {
+TEST_CASE("after the last restart the job ends with the last root cause") {
   const auto result = run_child(command(two_workers({"--max_restarts=1"}), {"if-attempt=0", "exit=3", "end-if",
                                                                             "if-rank=1", "exit=4", "end-if", "pause"}));
   CHECK(result.code == 4);
   CHECK(result.err.find("  rank      : 1 (local_rank: 1)\n") != std::string::npos);
 }
 
-TEST_CASE("the old workers and their children are gone before new ones start") {
+TEST_CASE("the old workers and their children have ended before new ones start") {
   const TempDir folder;
   const Marker marker;
   Child child(command(two_workers({"--max_restarts=1", "--shutdown_timeout=1"}),

@@ -36,7 +36,7 @@ TEST_CASE("spawned ranks form one group") {
   for (const int n : {1, 3}) {
     const testing::TempDir folder;
     spawn(n, [&](const WorkerEnv& env) {
-      const auto world = init_process_group({.timeout = 30s, .env = env});
+      const auto world = init_process_group({.config = {.timeout = 30s}, .env = env});
       std::vector<std::int64_t> sum = {env.rank + 1};
       allreduce(world->group(), sum, ReduceOp::sum);
       std::ofstream(folder / std::to_string(env.rank)) << sum[0];
@@ -49,18 +49,18 @@ TEST_CASE("spawned ranks form one group") {
   }
 }
 
-TEST_CASE("the failure of a rank ends the others and comes out with its name, code and words") {
+TEST_CASE("the failure of a rank ends the others, and is thrown with its number, code and message") {
   const auto error = failure_of(3, [](const WorkerEnv& env) {
-    const auto world = init_process_group({.timeout = 30s, .env = env});
+    const auto world = init_process_group({.config = {.timeout = 30s}, .env = env});
     world->group().barrier()->wait();
     if (env.rank == 1) throw Error(Errc::io, "the disk is full");
-    world->group().barrier()->wait();  // the others learn that rank 1 has left
+    world->group().barrier()->wait();  // fails in the others: rank 1 has left
   });
   CHECK(error.code() == Errc::io);
   CHECK(contains(error, "rank 1 failed: the disk is full"));
 }
 
-TEST_CASE("ranks that do not care about each other are ended too") {
+TEST_CASE("ranks that ignore SIGTERM and use no group are ended, too") {
   const auto error = failure_of(2, [](const WorkerEnv& env) {
     if (env.rank == 1) ::_exit(7);
     ::signal(SIGTERM, SIG_IGN);
@@ -72,7 +72,7 @@ TEST_CASE("ranks that do not care about each other are ended too") {
 
 TEST_CASE("a rank killed by a signal is named with the signal") {
   const auto error = failure_of(2, [](const WorkerEnv& env) {
-    const auto world = init_process_group({.timeout = 30s, .env = env});
+    const auto world = init_process_group({.config = {.timeout = 30s}, .env = env});
     world->group().barrier()->wait();
     if (env.rank == 0) ::raise(SIGKILL);
     world->group().barrier()->wait();
@@ -85,7 +85,7 @@ TEST_CASE("a signal without a name is named by its number") {
   CHECK(contains(error, "rank 0 failed: ended by signal " + std::to_string(SIGRTMIN + 2)));
 }
 
-TEST_CASE("spawn refuses a process that has threads, and no ranks at all") {
+TEST_CASE("spawn refuses a process that has threads, and a number of ranks below 1") {
   CHECK(failure_of(0, [](const WorkerEnv&) {}).code() == Errc::usage);
   std::mutex mutex;
   mutex.lock();
@@ -117,6 +117,6 @@ TEST_CASE("ranks die with the process that spawned them") {
   REQUIRE(::read(ends[0], &ready[1], 1) == 1);
   ::kill(middle, SIGKILL);
   ::waitpid(middle, nullptr, 0);
-  CHECK(::read(ends[0], ready, 1) == 0);  // end of file: every holder of the other end has gone
+  CHECK(::read(ends[0], ready, 1) == 0);  // end of file: every process with the other end is gone
   ::close(ends[0]);
 }

@@ -1,5 +1,4 @@
-// Looks in the workers' store, where every attempt keeps its keys, for a key that an attempt before this one has left;
-// leaves one of its own, and fails in the first attempt.
+// Looks for a key of an earlier attempt in the workers' store, then sets one, and fails in the first attempt.
 #include <cstdio>
 #include <cstdlib>
 

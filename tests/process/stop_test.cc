@@ -5,12 +5,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// No orphan, no zombie, no hang: whatever ends the job, nothing of it is left.
+// However a job ends, no process of it is left, and ddprun does not hang.
 using namespace ddprun::testing;
 
 namespace {
 
-// Two workers that are known to run, with what the verbs say before.
+// Two workers that have executed the verbs and run.
 struct Job {
   Marker marker;
   TempDir folder;
@@ -47,7 +47,7 @@ TEST_CASE("a signal reaches the workers and is the exit code") {
   job.check_nothing_left();
 }
 
-TEST_CASE("SIGUSR1 and SIGUSR2 pass through and end nothing of ddprun") {
+TEST_CASE("SIGUSR1 and SIGUSR2 are passed on to the workers and do not end ddprun") {
   const int number = GENERATE(SIGUSR1, SIGUSR2);
   CAPTURE(number);
   Job job({"answer=10", "answer=12"});
@@ -57,7 +57,7 @@ TEST_CASE("SIGUSR1 and SIGUSR2 pass through and end nothing of ddprun") {
   CHECK(result.out.find("[default1]:got " + std::to_string(number) + "\n") != std::string::npos);
 }
 
-TEST_CASE("SIGUSR1 ends no process that has no handler for it, neither worker nor child") {
+TEST_CASE("SIGUSR1 is not sent to a process without a handler for it, neither worker nor child") {
   Job job({"fork=plain"});
   job.child.signal(SIGUSR1);
   job.child.wait_for_err("SIGUSR1 was not passed to 2 of 2 workers");
@@ -66,7 +66,7 @@ TEST_CASE("SIGUSR1 ends no process that has no handler for it, neither worker no
   CHECK(job.child.wait().code == 128 + SIGTERM);
 }
 
-TEST_CASE("a child with a handler gets SIGUSR1 also from a shell that has none") {
+TEST_CASE("a child with a handler gets SIGUSR1 although its parent shell has none") {
   const Marker marker;
   const TempDir folder;
   const auto up = (folder / "up").string();
@@ -80,7 +80,7 @@ TEST_CASE("a child with a handler gets SIGUSR1 also from a shell that has none")
   CHECK(result.out == "got 10\nthe shell goes on\n");
 }
 
-TEST_CASE("SIGUSR1 does not end a shell in the moment in which it forks and blocks all signals") {
+TEST_CASE("SIGUSR1 does not end a shell that forks and blocks all signals meanwhile") {
   const Marker marker;
   const TempDir folder;
   const auto begun = (folder / "begun").string(), over = (folder / "over").string();
@@ -99,7 +99,7 @@ TEST_CASE("SIGUSR1 does not end a shell in the moment in which it forks and bloc
   CHECK(result.out == "went on\n");
 }
 
-TEST_CASE("a signal that --signals_to_handle names ends the job, and goes to the workers first") {
+TEST_CASE("a signal in --signals_to_handle ends the job and is passed to the workers first") {
   Job job({"answer=10"}, {"--signals-to-handle=SIGUSR1"});
   job.child.signal(SIGUSR1);
   const auto result = job.child.wait();
@@ -108,7 +108,7 @@ TEST_CASE("a signal that --signals_to_handle names ends the job, and goes to the
   job.check_nothing_left();
 }
 
-TEST_CASE("a signal that --signals_to_handle leaves out has its usual effect, and nothing is left") {
+TEST_CASE("a signal not in --signals_to_handle has its default effect, and nothing is left") {
   Job job({"answer=15"}, {"--signals_to_handle=SIGINT"});
   job.child.signal(SIGTERM);
   const auto result = job.child.wait();
@@ -117,14 +117,14 @@ TEST_CASE("a signal that --signals_to_handle leaves out has its usual effect, an
   job.check_nothing_left();
 }
 
-TEST_CASE("a worker that ignores SIGTERM is killed after the grace") {
+TEST_CASE("a worker that ignores SIGTERM is killed after the grace period") {
   Job job({"ignore=15"}, {"--shutdown_timeout=1"});
   job.child.signal(SIGTERM);
   CHECK(job.child.wait().code == 128 + SIGTERM);
   job.check_nothing_left();
 }
 
-TEST_CASE("a second signal does not wait for the grace") {
+TEST_CASE("a second signal ends the grace period") {
   Job job({"ignore=15"}, {"--shutdown_timeout=3600"});
   job.child.signal(SIGTERM);
   job.child.wait_for_err("stopped by SIGTERM");
@@ -133,7 +133,7 @@ TEST_CASE("a second signal does not wait for the grace") {
   job.check_nothing_left();
 }
 
-TEST_CASE("a signal during the stop after a failure leaves the grace alone, a second one ends it") {
+TEST_CASE("a signal during the stop after a failure keeps the grace period, a second one ends it") {
   const Marker marker;
   const TempDir folder;
   const auto up = (folder / "up").string();
@@ -143,13 +143,13 @@ TEST_CASE("a signal during the stop after a failure leaves the grace alone, a se
   child.wait_for_err("failed: exit code 3");
   child.signal(SIGTERM);
   child.wait_for_err("a second signal kills them");
-  CHECK(marker.processes() == 3);  // rank 1 is still there
+  CHECK(marker.processes() == 3);  // rank 1 still runs
   child.signal(SIGTERM);
   CHECK(child.wait().code == 3);
   CHECK(marker.processes() == 0);
 }
 
-TEST_CASE("a signal during the stop for a new round ends the job gracefully, a second one at once") {
+TEST_CASE("a signal during the stop for a new round ends the job gracefully, a second one immediately") {
   const Marker marker;
   const TempDir folder;
   const auto up = (folder / "up").string();
@@ -180,8 +180,8 @@ TEST_CASE("the grace is --shutdown_timeout also after a failure and before a new
   CHECK(marker.processes() == 0);
 }
 
-TEST_CASE("a failure stops also workers that were forked a moment ago") {
-  // By the time the last of many is forked the first has failed.
+TEST_CASE("a failure also stops workers that have just been forked") {
+  // The first of many workers fails before the last is forked.
   for (int round = 0; round < 5; ++round) {
     const Marker marker;
     const auto result = run_child(command({"--standalone", "--nproc_per_node=12", "--shutdown_timeout=3600"},
@@ -201,7 +201,7 @@ TEST_CASE("a worker that is stopped (SIGSTOP) still ends on SIGTERM") {
   CHECK(marker.processes() == 0);
 }
 
-TEST_CASE("children of workers are stopped too, in whatever session they are") {
+TEST_CASE("children of workers are stopped too, whatever session they are in") {
   const std::string kind = GENERATE("plain", "setsid", "stubborn");
   CAPTURE(kind);
   Job job({"fork=" + kind, "fork=" + kind}, {"--shutdown_timeout=1"});
@@ -210,7 +210,7 @@ TEST_CASE("children of workers are stopped too, in whatever session they are") {
   CHECK(job.marker.processes() == 0);
 }
 
-TEST_CASE("children that workers leave behind end with a job that went well") {
+TEST_CASE("children that outlive their workers are ended with a job that succeeded") {
   const std::string kind = GENERATE("plain", "setsid", "stubborn");
   CAPTURE(kind);
   const Marker marker;
@@ -239,7 +239,7 @@ TEST_CASE("SIGKILL of ddprun leaves no temporary folder either") {
   CHECK_FALSE(std::filesystem::is_empty(temporary.path()));
   child.signal(SIGKILL);
   child.wait_until([&] { return std::filesystem::is_empty(temporary.path()); }, "removal of the folder");
-  CHECK(marker.processes() <= 1);  // the guardian may be on its way out
+  CHECK(marker.processes() <= 1);  // the guardian may still be ending
 }
 
 TEST_CASE("SIGKILL of ddprun before it has any worker leaves no temporary folder") {
@@ -247,7 +247,7 @@ TEST_CASE("SIGKILL of ddprun before it has any worker leaves no temporary folder
   const TempDir temporary;
   auto variables = marker.variables();
   variables["TMPDIR"] = temporary.path().string();
-  // Waits for a node that never comes.
+  // Waits for a node that does not exist.
   Child child(command({"--nnodes=2", "--rdzv_endpoint=127.0.0.1:1", "--rdzv_conf=is_host=false"}, {}), variables);
   child.wait_until([&] { return !std::filesystem::is_empty(temporary.path()); }, "the folder");
   child.wait_for_err("no rendezvous server");
@@ -255,7 +255,39 @@ TEST_CASE("SIGKILL of ddprun before it has any worker leaves no temporary folder
   child.wait_until([&] { return std::filesystem::is_empty(temporary.path()); }, "removal of the folder");
 }
 
-TEST_CASE("a guardian that was killed is no reason for workers to die") {
+TEST_CASE("a guardian that was killed is replaced, and SIGKILL of ddprun still leaves nothing") {
+  const std::string kind = GENERATE("plain", "setsid", "stubborn");
+  CAPTURE(kind);
+  Job job({"ignore=15", "ignore=1", "fork=" + kind});
+  pid_t guardian = -1;
+  job.child.wait_until([&] { return (guardian = job.marker.process_named("ddprun-guardian")) > 0; }, "guardian");
+  ::kill(guardian, SIGKILL);
+  job.child.wait_for_err("the guardian process (pid " + std::to_string(guardian) +
+                         ") has ended by SIGKILL; started another (pid ");
+  job.child.signal(SIGKILL);
+  job.check_nothing_left();
+}
+
+TEST_CASE("a guardian that is killed repeatedly is replaced each time, and the job ends as usual") {
+  Job job({"answer=15", "fork=setsid"});
+  pid_t previous = -1;
+  for (int kills = 0; kills < 3; ++kills) {
+    pid_t guardian = -1;
+    const auto replaced = [&] {
+      guardian = job.marker.process_named("ddprun-guardian");
+      return guardian > 0 && guardian != previous;
+    };
+    job.child.wait_until(replaced, "guardian");
+    ::kill(guardian, SIGKILL);
+    job.child.wait_for_err("the guardian process (pid " + std::to_string(guardian) + ") has ended");
+    previous = guardian;
+  }
+  job.child.signal(SIGTERM);
+  CHECK(job.child.wait().code == 128 + SIGTERM);
+  job.check_nothing_left();
+}
+
+TEST_CASE("the death of the guardian does not end workers") {
   const Marker marker;
   const TempDir folder;
   Child child(command({"--max_restarts=1"}, {"if-attempt=0", "touch=" + (folder / "up").string(),
@@ -275,16 +307,16 @@ TEST_CASE("SIGKILL of ddprun's whole process group leaves nothing") {
   job.check_nothing_left();
 }
 
-TEST_CASE("the guardian holds none of ddprun's descriptors and leaves with it") {
+TEST_CASE("the guardian holds none of ddprun's descriptors and ends with it") {
   const Marker marker;
   // wait() returns when the pipes have no writer left: a guardian that held one would time out here.
   CHECK(Child(command(two_workers(), {}), marker.variables()).wait().code == 0);
   CHECK(marker.processes() == 0);
 }
 
-TEST_CASE("children that were there before an exec of ddprun are left alone") {
+TEST_CASE("children that existed before the exec of ddprun are left alone") {
   const Marker marker;
-  // One lives, one has ended and is nobody's to wait for but ddprun's.
+  // One runs; one has ended, and ddprun is its parent that has to reap it.
   Child child({"/bin/sh", "-c",
                "sleep 1000 >/dev/null 2>&1 & echo $!; true & exec " DDPRUN_PROGRAM " --nproc_per_node=2 " VICTIM_PROGRAM
                " fork=plain"},

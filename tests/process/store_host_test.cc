@@ -4,10 +4,10 @@
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 
-// What happens to the others when the agent goes that serves the endpoint.
+// What happens to the other agents when the agent that serves the endpoint ends.
 using namespace ddprun::testing;
 
-TEST_CASE("when the store's host is killed and started again, the others rejoin and the job goes on from there") {
+TEST_CASE("when the store's host is killed and started again, the others rejoin and the job continues") {
   Nodes job{.options = {"--nnodes=2", "--max_restarts=1"}};
   auto host = job.host("store_timeout=60");
   auto b = job.guest("store_timeout=60");
@@ -27,7 +27,7 @@ TEST_CASE("when the store's host is killed and started again, the others rejoin 
   CHECK(b.wait().code == 0);
 }
 
-TEST_CASE("when the store's host does not come back, the others end with a line that says so") {
+TEST_CASE("when the store's host does not come back, the others end with an error that says so") {
   Nodes job{.options = {"--nnodes=1:2"}};
   auto host = job.host();
   auto b = job.guest("store_timeout=1");
@@ -41,7 +41,7 @@ TEST_CASE("when the store's host does not come back, the others end with a line 
   b.wait_until([&] { return job.marker.processes() == 0; }, "end of every process");
 }
 
-TEST_CASE("another agent of the store's host takes its place") {
+TEST_CASE("another agent on the same machine takes over the endpoint") {
   Nodes job{.options = {"--nnodes=1:3"}};
   auto host = job.host();
   host.wait_for_round(1);
@@ -56,7 +56,7 @@ TEST_CASE("another agent of the store's host takes its place") {
   CHECK(c.wait().code == 0);
 }
 
-TEST_CASE("an agent that is stopped while it serves the endpoint tells the others who wait there") {
+TEST_CASE("an agent that is stopped while it serves the endpoint tells the agents that wait there") {
   Nodes job{.options = {"--nnodes=3"}};
   auto host = job.host();
   auto b = job.guest();
@@ -65,10 +65,10 @@ TEST_CASE("an agent that is stopped while it serves the endpoint tells the other
   CHECK(host.wait().code == 128 + SIGTERM);
   const auto result = b.wait();
   CHECK(result.code == 1);
-  CHECK(result.err.find("the rendezvous server goes away: stopped by SIGTERM on host ") != std::string::npos);
+  CHECK(result.err.find("the rendezvous server shuts down: stopped by SIGTERM on host ") != std::string::npos);
 }
 
-TEST_CASE("a store's host that was frozen goes on with all who were there") {
+TEST_CASE("a store's host that was frozen continues with the same nodes") {
   Nodes job{.options = {"--nnodes=1:2"}};
   const std::string quick = "keep_alive_interval=1,keep_alive_max_attempt=3,store_timeout=60";
   auto host = job.host(quick);
@@ -76,7 +76,7 @@ TEST_CASE("a store's host that was frozen goes on with all who were there") {
   for (auto* node : {&host, &b}) node->wait_for_round(2);
   const auto generation = b.generation();
   host.signal(SIGSTOP);
-  b.wait_for_err("no sign of life for 3 s; trying to rejoin for 60 s");
+  b.wait_for_err("no heartbeat for 3 s; trying to rejoin for 60 s");
   host.signal(SIGCONT);
   for (auto* node : {&host, &b}) node->wait_for_round(2, generation + 1);
   job.finish();
@@ -84,14 +84,14 @@ TEST_CASE("a store's host that was frozen goes on with all who were there") {
   CHECK(b.wait().code == 0);
 }
 
-TEST_CASE("agents hear at once that the store's host is being stopped, and wait for the next") {
+TEST_CASE("agents are told at once that the store's host is stopped, and wait for the next one") {
   Nodes job{.options = {"--nnodes=1:2"}};
   auto host = job.host();
   auto b = job.guest("store_timeout=60");
   for (auto* node : {&host, &b}) node->wait_for_round(2);
   const auto generation = b.generation();
   host.signal(SIGTERM);
-  b.wait_for_err("it goes away (stopped by SIGTERM on host ");
+  b.wait_for_err("it shuts down (stopped by SIGTERM on host ");
   CHECK(host.wait().code == 128 + SIGTERM);
   auto again = job.host();
   for (auto* node : {&again, &b}) node->wait_for_round(2, generation + 1);

@@ -1,4 +1,4 @@
-// ddprun-store as its users start and stop it.
+// ddprun-store, started and stopped as by a user.
 #include <algorithm>
 #include <csignal>
 #include <deque>
@@ -10,7 +10,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
-TEST_CASE("ddprun-store says where it listens, serves, and ends with 0 when told to") {
+TEST_CASE("ddprun-store prints its endpoint, serves, and exits with 0 on SIGTERM") {
   for (const int signal_number : {SIGTERM, SIGINT}) {
     Child store({STORE_PROGRAM, "--port", "0", "--host", "127.0.0.1"});
     store.wait_for_out("\n");
@@ -54,4 +54,12 @@ TEST_CASE("ddprun-store takes a user's mistake as one line and exit code 2, a po
   const auto second = run_child({STORE_PROGRAM, "--port", port.substr(0, port.size() - 1)});
   CHECK(second.code == 1);
   CHECK(second.err.find("cannot listen at *:" + port.substr(0, port.size() - 1)) != std::string::npos);
+}
+
+TEST_CASE("ddprun-store ends with an error if its output cannot be written") {
+  for (const std::string option : {"--port=0", "--help"}) {
+    const auto result = run_child({"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh", STORE_PROGRAM, option});
+    CHECK(result.code == 1);
+    CHECK(result.err == "[ddprun-store] error: cannot write to standard output: No space left on device\n");
+  }
 }

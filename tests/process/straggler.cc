@@ -30,7 +30,7 @@ void meet_in_elastic_group(const WorkerEnv& env, const std::string& prefix, cons
     return std::make_shared<TcpStore>(TcpStoreOptions{.host = env.master_addr, .port = env.master_port},
                                       Deadline::in(std::chrono::seconds(30)));
   };
-  ElasticGroup elastic("auto", {.connect_store = connect, .prefix = prefix, .freeze_bound = any_silence},
+  ElasticGroup elastic("auto", {.connect_store = connect, .prefix = prefix, .config = {.freeze_bound = any_silence}},
                        std::to_string(env.rank));
   std::vector<std::string> members;
   for (int rank = 0; rank < env.world_size; ++rank) members.push_back(std::to_string(rank));
@@ -46,7 +46,7 @@ int main(int argc, char** argv) try {
     meet_in_elastic_group(env, argv[3], argv[1], argv[2]);
     return 0;
   }
-  const auto world = init_process_group({.freeze_bound = any_silence, .env = env});
+  const auto world = init_process_group({.config = {.freeze_bound = any_silence}, .env = env});
   meet(world->group(), argv[1], argv[2]);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -10,7 +10,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Verbs of one rank alone.
+// Verbs for one rank only.
 Words rank(int number, Words verbs) {
   verbs.insert(verbs.begin(), "if-rank=" + std::to_string(number));
   verbs.emplace_back("end-if");
@@ -24,14 +24,14 @@ Words both(Words first, const Words& second) {
 
 }  // namespace
 
-TEST_CASE("workers find a terminal where ddprun has one, narrower by the prefix") {
+TEST_CASE("workers have a terminal where ddprun has one, narrower by the prefix") {
   TerminalChild child(command(two_workers(), rank(1, {"terminal", "descriptors"})));
   CHECK(child.wait() == 0);
   CHECK(child.rows() ==
         Words{"[default1]:stdout 69x24, stderr 69x24, no controlling terminal", "[default1]:descriptors 0 1 2"});
 }
 
-TEST_CASE("workers find no terminal where ddprun has none, nor where theirs would not be one") {
+TEST_CASE("workers have no terminal where ddprun has none, or for a redirected stream") {
   const auto piped = run_child(command(two_workers(), rank(1, {"terminal"})));
   CHECK(piped.out == "[default1]:stdout none, stderr none, no controlling terminal\n");
   const TempDir folder;
@@ -44,14 +44,14 @@ TEST_CASE("workers find no terminal where ddprun has none, nor where theirs woul
   CHECK(dumb.text().find("stdout none, stderr none") != std::string::npos);
 }
 
-TEST_CASE("a single worker has the terminal itself as standard output, and another in its place as error") {
+TEST_CASE("a single worker has the terminal itself as standard output, and a pseudo-terminal as standard error") {
   TerminalChild child(command({}, {"terminal", "err=\\rraw"}));
   CHECK(child.wait() == 0);
   CHECK(child.text().find("stdout 80x24, stderr 80x24") != std::string::npos);
   CHECK(child.text().find("\rraw") != std::string::npos);
 }
 
-TEST_CASE("a bar is redrawn in place, and another worker's line stays whole above it") {
+TEST_CASE("a bar is redrawn in place, and another worker's line is inserted whole above it") {
   const TempDir folder;
   const auto file = [&](const char* name) { return (folder / name).string(); };
   TerminalChild child(command(two_workers(), both(rank(0, {"out=\\r10% of it", "wait-file=" + file("go"), "out=\\r20%",
@@ -67,7 +67,7 @@ TEST_CASE("a bar is redrawn in place, and another worker's line stays whole abov
   CHECK(child.rows() == Words{"[default1]:whole", "[default0]:30%"});
 }
 
-TEST_CASE("the terminal's new size reaches the workers") {
+TEST_CASE("a new size of the terminal is passed to the workers") {
   TerminalChild child(command(two_workers(), rank(0, {"answer=28", "out=ready\\n", "pause"})));  // SIGWINCH
   child.wait_for("ready");
   child.resize(100, 30);
@@ -75,7 +75,7 @@ TEST_CASE("the terminal's new size reaches the workers") {
   CHECK(child.rows() == Words{"[default0]:ready", "[default0]:got 28"});
 }
 
-TEST_CASE("exit code, summary and log files are as without a terminal") {
+TEST_CASE("exit code, summary and log files are the same as without a terminal") {
   const TempDir folder;
   TerminalChild child(command(two_workers({"--log_dir=" + folder.path().string(), "--tee=3", "--rdzv-id=job"}),
                               rank(1, {"err=\\r10%\\r20%\\nwhy\\n", "exit=5"})));
@@ -85,7 +85,7 @@ TEST_CASE("exit code, summary and log files are as without a terminal") {
   CHECK(ddprun::read_whole_file(run / "attempt_0" / "1" / "stderr.log") == "\r10%\r20%\nwhy\n");
 }
 
-TEST_CASE("the job ends when its terminal goes away") {
+TEST_CASE("the job ends when its terminal is closed") {
   const Marker marker;
   TerminalChild child(command(two_workers(), {"out=\\rbar", "err=ready\\n", "flood"}), marker.variables());
   child.wait_for("ready");

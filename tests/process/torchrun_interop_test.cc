@@ -1,4 +1,5 @@
-// One static job of two nodes, one under PyTorch's own torchrun and one under ddprun, whichever is node rank 0.
+// Jobs of two nodes, one under PyTorch's own torchrun and one under ddprun: a static job, with either as node rank 0;
+// and c10d, with which they refuse each other.
 #include <csignal>
 #include <optional>
 
@@ -11,7 +12,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// The words that both launchers take, for either's node rank.
+// The options that both launchers accept, for either node rank.
 class StaticJob {
  public:
   explicit StaticJob(Words more = {}) {
@@ -58,7 +59,7 @@ TEST_CASE("torchrun and ddprun share a static job that trains, either of them as
                                                   Catch::Contains("40 steps, the result is right"));
 }
 
-// The workers do not communicate: those of the other node go on undisturbed.
+// The workers do not communicate, so those of the other node are not affected.
 TEST_CASE("in a static job with torchrun a worker fails on either side, and its own launcher restarts it") {
   const auto python = find_current_torch();
   if (!python) SKIP(no_current_torch);
@@ -86,8 +87,8 @@ TEST_CASE("in a static job with torchrun a worker fails on either side, and its 
   CHECK_THAT(failed + other, Catch::Contains("WORLD_SIZE=4\n"));
 }
 
-// Both launchers see a failure of their own, and each restarts its own workers. What the workers told each other at the
-// endpoint stays there, as between torchruns, so the script meets elsewhere.
+// Each launcher sees a failure of its own workers and restarts them. The workers' keys stay in the endpoint's store, as
+// between torchruns, so the script uses another store.
 TEST_CASE("in a static job with torchrun a training worker is killed on either side, and both sides restart and end") {
   const auto python = find_current_torch();
   if (!python) SKIP(no_current_torch);
@@ -111,4 +112,57 @@ TEST_CASE("in a static job with torchrun a training worker is killed on either s
   check_ended_well(from_theirs);
   for (const auto* out : {&from_ours.out, &from_theirs.out}) CHECK_THAT(*out, Catch::Contains("of 4, attempt 1"));
   CHECK_THAT(from_ours.out + from_theirs.out, Catch::Contains("40 steps, the result is right"));
+}
+
+namespace {
+
+// Both launchers with c10d at one endpoint, which one of them serves.
+class C10dJob {
+ public:
+  Words node(bool serves) const {
+    return {"--rdzv_backend=c10d",
+            "--nnodes=2",
+            "--nproc_per_node=1",
+            "--rdzv_endpoint=" + endpoint_,
+            std::string("--rdzv_conf=is_host=") + (serves ? "true" : "false"),
+            "--no_python"};
+  }
+  Child start(const Words& launcher, bool serves) const {
+    return Child(joined(joined(launcher, node(serves)), {VICTIM_PROGRAM, "env"}));
+  }
+
+ private:
+  const std::string endpoint_ = "127.0.0.1:" + std::to_string(free_port());
+};
+
+void check_refused(const Child::Result& result) {
+  INFO(result.out << result.err);
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, Catch::Contains("start ddprun on every node, or set --rdzv_backend=static and --node_rank"));
+}
+
+}  // namespace
+
+TEST_CASE("torchrun with c10d that joins a ddprun job: both end at once, and ddprun says what to set") {
+  const auto python = find_current_torch();
+  if (!python) SKIP(no_current_torch);
+  CAPTURE(python->version_text);
+  const C10dJob job;
+  auto ours = job.start({DDPRUN_PROGRAM}, true);
+  ours.wait_for_err("1 of 2 nodes are here", torch_patience);
+  auto theirs = job.start({python->path, "-m", "torch.distributed.run"}, false);
+  check_refused(ours.wait(torch_patience));
+  CHECK(theirs.wait(torch_patience).code != 0);
+}
+
+TEST_CASE("ddprun with c10d that joins a torchrun job ends at once and says what to set") {
+  const auto python = find_current_torch();
+  if (!python) SKIP(no_current_torch);
+  CAPTURE(python->version_text);
+  const C10dJob job;
+  auto theirs = job.start({python->path, "-m", "torch.distributed.run"}, true);
+  auto ours = job.start({DDPRUN_PROGRAM}, false);
+  check_refused(ours.wait(torch_patience));
+  theirs.signal(SIGKILL);  // torchrun waits for its join timeout
+  theirs.wait(torch_patience);
 }

@@ -11,6 +11,7 @@ endfunction()
 
 ddprun_worker_test(worker_test SOURCES worker_test.cc)
 ddprun_worker_test(training_test SOURCES training_test.cc)
+ddprun_worker_test(usage_error_test SOURCES usage_error_test.cc)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 
 ddprun_process_test(recovery_test
@@ -18,6 +19,8 @@ ddprun_process_test(recovery_test
   LIBS ddprun::common
   TIMEOUT 300)
 add_dependencies(recovery_test ddprun-worker)
+
+ddprun_test(preemption_storm_test SOURCES preemption_storm_test.cc LIBS ddprun::trainer ddprun::common DNNL::dnnl)
 
 # The smallest complete program, as the README shows it.
 ddprun_program(linear_two_ranks INTERNAL SOURCES linear_two_ranks.cc

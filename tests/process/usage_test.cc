@@ -19,7 +19,7 @@ void check_usage_error(const Words& arguments, const std::string& message, const
 
 }  // namespace
 
-TEST_CASE("a user's mistake is one line and exit code 2") {
+TEST_CASE("a usage error is one line and exit code 2") {
   check_usage_error({"--nnode_rank=1", "/bin/true"}, "unknown option --nnode_rank; did you mean --node_rank?");
   check_usage_error({"--nnodes=0", "/bin/true"}, "--nnodes = 0: expected N or MIN:MAX with 1 <= MIN <= MAX <= 65536");
   check_usage_error({"--max_restarts=-1", "/bin/true"},
@@ -33,11 +33,64 @@ TEST_CASE("a user's mistake is one line and exit code 2") {
   check_usage_error({"missing.cfg"}, "cannot open missing.cfg: No such file or directory");
 }
 
-TEST_CASE("the [launch] section of a train.cfg counts, and the environment and the command line beat it") {
+TEST_CASE("a script, program or hostfile that is missing or of the wrong kind is a usage error") {
+  const TempDir folder;
+  std::ofstream(folder / "plain") << "x";
+  const auto plain = (folder / "plain").string();
+  check_usage_error({"missing.py"}, "cannot read missing.py: No such file or directory");
+  check_usage_error({"/no/such/program"}, "cannot execute /no/such/program: No such file or directory");
+  check_usage_error({"no-such-program"},
+                    "cannot execute no-such-program: No such file or directory (not on PATH either)");
+  check_usage_error({plain}, "cannot execute " + plain + ": Permission denied");
+  check_usage_error({"."}, "cannot execute .: it is a folder");
+  check_usage_error({"--hostfile=/nonexistent", "/bin/true"},
+                    "--hostfile: cannot open /nonexistent: No such file or directory");
+}
+
+TEST_CASE("a key of a train.cfg before the file is refused with its right place") {
+  check_usage_error({"--train.epochs=3", "train.cfg"},
+                    "--train.epochs is a key of a train.cfg: put it after the file's name");
+  check_usage_error({"--launch.nproc_per_node=3", "train.cfg"},
+                    "--launch.nproc_per_node is a key of a train.cfg: put it after the file's name, or write "
+                    "--nproc_per_node here");
+}
+
+TEST_CASE("an error that quotes a damaged file does not send its bytes to the terminal") {
+  const TempDir folder;
+  const auto config = (folder / "job.cfg").string();
+  std::ofstream(config) << "[launch]\nowned\xff\n";
+  check_usage_error({config}, config + ":2: expected 'key = value' or '[section]', got 'owned\\xff'");
+  const auto hosts = (folder / "hosts").string();
+  std::ofstream(hosts) << "a \x1b[2J=1\n";
+  check_usage_error({"--hostfile=" + hosts, "/bin/true"},
+                    hosts + ":1: '\\x1b[2J=1': expected slots=NUMBER after the host");
+}
+
+TEST_CASE("output that cannot be written is an error") {
+  const TempDir no_jobs;
+  for (const Words& words : {Words{"--help"},
+                             {"--man"},
+                             {"--version"},
+                             {"--completion=bash"},
+                             {"status"},
+                             {"status", "--help"},
+                             {"--dry_run", "--standalone", "/bin/true"}}) {
+    INFO(words.front());
+    Words line{"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh", DDPRUN_PROGRAM};
+    line.insert(line.end(), words.begin(), words.end());
+    const auto result = run_child(line, {{"DDPRUN_RUNTIME_DIR", no_jobs.path().string()}});
+    CHECK(result.code == 1);
+    CHECK(result.err == "[ddprun] error: cannot write to standard output: No space left on device\n");
+  }
+}
+
+TEST_CASE("the [launch] section of a train.cfg sets options, and the environment and the command line beat it") {
   const TempDir folder;
   const auto config = (folder / "job.cfg").string();
   std::ofstream(config) << "[launch]\nnproc_per_node = 3\nrole = trainer\nmax_restart = 1\n";
   check_usage_error({config}, config + ":4: unknown key launch.max_restart; did you mean launch.max_restarts?");
+  std::ofstream(config) << "[launch]\nnproc = 3\n";
+  check_usage_error({config}, config + ":2: unknown key launch.nproc; did you mean launch.nproc_per_node?");
   std::ofstream(config) << "[launch]\nnproc_per_node = 0\n[train]\nwhatever = 1\n";
   check_usage_error({config}, "--nproc_per_node = 0: expected a number from 1 to 4096, cpu, gpu, xpu or auto");
   check_usage_error({config}, "--nproc_per_node = x: expected a number from 1 to 4096, cpu, gpu, xpu or auto",
@@ -49,7 +102,7 @@ TEST_CASE("the [launch] section of a train.cfg counts, and the environment and t
                     "--nproc_per_node = z: expected a number from 1 to 4096, cpu, gpu, xpu or auto");
 }
 
-TEST_CASE("a reader that leaves early hears no complaint") {
+TEST_CASE("a reader that closes the pipe early causes no error message") {
   for (const Words& words :
        {Words{"--help"}, {"--man"}, {"status", "--help"}, {"--dry_run", "--standalone", "/bin/true"}}) {
     INFO(words.front());
@@ -58,7 +111,7 @@ TEST_CASE("a reader that leaves early hears no complaint") {
     Child program(line);
     program.leave_out();
     const auto result = program.wait();
-    // It may have written before the reader left.
+    // It may have written all of it before the reader closed the pipe.
     CHECK((result.signal_number == SIGPIPE || (result.signal_number == 0 && result.code == 0)));
     CHECK(result.err == "");
   }

@@ -1,16 +1,15 @@
-// A worker whose behaviour is its arguments, carried out from left to right: what the process tests start instead of
-// Python.
+// A worker for process tests that executes its arguments from left to right:
 //   if-rank=N / if-attempt=N / end-if   the verbs between run only for this RANK / TORCHELASTIC_RESTART_COUNT
-//   out=TEXT err=TEXT                   writes TEXT as it is, "\n" and "\r" spelt out
+//   out=TEXT err=TEXT                   writes TEXT; \n and \r are escapes
 //   env                                 prints the environment, sorted
 //   terminal  descriptors               prints which streams are terminals, of what size; its open descriptors
 //   ignore=N  answer=N                  ignores signal N; answers it with "got N" and exit code 0
-//   fork=plain|setsid|stubborn          a child that sleeps; in a session of its own; and deaf to SIGTERM too
-//   touch=PATH  wait-file=PATH          makes a file; waits until there is one
-//   eat=MIB                             takes so much memory and writes to all of it, bit by bit
+//   fork=plain|setsid|stubborn          a child that sleeps; in its own session; which also ignores SIGTERM
+//   touch=PATH  wait-file=PATH          creates a file; waits until it exists
+//   eat=MIB                             allocates memory and writes to every page of it
 //   error-file=TEXT                     writes TEXT to TORCHELASTIC_ERROR_FILE
-//   timer=SCOPE  timer-of=PID           a watchdog timer that has expired already, of this process or of another
-//   raise=N  exit=N  pause  flood       the usual; flood writes lines for ever
+//   timer=SCOPE  timer-of=PID           sets an expired watchdog timer for this process; for another one
+//   raise=N  exit=N  pause  flood       raises a signal; exits; sleeps; writes lines without end
 #include <algorithm>
 #include <csignal>
 #include <cstdio>

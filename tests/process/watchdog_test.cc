@@ -4,7 +4,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// torchrun's watchdog pipe, with workers that have let a timer pass.
+// torchrun's watchdog pipe, with workers whose timer expires.
 using namespace ddprun::testing;
 
 namespace {
@@ -17,7 +17,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("a worker whose timer expires is killed, and the agent lives to say so and to start it again") {
+TEST_CASE("a worker whose timer expires is killed, and the agent reports and restarts it") {
   const auto result = run_child(
       command(two_workers({"--max_restarts=1"}), {"if-attempt=0", "if-rank=1", "timer=step", "pause"}), enabled);
   CHECK(result.code == 0);
@@ -25,23 +25,26 @@ TEST_CASE("a worker whose timer expires is killed, and the agent lives to say so
   CHECK(contains(result.err, " expired (local rank 1): sending it SIGKILL\n"));
 }
 
-TEST_CASE("without a restart left, the exit code tells of the signal") {
+TEST_CASE("without a restart left the exit code is that of the signal, and the report names the timer") {
   const auto result = run_child(command(two_workers(), {"if-rank=0", "timer=step", "end-if", "pause"}), enabled);
   CHECK(result.code == 128 + SIGKILL);
+  CHECK(contains(result.err, " failed: its watchdog timer 'step' expired, and ddprun sent it SIGKILL\n"));
+  CHECK(contains(result.err, ": its watchdog timer 'step' expired, and ddprun sent it SIGKILL\n==="));
+  CHECK_FALSE(contains(result.err, "another process sent it"));
 }
 
-TEST_CASE("a timer that names a process of somebody else's kills nobody") {
+TEST_CASE("a timer that names a foreign process sends no signal") {
   Child stranger({"/bin/sleep", "1000"});
   const auto result = run_child(command(two_workers(), {"if-rank=0", "timer-of=" + std::to_string(stranger.pid()),
                                                         "timer=own", "end-if", "pause"}),
                                 enabled);
   CHECK(result.code == 128 + SIGKILL);
   CHECK(contains(result.err, "the timer 'foreign' of process " + std::to_string(stranger.pid()) +
-                                 " expired: it is none of this node's workers, nothing is sent\n"));
+                                 " expired: the process is not one of this node's workers, no signal is sent\n"));
   CHECK(::waitpid(stranger.pid(), nullptr, WNOHANG) == 0);  // it runs
 }
 
-TEST_CASE("the watchdog's pipe is there when it is asked for, under the name that was given, and is removed") {
+TEST_CASE("the watchdog's pipe exists when it is enabled, has the given name, and is removed") {
   const TempDir folder;
   const auto pipe = (folder / "pipe").string();
   auto variables = enabled;

@@ -71,9 +71,89 @@ TEST_CASE("a usage error is one line and exit code 2") {
              Catch::Contains("--data.dir: data.dir = " + dir.path().string() + ": expected the four IDX files"));
   CHECK_THAT(fails({config("mnist.cfg"), "--data.name=random"}),
              Catch::Contains("default: data.shape = 16: model cnn takes"));
+  CHECK_THAT(fails({linear, "--dist.backend=nccl"}),
+             Catch::Contains("--dist.backend: dist.backend = nccl: NCCL exchanges"));
 }
 
-TEST_CASE("all workers of a host make a usage error, under a launcher one of them says so") {
+TEST_CASE("bytes of a file that is no train.cfg do not reach the terminal") {
+  TempDir dir;
+  std::string bytes;
+  for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i * 7 + 27);
+  for (const auto& text :
+       Words{"\x1b[2J" + bytes, "[train]\nepochs = \xff\xfe\n" + bytes, read_whole_file(DDPRUN_WORKER)}) {
+    write_file_atomically(dir / "t.cfg", text);
+    const auto result = run_worker({dir / "t.cfg"});
+    CHECK(result.code == 2);
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    CHECK(
+        std::all_of(result.err.begin(), result.err.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }));
+    CHECK(result.err.size() < 400);
+  }
+}
+
+TEST_CASE("output that cannot be written is an error") {
+  for (const std::string& arguments :
+       Words{"--help", "--reference", "--version", linear + " --print-config", linear + " --train.max_steps=1"}) {
+    INFO(arguments);
+    const auto result =
+        Child({"/bin/sh", "-c", std::string("exec ") + DDPRUN_WORKER + " " + arguments + " > /dev/full"}, one_thread)
+            .wait(std::chrono::seconds(100));
+    CHECK(result.code == 1);
+    CHECK_THAT(result.err, Catch::EndsWith("cannot write to standard output: No space left on device\n"));
+  }
+}
+
+TEST_CASE("output that is closed is an error, and does not get into another file") {
+  TempDir dir;
+  const auto metrics = (dir / "m").string();
+  const auto result = Child({"/bin/sh", "-c",
+                             std::string("exec ") + DDPRUN_WORKER + " " + linear +
+                                 " --train.max_steps=2 --train.log_every=1 --metrics.file=" + metrics + " >&-"},
+                            one_thread)
+                          .wait(std::chrono::seconds(100));
+  CHECK(result.code == 1);
+  CHECK_THAT(result.err, Catch::EndsWith("cannot write to standard output: Bad file descriptor\n"));
+  std::istringstream lines(read_whole_file(metrics));
+  for (std::string line; std::getline(lines, line);) CHECK(line.starts_with("{"));
+}
+
+TEST_CASE("a loss that is not finite ends the run before a checkpoint is written") {
+  TempDir dir;
+  const Words arguments{linear,
+                        "--optim.lr=1e30",
+                        "--train.max_steps=20",
+                        "--checkpoint.every_steps=1",
+                        "--checkpoint.keep=100",
+                        "--checkpoint.dir=" + (dir / "c").string(),
+                        "--metrics.file=" + (dir / "m").string()};
+  const auto stopped = run_worker(arguments);
+  CHECK(stopped.code == 1);
+  CHECK(stopped.out.find("done:") == std::string::npos);
+  std::smatch match;
+  REQUIRE(
+      std::regex_search(stopped.err, match,
+                        std::regex("error: the loss of step ([0-9]+) is (nan|inf): training has diverged and stops")));
+  const auto step = std::stoi(match[1]);
+  REQUIRE(step > 1);
+  CHECK(std::distance(std::filesystem::directory_iterator(dir / "c"), {}) == step - 1);
+  const auto metrics = read_whole_file(dir / "m");
+  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == step);
+  CHECK_THAT(metrics, Catch::Contains("\"loss\": null"));
+
+  auto again = arguments;
+  again.push_back("--train.stop_on_nonfinite=false");
+  const auto continued = run_worker(again);
+  CHECK(continued.code == 0);
+  CHECK_THAT(continued.err, Catch::Contains("the loss of step " + std::to_string(step) + " is "));
+  CHECK(std::regex_search(continued.out, std::regex("done: 20 steps, loss (nan|inf) \\(not finite since step " +
+                                                    std::to_string(step) + "\\), parameters")));
+}
+
+TEST_CASE("one step is a step") {
+  CHECK_THAT(run_worker({linear, "--train.max_steps=1"}).out, Catch::Contains("\ndone: 1 step, loss "));
+}
+
+TEST_CASE("a usage error is logged by each worker, and under a launcher written to the error file alone") {
   TempDir dir;
   std::map<std::string, std::string> second{
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}};
@@ -83,7 +163,12 @@ TEST_CASE("all workers of a host make a usage error, under a launcher one of the
   second["TORCHELASTIC_ERROR_FILE"] = (dir / "error.json").string();
   const auto launched = run_worker({"/nonexistent.cfg"}, second);
   CHECK(launched.code == 2);
-  CHECK(launched.err.empty());
+  CHECK_THAT(launched.err, Catch::Contains("/nonexistent.cfg"));  // without TORCHELASTIC_RUN_ID nobody else shows it
+  second["TORCHELASTIC_RUN_ID"] = "job";
+  const auto under_launcher = run_worker({"/nonexistent.cfg"}, second);
+  CHECK(under_launcher.code == 2);
+  CHECK(under_launcher.err.empty());
+  CHECK_THAT(read_whole_file(dir / "error.json"), Catch::Contains("/nonexistent.cfg"));
 }
 
 TEST_CASE("a failing worker leaves its reason where the launcher looks") {
@@ -131,6 +216,32 @@ TEST_CASE("a finished run that is started again has nothing left to do") {
   CHECK(digest_of(first) == digest_of(second));
   CHECK_THAT(second.out, Catch::Contains("going on from the checkpoint of step 785 in "));
   CHECK(second.out.find("step 800") == std::string::npos);
+}
+
+TEST_CASE("checkpoints of which none can be read end the run, and are as they were afterwards") {
+  TempDir dir;
+  const auto folder = dir / "c";
+  const Words arguments{linear, "--train.max_steps=6", "--checkpoint.dir=" + folder.string(),
+                        "--checkpoint.every_steps=3"};
+  const auto first = run_worker(arguments);
+  for (const auto* name : {"step_000003", "step_000006"}) {
+    auto manifest = read_whole_file(folder / name / "manifest.json");
+    manifest[manifest.size() / 2] = '\1';
+    write_file_atomically(folder / name / "manifest.json", manifest);
+  }
+  const auto refused = run_worker(arguments);
+  CHECK(refused.code == 1);
+  CHECK(refused.out.empty());
+  CHECK_THAT(refused.err, Catch::Contains("no checkpoint in " + folder.string() + " can be used (2 found)") &&
+                              Catch::Contains((folder / "step_000006/manifest.json").string()));
+  for (const auto* name : {"step_000003", "step_000006"}) CHECK(std::filesystem::exists(folder / name / "state.json"));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder), {}) == 2);
+
+  auto again = arguments;
+  again.push_back("--checkpoint.resume=never");
+  CHECK(digest_of(run_worker(again)) == digest_of(first));
+  again.back() = "--checkpoint.resume=require";
+  CHECK_THAT(run_worker(again).out, Catch::Contains("going on from the checkpoint of step 6 in "));
 }
 
 TEST_CASE("a worker ended by SIGTERM is ended by SIGTERM") {

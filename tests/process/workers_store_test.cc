@@ -1,9 +1,11 @@
 #include <set>
 
+#include "ddprun/common/host_port.h"
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
+#include "tests/support/listeners.h"
 
-// The store at which the workers of a round meet.
+// The store that the workers of a round connect to.
 using namespace ddprun::testing;
 
 TEST_CASE("after a restart workers find no keys of the attempt before, on either back end") {
@@ -18,7 +20,38 @@ TEST_CASE("after a restart workers find no keys of the attempt before, on either
   CHECK(result.out.find("attempt 1: no stale key\n") != std::string::npos);
 }
 
-TEST_CASE("two jobs side by side need no port from anybody") {
+TEST_CASE("a job of one node listens on loopback only, whatever its endpoint is called") {
+  const Nodes files;
+  const Words named{"--rdzv_backend=c10d", "--rdzv_endpoint=" + ddprun::local_host_name() + ":0"};
+  const Words options = GENERATE_COPY(Words{"--standalone"}, Words{}, named);
+  CAPTURE(options);
+  Words words{"--nproc_per_node=1"};
+  words.insert(words.end(), options.begin(), options.end());
+  Node node(command(words, {"env", "wait-file=" + (files.folder / "done").string()}), {});
+  node.wait_for_round(1);
+  CHECK(node.variable("MASTER_ADDR") == "127.0.0.1");
+  const auto addresses = listening_addresses(node.pid());
+  // The rendezvous server listens where its endpoint says.
+  const std::set<std::string> expected =
+      options == named ? std::set<std::string>{"127.0.0.1", "::"} : std::set<std::string>{"127.0.0.1"};
+  CHECK(addresses.size() == 2);
+  CHECK(std::set<std::string>(addresses.begin(), addresses.end()) == expected);
+  files.finish();
+  CHECK(node.wait().code == 0);
+}
+
+TEST_CASE("nodes that meet at a loopback address have a workers' store that listens there only") {
+  Nodes job{.options = {"--nnodes=2"}};
+  auto host = job.host();
+  auto guest = job.guest();
+  for (auto* node : {&host, &guest}) node->wait_for_round(2);
+  for (auto* node : {&host, &guest})
+    for (const auto& address : listening_addresses(node->pid())) CHECK(address == "127.0.0.1");
+  job.finish();
+  for (auto* node : {&host, &guest}) CHECK(node->wait().code == 0);
+}
+
+TEST_CASE("two jobs side by side need no port option") {
   Nodes files;
   const Words job{"--nproc_per_node=1"};
   const Words verbs{"env", "wait-file=" + (files.folder / "done").string()};
@@ -31,7 +64,7 @@ TEST_CASE("two jobs side by side need no port from anybody") {
   CHECK(b.wait().code == 0);
 }
 
-TEST_CASE("two jobs of different ids meet at one endpoint") {
+TEST_CASE("two jobs of different ids share one endpoint") {
   Nodes jobs{.options = {"--nnodes=2"}};
   auto a = jobs.host("", {"--rdzv_id=first"});
   auto b = jobs.guest("", {"--rdzv_id=first"});

@@ -11,9 +11,9 @@ constexpr Duration attempt_timeout = 10s;
 
 }  // namespace
 
-AgentSession::AgentSession(World& world, ProcessPtr process, Host& own, Host& endpoint, NodeInfo self, JobPolicy policy,
-                           Duration rejoin_timeout, Handler handler)
-    : world_(world),
+AgentSession::AgentSession(Simulation& simulation, ProcessPtr process, Host& own, Host& endpoint, NodeInfo self,
+                           JobPolicy policy, Duration rejoin_timeout, Handler handler)
+    : simulation_(simulation),
       process_(std::move(process)),
       own_(own),
       endpoint_(endpoint),
@@ -21,15 +21,15 @@ AgentSession::AgentSession(World& world, ProcessPtr process, Host& own, Host& en
       policy_(std::move(policy)),
       rejoin_timeout_(rejoin_timeout),
       handler_(std::move(handler)),
-      join_deadline_(world.time.now() + policy_.join_timeout),
-      attention_(policy_.keep_alive_interval) {}
+      join_deadline_(simulation.time.now() + policy_.join_timeout),
+      liveness_clock_(policy_.keep_alive_interval) {}
 
 void AgentSession::start() {
   attempt();
 }
 
 void AgentSession::send(const NodeFrame& frame) {
-  if (established_ && !over_) connection_->send(Connection::client, {.bytes = encode(frame)});
+  if (established_ && !closed_) connection_->send(Connection::client, {.bytes = encode(frame)});
 }
 
 void AgentSession::leave(const std::string& reason) {
@@ -37,24 +37,24 @@ void AgentSession::leave(const std::string& reason) {
   close();
 }
 
-// A server that does not answer in time may have heard the JOIN all the same: the next one is its second. The number of
-// the attempt is for the referee.
+// A server that does not answer in time may have received the JOIN: the next one is then its second. The attempt number
+// is for the invariant checker.
 void AgentSession::attempt() {
-  if (over_) return;
+  if (closed_) return;
   const std::weak_ptr<AgentSession> weak = weak_from_this();
   const int number = ++attempts_;
-  connection_ = Connection::dial(world_.time, world_.chance, own_, process_, endpoint_, rendezvous_port,
+  connection_ = Connection::dial(simulation_.time, simulation_.random, own_, process_, endpoint_, rendezvous_port,
                                  {.packet =
                                       [weak, number](const Packet& packet) {
                                         const auto self = weak.lock();
-                                        if (self && self->attempts_ == number) self->hear(packet);
+                                        if (self && self->attempts_ == number) self->handle_frame(packet);
                                       },
                                   .closed =
                                       [weak, number] {
                                         const auto self = weak.lock();
                                         if (self && self->attempts_ == number) self->closed();
                                       }});
-  connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_, policy_}}), .place = number});
+  connection_->send(Connection::client, {.bytes = encode(NodeFrame{SessionJoin{self_, policy_}}), .index = number});
   process_->after(attempt_timeout, [weak, number] {
     const auto self = weak.lock();
     if (self && self->attempts_ == number && !self->established_) self->give_up_attempt();
@@ -64,46 +64,47 @@ void AgentSession::attempt() {
 void AgentSession::give_up_attempt() {
   ++attempts_;
   connection_->reset(Connection::client);
-  if (over_) return;
-  if (world_.time.now() >= join_deadline_)
-    return lose(rejoining_ ? Errc::connection_lost : Errc::timeout, "nobody answers at the endpoint");
-  process_->after(world_.chance.duration(100ms, 1s), [weak = weak_from_this()] {
+  if (closed_) return;
+  if (simulation_.time.now() >= join_deadline_)
+    return fail(rejoining_ ? Errc::connection_lost : Errc::timeout, "no server answers at the endpoint");
+  process_->after(simulation_.random.duration(100ms, 1s), [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->attempt();
   });
 }
 
 void AgentSession::closed() {
-  if (over_) return;
-  if (established_) return part(Errc::connection_lost, "the server closed the connection");
+  if (closed_) return;
+  if (established_) return end_session(Errc::connection_lost, "the server closed the connection");
   give_up_attempt();
 }
 
-void AgentSession::hear(const Packet& packet) {
-  if (over_) return;
-  attention_.advance(world_.time.now());
-  heard_ = attention_.elapsed();
+void AgentSession::handle_frame(const Packet& packet) {
+  if (closed_) return;
+  liveness_clock_.advance(simulation_.time.now());
+  last_heard_ = liveness_clock_.elapsed();
   if (!std::exchange(established_, true))
     process_->after(policy_.keep_alive_interval,
                     [self = shared_from_this(), attempt = attempts_] { self->beat(attempt); });
   const ServerFrame& frame = *packet.frame;
-  if (const auto* refused = std::get_if<JoinRefused>(&frame)) return lose(Errc::usage, refused->text);
+  if (const auto* refused = std::get_if<JoinRefused>(&frame)) return fail(Errc::usage, refused->text);
   if (const auto* dropped = std::get_if<NodeDropped>(&frame)) {
-    if (dropped->may_return) return part(Errc::peer_lost, dropped->text);
-    return lose(Errc::peer_lost, dropped->text);
+    if (dropped->may_return) return end_session(Errc::peer_lost, dropped->text);
+    return fail(Errc::peer_lost, dropped->text);
   }
-  if (const auto* farewell = std::get_if<SessionFarewell>(&frame)) return part(Errc::connection_lost, farewell->reason);
+  if (const auto* notice = std::get_if<SessionShutdown>(&frame))
+    return end_session(Errc::connection_lost, notice->reason);
   if (const auto* waiting = std::get_if<RendezvousWaiting>(&frame)) return handler_(packet.job, *waiting);
   if (const auto* proposed = std::get_if<RoundProposed>(&frame)) {
     proposal_ = packet.frame;
-    place_ = packet.place;
+    own_index_ = packet.index;
     RoundProposed own = *proposed;
-    own.round.self = place_;
+    own.round.self = own_index_;
     return handler_(packet.job, std::move(own));
   }
   if (const auto* started = std::get_if<SessionStarted>(&frame)) {
     Round round = std::get<RoundProposed>(*proposal_).round;
     if (round.generation != started->generation) return;
-    round.self = place_;
+    round.self = own_index_;
     round.master_addr = started->master_addr;
     round.master_port = started->master_port;
     return handler_(packet.job, RoundStarted{std::move(round)});
@@ -115,40 +116,40 @@ void AgentSession::hear(const Packet& packet) {
 }
 
 void AgentSession::beat(int attempt) {
-  if (over_ || attempt != attempts_) return;
-  attention_.advance(world_.time.now());
+  if (closed_ || attempt != attempts_) return;
+  liveness_clock_.advance(simulation_.time.now());
   const auto bound = policy_.keep_alive_interval * policy_.keep_alive_max_attempt;
-  if (attention_.fair() && attention_.elapsed() - heard_ > bound)
-    return part(Errc::connection_lost, "no sign of life of the server");
+  if (liveness_clock_.reliable() && liveness_clock_.elapsed() - last_heard_ > bound)
+    return end_session(Errc::connection_lost, "no heartbeat of the server");
   send(SessionBeat{});
   process_->after(policy_.keep_alive_interval, [self = shared_from_this(), attempt] { self->beat(attempt); });
 }
 
-// The server that answers next may be another one: it is told what this node was last part of.
-void AgentSession::part(Errc code, const std::string& why) {
-  if (rejoin_timeout_ <= 0s || !policy_.may_be_replaced()) return lose(code, why);
+// Another server may answer next, so JOIN carries the round that this node was in.
+void AgentSession::end_session(Errc code, const std::string& why) {
+  if (rejoin_timeout_ <= 0s || !policy_.may_be_replaced()) return fail(code, why);
   connection_->close(Connection::client);
   ++attempts_;
   established_ = false;
   rejoining_ = true;
-  join_deadline_ = world_.time.now() + rejoin_timeout_;
+  join_deadline_ = simulation_.time.now() + rejoin_timeout_;
   if (proposal_) {
     const Round& round = std::get<RoundProposed>(*proposal_).round;
     self_.former =
-        FormerRound{.generation = round.generation, .group_rank = place_, .restarts_used = round.restarts_used};
+        FormerRound{.generation = round.generation, .group_rank = own_index_, .restarts_used = round.restarts_used};
   }
-  ++world_.referee.counts().rejoins;
+  ++simulation_.checker.counts().rejoins;
   handler_(-1, ContactBroken{why});
   process_->after(0s, [self = shared_from_this()] { self->attempt(); });
 }
 
-void AgentSession::lose(Errc code, const std::string& text) {
+void AgentSession::fail(Errc code, const std::string& text) {
   close();
   handler_(-1, ContactLost{Error(code, text)});
 }
 
 void AgentSession::close() {
-  over_ = true;
+  closed_ = true;
   established_ ? connection_->close(Connection::client) : connection_->reset(Connection::client);
 }
 

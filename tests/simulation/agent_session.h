@@ -5,20 +5,20 @@
 #include <optional>
 #include <string>
 
-#include "ddprun/rendezvous/membership/attentive_clock.h"
 #include "ddprun/rendezvous/membership/session_protocol.h"
+#include "ddprun/rendezvous/membership/stall_aware_clock.h"
 #include "ddprun/rendezvous/rendezvous.h"
 #include "tests/simulation/network.h"
-#include "tests/simulation/world.h"
+#include "tests/simulation/simulation.h"
 
 namespace ddprun::testing {
 
-// An agent's session over simulated connections: what SessionClient is in a process, with its patience and its beats.
+// An agent's session over simulated connections: the counterpart of SessionClient, with its timeouts and heartbeats.
 class AgentSession : public std::enable_shared_from_this<AgentSession> {
  public:
   using Handler = std::function<void(int job, const RendezvousEvent&)>;
 
-  AgentSession(World& world, ProcessPtr process, Host& own, Host& endpoint, NodeInfo self, JobPolicy policy,
+  AgentSession(Simulation& simulation, ProcessPtr process, Host& own, Host& endpoint, NodeInfo self, JobPolicy policy,
                Duration rejoin_timeout, Handler handler);
 
   void start();
@@ -28,15 +28,15 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
  private:
   void attempt();
   void give_up_attempt();
-  void hear(const Packet& packet);
+  void handle_frame(const Packet& packet);
   void closed();
   void beat(int attempt);
-  // The session has ended against its will.
-  void part(Errc code, const std::string& why);
-  void lose(Errc code, const std::string& text);
+  // The session was lost.
+  void end_session(Errc code, const std::string& why);
+  void fail(Errc code, const std::string& text);
   void close();
 
-  World& world_;
+  Simulation& simulation_;
   const ProcessPtr process_;
   Host& own_;
   Host& endpoint_;
@@ -47,14 +47,14 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
 
   Time join_deadline_;
   bool rejoining_ = false;
-  AttentiveClock attention_;
-  AttentiveClock::Duration heard_{};
+  StallAwareClock liveness_clock_;
+  StallAwareClock::Duration last_heard_{};
   ConnectionPtr connection_;
   int attempts_ = 0;
   bool established_ = false;
-  bool over_ = false;
-  std::shared_ptr<const ServerFrame> proposal_;  // the latest; shared, as a round of many nodes is large
-  int place_ = 0;
+  bool closed_ = false;
+  std::shared_ptr<const ServerFrame> proposal_;  // the latest; shared, since a round of many nodes is large
+  int own_index_ = 0;
 };
 
 inline constexpr std::uint16_t rendezvous_port = 29400;

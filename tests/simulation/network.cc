@@ -7,9 +7,9 @@ namespace ddprun::testing {
 
 using namespace std::chrono_literals;
 
-ConnectionPtr Connection::dial(VirtualTime& time, Chance& chance, Host& from, const ProcessPtr& process, Host& to,
+ConnectionPtr Connection::dial(VirtualTime& time, RandomSource& random, Host& from, const ProcessPtr& process, Host& to,
                                std::uint16_t port, Handlers handlers) {
-  const auto connection = std::make_shared<Connection>(time, chance);
+  const auto connection = std::make_shared<Connection>(time, random);
   connection->ends_[client].host = &from;
   connection->ends_[server].host = &to;
   connection->port_ = port;
@@ -32,41 +32,41 @@ void Connection::close(Side side) {
 }
 
 void Connection::reset(Side side) {
-  ends_[other(side)].under_way.clear();
+  ends_[other(side)].in_flight.clear();
   close(side);
 }
 
-// Mostly quick, now and then held up, never so long that a living peer could be taken for a dead one.
+// Mostly short, sometimes longer, but never so long that a live peer counts as lost.
 Duration Connection::delay() {
-  return chance_.percent(3) ? chance_.duration(0us, 1500ms) : chance_.duration(50us, 3ms);
+  return random_.percent(3) ? random_.duration(0us, 1500ms) : random_.duration(50us, 3ms);
 }
 
 void Connection::transmit(Side to, std::optional<Packet> packet) {
   End& end = ends_[to];
   if (!end.open) return;
-  end.under_way.push_back(std::move(packet));
+  end.in_flight.push_back(std::move(packet));
   end.latest = std::max(end.latest, time_.now() + delay());
   time_.at(end.latest, [self = shared_from_this(), to] { self->arrive(to); });
 }
 
-Time Connection::reachable_from() const {
+Time Connection::reachable_at() const {
   const Host *a = ends_[client].host, *b = ends_[server].host;
   return a == b ? time_.now() : std::max({time_.now(), a->cut_until, b->cut_until});
 }
 
-// One of these for each packet: which one it is, the order of sending decides.
+// One call per packet; delivers them in the order of sending.
 void Connection::arrive(Side to) {
   End& end = ends_[to];
   const auto again_at = [&](Time when) { time_.at(when, [self = shared_from_this(), to] { self->arrive(to); }); };
-  if (const Time reachable = reachable_from(); reachable > time_.now()) return again_at(reachable + delay());
+  if (const Time reachable = reachable_at(); reachable > time_.now()) return again_at(reachable + delay());
   if (!end.open) return;
   if (!end.process && !accepted()) return;
   if (end.process->lost()) return;
   if (!end.process->alive()) return close(to);
-  if (const Time from = end.process->runs_from(); from > time_.now()) return again_at(from);
-  if (end.under_way.empty()) return;  // taken back
-  const auto packet = std::move(end.under_way.front());
-  end.under_way.pop_front();
+  if (const Time from = end.process->runnable_at(); from > time_.now()) return again_at(from);
+  if (end.in_flight.empty()) return;  // withdrawn by reset()
+  const auto packet = std::move(end.in_flight.front());
+  end.in_flight.pop_front();
   if (packet) return end.handlers.packet(*packet);
   end.open = false;
   end.handlers.closed();

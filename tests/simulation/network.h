@@ -10,23 +10,23 @@
 #include <string>
 
 #include "ddprun/rendezvous/membership/session_protocol.h"
-#include "tests/simulation/chance.h"
 #include "tests/simulation/process.h"
+#include "tests/simulation/random_source.h"
 #include "tests/simulation/virtual_time.h"
 
 // TCP between hosts under virtual time.
 //
-// What can happen to bytes here is what can happen to them over TCP. Within one connection they keep their order, come
-// once or not at all; a cut delays them until it heals. Order and count are lost only between connections: whoever
-// gives up on one and dials again may be heard on the second before the first, says JOIN twice, and is reported closed
-// on the first after it has spoken on the second. So there is no "deliver this frame twice" and no "swap these two":
-// the schedule draws delays, cuts and giving up, and duplicates and reordering follow.
+// The semantics are TCP's. Within a connection bytes arrive in order, once or not at all; a partition delays them until
+// it ends. Duplicates and reordering occur only between connections: a client that gives up on a connection and redials
+// may be received on the second before the first, sends JOIN twice, and is reported closed on the first after frames
+// have arrived on the second. So there are no explicit duplicates and swaps: the schedule draws delays, partitions and
+// timeouts, from which they follow.
 namespace ddprun::testing {
 
 class Connection;
 using ConnectionPtr = std::shared_ptr<Connection>;
 
-// What listens at a port.
+// A listener at a port.
 class Listener {
  public:
   virtual ~Listener() = default;
@@ -37,15 +37,15 @@ class Listener {
 
 struct Host {
   std::string name;
-  Time cut_until{};  // from and to all other hosts
+  Time cut_until{};  // partitioned from all other hosts until then
   std::map<std::uint16_t, std::weak_ptr<Listener>> listeners;
 };
 
 struct Packet {
   std::string bytes;
-  std::shared_ptr<const ServerFrame> frame;  // in place of bytes: one that many receive
-  int place = 0;                             // of this receiver among them
-  int job = -1;                              // that it is about
+  std::shared_ptr<const ServerFrame> frame;  // instead of bytes: a frame shared by several receivers
+  int index = 0;                             // of this receiver among them
+  int job = -1;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -53,23 +53,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   enum Side { client = 0, server = 1 };
   struct Handlers {
     std::function<void(const Packet&)> packet;
-    std::function<void()> closed;  // by the other side; not after a close() of this one
+    std::function<void()> closed;  // by the other side; not called after close() of this one
   };
 
-  // Dials. A port where nobody listens when the first packet arrives closes the client's side.
-  static ConnectionPtr dial(VirtualTime& time, Chance& chance, Host& from, const ProcessPtr& process, Host& to,
+  // Dials. The client's side closes if there is no listener when the first packet arrives.
+  static ConnectionPtr dial(VirtualTime& time, RandomSource& random, Host& from, const ProcessPtr& process, Host& to,
                             std::uint16_t port, Handlers handlers);
 
   void set_handlers(Side side, Handlers handlers) { ends_[side].handlers = std::move(handlers); }
   void send(Side from, Packet packet);
   void close(Side side);
-  // Closes, and takes back what the other side has not read yet (a reset: the network forgets the
-  // bytes, and the server looks for it before it opens a session).
+  // Closes and discards what the other side has not read (a TCP reset; a server checks for it before it opens a
+  // session).
   void reset(Side side);
   bool open(Side side) const { return ends_[side].open; }
   const Host& host(Side side) const { return *ends_[side].host; }
 
-  Connection(VirtualTime& time, Chance& chance) : time_(time), chance_(chance) {}
+  Connection(VirtualTime& time, RandomSource& random) : time_(time), random_(random) {}
 
  private:
   struct End {
@@ -77,7 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     ProcessPtr process;
     Handlers handlers;
     bool open = true;
-    std::deque<std::optional<Packet>> under_way;  // to this end; none: the other side has closed
+    std::deque<std::optional<Packet>> in_flight;  // to this end; nullopt: the other side has closed
     Time latest{};
   };
 
@@ -87,10 +87,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void transmit(Side to, std::optional<Packet> packet);
   void arrive(Side to);
   bool accepted();
-  Time reachable_from() const;
+  Time reachable_at() const;
 
   VirtualTime& time_;
-  Chance& chance_;
+  RandomSource& random_;
   std::array<End, 2> ends_;
   std::uint16_t port_ = 0;
 };

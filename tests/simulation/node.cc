@@ -3,7 +3,7 @@
 #include <csignal>
 #include <utility>
 
-#include "ddprun/launcher/workers/worker_env.h"
+#include "ddprun/launcher/workers/worker_environment.h"
 
 namespace ddprun::testing {
 namespace {
@@ -11,117 +11,121 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration drain_timeout = 10s;
-// Few for each life of an agent, so that the store of a round often listens where the one before did.
+// Few ports per run of an agent, so that a round's store often reuses the port of the previous one.
 constexpr std::uint16_t first_store_port = 4000;
 constexpr int store_ports = 2;
 
 }  // namespace
 
-Node::Node(World& world, NodeSpec spec, Host& host, Host& endpoint, FindHost find_host)
-    : world_(world), spec_(std::move(spec)), host_(host), endpoint_(endpoint), find_host_(std::move(find_host)) {}
+Node::Node(Simulation& simulation, NodeSpec spec, Host& host, Host& endpoint, FindHost find_host)
+    : simulation_(simulation),
+      spec_(std::move(spec)),
+      host_(host),
+      endpoint_(endpoint),
+      find_host_(std::move(find_host)) {}
 
-// ---- what happens to it
+// ---- faults
 
 void Node::start() {
   if (up()) return;
   agent_ = std::make_shared<Agent>();
   Agent& agent = *agent_;
-  agent.process = std::make_shared<Process>(world_.time);
+  agent.process = std::make_shared<Process>(simulation_.time);
   agent.facts = std::make_shared<AgentFacts>();
-  agent.facts->id = fmt::format("{}-{}", spec_.name, ++lives_);  // one that was started again is another
+  agent.facts->id = fmt::format("{}-{}", spec_.name, ++lives_);  // a restarted agent has a new id
   agent.facts->disturbed_until = disturbed_until_;
-  world_.referee.agent_began(agent.facts);
-  world_.note(spec_.name, "starts");
+  simulation_.checker.agent_started(agent.facts);
+  simulation_.note(spec_.name, "starts");
   serve_endpoint(agent);
   const NodeInfo info{.id = agent.facts->id, .host = spec_.name, .nproc = spec_.nproc, .node_rank = spec_.node_rank};
   const std::weak_ptr<Agent> weak = agent_;
   agent.session =
-      std::make_shared<AgentSession>(world_, agent.process, host_, endpoint_, info, spec_.policy, spec_.store_timeout,
-                                     [this, weak](int job, const RendezvousEvent& event) {
-                                       if (const auto life = weak.lock()) hear(*life, job, event);
+      std::make_shared<AgentSession>(simulation_, agent.process, host_, endpoint_, info, spec_.policy,
+                                     spec_.store_timeout, [this, weak](int job, const RendezvousEvent& event) {
+                                       if (const auto life = weak.lock()) handle_event(*life, job, event);
                                      });
   agent.session->start();
 }
 
 void Node::serve_endpoint(Agent& agent) {
   if (!spec_.serves_endpoint) return;
-  agent.server = std::make_shared<Server>(world_, agent.process);
+  agent.server = std::make_shared<Server>(simulation_, agent.process);
   host_.listeners[rendezvous_port] = agent.server;
-  ++world_.referee.counts().servers;
+  ++simulation_.checker.counts().servers;
 }
 
 void Node::kill() {
   if (!up()) return;
-  world_.note(spec_.name, "is killed");
+  simulation_.note(spec_.name, "is killed");
   end_life(false);
 }
 
 void Node::lose_power() {
   if (!up()) return;
-  world_.note(spec_.name, "loses power");
+  simulation_.note(spec_.name, "loses power");
   end_life(true);
 }
 
 void Node::end_life(bool with_machine) {
   Agent& agent = *agent_;
   agent.facts->alive = false;
-  for (const auto& worker : agent.workers) with_machine ? worker->lose() : worker->kill();
-  if (agent.running > 0) world_.referee.workers_gone(*agent.facts);
+  for (const auto& worker : agent.workers) with_machine ? worker->lose_power() : worker->kill();
+  if (agent.running > 0) simulation_.checker.workers_ended(*agent.facts);
   agent.workers.clear();
-  if (spec_.serves_endpoint) world_.referee.rendezvous_disturbed(world_.time.now());
-  with_machine ? agent.process->lose() : agent.process->kill();
+  if (spec_.serves_endpoint) simulation_.checker.rendezvous_disturbed(simulation_.time.now());
+  with_machine ? agent.process->lose_power() : agent.process->kill();
 }
 
 void Node::signal(int number) {
   if (!up()) return;
-  world_.note(spec_.name, "gets signal {}", number);
-  agent_->facts->on_its_way_out = true;
+  simulation_.note(spec_.name, "gets signal {}", number);
+  agent_->facts->exiting = true;
   agent_->process->after(0s, [this, agent = agent_, number] { act(*agent, agent->state.on_signal(number)); });
 }
 
 void Node::freeze(Duration duration) {
   if (!up()) return;
-  world_.note(spec_.name, "is stopped for {} ms", duration / 1ms);
+  simulation_.note(spec_.name, "is stopped for {} ms", duration / 1ms);
   agent_->process->freeze(duration);
-  agent_->facts->disturbed_until = std::max(agent_->facts->disturbed_until, world_.time.now() + duration);
-  if (spec_.serves_endpoint) world_.referee.rendezvous_disturbed(world_.time.now() + duration);
+  agent_->facts->disturbed_until = std::max(agent_->facts->disturbed_until, simulation_.time.now() + duration);
+  if (spec_.serves_endpoint) simulation_.checker.rendezvous_disturbed(simulation_.time.now() + duration);
 }
 
 void Node::cut_off(Duration duration) {
-  world_.note(spec_.name, "is cut off for {} ms", duration / 1ms);
-  host_.cut_until = std::max(host_.cut_until, world_.time.now() + duration);
+  simulation_.note(spec_.name, "is cut off for {} ms", duration / 1ms);
+  host_.cut_until = std::max(host_.cut_until, simulation_.time.now() + duration);
   disturbed_until_ = host_.cut_until;
   if (agent_) agent_->facts->disturbed_until = std::max(agent_->facts->disturbed_until, host_.cut_until);
-  if (spec_.serves_endpoint) world_.referee.rendezvous_disturbed(host_.cut_until);
+  if (spec_.serves_endpoint) simulation_.checker.rendezvous_disturbed(host_.cut_until);
 }
 
 // ---- the agent
 
-void Node::hear(Agent& agent, int job, const RendezvousEvent& event) {
+void Node::handle_event(Agent& agent, int job, const RendezvousEvent& event) {
   if (const auto* proposed = std::get_if<RoundProposed>(&event)) {
     agent.job = job;
-    agent.facts->heard = {job, proposed->round.generation};
+    agent.facts->proposed_round = {job, proposed->round.generation};
   }
   if (std::holds_alternative<JobEnded>(event)) {
     agent.job = job;
-    agent.verdict = !agent.facts->on_its_way_out;
-    agent.facts->on_its_way_out = true;
+    agent.verdict = !agent.facts->exiting;
+    agent.facts->exiting = true;
   }
   if (const auto* lost = std::get_if<ContactLost>(&event)) {
-    world_.note(spec_.name, "loses contact: {}", lost->error.what());
-    agent.facts->on_its_way_out = true;
+    simulation_.note(spec_.name, "loses contact: {}", lost->error.what());
+    agent.facts->exiting = true;
   }
   act(agent, agent.state.on(event));
 }
 
-// Actions may cause further events at once: those wait their turn.
+// Actions may cause further events at once; their actions are queued.
 void Node::act(Agent& agent, AgentActions actions) {
   for (auto& action : actions) agent.queue.push_back(std::move(action));
   if (std::exchange(agent.acting, true)) return;
   while (!agent.queue.empty()) {
     const AgentAction action = std::move(agent.queue.front());
     agent.queue.pop_front();
-    std::visit([&](const auto& one) { carry_out(agent, one); }, action);
+    std::visit([&](const auto& one) { execute(agent, one); }, action);
   }
   agent.acting = false;
 }
@@ -130,21 +134,21 @@ void Node::stop_store(Agent& agent) {
   if (const auto store = std::exchange(agent.store, nullptr)) store->stop();
 }
 
-void Node::carry_out(Agent& agent, const PrepareRound& action) {
-  if (!action.leads || !spec_.lasting_store) stop_store(agent);
+void Node::execute(Agent& agent, const PrepareRound& action) {
+  if (!action.serves_store || !spec_.lasting_store) stop_store(agent);
   if (!agent.store) agent.store_port = 0;
-  if (action.leads && !agent.store) {
+  if (action.serves_store && !agent.store) {
     agent.store = std::make_shared<WorkerStore>(agent.process);
-    agent.store_port =
-        static_cast<std::uint16_t>(first_store_port + lives_ * store_ports + world_.chance.between(0, store_ports - 1));
+    agent.store_port = static_cast<std::uint16_t>(first_store_port + lives_ * store_ports +
+                                                  simulation_.random.between(0, store_ports - 1));
     host_.listeners[agent.store_port] = agent.store;
   }
   agent.session->send(SessionReady{action.generation, agent.store_port});
 }
 
-void Node::carry_out(Agent& agent, const StartWorkers& action) {
-  world_.note(spec_.name, "starts the workers of generation {}", action.round.generation);
-  world_.referee.workers_started(*agent.facts, agent.job, action.round);
+void Node::execute(Agent& agent, const StartWorkers& action) {
+  simulation_.note(spec_.name, "starts the workers of generation {}", action.round.generation);
+  simulation_.checker.workers_started(*agent.facts, agent.job, action.round);
   agent.facts->started = {agent.job, action.round.generation};
   agent.generation = action.round.generation;
   agent.self = action.round.members.at(static_cast<std::size_t>(action.round.self));
@@ -158,49 +162,49 @@ void Node::carry_out(Agent& agent, const StartWorkers& action) {
       if (const auto life = weak.lock()) worker_exited(life, local_rank, code);
     };
     agent.workers.push_back(
-        std::make_shared<Worker>(world_, host_, find_host_, environment, agent.job, draw_plan(), exited));
+        std::make_shared<Worker>(simulation_, host_, find_host_, environment, agent.job, draw_plan(), exited));
   }
   for (const auto& worker : agent.workers) worker->start();
 }
 
-void Node::carry_out(Agent& agent, const StopWorkers& action) {
-  world_.note(spec_.name, "stops its workers with signal {}", action.signal_number);
+void Node::execute(Agent& agent, const StopWorkers& action) {
+  simulation_.note(spec_.name, "stops its workers with signal {}", action.signal_number);
   if (std::exchange(agent.stopping, true)) return;
   if (agent.running == 0) {
     agent.process->after(0s, [this, life = agent_] { act(*life, life->state.on_workers_stopped()); });
     return;
   }
   for (std::size_t i = 0; i < agent.workers.size(); ++i)
-    if (agent.workers[i]->alive()) stop_worker(agent_, i, world_.chance.duration(0us, spec_.longest_stop));
+    if (agent.workers[i]->alive()) stop_worker(agent_, i, simulation_.random.duration(0us, spec_.longest_stop));
 }
 
-void Node::carry_out(Agent& agent, const KillWorkers&) {
+void Node::execute(Agent& agent, const KillWorkers&) {
   for (std::size_t i = 0; i < agent.workers.size(); ++i)
     if (agent.workers[i]->alive()) stop_worker(agent_, i, 0s);
 }
 
-void Node::carry_out(Agent& agent, const ReportSuccess& action) {
+void Node::execute(Agent& agent, const ReportSuccess& action) {
   agent.session->send(SessionSuccess{action.generation});
 }
 
-void Node::carry_out(Agent& agent, const ReportFailure& action) {
+void Node::execute(Agent& agent, const ReportFailure& action) {
   agent.session->send(SessionFailure{action.generation, wall_clock_us(), action.failures});
 }
 
-void Node::carry_out(Agent& agent, const LeaveJob& action) {
+void Node::execute(Agent& agent, const LeaveJob& action) {
   agent.session->leave(action.reason);
-  if (agent.server) agent.server->say_farewell(action.reason);
+  if (agent.server) agent.server->announce_shutdown(action.reason);
 }
 
-void Node::carry_out(Agent& agent, const Finish& action) {
-  world_.note(spec_.name, "ends with {}", action.exit_code);
-  agent.facts->on_its_way_out = true;
+void Node::execute(Agent& agent, const Finish& action) {
+  simulation_.note(spec_.name, "ends with {}", action.exit_code);
+  agent.facts->exiting = true;
   agent.facts->exit_code = action.exit_code;
   ended_by_verdict_ = agent.verdict;
-  world_.referee.agent_ended(*agent.facts, agent.job, agent.verdict);
+  simulation_.checker.agent_ended(*agent.facts, agent.job, agent.verdict);
   stop_store(agent);
-  // A word that was sent last still leaves; others may need the endpoint to hear the verdict.
-  // The server of an agent that is killed meanwhile must not keep it.
+  // Frames sent last are still delivered, and others may need the endpoint to get the verdict. A weak pointer: the
+  // server of an agent that is killed meanwhile must not keep it alive.
   const auto leave = [this, life = std::weak_ptr(agent_)] {
     if (life.lock() == agent_ && up()) end_life(false);
   };
@@ -209,17 +213,17 @@ void Node::carry_out(Agent& agent, const Finish& action) {
   agent.process->after(drain_timeout, leave);
 }
 
-// ---- its workers
+// ---- workers
 
 Worker::Plan Node::draw_plan() {
-  Chance& chance = world_.chance;
-  const bool fails = workers_fail_ && chance.one_in(spec_.one_worker_fails_in);
-  return {.start_up = chance.duration(0us, 500ms),
-          .work = chance.duration(100ms, spec_.longest_work),
-          .exit_code = fails ? chance.between(1, 9) : 0};
+  RandomSource& random = simulation_.random;
+  const bool fails = workers_fail_ && random.one_in(spec_.one_worker_fails_in);
+  return {.start_up = random.duration(0us, 500ms),
+          .work = random.duration(100ms, spec_.longest_work),
+          .exit_code = fails ? random.between(1, 9) : 0};
 }
 
-// The kernel tells the agent, which may be stopped.
+// Notifies the agent, which may be stopped.
 void Node::worker_exited(const AgentPtr& agent, int local_rank, int exit_code) {
   const auto generation = agent->generation;
   agent->process->after(0s, [this, agent, local_rank, exit_code, generation] {
@@ -230,9 +234,9 @@ void Node::worker_exited(const AgentPtr& agent, int local_rank, int exit_code) {
 void Node::reap(Agent& agent, int local_rank, int exit_code) {
   --agent.running;
   const bool was_stopping = agent.stopping;
-  if (agent.running == 0) world_.referee.workers_gone(*agent.facts);
+  if (agent.running == 0) simulation_.checker.workers_ended(*agent.facts);
   if (!was_stopping && exit_code != 0) {
-    world_.note(spec_.name, "worker {} failed with {}", local_rank, exit_code);
+    simulation_.note(spec_.name, "worker {} failed with {}", local_rank, exit_code);
     const auto& self = agent.self;
     return act(agent, agent.state.on_workers_failed({{.rank = self.first_rank + local_rank,
                                                       .local_rank = local_rank,
@@ -247,7 +251,7 @@ void Node::reap(Agent& agent, int local_rank, int exit_code) {
 
 void Node::stop_worker(const AgentPtr& agent, std::size_t index, Duration after) {
   const auto worker = agent->workers[index];
-  world_.time.after(after, [this, agent, worker, index] {
+  simulation_.time.after(after, [this, agent, worker, index] {
     if (!worker->alive()) return;
     worker->kill();
     worker_exited(agent, static_cast<int>(index), 143);
@@ -255,7 +259,7 @@ void Node::stop_worker(const AgentPtr& agent, std::size_t index, Duration after)
 }
 
 std::int64_t Node::wall_clock_us() const {
-  return std::chrono::duration_cast<std::chrono::microseconds>(world_.time.now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::microseconds>(simulation_.time.now().time_since_epoch()).count();
 }
 
 }  // namespace ddprun::testing

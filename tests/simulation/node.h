@@ -12,9 +12,9 @@
 #include "tests/simulation/agent_session.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/server.h"
+#include "tests/simulation/simulation.h"
 #include "tests/simulation/worker.h"
 #include "tests/simulation/worker_store.h"
-#include "tests/simulation/world.h"
 
 namespace ddprun::testing {
 
@@ -24,24 +24,24 @@ struct NodeSpec {
   std::optional<int> node_rank;
   JobPolicy policy;
   bool serves_endpoint = false;
-  // One store for the workers of all rounds, as the static rendezvous has it; else each round gets its own.
+  // One store for the workers of all rounds, as with static; otherwise one per round.
   bool lasting_store = false;
-  Duration store_timeout{};                  // how long to try to get back into a session that was lost
-  std::chrono::microseconds longest_stop{};  // of a worker that was asked to end
+  Duration store_timeout{};                  // how long to redial after a session was lost
+  std::chrono::microseconds longest_stop{};  // of a worker after a signal
   std::chrono::microseconds longest_work{};
   int one_worker_fails_in = 7;
 };
 
-// A machine with an agent that is started and ends, any number of times. The agent is the real AgentState; this class
-// is what Agent and WorkerGroup are in a process.
+// A machine on which an agent is started any number of times. The agent is the real AgentState; this class is the
+// counterpart of Agent and WorkerGroup.
 class Node {
  public:
-  Node(World& world, NodeSpec spec, Host& host, Host& endpoint, FindHost find_host);
+  Node(Simulation& simulation, NodeSpec spec, Host& host, Host& endpoint, FindHost find_host);
 
   bool up() const { return agent_ && agent_->process->alive(); }
   bool restartable() const { return !up() && !ended_by_verdict_; }
   const std::string& name() const { return spec_.name; }
-  // What the agent of now has come to; REQUIRES: it has been started.
+  // The facts of the current agent. REQUIRES: it has been started.
   const AgentFacts& facts() const { return *agent_->facts; }
 
   void start();
@@ -50,11 +50,11 @@ class Node {
   void signal(int number);
   void freeze(Duration duration);  // the agent, not its workers
   void cut_off(Duration duration);
-  // From now on workers do not fail.
-  void calm() { workers_fail_ = false; }
+  // From now on no worker fails.
+  void disable_worker_failures() { workers_fail_ = false; }
 
  private:
-  // One life of the agent.
+  // One run of the agent.
   struct Agent {
     ProcessPtr process;
     AgentFactsPtr facts;
@@ -65,7 +65,7 @@ class Node {
     std::uint16_t store_port = 0;
     int job = -1;
     std::vector<std::shared_ptr<Worker>> workers;
-    std::int64_t generation = 0;  // of the workers, and whose they are
+    std::int64_t generation = 0;  // of the workers
     RoundMember self;
     int running = 0;  // workers that have not exited
     bool stopping = false;
@@ -75,18 +75,18 @@ class Node {
   };
   using AgentPtr = std::shared_ptr<Agent>;
 
-  void hear(Agent& agent, int job, const RendezvousEvent& event);
+  void handle_event(Agent& agent, int job, const RendezvousEvent& event);
   void act(Agent& agent, AgentActions actions);
-  void carry_out(Agent& agent, const PrepareRound& action);
-  void carry_out(Agent& agent, const StartWorkers& action);
-  void carry_out(Agent& agent, const StopWorkers& action);
-  void carry_out(Agent& agent, const KillWorkers& action);
-  void carry_out(Agent& agent, const ReportSuccess& action);
-  void carry_out(Agent& agent, const ReportFailure& action);
-  void carry_out(Agent& agent, const LeaveJob& action);
+  void execute(Agent& agent, const PrepareRound& action);
+  void execute(Agent& agent, const StartWorkers& action);
+  void execute(Agent& agent, const StopWorkers& action);
+  void execute(Agent& agent, const KillWorkers& action);
+  void execute(Agent& agent, const ReportSuccess& action);
+  void execute(Agent& agent, const ReportFailure& action);
+  void execute(Agent& agent, const LeaveJob& action);
   template <class Action>
-  void carry_out(Agent&, const Action&) {}  // what has no part in rounds
-  void carry_out(Agent& agent, const Finish& action);
+  void execute(Agent&, const Action&) {}  // actions that do not concern rounds
+  void execute(Agent& agent, const Finish& action);
 
   Worker::Plan draw_plan();
   void worker_exited(const AgentPtr& agent, int local_rank, int exit_code);
@@ -97,7 +97,7 @@ class Node {
   static void stop_store(Agent& agent);
   std::int64_t wall_clock_us() const;
 
-  World& world_;
+  Simulation& simulation_;
   const NodeSpec spec_;
   Host& host_;
   Host& endpoint_;

@@ -10,7 +10,7 @@ void Process::kill() {
     if (const auto open = connection.lock()) open->close(static_cast<Connection::Side>(side));
 }
 
-void Process::lose() {
+void Process::lose_power() {
   alive_ = false;
   lost_ = true;
   connections_.clear();
@@ -19,7 +19,7 @@ void Process::lose() {
 void Process::at(Time when, std::function<void()> action) {
   time_.at(when, [self = shared_from_this(), action = std::move(action)]() mutable {
     if (!self->alive_) return;
-    if (const Time from = self->runs_from(); from > self->time_.now()) return self->at(from, std::move(action));
+    if (const Time from = self->runnable_at(); from > self->time_.now()) return self->at(from, std::move(action));
     action();
   });
 }

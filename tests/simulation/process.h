@@ -17,16 +17,16 @@ class Process : public std::enable_shared_from_this<Process> {
   explicit Process(VirtualTime& time) : time_(time) {}
 
   bool alive() const { return alive_; }
-  // It went with its machine: nothing answers for it, not even a kernel.
+  // Its machine has lost power: not even the kernel answers.
   bool lost() const { return lost_; }
-  // When it can run: now, or the end of its stop.
-  Time runs_from() const { return std::max(time_.now(), frozen_until_); }
+  // When it can run: now, or when its stop ends.
+  Time runnable_at() const { return std::max(time_.now(), frozen_until_); }
   void freeze(Duration duration) { frozen_until_ = std::max(frozen_until_, time_.now() + duration); }
-  // The kernel closes its connections.
+  // Its connections are closed.
   void kill();
-  void lose();
+  void lose_power();
 
-  // Runs the action in this process: later when it is stopped then, never when it has ended.
+  // Runs the action in this process: later if it is stopped then, never if it has ended.
   void at(Time when, std::function<void()> action);
   void after(Duration delay, std::function<void()> action) { at(time_.now() + delay, std::move(action)); }
 
@@ -37,7 +37,7 @@ class Process : public std::enable_shared_from_this<Process> {
   bool alive_ = true;
   bool lost_ = false;
   Time frozen_until_{};
-  std::vector<std::pair<std::weak_ptr<Connection>, int>> connections_;  // and which side of it is ours
+  std::vector<std::pair<std::weak_ptr<Connection>, int>> connections_;  // and this process's side of each
 };
 using ProcessPtr = std::shared_ptr<Process>;
 

@@ -34,7 +34,7 @@ struct Server::Job {
   Job(const JobPolicy& policy, int its_number) : membership(policy), number(its_number) {}
 
   Membership membership;
-  const int number;  // the referee's
+  const int number;  // in the invariant checker
   std::map<std::string, SessionId> sessions;
   std::optional<Time> armed_for;
 };
@@ -45,7 +45,8 @@ void Server::accept(const ConnectionPtr& connection) {
   const std::weak_ptr<Server> weak = weak_from_this();
   connection->set_handlers(Connection::server, {.packet =
                                                     [weak, id](const Packet& packet) {
-                                                      if (const auto self = weak.lock()) self->hear(id, packet);
+                                                      if (const auto self = weak.lock())
+                                                        self->handle_packet(id, packet);
                                                     },
                                                 .closed =
                                                     [weak, id] {
@@ -54,34 +55,34 @@ void Server::accept(const ConnectionPtr& connection) {
 }
 
 void Server::drain(std::function<void()> done) {
-  turning_away_ = true;
-  drained_ = std::move(done);
-  if (sessions_.empty()) process_->after(0s, drained_);
+  refusing_sessions_ = true;
+  on_drained_ = std::move(done);
+  if (sessions_.empty()) process_->after(0s, on_drained_);
 }
 
-void Server::say_farewell(const std::string& reason) {
-  turning_away_ = true;
+void Server::announce_shutdown(const std::string& reason) {
+  refusing_sessions_ = true;
   const JobPtr job = job_;
   if (!job) return;
-  deliver(job, job->membership.server_leaves(world_.time.now(), reason));
+  deliver(job, job->membership.server_leaves(simulation_.time.now(), reason));
   if (job->membership.ended()) return;
   job_.reset();
-  const auto farewell = std::make_shared<const ServerFrame>(SessionFarewell{reason});
+  const auto notice = std::make_shared<const ServerFrame>(SessionShutdown{reason});
   for (const auto& [node, id] : std::exchange(job->sessions, {})) {
-    send(id, farewell, 0);
+    send(id, notice, 0);
     end_session(id);
   }
 }
 
-void Server::hear(SessionId id, const Packet& packet) {
+void Server::handle_packet(SessionId id, const Packet& packet) {
   const NodeFrame frame = decode_node_frame(packet.bytes);
   const Session& session = sessions_.at(id);
-  if (const auto* join = std::get_if<SessionJoin>(&frame)) return take_join(id, *join, packet.place);
-  if (!session.job || !speaks_for_node(id, session)) return;
-  std::visit([&](const auto& one) { take(id, one); }, frame);
+  if (const auto* join = std::get_if<SessionJoin>(&frame)) return handle_join(id, *join, packet.index);
+  if (!session.job || !is_current_session(id, session)) return;
+  std::visit([&](const auto& one) { handle(id, one); }, frame);
 }
 
-bool Server::speaks_for_node(SessionId id, const Session& session) {
+bool Server::is_current_session(SessionId id, const Session& session) {
   const auto current = session.job->sessions.find(session.node);
   return current != session.job->sessions.end() && current->second == id;
 }
@@ -89,43 +90,43 @@ bool Server::speaks_for_node(SessionId id, const Session& session) {
 void Server::closed(SessionId id) {
   const Session session = std::move(sessions_.at(id));
   sessions_.erase(id);
-  if (session.job && speaks_for_node(id, session)) {
+  if (session.job && is_current_session(id, session)) {
     session.job->sessions.erase(session.node);
-    world_.note(who, "hears {} close", session.node);
-    world_.referee.node_gone(session.job->number, session.node);
-    deliver(session.job, session.job->membership.session_closed(world_.time.now(), session.node, "closed"));
+    simulation_.note(who, "sees {} close", session.node);
+    simulation_.checker.node_left(session.job->number, session.node);
+    deliver(session.job, session.job->membership.session_closed(simulation_.time.now(), session.node, "closed"));
   }
-  if (drained_ && sessions_.empty()) drained_();
+  if (on_drained_ && sessions_.empty()) on_drained_();
 }
 
 void Server::end_session(SessionId id) {
   sessions_.at(id).connection->close(Connection::server);
-  // As the hub hears of it, behind what it does now.
+  // Posted, as the hub's on_close is.
   process_->after(0s, [self = shared_from_this(), id] { self->closed(id); });
 }
 
 // ---- frames
 
-// A later session of a node takes over from an earlier one, unless it is refused.
-void Server::take_join(SessionId id, const SessionJoin& frame, int attempt) {
-  if (turning_away_) return end_session(id);
+// A node's later session replaces its earlier one, unless it is refused.
+void Server::handle_join(SessionId id, const SessionJoin& frame, int attempt) {
+  if (refusing_sessions_) return end_session(id);
   Session& session = sessions_.at(id);
   const JobPtr job = job_for(frame.policy);
   session.job = job;
   session.node = frame.node.id;
   session.attempt = attempt;
-  world_.note(who, "hears JOIN of {}", frame.node.id);
+  simulation_.note(who, "receives JOIN of {}", frame.node.id);
   const auto before = job->sessions.find(frame.node.id);
   const auto superseded = before == job->sessions.end() ? std::nullopt : std::optional(before->second);
   const SessionAddresses addresses{session.connection->host(Connection::client).name,
                                    session.connection->host(Connection::server).name};
   job->sessions[frame.node.id] = id;
-  world_.referee.node_joined(job->number, frame.node.id);
-  auto messages = job->membership.join(world_.time.now(), frame.node, frame.policy, addresses);
+  simulation_.checker.node_joined(job->number, frame.node.id);
+  auto messages = job->membership.join(simulation_.time.now(), frame.node, frame.policy, addresses);
   const bool refused = !messages.empty() && std::holds_alternative<JoinRefused>(messages.front().what);
-  if (frame.node.former && !refused) world_.referee.came_back(job->number, *frame.node.former);
+  if (frame.node.former && !refused) simulation_.checker.node_rejoined(job->number, *frame.node.former);
   if (superseded && !refused) {
-    world_.referee.superseded(job->number, frame.node.id, sessions_.at(*superseded).attempt, attempt);
+    simulation_.checker.superseded(job->number, frame.node.id, sessions_.at(*superseded).attempt, attempt);
     end_session(*superseded);
   } else if (superseded) {
     job->sessions[frame.node.id] = *superseded;
@@ -136,56 +137,56 @@ void Server::take_join(SessionId id, const SessionJoin& frame, int attempt) {
   deliver(job, messages);
 }
 
-void Server::take(SessionId id, const SessionBeat&) {
+void Server::handle(SessionId id, const SessionBeat&) {
   static const auto beat = std::make_shared<const ServerFrame>(SessionBeat{});
   const JobPtr job = sessions_.at(id).job;
   send(id, beat, 0);
-  deliver(job, job->membership.beat(world_.time.now(), sessions_.at(id).node));
+  deliver(job, job->membership.beat(simulation_.time.now(), sessions_.at(id).node));
 }
 
-void Server::take(SessionId id, const SessionReady& frame) {
+void Server::handle(SessionId id, const SessionReady& frame) {
   const Session session = sessions_.at(id);
-  world_.note(who, "hears READY {} of {}", frame.generation, session.node);
-  world_.referee.said_ready(session.job->number, session.node, frame.generation);
+  simulation_.note(who, "receives READY {} of {}", frame.generation, session.node);
+  simulation_.checker.ready_received(session.job->number, session.node, frame.generation);
+  deliver(session.job, session.job->membership.ready(simulation_.time.now(), session.node, frame.generation,
+                                                     frame.worker_store_port));
+}
+
+void Server::handle(SessionId id, const SessionSuccess& frame) {
+  const Session session = sessions_.at(id);
+  simulation_.note(who, "receives SUCCESS {} of {}", frame.generation, session.node);
+  simulation_.checker.success_received(session.job->number, session.node, frame.generation);
+  deliver(session.job, session.job->membership.success(simulation_.time.now(), session.node, frame.generation));
+}
+
+void Server::handle(SessionId id, const SessionFailure& frame) {
+  const Session session = sessions_.at(id);
+  simulation_.note(who, "receives FAILURE {} of {}", frame.generation, session.node);
+  simulation_.checker.reported_failure(session.job->number);
   deliver(session.job,
-          session.job->membership.ready(world_.time.now(), session.node, frame.generation, frame.worker_store_port));
+          session.job->membership.failure(simulation_.time.now(), session.node, frame.generation, frame.failures));
 }
 
-void Server::take(SessionId id, const SessionSuccess& frame) {
+void Server::handle(SessionId id, const SessionLeave& frame) {
   const Session session = sessions_.at(id);
-  world_.note(who, "hears SUCCESS {} of {}", frame.generation, session.node);
-  world_.referee.said_success(session.job->number, session.node, frame.generation);
-  deliver(session.job, session.job->membership.success(world_.time.now(), session.node, frame.generation));
-}
-
-void Server::take(SessionId id, const SessionFailure& frame) {
-  const Session session = sessions_.at(id);
-  world_.note(who, "hears FAILURE {} of {}", frame.generation, session.node);
-  world_.referee.reported_failure(session.job->number);
-  deliver(session.job,
-          session.job->membership.failure(world_.time.now(), session.node, frame.generation, frame.failures));
-}
-
-void Server::take(SessionId id, const SessionLeave& frame) {
-  const Session session = sessions_.at(id);
-  world_.note(who, "hears LEAVE of {}", session.node);
+  simulation_.note(who, "receives LEAVE of {}", session.node);
   session.job->sessions.erase(session.node);
-  world_.referee.node_gone(session.job->number, session.node);
+  simulation_.checker.node_left(session.job->number, session.node);
   end_session(id);
-  deliver(session.job, session.job->membership.leave(world_.time.now(), session.node, frame.reason));
+  deliver(session.job, session.job->membership.leave(simulation_.time.now(), session.node, frame.reason));
 }
 
 // ---- the job
 
 Server::JobPtr Server::job_for(const JobPolicy& policy) {
   if (job_) return job_;
-  job_ = std::make_shared<Job>(policy, world_.referee.job_began(policy));
+  job_ = std::make_shared<Job>(policy, simulation_.checker.job_started(policy));
   arm(job_);
   return job_;
 }
 
 void Server::deliver(const JobPtr& job, const MembershipMessages& messages) {
-  for (const auto& message : messages) say(job, message);
+  for (const auto& message : messages) send_message(job, message);
   if (!job->membership.ended() && !job->membership.empty()) return arm(job);
   if (job_ != job) return;
   job_.reset();
@@ -194,30 +195,30 @@ void Server::deliver(const JobPtr& job, const MembershipMessages& messages) {
   });
 }
 
-void Server::say(const JobPtr& job, const MembershipMessage& message) {
-  if (world_.trace && !std::holds_alternative<RendezvousWaiting>(message.what))
-    world_.note(who, "says {} {} to {}", name_of(message.what), job->membership.generation(),
-                fmt::join(message.to, " "));
-  world_.referee.said(job->number, message);
-  // One decoding for all: what is decoded is what each of them would make of its bytes.
+void Server::send_message(const JobPtr& job, const MembershipMessage& message) {
+  if (simulation_.trace && !std::holds_alternative<RendezvousWaiting>(message.what))
+    simulation_.note(who, "sends {} {} to {}", name_of(message.what), job->membership.generation(),
+                     fmt::join(message.to, " "));
+  simulation_.checker.message_sent(job->number, message);
+  // Decoded once for all receivers, who would get the same from their bytes.
   const auto encoded = std::visit([](const auto& what) { return encode(to_frame(what)); }, message.what);
   const auto frame = std::make_shared<const ServerFrame>(decode_server_frame(encoded));
   const bool ends =
       std::holds_alternative<JoinRefused>(message.what) || std::holds_alternative<NodeDropped>(message.what);
-  for (std::size_t place = 0; place < message.to.size(); ++place) {
-    const auto session = job->sessions.find(message.to[place]);
+  for (std::size_t index = 0; index < message.to.size(); ++index) {
+    const auto session = job->sessions.find(message.to[index]);
     if (session == job->sessions.end()) continue;
     const SessionId id = session->second;
-    send(id, frame, static_cast<int>(place));
+    send(id, frame, static_cast<int>(index));
     if (!ends) continue;
     job->sessions.erase(session);
     end_session(id);
   }
 }
 
-void Server::send(SessionId id, std::shared_ptr<const ServerFrame> frame, int place) {
+void Server::send(SessionId id, std::shared_ptr<const ServerFrame> frame, int index) {
   const Session& session = sessions_.at(id);
-  session.connection->send(Connection::server, {.frame = std::move(frame), .place = place, .job = session.job->number});
+  session.connection->send(Connection::server, {.frame = std::move(frame), .index = index, .job = session.job->number});
 }
 
 void Server::arm(const JobPtr& job) {
@@ -227,7 +228,7 @@ void Server::arm(const JobPtr& job) {
   process_->at(due, [self = shared_from_this(), job, due] {
     if (job->armed_for != due) return;
     job->armed_for.reset();
-    self->deliver(job, job->membership.tick(self->world_.time.now()));
+    self->deliver(job, job->membership.tick(self->simulation_.time.now()));
   });
 }
 

@@ -1,4 +1,4 @@
-// simulate: schedules by the thousand, or one of them with its story.
+// simulate: runs many schedules, or one of them with a trace.
 #include <cstdint>
 #include <future>
 #include <optional>
@@ -16,7 +16,7 @@ namespace {
 using ddprun::testing::SweepOptions;
 using ddprun::testing::SweepResult;
 
-// Seeds are dealt out in runs of consecutive ones, a thread each.
+// Each thread runs a range of consecutive seeds.
 SweepResult sweep_in_parallel(const SweepOptions& all, unsigned threads) {
   const std::uint64_t each = (all.last - all.first) / threads + 1;
   std::vector<std::future<SweepResult>> parts;
@@ -34,19 +34,19 @@ SweepResult sweep_in_parallel(const SweepOptions& all, unsigned threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Runs jobs under virtual time, a schedule of faults a seed.", "simulate"};
+  CLI::App app{"Runs jobs under virtual time, with one schedule of faults per seed.", "simulate"};
   SweepOptions options;
   std::uint64_t schedules = 2000;
   std::optional<std::uint64_t> seed;
   int nodes = 0;
   unsigned threads = std::max(1U, std::thread::hardware_concurrency());
-  app.add_option("--schedules", schedules, "how many")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--schedules", schedules, "number of schedules")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--first", options.first, "the first seed")->capture_default_str();
-  app.add_option("--seed", seed, "this one alone");
-  app.add_option("--max_nodes", options.max_nodes, "of the larger jobs among them")->capture_default_str();
-  app.add_option("--nodes", nodes, "every job has as many, all of them in one round");
-  app.add_option("--threads", threads, "at once")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_flag("--trace", options.trace, "tell the story");
+  app.add_option("--seed", seed, "run this seed only");
+  app.add_option("--max_nodes", options.max_nodes, "nodes of the largest jobs")->capture_default_str();
+  app.add_option("--nodes", nodes, "nodes of every job, all in one round");
+  app.add_option("--threads", threads, "number of threads")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_flag("--trace", options.trace, "print every event");
   CLI11_PARSE(app, argc, argv);
   if (seed) {
     options.first = *seed;

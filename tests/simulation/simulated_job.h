@@ -9,29 +9,30 @@
 #include "tests/simulation/network.h"
 #include "tests/simulation/node.h"
 #include "tests/simulation/server.h"
-#include "tests/simulation/world.h"
+#include "tests/simulation/simulation.h"
 
 namespace ddprun::testing {
 
-// What to simulate. The same choice is the same story on every machine.
+// The parameters of a simulation. Equal parameters give the same sequence of events on every machine.
 struct Schedule {
   std::uint64_t seed = 1;
   int max_nodes = 12;      // most schedules have up to 12 nodes, some as many as this
-  bool all_nodes = false;  // exactly max_nodes, all of them wanted in one round
-  bool trace = false;      // tell the story on standard output
+  bool all_nodes = false;  // exactly max_nodes, all of them in one round
+  bool trace = false;      // print every event on standard output
 };
 
 // One job under virtual time: the real Membership, AgentState and StoreState (with the real codecs) on machines that
-// join, are stopped, killed, cut off, lose power and come back, over a network that delays. All of it is drawn from the
-// seed. After a time of chaos the machines that are left behave, and the job has to come to its end.
+// join, are stopped, killed, partitioned, lose power and rejoin, over a network with delays. The seed determines all
+// events. After a period of faults the remaining machines run without faults, and the job has to end.
 //
-// run() throws std::logic_error naming the promise that was broken (referee.h), or that no end came within a bound.
+// run() throws std::logic_error naming the violated invariant (invariant_checker.h), or if the job does not end in
+// time.
 class SimulatedJob {
  public:
   explicit SimulatedJob(const Schedule& schedule);
   void run();
 
-  const Referee::Counts& counts() { return world_.referee.counts(); }
+  const InvariantChecker::Counts& counts() { return simulation_.checker.counts(); }
 
  private:
   void build(const Schedule& schedule);
@@ -41,19 +42,19 @@ class SimulatedJob {
   void disturb();
   void disturb_node(Node& node);
   void disturb_server();
-  bool chaos() const { return world_.time.now() < chaos_end_; }
+  bool in_fault_period() const { return simulation_.time.now() < faults_end_; }
   bool over() const;
-  std::string who_is_left() const;
+  std::string remaining_nodes_text() const;
 
-  World world_;
+  Simulation simulation_;
   std::map<std::string, Host> hosts_;
   std::vector<std::unique_ptr<Node>> nodes_;
-  ProcessPtr server_process_;  // of a server that is no agent's
+  ProcessPtr server_process_;  // of a server outside the agents
   std::shared_ptr<Server> server_;
   Host* endpoint_ = nullptr;
-  Time chaos_end_;
-  bool large_ = false;  // every node in one round, and little happens to it
-  int starting_ = 0;    // nodes that are to be started yet
+  Time faults_end_;
+  bool large_ = false;  // all nodes in one round, few faults
+  int starting_ = 0;    // nodes with a start scheduled
 };
 
 }  // namespace ddprun::testing

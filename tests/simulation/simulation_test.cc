@@ -1,4 +1,4 @@
-// Jobs under virtual time, two thousand of them. A failing seed is printed with the command that replays it.
+// Two thousand jobs under virtual time. A failing seed is printed with the command that replays it.
 #include <exception>
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// The schedules are worth something only if they reach all of it.
+// The schedules are useful only if they reach all code paths.
 void sweep_and_check_reach(std::uint64_t first, std::uint64_t last) {
   const SweepResult result = sweep({.first = first, .last = last});
   INFO(result.text());
@@ -29,15 +29,15 @@ void sweep_and_check_reach(std::uint64_t first, std::uint64_t last) {
 
 }  // namespace
 
-TEST_CASE("whatever happens, a job keeps its promises and comes to an end: schedules 1 to 1,000") {
+TEST_CASE("under any faults a job keeps its invariants and ends: schedules 1 to 1,000") {
   sweep_and_check_reach(1, 1000);
 }
 
-TEST_CASE("whatever happens, a job keeps its promises and comes to an end: schedules 1,001 to 2,000") {
+TEST_CASE("under any faults a job keeps its invariants and ends: schedules 1,001 to 2,000") {
   sweep_and_check_reach(1001, 2000);
 }
 
-TEST_CASE("a schedule is the same story each time") {
+TEST_CASE("a schedule gives the same sequence of events each time") {
   const auto one = sweep({.first = 7, .last = 7}), again = sweep({.first = 7, .last = 7});
   CHECK(one.text() == again.text());
 }

@@ -17,7 +17,7 @@ void SweepResult::add(const SweepResult& other) {
 std::string SweepResult::text() const {
   std::string text = fmt::format(
       "{} schedules: {} rounds proposed, {} started, {} nodes dropped, {} failures, {} verdicts ({} successes), {} "
-      "servers started by agents, {} sessions lost and dialled again, {} superseded, {} keys read",
+      "servers started by agents, {} sessions lost and redialled, {} superseded, {} keys read",
       schedules, counts.proposals, counts.starts, counts.drops, counts.failures, counts.verdicts, counts.successes,
       counts.servers, counts.rejoins, counts.superseded, counts.reads);
   for (const auto& line : broken) text += "\n" + line;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/simulation/referee.h"
+#include "tests/simulation/invariant_checker.h"
 
 namespace ddprun::testing {
 
@@ -17,15 +17,15 @@ struct SweepOptions {
 
 struct SweepResult {
   std::uint64_t schedules = 0;
-  Referee::Counts counts;
+  InvariantChecker::Counts counts;
   std::vector<std::string> broken;  // a line each, with the command that replays it
 
   void add(const SweepResult& other);
-  // What was reached, for people.
+  // A summary for people.
   std::string text() const;
 };
 
-// Runs a schedule for each seed, on this thread.
+// Runs one schedule per seed on this thread.
 SweepResult sweep(const SweepOptions& options);
 
 }  // namespace ddprun::testing

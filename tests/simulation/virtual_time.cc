@@ -11,7 +11,7 @@ bool VirtualTime::later(const Event& a, const Event& b) {
 }
 
 void VirtualTime::at(Time when, std::function<void()> action) {
-  events_.push_back({std::max(when, now_), events_asked_for_++, std::move(action)});
+  events_.push_back({std::max(when, now_), scheduled_++, std::move(action)});
   std::push_heap(events_.begin(), events_.end(), later);
 }
 

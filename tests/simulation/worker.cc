@@ -12,14 +12,14 @@ using namespace std::chrono_literals;
 using namespace rendezvous;
 
 constexpr Duration redial_after = 300ms;
-constexpr Duration patience = 120s;  // with a store that does not answer, or others that do not come
+constexpr Duration give_up_after = 120s;  // without an answer of the store, or with workers missing
 constexpr int gave_up = 1;
 
 std::int64_t number(const Environment& environment, const char* name) {
   return std::stoll(environment.get(name).value());
 }
 
-// The value of a WAIT_GET's whole reply; none when bytes are missing.
+// Reads the value of a complete WAIT_GET reply; false if it is incomplete.
 bool take_value(std::string& bytes, std::string& value) {
   constexpr std::size_t head = 1 + sizeof(std::uint64_t);
   if (bytes.size() < head) return false;
@@ -32,15 +32,15 @@ bool take_value(std::string& bytes, std::string& value) {
 
 }  // namespace
 
-Worker::Worker(World& world, Host& host, const FindHost& find_host, const Environment& environment, int job, Plan plan,
-               Exited exited)
-    : world_(world),
+Worker::Worker(Simulation& simulation, Host& host, const FindHost& find_host, const Environment& environment, int job,
+               Plan plan, Exited exited)
+    : simulation_(simulation),
       host_(host),
       master_(find_host(environment.get("MASTER_ADDR").value())),
       job_(job),
       plan_(plan),
       exited_(std::move(exited)),
-      process_(std::make_shared<Process>(world.time)),
+      process_(std::make_shared<Process>(simulation.time)),
       generation_(number(environment, "TORCHELASTIC_RESTART_COUNT")),
       rank_(static_cast<int>(number(environment, "RANK"))),
       world_size_(static_cast<int>(number(environment, "WORLD_SIZE"))),
@@ -53,7 +53,7 @@ void Worker::start() {
     if (self && self->step_ != Step::work) self->finish(gave_up);
   };
   process_->after(plan_.start_up, [self = shared_from_this()] { self->dial(); });
-  process_->after(patience, on_time);
+  process_->after(give_up_after, on_time);
 }
 
 void Worker::kill() {
@@ -61,17 +61,17 @@ void Worker::kill() {
   process_->kill();
 }
 
-void Worker::lose() {
+void Worker::lose_power() {
   exited_ = nullptr;
-  process_->lose();
+  process_->lose_power();
 }
 
 void Worker::dial() {
   const std::weak_ptr<Worker> weak = weak_from_this();
-  connection_ = Connection::dial(world_.time, world_.chance, host_, process_, master_, port_,
+  connection_ = Connection::dial(simulation_.time, simulation_.random, host_, process_, master_, port_,
                                  {.packet =
                                       [weak](const Packet& packet) {
-                                        if (const auto self = weak.lock()) self->hear(packet.bytes);
+                                        if (const auto self = weak.lock()) self->handle_packet(packet.bytes);
                                       },
                                   .closed =
                                       [weak] {
@@ -86,7 +86,7 @@ void Worker::send(const std::string& bytes) {
   connection_->send(Connection::client, {.bytes = bytes});
 }
 
-// A store that is not up yet is dialled again; one that goes is the end.
+// Redials a store that has not started; exits if the connection is lost.
 void Worker::broken() {
   if (step_ != Step::will) return finish(gave_up);
   process_->after(redial_after, [weak = weak_from_this()] {
@@ -94,12 +94,12 @@ void Worker::broken() {
   });
 }
 
-void Worker::hear(const std::string& bytes) {
+void Worker::handle_packet(const std::string& bytes) {
   received_ += bytes;
   while (process_->alive() && advance()) continue;
 }
 
-// Takes the reply to the step that is under way, once it is whole, and sends the next request.
+// Reads the reply of the current step once it is complete, and sends the next request.
 bool Worker::advance() {
   std::string value;
   const int neighbour = (rank_ + 1) % world_size_;
@@ -112,13 +112,13 @@ bool Worker::advance() {
       return true;
     case Step::neighbour:
       if (!take_value(received_, value)) return false;
-      world_.referee.read(value, job_, generation_, neighbour);
+      simulation_.checker.read(value, job_, generation_, neighbour);
       step_ = Step::first;
       send(encode(WaitGetRequest{key("rank/0")}));
       return true;
     case Step::first:
       if (!take_value(received_, value)) return false;
-      world_.referee.read(value, job_, generation_, 0);
+      simulation_.checker.read(value, job_, generation_, 0);
       step_ = Step::barrier;
       send(encode(BarrierRequest{key("barrier"), world_size_}));
       return true;
@@ -129,7 +129,7 @@ bool Worker::advance() {
       process_->after(plan_.work, [self = shared_from_this()] {
         if (self->plan_.exit_code != 0) return self->finish(self->plan_.exit_code);
         self->step_ = Step::done;
-        self->process_->after(patience, [self] { self->finish(gave_up); });
+        self->process_->after(give_up_after, [self] { self->finish(gave_up); });
         self->send(encode(AddRequest{self->key("done"), 1}) + encode(ClearWillRequest{}));
       });
       return false;
@@ -137,7 +137,7 @@ bool Worker::advance() {
       return false;
     case Step::done:
       if (received_.size() < sizeof(std::int64_t) + 1) return false;
-      world_.referee.counted(get_le<std::int64_t>(received_), world_size_);
+      simulation_.checker.counted(get_le<std::int64_t>(received_), world_size_);
       finish(0);
       return false;
   }

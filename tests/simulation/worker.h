@@ -7,15 +7,16 @@
 
 #include "ddprun/common/environment.h"
 #include "tests/simulation/network.h"
-#include "tests/simulation/world.h"
+#include "tests/simulation/simulation.h"
 
 namespace ddprun::testing {
 
-// Finds a host by the address that the environment names.
+// Finds a host by its address in the environment.
 using FindHost = std::function<Host&(const std::string& address)>;
 
-// A worker as the store sees it: it meets the others under the prefix of its generation, at the address and port in its
-// environment, works for a while, counts itself and ends; or it fails. It gives up on a store that does not answer.
+// A worker as the store sees it: it connects to the address and port in its environment, exchanges keys with the others
+// under the prefix of its generation, works for a while, increments a counter and exits; or it fails. It exits with an
+// error if the store does not answer.
 class Worker : public std::enable_shared_from_this<Worker> {
  public:
   struct Plan {
@@ -25,28 +26,28 @@ class Worker : public std::enable_shared_from_this<Worker> {
   };
   using Exited = std::function<void(int exit_code)>;
 
-  Worker(World& world, Host& host, const FindHost& find_host, const Environment& environment, int job, Plan plan,
-         Exited exited);
+  Worker(Simulation& simulation, Host& host, const FindHost& find_host, const Environment& environment, int job,
+         Plan plan, Exited exited);
 
   void start();
-  // As SIGKILL does, and what a SIGTERM comes to.
+  // Ends as by SIGKILL, or after SIGTERM.
   void kill();
-  // With its machine.
-  void lose();
+  // Ends with its machine.
+  void lose_power();
   bool alive() const { return process_->alive(); }
 
  private:
   enum class Step { will, neighbour, first, barrier, work, done };
 
   void dial();
-  void hear(const std::string& bytes);
+  void handle_packet(const std::string& bytes);
   bool advance();
   void broken();
   void finish(int exit_code);
   void send(const std::string& bytes);
   std::string key(const std::string& name) const { return prefix_ + name; }
 
-  World& world_;
+  Simulation& simulation_;
   Host& host_;
   Host& master_;
   const int job_;

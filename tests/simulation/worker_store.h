@@ -11,14 +11,14 @@
 
 namespace ddprun::testing {
 
-// The real StoreState and RequestParser behind simulated connections: what StoreServer is in a process.
+// The real StoreState and RequestParser behind simulated connections: the counterpart of StoreServer.
 class WorkerStore final : public Listener, public std::enable_shared_from_this<WorkerStore> {
  public:
   explicit WorkerStore(ProcessPtr process) : process_(std::move(process)) {}
 
   ProcessPtr process() const override { return process_; }
   void accept(const ConnectionPtr& connection) override;
-  // Closes its connections; REQUIRES: it is let go of then.
+  // Closes its connections. Do not use it afterwards.
   void stop();
 
  private:

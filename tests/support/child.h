@@ -21,9 +21,9 @@
 
 namespace ddprun::testing {
 
-// A program under test: started with pipes at its standard output and error, which are read while anything is waited
-// for. Whatever still runs is killed and reaped in the destructor. Every wait ends by a deadline with an exception that
-// says what was waited for and what the program had written by then.
+// A program under test, started with pipes as its standard output and standard error. They are read during every wait.
+// The destructor kills and reaps a program that still runs. Every wait has a deadline and ends with an exception that
+// says what was waited for and what the program had written.
 class Child {
  public:
   static constexpr std::chrono::seconds patience{20};
@@ -59,7 +59,7 @@ class Child {
       ::_exit(127);
     }
     if (pid_ < 0) throw std::runtime_error("fork failed");
-    ::setpgid(pid_, pid_);  // here too: whoever comes first, the group exists from now on
+    ::setpgid(pid_, pid_);  // in the parent too, so that the group exists from now on
   }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -74,13 +74,13 @@ class Child {
   const std::string& out() const { return out_.text; }
   const std::string& err() const { return err_.text; }
 
-  // As a reader of its standard output that has seen enough.
+  // Closes the read end of its standard output.
   void leave_out() {
     out_.fd.reset();
     out_.ended = true;
   }
 
-  // Until the program has ended and its pipes have no writer left.
+  // Waits until the program has ended and its pipes have no writer left.
   Result wait(std::chrono::milliseconds timeout = patience) {
     pump_until([&] { return out_.ended && err_.ended; }, "the end", timeout);
     int status = 0;
@@ -90,7 +90,7 @@ class Child {
                      .out = out_.text,
                      .err = err_.text};
     if (err_.text.find("Sanitizer: ") != std::string::npos || err_.text.find(": runtime error: ") != std::string::npos)
-      std::fputs(err_.text.c_str(), stderr);  // what a sanitizer reports is seen, whatever the test looks at
+      std::fputs(err_.text.c_str(), stderr);  // shows reports of sanitizers
     return *result_;
   }
   void wait_for_out(const std::string& text, std::chrono::milliseconds timeout = patience) {
@@ -99,7 +99,7 @@ class Child {
   void wait_for_err(const std::string& text, std::chrono::milliseconds timeout = patience) {
     pump_until([&] { return err_.text.find(text) != std::string::npos; }, "'" + text + "' on stderr", timeout);
   }
-  // Polled every few milliseconds, for what no pipe tells (a file, a process).
+  // Polls every few milliseconds, for conditions outside of the pipes (a file, a process).
   void wait_until(const std::function<bool()>& condition, const std::string& what,
                   std::chrono::milliseconds timeout = patience) {
     pump_until(condition, what, timeout);

@@ -13,8 +13,8 @@
 
 namespace ddprun::testing {
 
-// While it lives, what this thread opens, and the threads it starts, belong to another network namespace. Sockets
-// remain where they were opened.
+// For its scope, this thread and the threads it starts are in another network namespace. A socket stays in the
+// namespace where it was opened.
 class InNetwork {
  public:
   explicit InNetwork(const std::string& path) : before_(open("/proc/thread-self/ns/net")) { enter(open(path)); }
@@ -23,7 +23,7 @@ class InNetwork {
   ~InNetwork() {
     if (::setns(before_.get(), CLONE_NEWNET) != 0) std::terminate();
   }
-  // For opening something outside.
+  // Path of the original namespace, for an InNetwork within this one.
   std::string outside() const { return "/proc/self/fd/" + std::to_string(before_.get()); }
 
  private:
@@ -39,7 +39,7 @@ class InNetwork {
   const UniqueFd before_;
 };
 
-// What an interface of this thread's network has sent so far, headers included.
+// Bytes that an interface of this thread's network namespace has sent so far, headers included.
 inline std::uint64_t bytes_sent(const std::string& interface) {
   std::ifstream file("/proc/thread-self/net/dev");
   for (std::string line; std::getline(file, line);) {
@@ -47,7 +47,7 @@ inline std::uint64_t bytes_sent(const std::string& interface) {
     if (colon == std::string::npos || line.find(interface) >= colon) continue;
     std::istringstream fields(line.substr(colon + 1));
     std::uint64_t value = 0;
-    for (int field = 0; field <= 8; ++field) fields >> value;  // eight of what it received come first
+    for (int field = 0; field <= 8; ++field) fields >> value;  // eight fields about received data come first
     return value;
   }
   throw std::runtime_error("there is no interface " + interface);

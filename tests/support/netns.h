@@ -16,7 +16,7 @@ namespace ddprun::testing {
 
 class NetnsHosts {
  public:
-  // Empty when hosts can be made here, else why not.
+  // Empty when hosts can be made here, else the reason.
   static std::string why_not() {
     if (::geteuid() != 0) return "network namespaces need root";
     const auto probe = fmt::format("ddp{}p", ::getpid());
@@ -25,7 +25,7 @@ class NetnsHosts {
     return {};
   }
 
-  // Those that a process which is gone has left behind.
+  // The hosts of a process that ended without removing them.
   static void remove_all_of(pid_t maker) {
     std::error_code none;
     for (const auto& network : std::filesystem::directory_iterator("/run/netns", none)) {
@@ -49,16 +49,31 @@ class NetnsHosts {
 
   std::string address(int host) const { return fmt::format("10.213.7.{}", host + 1); }
   std::string address6(int host) const { return fmt::format("fd00:213:7::{}", host + 1); }
-  // To be put before a command line, which takes the place of this one's process.
+  // Prefix of a command line that runs on the host; exec replaces the prefix by the command.
   std::vector<std::string> enter(int host) const { return {"/usr/bin/nsenter", "--net=/run/netns/" + name(host)}; }
-  // The same under a host name.
+  // The same in a process-id namespace of its own: ranks share memory only with ranks of the same command, as on
+  // separate machines. The prefix stays as the parent: SIGKILL to it ends every process of the command, like a loss of
+  // power.
+  std::vector<std::string> enter_isolated(int host) const {
+    auto words = enter(host);
+    for (const auto& word : isolated()) words.push_back(word);
+    return words;
+  }
+  // Empty when enter_isolated works here, else the reason.
+  static std::string why_not_isolated() {
+    std::string probe;
+    for (const auto& word : isolated()) probe += word + " ";
+    if (std::system((probe + "true >/dev/null 2>&1").c_str()) == 0) return {};
+    return "this machine does not permit process-id namespaces with a /proc of their own (" + probe + "failed)";
+  }
+  // As enter, under a host name.
   std::vector<std::string> enter_as(const std::string& host_name, int host) const {
     std::vector<std::string> words{"/usr/bin/unshare", "--uts", "/bin/sh", "-c", "hostname \"$0\" && exec \"$@\"",
                                    host_name};
     for (const auto& word : enter(host)) words.push_back(word);
     return words;
   }
-  // Everything that runs on the host.
+  // All processes that run on the host.
   std::vector<pid_t> processes(int host) const {
     std::vector<pid_t> found;
     struct ::stat its {
@@ -70,14 +85,13 @@ class NetnsHosts {
         found.push_back(pid);
     return found;
   }
-  // Of the namespace, for setns(2).
+  // Path of the network namespace, for setns(2).
   std::string network(int host) const { return "/run/netns/" + name(host); }
-  // A cable pulled and put back: the host's packets vanish in silence, no connection is closed.
+  // A cable unplugged and plugged in again: the host's packets are dropped, no connection is closed.
   void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} down", prefix_, host)); }
   void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} up", prefix_, host)); }
-  // Bandwidth of the cable in both directions, for example "100mbit". A bucket with room for the largest packet that
-  // the kernel hands on in one piece, which it would cut up otherwise at the price of a core; a queue as short as a
-  // switch's.
+  // Bandwidth of the cable in both directions, for example "100mbit". The bucket holds the largest packet that the
+  // kernel passes on in one piece: splitting those would cost a core. The queue is as short as a switch's.
   void limit(int host, const std::string& rate) {
     const auto bucket = fmt::format("root tbf rate {} burst 256kb latency 5ms", rate);
     must(fmt::format("nsenter --net=/run/netns/{0}s tc qdisc add dev {0}v{1} {2}", prefix_, host, bucket));
@@ -85,6 +99,9 @@ class NetnsHosts {
   }
 
  private:
+  static std::vector<std::string> isolated() {
+    return {"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
+  }
   static std::string prefix_of(pid_t maker) { return fmt::format("ddp{}", maker); }
   std::string name(int host) const { return fmt::format("{}h{}", prefix_, host); }
 
@@ -92,7 +109,7 @@ class NetnsHosts {
     if (std::system((command + " 2>/dev/null").c_str()) != 0) throw std::runtime_error("failed: " + command);
   }
 
-  // ip in a namespace, by nsenter: ip's own -n remounts /sys, which a chroot does not permit.
+  // ip in a namespace, through nsenter: ip's own option -n remounts /sys, which a chroot does not permit.
   static void inside(const std::string& name, const std::string& words) {
     must(fmt::format("nsenter --net=/run/netns/{} ip {}", name, words));
   }

@@ -9,10 +9,10 @@
 
 #include "ddprun/common/unique_fd.h"
 
-// Processes of this machine, by a look through /proc.
+// Finds processes of this machine in /proc.
 namespace ddprun::testing {
 
-// A file of /proc, empty where its process is gone.
+// The content of a file in /proc; empty when its process has ended.
 inline std::string proc_text(const std::string& pid, const std::string& name) {
   std::string text;
   const UniqueFd file(::open(("/proc/" + pid + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
@@ -22,10 +22,10 @@ inline std::string proc_text(const std::string& pid, const std::string& name) {
   return text;
 }
 
-// Those that have this variable, NAME=VALUE, in their environment; zombies have none.
+// The processes with this variable, NAME=VALUE, in their environment. Zombies have none.
 inline std::vector<pid_t> processes_with(const std::string& variable) {
   std::vector<pid_t> found;
-  const auto entry = variable + '\0';  // as it stands in /proc/*/environ
+  const auto entry = variable + '\0';  // as in /proc/*/environ
   for (const auto& folder : std::filesystem::directory_iterator("/proc")) {
     const auto name = folder.path().filename().string();
     const pid_t pid = std::atoi(name.c_str());

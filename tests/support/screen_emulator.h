@@ -8,8 +8,8 @@
 
 namespace ddprun::testing {
 
-// What a terminal shows of the bytes it gets, as far as ddprun's own go: carriage return, newline, wrapping, cursor up,
-// erase to the end of the line and of the screen; colours are not seen. It has as many rows as are needed.
+// Emulates a terminal for the sequences that ddprun writes: carriage return, newline, wrapping, cursor up, erase to the
+// end of the line and of the screen. Colours are ignored. It has as many rows as needed.
 class ScreenEmulator {
  public:
   explicit ScreenEmulator(std::size_t columns = 80) : columns_(columns) {}
@@ -25,7 +25,7 @@ class ScreenEmulator {
     unread_.erase(0, at);
   }
 
-  // Without spaces at their ends; empty rows below the last are left out.
+  // The rows without trailing spaces, and without empty rows at the end.
   std::vector<std::string> rows() const {
     auto result = rows_;
     for (auto& row : result) row.erase(row.find_last_not_of(' ') + 1);
@@ -55,7 +55,7 @@ class ScreenEmulator {
     return end + 1;
   }
 
-  // As a terminal in its usual mode: a newline goes to the first column too.
+  // Like a terminal in its usual mode, a newline also moves to the first column.
   void next_row() {
     ++row_;
     column_ = 0;

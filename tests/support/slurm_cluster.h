@@ -13,15 +13,15 @@
 #include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
-// A real Slurm of this machine's packages: slurmctld, and one slurmd a node, each on a host of its own (network, host
-// name and process ids). Authenticated by a munged of its own; configuration, state and logs in a temporary folder.
+// A real Slurm from this machine's packages: slurmctld, and one slurmd per node, each on a host of its own (network,
+// host name and process ids), with a munged of its own. Configuration, state and logs are in a temporary folder.
 namespace ddprun::testing {
 
 class SlurmCluster {
  public:
   using Words = std::vector<std::string>;
 
-  // Empty when a cluster can be made here, else why not.
+  // Empty if a cluster can be created here, else the reason.
   static std::string why_not() {
     for (const auto* program : {"slurmctld", "slurmd", "munged"})
       if (!std::filesystem::exists("/usr/sbin/" + std::string(program)))
@@ -50,7 +50,7 @@ class SlurmCluster {
 
   std::filesystem::path operator/(const std::string& file) const { return folder_ / file; }
 
-  // A command of Slurm's, run where the controller is.
+  // Runs a command of Slurm on the controller's host.
   std::unique_ptr<Child> run(Words command, std::map<std::string, std::string> variables = {}) const {
     variables["SLURM_CONF"] = path("slurm.conf");
     return std::make_unique<Child>(on(0, command, ""), variables);
@@ -58,7 +58,7 @@ class SlurmCluster {
   Child::Result finish(const Words& command, const std::map<std::string, std::string>& variables = {}) const {
     return run(command, variables)->wait(std::chrono::seconds(90));
   }
-  // All processes of a node are gone at once, as in a power failure.
+  // Kills all processes of a node, as a power failure does.
   void power_off(int node) { daemons_.at(static_cast<std::size_t>(node)).reset(); }
 
  private:
@@ -90,7 +90,8 @@ class SlurmCluster {
         << "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n";
   }
 
-  // On a host: its network, its name, the names of all, and process ids of its own, all of which end with the command.
+  // Wraps a command so that it runs on a host: in its network, with its name, the names of all hosts, and its own
+  // process ids. All of its processes end with the command.
   Words on(int node, const Words& command, const std::string& log) const {
     Words words = hosts_.enter(node);
     const auto prepare = "hostname " + name(node) + " && mount --bind " + path("hosts") + " /etc/hosts && exec \"$@\"" +

@@ -11,15 +11,15 @@
 #include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
-// Hosts with a real sshd each, which let in whoever has a key made for the purpose: keys and configuration in a
-// temporary folder. Host 0 runs none: it is where the user sits.
+// Hosts with a real sshd each, which accepts a key that this class creates; keys and configuration are in a temporary
+// folder. Host 0 is the user's machine and runs no sshd.
 namespace ddprun::testing {
 
 class SshHosts {
  public:
   using Words = std::vector<std::string>;
 
-  // Empty when such hosts can be made here, else why not.
+  // Empty if such hosts can be created here, else the reason.
   static std::string why_not() {
     for (const auto* program : {"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/ssh-keygen"})
       if (!std::filesystem::exists(program))
@@ -28,7 +28,7 @@ class SshHosts {
   }
 
   explicit SshHosts(int count) : hosts_(count + 1) {
-    ::mkdir("/run/sshd", 0755);  // sshd wants its empty folder there
+    ::mkdir("/run/sshd", 0755);  // sshd requires this empty folder
     for (const auto* key : {"host_key", "user_key"})
       run_child({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path(key)});
     std::filesystem::copy_file(path("user_key.pub"), path("authorized_keys"));
@@ -41,7 +41,7 @@ class SshHosts {
   }
   SshHosts(const SshHosts&) = delete;
   SshHosts& operator=(const SshHosts&) = delete;
-  // The session of a connection that was cut lives as long as TCP tries.
+  // The session of a connection that was cut lives until TCP gives up.
   ~SshHosts() {
     for (int host = 1; host <= static_cast<int>(sshd_.size()); ++host)
       for (const pid_t pid : processes(host)) ::kill(pid, SIGKILL);
@@ -49,7 +49,7 @@ class SshHosts {
 
   std::string address(int host) const { return hosts_.address(host); }
   NetnsHosts& network() { return hosts_; }
-  // What runs on a host beside the sshd that listens there.
+  // The processes on a host other than the sshd that listens there.
   std::vector<pid_t> processes(int host) const {
     auto all = hosts_.processes(host);
     std::erase(all, sshd_.at(static_cast<std::size_t>(host - 1))->pid());
@@ -59,7 +59,7 @@ class SshHosts {
   std::string ssh() const {
     return "ssh -F none -i " + path("user_key") + " -o UserKnownHostsFile=" + path("known_hosts");
   }
-  // A command line run where the user sits.
+  // A command line that runs on the user's machine.
   Words at_user(const Words& command) const {
     auto words = hosts_.enter(0);
     words.insert(words.end(), command.begin(), command.end());
@@ -75,7 +75,7 @@ class SshHosts {
                           << "\nAuthorizedKeysFile " << path("authorized_keys")
                           << "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
                           << "PasswordAuthentication no\nPrintMotd no\n"
-                          << "SetEnv SHLVL=1\n";  // a bash below another reads no ~/.bashrc: what this user has there
+                          << "SetEnv SHLVL=1\n";  // a nested bash does not read ~/.bashrc
     auto words = hosts_.enter(host);
     for (const auto& word : Words{"/usr/sbin/sshd", "-D", "-e", "-f", config}) words.push_back(word);
     sshd_.push_back(std::make_unique<Child>(words));

@@ -21,8 +21,8 @@
 
 namespace ddprun::testing {
 
-// A program under test whose controlling terminal, input, output and error is a terminal of 80 columns and 24 rows,
-// which is read while anything is waited for. Otherwise as Child.
+// A program under test whose controlling terminal, standard input, output and error are a terminal of 80 columns and 24
+// rows. It is read during every wait. Otherwise like Child.
 class TerminalChild {
  public:
   static constexpr std::chrono::seconds patience{20};
@@ -54,9 +54,9 @@ class TerminalChild {
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
   }
 
-  // All that was written.
+  // Everything that was written.
   const std::string& text() const { return text_; }
-  // What is to be seen of it.
+  // What the terminal shows.
   std::vector<std::string> rows() const { return screen_.rows(); }
 
   // The exit code, 1000 + n when ended by signal n.
@@ -70,10 +70,10 @@ class TerminalChild {
   void wait_for(const std::string& text) {
     pump_until([&] { return text_.find(text) != std::string::npos; }, "'" + text + "'");
   }
-  // Polled every few milliseconds.
+  // Polls every few milliseconds.
   void wait_until(const std::function<bool()>& condition, const std::string& what) { pump_until(condition, what); }
 
-  // As if on its keyboard.
+  // Keyboard input.
   void type(const std::string& text) {
     if (::write(terminal_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
       throw std::runtime_error("cannot type");
@@ -82,7 +82,7 @@ class TerminalChild {
     const winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     if (::ioctl(terminal_.get(), TIOCSWINSZ, &size) != 0) throw std::runtime_error("TIOCSWINSZ failed");
   }
-  // The window is closed.
+  // Closes the terminal.
   void hang_up() { terminal_.reset(); }
 
  private:
@@ -101,14 +101,14 @@ class TerminalChild {
     }
   }
 
-  // False when there was nothing.
+  // Returns false when there was nothing to read.
   bool pump() {
     pollfd entry{terminal_.get(), POLLIN, 0};
     if (::poll(&entry, 1, 5) <= 0) return false;
     char block[4096];
     const auto got = ::read(terminal_.get(), block, sizeof(block));
     if (got <= 0) {
-      ::usleep(2000);  // the end (EIO) of a terminal whose programs are gone
+      ::usleep(2000);  // EIO: the programs of the terminal have ended
       return false;
     }
     text_.append(block, static_cast<std::size_t>(got));

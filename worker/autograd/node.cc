@@ -31,6 +31,9 @@ Node::~Node() {
 void Leaf::accumulate(Tensor contribution) {
   if (gradient.defined()) {
     kernels::add_in_place(gradient, contribution);
+  } else if (storage.defined()) {
+    storage.copy_from(contribution);
+    gradient = storage;
   } else {
     gradient = contribution.sole_owner() ? std::move(contribution) : contribution.clone();
   }

@@ -16,8 +16,9 @@ class Node;
 struct Leaf {
   Shape shape;
   DType dtype;
-  Tensor gradient;  // the storage once it was set
-  bool has_storage = false;
+  Tensor gradient;  // on the storage, where one was set
+  Tensor storage;
+  bool lazy = false;  // the gradient may be undefined although there is a storage, which is zero then
   std::function<void()> on_ready;
 
   void accumulate(Tensor contribution);  // of this shape; takes over its memory where nobody else holds it

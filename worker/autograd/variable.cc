@@ -43,28 +43,32 @@ Tensor& Variable::grad() {
   return leaf("grad").gradient;
 }
 
-void Variable::set_grad_storage(Tensor storage) {
+void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
   autograd::Leaf& leaf = this->leaf("set_grad_storage");
   if (storage.shape() != leaf.shape || storage.dtype() != leaf.dtype) {
     throw make_error(Errc::mismatch, "set_grad_storage: a {} storage of shape {} for a {} parameter of shape {}",
                      name_of(storage.dtype()), to_string(storage.shape()), name_of(leaf.dtype), to_string(leaf.shape));
   }
-  if (leaf.gradient.defined()) {
+  const bool has_gradient = leaf.gradient.defined();
+  if (has_gradient) {
     storage.copy_from(leaf.gradient);
   } else {
     storage.fill(0);
   }
-  leaf.gradient = std::move(storage);
-  leaf.has_storage = true;
+  leaf.storage = std::move(storage);
+  leaf.lazy = kind == GradStorage::lazy;
+  leaf.gradient = has_gradient || !leaf.lazy ? leaf.storage : Tensor();
 }
 
 void Variable::zero_grad() {
   autograd::Leaf& leaf = this->leaf("zero_grad");
-  if (leaf.has_storage) {
-    leaf.gradient.fill(0);
-  } else {
-    leaf.gradient = Tensor();
-  }
+  if (leaf.storage.defined()) leaf.storage.fill(0);
+  if (!leaf.storage.defined() || leaf.lazy) leaf.gradient = Tensor();
+}
+
+void Variable::define_grad() {
+  autograd::Leaf& leaf = this->leaf("define_grad");
+  if (!leaf.gradient.defined()) leaf.gradient = leaf.storage;
 }
 
 void Variable::on_grad_ready(std::function<void()> hook) {

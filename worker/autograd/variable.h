@@ -32,9 +32,14 @@ class Variable {
   const Tensor& grad() const;
   Tensor& grad();  // only for such a leaf: Errc::usage otherwise
   // The gradient lives in this memory from now on (same shape and dtype; such as a bucket's slice): an existing
-  // gradient is copied there, otherwise it is set to zero. zero_grad() keeps the storage.
-  void set_grad_storage(Tensor storage);
+  // gradient is copied there, otherwise it is set to zero. zero_grad() keeps the storage. grad() is defined from then
+  // on; with a lazy storage only while it holds a gradient: after one was accumulated or define_grad() was called,
+  // until zero_grad().
+  enum class GradStorage { eager, lazy };
+  void set_grad_storage(Tensor storage, GradStorage kind = GradStorage::eager);
   void zero_grad();
+  // The content of the storage is a gradient: another rank's contribution was added to it.
+  void define_grad();
   // Called by backward(), once in each pass that reaches this leaf, as soon as its gradient is complete; leaves become
   // complete in about the reverse order of their use. A leaf that the loss does not depend on is not reached. One hook
   // a leaf: setting another replaces it, an empty one removes it.

@@ -1,9 +1,9 @@
 #include "ddprun/worker/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string>
 #include <unistd.h>
@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view step_prefix = "step_";
 constexpr std::string_view aside_prefix = ".writing-";  // not yet, or no longer, a checkpoint
+constexpr std::array<const char*, 3> content_names{"model.safetensors", "optimizer.safetensors", "state.json"};
 
 std::string folder_name(std::int64_t step) {
   return fmt::format("{}{:06}", step_prefix, step);
@@ -44,6 +45,7 @@ std::vector<std::pair<std::int64_t, fs::path>> step_folders(const fs::path& fold
   for (const auto& entry : fs::directory_iterator(folder, status)) {
     if (const auto step = step_of(entry.path())) all.emplace_back(*step, entry.path());
   }
+  if (status) throw make_error(Errc::io, "cannot list {}: {}", folder.string(), status.message());
   std::sort(all.rbegin(), all.rend());
   return all;
 }
@@ -58,6 +60,21 @@ void remove_or_warn(const fs::path& folder) {
   std::error_code status;
   fs::remove_all(folder, status);
   if (status) log::warn("cannot remove {}: {}", folder.string(), status.message());
+}
+
+// False when one of the files is there and cannot be opened.
+bool is_accessible(const fs::path& checkpoint) {
+  const auto opens = [&](std::string_view name) {
+    try {
+      open_file(checkpoint / name);
+    } catch (const InaccessibleFile&) {
+      return false;
+    } catch (const Error&) {
+      // a missing file: the checkpoint is torn
+    }
+    return true;
+  };
+  return opens(manifest_name) && std::all_of(content_names.begin(), content_names.end(), opens);
 }
 
 // Renamed first, so that a half removed folder never looks like a checkpoint.
@@ -80,21 +97,21 @@ FileDigest write_file(const fs::path& path, Write&& write) {
 
 Found verify_checkpoint(const fs::path& folder) {
   const auto manifest_path = folder / manifest_name;
-  const auto manifest = manifest_from_json(read_whole_file(manifest_path), manifest_path.string());
-  for (const auto* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+  const auto manifest = manifest_from_json(read_file(manifest_path), manifest_path.string());
+  for (const auto* name : content_names) {
     if (!manifest.files.contains(name)) throw make_error(Errc::io, "{} does not list {}", manifest_path.string(), name);
   }
   for (const auto& [name, expected] : manifest.files) {
     const auto found = digest_of_file(folder / name);
     if (found.bytes != expected.bytes)
-      throw make_error(Errc::io, "{} has {} bytes, its manifest says {}", (folder / name).string(), found.bytes,
+      throw make_error(Errc::io, "{} has {} bytes, {} according to its manifest", (folder / name).string(), found.bytes,
                        expected.bytes);
     if (found.sha256 != expected.sha256)
-      throw make_error(Errc::io, "{} has changed: its SHA-256 is not the one of its manifest",
+      throw make_error(Errc::io, "{} has changed: its SHA-256 differs from the one in the manifest",
                        (folder / name).string());
   }
   const auto state_path = folder / "state.json";
-  return {folder, run_state_from_json(read_whole_file(state_path), state_path.string())};
+  return {folder, run_state_from_json(read_file(state_path), state_path.string())};
 }
 
 Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {
@@ -102,21 +119,39 @@ Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options
   make_folder(options_.folder);
 }
 
-std::optional<Found> Checkpoints::newest() const {
-  for (const auto& [step, folder] : step_folders(options_.folder)) {
+std::optional<Found> Checkpoints::newest() {
+  const auto folders = step_folders(options_.folder);
+  std::string reason;  // why the newest one cannot be used
+  const auto skip = [&](const fs::path& folder, const char* how, const Error& error) {
+    log::warn("checkpoint {} {}: {}", folder.string(), how, error.what());
+    if (reason.empty()) reason = error.what();
+  };
+  for (const auto& [step, folder] : folders) {
     try {
       return verify_checkpoint(folder);
+    } catch (const InaccessibleFile& e) {
+      inaccessible_.insert(folder);
+      skip(folder, "cannot be read; it is skipped and left as it is", e);
     } catch (const Error& e) {
-      log::warn("checkpoint {} is skipped: {}", folder.string(), e.what());
+      skip(folder, "is damaged and skipped", e);
     }
   }
-  return std::nullopt;
+  if (folders.empty()) return std::nullopt;
+  throw make_error(Errc::io,
+                   "no checkpoint in {} can be used ({} found); the newest one: {}. To start from step 0 nevertheless, "
+                   "set another checkpoint.dir, or checkpoint.resume = never, which replaces damaged checkpoints",
+                   options_.folder.string(), folders.size(), reason);
+}
+
+bool Checkpoints::any() const {
+  return !step_folders(options_.folder).empty();
 }
 
 void Checkpoints::save(const Content& content) {
   make_folder(options_.folder);
   remove_leftovers();
   const auto target = options_.folder / folder_name(content.state.step);
+  check_replaceable(target);
   try {
     publish(write_aside(content), target);
   } catch (...) {
@@ -124,6 +159,18 @@ void Checkpoints::save(const Content& content) {
     throw;
   }
   prune(content.state.step);
+}
+
+void Checkpoints::check_replaceable(const fs::path& target) const {
+  if (!fs::exists(target)) return;
+  try {
+    verify_checkpoint(target);
+  } catch (const InaccessibleFile& e) {
+    throw make_error(Errc::io, "cannot save {}: a checkpoint of that name exists and cannot be read ({}); move it away",
+                     target.string(), e.what());
+  } catch (const Error&) {
+    // damaged: it may be replaced
+  }
 }
 
 fs::path Checkpoints::write_aside(const Content& content) const {
@@ -147,7 +194,7 @@ fs::path Checkpoints::write_aside(const Content& content) const {
 
 void Checkpoints::publish(const fs::path& aside, const fs::path& target) const {
   options_.before("publish");
-  // A folder of that name is there when it was skipped as torn and the run has come back to its step: it makes room.
+  // A folder of that name exists when it was skipped as damaged, or ignored, and the run has reached its step again.
   if (fs::exists(target)) retire(target);
   if (::rename(aside.c_str(), target.c_str()) != 0)
     throw make_error(Errc::io, "cannot rename {} to {}: {}", aside.string(), target.string(), errno_text(errno));
@@ -165,7 +212,8 @@ void Checkpoints::remove_leftovers() const {
 void Checkpoints::prune(std::int64_t saved_step) const {
   int kept = 0;
   for (const auto& [step, folder] : step_folders(options_.folder)) {
-    if (step > saved_step) continue;  // from before the run went back: overwritten when it gets there
+    if (step > saved_step) continue;  // of an earlier run: replaced when this run reaches its step
+    if (inaccessible_.contains(folder) || !is_accessible(folder)) continue;
     if (++kept <= options_.keep) continue;
     options_.before("prune");
     retire(folder);

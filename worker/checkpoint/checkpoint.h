@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -36,27 +37,34 @@ struct CheckpointOptions {
 
 // The checkpoints of one run: folders step_000123 under one folder; FORMAT.md describes them. Meant for one process at
 // a time (rank 0). A checkpoint appears whole by a rename or not at all, whenever the process is killed or the power
-// fails; the one just written is on the disk before older ones are removed. Not thread-safe.
+// fails; the one just written is on the disk before older ones are removed. A checkpoint that cannot be opened or read
+// (InaccessibleFile) may be intact: it is never renamed, replaced or removed. Not thread-safe.
 class Checkpoints {
  public:
   // Makes the folder: one that cannot be made is found out before the work, not after. Throws Errc::io naming it.
   explicit Checkpoints(CheckpointOptions options);
 
-  // Throws Errc::io naming the file and the cause (a full disk); then the older checkpoints are as they were.
+  // Replaces a checkpoint of the same step. Throws Errc::io naming the file and the cause (a full disk, a checkpoint of
+  // this step that cannot be read); then the older checkpoints are as they were.
   void save(const Content& content);
-  // The newest one that is whole. Others that are newer are skipped, each with a warning that says why.
-  std::optional<Found> newest() const;
+  // The newest one that is whole; none when the folder holds no checkpoint. Others that are newer are skipped, each
+  // with a warning that says why. Throws Errc::io with the reason when there are checkpoints and none is whole.
+  std::optional<Found> newest();
+  // Whether the folder holds checkpoints, whole or not.
+  bool any() const;
 
  private:
   std::filesystem::path write_aside(const Content& content) const;
   void publish(const std::filesystem::path& aside, const std::filesystem::path& target) const;
+  void check_replaceable(const std::filesystem::path& target) const;
   void remove_leftovers() const;
   void prune(std::int64_t saved_step) const;
 
   CheckpointOptions options_;
+  std::set<std::filesystem::path> inaccessible_;  // checkpoints that newest() could not read
 };
 
-// Throws Errc::io saying what is missing, torn or changed.
+// Throws InaccessibleFile, or Errc::io saying what is missing, torn or changed.
 Found verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace ddprun::checkpoint

@@ -5,13 +5,33 @@
 #include <unistd.h>
 #include <vector>
 
-#include "ddprun/common/error.h"
-
 namespace ddprun::checkpoint {
 namespace {
 
 [[noreturn]] void fail(const char* what, const std::filesystem::path& path) {
   throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
+}
+
+[[noreturn]] void fail_reading(const char* what, const std::filesystem::path& path) {
+  const int cause = errno;
+  const bool certainly_missing = cause == ENOENT || cause == ENOTDIR || cause == EISDIR || cause == ELOOP;
+  const auto message = fmt::format("cannot {} {}: {}", what, path.string(), errno_text(cause));
+  if (certainly_missing) throw Error(Errc::io, message);
+  throw InaccessibleFile(message);
+}
+
+// Calls consume with each piece of the file, front to back.
+template <class Consume>
+void read_pieces(const std::filesystem::path& path, Consume&& consume) {
+  const auto fd = open_file(path);
+  std::vector<std::byte> piece(std::size_t{1} << 20);
+  while (true) {
+    const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_reading("read", path);
+    if (n == 0) return;
+    consume(std::span<const std::byte>(piece).first(static_cast<std::size_t>(n)));
+  }
 }
 
 }  // namespace
@@ -42,20 +62,27 @@ FileDigest FileWriter::finish() {
   return {written_, hash_.hex()};
 }
 
-FileDigest digest_of_file(const std::filesystem::path& path) {
+UniqueFd open_file(const std::filesystem::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) fail("open", path);
-  std::vector<std::byte> piece(std::size_t{1} << 20);
+  if (!fd) fail_reading("open", path);
+  return fd;
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::string content;
+  read_pieces(path, [&](std::span<const std::byte> piece) {
+    content.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  return content;
+}
+
+FileDigest digest_of_file(const std::filesystem::path& path) {
   Sha256 hash;
   FileDigest digest;
-  while (true) {
-    const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("read", path);
-    if (n == 0) break;
-    hash.update(std::span(piece).first(static_cast<std::size_t>(n)));
-    digest.bytes += static_cast<std::uint64_t>(n);
-  }
+  read_pieces(path, [&](std::span<const std::byte> piece) {
+    hash.update(piece);
+    digest.bytes += piece.size();
+  });
   digest.sha256 = hash.hex();
   return digest;
 }

@@ -7,10 +7,18 @@
 #include <string>
 #include <string_view>
 
+#include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/worker/digest/sha256.h"
 
 namespace ddprun::checkpoint {
+
+// A file could not be opened or read although it may be intact: no permission, a failing disk, a file server that does
+// not answer. Its content is unknown. A file that does not exist is a plain Errc::io instead.
+class InaccessibleFile : public Error {
+ public:
+  explicit InaccessibleFile(const std::string& message) : Error(Errc::io, message) {}
+};
 
 // What is known of a file once it is on the disk.
 struct FileDigest {
@@ -36,7 +44,11 @@ class FileWriter {
   std::uint64_t written_ = 0;
 };
 
-// Reads the whole file in pieces. Throws Errc::io naming it.
+// Opens a file for reading. This function and the two below throw InaccessibleFile, or Errc::io for a file that does
+// not exist; the message names the file and the cause.
+UniqueFd open_file(const std::filesystem::path& path);
+std::string read_file(const std::filesystem::path& path);
+// Reads the whole file in pieces.
 FileDigest digest_of_file(const std::filesystem::path& path);
 
 }  // namespace ddprun::checkpoint

@@ -1,8 +1,6 @@
 #include "ddprun/worker/checkpoint/run_state.h"
 
-#include <boost/json.hpp>
-
-#include "ddprun/common/error.h"
+#include "ddprun/worker/checkpoint/json_object.h"
 #include "ddprun/worker/digest/sha256.h"
 
 namespace ddprun::checkpoint {
@@ -11,44 +9,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::int64_t format_version = 1;
-
-class Reader {
- public:
-  Reader(std::string_view text, const std::string& source) : source_(source) {
-    json::error_code status;
-    value_ = json::parse({text.data(), text.size()}, status);
-    if (status || !value_.is_object()) throw make_error(Errc::io, "{}: not a JSON object", source);
-  }
-
-  template <class T>
-  T number(std::string_view name) const {
-    json::error_code status;
-    const auto number = member(name).to_number<T>(status);
-    if (status) throw make_error(Errc::io, "{}: member {} is not a number in range", source_, name);
-    return number;
-  }
-  std::map<std::string, std::string> texts(std::string_view name) const {
-    std::map<std::string, std::string> all;
-    const auto* object = member(name).if_object();
-    if (!object) throw make_error(Errc::io, "{}: member {} is not an object", source_, name);
-    for (const auto& entry : *object) {
-      const auto* text = entry.value().if_string();
-      if (!text) throw make_error(Errc::io, "{}: {}.{} is not a text", source_, name, std::string_view(entry.key()));
-      all.emplace(entry.key(), std::string_view(*text));
-    }
-    return all;
-  }
-
- private:
-  const json::value& member(std::string_view name) const {
-    const auto* found = value_.get_object().if_contains(name);
-    if (!found) throw make_error(Errc::io, "{}: member {} is missing", source_, name);
-    return *found;
-  }
-
-  const std::string& source_;
-  json::value value_;
-};
 
 }  // namespace
 
@@ -80,7 +40,8 @@ std::string to_json(const RunState& s) {
 }
 
 RunState run_state_from_json(std::string_view text, const std::string& source) {
-  const Reader in(text, source);
+  const auto value = parse_json(text, source);
+  const JsonObject in(value, source);
   if (const auto version = in.number<std::int64_t>("version"); version != format_version)
     throw make_error(Errc::io, "{}: version {} is not known here, expected {}", source, version, format_version);
   RunState s;

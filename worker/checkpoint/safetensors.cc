@@ -14,6 +14,7 @@
 
 #include "ddprun/common/bytes.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun::checkpoint {
 namespace {
@@ -110,7 +111,7 @@ class EntryParser {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw make_error(Errc::io, "{}: tensor '{}': {}", source_, name_, what);
+    throw make_error(Errc::io, "{}: tensor '{}': {}", source_, printable(name_), what);
   }
   const json::value& member(const json::object& entry, std::string_view key) const {
     const auto* value = entry.if_contains(key);
@@ -123,7 +124,7 @@ class EntryParser {
     for (const auto& d : dtype_names) {
       if (d.name == std::string_view(*text)) return d.dtype;
     }
-    fail(fmt::format("dtype {} is not supported", std::string_view(*text)));
+    fail(fmt::format("dtype {} is not supported", printable(std::string_view(*text))));
   }
   std::vector<std::uint64_t> numbers(const json::value& value) const {
     const auto* array = value.if_array();
@@ -132,7 +133,7 @@ class EntryParser {
     for (const auto& element : *array) {
       json::error_code status;
       const auto number = element.to_number<std::uint64_t>(status);
-      if (status || element.is_double()) fail("its shape or data_offsets has an element that is no whole number");
+      if (status || element.is_double()) fail("its shape or data_offsets has an element that is not a whole number");
       all.push_back(number);
     }
     return all;
@@ -159,7 +160,7 @@ void check_tiling(const std::vector<TensorInfo>& tensors, std::uint64_t data_byt
   for (const auto& t : tensors) {
     if (t.begin != expected)
       throw make_error(Errc::io, "{}: tensor '{}' begins at data offset {}, expected {} (no hole, no overlap)", source,
-                       t.name, t.begin, expected);
+                       printable(t.name), t.begin, expected);
     expected = t.end;
   }
   if (expected != data_bytes)
@@ -199,9 +200,9 @@ void write_safetensors(FileWriter& out, const std::vector<TensorView>& tensors, 
 SafetensorsHeader parse_safetensors_header(std::string_view text, std::uint64_t data_bytes, const std::string& source) {
   json::error_code status;
   const auto value = json::parse({text.data(), text.size()}, status);
-  if (status) throw make_error(Errc::io, "{}: the header is no JSON: {}", source, status.message());
+  if (status) throw make_error(Errc::io, "{}: the header is not valid JSON: {}", source, status.message());
   const auto* object = value.if_object();
-  if (!object || text.front() != '{') throw make_error(Errc::io, "{}: the header is no JSON object", source);
+  if (!object || text.front() != '{') throw make_error(Errc::io, "{}: the header is not a JSON object", source);
   SafetensorsHeader header;
   for (const auto& member : *object) {
     const std::string_view name(member.key());

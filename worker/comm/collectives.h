@@ -5,7 +5,8 @@
 
 #include "ddprun/worker/comm/process_group.h"
 
-// Collectives built on a group's core. Blocking; every rank calls them in the same order, as it does the core's.
+// Collectives built on those of ProcessGroup. Blocking: they throw the operation's error. As with those, every rank
+// calls them in the same order.
 namespace ddprun {
 
 template <class T>
@@ -13,7 +14,7 @@ void allreduce(ProcessGroup& group, std::vector<T>& values, Reduction reduction 
   group.allreduce(span_of(values), reduction, {.blocking = true});
 }
 
-// Every rank's string, in rank order; lengths may differ.
+// Returns every rank's string, in rank order; lengths may differ.
 std::vector<std::string> all_gather_bytes(ProcessGroup& group, const std::string& own);
 
 }  // namespace ddprun

@@ -6,12 +6,12 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
-#include "ddprun/worker/comm/forming/agreement.h"
-#include "ddprun/worker/comm/forming/agreement_session.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/forming/roster.h"
-#include "ddprun/worker/comm/forming/terms.h"
-#include "ddprun/worker/comm/transport/heritage.h"
+#include "ddprun/worker/comm/bootstrap/group_config.h"
+#include "ddprun/worker/comm/elastic/agreement.h"
+#include "ddprun/worker/comm/elastic/agreement_session.h"
+#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "ddprun/worker/comm/execution/previous_group.h"
+#include "ddprun/worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {
@@ -22,8 +22,8 @@ Deadline soon() {
   return Deadline::in(std::chrono::seconds(10));
 }
 
-// A client that failed otherwise may answer no more.
-bool answered(const Error& error) {
+// After another error the connection may be broken.
+bool store_answered(const Error& error) {
   return error.code() == Errc::aborted || error.code() == Errc::usage;
 }
 
@@ -35,10 +35,10 @@ std::string identity() {
 
 ElasticGroup::ElasticGroup(std::string backend, GroupOptions base, std::string self)
     : backend_(std::move(backend)), base_(std::move(base)), self_(std::move(self)) {
-  auto placed = base_;
-  placed.rank = 0;
-  placed.size = 1;
-  comm::check(placed);
+  auto options = base_;
+  options.rank = 0;
+  options.size = 1;
+  comm::check(options);
   comm::find_backend(backend_);
 }
 ElasticGroup::~ElasticGroup() = default;
@@ -46,60 +46,63 @@ ElasticGroup::~ElasticGroup() = default;
 ProcessGroup& ElasticGroup::reconfigure(std::uint64_t generation, const std::vector<std::string>& members) {
   auto options = base_;
   options.size = static_cast<int>(members.size());
-  Agreement agreement(generation, members, self_, identity(), comm::terms_of(backend_, options));
+  Agreement agreement(generation, members, self_, identity(), comm::group_config(backend_, options));
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);
-    if (generation < next_) {
+    if (generation < least_generation_) {
       throw make_error(Errc::usage, "generation {} is over: this process has been in generation {} since", generation,
-                       next_ - 1);
+                       least_generation_ - 1);
     }
-    forming_ = {};
+    stop_reconfigure_ = {};
     abort_reason_.reset();
-    stop = forming_.get_token();
+    stop = stop_reconfigure_.get_token();
   }
-  auto [roster, will] = agree(agreement, stop);
+  auto [peer_list, last_will] = agree(agreement, stop);
   options.rank = agreement.position();
-  options.prefix = roster.group;
+  options.prefix = peer_list.group;
   options.store_host.reset();
   options.stop = stop;
-  const auto agreed = std::make_shared<const comm::Roster>(std::move(roster));
+  const auto agreed = std::make_shared<const comm::PeerList>(std::move(peer_list));
   {
     const std::lock_guard lock(mutex_);
-    next_ = generation + 1;
+    least_generation_ = generation + 1;
     known_lost_.clear();
   }
-  options.heritage = end_present(agreed);
+  options.previous_group = end_current(agreed);
   std::shared_ptr<ProcessGroup> next;
   try {
-    leave_farewell(*agreed, options.rank);
+    renew_departure_notice(*agreed, options.rank);
     next = connect(options);
   } catch (const std::exception& error) {
-    will->tell(error);
+    last_will->report(error);
     throw;
   }
   const std::lock_guard lock(mutex_);
   expect_not_aborted();
   group_ = std::move(next);
-  before_ = std::exchange(stood_, agreed);
+  previous_ = std::exchange(active_, agreed);
   return *group_;
 }
 
 // Throws unless the members agree.
 comm::Agreed ElasticGroup::agree(Agreement& agreement, std::stop_token stop) try {
   const auto store = this->store();
-  comm::AgreementSetting setting{
-      .store = store, .connect = base_.connect_store, .prefix = base_.prefix, .timeout = base_.timeout, .stop = stop};
+  comm::AgreementOptions options{.store = store,
+                                 .connect = base_.connect_store,
+                                 .prefix = base_.prefix,
+                                 .timeout = base_.config.timeout,
+                                 .stop = stop};
   {
     const std::lock_guard lock(mutex_);
-    if (stood_) setting.stood = stood_->generation;
-    setting.former = agreed_;
-    setting.known_lost = known_lost_;
+    if (active_) options.last_generation = active_->generation;
+    options.last_agreed = agreed_;
+    options.known_lost = known_lost_;
   }
-  return comm::carry_out(agreement, std::move(setting));
+  return comm::execute(agreement, std::move(options));
 } catch (const Error& error) {
-  // Without an answer that ends the agreement, the will that was left for it has to take effect.
-  if (!answered(error)) forget_store();
+  // The agreement is still open: closing the connection lets its last will take effect.
+  if (!store_answered(error)) forget_store();
   const std::lock_guard lock(mutex_);
   expect_not_aborted();
   throw;
@@ -113,36 +116,36 @@ std::unique_ptr<ProcessGroup> ElasticGroup::connect(const GroupOptions& options)
   throw;
 }
 
-// REQUIRES mutex_. Its caller's own words, whatever it has broken off.
+// REQUIRES mutex_. The caller's reason takes precedence over the error that its abort led to.
 void ElasticGroup::expect_not_aborted() const {
   if (abort_reason_) throw Error(Errc::aborted, *abort_reason_);
 }
 
-// A clean goodbye, unless operations are pending: those fail. Returns what it leaves to the next one.
-std::shared_ptr<comm::Heritage> ElasticGroup::end_present(const std::shared_ptr<const comm::Roster>& next) {
-  std::shared_ptr<ProcessGroup> before;
-  std::shared_ptr<const comm::Roster> roster;
+// Pending operations fail. Returns what the next group can reuse of this one.
+std::shared_ptr<comm::PreviousGroup> ElasticGroup::end_current(const std::shared_ptr<const comm::PeerList>& next) {
+  std::shared_ptr<ProcessGroup> group;
+  std::shared_ptr<const comm::PeerList> peer_list;
   {
     const std::lock_guard lock(mutex_);
-    before = std::exchange(group_, nullptr);
-    roster = std::exchange(agreed_, next);
+    group = std::exchange(group_, nullptr);
+    peer_list = std::exchange(agreed_, next);
   }
-  auto transport = before ? before->legacy() : nullptr;
+  auto transport = group ? group->reusable_transport() : nullptr;
   if (!transport) return nullptr;
-  comm::Heritage heritage{std::move(transport), roster->group, before->size(), {}};
-  for (const auto& member : next->members) heritage.kept.push_back(roster->rank_of(member).value_or(-1));
-  return std::make_shared<comm::Heritage>(std::move(heritage));
+  comm::PreviousGroup previous_group{std::move(transport), peer_list->group, group->size(), {}};
+  for (const auto& member : next->members) previous_group.kept.push_back(peer_list->rank_of(member).value_or(-1));
+  return std::make_shared<comm::PreviousGroup>(std::move(previous_group));
 }
 
-// On a connection of its own; on another one where that broke meanwhile.
-void ElasticGroup::leave_farewell(const comm::Roster& roster, int rank) {
+// Reconnects if the notice's connection has broken since.
+void ElasticGroup::renew_departure_notice(const comm::PeerList& peer_list, int rank) {
   try {
-    if (farewell_) return farewell_->belong_to(roster, rank, soon());
+    if (departure_notice_) return departure_notice_->move_to(peer_list, rank, soon());
   } catch (const Error& error) {
-    if (answered(error)) throw;
+    if (store_answered(error)) throw;
   }
-  farewell_ = std::make_unique<comm::Farewell>(base_.connect_store());
-  farewell_->belong_to(roster, rank, soon());
+  departure_notice_ = std::make_unique<comm::DepartureNotice>(base_.connect_store());
+  departure_notice_->move_to(peer_list, rank, soon());
 }
 
 std::shared_ptr<Store> ElasticGroup::store() {
@@ -161,70 +164,69 @@ void ElasticGroup::forget_store() {
   store_.reset();
 }
 
-template <class Question>
-auto ElasticGroup::ask(Question question) try {
-  return question(*store());
+template <class Query>
+auto ElasticGroup::query_store(Query query) try {
+  return query(*store());
 } catch (const Error& error) {
-  if (!answered(error)) forget_store();
+  if (!store_answered(error)) forget_store();
   throw;
 }
 
-std::shared_ptr<const comm::Roster> ElasticGroup::last_agreed() {
+std::shared_ptr<const comm::PeerList> ElasticGroup::last_agreed() {
   const std::lock_guard lock(mutex_);
   return agreed_;
 }
 
 std::vector<ElasticMember> ElasticGroup::lost() {
-  const auto roster = last_agreed();
-  return roster ? lost_of(roster) : std::vector<ElasticMember>();
+  const auto peer_list = last_agreed();
+  return peer_list ? lost_of(peer_list) : std::vector<ElasticMember>();
 }
 
 std::vector<std::string> ElasticGroup::survivors() {
-  const auto roster = last_agreed();
-  if (!roster) return {};
-  auto names = roster->members;
-  for (const auto& each : lost_of(roster)) std::erase(names, each.name);
+  const auto peer_list = last_agreed();
+  if (!peer_list) return {};
+  auto names = peer_list->members;
+  for (const auto& each : lost_of(peer_list)) std::erase(names, each.name);
   return names;
 }
 
-std::vector<ElasticMember> ElasticGroup::lost_of(const std::shared_ptr<const comm::Roster>& roster) {
-  auto lost = ask([&](Store& store) { return comm::find_lost(store, *roster, soon()); });
+std::vector<ElasticMember> ElasticGroup::lost_of(const std::shared_ptr<const comm::PeerList>& peer_list) {
+  auto lost = query_store([&](Store& store) { return comm::find_lost(store, *peer_list, soon()); });
   const std::lock_guard lock(mutex_);
-  if (agreed_ == roster)
+  if (agreed_ == peer_list)
     for (const auto& each : lost) known_lost_.insert(each.name);
   return lost;
 }
 
 MembershipChange ElasticGroup::change() {
-  std::shared_ptr<const comm::Roster> before, now;
+  std::shared_ptr<const comm::PeerList> before, now;
   {
     const std::lock_guard lock(mutex_);
-    before = before_;
-    now = stood_;
+    before = previous_;
+    now = active_;
   }
   if (!now) return {};
-  return ask([&](Store& store) { return comm::find_change(store, before.get(), *now, soon()); });
+  return query_store([&](Store& store) { return comm::find_change(store, before.get(), *now, soon()); });
 }
 
 ProcessGroup& ElasticGroup::group() {
   const std::lock_guard lock(mutex_);
   if (group_) return *group_;
   if (!agreed_) throw make_error(Errc::usage, "member {} has not been in any generation", self_);
-  throw make_error(Errc::usage, "member {} is in no group: generation {} did not come together", self_,
-                   agreed_->generation);
+  throw make_error(Errc::usage, "member {} is in no group: generation {} did not form", self_, agreed_->generation);
 }
 
 void ElasticGroup::abort(const std::string& reason) {
-  std::shared_ptr<ProcessGroup> present;
-  std::stop_source forming(std::nostopstate);
+  std::shared_ptr<ProcessGroup> group;
+  std::stop_source stop(std::nostopstate);
   {
     const std::lock_guard lock(mutex_);
     abort_reason_ = reason;
-    present = group_;
-    forming = forming_;
+    group = group_;
+    stop = stop_reconfigure_;
   }
-  if (present) present->abort(reason);
-  forming.request_stop();
+  if (group) group->abort(reason);
+  stop.request_stop();
 }
 
 }  // namespace ddprun

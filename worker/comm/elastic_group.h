@@ -17,93 +17,98 @@ namespace ddprun {
 
 namespace comm {
 class Agreement;
-class Farewell;
+class DepartureNotice;
 struct Agreed;
-struct Roster;
+struct PeerList;
 }  // namespace comm
 
-// One process's membership of a group that is formed anew as processes go and come, without any of them starting over.
+// One process's membership of a group that is formed again as processes join and leave, without restarting any of them.
 //
 //   ElasticGroup elastic("auto", options, "a");
-//   elastic.reconfigure(0, {"a", "b", "c"});   // and so do b and c
+//   elastic.reconfigure(0, {"a", "b", "c"});   // b and c call the same
 //   ...                                        // c dies: the group's operations fail
 //   elastic.survivors();                       // a and b
-//   elastic.reconfigure(1, {"a", "b", "d"});   // and so do b and d
+//   elastic.reconfigure(1, {"a", "b", "d"});   // b and d call the same
 //   elastic.change();                          // c is gone, and why; d is a newcomer
 //
-// Who is a member of the next generation is for the program, or its launcher, to say; that all of them say the same,
-// and are there, is found out here, before the present group is given up.
+// The program, or its launcher, decides who is a member of the next generation. This class makes sure that all members
+// decided the same, and are there, before the current group ends.
+//
+// Ownership: owns the current group and its own connections to the store. Destroying it leaves the group, and tells the
+// other members.
+// Threads: one thread at a time calls reconfigure(); any thread may call lost(), survivors(), change() and abort().
+// Errors: as each method says; lost(), survivors() and change() throw what the store throws.
+// Units: as in GroupOptions.
 class ElasticGroup {
  public:
-  // backend: a row of comm/forming/backends.cc. base: of every generation's group; its prefix is that of all of them,
-  // alike at every member, its timeout also bounds each agreement; rank and size are not read. self: this process's
-  // name among the members, its own through all generations. Throws Errc::usage for a back end that there is not,
-  // and for numbers that no group can have.
+  // backend: as in InitOptions. base: the options of every generation's group; its prefix is that of all generations,
+  // the same at every member; its timeout also bounds each agreement; rank and size are ignored. self: this process's
+  // name among the members, unique and the same in all generations. Throws Errc::usage for an unknown back end and for
+  // invalid options.
   ElasticGroup(std::string backend, GroupOptions base, std::string self);
   ~ElasticGroup();
 
-  // Forms the group of a generation, higher than any this process has been in; a member's position in the list is its
-  // rank. Every member calls this with the same list. Two phases, agreed upon through the store:
+  // Forms the group of a generation, which is higher than any that this process has been in. Every member calls this
+  // with the same list; a member's position in the list is its rank. The returned reference is valid until the next
+  // reconfigure().
   //
-  // Until all have come and agreed, a failure leaves the present group as it is, and the call may be repeated, with the
-  // same or another list: Errc::aborted names who did not come, was lost, proposes other members, or asks for another
-  // back end or other options that have to be the same, alike at all.
-  // Errc::usage: the generation has been formed before, or the list is wrong.
-  // Once agreed, the present group ends, as one does that is destroyed, and the next one comes together. Should that
-  // fail (a member dies just then) its error comes out, and a further generation is the way on.
-  //
-  // One at a time. A reference to the group before must not be used any more.
+  // Until all members have joined and agreed, a failure leaves the current group unchanged, and the call may be
+  // repeated with the same or another list. Every member then gets the same Errc::aborted, which names the member that
+  // did not join, was lost, proposed other members, or has another back end or other options that have to be the same.
+  // Errc::usage: the generation has been formed before, or the list is invalid.
+  // Once all have agreed, the current group is destroyed and the next one forms. If that fails (a member dies just
+  // then), this process is in no group; to recover, form a further generation.
   ProcessGroup& reconfigure(std::uint64_t generation, const std::vector<std::string>& members);
 
-  // What is known now of the generation that was agreed upon last: who of its members is gone, by rank, as they died,
-  // left (their ElasticGroup was destroyed), or are named as frozen or cut off by the failure of its group, which may
-  // be this process; and the names of the others, in their order. Of whom a failure names it is known when an operation
-  // has failed with it; several deaths at one moment may show one after the other, and a list that has one too many is
-  // refused to all as soon as that shows; a name that was told to be lost, to every member, may be another process's in
-  // the next list. survivors() may lack this process: then the others go on without it.
-  // Nobody before the first reconfigure(). These two and change() may be called from any thread, ask the store, and
-  // throw what that throws.
+  // The members of the last agreed generation that are known to be gone, by rank: they died, left (their ElasticGroup
+  // was destroyed), or the group's failure names them as frozen or cut off, which may include this process. And the
+  // names of the others, in list order: without this process if it is named. The members that a failure names are known
+  // once an operation has failed with it. Of several that die at once, some may be found later: a list that still has
+  // one is refused at every member as soon as its death is known. A name that lost() returned, at every member, may
+  // belong to another process in the next list. Both are empty before the first reconfigure().
   std::vector<ElasticMember> lost();
   std::vector<std::string> survivors();
-  // What the last reconfigure() that succeeded changed against the group that this process was in before, which may be
-  // some generations back: those that are gone, also as no list has them any more (nobody, for a newcomer). And the
-  // newcomers, the same at every member: who was not in the last group that any of them was in, so all in a first one.
+  // What the last successful reconfigure() changed against the group that this process was in before, possibly some
+  // generations earlier: the members that are gone, including those that are merely not in the new list (none, for a
+  // newcomer); and the newcomers, the same at every member: those that were not in the last group that any member was
+  // in, so all of them in a first group.
   MembershipChange change();
 
-  // Throws Errc::usage where there is none: before the first reconfigure(), and after one that failed once agreed.
+  // The current group. Throws Errc::usage before the first reconfigure(), and after one that failed once all had
+  // agreed.
   ProcessGroup& group();
   const std::string& self() const { return self_; }
 
-  // From any thread: aborts the group, or a reconfigure() under way, which throws Errc::aborted with the reason.
+  // Aborts the group, or a reconfigure() in progress, which throws Errc::aborted with the reason.
   void abort(const std::string& reason);
 
  private:
   comm::Agreed agree(comm::Agreement& agreement, std::stop_token stop);
   std::unique_ptr<ProcessGroup> connect(const GroupOptions& options);
   void expect_not_aborted() const;
-  std::shared_ptr<comm::Heritage> end_present(const std::shared_ptr<const comm::Roster>& next);
-  void leave_farewell(const comm::Roster& roster, int rank);
-  std::shared_ptr<const comm::Roster> last_agreed();
-  std::vector<ElasticMember> lost_of(const std::shared_ptr<const comm::Roster>& roster);
-  template <class Question>
-  auto ask(Question question);  // the store
+  std::shared_ptr<comm::PreviousGroup> end_current(const std::shared_ptr<const comm::PeerList>& next);
+  void renew_departure_notice(const comm::PeerList& peer_list, int rank);
+  std::shared_ptr<const comm::PeerList> last_agreed();
+  std::vector<ElasticMember> lost_of(const std::shared_ptr<const comm::PeerList>& peer_list);
+  template <class Query>
+  auto query_store(Query query);
   std::shared_ptr<Store> store();
   void forget_store();
 
   const std::string backend_;
   const GroupOptions base_;
   const std::string self_;
-  std::unique_ptr<comm::Farewell> farewell_;  // used by reconfigure() alone; said once the group is gone
+  std::unique_ptr<comm::DepartureNotice> departure_notice_;  // used by reconfigure(); destroyed after the group
 
-  std::mutex mutex_;              // guards what follows
-  std::shared_ptr<Store> store_;  // for the agreements; made when first used, and again after it failed
+  std::mutex mutex_;              // guards the members below
+  std::shared_ptr<Store> store_;  // for agreements and queries; connected when first used, and again after it failed
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<const comm::Roster> agreed_;  // the generation agreed upon last
-  std::shared_ptr<const comm::Roster> stood_;   // the last whose group came together here
-  std::shared_ptr<const comm::Roster> before_;  // the last before that
-  std::set<std::string> known_lost_;            // of those agreed upon last, as the program has been told
-  std::uint64_t next_ = 0;                      // the least generation that may follow
-  std::stop_source forming_;
+  std::shared_ptr<const comm::PeerList> agreed_;    // the last generation that was agreed on
+  std::shared_ptr<const comm::PeerList> active_;    // the last whose group formed in this process
+  std::shared_ptr<const comm::PeerList> previous_;  // the last before active_
+  std::set<std::string> known_lost_;                // members of agreed_ that lost() has returned
+  std::uint64_t least_generation_ = 0;              // that reconfigure() accepts
+  std::stop_source stop_reconfigure_;
   std::optional<std::string> abort_reason_;  // since the last reconfigure() began
 };
 

@@ -9,16 +9,18 @@
 #include "ddprun/common/environment.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/process_limits.h"
 
 namespace ddprun {
 namespace {
 
-void leave_reason(const std::filesystem::path& path, const std::string& message, bool consequence = false) noexcept {
+void try_write_error_file(const std::filesystem::path& path, const std::string& message,
+                          FailureKind kind = FailureKind::failure) noexcept {
   if (path.empty()) return;
   try {
-    write_error_file(path, message, std::time(nullptr), consequence);
+    write_error_file(path, message, std::time(nullptr), kind);
   } catch (const std::exception& e) {
-    log::warn("the error file could not be written: {}", e.what());
+    log::warn("cannot write the error file: {}", e.what());
   }
 }
 
@@ -29,14 +31,14 @@ std::string text_of(const std::exception_ptr& exception) {
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that is not a std::exception";
   }
 }
 
-// A terminate handler takes no argument.
+// State of the terminate handler, which takes no argument.
 struct AtTerminate {
   std::filesystem::path path;
-  std::terminate_handler before = nullptr;
+  std::terminate_handler previous = nullptr;
 };
 AtTerminate& at_terminate() {
   static AtTerminate instance;
@@ -46,10 +48,11 @@ AtTerminate& at_terminate() {
 }  // namespace
 
 void write_error_file(const std::filesystem::path& path, const std::string& message, std::int64_t timestamp,
-                      bool consequence) {
+                      FailureKind kind) {
   namespace json = boost::json;
   json::object extra{{"py_callstack", message}, {"timestamp", std::to_string(timestamp)}};
-  if (consequence) extra["consequence"] = true;
+  if (kind == FailureKind::consequence) extra["consequence"] = true;
+  if (kind == FailureKind::usage_error) extra["usage_error"] = true;
   const json::object file{{"message", json::object{{"message", message}, {"extraInfo", extra}}}};
   write_file_atomically(path, json::serialize(file));
 }
@@ -61,11 +64,11 @@ bool is_consequence(Errc code) {
 void write_error_file_at_terminate(const std::filesystem::path& path) {
   if (path.empty()) return;
   at_terminate().path = path;
-  const auto before = std::set_terminate([] {
-    leave_reason(at_terminate().path, text_of(std::current_exception()));
-    at_terminate().before();
+  const auto previous = std::set_terminate([] {
+    try_write_error_file(at_terminate().path, text_of(std::current_exception()));
+    at_terminate().previous();
   });
-  if (!at_terminate().before) at_terminate().before = before;
+  if (!at_terminate().previous) at_terminate().previous = previous;
 }
 
 int record(const std::function<void()>& body) {
@@ -76,11 +79,11 @@ int record(const std::function<void()>& body) {
     return exit_success;
   } catch (const Error& e) {
     log::error("{}", e.what());
-    leave_reason(path, e.what(), is_consequence(e.code()));
+    try_write_error_file(path, e.what(), is_consequence(e.code()) ? FailureKind::consequence : FailureKind::failure);
     return exit_for(e.code());
   } catch (const std::exception& e) {
-    log::error("{}", e.what());
-    leave_reason(path, e.what());
+    log::error("{}", exception_text(e));
+    try_write_error_file(path, exception_text(e));
     return exit_fault;
   }
 }

@@ -13,19 +13,19 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/forming/backends.h"
-#include "ddprun/worker/comm/forming/local_address.h"
-#include "ddprun/worker/comm/forming/roster.h"
-#include "ddprun/worker/comm/transport/deadline_after.h"
-#include "ddprun/worker/comm/watch/verdict.h"
+#include "ddprun/worker/comm/bootstrap/local_address.h"
+#include "ddprun/worker/comm/elastic/peer_list.h"
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/health/group_failure.h"
+#include "ddprun/worker/comm/registry/backends.h"
 
 namespace ddprun {
 namespace {
 
-// How long rank 0 goes on serving the store for ranks that have not left yet: those that work, and those that only have
-// to learn why the group failed.
-constexpr std::chrono::milliseconds farewell{30'000};
-constexpr std::chrono::milliseconds farewell_after_failure{2'000};
+// How long rank 0 continues to serve the store for ranks that have not left: ranks that still work, and, after a
+// failure, ranks that only read its cause.
+constexpr std::chrono::milliseconds linger_timeout{30'000};
+constexpr std::chrono::milliseconds linger_after_failure{2'000};
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
   const bool loopback = env.master_addr == "localhost" || env.master_addr.starts_with("127.");
@@ -38,13 +38,14 @@ std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
   }
 }
 
-// A world of one: nothing to meet.
-class LoneWorld : public World {
+// With one rank there is nothing to connect.
+class SingleProcessWorld : public World {
  public:
-  explicit LoneWorld(const InitOptions& options)
+  explicit SingleProcessWorld(const InitOptions& options)
       : env_(options.env),
-        group_(comm::make_group(options.backend, {.connect_store = [this] { return store_.another_client(); },
-                                                  .timeout = options.timeout})) {}
+        group_(comm::make_group(
+            options.backend, {.connect_store = [this] { return store_.another_client(); }, .config = options.config})) {
+  }
   ProcessGroup& group() override { return *group_; }
   Store& store() override { return store_; }
   const WorkerEnv& env() const override { return env_; }
@@ -68,14 +69,14 @@ class JoinedWorld : public World {
   std::string left_key(int rank) const { return worker_prefix(env_.restart_count) + "/left/" + std::to_string(rank); }
   std::string group_prefix() const { return worker_prefix(env_.restart_count) + "/group/0/"; }
   void make_group(const InitOptions& options);
-  void tell_others(Errc code, const char* why) noexcept;
-  // Returns once the others have left, or have died, or the bound has passed.
-  void leave(std::chrono::milliseconds patience) noexcept;
+  void report_failure(Errc code, const char* why) noexcept;
+  // Where rank 0 serves the store, it returns once the others have left or died, or the linger time has passed.
+  void leave(std::chrono::milliseconds linger) noexcept;
 
   const WorkerEnv env_;
   const std::chrono::milliseconds timeout_;
-  const std::chrono::milliseconds store_grace_;  // silence of the store is borne as long as that of a rank
-  const bool hosting_;                           // the store is served by rank 0, wherever that is
+  const std::chrono::milliseconds store_grace_;  // as long as a rank may be silent
+  const bool hosting_;                           // rank 0 serves the store
   std::unique_ptr<StoreServerThread> server_;
   std::shared_ptr<TcpStore> client_;
   std::unique_ptr<PrefixStore> store_;
@@ -84,8 +85,8 @@ class JoinedWorld : public World {
 
 JoinedWorld::JoinedWorld(const InitOptions& options)
     : env_(options.env),
-      timeout_(options.timeout),
-      store_grace_(options.freeze_bound.count() > 0 ? options.freeze_bound : options.timeout),
+      timeout_(options.config.timeout),
+      store_grace_(options.config.freeze_bound.count() > 0 ? options.config.freeze_bound : options.config.timeout),
       hosting_(!options.env.use_agent_store) {
   if (hosting_ && env_.rank == 0) server_ = serve_store(env_);
   client_ = connect();
@@ -94,33 +95,32 @@ JoinedWorld::JoinedWorld(const InitOptions& options)
   try {
     make_group(options);
   } catch (const std::exception& error) {
-    // The others are to learn from the store why, and not that it is gone.
+    // The other ranks read the cause in the store before it closes.
     const auto* const known = dynamic_cast<const Error*>(&error);
-    tell_others(known ? known->code() : Errc::internal, error.what());
-    leave(farewell_after_failure);
+    report_failure(known ? known->code() : Errc::internal, error.what());
+    leave(linger_after_failure);
     throw;
   }
 }
 
-// They need not wait for a rank that has not even come to the group. One that has, told them itself.
-void JoinedWorld::tell_others(Errc code, const char* why) noexcept {
-  comm::tell_failure(
+// The others do not wait for a rank that failed before it joined the group. One that had joined reported it already.
+void JoinedWorld::report_failure(Errc code, const char* why) noexcept {
+  comm::report_failure(
       *client_, group_prefix(),
       {code, fmt::format("rank {} (pid {} on host {}): {}", env_.rank, ::getpid(), local_host_name(), why)},
-      Deadline::in(farewell_after_failure));
+      Deadline::in(linger_after_failure));
 }
 
 void JoinedWorld::make_group(const InitOptions& options) {
-  auto address = options.local_address.empty() ? env_.network_interface : options.local_address;
-  if (address.empty()) address = comm::local_address_towards(env_.master_addr, env_.master_port);
+  auto config = options.config;
+  if (config.local_address.empty()) config.local_address = env_.network_interface;
+  if (config.local_address.empty())
+    config.local_address = comm::local_address_towards(env_.master_addr, env_.master_port);
   GroupOptions group{.rank = env_.rank,
                      .size = env_.world_size,
                      .connect_store = [this] { return connect(); },
                      .prefix = group_prefix(),
-                     .timeout = timeout_,
-                     .local_address = address,
-                     .freeze_bound = options.freeze_bound,
-                     .staging_bytes = options.staging_bytes};
+                     .config = std::move(config)};
   if (hosting_) group.store_host = 0;
   group.beside_store = comm::is_this_host(env_.master_addr, env_.master_port);
   group_ = comm::make_group(options.backend, group);
@@ -134,30 +134,26 @@ std::shared_ptr<TcpStore> JoinedWorld::connect() const {
 
 JoinedWorld::~JoinedWorld() {
   group_.reset();
-  leave(farewell);
+  leave(linger_timeout);
 }
 
-void JoinedWorld::leave(std::chrono::milliseconds patience) noexcept try {
+void JoinedWorld::leave(std::chrono::milliseconds linger) noexcept try {
   if (!hosting_) return;
-  client_->set(left_key(env_.rank), "left", Deadline::in(farewell_after_failure));
+  client_->set(left_key(env_.rank), "left", Deadline::in(linger_after_failure));
   if (!server_) return;
-  const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(farewell_after_failure));
+  const bool failed = client_->check({group_prefix() + "failure"}, Deadline::in(linger_after_failure));
   std::vector<std::string> keys;
   for (int rank = 0; rank < env_.world_size; ++rank) keys.push_back(left_key(rank));
-  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? farewell_after_failure : patience)));
+  client_->wait(keys, Deadline::in(std::min(timeout_, failed ? linger_after_failure : linger)));
 } catch (const Error& error) {
-  log::debug("leaving the store: {}", error.what());
+  log::debug("cannot leave the store: {}", error.what());
 }
 
 }  // namespace
 
 std::unique_ptr<World> init_process_group(const InitOptions& options) {
-  comm::check({.rank = options.env.rank,
-               .size = options.env.world_size,
-               .timeout = options.timeout,
-               .freeze_bound = options.freeze_bound,
-               .staging_bytes = options.staging_bytes});
-  if (options.env.world_size == 1) return std::make_unique<LoneWorld>(options);
+  comm::check({.rank = options.env.rank, .size = options.env.world_size, .config = options.config});
+  if (options.env.world_size == 1) return std::make_unique<SingleProcessWorld>(options);
   return std::make_unique<JoinedWorld>(options);
 }
 

@@ -1,43 +1,41 @@
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/comm_config.h"
+#include "ddprun/worker/comm/launch_env.h"
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/comm/worker_env.h"
 
 namespace ddprun {
 
 struct InitOptions {
-  std::string backend = "auto";                // a row of comm/forming/backends.cc; auto: what fits where the ranks run
-  std::chrono::milliseconds timeout{300'000};  // of coming together, and of each operation; 1 ms or more
-  std::chrono::milliseconds freeze_bound{5'000};  // of a rank's silence, or the store's, until it is lost; zero: never
-  std::size_t staging_bytes = GroupOptions{}.staging_bytes;  // of shared memory, as of GroupOptions
+  std::string backend = "auto";  // auto, self, gloo, shm, hierarchical or nccl; auto: what fits where the ranks run
+  CommConfig config{};           // freeze_bound also of the store's silence; local_address empty: as env says
   WorkerEnv env;
-  std::string local_address;  // as of GroupOptions; empty: as env says
 };
 
 // This process's membership of the job: the store, and the group of all ranks.
 //
-// Destroyed, it leaves in good order: the group first; then, where rank 0 serves the store itself, rank 0 stays until
-// all the others have left, or have died, or a bound has passed.
+// Ownership: owns the group, the store's connection, and, where rank 0 serves the store, its server. Destroying it
+// leaves the group, then the store; a rank 0 that serves the store waits until all other ranks have left or died, or 30
+// s have passed. Threads: construct and destroy in one thread; group() and store() return thread-safe objects. Errors:
+// none; see init_process_group().
 class World {
  public:
   virtual ~World() = default;
 
   virtual ProcessGroup& group() = 0;
-  // For the program's own use, apart from other attempts' and the group's keys. In a world of one, memory.
+  // For the program's own keys: they are separate from the group's keys and from other attempts'. With one rank, in
+  // memory.
   virtual Store& store() = 0;
   virtual const WorkerEnv& env() const = 0;
 };
 
 // Joins the job that env describes: connects to the store at MASTER_ADDR:MASTER_PORT, which the launcher serves
-// (TORCHELASTIC_USE_AGENT_STORE) or else rank 0 here and now, and brings the group of all ranks together. Keys lie
-// under /worker/attempt_<restart count>, as PyTorch's do. Throws what stood in the way, within the timeout.
+// (TORCHELASTIC_USE_AGENT_STORE) or else rank 0 starts, and forms the group of all ranks. Keys are under
+// /worker/attempt_<restart count>, as PyTorch has them. Throws the cause of a failure, within the timeout.
 std::unique_ptr<World> init_process_group(const InitOptions& options);
 
 }  // namespace ddprun

@@ -7,12 +7,13 @@
 
 namespace ddprun {
 
-// Memory that was allocated from a group (ProcessGroup::allocate): where the back end can, the ranks' operations on it,
-// or on parts of it, read and write each other's memory directly, and nothing is copied in between. It is used like any
-// other memory, and may outlive its group.
+// Memory allocated from a group (ProcessGroup::allocate), as ncclMemAlloc's: if the back end supports it, the ranks of
+// an operation on such memory, or parts of it, access each other's memory directly, without a copy in between.
 //
-// After an operation on it has failed, other ranks may still be writing into it: what it holds means nothing until
-// their groups have ended too.
+// Ownership: owns the memory; movable; may outlive its group.
+// Threads: as any memory.
+// Errors: after a failed operation other ranks may still write into it, until their groups have ended too.
+// Units: bytes.
 class RegisteredBuffer {
  public:
   RegisteredBuffer() = default;
@@ -25,7 +26,7 @@ class RegisteredBuffer {
     return *this;
   }
 
-  // Aligned to a page; zero at first.
+  // Page-aligned; initially zero.
   std::byte* data() const { return memory_.get(); }
   std::size_t bytes() const { return bytes_; }
   template <class T>
@@ -38,12 +39,11 @@ class RegisteredBuffer {
   std::size_t bytes_ = 0;
 };
 
-// Memory of this kind that no group knows of: what a group gives whose back end has no use for another. Throws
-// Errc::io.
+// A buffer of ordinary memory, for back ends without registration. Throws Errc::io.
 RegisteredBuffer plain_buffer(std::size_t bytes);
 
 namespace comm {
-// So many bytes in whole pages, of which there is one at least. Throws Errc::io for more than any memory holds.
+// bytes rounded up to whole pages, at least one. Throws Errc::io when no memory can have that size.
 std::size_t whole_pages(std::size_t bytes);
 }  // namespace comm
 

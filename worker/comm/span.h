@@ -7,8 +7,8 @@
 
 namespace ddprun {
 
-// Typed memory that a caller owns. It must stay alive and, unless it is only read, untouched until the operation is
-// done.
+// Typed memory that the caller owns. It must stay valid until the operation has finished; until then the caller does
+// not write it, nor read it if the operation writes it.
 struct ConstSpan {
   const void* data = nullptr;
   std::size_t count = 0;  // elements

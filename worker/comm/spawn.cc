@@ -20,12 +20,12 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
-#include "ddprun/worker/comm/watch/verdict.h"
+#include "ddprun/worker/comm/health/group_failure.h"
 
 namespace ddprun {
 namespace {
 
-// How long a rank that lost a peer waits to be explained by that peer's own failure.
+// After a rank failed: how long to wait for the failure of the rank that caused it.
 constexpr std::chrono::milliseconds root_cause_delay{1'000};
 
 struct Rank {
@@ -38,7 +38,7 @@ struct Rank {
 
 struct Failure {
   int rank = 0;
-  comm::Verdict verdict;
+  comm::GroupFailure cause;
 };
 
 struct Pipe {
@@ -57,8 +57,8 @@ int count_threads() {
   return threads;
 }
 
-// Libraries that keep idle threads and know about forks (OpenBLAS starts its pool before main) end them in their fork
-// handlers. A child that ends at once makes those run, so that only threads which forking would harm are left to count.
+// Some libraries keep idle threads and end them in fork handlers (OpenBLAS starts its pool before main). Forking a
+// child that exits at once runs those handlers, so that the threads that remain are those that a fork would harm.
 void run_fork_handlers() {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
@@ -79,7 +79,7 @@ void check_can_fork(int n) {
 void write_all(int fd, const std::string& text) {
   for (std::size_t done = 0; done < text.size();) {
     const auto count = ::write(fd, text.data() + done, text.size() - done);
-    if (count <= 0 && errno != EINTR) return;  // the reader has gone: nobody to tell
+    if (count <= 0 && errno != EINTR) return;  // the reader has closed its end
     if (count > 0) done += static_cast<std::size_t>(count);
   }
 }
@@ -95,7 +95,7 @@ std::string read_all(int fd) {
   }
 }
 
-// The life of a rank's process.
+// Runs in the process of a rank.
 [[noreturn]] void run_rank(WorkerEnv env, pid_t parent, const UniqueFd& port, const UniqueFd& report,
                            const std::function<void(const WorkerEnv&)>& function) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -105,14 +105,14 @@ std::string read_all(int fd) {
   try {
     function(env);
   } catch (const Error& error) {
-    write_all(report.get(), comm::encode(comm::Verdict{error.code(), error.what()}));
+    write_all(report.get(), comm::encode(comm::GroupFailure{error.code(), error.what()}));
     code = 1;
   } catch (const std::exception& error) {
-    write_all(report.get(), comm::encode(comm::Verdict{Errc::internal, error.what()}));
+    write_all(report.get(), comm::encode(comm::GroupFailure{Errc::internal, error.what()}));
     code = 1;
   }
   std::fflush(nullptr);
-  ::_exit(code);  // not exit(): what the parent registered to run at its end is the parent's
+  ::_exit(code);  // not exit(): the parent's exit handlers are not for this process
 }
 
 class Ranks {
@@ -120,7 +120,7 @@ class Ranks {
   Ranks(int n, const std::function<void(const WorkerEnv&)>& function);
   ~Ranks();
   void start(std::uint16_t port);
-  // The failures until all ranks have ended, in the order in which they were seen.
+  // Returns the failures, in the order in which they were seen, once all ranks have ended.
   std::vector<Failure> wait_for_all(std::chrono::milliseconds grace);
 
  private:
@@ -133,7 +133,7 @@ class Ranks {
 };
 
 Ranks::Ranks(int n, const std::function<void(const WorkerEnv&)>& function) {
-  std::fflush(nullptr);  // or every rank would write what this process has buffered
+  std::fflush(nullptr);  // otherwise every rank would write this process's buffered output
   for (int number = 0; number < n; ++number) fork_rank(number, n, function);
 }
 
@@ -149,7 +149,7 @@ void Ranks::fork_rank(int number, int n, const std::function<void(const WorkerEn
   const pid_t pid = ::fork();
   if (pid < 0) throw make_error(Errc::io, "cannot fork rank {}: {}", number, errno_text(errno));
   if (pid == 0) {
-    for (auto& sibling : running_) sibling = Rank{};  // closes the ends that belong to the parent
+    for (auto& sibling : running_) sibling = Rank{};  // closes the parent's ends of their pipes
     port.write.reset();
     report.read.reset();
     WorkerEnv env;
@@ -186,7 +186,7 @@ std::optional<Failure> Ranks::reap(Rank& rank) {
   while (::waitpid(rank.pid, &status, 0) < 0 && errno == EINTR) {
   }
   const auto report = read_all(rank.report.get());
-  if (!report.empty()) return Failure{rank.number, comm::decode_verdict(report)};
+  if (!report.empty()) return Failure{rank.number, comm::decode_group_failure(report)};
   if (WIFSIGNALED(status)) {
     const char* name = ::sigabbrev_np(WTERMSIG(status));  // real-time signals have none
     return Failure{rank.number,
@@ -218,7 +218,7 @@ std::vector<Failure> Ranks::wait_for_all(std::chrono::milliseconds grace) {
         next_signal = SIGTERM;
         deadline = Deadline::in(root_cause_delay);
       }
-      if (next_signal == SIGTERM) failures.push_back(std::move(*failure));  // later ones are of our own making
+      if (next_signal == SIGTERM) failures.push_back(std::move(*failure));  // later ones follow from this signal
     }
     if (!deadline.expired()) continue;
     signal_all(next_signal);
@@ -228,14 +228,14 @@ std::vector<Failure> Ranks::wait_for_all(std::chrono::milliseconds grace) {
   return failures;
 }
 
-// Who lost a peer or was ended by a signal is seldom the first cause; an exception of its own is.
+// A rank's own exception rather than a signal that ended it, and that rather than a lost peer.
 const Failure& root_cause(const std::vector<Failure>& failures) {
   for (const auto& failure : failures) {
-    const auto code = failure.verdict.code;
+    const auto code = failure.cause.code;
     if (code != Errc::peer_lost && code != Errc::aborted && code != Errc::connection_lost) return failure;
   }
   for (const auto& failure : failures) {
-    if (failure.verdict.message.starts_with("ended by signal")) return failure;
+    if (failure.cause.message.starts_with("ended by signal")) return failure;
   }
   return failures.front();
 }
@@ -249,8 +249,8 @@ void spawn(int n, const std::function<void(const WorkerEnv&)>& function, const S
   ranks.start(server.port());
   const auto failures = ranks.wait_for_all(options.grace);
   if (failures.empty()) return;
-  const auto& cause = root_cause(failures);
-  throw make_error(cause.verdict.code, "rank {} failed: {}", cause.rank, cause.verdict.message);
+  const auto& root = root_cause(failures);
+  throw make_error(root.cause.code, "rank {} failed: {}", root.rank, root.cause.message);
 }
 
 }  // namespace ddprun

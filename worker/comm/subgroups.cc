@@ -10,13 +10,13 @@
 namespace ddprun {
 namespace comm {
 
-std::vector<int> ranks_of_colour(const std::vector<SplitWish>& wishes, int rank) {
-  const auto wish = [&](int r) -> const SplitWish& { return wishes[static_cast<std::size_t>(r)]; };
+std::vector<int> ranks_of_colour(const std::vector<SplitRequest>& requests, int rank) {
+  const auto request = [&](int r) -> const SplitRequest& { return requests[static_cast<std::size_t>(r)]; };
   std::vector<int> ranks;
-  if (!wish(rank).colour) return ranks;
-  for (int r = 0; r < static_cast<int>(wishes.size()); ++r)
-    if (wish(r).colour == wish(rank).colour) ranks.push_back(r);
-  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return wish(a).key < wish(b).key; });
+  if (!request(rank).colour) return ranks;
+  for (int r = 0; r < static_cast<int>(requests.size()); ++r)
+    if (request(r).colour == request(rank).colour) ranks.push_back(r);
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return request(a).key < request(b).key; });
   return ranks;
 }
 
@@ -39,7 +39,8 @@ namespace {
 // Every rank's numbers, in rank order.
 std::vector<std::int64_t> gather(ProcessGroup& parent, const std::vector<std::int64_t>& own) {
   const auto size = own.size() * static_cast<std::size_t>(parent.size());
-  const auto memory = parent.allocate((own.size() + size) * sizeof(std::int64_t));  // any back end takes its own
+  const auto memory =
+      parent.allocate((own.size() + size) * sizeof(std::int64_t));  // every back end accepts its own memory
   const auto values = memory.as<std::int64_t>();
   std::copy(own.begin(), own.end(), values.begin());
   const auto all = values.subspan(own.size());
@@ -64,13 +65,14 @@ std::unique_ptr<ProcessGroup> form(ProcessGroup& parent, const std::vector<int>&
 
 std::unique_ptr<ProcessGroup> split(ProcessGroup& parent, std::optional<std::int64_t> colour, std::int64_t key) {
   const auto numbers = gather(parent, {colour ? 1 : 0, colour.value_or(0), key});
-  std::vector<comm::SplitWish> wishes;
+  std::vector<comm::SplitRequest> requests;
   for (std::size_t i = 0; i < numbers.size(); i += 3)
-    wishes.push_back({numbers[i] != 0 ? std::optional(numbers[i + 1]) : std::nullopt, numbers[i + 2]});
-  return form(parent, comm::ranks_of_colour(wishes, parent.rank()));
+    requests.push_back({numbers[i] != 0 ? std::optional(numbers[i + 1]) : std::nullopt, numbers[i + 2]});
+  return form(parent, comm::ranks_of_colour(requests, parent.rank()));
 }
 
-// Asked after first: a list that is wrong at one rank is to be an error at all of them.
+// The digests are exchanged before the list is checked, so that a list that is invalid at one rank fails at all of
+// them.
 std::unique_ptr<ProcessGroup> subgroup(ProcessGroup& parent, const std::vector<int>& ranks) {
   const auto digests = gather(parent, {digest(ranks)});
   comm::check_ranks(ranks, parent.size());

@@ -8,20 +8,23 @@
 
 namespace ddprun {
 
-// One operation in flight. Thread-safe. May outlive its group: the group's end completes it with an error.
+// Handle of an operation that was started.
+//
+// Ownership: shared; may outlive its group, whose destruction ends it with an error.
+// Threads: thread-safe.
+// Errors: wait() throws the operation's error, the same at every call.
 class Work {
  public:
   virtual ~Work() = default;
 
-  // Returns once the operation has completed and its buffers are the caller's again; throws its Error, the same at
-  // every call. A deadline that passes first is Errc::timeout: the operation itself goes on, and its buffers remain in
-  // use.
+  // Returns once the operation has finished and its buffers are the caller's again. Throws Errc::timeout when the
+  // deadline passes first: the operation continues, and its buffers remain in use.
   virtual void wait(Deadline deadline = Deadline::never()) = 0;
   // True once wait() would not block, also after a failure.
   virtual bool done() const = 0;
-  // Why it failed; none while it goes on and after it succeeded.
+  // Its error; none while it is in progress and after success.
   virtual std::optional<Error> error() const = 0;
-  // Of a recv that is done: the rank that sent; otherwise -1.
+  // The sending rank of a recv that has finished; otherwise -1.
   virtual int source() const { return -1; }
 };
 using WorkPtr = std::shared_ptr<Work>;

@@ -13,7 +13,6 @@ namespace {
 constexpr std::int64_t randperm_limit = std::numeric_limits<std::uint32_t>::max() / 20;
 
 void check(const SamplerOptions& o) {
-  if (o.size <= 0) throw make_error(Errc::usage, "the dataset is empty: there is nothing to sample from");
   if (o.world_size < 1 || o.rank < 0 || o.rank >= o.world_size)
     throw make_error(Errc::internal, "sampler: rank {} of a world of {}", o.rank, o.world_size);
   if (o.drop_last && o.size < o.world_size)
@@ -38,15 +37,17 @@ std::vector<std::int64_t> torch_randperm(std::int64_t size, std::uint64_t seed) 
   return order;
 }
 
+std::vector<std::int64_t> epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch, bool shuffle) {
+  if (size <= 0) throw make_error(Errc::usage, "the dataset is empty: there is nothing to sample from");
+  if (shuffle) return torch_randperm(size, seed + static_cast<std::uint64_t>(epoch));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  return order;
+}
+
 std::vector<std::int64_t> distributed_indices(const SamplerOptions& o) {
+  const auto order = epoch_order(o.size, o.seed, o.epoch, o.shuffle);
   check(o);
-  std::vector<std::int64_t> order;
-  if (o.shuffle) {
-    order = torch_randperm(o.size, o.seed + static_cast<std::uint64_t>(o.epoch));
-  } else {
-    order.resize(static_cast<std::size_t>(o.size));
-    std::iota(order.begin(), order.end(), std::int64_t{0});
-  }
   const std::int64_t per_rank = o.drop_last ? o.size / o.world_size : (o.size + o.world_size - 1) / o.world_size;
   std::vector<std::int64_t> own;
   own.reserve(static_cast<std::size_t>(per_rank));

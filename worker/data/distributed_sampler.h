@@ -5,6 +5,11 @@
 
 namespace ddprun::data {
 
+// The order of an epoch's samples, common to all ranks: that of torch.utils.data.DistributedSampler for the same size,
+// seed and epoch, or ascending without shuffle. Throws Errc::usage for an empty dataset, Errc::unsupported when 2^32 /
+// 20 samples or more are to be shuffled (PyTorch changes its algorithm there).
+std::vector<std::int64_t> epoch_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch, bool shuffle);
+
 // Which samples a rank sees in an epoch, and in which order.
 struct SamplerOptions {
   std::int64_t size = 0;  // of the dataset
@@ -18,10 +23,8 @@ struct SamplerOptions {
 };
 
 // The very indices of torch.utils.data.DistributedSampler for the same options: every rank gets equally many, rank r
-// those at places r, r + world_size, ... of one order common to all ranks. So the first k samples of all ranks together
-// are the first k * world_size of that order, whatever the world size: a position in an epoch means the same after the
-// world has changed. Throws Errc::usage for an empty dataset, Errc::unsupported from 2^32 / 20 samples on (PyTorch
-// changes its algorithm there).
+// those at positions r, r + world_size, ... of epoch_order(). For a program that is ported from PyTorch; ddprun-worker
+// repeats no sample (epoch_plan.h). Throws as epoch_order().
 std::vector<std::int64_t> distributed_indices(const SamplerOptions& options);
 
 // For evaluation: places r, r + world_size, ... below size. No sample twice, none left out; ranks may differ by one.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include "ddprun/common/error.h"
@@ -20,7 +21,7 @@ constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 class Stream {
  public:
   explicit Stream(const std::filesystem::path& path) : path_(path), file_(::gzopen(path.c_str(), "rb"), &::gzclose) {
-    if (!file_) throw make_error(Errc::io, "cannot open {}: {}", path.string(), errno_text(errno));
+    if (!file_) throw make_error(Errc::usage, "cannot open {}: {}", path.string(), errno_text(errno));
     ::gzbuffer(file_.get(), 128 * 1024);
   }
 
@@ -43,10 +44,14 @@ class Stream {
 
  private:
   [[noreturn]] void fail_read() {
+    const int cause = errno;
     int status = 0;
-    const char* text = ::gzerror(file_.get(), &status);
-    throw make_error(Errc::io, "{}: offset {}: cannot read on: {}", name(), offset_,
-                     status == Z_ERRNO ? errno_text(errno) : std::string(text));
+    std::string_view text = ::gzerror(file_.get(), &status);
+    if (status == Z_ERRNO) throw make_error(Errc::io, "cannot read {}: {}", name(), errno_text(cause));
+    if (text.ends_with("incorrect data check"))
+      throw make_error(Errc::io, "{}: offset {}: the file is damaged: its checksum does not match", name(), offset_);
+    if (const auto path_end = text.rfind(": "); path_end != std::string_view::npos) text.remove_prefix(path_end + 2);
+    throw make_error(Errc::io, "{}: offset {}: the compressed data is damaged ({})", name(), offset_, text);
   }
   // gzread reports a compressed stream that stops early as a short read and an error state.
   void check_complete() {
@@ -73,12 +78,29 @@ void read_magic(Stream& in, int dimensions) {
     throw make_error(Errc::io, "{}: offset 2: expected element type 08 (unsigned byte), found {:02x}", in.name(),
                      magic[2]);
   if (magic[3] != dimensions)
-    throw make_error(Errc::io, "{}: offset 3: expected {} dimension(s), found {}", in.name(), dimensions, magic[3]);
+    throw make_error(Errc::io, "{}: offset 3: expected {} dimension{}, found {}", in.name(), dimensions,
+                     dimensions == 1 ? "" : "s", magic[3]);
+}
+
+// "60000 images of 28 x 28 bytes", "60000 labels", "2 x 3 values"
+std::string contents_text(const std::vector<std::int64_t>& shape) {
+  if (shape.size() == 1) return fmt::format("{} labels", shape[0]);
+  if (shape.size() == 3) return fmt::format("{} images of {} x {} bytes", shape[0], shape[1], shape[2]);
+  return fmt::format("{} values", fmt::join(shape, " x "));
+}
+
+void check_total(const Stream& in, const std::vector<std::int64_t>& shape, std::int64_t max_bytes) {
+  std::int64_t total = 1;
+  for (const auto extent : shape) {
+    if (extent > max_bytes / total)
+      throw make_error(Errc::io, "{}: offset 4: the header claims {}, more than the {} bytes allowed", in.name(),
+                       contents_text(shape), max_bytes);
+    total *= extent;
+  }
 }
 
 std::vector<std::int64_t> read_shape(Stream& in, const IdxOptions& options) {
   std::vector<std::int64_t> shape;
-  std::int64_t total = 1;
   for (int d = 0; d < options.dimensions; ++d) {
     const auto at = in.offset();
     std::array<std::uint8_t, 4> raw{};
@@ -87,12 +109,9 @@ std::vector<std::int64_t> read_shape(Stream& in, const IdxOptions& options) {
                        d + 1, options.dimensions);
     const std::int64_t extent = (std::int64_t{raw[0]} << 24) | (raw[1] << 16) | (raw[2] << 8) | raw[3];
     if (extent == 0) throw make_error(Errc::io, "{}: offset {}: dimension {} is 0", in.name(), at, d + 1);
-    if (extent > options.max_bytes / total)
-      throw make_error(Errc::io, "{}: offset {}: dimension {} is {}, which makes more than the {} bytes allowed",
-                       in.name(), at, d + 1, extent, options.max_bytes);
-    total *= extent;
     shape.push_back(extent);
   }
+  check_total(in, shape, options.max_bytes);
   return shape;
 }
 

@@ -21,8 +21,8 @@ struct IdxOptions {
 //   0 0 08 D   two zero bytes, the type (08: unsigned byte, the only one read), the number of dimensions
 //   D x u32    the dimensions, big-endian
 //   values     exactly their product in bytes
-// Throws Errc::io naming file, byte offset (in the uncompressed stream), what was expected and what was found. Memory
-// grows with what the file really holds, not with what its header claims.
+// Throws Errc::usage when the file cannot be opened, Errc::io naming file, byte offset (in the uncompressed stream),
+// what was expected and what was found. Memory grows with what the file really holds, not with what its header claims.
 IdxArray read_idx(const std::filesystem::path& path, const IdxOptions& options);
 
 }  // namespace ddprun::data

@@ -70,7 +70,7 @@ std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split s
   const auto files = find_mnist(folder, split);
   if (!files)
     throw make_error(
-        Errc::io,
+        Errc::usage,
         "{} does not hold {}-images-idx3-ubyte and {}-labels-idx1-ubyte (plain or .gz); scripts/get-data mnist "
         "fetches them",
         folder.string(), prefix_of(split), prefix_of(split));

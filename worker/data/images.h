@@ -48,8 +48,8 @@ struct MnistFiles {
 // None when one of the two is missing.
 std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split split);
 
-// Throws Errc::io naming the file: missing or malformed files, images and labels that differ in number, a label
-// above 9.
+// Throws Errc::usage naming a file that is missing or cannot be opened, Errc::io a malformed one: also images and
+// labels that differ in number, a label above 9.
 std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalisation normalisation);
 
 }  // namespace ddprun::data

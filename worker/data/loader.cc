@@ -17,6 +17,14 @@ Shape batch_shape(std::int64_t count, const std::vector<std::int64_t>& sample) {
   return shape;
 }
 
+BatchList equal_batches(std::vector<std::int64_t> indices, std::int64_t batch_size) {
+  BatchList list{.indices = std::move(indices), .ends = {}};
+  const auto count = std::ssize(list.indices);
+  for (std::int64_t begin = 0; begin < count; begin += batch_size)
+    list.ends.push_back(begin + std::min(batch_size, count - begin));
+  return list;
+}
+
 std::span<std::byte> slot(Tensor& batch, std::int64_t index, std::size_t bytes) {
   return {static_cast<std::byte*>(batch.raw()) + static_cast<std::size_t>(index) * bytes, bytes};
 }
@@ -36,8 +44,8 @@ Batch make_batch(const Dataset& dataset, const std::int64_t* indices, std::int64
 
 class Loader::Impl {
  public:
-  Impl(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options)
-      : dataset_(dataset), indices_(std::move(indices)), options_(options) {
+  Impl(const Dataset& dataset, BatchList list, LoaderOptions options)
+      : dataset_(dataset), list_(std::move(list)), options_(options) {
     options_.prefetch = std::max(options_.prefetch, 1);
     for (int i = 0; i < options_.workers; ++i) threads_.emplace_back([this] { work(); });
   }
@@ -51,9 +59,7 @@ class Loader::Impl {
     for (auto& thread : threads_) thread.join();
   }
 
-  std::int64_t batches() const {
-    return (static_cast<std::int64_t>(indices_.size()) + options_.batch_size - 1) / options_.batch_size;
-  }
+  std::int64_t batches() const { return std::ssize(list_.ends); }
 
   std::optional<Batch> next() {
     if (delivered_ == batches()) return std::nullopt;
@@ -79,9 +85,9 @@ class Loader::Impl {
   };
 
   Batch make(std::int64_t number) const {
-    const auto begin = number * options_.batch_size;
-    const auto count = std::min(options_.batch_size, static_cast<std::int64_t>(indices_.size()) - begin);
-    return make_batch(dataset_, indices_.data() + begin, count);
+    const auto at = static_cast<std::size_t>(number);
+    const auto begin = at == 0 ? 0 : list_.ends[at - 1];
+    return make_batch(dataset_, list_.indices.data() + begin, list_.ends[at] - begin);
   }
 
   Result attempt(std::int64_t number) const {
@@ -108,7 +114,7 @@ class Loader::Impl {
   }
 
   const Dataset& dataset_;
-  const std::vector<std::int64_t> indices_;
+  const BatchList list_;
   LoaderOptions options_;
 
   std::mutex mutex_;
@@ -122,7 +128,9 @@ class Loader::Impl {
 };
 
 Loader::Loader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options)
-    : impl_(std::make_unique<Impl>(dataset, std::move(indices), options)) {}
+    : Loader(dataset, equal_batches(std::move(indices), options.batch_size), options) {}
+Loader::Loader(const Dataset& dataset, BatchList batches, LoaderOptions options)
+    : impl_(std::make_unique<Impl>(dataset, std::move(batches), options)) {}
 Loader::~Loader() = default;
 std::int64_t Loader::batches() const {
   return impl_->batches();

@@ -19,22 +19,30 @@ struct Batch {
 // The given samples as one batch, in their order.
 Batch make_batch(const Dataset& dataset, const std::int64_t* indices, std::int64_t count);
 
-struct LoaderOptions {
-  std::int64_t batch_size = 64;
-  int workers = 1;   // threads that prepare batches ahead; 0: next() prepares each itself
-  int prefetch = 4;  // batches ready or in the making, at most
+// Batches of indices, of any sizes: batch i is [ends[i-1], ends[i]) of the indices.
+struct BatchList {
+  std::vector<std::int64_t> indices;
+  std::vector<std::int64_t> ends;
 };
 
-// Batches over a list of indices, in order, the last one shorter if it has to be. What comes out depends on the indices
-// alone, not on the number of threads. To start in the middle of an epoch, pass the indices that are left.
+struct LoaderOptions {
+  std::int64_t batch_size = 64;  // where no BatchList is given
+  int workers = 1;               // threads that prepare batches ahead; 0: next() prepares each itself
+  int prefetch = 4;              // batches ready or in the making, at most
+};
+
+// Batches over a list of indices, in order: of batch_size, the last one shorter if it has to be, or as a BatchList
+// says. What comes out depends on the indices alone, not on the number of threads. To start in the middle of an epoch,
+// pass the indices that are left.
 //
-// Owns its threads; the destructor stops them and waits, also before the end is reached. next() is for one thread; it
-// waits as long as a dataset takes to read, and throws what a dataset threw, at the batch where that happened and ever
-// after.
+// Owns its threads; the destructor stops them and waits for them, also before the last batch. One thread at a time may
+// call next(). It blocks until the batch is read, and rethrows an exception of the dataset at the batch concerned and
+// at every later call.
 class Loader {
  public:
   // dataset must outlive the loader.
   Loader(const Dataset& dataset, std::vector<std::int64_t> indices, LoaderOptions options);
+  Loader(const Dataset& dataset, BatchList batches, LoaderOptions options);
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;

@@ -5,7 +5,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/parallel/model_check.h"
+#include "ddprun/worker/reducer/model_check.h"
 
 namespace ddprun {
 namespace {
@@ -60,6 +60,7 @@ struct DistributedDataParallel::State {
   void install_hooks();
   void remove_hooks();
   void gradient_ready(std::size_t parameter);
+  void define_gradients();
 
   nn::Module& model;
   ProcessGroup& group;
@@ -71,11 +72,12 @@ struct DistributedDataParallel::State {
 };
 
 void DistributedDataParallel::State::install_hooks() {
+  const auto kind = options.find_unused_parameters ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     auto& variable = parameters[p].second;
     auto memory = reducer.gradient_memory(p);
     void* data = memory.get();
-    variable.set_grad_storage(Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory)));
+    variable.set_grad_storage(Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory)), kind);
     variable.on_grad_ready([this, p] { gradient_ready(p); });
   }
 }
@@ -85,15 +87,23 @@ void DistributedDataParallel::State::remove_hooks() {
 }
 
 void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
-  if (no_sync_depth > 0) return;
+  if (no_sync_depth > 0) return reducer.mark_used(parameter);
   if (!in_pass) {
     in_pass = true;
     at_end_of_backward([this] {
       reducer.finalize();
+      define_gradients();
       in_pass = false;
     });
   }
   reducer.mark_ready(parameter);
+}
+
+// A gradient is defined at every rank once any rank has used the parameter.
+void DistributedDataParallel::State::define_gradients() {
+  if (!options.find_unused_parameters) return;
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    if (reducer.used(p)) parameters[p].second.define_grad();
 }
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
@@ -117,6 +127,13 @@ Variable DistributedDataParallel::forward(const Variable& input) {
   const bool training = state_->model.training() && grad_enabled() && state_->no_sync_depth == 0;
   if (training && state_->options.broadcast_buffers) sync_buffers();
   return state_->model.forward(input);
+}
+
+void DistributedDataParallel::join_pass() {
+  if (state_->no_sync_depth > 0) return;
+  if (state_->model.training() && state_->options.broadcast_buffers) sync_buffers();
+  state_->reducer.join_pass();
+  state_->define_gradients();
 }
 
 void DistributedDataParallel::sync_buffers() {

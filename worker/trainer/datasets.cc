@@ -58,7 +58,7 @@ Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
                      source.where, dir.string());
   return both_splits(
       config, make_digits,
-      fmt::format("{} does not hold the MNIST files: generated digits take their place (scripts/get-data mnist "
+      fmt::format("{} does not hold the MNIST files: using generated digits instead (scripts/get-data mnist "
                   "fetches the real ones)",
                   dir.string()));
 }

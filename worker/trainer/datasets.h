@@ -12,11 +12,11 @@ namespace ddprun::trainer {
 struct Datasets {
   std::unique_ptr<data::Dataset> train;
   std::unique_ptr<data::Dataset> test;
-  std::string note;  // one line for people when what was asked for is replaced; else empty
+  std::string note;  // one line to print when another data set is used than the configured one; else empty
 };
 
-// What data.name and its options ask for. settings tells whether data.dir is the default, which may be missing (then
-// generated digits take its place), or the user's, which may not: Errc::usage naming where it was given.
+// The data sets that data.name and its options select. If data.dir is the default and does not hold the MNIST files,
+// generated digits are used. If the user has set it, that is Errc::usage naming where.
 Datasets make_datasets(const TrainConfig& config, const Settings& settings);
 
 }  // namespace ddprun::trainer

@@ -9,7 +9,7 @@
 namespace ddprun::trainer {
 namespace {
 
-// Training mode comes back however the scope is left.
+// Restores training mode at the end of the scope, also when an exception leaves it.
 class EvaluationMode {
  public:
   explicit EvaluationMode(nn::Module& model) : model_(model) { model_.train(false); }
@@ -50,7 +50,7 @@ Evaluation evaluate(nn::Module& model, const data::Dataset& dataset, ProcessGrou
   }
   group.allreduce(span_of(sums), ReduceOp::sum)->wait();
   const auto size = static_cast<double>(dataset.size());
-  Evaluation result{.loss = sums[0] / size};
+  Evaluation result{.loss = without_nan_sign(sums[0] / size)};
   if (layout.classes > 0) result.accuracy = sums[1] / size;
   return result;
 }

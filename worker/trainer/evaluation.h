@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -22,6 +23,11 @@ struct EvaluationOptions {
   std::int64_t batch_size = 1000;  // per rank
   int workers = 1;
 };
+
+// "nan" is printed for the result, never "-nan"; other values stay as they are.
+inline double without_nan_sign(double value) {
+  return std::isnan(value) ? std::fabs(value) : value;
+}
 
 // The model on a whole dataset, spread over the ranks, every sample counted exactly once; the same result at every
 // rank. The model is in evaluation mode meanwhile. Collective.

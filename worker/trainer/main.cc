@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <boost/version.hpp>
@@ -14,9 +16,11 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/process_limits.h"
+#include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_version.h"
 #include "ddprun/worker/comm/error_file.h"
-#include "ddprun/worker/comm/gloo/gloo_version.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
@@ -32,12 +36,13 @@ constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
-    "Trains as train.cfg says: one process, or one rank of many where the environment says so (MASTER_ADDR, "
-    "MASTER_PORT,\n"
-    "RANK, WORLD_SIZE, as ddprun, torchrun, mpirun and srun set them).\n"
+    "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
+    "decides:\n"
+    "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, as ddprun and torchrun set them, or the variables of mpirun and "
+    "srun.\n"
     "\n"
-    "  --section.key=value   instead of what train.cfg says\n"
-    "  --print-config        print the effective configuration and where each value comes from\n"
+    "  --section.key=value   override a value of train.cfg\n"
+    "  --print-config        print the effective configuration and the source of each value\n"
     "  --reference           print all keys as a Markdown page\n";
 
 // The command line, split into its kinds of arguments.
@@ -70,6 +75,7 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
 void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments) {
   if (!arguments.config_file.empty()) apply(settings, read_config(arguments.config_file), Origin::file, {"launch"});
   apply(settings, arguments.overrides, Origin::command_line);
+  settle_batch_size(settings, config);
   validate(config, settings);
 }
 
@@ -80,73 +86,96 @@ std::vector<LibraryVersion> libraries() {
           {"OpenSSL", openssl_version()}};
 }
 
-// Returns the exit code.
-int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place) {
-  // First of all, so that no notice is lost. Without a place for a checkpoint there is nothing to do about one.
-  const PreemptionNotice preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
+// A file that is opened later would get the number of a closed standard descriptor, and lines meant for the terminal
+// would be written into it. With /dev/null in its place, opened for the other direction, such a write fails.
+void occupy_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+// Returns the exit code. training: set when the start-up has succeeded.
+int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place, bool& training) {
+  // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
+  const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings);
   if (!datasets.note.empty()) progress.line(datasets.note);
   const auto milliseconds = [](double seconds) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(seconds));
   };
-  const auto world = init_process_group({.backend = config.dist.backend,
-                                         .timeout = milliseconds(config.dist.timeout),
-                                         .freeze_bound = milliseconds(config.dist.freeze_bound),
-                                         .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024,
-                                         .env = place});
+  const auto world =
+      init_process_group({.backend = config.dist.backend,
+                          .config = {.timeout = milliseconds(config.dist.timeout),
+                                     .freeze_bound = milliseconds(config.dist.freeze_bound),
+                                     .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024},
+                          .env = place});
   Trainer trainer(config, settings_that_decide(settings), datasets,
                   {world->group(), progress, place.restart_count, &preemption});
+  training = true;
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
-  return summary.preempted ? exit_preempted : exit_success;
+  if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
+  if (progress.error() != 0)
+    throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
+  return exit_success;
 }
 
-int run(const std::vector<std::string>& command_line, const WorkerEnv& place) {
+int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
   const auto arguments = parse_arguments(command_line);
   TrainConfig config;
   Settings settings;
   bind(settings, config);
   if (arguments.help || arguments.reference) {
-    fmt::print("{}", arguments.help ? usage_text : reference_page());
-    return exit_success;
+    write_standard_output(arguments.help ? usage_text : reference_page());
+  } else if (arguments.version) {
+    write_standard_output(version_text("ddprun-worker", libraries()));
+  } else {
+    read_settings(settings, config, arguments);
+    if (!arguments.print_config) return train(config, settings, place, training);
+    write_standard_output(settings.effective());
   }
-  if (arguments.version) {
-    fmt::print("{}", version_text("ddprun-worker", libraries()));
-    return exit_success;
-  }
-  read_settings(settings, config, arguments);
-  if (!arguments.print_config) return train(config, settings, place);
-  fmt::print("{}", settings.effective());
   return exit_success;
 }
 
-// Leaves the reason where the launcher looks for it, and in the log. All workers of a host make the same usage error:
-// under a launcher, which shows them together, one line is enough.
-int fail(const std::string& message, int exit_code, const WorkerEnv& place, bool consequence = false) {
-  if (exit_code != exit_usage || place.local_rank == 0 || place.error_file.empty()) log::error("{}", message);
-  if (place.error_file.empty()) return exit_code;
+// Reports the failure in the error file and in the log. A usage error is not logged where a launcher prints it from the
+// error file, since every worker finds the same one.
+void report(const std::string& message, FailureKind kind, const WorkerEnv& place) {
+  bool written = false;
   try {
-    write_error_file(place.error_file, message, std::time(nullptr), consequence);
+    if (!place.error_file.empty()) {
+      write_error_file(place.error_file, message, std::time(nullptr), kind);
+      written = true;
+    }
   } catch (const Error& e) {
     log::warn("the error file could not be written: {}", e.what());
   }
-  return exit_code;
+  // ddprun and torchrun set this variable, and both print the error file of the first failure.
+  const bool launched = Environment::capture().get("TORCHELASTIC_RUN_ID").has_value();
+  if (kind != FailureKind::usage_error || !written || !launched) log::error("{}", message);
+}
+
+FailureKind kind_of(Errc code, bool training) {
+  if (code == Errc::usage && !training) return FailureKind::usage_error;
+  return is_consequence(code) ? FailureKind::consequence : FailureKind::failure;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   WorkerEnv place;
+  bool training = false;
+  occupy_standard_descriptors();
   try {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());
     write_error_file_at_terminate(place.error_file);
     if (place.world_size > 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
-    return run({argv + 1, argv + argc}, place);
+    return run({argv + 1, argv + argc}, place, training);
   } catch (const Error& e) {
-    return fail(e.what(), exit_for(e.code()), place, is_consequence(e.code()));
+    report(e.what(), kind_of(e.code(), training), place);
+    return exit_for(e.code());
   } catch (const std::exception& e) {
-    return fail(e.what(), exit_fault, place);
+    report(exception_text(e), FailureKind::failure, place);
+    return exit_fault;
   }
 }

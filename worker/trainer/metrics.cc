@@ -24,7 +24,7 @@ std::string number(double value) {
   throw make_error(Errc::io, "cannot {} {}: {}", what, path.string(), errno_text(errno));
 }
 
-// Whether a line is a record that a run resumed at last_step keeps.
+// Whether a line is a record that is kept by a run that resumes at last_step.
 bool belongs(std::string_view line, std::int64_t last_step) {
   json::error_code status;
   const auto value = json::parse({line.data(), line.size()}, status);
@@ -60,7 +60,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t last_st
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
   fd_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_APPEND, 0644));
   if (!fd_) fail("open", path_);
-  if (!std::filesystem::is_regular_file(path)) return;  // a pipe or /dev/stdout has nothing to go on from
+  if (!std::filesystem::is_regular_file(path)) return;  // a pipe or /dev/stdout holds no earlier records
   const auto text = last_step == 0 ? std::string() : read_whole_file(path);
   if (::ftruncate(fd_.get(), static_cast<off_t>(metrics_up_to(text, last_step).size())) != 0) fail("cut", path_);
 }

@@ -31,19 +31,19 @@ struct EvalRecord {
 std::string to_json(const StepRecord& record);
 std::string to_json(const EvalRecord& record);
 
-// The part of a metrics file that tells of the steps up to and including last_step: whole lines, up to the first that
-// is of a later step or torn.
+// The records of a metrics file up to and including last_step: all lines before the first one that is incomplete or of
+// a later step.
 std::string_view metrics_up_to(std::string_view text, std::int64_t last_step);
 
-// metrics.file: one line a record. Opened at a step, it goes on behind that step's records: after a restart from a
-// checkpoint there is neither a gap nor a repeated step. Throws Errc::io naming the file.
+// metrics.file: one line per record. Opened at a step, it continues after that step's records: after a restart from a
+// checkpoint no step is missing or repeated. Throws Errc::io naming the file.
 class MetricsFile {
  public:
   MetricsFile(const std::filesystem::path& path, std::int64_t last_step);
 
   void add(const StepRecord& record) { add_line(to_json(record)); }
   void add(const EvalRecord& record) { add_line(to_json(record)); }
-  // To the disk: before a checkpoint says that these steps are done.
+  // Flushes to the disk: to be called before a checkpoint records that these steps are done.
   void flush();
 
  private:

@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/progress.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -50,7 +51,7 @@ std::string progress_bar(const ProgressState& s, int width) {
                                            s.loss, s.samples_per_s, left),
                                fmt::format("{}, loss {:.4f}, {} left", step, s.loss, left)};
   for (const auto& text : texts) {
-    // In steps of five, lest the bar change its length whenever a number does.
+    // A multiple of five, so that the bar does not change its length with every number.
     const int room = std::min(30, (width - static_cast<int>(text.size()) - 3) / 5 * 5);
     if (room >= (&text == texts ? 10 : 5)) return fmt::format("[{}] {}", filled(s, room), text);
   }
@@ -68,8 +69,11 @@ Progress::Progress(std::FILE* file, std::int64_t log_every)
 
 Progress::~Progress() {
   if (!bar_drawn_) return;
-  std::fputs(erase_bar, file_);
-  std::fflush(file_);
+  write(erase_bar);
+}
+
+void Progress::write(const std::string& text) {
+  if ((std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0) && error_ == 0) error_ = errno;
 }
 
 void Progress::step(const ProgressState& state) {
@@ -81,16 +85,14 @@ void Progress::step(const ProgressState& state) {
   const auto now = std::chrono::steady_clock::now();
   if (now - drawn_at_ < redraw_interval && state.step < state.total_steps) return;
   drawn_at_ = now;
-  fmt::print(file_, "\r{}\x1b[K", progress_bar(state, columns_of(file_) - 1));
-  std::fflush(file_);
+  write(fmt::format("\r{}\x1b[K", progress_bar(state, columns_of(file_) - 1)));
   bar_drawn_ = true;
 }
 
-// The bar goes and the line comes in one write: a row that is empty between them would be seen.
+// One write erases the bar and prints the line: between two writes an empty row would be visible.
 void Progress::line(const std::string& text) {
   if (!file_) return;
-  fmt::print(file_, "{}{}\n", bar_drawn_ ? erase_bar : "", text);
-  std::fflush(file_);
+  write(fmt::format("{}{}\n", bar_drawn_ ? erase_bar : "", text));
   bar_drawn_ = false;
 }
 

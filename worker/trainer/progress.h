@@ -10,7 +10,7 @@
 
 namespace ddprun::trainer {
 
-// How far a run is, for people.
+// The progress of a run, to be printed.
 struct ProgressState {
   std::int64_t step = 0;
   std::int64_t total_steps = 0;
@@ -23,15 +23,15 @@ struct ProgressState {
 
 // "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s, 25 s left"
 std::string progress_line(const ProgressState& state);
-// "[=====>    ] ..." of at most width columns: on a narrow terminal fewer words, so that there is room for a bar.
+// "[=====>    ] ..." of at most width columns. On a narrow terminal the text is shorter, to leave columns for the bar.
 std::string progress_bar(const ProgressState& state, int width);
 // "epoch 2/10: test loss 0.1234, accuracy 96.10 %"
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
 // "3 s", "2 min 05 s", "1 h 04 min"
 std::string duration_text(std::chrono::duration<double> duration);
 
-// Tells people how a run gets on: on a terminal a bar that is redrawn, elsewhere a line each log_every steps. Silent
-// ranks are given a null file. Not thread-safe.
+// Prints the progress of a run: on a terminal a bar that is redrawn, elsewhere a line every log_every steps. Ranks that
+// print nothing pass a null file. A write that fails does not end the training; error() reports it. Not thread-safe.
 class Progress {
  public:
   // file: usually stdout, null for silence; outlives this object. log_every 0: no lines.
@@ -43,12 +43,17 @@ class Progress {
   void step(const ProgressState& state);
   // A line of its own, above the bar where there is one.
   void line(const std::string& text);
+  // The errno of the first write that failed, or 0.
+  int error() const { return error_; }
 
  private:
+  void write(const std::string& text);
+
   std::FILE* file_;
   std::int64_t log_every_;
   bool terminal_;
   bool bar_drawn_ = false;
+  int error_ = 0;
   std::chrono::steady_clock::time_point drawn_at_{};
 };
 

@@ -51,8 +51,9 @@ void check_replicas(const nn::Module& model, ProcessGroup& group, std::int64_t s
     first = std::min(first, at);
   }
   if (differing.empty()) return;
-  throw make_error(Errc::mismatch, "after step {} the parameters of rank(s) {} differ from rank 0's, first in {}", step,
-                   fmt::join(differing, ", "), model.named_parameters()[first / digest_size].first);
+  throw make_error(Errc::mismatch, "after step {} the parameters of rank{} {} differ from rank 0's, first in {}", step,
+                   differing.size() == 1 ? "" : "s", fmt::join(differing, ", "),
+                   model.named_parameters()[first / digest_size].first);
 }
 
 }  // namespace ddprun::trainer

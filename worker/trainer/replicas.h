@@ -7,7 +7,8 @@
 
 namespace ddprun::trainer {
 
-// SHA-256 over the bytes of all parameters in the model's order: two runs with the same digest learnt the same bits.
+// SHA-256 over the bytes of all parameters in the model's order: two runs with the same digest have the same parameters
+// to the last bit.
 std::string parameter_digest(const nn::Module& model);
 
 // Compares the parameters of all ranks bit for bit. Throws Errc::mismatch at every rank, naming the step, the ranks

@@ -1,15 +1,27 @@
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
+#include <array>
 #include <span>
-#include <string>
-#include <vector>
+#include <utility>
+
+#include <fmt/ranges.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
 
 namespace ddprun::trainer {
 namespace {
 
 using optim::NamedTensors;
+using NamedSettings = std::map<std::string, std::string>;
+
+constexpr std::array<std::pair<std::string_view, Resume>, 3> resume_choices{
+    {{"auto", Resume::automatic}, {"never", Resume::never}, {"require", Resume::require}}};
+
+// Settings that decide which tensors there are.
+constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden", "data.name",
+                                                     "data.shape", "data.outputs", "data.labels"};
+constexpr std::array<std::string_view, 2> optimizer_keys{"optim.name", "optim.momentum"};
 
 // Parameters, then buffers.
 NamedTensors tensors_of(const nn::Module& model) {
@@ -44,6 +56,45 @@ void load_tensors(const checkpoint::SafetensorsFile& file, const std::string& na
   }
 }
 
+// "optim.name = sgd, this run has adam"; empty when none of these settings has changed.
+std::string changes(std::span<const std::string_view> keys, const NamedSettings& saved, const NamedSettings& own) {
+  std::vector<std::string> all;
+  for (const auto key : keys) {
+    const auto before = saved.find(std::string(key));
+    const auto now = own.find(std::string(key));
+    if (before == saved.end() || now == own.end() || before->second == now->second) continue;
+    all.push_back(fmt::format("{} = {}, this run has {}", key, before->second, now->second));
+  }
+  return fmt::format("{}", fmt::join(all, "; "));
+}
+
+// Loads tensors, and explains a mismatch by the settings that have changed.
+void load_part(const checkpoint::Found& found, const char* file_name, const checkpoint::SafetensorsFile& file,
+               const NamedTensors& tensors, const std::string& changed_settings) {
+  try {
+    load_tensors(file, (found.folder / file_name).string(), tensors);
+  } catch (const Error& e) {
+    if (e.code() != Errc::mismatch || changed_settings.empty()) throw;
+    throw make_error(Errc::mismatch, "the checkpoint {} was made with {} ({})", found.folder.string(), changed_settings,
+                     e.what());
+  }
+}
+
+// Rank 0's part of resume().
+std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
+  if (options.resume == Resume::never) {
+    if (options.checkpoints->any())
+      log::warn(
+          "checkpoint.resume = never: starting from step 0; a later run resumes from the checkpoint of the "
+          "highest step, which may be one of those that checkpoint.dir holds already");
+    return std::nullopt;
+  }
+  auto found = options.checkpoints->newest();
+  if (!found && options.resume == Resume::require)
+    throw Error(Errc::io, "checkpoint.resume = require, but checkpoint.dir holds no checkpoint");
+  return found;
+}
+
 void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {
   for (const auto& [name, tensor] : tensors) {
     auto target = tensor;  // a handle on the same elements
@@ -67,18 +118,33 @@ checkpoint::Content content_of(const nn::Module& model, const optim::Optimizer& 
   return {views_of(tensors_of(model)), views_of(optimizer.state()), state};
 }
 
-void load(const checkpoint::Found& found, nn::Module& model, optim::Optimizer& optimizer) {
-  load_tensors(found.model(), (found.folder / "model.safetensors").string(), tensors_of(model));
-  load_tensors(found.optimizer(), (found.folder / "optimizer.safetensors").string(), optimizer.state());
+Resume resume_from_name(std::string_view name) {
+  for (const auto& [text, resume] : resume_choices)
+    if (text == name) return resume;
+  throw make_error(Errc::internal, "checkpoint.resume is {}", name);
+}
+
+std::vector<std::string> resume_names() {
+  std::vector<std::string> names;
+  for (const auto& choice : resume_choices) names.emplace_back(choice.first);
+  return names;
+}
+
+void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Module& model,
+          optim::Optimizer& optimizer) {
+  const auto& saved = found.state.config;
+  load_part(found, "model.safetensors", found.model(), tensors_of(model), changes(model_keys, saved, settings));
+  load_part(found, "optimizer.safetensors", found.optimizer(), optimizer.state(),
+            changes(optimizer_keys, saved, settings));
   optimizer.set_step_count(found.state.step);
 }
 
-std::optional<checkpoint::RunState> resume(const checkpoint::Checkpoints* checkpoints, nn::Module& model,
-                                           optim::Optimizer& optimizer, ProcessGroup& group) {
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model, optim::Optimizer& optimizer,
+                                           ProcessGroup& group) {
   std::string text;
-  if (group.rank() == 0 && checkpoints) {
-    if (const auto found = checkpoints->newest()) {
-      load(*found, model, optimizer);
+  if (group.rank() == 0 && options.checkpoints) {
+    if (const auto found = find_checkpoint(options)) {
+      load(*found, options.settings, model, optimizer);
       text = checkpoint::to_json(found->state);
     }
   }

@@ -1,26 +1,45 @@
 #pragma once
 
+#include <map>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/optim/optimizer.h"
 
-// Between the live objects of a run and a checkpoint.
+// Copies a run's model, optimizer and state into a checkpoint and back.
 namespace ddprun::trainer {
 
-// Handles to the run's memory: valid until the model or the optimizer changes or goes away.
+// Views of the run's memory: valid until the model or the optimizer changes or is destroyed.
 checkpoint::Content content_of(const nn::Module& model, const optim::Optimizer& optimizer,
                                const checkpoint::RunState& state);
 
-// Copies a checkpoint into the model and the optimizer. Throws Errc::mismatch naming the file and the tensor: one that
-// is missing, has another shape or dtype, or that the model does not know.
-void load(const checkpoint::Found& found, nn::Module& model, optim::Optimizer& optimizer);
+// checkpoint.resume: "auto" starts from the newest checkpoint that is whole, or from step 0 when there is none; "never"
+// starts from step 0; "require" fails when there is no checkpoint. Checkpoints of which none is whole are an error,
+// except to "never".
+enum class Resume { automatic, never, require };
+Resume resume_from_name(std::string_view name);  // REQUIRES: one of resume_names()
+std::vector<std::string> resume_names();
+
+struct ResumeOptions {
+  checkpoint::Checkpoints* checkpoints = nullptr;  // at rank 0; null: no checkpoints
+  Resume resume = Resume::automatic;
+  const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
+};
+
+// Copies a checkpoint into the model and the optimizer. Throws Errc::mismatch naming the settings that have changed,
+// and the file and the tensor: one that is missing, has another shape or dtype, or that the model does not know.
+void load(const checkpoint::Found& found, const std::map<std::string, std::string>& settings, nn::Module& model,
+          optim::Optimizer& optimizer);
 
 // Rank 0's newest checkpoint, brought to every rank: its tensors are in model and optimizer, its state is the result.
-// None when rank 0 has none. Only rank 0 touches the disk. Collective.
-std::optional<checkpoint::RunState> resume(const checkpoint::Checkpoints* checkpoints, nn::Module& model,
-                                           optim::Optimizer& optimizer, ProcessGroup& group);
+// None when the run starts from step 0. Only rank 0 touches the disk. Errors: as load() and Checkpoints::newest(), and
+// Errc::io when a checkpoint is required and there is none. Collective.
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model, optim::Optimizer& optimizer,
+                                           ProcessGroup& group);
 
 }  // namespace ddprun::trainer

@@ -6,7 +6,7 @@ namespace ddprun::trainer {
 
 using Seconds = std::chrono::duration<double>;
 
-// Time since it was made or last asked.
+// Measures the time since its construction or the last call of lap().
 class Stopwatch {
  public:
   Seconds lap() {

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <string_view>
 
+#include <fmt/ranges.h>
+
 #include "ddprun/common/error.h"
+#include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/trainer/preemption.h"
+#include "ddprun/worker/trainer/run_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -23,34 +28,36 @@ void bind_model(Settings& s, TrainConfig::Model& m) {
   s.add("model.name", m.name, {.help = "network to train", .choices = texts(nn::model_names())});
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
-        {.help = "probability of dropping an activation behind a hidden layer of mlp", .min = 0, .max = 0.99});
+        {.help = "probability of dropping an activation after a hidden layer of mlp", .min = 0, .max = 0.99});
 }
 
 void bind_data(Settings& s, TrainConfig::Data& d) {
   s.add(
       "data.name", d.name,
       {.help =
-           "mnist: IDX files in data.dir, and generated digits when the default folder lacks them; digits: generated; "
-           "random: random tensors with a linear rule to learn",
+           "mnist: the IDX files in data.dir, or generated digits when the default folder does not hold them; digits: "
+           "generated digits; random: random tensors with a linear rule to learn",
        .choices = {"mnist", "digits", "random"}});
   s.add("data.dir", d.dir,
         {.help = "folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
                  "t10k-labels-idx1-ubyte, each plain or .gz (mnist)"});
-  s.add("data.shuffle", d.shuffle, {.help = "a new order each epoch, as PyTorch's DistributedSampler"});
+  s.add("data.shuffle", d.shuffle, {.help = "shuffle the samples in each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
-        {.help = "leave out the samples that do not divide by the world size instead of repeating the first ones"});
+        {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
+                 "step of train.global_batch_size; otherwise each sample is trained once per epoch"});
   s.add("data.workers", d.workers,
-        {.help = "threads a rank that prepare batches; 0 prepares them between steps", .min = 0, .max = 64});
-  s.add("data.prefetch", d.prefetch, {.help = "batches prepared ahead at most", .min = 1, .max = 1024});
+        {.help = "threads per rank that prepare batches; 0: batches are prepared between steps", .min = 0, .max = 64});
+  s.add("data.prefetch", d.prefetch, {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024});
   s.add("data.normalise", d.normalise,
-        {.help = "grey levels to MNIST's mean 0 and standard deviation 1 (mnist, digits)"});
+        {.help = "normalise grey levels by the mean and standard deviation of MNIST (mnist, digits)"});
   s.add("data.samples", d.samples,
-        {.help = "generated samples to learn from (digits, random)", .min = 1, .max = 100'000'000});
+        {.help = "number of generated training samples (digits, random)", .min = 1, .max = 100'000'000});
   s.add("data.test_samples", d.test_samples,
-        {.help = "generated samples to test on (digits, random)", .min = 1, .max = 100'000'000});
-  s.add("data.seed", d.seed, {.help = "of the generated samples (digits, random)", .min = 0});
-  s.add("data.shape", d.shape, {.help = "of a sample, such as 16 or 1x28x28 (random)"});
-  s.add("data.outputs", d.outputs, {.help = "numbers to predict, or classes (random)", .min = 1, .max = 1'000'000});
+        {.help = "number of generated test samples (digits, random)", .min = 1, .max = 100'000'000});
+  s.add("data.seed", d.seed, {.help = "seed of the generated samples (digits, random)", .min = 0});
+  s.add("data.shape", d.shape, {.help = "shape of a sample, such as 16 or 1x28x28 (random)"});
+  s.add("data.outputs", d.outputs,
+        {.help = "number of outputs to predict, or of classes (random)", .min = 1, .max = 1'000'000});
   s.add("data.labels", d.labels, {.help = "targets are class labels instead of numbers (random)"});
   s.add("data.noise", d.noise, {.help = "standard deviation of the noise on the outputs (random)", .min = 0});
 }
@@ -58,63 +65,101 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
 void bind_train(Settings& s, TrainConfig::Train& t) {
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
   s.add("train.batch_size", t.batch_size,
-        {.help = "per rank and micro-batch", .unit = "samples", .min = 1, .max = most});
+        {.help = "samples per rank and micro-batch; 0: from train.global_batch_size", .min = 0, .max = most});
+  s.add("train.global_batch_size", t.global_batch_size,
+        {.help = "samples of an optimizer step of all ranks together, with any number of ranks; 0: world size x "
+                 "train.batch_size x train.accumulate",
+         .unit = "samples",
+         .min = 0,
+         .max = most});
   s.add("train.max_steps", t.max_steps,
-        {.help = "stop after so many optimizer steps; 0: at the end of the epochs", .min = 0});
-  s.add("train.seed", t.seed, {.help = "of initial parameters, data order and dropout", .min = 0});
+        {.help = "number of optimizer steps after which training stops; 0: at the end of the last epoch", .min = 0});
+  s.add("train.seed", t.seed, {.help = "seed of the initial parameters, the data order and dropout", .min = 0});
   s.add("train.accumulate", t.accumulate,
-        {.help = "micro-batches a step; gradients are reduced once a step", .min = 1, .max = most});
+        {.help = "micro-batches per optimizer step; gradients are reduced once per step", .min = 1, .max = most});
   s.add("train.log_every", t.log_every,
-        {.help = "a line on standard output each so many steps; 0: none", .unit = "steps", .min = 0});
+        {.help = "number of steps between two progress lines on standard output; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
         {.help = "after every step, compare the parameters of all ranks bit for bit and stop when they differ"});
-  s.add("train.preempt_signal", t.preempt_signal,
-        {.help = "a notice at any rank to make room: all ranks stop behind the same step, with a checkpoint of it and "
-                 "exit code 75; without a checkpoint.dir it is not taken",
-         .choices = PreemptionNotice::names()});
+  s.add(
+      "train.stop_on_nonfinite", t.stop_on_nonfinite,
+      {.help = "stop with an error, before a checkpoint is written, when a training or test loss is infinite or not a "
+               "number; otherwise warn once and continue"});
+  s.add(
+      "train.preempt_signal", t.preempt_signal,
+      {.help = "signal that requests preemption, at any rank: all ranks stop after the same step, with a checkpoint of "
+               "it and exit code 75; without a checkpoint.dir the signal keeps its default action",
+       .choices = PreemptionListener::names()});
 }
 
 void bind_eval(Settings& s, TrainConfig::Eval& e) {
-  s.add("eval.batch_size", e.batch_size, {.help = "per rank", .unit = "samples", .min = 1, .max = most});
-  s.add("eval.every_epochs", e.every_epochs, {.help = "evaluate each so many epochs; 0: at the end alone", .min = 0});
+  s.add("eval.batch_size", e.batch_size, {.help = "samples per rank and batch", .min = 1, .max = most});
+  s.add("eval.every_epochs", e.every_epochs,
+        {.help = "number of epochs between two evaluations; 0: only at the end", .min = 0});
 }
 
 void bind_optim(Settings& s, TrainConfig::Optim& o) {
   s.add("optim.name", o.name, {.help = "optimizer", .choices = texts(optim::optimizer_names())});
   s.add("optim.lr", o.lr, {.help = "learning rate", .min = 0});
-  s.add("optim.momentum", o.momentum, {.help = "of sgd", .min = 0, .max = 1});
-  s.add("optim.weight_decay", o.weight_decay, {.help = "added to the gradient, times the parameter", .min = 0});
-  s.add("optim.beta1", o.beta1, {.help = "of adam: decay of the mean of gradients", .min = 0, .max = 1});
-  s.add("optim.beta2", o.beta2, {.help = "of adam: decay of the mean of their squares", .min = 0, .max = 1});
-  s.add("optim.eps", o.eps, {.help = "of adam: added to the denominator", .min = 0});
+  s.add("optim.momentum", o.momentum, {.help = "momentum of sgd", .min = 0, .max = 1});
+  s.add("optim.weight_decay", o.weight_decay,
+        {.help = "factor of the parameter that is added to its gradient", .min = 0});
+  s.add("optim.beta1", o.beta1, {.help = "decay rate of adam's mean of gradients", .min = 0, .max = 1});
+  s.add("optim.beta2", o.beta2, {.help = "decay rate of adam's mean of squared gradients", .min = 0, .max = 1});
+  s.add("optim.eps", o.eps, {.help = "number that adam adds to the denominator", .min = 0});
 }
 
 void bind_rest(Settings& s, TrainConfig& c) {
   s.add("dist.backend", c.dist.backend,
-        {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo",
-         .choices = {"auto", "gloo", "shm", "hierarchical", "nccl"}});
+        {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo; one of "
+                 "`auto`, `gloo`, `shm`, `hierarchical`"});
   s.add("dist.timeout", c.dist.timeout,
-        {.help = "of an operation, for ranks that live and do not come to it", .unit = "s", .min = 0.001, .max = 1e7});
+        {.help = "timeout of a collective operation that a peer does not join although it is alive",
+         .unit = "s",
+         .min = 0.001,
+         .max = 1e7});
   s.add("dist.freeze_bound", c.dist.freeze_bound,
-        {.help = "after which a rank that gives no sign of life is lost; 0: never", .unit = "s", .min = 0, .max = 1e7});
+        {.help = "time without a heartbeat after which a rank counts as lost; 0: never",
+         .unit = "s",
+         .min = 0,
+         .max = 1e7});
   s.add("dist.staging_kb", c.dist.staging_kb,
-        {.help = "of each of a rank's two pieces of staging memory, where ranks share memory; a multiple of 4",
+        {.help = "size of each of the two staging buffers of a rank in shared memory; a multiple of 4",
          .unit = "KiB",
          .min = 4,
          .max = 1'048'576});
   s.add("dist.bucket_mb", c.dist.bucket_mb,
-        {.help = "gradients are exchanged in buckets of at most this size", .unit = "MiB", .min = 0.001, .max = 1e6});
+        {.help = "maximum size of a bucket of gradients that are reduced together",
+         .unit = "MiB",
+         .min = 0.001,
+         .max = 1e6});
   s.add("checkpoint.dir", c.checkpoint.dir,
-        {.help = "folder of the checkpoints; a run starts from the newest one in it. Empty: none are written"});
-  s.add("checkpoint.every_steps", c.checkpoint.every_steps,
-        {.help = "write one each so many steps; 0: at the end of each epoch", .unit = "steps", .min = 0});
-  s.add("checkpoint.keep", c.checkpoint.keep, {.help = "newest ones to keep", .min = 1, .max = 1'000'000});
-  s.add("metrics.file", c.metrics.file, {.help = "JSON lines, one a step and one an evaluation (rank 0). Empty: none"});
+        {.help = "folder of the checkpoints; a run resumes from the newest one in it. Empty: none are written"});
+  s.add(
+      "checkpoint.every_steps", c.checkpoint.every_steps,
+      {.help = "number of steps between two checkpoints; 0: one at the end of each epoch", .unit = "steps", .min = 0});
+  s.add("checkpoint.keep", c.checkpoint.keep,
+        {.help = "number of checkpoints to keep, the newest ones", .min = 1, .max = 1'000'000});
+  s.add("checkpoint.resume", c.checkpoint.resume,
+        {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
+                 "step 0, after a restart too; require: fail when there is no checkpoint",
+         .choices = resume_names()});
+  s.add("metrics.file", c.metrics.file,
+        {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none"});
 }
 
 [[noreturn]] void reject(const Settings& settings, std::string_view key, const std::string& what) {
   const auto* setting = settings.find(key);
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
+}
+
+void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
+  if (t.batch_size == 0 && t.global_batch_size == 0)
+    reject(settings, "train.batch_size", "expected a whole number from 1 to 1000000000");
+  if (t.batch_size > 0 && t.global_batch_size > 0)
+    reject(settings, "train.batch_size",
+           fmt::format("train.global_batch_size = {} is given in the same place; give one of the two",
+                       t.global_batch_size));
 }
 
 void check_extents(const Settings& settings, std::string_view key, const std::string& text, bool may_be_empty) {
@@ -125,10 +170,61 @@ void check_extents(const Settings& settings, std::string_view key, const std::st
   }
 }
 
+// Products of settings, which may each be within bounds. Stays at the largest number instead of overflowing.
+std::int64_t product(const std::vector<std::int64_t>& factors) {
+  std::int64_t result = 1;
+  for (const auto factor : factors)
+    if (__builtin_mul_overflow(result, factor, &result)) return std::numeric_limits<std::int64_t>::max();
+  return result;
+}
+
+void check_size(const Settings& settings, std::string_view key, const char* what,
+                const std::vector<std::int64_t>& sizes, std::int64_t limit) {
+  if (product(sizes) > limit)
+    reject(settings, key,
+           fmt::format("{} of {} numbers is larger than the limit of {}", what, fmt::join(sizes, " x "), limit));
+}
+
+void check_random_data(const TrainConfig& c, const Settings& settings) {
+  const auto shape = parse_extents(c.data.shape);
+  const auto sample = product(shape);
+  check_size(settings, "data.shape", "a sample", shape, max_tensor_elements);
+  check_size(settings, "data.outputs", "a linear rule", {sample, c.data.outputs}, max_tensor_elements);
+  check_size(settings, "train.batch_size", "a batch", {std::min(c.train.batch_size, c.data.samples), sample},
+             max_batch_elements);
+  check_size(settings, "eval.batch_size", "a batch", {std::min(c.eval.batch_size, c.data.test_samples), sample},
+             max_batch_elements);
+}
+
+void check_digits(const TrainConfig& c, const Settings& settings) {
+  constexpr std::int64_t digit_bytes = sizeof(data::Digit);
+  if (c.data.samples + c.data.test_samples > max_dataset_bytes / digit_bytes)
+    reject(settings, c.data.samples >= c.data.test_samples ? "data.samples" : "data.test_samples",
+           fmt::format("generated digits are kept in memory, {} bytes each: at most {} of them", digit_bytes,
+                       max_dataset_bytes / digit_bytes));
+}
+
+// Layers of mlp between the sample and the outputs.
+void check_hidden(const TrainConfig& c, const Settings& settings) {
+  auto widths = parse_extents(c.model.hidden);
+  if (c.data.name == "random") widths.insert(widths.begin(), product(parse_extents(c.data.shape)));
+  for (std::size_t i = 1; i < widths.size(); ++i)
+    check_size(settings, "model.hidden", "a layer", {widths[i - 1], widths[i]}, max_tensor_elements);
+}
+
 // What the smallest layers of the CNN can take.
 void check_image(const Settings& settings, const std::vector<std::int64_t>& shape) {
   if (shape.size() == 3 && shape[1] >= 16 && shape[2] >= 16) return;
   reject(settings, "data.shape", "model cnn takes channels, height and width, at least 1x16x16");
+}
+
+// Not choices of the setting: a name that other programs accept deserves the reason.
+void check_backend(const Settings& settings, const std::string& name) {
+  if (name == "nccl")
+    reject(settings, "dist.backend",
+           "NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use auto");
+  if (name != "auto" && name != "gloo" && name != "shm" && name != "hierarchical")
+    reject(settings, "dist.backend", "expected one of auto, gloo, shm, hierarchical");
 }
 
 }  // namespace
@@ -166,24 +262,51 @@ std::vector<std::int64_t> parse_extents(const std::string& text) {
   return extents;
 }
 
+void settle_batch_size(Settings& settings, const TrainConfig& config) {
+  if (config.train.global_batch_size == 0) return;
+  const auto batch = settings.find("train.batch_size")->source;
+  const auto global = settings.find("train.global_batch_size")->source;
+  if (batch.origin < global.origin) settings.assign("train.batch_size", "0", global);
+  if (batch.origin > global.origin && config.train.batch_size > 0)
+    settings.assign("train.global_batch_size", "0", batch);
+}
+
+BatchSizes batch_sizes(const TrainConfig::Train& t, int world_size) {
+  const auto share = [](std::int64_t whole, std::int64_t parts) { return (whole + parts - 1) / parts; };
+  if (t.global_batch_size > 0)
+    return {.step = t.global_batch_size, .micro = share(share(t.global_batch_size, world_size), t.accumulate)};
+  std::int64_t step = 0;
+  if (__builtin_mul_overflow(t.batch_size * t.accumulate, std::int64_t{world_size}, &step))
+    step = std::numeric_limits<std::int64_t>::max();
+  return {.step = step, .micro = t.batch_size};
+}
+
 void validate(const TrainConfig& c, const Settings& settings) {
+  check_batch_size(c.train, settings);
   check_extents(settings, "model.hidden", c.model.hidden, true);
   check_extents(settings, "data.shape", c.data.shape, false);
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
     reject(settings, "data.outputs", "labels need at least 2 classes");
+  if (c.data.name == "random") check_random_data(c, settings);
+  if (c.data.name == "digits") check_digits(c, settings);
+  if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
   if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
   if (c.optim.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
+  check_backend(settings, c.dist.backend);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
+  if (c.checkpoint.dir.empty() && c.checkpoint.resume == "require")
+    reject(settings, "checkpoint.resume", "checkpoint.dir has to be given as well");
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 12> others{"train.epochs",
+  static constexpr std::array<std::string_view, 13> others{"train.epochs",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
+                                                           "train.stop_on_nonfinite",
                                                            "train.preempt_signal",
                                                            "data.dir",
                                                            "data.workers",

@@ -10,8 +10,8 @@
 
 namespace ddprun::trainer {
 
-// Everything a training job can be told, with its defaults. train_config.cc gives each member its key, unit, bounds and
-// help; configs/reference.md is made from there.
+// All settings of a training job, with their defaults. train_config.cc defines the key, unit, bounds and help of each
+// member; configs/reference.md is generated from it.
 struct TrainConfig {
   struct Model {
     std::string name = "cnn";
@@ -37,11 +37,13 @@ struct TrainConfig {
   struct Train {
     std::int64_t epochs = 1;
     std::int64_t batch_size = 64;
+    std::int64_t global_batch_size = 0;
     std::int64_t max_steps = 0;
     std::int64_t seed = 0;
     std::int64_t accumulate = 1;
     std::int64_t log_every = 100;
     bool check_replicas = false;
+    bool stop_on_nonfinite = true;
     std::string preempt_signal = "USR1";
   } train;
   struct Eval {
@@ -68,6 +70,7 @@ struct TrainConfig {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;
     int keep = 2;
+    std::string resume = "auto";
   } checkpoint;
   struct Metrics {
     std::filesystem::path file;
@@ -77,14 +80,30 @@ struct TrainConfig {
 // Binds every member to its key. config must outlive the settings and not move.
 void bind(Settings& settings, TrainConfig& config);
 
-// What single bounds cannot say. Throws Errc::usage naming the key, its value and where it was given.
+// Decides between train.batch_size and train.global_batch_size by their sources: the one from the stronger source sets
+// the other to 0. Call it once all sources are applied, before validate().
+void settle_batch_size(Settings& settings, const TrainConfig& config);
+
+// Checks what the bounds of a single setting cannot express. Throws Errc::usage naming the key, its value and where it
+// was given.
 void validate(const TrainConfig& config, const Settings& settings);
 
-// The settings that decide the bits of a run; how far it goes, what it writes and how it talks are not among them.
+struct BatchSizes {
+  std::int64_t step = 1;   // samples of an optimizer step, of all ranks together
+  std::int64_t micro = 1;  // samples of a rank's micro-batch, at most
+};
+BatchSizes batch_sizes(const TrainConfig::Train& train, int world_size);
+
+// The settings on which the bits of a run's result depend: not its length, its output files or its messages.
 std::map<std::string, std::string> settings_that_decide(const Settings& settings);
 
 // All keys as a Markdown page: configs/reference.md.
 std::string reference_page();
+
+// The largest sample or layer, batch, and data set in memory that settings may ask for.
+inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 28;  // 1 GiB of float32
+inline constexpr std::int64_t max_batch_elements = std::int64_t{1} << 30;
+inline constexpr std::int64_t max_dataset_bytes = std::int64_t{1} << 34;
 
 // "1x28x28", "128 64" or "128,64" as numbers; empty text gives none. Throws Errc::usage that completes "key = value: ".
 std::vector<std::int64_t> parse_extents(const std::string& text);

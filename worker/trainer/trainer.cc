@@ -1,12 +1,14 @@
 #include "ddprun/worker/trainer/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "ddprun/common/log.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
@@ -62,6 +64,19 @@ std::vector<data::Batch> take(data::Loader& loader, std::int64_t count) {
   return batches;
 }
 
+data::EpochPlan epoch_plan(const TrainConfig& c, std::int64_t size, int world_size) {
+  data::EpochPlan plan{
+      .size = size, .step_samples = batch_sizes(c.train, world_size).step, .world_size = world_size, .divisor = 1};
+  if (c.data.drop_last) plan.divisor = c.train.global_batch_size > 0 ? c.train.global_batch_size : world_size;
+  if (size == 0) throw Error(Errc::usage, "the training set is empty");
+  if (plan.left(0) == 0)
+    throw make_error(Errc::usage, "data.drop_last leaves nothing of {} samples: {}", size,
+                     c.train.global_batch_size > 0
+                         ? fmt::format("a step takes {} (train.global_batch_size)", c.train.global_batch_size)
+                         : fmt::format("there are {} ranks", world_size));
+  return plan;
+}
+
 DdpOptions ddp_options(const TrainConfig& c) {
   constexpr double bytes_per_mib = 1024.0 * 1024.0;
   DdpOptions options;
@@ -73,8 +88,10 @@ DdpOptions ddp_options(const TrainConfig& c) {
 }  // namespace
 
 std::string summary_line(const Summary& s) {
-  if (s.preempted) return fmt::format("preempted at step {}: saved; the same command goes on from there", s.steps);
-  auto line = fmt::format("done: {} steps, loss {:.4f}", s.steps, s.evaluation.loss);
+  if (s.preempted)
+    return fmt::format("preempted at step {}: a checkpoint is saved, the same command resumes from it", s.steps);
+  auto line = fmt::format("done: {} step{}, loss {:.4f}", s.steps, s.steps == 1 ? "" : "s", s.evaluation.loss);
+  if (s.diverged_at > 0) line += fmt::format(" (not finite since step {})", s.diverged_at);
   if (s.evaluation.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *s.evaluation.accuracy);
   return line + fmt::format(", parameters sha256:{}", s.parameter_digest);
 }
@@ -90,13 +107,15 @@ class Trainer::Impl {
         preemption_(context.preemption),
         model_(make_model(config, datasets.train->layout())),
         ddp_(*model_, group_, ddp_options(config)),
-        optimizer_(make_optimizer(config, *model_)) {
+        optimizer_(make_optimizer(config, *model_)),
+        plan_(epoch_plan(config, datasets.train->size(), group_.size())),
+        micro_batch_(batch_sizes(config.train, group_.size()).micro) {
     if (!config.checkpoint.dir.empty() && is_first())
       checkpoints_.emplace(
           checkpoint::CheckpointOptions{.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
     state_ = {.seed = static_cast<std::uint64_t>(config.train.seed),
               .world_size = group_.size(),
-              .batch_size = config.train.batch_size,
+              .batch_size = micro_batch_,
               .accumulate = config.train.accumulate,
               .generation = context.generation,
               .lr = config.optim.lr,
@@ -106,28 +125,26 @@ class Trainer::Impl {
   Summary run() {
     go_on_from_checkpoint();
     if (is_first() && !config_.metrics.file.empty()) metrics_.emplace(config_.metrics.file, state_.step);
-    while (state_.step < total_steps_ && !make_room_) train_epoch();
-    if (make_room_) return {.steps = state_.step, .preempted = true};
-    if (!evaluation_) evaluation_ = evaluate_now();  // the checkpoint was the end
-    return {state_.step, *evaluation_, parameter_digest(*model_)};
+    while (state_.step < total_steps_ && !preempted_) train_epoch();
+    if (preempted_) return {.steps = state_.step, .preempted = true};
+    if (!evaluation_) {  // the checkpoint was the end
+      evaluation_ = evaluate_now();
+      check_finite("test loss", evaluation_->loss);
+    }
+    return {.steps = state_.step,
+            .evaluation = *evaluation_,
+            .parameter_digest = parameter_digest(*model_),
+            .diverged_at = diverged_at_};
   }
 
  private:
   bool is_first() const { return group_.rank() == 0; }
-  std::int64_t samples_per_rank_done() const { return state_.samples / group_.size(); }
-
-  data::SamplerOptions sampler_options() const {
-    return {.size = datasets_.train->size(),
-            .world_size = group_.size(),
-            .rank = group_.rank(),
-            .seed = state_.seed,
-            .epoch = state_.epoch,
-            .shuffle = config_.data.shuffle,
-            .drop_last = config_.data.drop_last};
-  }
 
   void go_on_from_checkpoint() {
-    if (const auto saved = resume(checkpoints_ ? &*checkpoints_ : nullptr, *model_, *optimizer_, group_)) {
+    const ResumeOptions options{.checkpoints = checkpoints_ ? &*checkpoints_ : nullptr,
+                                .resume = resume_from_name(config_.checkpoint.resume),
+                                .settings = state_.config};
+    if (const auto saved = resume(options, *model_, *optimizer_, group_)) {
       warn_of_changes(saved->config);
       state_.step = saved->step;
       state_.epoch = saved->epoch;
@@ -135,18 +152,15 @@ class Trainer::Impl {
       progress_.line(
           fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
     }
-    const Schedule schedule{
-        .samples_per_rank = static_cast<std::int64_t>(distributed_indices(sampler_options()).size()),
-        .batch_size = config_.train.batch_size,
-        .accumulate = config_.train.accumulate,
-        .epochs = config_.train.epochs,
-        .max_steps = config_.train.max_steps};
     // The data set may have been larger, or the tail that is left out shorter.
-    if (samples_per_rank_done() >= schedule.samples_per_rank) {
+    if (plan_.left(state_.samples) == 0) {
       ++state_.epoch;
       state_.samples = 0;
     }
-    total_steps_ = schedule.total_steps(state_.step, state_.epoch, samples_per_rank_done());
+    const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
+    total_steps_ = schedule.total_steps(state_.step, state_.epoch, state_.samples);
+    if (is_first() && plan_.step_samples < group_.size())
+      log::warn("a step of {} samples leaves some of the {} ranks without samples", plan_.step_samples, group_.size());
   }
 
   void warn_of_changes(const std::map<std::string, std::string>& saved) const {
@@ -159,45 +173,42 @@ class Trainer::Impl {
   }
 
   void train_epoch() {
-    auto indices = data::distributed_indices(sampler_options());
-    indices.erase(indices.begin(),
-                  indices.begin() + std::min<std::int64_t>(samples_per_rank_done(), std::ssize(indices)));
-    data::Loader loader(
-        *datasets_.train, std::move(indices),
-        {.batch_size = config_.train.batch_size, .workers = config_.data.workers, .prefetch = config_.data.prefetch});
-    std::int64_t left = loader.batches();
-    while (left > 0 && state_.step < total_steps_ && !make_room_) {
+    const auto epoch = state_.epoch;
+    const auto order = data::epoch_order(plan_.size, state_.seed, epoch, config_.data.shuffle);
+    data::Loader loader(*datasets_.train, batches_of_rank(plan_, order, state_.samples, group_.rank(), micro_batch_),
+                        {.workers = config_.data.workers, .prefetch = config_.data.prefetch});
+    while (state_.epoch == epoch && state_.step < total_steps_ && !preempted_) {
       StepTimes times;
       Stopwatch watch;
-      const auto batches = take(loader, config_.train.accumulate);
+      const auto samples = plan_.samples_at(state_.samples);
+      const auto batches = take(loader, (plan_.share(samples, group_.rank()) + micro_batch_ - 1) / micro_batch_);
       times.data = watch.lap();
-      left -= std::ssize(batches);
-      train_step(batches, left == 0, times);
+      train_step(batches, samples, times);
     }
   }
 
-  // One optimizer step and what follows it: metrics, evaluation, checkpoint, in this order, so that a checkpoint says
-  // that all of its step is done.
-  void train_step(const std::vector<data::Batch>& batches, bool ends_epoch, StepTimes& times) {
-    std::int64_t samples = 0;
-    for (const auto& batch : batches) samples += batch.samples();
+  // One optimizer step on so many samples, of which this rank has these batches, and what follows it: metrics,
+  // evaluation, checkpoint, in this order, so that a checkpoint says that all of its step is done.
+  void train_step(const std::vector<data::Batch>& batches, std::int64_t samples, StepTimes& times) {
     const auto loss = optimize(batches, samples, times);
     const auto epoch = state_.epoch + 1;
     ++state_.step;
-    state_.samples += samples * group_.size();
+    state_.samples += samples;
+    const bool ends_epoch = plan_.left(state_.samples) == 0;
     if (ends_epoch) {
       ++state_.epoch;
       state_.samples = 0;
     }
     if (config_.train.check_replicas) check_replicas(*model_, group_, state_.step);
     report(epoch, loss, samples, times);
+    check_finite("loss", loss);
     const bool last = state_.step == total_steps_;
     if (last || (ends_epoch && config_.eval.every_epochs > 0 && epoch % config_.eval.every_epochs == 0))
       evaluate_and_report(epoch);
     const auto every = config_.checkpoint.every_steps;
-    make_room_ = asked_to_make_room_ && !last && !config_.checkpoint.dir.empty();
-    if (last || make_room_ || (every > 0 ? state_.step % every == 0 : ends_epoch)) save();
-    if (make_room_) group_.barrier()->wait();  // nobody says that the state is saved before it is
+    preempted_ = preemption_requested_ && !last && !config_.checkpoint.dir.empty();
+    if (last || preempted_ || (every > 0 ? state_.step % every == 0 : ends_epoch)) save();
+    if (preempted_) group_.barrier()->wait();  // no rank reports "preempted" before rank 0 has saved
   }
 
   // Forward, backward, update. Returns the mean loss over the samples of all ranks.
@@ -206,30 +217,35 @@ class Trainer::Impl {
     const auto waited_before = ddp_.waited();
     seed_dropout();
     optimizer_->zero_grad();
-    // The notice of one rank reaches all with the loss: every rank learns of it in the same step, at no extra message.
-    const bool notice = preemption_ && preemption_->given();
-    std::vector<double> sums{0, static_cast<double>(samples), notice ? 1.0 : 0.0};
+    // A preemption request at one rank is summed with the losses: all ranks learn of it in the same step, without an
+    // extra message.
+    const bool requested = preemption_ && preemption_->requested();
+    std::vector<double> sums{0, requested ? 1.0 : 0.0};
     for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
       const auto local = ddp_.no_sync();
       forward_and_backward(batches[i], samples, sums[0]);
     }
-    forward_and_backward(batches.back(), samples, sums[0]);
+    if (batches.empty())
+      ddp_.join_pass();
+    else
+      forward_and_backward(batches.back(), samples, sums[0]);
     const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
     optimizer_->step();
     times.wait = ddp_.waited() - waited_before;
     times.compute = watch.lap() - times.wait;
     reduced_sums->wait();
     times.wait += watch.lap();
-    asked_to_make_room_ = sums[2] > 0;
-    return sums[0] / sums[1];
+    preemption_requested_ = sums[1] > 0;
+    return without_nan_sign(sums[0] / static_cast<double>(samples));
   }
 
-  // Micro-batches add up to the gradient of the mean over the step's samples.
+  // Micro-batches and ranks add up to the gradient of the mean over the step's samples: a batch weighs as many times
+  // its mean as it has samples. The world size undoes the division of the gradients' average.
   void forward_and_backward(const data::Batch& batch, std::int64_t samples_of_step, double& loss_sum) {
     const auto loss = loss_of(ddp_.forward(Variable(batch.inputs)), batch, datasets_.train->layout());
     const auto samples = static_cast<double>(batch.samples());
     loss_sum += loss.value().item() * samples;
-    const double share = samples / static_cast<double>(samples_of_step);
+    const double share = samples * group_.size() / static_cast<double>(samples_of_step);
     (share == 1.0 ? loss : mul(loss, share)).backward();
   }
 
@@ -247,7 +263,7 @@ class Trainer::Impl {
   void report(std::int64_t epoch, double loss, std::int64_t samples, const StepTimes& times) {
     if (!is_first()) return;
     const auto total = std::max(times.total(), Seconds(1e-9));
-    const auto rate = static_cast<double>(samples * group_.size()) / total.count();
+    const auto rate = static_cast<double>(samples) / total.count();
     if (metrics_)
       metrics_->add(StepRecord{.step = state_.step,
                                .epoch = epoch,
@@ -257,7 +273,7 @@ class Trainer::Impl {
                                .compute = times.compute / total,
                                .wait = times.wait / total});
     spent_ += total;
-    samples_seen_ += samples * group_.size();
+    samples_seen_ += samples;
     ++steps_here_;
     progress_.step({.step = state_.step,
                     .total_steps = total_steps_,
@@ -278,6 +294,18 @@ class Trainer::Impl {
     evaluation_ = evaluate_now();
     if (metrics_) metrics_->add(EvalRecord{epoch, evaluation_->loss, evaluation_->accuracy});
     progress_.line(evaluation_line(epoch, config_.train.epochs, *evaluation_));
+    check_finite("test loss", evaluation_->loss);
+  }
+
+  // The losses are the same at all ranks, so all stop at the same step; what is saved is from before it.
+  void check_finite(const char* what, double loss) {
+    if (std::isfinite(loss) || diverged_at_ > 0) return;
+    diverged_at_ = state_.step;
+    const auto text = fmt::format("the {} of step {} is {}: training has diverged", what, state_.step, loss);
+    if (config_.train.stop_on_nonfinite)
+      throw make_error(Errc::unsupported, "{} and stops without a checkpoint of this step (train.stop_on_nonfinite)",
+                       text);
+    if (is_first()) log::warn("{}, and continues (train.stop_on_nonfinite = false)", text);
   }
 
   void save() {
@@ -291,16 +319,19 @@ class Trainer::Impl {
   const Datasets& datasets_;
   ProcessGroup& group_;
   Progress& progress_;
-  const PreemptionNotice* preemption_;
+  const PreemptionListener* preemption_;
   std::unique_ptr<nn::Module> model_;
   DistributedDataParallel ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  const data::EpochPlan plan_;
+  const std::int64_t micro_batch_;
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   std::optional<MetricsFile> metrics_;                  // rank 0
   checkpoint::RunState state_;
   std::int64_t total_steps_ = 0;
-  bool asked_to_make_room_ = false;       // some rank, in the latest step
-  bool make_room_ = false;                // this step was the last one for now
+  bool preemption_requested_ = false;  // of some rank, in the latest step
+  bool preempted_ = false;             // this run stops after the current step
+  std::int64_t diverged_at_ = 0;
   std::optional<Evaluation> evaluation_;  // of the last step's model, when there was one at that step
 
   Seconds spent_{0};

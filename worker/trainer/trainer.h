@@ -21,25 +21,27 @@ struct Summary {
   std::int64_t steps = 0;
   Evaluation evaluation;
   std::string parameter_digest;  // SHA-256, hexadecimal
-  bool preempted = false;        // it made room: the checkpoint of this step is complete, the rest is still to be done
+  bool preempted = false;        // stopped early on request: the checkpoint of this step is complete
+  std::int64_t diverged_at = 0;  // the first step whose loss, training or test, was not finite; 0: none
 };
 
-// For a run that made room "preempted at step 12: ...", else "done: 630 steps, loss 0.0412, accuracy 97.85 %,
+// For a preempted run "preempted at step 12: ...", else "done: 630 steps, loss 0.0412, accuracy 97.85 %,
 // parameters sha256:..."
 std::string summary_line(const Summary& summary);
 
 // One rank's part of a training job: model, optimizer, data, checkpoints and metrics as the configuration asks for. All
 // ranks of the group make one and call run() once; both are collective. Where checkpoint.dir holds a checkpoint, run()
-// goes on from it at the exact sample. When any rank has been asked to make room, all stop behind the same step, once
-// rank 0 has saved it; this needs a checkpoint.dir. Errors: what the parts throw, and Errc::mismatch from
-// train.check_replicas; the object is of no use afterwards. One thread.
+// resumes from it at the exact sample. When any rank has received a preemption request, all stop after the same step,
+// once rank 0 has saved it; this needs a checkpoint.dir. Errors: what the parts throw, Errc::mismatch from
+// train.check_replicas, and Errc::unsupported for a loss that is not finite, before its step is saved; the object
+// cannot be used afterwards. One thread.
 class Trainer {
  public:
   struct Context {
     ProcessGroup& group;
     Progress& progress;
-    std::int64_t generation = 0;                   // of the job, for the record
-    const PreemptionNotice* preemption = nullptr;  // none: nobody can ask this rank to make room
+    std::int64_t generation = 0;                     // of the job, for the record
+    const PreemptionListener* preemption = nullptr;  // none: this rank takes no preemption requests
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().

@@ -2,41 +2,41 @@
 
 #include "tests/bench/collectives/operations.h"
 #include "tests/bench/collectives/processor_binding.h"
+#include "tests/bench/collectives/shared_mapping.h"
 #include "tests/bench/collectives/sleeping_barrier.h"
-#include "tests/bench/collectives/stage.h"
 #include "tests/bench/collectives/subject.h"
 #include "tests/bench/latency.h"
 
 namespace ddprun::bench {
 
-// Times subjects beside each other: in turns, a few calls each, so that what disturbs the machine disturbs all of them.
-// Before each call every rank writes its input anew and the ranks meet; at last the results are compared with what is
-// right. A rank is bound to its processor and waits for the others awake, but where a subject has threads of its own.
+// Measures subjects side by side: in turns, a few calls each, so that a disturbance of the machine affects all of them.
+// Before each call every rank writes its input anew and calls a barrier; at the end the results are verified. A rank is
+// bound to its processor and spins in the barrier, unless the subject has threads of its own.
 class Comparison {
  public:
   struct Options {
     int rank = 0;
     DType dtype = DType::float32;
-    double seconds = 0.2;  // a subject, at most, but for a few calls at least
+    double seconds = 0.2;  // at most, for one subject; but a few calls at least
   };
 
-  Comparison(Stage& stage, SleepingBarrier& barrier, const Operation& operation, const Options& options)
-      : stage_(stage), barrier_(barrier), operation_(operation), options_(options), binding_(options.rank) {
+  Comparison(SharedMapping& mapping, SleepingBarrier& barrier, const Operation& operation, const Options& options)
+      : mapping_(mapping), barrier_(barrier), operation_(operation), options_(options), binding_(options.rank) {
     binding_.bind(true);
   }
 
-  // For each subject the times of its calls, of all ranks.
+  // The times of each subject's calls at all ranks.
   std::vector<Latencies> measure(const Subjects& subjects, std::size_t bytes);
-  // What measure() makes of a size: whole elements and equal parts.
+  // The size that measure() uses for a size: whole elements in equal parts.
   std::size_t rounded(std::size_t bytes) const;
 
  private:
   void calls(Subject& subject, std::size_t bytes, int count, Latencies* times);
-  int agreed_count(Subject& subject, std::size_t bytes);
+  int calls_per_turn(Subject& subject, std::size_t bytes);
   void gather(Latencies& times);
   void check(Subject& subject, std::size_t bytes) const;
 
-  Stage& stage_;
+  SharedMapping& mapping_;
   SleepingBarrier& barrier_;
   const Operation& operation_;
   const Options options_;

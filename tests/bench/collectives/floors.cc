@@ -1,5 +1,5 @@
-// The floors of an allreduce of float32. Every rank reduces its slice of whole cache lines; the ranks meet through
-// flags of their own cache lines.
+// The floors of an allreduce of float32. Every rank reduces its slice of whole cache lines; a barrier uses one flag per
+// rank, each in its own cache line.
 #include <algorithm>
 #include <cstdint>
 
@@ -9,7 +9,7 @@ namespace ddprun::bench {
 namespace {
 
 constexpr std::size_t line = 64 / sizeof(float);
-constexpr std::size_t at_once_bytes = 16 * 1024;  // staged: up to here every rank adds up all inputs itself
+constexpr std::size_t unsliced_bytes = 16 * 1024;  // staged: up to this size every rank reduces all inputs itself
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define DDPRUN_BENCH_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -21,8 +21,8 @@ DDPRUN_BENCH_CLONES void add(float* out, const float* a, const float* b, std::si
   for (std::size_t i = 0; i < count; ++i) out[i] = a[i] + b[i];
 }
 
-// The compiler is told not to make a memcpy of it, which some C libraries do by an instruction that is slow between
-// processors.
+// Declared such that the compiler does not call memcpy, for which some C libraries use an instruction that is slow
+// between processors.
 DDPRUN_BENCH_CLONES void copy_near(float* __restrict out, const float* __restrict in, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = in[i];
 }
@@ -39,7 +39,7 @@ Slice slice_of(std::size_t count, int rank, int ranks) {
 
 class Floor : public Subject {
  public:
-  Floor(Stage& stage, int rank) : stage_(stage), rank_(rank) {}
+  Floor(SharedMapping& mapping, int rank) : mapping_(mapping), rank_(rank) {}
   void* input(std::size_t bytes) override {
     count_ = bytes / sizeof(float);
     return buffer(rank_);
@@ -47,7 +47,7 @@ class Floor : public Subject {
   const void* output() override { return buffer(rank_); }
 
  protected:
-  float* buffer(int r) const { return reinterpret_cast<float*>(stage_.buffer(r)); }
+  float* buffer(int r) const { return reinterpret_cast<float*>(mapping_.buffer(r)); }
   // out := the sum of all ranks' inputs, in blocks that stay in the first-level cache.
   template <class Input>
   void sum(float* out, std::size_t count, Input input) const {
@@ -55,11 +55,11 @@ class Floor : public Subject {
     for (std::size_t done = 0; done < count; done += block) {
       const auto n = std::min(block, count - done);
       add(out + done, input(0) + done, input(1) + done, n);
-      for (int r = 2; r < stage_.ranks(); ++r) add(out + done, out + done, input(r) + done, n);
+      for (int r = 2; r < mapping_.ranks(); ++r) add(out + done, out + done, input(r) + done, n);
     }
   }
 
-  Stage& stage_;
+  SharedMapping& mapping_;
   const int rank_;
   std::size_t count_ = 0;
 };
@@ -68,13 +68,13 @@ class SharedResult : public Floor {
  public:
   using Floor::Floor;
   std::string name() const override { return "floor: one result"; }
-  const void* output() override { return stage_.result(); }
+  const void* output() override { return mapping_.result(); }
   void run() override {
-    const auto slice = slice_of(count_, rank_, stage_.ranks());
-    stage_.meet(rank_);
-    sum(reinterpret_cast<float*>(stage_.result()) + slice.begin, slice.count,
+    const auto slice = slice_of(count_, rank_, mapping_.ranks());
+    mapping_.barrier(rank_);
+    sum(reinterpret_cast<float*>(mapping_.result()) + slice.begin, slice.count,
         [&](int r) { return buffer(r) + slice.begin; });
-    stage_.meet(rank_);
+    mapping_.barrier(rank_);
   }
 };
 
@@ -83,17 +83,17 @@ class InPlace : public Floor {
   using Floor::Floor;
   std::string name() const override { return "floor: in place"; }
   void run() override {
-    const auto slice = slice_of(count_, rank_, stage_.ranks());
+    const auto slice = slice_of(count_, rank_, mapping_.ranks());
     constexpr std::size_t block = 4096;
     float sums[block];
-    stage_.meet(rank_);
+    mapping_.barrier(rank_);
     for (std::size_t done = 0; done < slice.count; done += block) {
       const auto n = std::min(block, slice.count - done);
       const auto at = slice.begin + done;
       sum(sums, n, [&](int r) { return buffer(r) + at; });
-      for (int r = 0; r < stage_.ranks(); ++r) copy_near(buffer(r) + at, sums, n);
+      for (int r = 0; r < mapping_.ranks(); ++r) copy_near(buffer(r) + at, sums, n);
     }
-    stage_.meet(rank_);
+    mapping_.barrier(rank_);
   }
 };
 
@@ -107,44 +107,44 @@ class Staged : public Floor {
   }
   const void* output() override { return private_.data(); }
   void run() override {
-    if (private_.size() * sizeof(float) <= at_once_bytes) {
-      at_once();
+    if (private_.size() * sizeof(float) <= unsliced_bytes) {
+      reduce_unsliced();
     } else {
-      for (std::size_t phase = 0; phase < chunks() + 2; ++phase) in_phase(phase);
+      for (std::size_t phase = 0; phase < chunks() + 2; ++phase) run_phase(phase);
     }
   }
 
  private:
-  static constexpr std::size_t chunk = Stage::slot_bytes / sizeof(float);
+  static constexpr std::size_t chunk = SharedMapping::slot_bytes / sizeof(float);
   std::size_t chunks() const { return (private_.size() + chunk - 1) / chunk; }
-  float* slot(int r, std::size_t parity) const { return reinterpret_cast<float*>(stage_.slot(r, parity)); }
+  float* slot(int r, std::size_t parity) const { return reinterpret_cast<float*>(mapping_.slot(r, parity)); }
 
-  void at_once() {
+  void reduce_unsliced() {
     const auto parity = ++calls_;
     copy_near(slot(rank_, parity), private_.data(), private_.size());
-    stage_.meet(rank_);
+    mapping_.barrier(rank_);
     sum(private_.data(), private_.size(), [&](int r) { return slot(r, parity); });
   }
 
-  // Each chunk is handed out, reduced and taken back in three phases; three chunks are on their way at once. The slice
-  // that a rank owns of the other parity's slot is where it puts the sum.
-  void in_phase(std::size_t phase) {
-    if (phase < chunks()) hand_out(phase);
+  // Each chunk is distributed, reduced and gathered in three phases; three chunks are in progress at once. A rank
+  // writes its sum to its own slice of the slot of the other parity.
+  void run_phase(std::size_t phase) {
+    if (phase < chunks()) distribute(phase);
     if (phase >= 1 && phase - 1 < chunks()) reduce_own(phase - 1);
-    if (phase >= 2) take(phase - 2);
-    stage_.meet(rank_);
+    if (phase >= 2) gather(phase - 2);
+    mapping_.barrier(rank_);
   }
   template <class Action>
   void for_slices(std::size_t number, Action action) {
     const auto first = number * chunk;
-    for (int r = 0; r < stage_.ranks(); ++r) {
-      const auto slice = slice_of(std::min(chunk, private_.size() - first), r, stage_.ranks());
-      action(r, private_.data() + first + slice.begin, place(r), slice.count);
+    for (int r = 0; r < mapping_.ranks(); ++r) {
+      const auto slice = slice_of(std::min(chunk, private_.size() - first), r, mapping_.ranks());
+      action(r, private_.data() + first + slice.begin, offset(r), slice.count);
     }
   }
-  // Where rank r's slice of a chunk lies in a slot, however large the chunk.
-  std::size_t place(int r) const { return slice_of(chunk, r, stage_.ranks()).begin; }
-  void hand_out(std::size_t number) {
+  // Offset of rank r's slice in a slot, for chunks of every size.
+  std::size_t offset(int r) const { return slice_of(chunk, r, mapping_.ranks()).begin; }
+  void distribute(std::size_t number) {
     for_slices(number, [&](int r, const float* own, std::size_t at, std::size_t n) {
       if (r != rank_) copy_near(slot(rank_, number) + at, own, n);
     });
@@ -157,7 +157,7 @@ class Staged : public Floor {
       copy_near(own, result, n);
     });
   }
-  void take(std::size_t number) {
+  void gather(std::size_t number) {
     for_slices(number, [&](int r, float* own, std::size_t at, std::size_t n) {
       if (r != rank_) copy_near(own, slot(r, number + 1) + at, n);
     });
@@ -184,14 +184,14 @@ class Copy : public Subject {
 
 }  // namespace
 
-std::unique_ptr<Subject> shared_result_floor(Stage& stage, int rank) {
-  return std::make_unique<SharedResult>(stage, rank);
+std::unique_ptr<Subject> shared_result_floor(SharedMapping& mapping, int rank) {
+  return std::make_unique<SharedResult>(mapping, rank);
 }
-std::unique_ptr<Subject> in_place_floor(Stage& stage, int rank) {
-  return std::make_unique<InPlace>(stage, rank);
+std::unique_ptr<Subject> in_place_floor(SharedMapping& mapping, int rank) {
+  return std::make_unique<InPlace>(mapping, rank);
 }
-std::unique_ptr<Subject> staged_floor(Stage& stage, int rank) {
-  return std::make_unique<Staged>(stage, rank);
+std::unique_ptr<Subject> staged_floor(SharedMapping& mapping, int rank) {
+  return std::make_unique<Staged>(mapping, rank);
 }
 std::unique_ptr<Subject> copy_floor() {
   return std::make_unique<Copy>();

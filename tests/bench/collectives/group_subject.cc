@@ -32,7 +32,7 @@ class GroupSubject : public Subject {
   void run() override {
     if (options_.in_flight > 1) return run_in_parts();
     const auto work = operation_.start(group_, {input_, output_}, {.timeout = {}, .blocking = options_.blocking});
-    if (!options_.blocking) work->wait();  // a blocking one is over, as an MPI's call is
+    if (!options_.blocking) work->wait();  // a blocking call is complete, like an MPI call
   }
 
  private:

@@ -5,12 +5,12 @@
 
 namespace ddprun::bench {
 
-// The operation by a process group.
+// An operation of a process group.
 struct GroupSubjectOptions {
   DType dtype = DType::float32;
-  bool registered = false;  // its memory is allocated from the group
-  bool blocking = true;     // else the work handle is waited for
-  int in_flight = 1;        // parts of the buffer, an operation each, begun before any is waited for
+  bool registered = false;  // use memory allocated from the group
+  bool blocking = true;     // otherwise wait for the Work
+  int in_flight = 1;        // parts of the buffer, one operation each, all started before the first wait
 };
 std::unique_ptr<Subject> group_subject(ProcessGroup& group, const Operation& operation,
                                        const GroupSubjectOptions& options);

@@ -6,16 +6,16 @@
 #include <map>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 
 namespace ddprun::bench {
 namespace {
 
 using Value = double (*)(int, std::size_t);
 
-double sum_at(std::size_t place, int ranks, Value value) {
+double sum_at(std::size_t index, int ranks, Value value) {
   double sum = 0;
-  for (int r = 0; r < ranks; ++r) sum += value(r, place);
+  for (int r = 0; r < ranks; ++r) sum += value(r, index);
   return sum;
 }
 
@@ -66,12 +66,12 @@ constexpr Operation operations[] = {
 constexpr DType all_types[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
                                DType::int8,    DType::uint8,   DType::int32,   DType::int64};
 
-// No block, line or page is as long: bytes that end in the wrong place show.
+// Differs from the sizes of blocks, cache lines and pages, so that misplaced bytes are detected.
 constexpr std::size_t period = 1021;
 
 // The sum over 20 ranks is exact in every type.
-double value_of(int rank, std::size_t place) {
-  return rank % 4 + 1 + static_cast<double>((place % period * 2654435761u >> 8) % 3);
+double value_of(int rank, std::size_t index) {
+  return rank % 4 + 1 + static_cast<double>((index % period * 2654435761u >> 8) % 3);
 }
 
 template <class Action>
@@ -95,7 +95,7 @@ void with_stored(DType dtype, Action action) {
   }
 }
 
-// The first elements of a rank's input, which then repeat.
+// The first elements of a rank's input; the rest repeats them.
 const std::vector<std::byte>& pattern(DType dtype, int rank) {
   static std::map<std::pair<DType, int>, std::vector<std::byte>> patterns;
   auto& bytes = patterns[{dtype, rank}];
@@ -115,7 +115,7 @@ const std::vector<std::byte>& pattern(DType dtype, int rank) {
 const Operation& operation_named(const std::string& name) {
   for (const auto& each : operations)
     if (name == each.name) return each;
-  throw make_error(Errc::usage, "there is no collective named {} to measure; there are {}", name, operation_names());
+  throw make_error(Errc::usage, "unknown collective {}; known are {}", name, operation_names());
 }
 
 std::string operation_names() {
@@ -127,7 +127,7 @@ std::string operation_names() {
 DType dtype_named(const std::string& name) {
   for (const auto dtype : all_types)
     if (name_of(dtype) == name) return dtype;
-  throw make_error(Errc::usage, "there is no element type named {}", name);
+  throw make_error(Errc::usage, "unknown element type {}", name);
 }
 
 void fill(Span input, int rank) {

@@ -8,30 +8,30 @@
 
 namespace ddprun::bench {
 
-// The memory of one call: what a rank gives and what it gets; the same where an operation works in place.
+// The memory of one call; input and output are the same where an operation works in place.
 struct Memory {
   Span input, output;
 };
 
-// An operation on buffers of so many elements in all: what a rank begins or ends with, whichever is more.
+// A collective to measure. Its size is that of a rank's input or output, whichever is larger.
 struct Operation {
   const char* name;
-  bool part_in, part_out;  // a rank gives, gets one of as many parts as there are ranks
+  bool part_in, part_out;  // the input, the output is one of as many parts as there are ranks
   bool in_place;
-  double (*bus_factor)(double ranks);  // nccl-tests': from the bandwidth of the algorithm to that of the links
+  double (*bus_factor)(double ranks);  // as in nccl-tests: algorithm bandwidth to bus bandwidth
   WorkPtr (*start)(ProcessGroup& group, const Memory& memory, OpOptions options);
-  // Element i of what rank must get, when element j of rank r's input is value(r, j).
+  // Element i of rank's expected output, if element j of rank r's input is value(r, j).
   double (*expected)(int rank, std::size_t i, int ranks, std::size_t part, double (*value)(int r, std::size_t j));
 };
 
-// Throws Errc::usage naming those there are.
+// Throws Errc::usage naming the operations.
 const Operation& operation_named(const std::string& name);
 std::string operation_names();
 
 DType dtype_named(const std::string& name);
-// Writes the input of a rank: small whole numbers that differ by rank and place.
+// Writes the input of a rank: small integers that differ by rank and index.
 void fill(Span input, int rank);
-// Throws Errc::internal naming the first element that is not what it must be.
+// Throws Errc::internal naming the first wrong element.
 void verify(const Operation& operation, ConstSpan output, int rank, int ranks);
 
 }  // namespace ddprun::bench

@@ -19,28 +19,29 @@ namespace ddprun::bench {
 namespace {
 
 // Every rank calls it.
-std::shared_ptr<::gloo::Context> connect(Stage& stage, int rank, bool polling) {
-  auto* const folder = reinterpret_cast<char*>(stage.note(0));
+std::shared_ptr<::gloo::Context> connect(SharedMapping& mapping, int rank, bool polling) {
+  auto* const folder = reinterpret_cast<char*>(mapping.message(0));
   if (rank == 0) {
     std::strcpy(folder, "/tmp/ddprun-bench-XXXXXX");
-    if (!::mkdtemp(folder)) throw make_error(Errc::io, "no folder for the ranks to meet: {}", errno_text(errno));
+    if (!::mkdtemp(folder))
+      throw make_error(Errc::io, "cannot create a folder for the rendezvous: {}", errno_text(errno));
   }
-  stage.meet(rank);
-  auto context = std::make_shared<::gloo::rendezvous::Context>(rank, stage.ranks());
+  mapping.barrier(rank);
+  auto context = std::make_shared<::gloo::rendezvous::Context>(rank, mapping.ranks());
   ::gloo::rendezvous::FileStore store(folder);
   auto device = ::gloo::transport::tcp::CreateDevice("127.0.0.1");
   context->connectFullMesh(store, device);
-  for (int r = 0; polling && r < stage.ranks(); ++r)
+  for (int r = 0; polling && r < mapping.ranks(); ++r)
     if (r != rank) context->getPair(r)->setSync(true, true);
-  stage.meet(rank);
+  mapping.barrier(rank);
   if (rank == 0) std::filesystem::remove_all(folder);
   return context;
 }
 
 class PlainGloo : public Subject {
  public:
-  PlainGloo(std::string algorithm, Stage& stage, int rank)
-      : algorithm_(std::move(algorithm)), context_(connect(stage, rank, algorithm_ == "halving_doubling")) {}
+  PlainGloo(std::string algorithm, SharedMapping& mapping, int rank)
+      : algorithm_(std::move(algorithm)), context_(connect(mapping, rank, algorithm_ == "halving_doubling")) {}
   std::string name() const override { return "Gloo " + algorithm_; }
   bool has_threads() const override { return algorithm_ != "halving_doubling"; }
   void* input(std::size_t bytes) override {
@@ -73,11 +74,10 @@ class PlainGloo : public Subject {
 
 }  // namespace
 
-std::unique_ptr<Subject> plain_gloo(const std::string& algorithm, Stage& stage, int rank) {
+std::unique_ptr<Subject> plain_gloo(const std::string& algorithm, SharedMapping& mapping, int rank) {
   for (const auto* each : {"ring", "bcube", "halving_doubling"})
-    if (algorithm == each) return std::make_unique<PlainGloo>(algorithm, stage, rank);
-  throw make_error(Errc::usage, "there is no Gloo algorithm named {}; there are ring, bcube, halving_doubling",
-                   algorithm);
+    if (algorithm == each) return std::make_unique<PlainGloo>(algorithm, mapping, rank);
+  throw make_error(Errc::usage, "unknown Gloo algorithm {}; known are ring, bcube, halving_doubling", algorithm);
 }
 
 }  // namespace ddprun::bench

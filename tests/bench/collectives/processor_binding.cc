@@ -1,6 +1,6 @@
 #include "tests/bench/collectives/processor_binding.h"
 
-#include "tests/bench/collectives/stage.h"
+#include "tests/bench/collectives/shared_mapping.h"
 
 namespace ddprun::bench {
 

@@ -4,8 +4,8 @@
 
 namespace ddprun::bench {
 
-// Binds the calling thread to its rank's processor, or leaves it as free as it was when this was made. Threads that it
-// starts while bound stay so.
+// Binds the calling thread to its rank's processor, or restores the affinity it had when this was created. Threads that
+// it starts while bound stay bound.
 class ProcessorBinding {
  public:
   explicit ProcessorBinding(int rank);

@@ -19,7 +19,7 @@ SleepingBarrier::SleepingBarrier(int ranks) {
   ::pthread_barrierattr_destroy(&attributes);
 }
 
-// The other processes may still be leaving it: it is not destroyed, only unmapped here.
+// Not destroyed, only unmapped: other processes may still be returning from it.
 SleepingBarrier::~SleepingBarrier() {
   ::munmap(barrier_, sizeof(pthread_barrier_t));
 }

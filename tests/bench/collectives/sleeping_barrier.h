@@ -4,8 +4,8 @@
 
 namespace ddprun::bench {
 
-// Where the processes forked after it was made wait for each other asleep, so that threads which still have work to do
-// get the processors.
+// A barrier for processes that are forked after its creation. Waiting processes sleep, so that threads that still have
+// work get the processors.
 class SleepingBarrier {
  public:
   explicit SleepingBarrier(int ranks);
@@ -17,7 +17,7 @@ class SleepingBarrier {
   void wait() { ::pthread_barrier_wait(barrier_); }
 
  private:
-  pthread_barrier_t* barrier_;  // in memory of all
+  pthread_barrier_t* barrier_;  // in shared memory
 };
 
 }  // namespace ddprun::bench

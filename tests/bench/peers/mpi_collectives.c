@@ -1,7 +1,7 @@
-/* An MPI's collectives of float32, timed as ddprun-bench does: inputs written anew before each call, the ranks met
- * through flags in shared memory (MPI_Barrier lets one go before the other, whose partner's data are then there when it
- * calls), the times of all ranks pooled, results compared with what is right. One JSON object a line.
- * usage: mpirun -n N mpi_collectives NAME OP MIN_BYTES MAX_BYTES SECONDS      sizes go by fours */
+/* Collectives of float32 by an MPI, measured as by ddprun-bench: inputs rewritten before each call, a barrier through
+ * flags in shared memory (after MPI_Barrier one rank starts before the other, which then finds its peer's data when it
+ * calls), times of all ranks pooled, results verified. One JSON object a line.
+ * usage: mpirun -n N mpi_collectives NAME OP MIN_BYTES MAX_BYTES SECONDS      sizes grow by factors of four */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -16,8 +16,8 @@ struct flag {
 };
 
 static int rank, ranks, spins;
-static struct flag* arrived; /* one a rank */
-static unsigned meetings;
+static struct flag* arrived; /* one per rank */
+static unsigned barriers;
 static const char* op;
 static float *input, *output;
 
@@ -25,7 +25,7 @@ static float value(int r, size_t i) {
   return (float)(r % 4 + 1 + (int)((i % 1021 * 2654435761u >> 8) % 3));
 }
 
-static void prepare_to_meet(void) {
+static void prepare_flag_barrier(void) {
   MPI_Win window;
   MPI_Aint bytes = rank == 0 ? (MPI_Aint)(sizeof(struct flag) * (size_t)(ranks + 1)) : 0;
   char* base;
@@ -41,11 +41,11 @@ static void prepare_to_meet(void) {
   spins = CPU_COUNT(&processors) >= ranks ? 20000 : 20;
 }
 
-/* Stage::meet of ddprun-bench. */
-static void meet(void) {
-  atomic_store_explicit(&arrived[rank].value, ++meetings, memory_order_release);
+/* As SharedMapping::barrier of ddprun-bench. */
+static void flag_barrier(void) {
+  atomic_store_explicit(&arrived[rank].value, ++barriers, memory_order_release);
   for (int r = 0; r < ranks; ++r) {
-    for (int spin = 0; (int)(atomic_load_explicit(&arrived[r].value, memory_order_acquire) - meetings) < 0; ++spin) {
+    for (int spin = 0; (int)(atomic_load_explicit(&arrived[r].value, memory_order_acquire) - barriers) < 0; ++spin) {
       if (spin < spins) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -118,7 +118,7 @@ static collective named(const char* name) {
 static double timed(size_t count) {
   for (size_t i = 0; i < count; ++i) input[i] = value(rank, i);
   const int part = (int)(count / (size_t)ranks);
-  meet();
+  flag_barrier();
   const double start = now_us();
   call((int)count, part);
   return now_us() - start;
@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
   input = malloc(most + 64);
   output = malloc(most + 64);
   memset(output, 0, most + 64);
-  prepare_to_meet();
+  prepare_flag_barrier();
   for (size_t bytes = first; bytes <= most; bytes *= 4) {
     size_t count = bytes / sizeof(float);
     if (count < (size_t)ranks && !is("allreduce") && !is("reduce") && !is("broadcast")) count = (size_t)ranks;

@@ -1,6 +1,6 @@
-"""PyTorch's collectives of float32 over Gloo, timed as ddprun-bench does. One JSON object a line.
+"""PyTorch's collectives of float32 over Gloo, measured as by ddprun-bench. One JSON object a line.
 
-usage: torch_collectives.py RANKS OP MIN_BYTES MAX_BYTES SECONDS      sizes go by fours
+usage: torch_collectives.py RANKS OP MIN_BYTES MAX_BYTES SECONDS      sizes grow by factors of four
 """
 import json
 import os
@@ -18,7 +18,7 @@ first, most, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
 def work(rank, folder):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method="file://" + folder + "/meet", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", init_method="file://" + folder + "/rendezvous", rank=rank, world_size=ranks)
     size = first
     while size <= most:
         count = max(size // 4, ranks)
@@ -47,10 +47,10 @@ def work(rank, folder):
         times = torch.tensor([timed() for _ in range(int(number))]) * 1e6
         if op == "allreduce":
             assert values[0] == ranks * (ranks + 1) / 2
-        everybodys = [torch.empty_like(times) for _ in range(ranks)]
-        dist.all_gather(everybodys, times)
+        all_times = [torch.empty_like(times) for _ in range(ranks)]
+        dist.all_gather(all_times, times)
         if rank == 0:
-            every = sorted(torch.cat(everybodys).tolist())
+            every = sorted(torch.cat(all_times).tolist())
             print(json.dumps({"op": op, "backend": "PyTorch " + torch.__version__.split("+")[0].split("a")[0],
                               "ranks": ranks, "dtype": "float32", "bytes": count * 4, "registered": False,
                               "min_us": round(every[0], 3), "p50_us": round(every[len(every) // 2], 3),

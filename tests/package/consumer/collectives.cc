@@ -19,7 +19,7 @@ int main() try {
   sum->wait();
   mean->wait();
 
-  // Small and needed at once: the calling thread carries it out.
+  // Small and needed at once: the calling thread executes it.
   std::vector<std::int64_t> own{env.rank}, all(static_cast<std::size_t>(group.size()));
   group.allgather(ddprun::span_of(own), ddprun::span_of(all), {.blocking = true});
 

@@ -9,7 +9,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/comm/elastic_group.h"
-#include "ddprun/worker/comm/worker_env.h"
+#include "ddprun/worker/comm/launch_env.h"
 
 using namespace std::chrono_literals;
 
@@ -47,7 +47,8 @@ int main(int argc, char** argv) try {
   const auto self = std::to_string(env.rank);
   std::vector<std::string> members;
   for (int rank = 0; rank < env.world_size; ++rank) members.push_back(std::to_string(rank));
-  ddprun::ElasticGroup elastic(argc > 1 ? argv[1] : "auto", {.connect_store = connect, .timeout = 60s}, self);
+  ddprun::ElasticGroup elastic(argc > 1 ? argv[1] : "auto", {.connect_store = connect, .config = {.timeout = 60s}},
+                               self);
   std::printf("rank %s is pid %d\n", self.c_str(), ::getpid());
   std::fflush(stdout);
 

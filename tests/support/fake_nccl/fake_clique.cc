@@ -4,7 +4,7 @@
 #include <cstring>
 #include <set>
 
-#include "ddprun/worker/comm/kernels/reduce_kernels.h"
+#include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::testing::fake_nccl {
 namespace {
@@ -23,8 +23,8 @@ std::size_t bytes_of(const Call& call) {
   return call.count * size_of(call.type);
 }
 
-// What a rank gives to a reduction; 16-bit floats are rounded after the multiplication too, as NCCL does it.
-Bytes given(const Call& call, std::size_t offset) {
+// The values that a rank contributes. 16-bit floats are rounded after a multiplication too, as NCCL does.
+Bytes input_values(const Call& call, std::size_t offset) {
   Bytes values(bytes_of(call));
   const ConstSpan input{static_cast<const std::byte*>(call.input) + offset, call.count, call.type};
   if (call.op != ReduceOp::premultiplied_sum) {
@@ -37,19 +37,19 @@ Bytes given(const Call& call, std::size_t offset) {
   return values;
 }
 
-template <class Meeting>
-Bytes reduced(const Meeting& meeting, std::size_t offset) {
-  const auto& first = meeting.front()->call;
-  auto sum = given(first, offset);
-  for (std::size_t rank = 1; rank < meeting.size(); ++rank) {
-    const auto values = given(meeting[rank]->call, offset);
+template <class CollectiveCalls>
+Bytes reduced(const CollectiveCalls& calls, std::size_t offset) {
+  const auto& first = calls.front()->call;
+  auto sum = input_values(first, offset);
+  for (std::size_t rank = 1; rank < calls.size(); ++rank) {
+    const auto values = input_values(calls[rank]->call, offset);
     comm::reduce(first.op, first.type, sum.data(), sum.data(), values.data(), first.count);
   }
-  comm::finish_reduction(first.op, {sum.data(), first.count, first.type}, static_cast<int>(meeting.size()));
+  comm::finish_reduction(first.op, {sum.data(), first.count, first.type}, static_cast<int>(calls.size()));
   return sum;
 }
 
-void put(const Bytes& values, void* output, std::size_t offset = 0) {
+void copy_to(const Bytes& values, void* output, std::size_t offset = 0) {
   if (!values.empty()) std::memcpy(static_cast<std::byte*>(output) + offset, values.data(), values.size());
 }
 
@@ -59,7 +59,7 @@ Clique::Clique(int size) : ranks_(static_cast<std::size_t>(size)) {}
 
 void Clique::join(int rank, int device) {
   const std::lock_guard lock(mutex_);
-  ranks_[static_cast<std::size_t>(rank)].here = true;
+  ranks_[static_cast<std::size_t>(rank)].joined = true;
   ranks_[static_cast<std::size_t>(rank)].device = device;
 }
 
@@ -72,7 +72,7 @@ bool Clique::shares_a_device() const {
 
 bool Clique::complete() const {
   const std::lock_guard lock(mutex_);
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.here; });
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.joined; });
 }
 
 void Clique::issue(int rank) {
@@ -80,12 +80,12 @@ void Clique::issue(int rank) {
   ++ranks_[static_cast<std::size_t>(rank)].issued;
 }
 
-bool Clique::quiet(int rank) const {
+bool Clique::idle(int rank) const {
   const std::lock_guard lock(mutex_);
   return ranks_[static_cast<std::size_t>(rank)].issued == 0;
 }
 
-void Clique::carry_out(int rank, const std::vector<Call>& calls) {
+void Clique::execute(int rank, const std::vector<Call>& calls) {
   std::unique_lock lock(mutex_);
   auto& self = ranks_[static_cast<std::size_t>(rank)];
   std::vector<PostedCall> posted;
@@ -109,12 +109,12 @@ void Clique::abort(int rank) {
   changed_.notify_all();
 }
 
-// Nobody may touch its memory from now on.
+// Its memory is not accessed from now on.
 void Clique::withdraw(int rank) {
-  for (auto& [number, meeting] : meetings_) meeting[static_cast<std::size_t>(rank)] = nullptr;
-  for (auto& [ends, pipe] : pipes_) {
-    if (ends.first == rank) pipe.sent.clear();
-    if (ends.second == rank) pipe.awaited.clear();
+  for (auto& [number, calls] : collectives_) calls[static_cast<std::size_t>(rank)] = nullptr;
+  for (auto& [ends, channel] : channels_) {
+    if (ends.first == rank) channel.sends.clear();
+    if (ends.second == rank) channel.receives.clear();
   }
 }
 
@@ -128,85 +128,84 @@ std::shared_ptr<Clique> Clique::without(const std::vector<int>& excluded) {
 Clique::PostedCall Clique::post(int rank, const Call& call) {
   auto posted = std::make_shared<Posted>(Posted{call});
   if (call.kind == OpKind::send) {
-    auto& pipe = pipes_[{rank, call.peer}];
-    pipe.sent.push_back(posted);
-    match(pipe);
+    auto& channel = channels_[{rank, call.peer}];
+    channel.sends.push_back(posted);
+    match(channel);
   } else if (call.kind == OpKind::recv) {
-    auto& pipe = pipes_[{call.peer, rank}];
-    pipe.awaited.push_back(posted);
-    match(pipe);
+    auto& channel = channels_[{call.peer, rank}];
+    channel.receives.push_back(posted);
+    match(channel);
   } else {
-    meet(rank, posted);
+    add_to_collective(rank, posted);
   }
   return posted;
 }
 
-void Clique::match(Pipe& pipe) {
-  while (!pipe.sent.empty() && !pipe.awaited.empty()) {
-    auto &sent = *pipe.sent.front(), &awaited = *pipe.awaited.front();
-    if (sent.call.count != awaited.call.count || sent.call.type != awaited.call.type) return;
-    if (const auto bytes = bytes_of(sent.call); bytes > 0) std::memcpy(awaited.call.output, sent.call.input, bytes);
-    sent.done = awaited.done = true;
-    pipe.sent.pop_front();
-    pipe.awaited.pop_front();
+void Clique::match(Channel& channel) {
+  while (!channel.sends.empty() && !channel.receives.empty()) {
+    auto &send = *channel.sends.front(), &receive = *channel.receives.front();
+    if (send.call.count != receive.call.count || send.call.type != receive.call.type) return;
+    if (const auto bytes = bytes_of(send.call); bytes > 0) std::memcpy(receive.call.output, send.call.input, bytes);
+    send.done = receive.done = true;
+    channel.sends.pop_front();
+    channel.receives.pop_front();
     changed_.notify_all();
   }
 }
 
-void Clique::meet(int rank, const PostedCall& posted) {
+void Clique::add_to_collective(int rank, const PostedCall& posted) {
   const auto number = ranks_[static_cast<std::size_t>(rank)].next++;
-  auto& meeting = meetings_[number];
-  meeting.resize(ranks_.size());
-  meeting[static_cast<std::size_t>(rank)] = posted;
-  if (!std::all_of(meeting.begin(), meeting.end(), [](const auto& each) { return each != nullptr; })) return;
-  if (!agree(meeting)) return;
-  carry_out(meeting);
-  for (const auto& each : meeting) each->done = true;
-  meetings_.erase(number);
+  auto& calls = collectives_[number];
+  calls.resize(ranks_.size());
+  calls[static_cast<std::size_t>(rank)] = posted;
+  if (!std::all_of(calls.begin(), calls.end(), [](const auto& each) { return each != nullptr; })) return;
+  if (!agree(calls)) return;
+  execute(calls);
+  for (const auto& each : calls) each->done = true;
+  collectives_.erase(number);
   changed_.notify_all();
 }
 
-bool Clique::agree(const Meeting& meeting) {
-  const auto& first = meeting.front()->call;
-  return std::all_of(meeting.begin(), meeting.end(), [&](const auto& each) {
+bool Clique::agree(const CollectiveCalls& calls) {
+  const auto& first = calls.front()->call;
+  return std::all_of(calls.begin(), calls.end(), [&](const auto& each) {
     const auto& call = each->call;
     return call.kind == first.kind && call.count == first.count && call.type == first.type &&
            (!reduces(call.kind) || call.op == first.op) && (!rooted(call.kind) || call.peer == first.peer);
   });
 }
 
-// All that is to be written is known before any of it is, since outputs may be inputs.
-void Clique::carry_out(const Meeting& meeting) {
-  const auto& first = meeting.front()->call;
+// Computes all results before it writes any, since outputs may be inputs.
+void Clique::execute(const CollectiveCalls& calls) {
+  const auto& first = calls.front()->call;
   const auto root = static_cast<std::size_t>(std::max(first.peer, 0));
   switch (first.kind) {
     case OpKind::allreduce: {
-      const auto sum = reduced(meeting, 0);
-      for (const auto& each : meeting) put(sum, each->call.output);
+      const auto sum = reduced(calls, 0);
+      for (const auto& each : calls) copy_to(sum, each->call.output);
       return;
     }
     case OpKind::reduce:
-      return put(reduced(meeting, 0), meeting[root]->call.output);
+      return copy_to(reduced(calls, 0), calls[root]->call.output);
     case OpKind::broadcast: {
-      const auto values = given(meeting[root]->call, 0);
-      for (const auto& each : meeting) put(values, each->call.output);
+      const auto values = input_values(calls[root]->call, 0);
+      for (const auto& each : calls) copy_to(values, each->call.output);
       return;
     }
     case OpKind::allgather: {
       std::vector<Bytes> parts;
-      for (const auto& each : meeting) parts.push_back(given(each->call, 0));
-      for (const auto& each : meeting) {
+      for (const auto& each : calls) parts.push_back(input_values(each->call, 0));
+      for (const auto& each : calls) {
         for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-          put(parts[rank], each->call.output, rank * bytes_of(first));
+          copy_to(parts[rank], each->call.output, rank * bytes_of(first));
         }
       }
       return;
     }
     default: {  // reduce_scatter
       std::vector<Bytes> parts;
-      for (std::size_t rank = 0; rank < meeting.size(); ++rank)
-        parts.push_back(reduced(meeting, rank * bytes_of(first)));
-      for (std::size_t rank = 0; rank < meeting.size(); ++rank) put(parts[rank], meeting[rank]->call.output);
+      for (std::size_t rank = 0; rank < calls.size(); ++rank) parts.push_back(reduced(calls, rank * bytes_of(first)));
+      for (std::size_t rank = 0; rank < calls.size(); ++rank) copy_to(parts[rank], calls[rank]->call.output);
     }
   }
 }

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/operation.h"
+#include "ddprun/worker/comm/operations/operation.h"
 
 namespace ddprun::testing::fake_nccl {
 
@@ -26,7 +26,7 @@ struct Call {
   int peer = -1;
 };
 
-// The ranks of one communicator, and what they are in. All memory is moved under one lock, by the last who comes.
+// The ranks of one communicator and their calls. The last rank to make a call moves the data, under one lock.
 class Clique {
  public:
   explicit Clique(int size);
@@ -36,14 +36,15 @@ class Clique {
   bool complete() const;
   bool shares_a_device() const;
 
-  // Counted from issue() on, until carry_out() is over; that returns when all calls are done, or the rank is aborted.
+  // The rank is busy from issue() until execute() returns, which it does once all calls are done or the rank is
+  // aborted.
   void issue(int rank);
-  void carry_out(int rank, const std::vector<Call>& calls);
-  bool quiet(int rank) const;
-  // What the rank is in ends undone, and so does what it has issued.
+  void execute(int rank, const std::vector<Call>& calls);
+  bool idle(int rank) const;
+  // Cancels the calls that the rank has issued.
   void abort(int rank);
 
-  // The one that is left without the excluded ranks; the same for all that ask.
+  // The clique of the ranks that are not excluded; the same for all callers.
   std::shared_ptr<Clique> without(const std::vector<int>& excluded);
 
  private:
@@ -53,29 +54,29 @@ class Clique {
   };
   using PostedCall = std::shared_ptr<Posted>;
   struct Rank {
-    bool here = false;
+    bool joined = false;
     int device = 0;
     int issued = 0;
-    int aborted = 0;  // of those issued, how many are not to be carried out any more
+    int aborted = 0;  // how many of the issued ones are cancelled
     std::uint64_t next = 0;
   };
-  using Meeting = std::vector<PostedCall>;  // by rank
-  struct Pipe {
-    std::deque<PostedCall> sent, awaited;
+  using CollectiveCalls = std::vector<PostedCall>;  // by rank
+  struct Channel {
+    std::deque<PostedCall> sends, receives;
   };
 
   PostedCall post(int rank, const Call& call);
-  void meet(int rank, const PostedCall& posted);
-  void match(Pipe& pipe);
+  void add_to_collective(int rank, const PostedCall& posted);
+  void match(Channel& channel);
   void withdraw(int rank);
-  static bool agree(const Meeting& meeting);
-  static void carry_out(const Meeting& meeting);
+  static bool agree(const CollectiveCalls& calls);
+  static void execute(const CollectiveCalls& calls);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
-  std::map<std::uint64_t, Meeting> meetings_;
-  std::map<std::pair<int, int>, Pipe> pipes_;  // by sender and receiver
+  std::map<std::uint64_t, CollectiveCalls> collectives_;
+  std::map<std::pair<int, int>, Channel> channels_;  // by sender and receiver
   std::map<std::vector<int>, std::shared_ptr<Clique>> shrunk_;
 };
 

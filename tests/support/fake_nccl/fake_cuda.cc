@@ -27,16 +27,16 @@ struct Block {
   cudaMemoryType type;
 };
 
-// What cudaMalloc and its like gave.
+// The memory that cudaMalloc and similar functions returned.
 class Memory {
  public:
-  void* take(std::size_t bytes, int device, cudaMemoryType type) {
+  void* allocate(std::size_t bytes, int device, cudaMemoryType type) {
     void* const data = std::malloc(bytes > 0 ? bytes : 1);
     const std::lock_guard lock(mutex_);
     blocks_[data] = {bytes, device, type};
     return data;
   }
-  void give_back(void* data) {
+  void free(void* data) {
     {
       const std::lock_guard lock(mutex_);
       blocks_.erase(data);
@@ -71,18 +71,18 @@ Memory& memory() {
 
 std::atomic<bool> all_memory_is_devices = false;
 thread_local int current_device = 0;
-thread_local std::string_view failing;
+thread_local std::string_view failing_function;
 
 }  // namespace
 
 FailsHere::FailsHere(std::string_view function) {
-  failing = function;
+  failing_function = function;
 }
 FailsHere::~FailsHere() {
-  failing = {};
+  failing_function = {};
 }
 bool fails_here(std::string_view function) {
-  return failing == function;
+  return failing_function == function;
 }
 
 AllMemoryIsDevices::AllMemoryIsDevices() {
@@ -161,27 +161,27 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (fails_here("cudaMalloc")) return cudaErrorMemoryAllocation;
-  *data = memory().take(bytes, current_device, cudaMemoryTypeDevice);
+  *data = memory().allocate(bytes, current_device, cudaMemoryTypeDevice);
   return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
-  *data = memory().take(bytes, current_device, cudaMemoryTypeHost);
+  *data = memory().allocate(bytes, current_device, cudaMemoryTypeHost);
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* data) {
-  memory().give_back(data);
+  memory().free(data);
   return cudaSuccess;
 }
 
 cudaError_t cudaMallocManaged(void** data, size_t bytes, unsigned int) {
-  *data = memory().take(bytes, current_device, cudaMemoryTypeManaged);
+  *data = memory().allocate(bytes, current_device, cudaMemoryTypeManaged);
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* data) {
-  memory().give_back(data);
+  memory().free(data);
   return cudaSuccess;
 }
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 #include "tests/support/fake_nccl/fake_clique.h"
 #include "tests/support/fake_nccl/fake_failure.h"
 #include "tests/support/fake_nccl/fake_stream.h"
@@ -18,19 +18,19 @@ using namespace ddprun;
 using namespace ddprun::testing::fake_nccl;
 using comm::OpKind;
 
-// What an ncclComm_t points to: one rank's end of a clique.
+// What an ncclComm_t points to: one rank of a clique.
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  std::map<int, double> factors;  // of its own reductions, by their numbers
-  bool asked = true;              // since the last call: one that does not block is under way when first asked about
+  std::map<int, double> factors;  // of its premultiplied sums, by their numbers
+  bool polled = true;             // since the last call: a non-blocking call is in progress when first polled
   bool finalized = false;
   struct Child {
     std::shared_ptr<Clique> clique;
     int rank;
-    ncclComm_t* place;
+    ncclComm_t* result;
   };
-  std::optional<Child> child;  // that is being made
+  std::optional<Child> child;  // that is being created
   std::atomic<bool> broken = false;
 };
 
@@ -42,7 +42,7 @@ int current_device() {
   return device;
 }
 
-// All that the process has of NCCL.
+// The state of the library in this process.
 class Library {
  public:
   std::string new_id() {
@@ -59,24 +59,24 @@ class Library {
     clique->join(rank, current_device());
     auto* const comm = new ncclComm{std::move(clique), rank, {}, false, false, {}, false};
     const std::lock_guard lock(mutex_);
-    living_.insert(comm);
-    ++(shrunk ? made_.shrunk : made_.anew);
+    existing_.insert(comm);
+    ++(shrunk ? created_.shrunk : created_.initialized);
     return comm;
   }
   void remove(ncclComm_t comm) {
     {
       const std::lock_guard lock(mutex_);
-      living_.erase(comm);
+      existing_.erase(comm);
     }
     delete comm;
   }
   void break_all() {
     const std::lock_guard lock(mutex_);
-    for (auto* const comm : living_) comm->broken = true;
+    for (auto* const comm : existing_) comm->broken = true;
   }
-  Made made() const {
+  CreatedCommunicators created() const {
     const std::lock_guard lock(mutex_);
-    return made_;
+    return created_;
   }
 
   std::atomic<int> version = NCCL_VERSION_CODE;
@@ -86,8 +86,8 @@ class Library {
   mutable std::mutex mutex_;
   int ids_ = 0;
   std::map<std::string, std::shared_ptr<Clique>> cliques_;
-  std::set<ncclComm_t> living_;
-  Made made_;
+  std::set<ncclComm_t> existing_;
+  CreatedCommunicators created_;
 };
 
 Library& library() {
@@ -150,7 +150,7 @@ double factor_from(const void* scalar, ncclDataType_t type) {
   }
 }
 
-// The calls of a group that this thread is in.
+// The calls of the ncclGroup that this thread has open.
 struct Group {
   struct Issued {
     ncclComm_t comm;
@@ -162,7 +162,7 @@ struct Group {
 };
 thread_local Group group;
 
-// All of one communicator's at once, as one kernel would.
+// Starts all calls of one communicator at once, as one kernel would.
 ncclResult_t launch() {
   while (!group.issued.empty()) {
     const auto [comm, stream, first] = group.issued.front();
@@ -171,9 +171,9 @@ ncclResult_t launch() {
         std::stable_partition(group.issued.begin(), group.issued.end(), [&](auto& each) { return each.comm == comm; });
     for (auto each = group.issued.begin(); each != others; ++each) calls.push_back(each->call);
     group.issued.erase(group.issued.begin(), others);
-    comm->asked = false;
+    comm->polled = false;
     comm->clique->issue(comm->rank);
-    stream->run([clique = comm->clique, rank = comm->rank, calls] { clique->carry_out(rank, calls); });
+    stream->run([clique = comm->clique, rank = comm->rank, calls] { clique->execute(rank, calls); });
   }
   return ncclInProgress;
 }
@@ -195,12 +195,12 @@ ncclResult_t issue_reduction(OpKind kind, const void* input, void* output, size_
   return issue(call, comm, stream);
 }
 
-// A communicator that is being made of this one is there once all its ranks have asked for it.
+// A communicator that is being shrunk from this one exists once all its ranks have called ncclCommShrink.
 bool finish_child(ncclComm_t comm) {
   if (!comm->child) return true;
-  const auto& [clique, rank, place] = *comm->child;
+  const auto& [clique, rank, result] = *comm->child;
   if (!clique->complete()) return false;
-  *place = library().add(clique, rank, true);
+  *result = library().add(clique, rank, true);
   comm->child.reset();
   return true;
 }
@@ -221,8 +221,8 @@ void pretend_version(int code) {
 void break_communicators() {
   library().break_all();
 }
-Made made() {
-  return library().made();
+CreatedCommunicators created_communicators() {
+  return library().created();
 }
 
 }  // namespace ddprun::testing::fake_nccl
@@ -258,9 +258,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_t* child, ncclConfig_t*, int flags) {
   if (flags == NCCL_SHRINK_ABORT) comm->clique->abort(comm->rank);
-  const std::vector<int> left_out(excluded, excluded + count);
-  const auto before = std::count_if(left_out.begin(), left_out.end(), [&](int rank) { return rank < comm->rank; });
-  const auto clique = comm->clique->without(left_out);
+  const std::vector<int> ranks(excluded, excluded + count);
+  const auto before = std::count_if(ranks.begin(), ranks.end(), [&](int rank) { return rank < comm->rank; });
+  const auto clique = comm->clique->without(ranks);
   comm->child = {clique, comm->rank - static_cast<int>(before), child};
   clique->join(comm->child->rank, current_device());
   return ncclInProgress;
@@ -268,14 +268,14 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int* excluded, int count, ncclComm_
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
   comm->clique->abort(comm->rank);
-  comm->asked = false;
+  comm->polled = false;
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclSuccess;
-  if (!std::exchange(comm->asked, true) || !comm->clique->complete() || !finish_child(comm) ||
-      (comm->finalized && !comm->clique->quiet(comm->rank))) {
+  if (!std::exchange(comm->polled, true) || !comm->clique->complete() || !finish_child(comm) ||
+      (comm->finalized && !comm->clique->idle(comm->rank))) {
     *state = ncclInProgress;
   }
   if (comm->broken) *state = ncclRemoteError;

@@ -2,14 +2,13 @@
 
 #include <string_view>
 
-// CUDA and NCCL over the memory of the host, for programs whose ranks are threads: as much of both as the nccl back end
-// calls, so that its tests run where there is no GPU. Streams carry their work out in threads of their own. A
-// collective is done when all its ranks are in it, and never where they disagree; sends and receives match by their
-// order between two ranks; an abort ends what its own rank is in and leaves the others waiting. Linked in, it takes the
-// place of the libraries.
+// A fake CUDA and NCCL that use host memory, for programs whose ranks are threads: the functions that the nccl back end
+// calls, so that its tests run without a GPU. A stream executes its work on a thread of its own. A collective completes
+// once all ranks have called it, and never if they disagree; sends and receives match by their order between two ranks;
+// an abort cancels the operations of its own rank and leaves the others waiting. It is linked instead of the libraries.
 namespace ddprun::testing::fake_nccl {
 
-// While one lives, CUDA takes all memory for a device's, and not only what cudaMalloc gave.
+// While one exists, CUDA reports all memory as device memory, not only what cudaMalloc returned.
 class AllMemoryIsDevices {
  public:
   AllMemoryIsDevices();
@@ -18,7 +17,7 @@ class AllMemoryIsDevices {
   AllMemoryIsDevices& operator=(const AllMemoryIsDevices&) = delete;
 };
 
-// While one lives, that function fails in this thread.
+// While one exists, that function fails on this thread.
 class FailsHere {
  public:
   explicit FailsHere(std::string_view function);
@@ -27,8 +26,8 @@ class FailsHere {
   FailsHere& operator=(const FailsHere&) = delete;
 };
 
-// While one lives, NCCL refuses a communicator of which two ranks have the same device. Otherwise they may, since tests
-// leave all on the first.
+// While one exists, NCCL refuses a communicator in which two ranks have the same device. Otherwise that is allowed,
+// since most tests leave all ranks on the first device.
 class RefusesSharedDevices {
  public:
   RefusesSharedDevices();
@@ -37,16 +36,16 @@ class RefusesSharedDevices {
   RefusesSharedDevices& operator=(const RefusesSharedDevices&) = delete;
 };
 
-// What ncclGetVersion says from now on.
+// Sets what ncclGetVersion returns.
 void pretend_version(int code);
-// All communicators that live now meet an error on their own.
+// All existing communicators report an asynchronous error.
 void break_communicators();
 
-// How many communicators were made so far: by meeting anew, and of others by leaving ranks out.
-struct Made {
-  int anew = 0;
+// How many communicators were created so far: by ncclCommInitRankConfig, and by ncclCommShrink.
+struct CreatedCommunicators {
+  int initialized = 0;
   int shrunk = 0;
 };
-Made made();
+CreatedCommunicators created_communicators();
 
 }  // namespace ddprun::testing::fake_nccl

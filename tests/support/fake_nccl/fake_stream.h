@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-// What a cudaStream_t points to: carries its work out in order, in a thread of its own.
+// What a cudaStream_t points to: executes its tasks in order, on a thread of its own.
 struct CUstream_st {
   using Task = std::function<void()>;
 
@@ -36,7 +36,7 @@ struct CUstream_st {
   }
 
  private:
-  // What is pending is carried out before it ends.
+  // Executes all pending tasks before it ends.
   void work() {
     std::unique_lock lock(mutex);
     while (true) {
@@ -57,5 +57,5 @@ struct CUstream_st {
   std::deque<Task> tasks;
   bool closed = false;
   bool busy = false;
-  std::thread thread;  // last: runs on all the above
+  std::thread thread;  // last: uses all members above
 };

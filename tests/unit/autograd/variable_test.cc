@@ -146,6 +146,23 @@ TEST_CASE("storage takes over a gradient that is there already") {
   CHECK(gradient(x) == std::vector<float>{1, 1});
 }
 
+TEST_CASE("a gradient in lazy storage is undefined until something is added") {
+  std::vector<float> bucket(2, 7.0F);
+  Variable weight(Tensor::full({2}, 1), true);
+  weight.set_grad_storage(Tensor::wrap(bucket.data(), {2}, DType::float32, nullptr), Variable::GradStorage::lazy);
+  CHECK_FALSE(weight.grad().defined());
+  CHECK(bucket == std::vector<float>{0, 0});
+  sum(mul(weight, 2)).backward();
+  sum(mul(weight, 3)).backward();
+  CHECK(weight.grad().raw() == bucket.data());
+  CHECK(bucket == std::vector<float>{5, 5});
+  weight.zero_grad();
+  CHECK_FALSE(weight.grad().defined());
+  CHECK(bucket == std::vector<float>{0, 0});
+  weight.define_grad();
+  CHECK(weight.grad().raw() == bucket.data());
+}
+
 TEST_CASE("a long tape is walked and destroyed without recursion") {
   // On a stack of 256 KiB, which holds no ten thousand frames.
   const auto work = [](void* result) -> void* {

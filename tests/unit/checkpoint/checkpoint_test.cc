@@ -1,6 +1,7 @@
 #include "ddprun/worker/checkpoint/checkpoint.h"
 
 #include <functional>
+#include <map>
 #include <set>
 #include <signal.h>
 #include <sys/resource.h>
@@ -131,6 +132,126 @@ TEST_CASE("a torn or changed checkpoint is skipped for the one before it") {
     CHECK(newest_step(dir.path()) == 2);
     CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002"});
   }
+}
+
+TEST_CASE("checkpoints of which none can be used are an error that says why, and stay as they are") {
+  TempDir dir;
+  for (const std::int64_t step : {1, 2}) {
+    save(dir.path(), step);
+    std::filesystem::resize_file(dir / ("step_00000" + std::to_string(step)) / "manifest.json", 50);
+  }
+  const auto manifest = (dir / "step_000002/manifest.json").string();
+  CHECK_THROWS_WITH(Checkpoints({.folder = dir.path()}).newest(),
+                    Catch::StartsWith("no checkpoint in " + dir.path().string() + " can be used (2 found); " +
+                                      "the newest one: " + manifest + ": ") &&
+                        Catch::Contains("checkpoint.resume = never"));
+  CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002"});
+}
+
+namespace {
+
+// Every file below a folder, with its content.
+std::map<std::string, std::string> contents_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) all[entry.path()] = read_whole_file(entry.path());
+  return all;
+}
+
+// For a process that chmod stops: root gives the folder to another user and becomes that user.
+void become_ordinary_user(const std::filesystem::path& folder) {
+  constexpr uid_t nobody = 65534;
+  if (::geteuid() != 0) return;
+  REQUIRE(::chown(folder.c_str(), nobody, nobody) == 0);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    REQUIRE(::chown(entry.path().c_str(), nobody, nobody) == 0);
+  REQUIRE(::setgid(nobody) == 0);
+  REQUIRE(::setuid(nobody) == 0);
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& e) {
+    return e.code() == Errc::io ? e.what() : "not Errc::io";
+  }
+  return "no error";
+}
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint that its owner may not read is neither replaced nor renamed nor pruned") {
+  TempDir dir;
+  save(dir.path(), 1);
+  save(dir.path(), 2);
+  const auto before = contents_of(dir / "step_000001");
+  const auto none = std::filesystem::perms::none;
+  const int status = in_child([&] {
+    become_ordinary_user(dir.path());
+    std::filesystem::permissions(dir / "step_000001", none);
+    {
+      Checkpoints checkpoints({.folder = dir.path(), .keep = 1});
+      require(checkpoints.newest()->state.step == 2, "the readable one is found");
+      checkpoints.save(Run(3).content());  // prunes step 2, not step 1
+    }
+    require(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000003"}, "after a save");
+    std::filesystem::permissions(dir / "step_000003", none);
+    Checkpoints checkpoints({.folder = dir.path(), .keep = 1});
+    const auto manifest = (dir / "step_000003/manifest.json").string();
+    require(error_of([&] { checkpoints.newest(); }).find("cannot open " + manifest + ": Permission denied") !=
+                std::string::npos,
+            "none can be read");
+    // Also in a process that never looked for the newest one.
+    Checkpoints unaware({.folder = dir.path(), .keep = 1});
+    require(
+        error_of([&] { unaware.save(Run(3).content()); }).starts_with("cannot save " + (dir / "step_000003").string()),
+        "the same step again");
+    unaware.save(Run(4).content());
+    require(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000003", "step_000004"}, "at the end");
+    for (const auto* name : {"step_000001", "step_000003"})
+      std::filesystem::permissions(dir / name, std::filesystem::perms::owner_all);
+  });
+  REQUIRE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(contents_of(dir / "step_000001") == before);
+}
+
+TEST_CASE("a checkpoint on a disk that fails is neither replaced nor renamed nor pruned") {
+  // The first page of a process's memory exists as a file offset, and reading it fails with EIO.
+  const auto fail_to_read = [](const std::filesystem::path& file) {
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/proc/self/mem", file);
+  };
+  TempDir dir;
+  save(dir.path(), 1);
+  save(dir.path(), 2);
+  fail_to_read(dir / "step_000001/optimizer.safetensors");
+  fail_to_read(dir / "step_000002/manifest.json");
+  Checkpoints checkpoints({.folder = dir.path(), .keep = 1});
+  CHECK(error_of([&] {
+          checkpoints.newest();
+        }).find("cannot read " + (dir / "step_000002/manifest.json").string() + ": Input/output error") !=
+        std::string::npos);
+  CHECK(error_of([&] { checkpoints.save(Run(2).content()); }).starts_with("cannot save "));
+  checkpoints.save(Run(3).content());
+  checkpoints.save(Run(4).content());
+  CHECK(names_in(dir.path()) == std::set<std::string>{"step_000001", "step_000002", "step_000004"});
+}
+
+TEST_CASE("a folder that cannot be listed is an error, not an empty one") {
+  TempDir dir;
+  save(dir.path(), 1);
+  const int status = in_child([&] {
+    become_ordinary_user(dir.path());
+    std::filesystem::permissions(dir.path(), std::filesystem::perms::none);
+    const auto error = error_of([&] { Checkpoints({.folder = dir.path()}).newest(); });
+    std::filesystem::permissions(dir.path(), std::filesystem::perms::owner_all);
+    require(error == "cannot list " + dir.path().string() + ": Permission denied", error);
+  });
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
 TEST_CASE("a process killed at any act of a save leaves the newest checkpoint readable") {

@@ -120,9 +120,9 @@ TEST_CASE("every malformed file is an error that says what is wrong") {
   CHECK(error_of(dir, "1234567") == "7 bytes are too few for a safetensors file");
   CHECK(error_of(dir, std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)) ==
         "the header claims 18446744073709551615 bytes, the file has 2 and 100000000 are allowed");
-  CHECK_THAT(header("{\"a\":"), Catch::StartsWith("the header is no JSON: "));
-  CHECK(header("[1]") == "the header is no JSON object");
-  CHECK(header("  {}") == "the header is no JSON object");
+  CHECK_THAT(header("{\"a\":"), Catch::StartsWith("the header is not valid JSON: "));
+  CHECK(header("[1]") == "the header is not a JSON object");
+  CHECK(header("  {}") == "the header is not a JSON object");
   CHECK(header("{}") == "the header describes 0 bytes of data, the file has 8");
   CHECK(header(R"({"__metadata__":{"a":1}})") == "__metadata__ is not an object of texts");
 
@@ -133,9 +133,9 @@ TEST_CASE("every malformed file is an error that says what is wrong") {
   CHECK(entry(R"({"dtype":"F32","shape":2,"data_offsets":[0,8]})") ==
         "tensor 'a': its shape or data_offsets is not an array");
   CHECK(entry(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})") ==
-        "tensor 'a': its shape or data_offsets has an element that is no whole number");
+        "tensor 'a': its shape or data_offsets has an element that is not a whole number");
   CHECK(entry(R"({"dtype":"F32","shape":[2.5],"data_offsets":[0,8]})") ==
-        "tensor 'a': its shape or data_offsets has an element that is no whole number");
+        "tensor 'a': its shape or data_offsets has an element that is not a whole number");
   CHECK(entry(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})") ==
         "tensor 'a': its data_offsets are not [begin, end]");
   CHECK(entry(R"({"dtype":"F32","shape":[3],"data_offsets":[0,8]})") ==

@@ -28,6 +28,19 @@ TEST_CASE("a run's state reads back as it was") {
   CHECK(run_state_from_json(to_json(state), "state.json") == state);
 }
 
+TEST_CASE("a state that was written before the position was counted globally reads as it did") {
+  const auto state = run_state_from_json(
+      R"({"version":1,"step":9,"epoch":0,"samples":1152,"seed":0,"world_size":2,"batch_size":64,"accumulate":1,)"
+      R"("generation":0,"lr":5E-2,"rng":{"data_order":"seed + epoch","dropout":"seed, step, rank"},)"
+      R"("config_digest":"ac74","config":{"train.batch_size":"64"}})",
+      "state.json");
+  CHECK(state.step == 9);
+  CHECK(state.samples == 1152);
+  CHECK(state.world_size == 2);
+  CHECK(state.lr == 0.05);
+  CHECK(state.config == std::map<std::string, std::string>{{"train.batch_size", "64"}});
+}
+
 TEST_CASE("a state that is damaged is an error naming the member") {
   const auto text = to_json(some_state());
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -39,7 +52,8 @@ TEST_CASE("a state that is damaged is an error naming the member") {
   CHECK_THROWS_WITH(run_state_from_json(with("123", "\"123\""), "s"), "s: member step is not a number in range");
   CHECK_THROWS_WITH(run_state_from_json(with("\"version\":1", "\"version\":2"), "s"),
                     "s: version 2 is not known here, expected 1");
-  CHECK_THROWS_WITH(run_state_from_json(text.substr(0, 40), "s"), "s: not a JSON object");
+  CHECK_THROWS_WITH(run_state_from_json(text.substr(0, 40), "s"), "s: it ends too early, after 40 bytes");
+  CHECK_THROWS_WITH(run_state_from_json("[1]", "s"), "s: not a JSON object");
 }
 
 TEST_CASE("the digest of the settings changes with any of them") {
@@ -55,6 +69,13 @@ TEST_CASE("a manifest reads back, and a damaged one is an error") {
   CHECK(back.step == 7);
   CHECK(back.files.at("a.safetensors").bytes == 12);
   CHECK(back.files.at("state.json").sha256 == "cd");
-  for (std::size_t n = 0; n + 1 < text.size(); ++n) CHECK_THROWS_AS(manifest_from_json(text.substr(0, n), "m"), Error);
-  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"../x", {}}}}), "m"), "m: '../x' is no file name");
+  for (std::size_t n = 0; n + 1 < text.size(); ++n)
+    CHECK_THROWS_WITH(manifest_from_json(text.substr(0, n), "m"),
+                      "m: it ends too early, after " + std::to_string(n) + " bytes");
+  CHECK_THROWS_WITH(manifest_from_json("{\"format\": \1}", "m"), "m: it is not valid JSON: syntax error");
+  CHECK_THROWS_WITH(manifest_from_json("{}", "m"), "m: member format is missing");
+  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"../x", {}}}}), "m"),
+                    "m: '../x' is not a file name");
+  CHECK_THROWS_WITH(manifest_from_json(to_json(Manifest{.files = {{"\x1b[2J/", {}}}}), "m"),
+                    "m: '\\x1b[2J/' is not a file name");
 }

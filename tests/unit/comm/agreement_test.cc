@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/forming/agreement.h"
+#include "ddprun/worker/comm/elastic/agreement.h"
 
 #include <map>
 
@@ -11,7 +11,7 @@ namespace {
 
 using Members = std::vector<std::string>;
 
-// The store as far as an agreement needs it, and one member after the other stepping through its requests.
+// The part of a store that an agreement needs.
 struct Keys {
   std::map<std::string, std::string> values;
   std::map<std::string, std::int64_t> counters;
@@ -21,26 +21,33 @@ struct Keys {
   }
 };
 
+GroupConfig config_of(const std::string& backend) {
+  return {.backend = backend, .size = 3};
+}
+
+// One member that executes its requests on those keys, step by step.
 struct Member {
   Member(Keys& keys, std::uint64_t generation, const Members& members, const std::string& self,
-         const std::string& terms = "back end gloo; size 3")
-      : keys_(keys), agreement(generation, members, self, "pid 42 on host b", terms), request(agreement.begin()) {}
+         const std::string& backend = "gloo")
+      : keys_(keys),
+        agreement(generation, members, self, "pid 42 on host b", config_of(backend)),
+        request(agreement.begin()) {}
 
   std::string key(const std::string& name) const { return std::to_string(agreement.attempt()) + "/" + name; }
 
-  // Until it waits or has ended.
+  // Until it waits or has a result.
   void run() {
     while (step()) {
     }
   }
   bool step() {
-    if (std::holds_alternative<Agreement::Look>(request)) {
+    if (std::holds_alternative<Agreement::ReadDecision>(request)) {
       const auto found = keys_.values.find(key("decision"));
-      request = agreement.looked(found == keys_.values.end() ? std::nullopt : std::optional(found->second));
+      request = agreement.decision_read(found == keys_.values.end() ? std::nullopt : std::optional(found->second));
     } else if (const auto* propose = std::get_if<Agreement::Propose>(&request)) {
       request = agreement.proposed(keys_.set_once(key("proposal"), propose->text));
-    } else if (const auto* count = std::get_if<Agreement::CountIn>(&request)) {
-      will = count->will;
+    } else if (const auto* join = std::get_if<Agreement::Join>(&request)) {
+      last_will = join->last_will;
       request = agreement.counted(++keys_.counters[key("count")]);
     } else if (const auto* decide = std::get_if<Agreement::Decide>(&request)) {
       request = agreement.decided(keys_.set_once(key("decision"), decide->text));
@@ -52,7 +59,7 @@ struct Member {
     return true;
   }
   void time_out(const Members& missing) { request = agreement.deadline_passed(missing, 1.5); }
-  void die() { keys_.set_once(key("decision"), will); }
+  void die() { keys_.set_once(key("decision"), last_will); }
 
   bool waits() const { return std::holds_alternative<Agreement::Await>(request); }
   bool committed() const { return std::holds_alternative<Agreement::Committed>(request); }
@@ -68,14 +75,14 @@ struct Member {
   Keys& keys_;
   Agreement agreement;
   Agreement::Request request;
-  std::string will;
+  std::string last_will;
 };
 
 const Members abc = {"a", "b", "c"};
 
 }  // namespace
 
-TEST_CASE("members with one list commit once the last has come, and each knows its position") {
+TEST_CASE("members with one list commit once the last has joined, and each knows its position") {
   Keys keys;
   Member c(keys, 7, abc, "c"), a(keys, 7, abc, "a"), b(keys, 7, abc, "b");
   c.run();
@@ -99,7 +106,7 @@ TEST_CASE("a member alone agrees with itself") {
   CHECK(a.committed());
 }
 
-TEST_CASE("whoever's deadline passes cancels for all, naming who is missing, and a further attempt may succeed") {
+TEST_CASE("a member whose deadline passes cancels for all, names the missing one, and a further attempt may succeed") {
   Keys keys;
   Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b");
   a.run();
@@ -120,7 +127,7 @@ TEST_CASE("whoever's deadline passes cancels for all, naming who is missing, and
   }
 }
 
-TEST_CASE("a deadline that passes as the last one commits changes nothing") {
+TEST_CASE("a deadline that passes after the last member committed changes nothing") {
   Keys keys;
   Member a(keys, 1, {"a", "b"}, "a"), b(keys, 1, {"a", "b"}, "b");
   a.run();
@@ -131,7 +138,7 @@ TEST_CASE("a deadline that passes as the last one commits changes nothing") {
   CHECK(b.committed());
 }
 
-TEST_CASE("different lists are named at all, and nobody commits") {
+TEST_CASE("different lists are named at every member, and none commits") {
   Keys keys;
   Member a(keys, 1, abc, "a"), b(keys, 1, {"a", "b"}, "b");
   a.run();
@@ -147,9 +154,9 @@ TEST_CASE("different lists are named at all, and nobody commits") {
   CHECK(other.failed_with(Errc::aborted, "proposes"));
 }
 
-TEST_CASE("different terms are named at all, and nobody commits") {
+TEST_CASE("different configurations are named at every member, and none commits") {
   Keys keys;
-  Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b", "back end shm; size 3");
+  Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b", "shm");
   a.run();
   b.run();
   a.run();
@@ -161,7 +168,7 @@ TEST_CASE("different terms are named at all, and nobody commits") {
   }
 }
 
-TEST_CASE("a member that dies, or gives up, while the others come cancels at once") {
+TEST_CASE("a member that dies, or is aborted, while the others join cancels at once") {
   Keys keys;
   Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b");
   a.run();
@@ -173,13 +180,13 @@ TEST_CASE("a member that dies, or gives up, while the others come cancels at onc
   Member c(keys, 1, abc, "c"), d(keys, 1, abc, "a");
   c.run();
   d.run();
-  c.request = c.agreement.given_up();
+  c.request = c.agreement.aborted();
   c.run();
   d.run();
-  CHECK(d.failed_with(Errc::aborted, "member c (pid 42 on host b) was told to give up"));
+  CHECK(d.failed_with(Errc::aborted, "member c (pid 42 on host b) was aborted by its program"));
 }
 
-TEST_CASE("a member that will not come is named at once by who knows it") {
+TEST_CASE("a member that is gone is named at once by the one that finds it") {
   Keys keys;
   Member a(keys, 1, abc, "a"), b(keys, 1, abc, "b");
   a.run();
@@ -201,7 +208,7 @@ TEST_CASE("a death after the commit does not undo it") {
   CHECK(a.committed());
 }
 
-TEST_CASE("a generation that was formed is refused") {
+TEST_CASE("a generation that has been formed is refused") {
   Keys keys;
   Member a(keys, 4, {"a"}, "a"), again(keys, 4, abc, "b");
   a.run();
@@ -209,14 +216,14 @@ TEST_CASE("a generation that was formed is refused") {
   CHECK(again.failed_with(Errc::usage, "generation 4 has been formed before"));
 }
 
-TEST_CASE("wrong lists are refused by name") {
+TEST_CASE("invalid lists are refused with the reason") {
   const auto refused = [](const Members& members, const std::string& text) {
-    CHECK_THROWS_WITH(Agreement(3, members, "a", "pid 1", "any"),
+    CHECK_THROWS_WITH(Agreement(3, members, "a", "pid 1", config_of("gloo")),
                       Catch::Contains("generation 3") && Catch::Contains(text));
   };
   refused({}, "at least one");
-  refused({"a", "b", "a"}, "a is named twice");
-  refused({"b", "c"}, "this process, a, is not among them");
+  refused({"a", "b", "a"}, "a is listed twice");
+  refused({"b", "c"}, "this process, a, is not in the list");
   refused({"a", ""}, "not empty");
-  refused({"a", "b\nc"}, "a line of text");
+  refused({"a", "b\nc"}, "one line of text");
 }

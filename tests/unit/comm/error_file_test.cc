@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -25,19 +26,23 @@ TEST_CASE("the error file has the shape that torchelastic's agents read") {
   CHECK(file.at("message").at("extraInfo").at("timestamp").as_string() == "1700000000");
   CHECK(file.at("message").at("extraInfo").at("py_callstack").is_string());
   CHECK_FALSE(file.at("message").at("extraInfo").as_object().contains("consequence"));
-  write_error_file(dir / "error.json", message, 1700000000, true);
+  write_error_file(dir / "error.json", message, 1700000000, FailureKind::consequence);
   CHECK(boost::json::parse(read_whole_file(dir / "error.json")).at("message").at("extraInfo").at("consequence") ==
         true);
-  CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);  // nothing left beside it
+  write_error_file(dir / "error.json", message, 1700000000, FailureKind::usage_error);
+  const auto usage = boost::json::parse(read_whole_file(dir / "error.json")).at("message").at("extraInfo").as_object();
+  CHECK(usage.at("usage_error") == true);
+  CHECK_FALSE(usage.contains("consequence"));
+  CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);  // no temporary file remains
 }
 
-TEST_CASE("an error file that cannot be written is an error naming it") {
+TEST_CASE("an error file that cannot be written is an error that names it") {
   CHECK_THROWS_AS(write_error_file("/nonexistent/error.json", "x", 0), Error);
 }
 
 namespace {
 
-// What a child process leaves that runs body as its main function.
+// The result of a child process whose main function is body.
 struct Left {
   int status = 0;
   std::string message;  // of the error file; empty when there is none
@@ -48,6 +53,8 @@ Left run_recorded(const std::function<void()>& body) {
   const auto path = dir / "error.json";
   const pid_t child = ::fork();
   if (child == 0) {
+    const rlimit no_core{0, 0};  // an abort here is meant
+    ::setrlimit(RLIMIT_CORE, &no_core);
     ::setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1);
     ::_exit(record(body));
   }
@@ -62,7 +69,7 @@ Left run_recorded(const std::function<void()>& body) {
 
 }  // namespace
 
-TEST_CASE("what leaves a recorded main function is in the error file and the exit code") {
+TEST_CASE("an exception that leaves a recorded main function is in the error file and the exit code") {
   const auto fine = run_recorded([] {});
   CHECK(WEXITSTATUS(fine.status) == 0);
   CHECK(fine.message.empty());

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 
 #include <cmath>
 #include <limits>
@@ -7,7 +7,7 @@
 
 using namespace ddprun::comm;
 
-TEST_CASE("every float16 survives the way to float32 and back") {
+TEST_CASE("every float16 converts to float32 and back unchanged") {
   for (std::uint32_t bits = 0; bits <= 0xffff; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
     const float value = float_from_float16(half);

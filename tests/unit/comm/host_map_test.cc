@@ -1,7 +1,7 @@
-#include "ddprun/worker/comm/forming/host_map.h"
+#include "ddprun/worker/comm/bootstrap/host_map.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/forming/rank_place.h"
+#include "ddprun/worker/comm/bootstrap/rank_location.h"
 #include "tests/support/catch.h"
 
 using ddprun::comm::HostMap;
@@ -19,24 +19,24 @@ TEST_CASE("hosts are numbered by their lowest ranks, and ranks within them in th
   CHECK(map.largest_host() == 3);
 }
 
-TEST_CASE("even and in order: as many ranks on each host, one host after the other") {
+TEST_CASE("even and in order means equally many ranks on each host, with consecutive numbers") {
   CHECK(HostMap({"a", "a", "b", "b"}).even_and_in_order());
   CHECK(HostMap({"a", "a"}).even_and_in_order());
   CHECK_FALSE(HostMap({"a", "b", "a", "b"}).even_and_in_order());
   CHECK_FALSE(HostMap({"a", "a", "b"}).even_and_in_order());
 }
 
-TEST_CASE("where a rank runs survives the way through the store") {
-  const ddprun::comm::RankPlace place{"a host", "a network", "10.0.0.1", "on host b, whose build has no NCCL"};
-  CHECK(ddprun::comm::decode_place(encode(place)) == place);
+TEST_CASE("a rank's location survives encoding") {
+  const ddprun::comm::RankLocation location{"a host", "a network", "10.0.0.1", "on host b, whose build has no NCCL"};
+  CHECK(ddprun::comm::decode_location(encode(location)) == location);
 }
 
-TEST_CASE("a loopback address serves one network alone") {
+TEST_CASE("a loopback address reaches ranks in one network alone") {
   using namespace ddprun::comm;
-  const RankPlaces together{{"a", "n", "127.0.0.1"}, {"b", "n", "127.0.0.1"}};
+  const RankLocations together{{"a", "n", "127.0.0.1"}, {"b", "n", "127.0.0.1"}};
   CHECK(address_for_peers(together, 0) == "127.0.0.1");
-  const RankPlaces apart{{"a", "n", "127.0.0.1"}, {"b", "m", "127.0.0.1"}};
+  const RankLocations apart{{"a", "n", "127.0.0.1"}, {"b", "m", "127.0.0.1"}};
   CHECK_THROWS_AS(address_for_peers(apart, 0), ddprun::Error);
-  const RankPlaces known{{"a", "n", "10.0.0.1"}, {"b", "m", "127.0.0.1"}};
+  const RankLocations known{{"a", "n", "10.0.0.1"}, {"b", "m", "127.0.0.1"}};
   CHECK(address_for_peers(known, 0) == "10.0.0.1");
 }

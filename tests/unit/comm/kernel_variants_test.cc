@@ -1,5 +1,5 @@
-// Every variant of the kernels that this processor supports gives the plain one's bits: for every length that can leave
-// a remainder, and wherever the memory begins.
+// Every kernel variant that this processor supports has the plain one's results bit for bit: for every length that can
+// leave a remainder, and every alignment.
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/kernels/half.h"
-#include "ddprun/worker/comm/kernels/variant.h"
+#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/worker/comm/reduce/variant.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -34,7 +34,7 @@ bool applies(ReduceOp op, DType dtype) {
   return !bitwise || !is_float(dtype);
 }
 
-// Values of a type, some elements from the start of the memory, which is aligned to a page of its own accord.
+// Values of a type at an offset, in elements, from memory that is aligned by its allocator.
 class Values {
  public:
   Values(DType dtype, std::size_t shift, unsigned seed) : memory_((room + shift) * size_of(dtype)), dtype_(dtype) {
@@ -80,7 +80,7 @@ class Values {
   std::byte* start_;
 };
 
-// What reduce makes of as many inputs, all memory included: nothing beside the output may change.
+// The memory after a reduction of that many inputs: nothing but the output may change.
 std::vector<std::byte> reduced(const KernelVariant& variant, ReduceOp op, DType dtype, std::size_t inputs,
                                std::size_t count, std::size_t shift, bool in_place) {
   std::vector<Values> values;
@@ -94,7 +94,7 @@ std::vector<std::byte> reduced(const KernelVariant& variant, ReduceOp op, DType 
   return target.memory();
 }
 
-// 16-bit floats by way of float32.
+// 16-bit floats through float32.
 void multiply(const KernelVariant& variant, DType dtype, void* data, std::size_t count) {
   if (size_of(dtype) > 2) return variant.multiply(dtype, data, data, count, 1.7);
   std::vector<float> values(count);
@@ -102,7 +102,7 @@ void multiply(const KernelVariant& variant, DType dtype, void* data, std::size_t
   variant.round(dtype, data, values.data(), count);
 }
 
-// What the kernel says of the first processor; empty where it has no line of that name.
+// A line of the first processor in /proc/cpuinfo; empty if there is none of that name.
 std::set<std::string> processor_flags() {
   std::ifstream processors("/proc/cpuinfo");
   for (std::string line; std::getline(processors, line);) {
@@ -127,7 +127,7 @@ void for_each_other_variant(Action action) {
 
 }  // namespace
 
-TEST_CASE("every variant reduces to the plain one's bits, at every length and start") {
+TEST_CASE("every variant reduces to the plain one's bits, at every length and alignment") {
   for_each_other_variant([](const KernelVariant& variant) {
     for (const auto dtype : all_types) {
       for (const auto op : all_operations) {
@@ -156,7 +156,7 @@ TEST_CASE("every variant reduces long inputs to the plain one's bits") {
   });
 }
 
-TEST_CASE("every variant reduces into several outputs to the bits of a reduction, a division and copies") {
+TEST_CASE("every variant reduces into several outputs to the bits of a separate reduction, division and copies") {
   for (const auto* variant : kernel_variants()) {
     if (!variant->supported()) continue;
     for (const auto dtype : all_types) {
@@ -204,9 +204,9 @@ TEST_CASE("every variant multiplies and divides to the plain one's bits") {
   });
 }
 
-TEST_CASE("every variant converts 16-bit floats, also those that are no numbers, as they are converted one by one") {
+TEST_CASE("every variant converts 16-bit floats, also NaN, as the scalar conversion does") {
   std::vector<std::uint16_t> halves;
-  std::vector<float> floats;  // all that a bfloat16 can be, and what lies closely around it and between two
+  std::vector<float> floats;  // every bfloat16, the values next to it, and those between two
   for (std::uint32_t bits = 0; bits <= 0xffff; ++bits) {
     halves.push_back(static_cast<std::uint16_t>(bits));
     for (const std::uint32_t low : {0x0000, 0x0001, 0x7fff, 0x8000, 0x8001, 0xffff})
@@ -233,7 +233,7 @@ TEST_CASE("every variant converts 16-bit floats, also those that are no numbers,
   }
 }
 
-TEST_CASE("every variant copies every length from and to everywhere, and nothing beside it") {
+TEST_CASE("every variant copies every length at every alignment, and writes nothing else") {
   for (const auto* variant : kernel_variants()) {
     if (!variant->supported()) continue;
     for (const auto copy : {variant->copy, variant->copy_past_caches}) {
@@ -248,7 +248,7 @@ TEST_CASE("every variant copies every length from and to everywhere, and nothing
   }
 }
 
-TEST_CASE("a variant is taken for supported exactly where the processor has what it is compiled for") {
+TEST_CASE("a variant is supported exactly if the processor has the instructions it is compiled for") {
   const auto flags = processor_flags();
   const auto has = [&](const char* flag) { return flags.contains(flag); };
   for (const auto* variant : kernel_variants()) {

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/call/part_transfers.h"
+#include "ddprun/worker/comm/operations/part_transfers.h"
 
 #include <array>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int size = 3;
 
-// Of three ranks, parts of two elements.
+// Three ranks, with parts of two elements.
 struct Memory {
   std::array<float, 6> input{}, output{};
 
@@ -26,7 +26,7 @@ struct Memory {
 
 }  // namespace
 
-TEST_CASE("all_to_all sends each rank its part, the next rank first, and keeps its own") {
+TEST_CASE("all_to_all sends each rank its part, starting with the next rank, and keeps its own") {
   Memory memory;
   const auto transfers = part_transfers(memory.call(OpKind::all_to_all, 6, 6), {1, size});
   REQUIRE(transfers.sends.size() == 2);
@@ -42,7 +42,7 @@ TEST_CASE("all_to_all sends each rank its part, the next rank first, and keeps i
   CHECK(transfers.copies_own());
 }
 
-TEST_CASE("a gather goes to the root alone, and a scatter comes from it") {
+TEST_CASE("a gather sends to the root only, and a scatter receives from it only") {
   Memory memory;
   const auto given = part_transfers(memory.call(OpKind::gather, 2, 0, 0), {2, size});
   REQUIRE(given.sends.size() == 1);
@@ -68,7 +68,7 @@ TEST_CASE("a gather goes to the root alone, and a scatter comes from it") {
   CHECK(got.receives[0].source == 1);
 }
 
-TEST_CASE("empty parts do not travel, and a part in place is not copied") {
+TEST_CASE("empty parts are not sent, and a part in place is not copied") {
   Memory memory;
   auto call = memory.call(OpKind::scatter, 4, 0, 0);
   auto layout = std::make_shared<Layout>();

@@ -1,5 +1,5 @@
-// The steps that ranks go through together, over memory that threads share.
-#include "ddprun/worker/comm/shm/phases.h"
+// Phases: how ranks synchronise while they use staging slots. Here the ranks are threads.
+#include "ddprun/worker/comm/backends/shm/phases.h"
 
 #include <future>
 #include <thread>
@@ -16,10 +16,10 @@ namespace {
 constexpr std::size_t slot_bytes = 4096;
 
 struct TwoRanks {
-  Board board{SharedSegment::create(Board::bytes_for(2, slot_bytes)), 2, slot_bytes};
+  SegmentLayout layout{SharedSegment::create(SegmentLayout::bytes_for(2, slot_bytes)), 2, slot_bytes};
   std::atomic<bool> interrupted = false;
-  Phases one{board, 0, interrupted};
-  Phases other{board, 1, interrupted};
+  Phases one{layout, 0, interrupted};
+  Phases other{layout, 1, interrupted};
 };
 
 using Step = std::pair<std::size_t, std::size_t>;  // stage and chunk
@@ -33,27 +33,27 @@ std::vector<Step> steps_of(Phases& phases, std::size_t chunks, std::size_t stage
 
 }  // namespace
 
-TEST_CASE("a rank goes ahead while another is still in its last phase, unless that one reads what it would write") {
+TEST_CASE("a rank starts early while another is in its last phase, unless that phase reads the slots it would write") {
   const std::size_t stages = GENERATE(2, 3);
   CAPTURE(stages);
   TwoRanks ranks;
   std::promise<void> go;
-  std::thread slow([&, may = go.get_future()]() mutable {
+  std::thread slow([&, permission = go.get_future()]() mutable {
     ranks.other.pipeline(1, stages, [&](std::size_t stage, std::size_t, std::uint32_t) {
-      if (stage == stages - 1) may.wait();
+      if (stage == stages - 1) permission.wait();
     });
   });
   steps_of(ranks.one, 1, stages);
-  CHECK(ranks.one.may_go_ahead() == (stages == 3));
+  CHECK(ranks.one.can_start_early() == (stages == 3));
   go.set_value();
   slow.join();
-  CHECK(ranks.one.may_go_ahead());
+  CHECK(ranks.one.can_start_early());
 }
 
-TEST_CASE("a pipeline goes on from the step that its rank went ahead with") {
+TEST_CASE("a pipeline continues after the step that its rank started early") {
   TwoRanks ranks;
   std::vector<std::uint32_t> written;
-  ranks.one.go_ahead([&](std::uint32_t phase) { written.push_back(phase); });
+  ranks.one.start_early([&](std::uint32_t phase) { written.push_back(phase); });
   std::thread behind([&] { steps_of(ranks.other, 2, 3); });
   CHECK(steps_of(ranks.one, 2, 3) == std::vector<Step>{{0, 1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}});
   behind.join();

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/hierarchical/rail.h"
+#include "ddprun/worker/comm/backends/hierarchical/rail.h"
 
 #include <atomic>
 #include <latch>
@@ -11,21 +11,20 @@ using namespace ddprun::comm;
 
 namespace {
 
-class NoTransport : public BasicTransport {
+class NoTransport : public Transport {
  public:
-  explicit NoTransport(int lanes) : lanes_(lanes) {}
+  explicit NoTransport(int concurrency) : concurrency_(concurrency) {}
 
-  std::string_view backend() const override { return "none"; }
   void connect(Store&, const std::string&, Deadline) override {}
-  int lanes() const override { return lanes_; }
-  void carry_out(const Collective&) override {}
-  std::unique_ptr<Transfer> start(const Operation&, Span) override { return nullptr; }
+  TransportTraits traits() const override { return {.backend = "none", .concurrency = concurrency_}; }
+  void execute(const Collective&) override {}
+  std::unique_ptr<Transfer> start_transfer(const Operation&, Span) override { return nullptr; }
   void interrupt() noexcept override { interrupted.count_down(); }
 
   std::latch interrupted{1};
 
  private:
-  const int lanes_;
+  const int concurrency_;
 };
 
 }  // namespace
@@ -37,7 +36,7 @@ TEST_CASE("a rail begins a second task while the first waits for its peers") {
   rail.await(2);
 }
 
-TEST_CASE("a rail over a transport of one lane carries out one task at a time, in order") {
+TEST_CASE("a rail over a transport without concurrency executes one task at a time, in order") {
   std::vector<int> order;
   Rail rail(std::make_shared<NoTransport>(1));
   for (int i = 0; i < 20; ++i) rail.post([&order, i](Transport&) { order.push_back(i); });
@@ -46,7 +45,7 @@ TEST_CASE("a rail over a transport of one lane carries out one task at a time, i
   CHECK(order.size() == 20);
 }
 
-TEST_CASE("who waits for a task on a rail waits for those before it, though a later one is done") {
+TEST_CASE("waiting for a task of a rail waits for the tasks before it, even if it is done first") {
   std::latch second_done(1);
   std::atomic<bool> first_done = false;
   Rail rail(std::make_shared<NoTransport>(4));
@@ -59,14 +58,14 @@ TEST_CASE("who waits for a task on a rail waits for those before it, though a la
   CHECK(first_done);
 }
 
-TEST_CASE("the first failure on a rail ends what follows, and whoever waits") {
+TEST_CASE("the first failure of a rail cancels later tasks and comes out of await()") {
   Rail rail(std::make_shared<NoTransport>(1));
   rail.post([](Transport&) { throw std::runtime_error("the first"); });
   rail.post([](Transport&) { throw std::runtime_error("the second"); });
   CHECK_THROWS_WITH(rail.await(2), "the first");
 }
 
-TEST_CASE("a rail that is stopped returns when nothing is under way") {
+TEST_CASE("stopping a rail returns once no task is in progress") {
   const auto transport = std::make_shared<NoTransport>(4);
   std::atomic<int> ended = 0;
   std::latch begun(2);

@@ -1,10 +1,10 @@
-#include "ddprun/worker/comm/kernels/reduce_kernels.h"
+#include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
-#include "ddprun/worker/comm/kernels/half.h"
+#include "ddprun/worker/comm/reduce/half.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -49,7 +49,7 @@ std::vector<std::byte> element(DType dtype, double value) {
 
 void check_reduction(DType dtype, ReduceOp op, double left, double right, double result) {
   INFO(ddprun::name_of(dtype) << ", operation " << static_cast<int>(op));
-  // As many as are taken several vectors at a time, one at a time, and one by one.
+  // Enough for several vectors at a time, one vector at a time, and single elements.
   constexpr std::size_t count = 85;
   const auto elements = [&](double value) {
     std::vector<std::byte> all;
@@ -65,11 +65,11 @@ void check_reduction(DType dtype, ReduceOp op, double left, double right, double
 
 }  // namespace
 
-// By numbers: the back ends' tests compare one with the other, and all of them reduce with these.
-TEST_CASE("every reduction of every type is what its name says") {
+// Against constants: the contract tests only compare back ends, which all use these kernels.
+TEST_CASE("every reduction of every type computes what its name says") {
   for (const auto dtype : floats) {
     check_reduction(dtype, ReduceOp::sum, 1.5, -2, -0.5);
-    check_reduction(dtype, ReduceOp::average, 1.5, -2, -0.5);  // is divided later
+    check_reduction(dtype, ReduceOp::average, 1.5, -2, -0.5);  // finish_reduction() divides
     check_reduction(dtype, ReduceOp::premultiplied_sum, 1.5, -2, -0.5);
     check_reduction(dtype, ReduceOp::product, 1.5, -2, -3);
     check_reduction(dtype, ReduceOp::min, 1.5, -2, -2);
@@ -88,7 +88,7 @@ TEST_CASE("every reduction of every type is what its name says") {
   }
 }
 
-TEST_CASE("an average and a premultiplied sum of every kind of float have their divisor and factor") {
+TEST_CASE("an average is divided and a premultiplied sum multiplied, in every kind of float") {
   for (const auto dtype : floats) {
     INFO(ddprun::name_of(dtype));
     auto value = element(dtype, 10.5);
@@ -102,7 +102,7 @@ TEST_CASE("an average and a premultiplied sum of every kind of float have their 
   }
 }
 
-TEST_CASE("whole numbers wrap around") {
+TEST_CASE("integers wrap around") {
   std::vector<std::int32_t> a = {std::numeric_limits<std::int32_t>::max()}, b = {1};
   reduce(ReduceOp::sum, DType::int32, a.data(), a.data(), b.data(), 1);
   CHECK(a[0] == std::numeric_limits<std::int32_t>::min());
@@ -111,7 +111,7 @@ TEST_CASE("whole numbers wrap around") {
   CHECK(c[0] == static_cast<std::int8_t>(300));
 }
 
-TEST_CASE("the output may be a third buffer, and the operands stay") {
+TEST_CASE("the output may be a third buffer, and the operands do not change") {
   const std::vector<float> left = {1, 5, -2}, right = {4, 2, -2};
   std::vector<float> output(3);
   reduce(ReduceOp::max, DType::float32, output.data(), left.data(), right.data(), 3);
@@ -131,7 +131,7 @@ TEST_CASE("16-bit floats are added in float32 and rounded once") {
   CHECK(float_from_float16(sum) == 1.5f);
 }
 
-TEST_CASE("what is prepared is rounded when all are combined, and no sooner") {
+TEST_CASE("prepared values are rounded after all are combined, not before") {
   CHECK(prepared_type(DType::bfloat16) == DType::float32);
   CHECK(prepared_type(DType::float64) == DType::float64);
   // 129 * 129 = 16641 lies between two bfloat16, 128 apart.
@@ -152,7 +152,7 @@ TEST_CASE("an average divides by the number of ranks, other reductions do not") 
   CHECK(values == std::vector<double>{3, 4});
 }
 
-TEST_CASE("many inputs are combined in their order, and 16-bit floats rounded once in all") {
+TEST_CASE("many inputs are combined in order, and 16-bit floats are rounded once") {
   // 256 + 1 + 1: rounding after each addition would lose both ones.
   const std::uint16_t large = bfloat16_from_float(256.0f), one = bfloat16_from_float(1.0f);
   std::uint16_t sum = 0;

@@ -1,4 +1,4 @@
-#include "ddprun/worker/comm/transport/transfer_numbers.h"
+#include "ddprun/worker/comm/operations/transfer_numbers.h"
 
 #include "ddprun/worker/comm/process_group.h"
 #include "tests/support/catch.h"
@@ -8,7 +8,7 @@ using namespace ddprun::comm;
 
 namespace {
 
-constexpr int most = static_cast<int>(TransferNumbers::most_ways);
+constexpr int most = static_cast<int>(TransferNumbers::max_channels);
 
 Operation send_to(int peer, int tag) {
   return {.kind = OpKind::send, .peer = peer, .tag = tag};
@@ -38,7 +38,7 @@ TEST_CASE("a receive of a tag that was once received from any rank has no number
   CHECK(numbers.next(send_to(1, 7)) == 1);
 }
 
-TEST_CASE("with too many tags the new ones have no numbers, and never get one, while the old ones go on") {
+TEST_CASE("with too many tags the new ones never get numbers, while the old ones continue") {
   TransferNumbers numbers;
   for (int tag = 0; tag < most; ++tag) REQUIRE(numbers.next(send_to(1, tag)) == 1);
   for (int again = 0; again < 2; ++again) {
@@ -50,7 +50,7 @@ TEST_CASE("with too many tags the new ones have no numbers, and never get one, w
   CHECK(numbers.next(send_to(1, most - 1)) == 2);
 }
 
-// The ends of a message: a rank that has many tags with others, and its peer, which has them with nobody else.
+// The two ends of a message: a rank that uses many tags with others, and a peer that uses tags only with this rank.
 TEST_CASE("two ends that reach the limit at different messages never have different numbers for one") {
   TransferNumbers sender, receiver;
   const int others = 2, peer = 1, self = 0;
@@ -68,7 +68,7 @@ TEST_CASE("two ends that reach the limit at different messages never have differ
   CHECK(one > 0);
 }
 
-TEST_CASE("with too many tags received from any rank no receive has a number: who knows whose it took") {
+TEST_CASE("with too many tags received from any rank no receive has a number") {
   TransferNumbers numbers;
   CHECK(numbers.next(recv_from(1, most + 1)) == 1);
   for (int tag = 0; tag < most; ++tag) REQUIRE(numbers.next(recv_from(any_source, tag)) == 0);

@@ -1,4 +1,4 @@
-// Messages that cannot be waited for.
+// Messages for which no thread can wait.
 #include <memory>
 #include <pthread.h>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/rendezvous/store/memory_store.h"
-#include "ddprun/worker/comm/transport/transport_group.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -15,33 +15,33 @@ using namespace std::chrono_literals;
 
 namespace {
 
-class BegunTransfer : public Transfer {
+class StartedTransfer : public Transfer {
  public:
   void wait(std::chrono::milliseconds) override {}
   int source() const override { return 0; }
 };
 
-// Notes what becomes of its transfer.
-class NotingTransport : public BasicTransport {
+// Records what happens to its transfer.
+class RecordingTransport : public Transport {
  public:
-  std::string_view backend() const override { return "noting"; }
   void connect(Store&, const std::string&, Deadline) override {}
-  void carry_out(const Collective&) override {}
-  std::unique_ptr<Transfer> start(const Operation&, Span) override {
-    ++begun;
-    return std::make_unique<BegunTransfer>();
+  TransportTraits traits() const override { return {.backend = "recording"}; }
+  void execute(const Collective&) override {}
+  std::unique_ptr<Transfer> start_transfer(const Operation&, Span) override {
+    ++started;
+    return std::make_unique<StartedTransfer>();
   }
   void interrupt() noexcept override { interrupted = true; }
 
-  int begun = 0;
+  int started = 0;
   bool interrupted = false;
 };
 
-// Meanwhile no thread can be made: there is no room for its stack.
+// While it exists no thread can be created: its stack would be too large.
 class NoThreads {
  public:
   NoThreads() {
-    ::pthread_getattr_default_np(&before_);
+    ::pthread_getattr_default_np(&previous_);
     pthread_attr_t large;
     ::pthread_getattr_default_np(&large);
     ::pthread_attr_setstacksize(&large, std::size_t{1} << 50);
@@ -49,33 +49,35 @@ class NoThreads {
     ::pthread_attr_destroy(&large);
   }
   ~NoThreads() {
-    ::pthread_setattr_default_np(&before_);
-    ::pthread_attr_destroy(&before_);
+    ::pthread_setattr_default_np(&previous_);
+    ::pthread_attr_destroy(&previous_);
   }
   NoThreads(const NoThreads&) = delete;
   NoThreads& operator=(const NoThreads&) = delete;
 
  private:
-  pthread_attr_t before_{};
+  pthread_attr_t previous_{};
 };
 
 }  // namespace
 
-TEST_CASE("a message that no thread can wait for breaks the group, and is over") {
-  const auto transport = std::make_shared<NotingTransport>();
+TEST_CASE("a message for which no thread can be created breaks the group and ends") {
+  const auto transport = std::make_shared<RecordingTransport>();
   const auto store = std::make_shared<MemoryStore>();
   const auto group = make_transport_group(
-      transport, {.size = 2, .connect_store = [store] { return store; }, .timeout = 10s, .freeze_bound = 0ms},
-      {"noting"});
+      transport,
+      {.size = 2, .connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"recording"});
   std::vector<float> values(4);
   WorkPtr work;
   {
     const NoThreads none;
     work = group->send(span_of(values), 1, 7);
   }
-  CHECK(transport->begun == 1);
+  CHECK(transport->started == 1);
   CHECK(transport->interrupted);
-  CHECK_THROWS_WITH(work->wait(), Catch::Contains("pid ") && Catch::Contains("no thread") && Catch::Contains("send"));
+  CHECK_THROWS_WITH(work->wait(),
+                    Catch::Contains("pid ") && Catch::Contains("could not create a thread") && Catch::Contains("send"));
   REQUIRE(group->failure());
   CHECK(group->failure()->code() == Errc::io);
 }

@@ -9,7 +9,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("a file is replaced as a whole and nothing is left beside it") {
+TEST_CASE("a file is replaced atomically and no temporary file is left") {
   testing::TempDir dir;
   write_file_atomically(dir / "a", "one");
   write_file_atomically(dir / "a", std::string("t\0wo", 4));
@@ -17,7 +17,7 @@ TEST_CASE("a file is replaced as a whole and nothing is left beside it") {
   CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);
 }
 
-TEST_CASE("a write that fails half way leaves the old content") {
+TEST_CASE("a failed write leaves the old content") {
   testing::TempDir dir;
   write_file_atomically(dir / "a", "old");
   std::signal(SIGXFSZ, SIG_IGN);

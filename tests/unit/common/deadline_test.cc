@@ -5,7 +5,7 @@
 using namespace ddprun;
 using namespace std::chrono_literals;
 
-TEST_CASE("a deadline counts down to zero and stays there") {
+TEST_CASE("the remaining time of a deadline decreases to zero") {
   const auto start = Deadline::Clock::time_point(100s);
   const auto deadline = Deadline::in(5s, start);
   CHECK(deadline.remaining(start + 2s) == 3s);
@@ -14,14 +14,14 @@ TEST_CASE("a deadline counts down to zero and stays there") {
   CHECK(deadline.remaining(start + 9s) == 0s);
 }
 
-TEST_CASE("no deadline never expires and polls for ever") {
+TEST_CASE("Deadline::never() does not expire and polls without a timeout") {
   const auto never = Deadline::never();
   CHECK_FALSE(never.expired(Deadline::Clock::time_point::max()));
   CHECK(never.poll_timeout_ms() == -1);
   CHECK(Deadline::in(Deadline::Duration::max()).when() == std::nullopt);
 }
 
-TEST_CASE("a deadline may have passed at the beginning of time") {
+TEST_CASE("a deadline at the earliest time point has expired") {
   const auto past = Deadline::at(Deadline::Clock::time_point::min());
   CHECK(past.expired());
   CHECK(past.remaining() == 0s);
@@ -34,7 +34,7 @@ TEST_CASE("a poll never wakes before the deadline") {
   CHECK(Deadline::in(2ms, start).poll_timeout_ms(start) == 2);
 }
 
-TEST_CASE("the earlier of two deadlines") {
+TEST_CASE("earlier() returns the earlier of two deadlines") {
   const auto start = Deadline::Clock::time_point(1s);
   CHECK(earlier(Deadline::in(2s, start), Deadline::in(1s, start)).remaining(start) == 1s);
   CHECK(earlier(Deadline::never(), Deadline::in(1s, start)).remaining(start) == 1s);

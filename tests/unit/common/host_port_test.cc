@@ -34,7 +34,16 @@ TEST_CASE("localhost needs no resolver") {
   CHECK(name_to_resolve("::1") == "::1");
 }
 
-TEST_CASE("IPv6 is bracketed again when printed") {
+TEST_CASE("IPv6 addresses are printed in brackets") {
   CHECK(format_host_port("fe80::1", 7) == "[fe80::1]:7");
   CHECK(format_host_port("10.0.0.1", 7) == "10.0.0.1:7");
+}
+
+TEST_CASE("a loopback address is recognised in every spelling") {
+  CHECK(is_loopback_address("127.0.0.1"));
+  CHECK(is_loopback_address("127.3.2.1"));
+  CHECK(is_loopback_address("::1"));
+  CHECK(is_loopback_address("::ffff:127.0.0.1"));
+  CHECK_FALSE(is_loopback_address("10.127.0.1"));
+  CHECK_FALSE(is_loopback_address("fe80::1"));
 }

@@ -74,6 +74,15 @@ TEST_CASE("batches come in order, whatever the number of threads") {
   }
 }
 
+TEST_CASE("batches may have sizes of their own") {
+  const Counting set(20);
+  for (const int workers : {0, 2}) {
+    Loader loader(set, BatchList{.indices = {5, 3, 9, 1, 7, 2}, .ends = {1, 4, 6}}, {.workers = workers});
+    CHECK(loader.batches() == 3);
+    CHECK(labels_of(loader) == std::vector<std::vector<std::int64_t>>{{5}, {3, 9, 1}, {7, 2}});
+  }
+}
+
 TEST_CASE("going on from any batch gives the rest of the epoch") {
   const Counting set(50);
   const auto order = some_order(50);
@@ -93,7 +102,7 @@ TEST_CASE("a loader stops in the middle of an epoch, before it, and when nobody 
     Loader loader(set, some_order(1000), {.batch_size = 4, .workers = 3, .prefetch = 2});
     for (int i = 0; i < taken; ++i) CHECK(loader.next()->samples() == 4);
   }
-  const Loader empty(set, {}, {.workers = 2});
+  const Loader empty(set, std::vector<std::int64_t>{}, {.workers = 2});
   CHECK(empty.batches() == 0);
 }
 

@@ -17,8 +17,8 @@ Round round_of(std::int64_t generation) {
   return round;
 }
 
-// Actions in short: "prepare 0; start 0; stop 15; kill; success 0; failure 0; leave; finish 3". Announcements are left
-// out.
+// Abbreviated actions: "prepare 0; start 0; stop 15; kill; success 0; failure 0; leave; finish 3". Announcements are
+// left out.
 struct Name {
   std::string operator()(const PrepareRound& a) const { return fmt::format("prepare {}", a.generation); }
   std::string operator()(const StartWorkers& a) const { return fmt::format("start {}", a.round.generation); }
@@ -71,18 +71,18 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("group rank 0 is where the workers of a round meet, whichever node that is") {
+TEST_CASE("group rank 0 serves the workers' store of a round, whichever node that is") {
   auto round = round_of(0);
   round.members.push_back({.node_id = "b", .host = "b", .group_rank = 1, .nproc = 2, .first_rank = 2});
   for (const int self : {0, 1}) {
     round.self = self;
     const auto actions = AgentState().on(RoundProposed{round, "why"});
     REQUIRE(actions.size() == 1);
-    CHECK(std::get<PrepareRound>(actions.front()).leads == (self == 0));
+    CHECK(std::get<PrepareRound>(actions.front()).serves_store == (self == 0));
   }
 }
 
-TEST_CASE("a job that goes well") {
+TEST_CASE("a job that succeeds") {
   Fixture f;
   f.run(0);
   CHECK(f.succeeded() == "success 0");
@@ -91,7 +91,7 @@ TEST_CASE("a job that goes well") {
   CHECK(f.signal(SIGTERM).empty());
 }
 
-TEST_CASE("a failure stops the node's workers at once, then is reported, the verdict ends the job once they are gone") {
+TEST_CASE("a failure stops the node's workers and is reported, and the verdict ends the job after the stop") {
   Fixture f;
   f.run(0);
   CHECK(f.failed(1) == "stop 15; failure 0 of rank 1");
@@ -99,7 +99,7 @@ TEST_CASE("a failure stops the node's workers at once, then is reported, the ver
   CHECK(f.stopped() == "finish 3");
 }
 
-TEST_CASE("the verdict may come after the workers are gone") {
+TEST_CASE("the verdict may arrive after the workers have stopped") {
   Fixture f;
   f.run(0);
   f.failed(1);
@@ -107,7 +107,7 @@ TEST_CASE("the verdict may come after the workers are gone") {
   CHECK(f.ended(3) == "finish 3");
 }
 
-TEST_CASE("a restart waits until the old workers are gone") {
+TEST_CASE("a restart waits until the old workers have stopped") {
   Fixture f;
   f.run(0);
   f.failed(1);
@@ -158,7 +158,7 @@ TEST_CASE("workers that all end well after a signal end the job just the same") 
 }
 
 TEST_CASE(
-    "the first signal leaves a stop that is under way its grace, the second kills, and the verdict's code stays") {
+    "the first signal keeps the grace period of a stop in progress, the second kills, and the verdict's code stays") {
   Fixture f;
   f.run(0);
   f.failed(0);
@@ -168,7 +168,7 @@ TEST_CASE(
   CHECK(f.stopped() == "finish 3");
 }
 
-TEST_CASE("a signal while workers are being stopped for a new round ends the job, a second one kills") {
+TEST_CASE("a signal while workers stop for a new round ends the job, a second one kills") {
   Fixture f;
   f.run(0);
   CHECK(f.proposed(1) == "stop 15");
@@ -177,14 +177,14 @@ TEST_CASE("a signal while workers are being stopped for a new round ends the job
   CHECK(f.stopped() == "finish 130");
 }
 
-TEST_CASE("workers that make room are reported when all have ended, and the verdict is the exit code") {
+TEST_CASE("preempted workers are reported when all have exited, and the verdict is the exit code") {
   Fixture f;
   f.run(0);
   CHECK(names(f.state.on_workers_preempted()) == "preempted 0");
   CHECK(f.ended(75) == "finish 75");
 }
 
-TEST_CASE("workers that make room because ddprun was told to stop say so in its exit code, but not for a verdict") {
+TEST_CASE("workers preempted by a requested stop determine the exit code, but not after a failure") {
   Fixture signalled;
   signalled.run(0);
   signalled.signal(SIGTERM);
@@ -199,7 +199,7 @@ TEST_CASE("workers that make room because ddprun was told to stop say so in its 
   CHECK(names(failed.state.on_workers_stopped(true)) == "finish 1");
 }
 
-TEST_CASE("workers that make room for a node that leaves go on in the next round") {
+TEST_CASE("workers preempted by a membership change start again in the next round") {
   Fixture f;
   f.run(0);
   CHECK(f.proposed(1) == "stop 15");
@@ -207,7 +207,7 @@ TEST_CASE("workers that make room for a node that leaves go on in the next round
   CHECK(f.started(1) == "start 1");
 }
 
-TEST_CASE("a request to stop goes to all, and what follows is the verdict's") {
+TEST_CASE("a stop request is passed to the rendezvous, and the verdict ends the job") {
   Fixture f;
   f.run(0);
   CHECK(names(f.state.on_stop_request("root on host a")) == "request stop: root on host a");
@@ -216,7 +216,7 @@ TEST_CASE("a request to stop goes to all, and what follows is the verdict's") {
   CHECK(f.stopped() == "finish 143");
 }
 
-TEST_CASE("a failure is told once, as the job's root cause") {
+TEST_CASE("a failure is announced once, as the job's root cause") {
   const WorkerFailure failure{.rank = 1, .host = "a", .exit_code = 3};
   AgentState state;
   state.on(RoundProposed{round_of(0), "first round"});
@@ -234,7 +234,7 @@ TEST_CASE("a failure is told once, as the job's root cause") {
     CHECK(announced(state.on(RoundProposed{round_of(1), "node c was lost"})) ==
           failure_text(failure) + "\nnew round: node c was lost\n");
   }
-  SECTION("no verdict will come") {
+  SECTION("a lost rendezvous, without a verdict") {
     CHECK(announced(state.on(ContactLost{Error(Errc::connection_lost, "gone")})) == failure_text(failure) + "\ngone\n");
   }
 }
@@ -248,7 +248,7 @@ TEST_CASE("a lost rendezvous stops the workers, and its error is the exit code")
   CHECK(names(refused.state.on(ContactLost{Error(Errc::usage, "differs")})) == "finish 2");
 }
 
-TEST_CASE("while contact is broken nothing runs, and the next round is prepared when it comes") {
+TEST_CASE("without contact no worker runs, and the next proposed round is prepared") {
   Fixture f;
   f.run(3);
   CHECK(names(f.state.on(ContactBroken{"gone"})) == "stop 15");
@@ -270,7 +270,7 @@ TEST_CASE("a round that was proposed before contact broke is not started") {
   CHECK(names(f.state.on(ContactLost{Error(Errc::connection_lost, "gone for good")})) == "finish 1");
 }
 
-TEST_CASE("an agent that cannot go on tells the others before it goes") {
+TEST_CASE("an agent with an error tells the other nodes before it ends") {
   Fixture f;
   f.proposed(0);
   CHECK(names(f.state.on_fault(Error(Errc::io, "no descriptors"))) == "leave; finish 1");
@@ -288,7 +288,7 @@ TEST_CASE("a failure while the job is ending is not reported") {
   CHECK(f.stopped() == "finish 5");
 }
 
-TEST_CASE("people hear where the workers meet when that has changed") {
+TEST_CASE("a changed address of the workers' store is announced") {
   AgentState state;
   Round round = round_of(0);
   round.master_addr = "10.0.0.1";
@@ -300,10 +300,10 @@ TEST_CASE("people hear where the workers meet when that has changed") {
   round.master_addr = "10.0.0.2";
   state.on(RoundProposed{round, "node a left"});
   CHECK(announced(state.on(RoundStarted{round})) ==
-        "the workers of generation 1 meet at 10.0.0.2:4000, no longer at 10.0.0.1:4000\n");
+        "the workers' store of generation 1 is at 10.0.0.2:4000, no longer at 10.0.0.1:4000\n");
 }
 
-TEST_CASE("people hear of what was lost, who waits and why there is a new round") {
+TEST_CASE("losses, waits and the reasons of new rounds are announced") {
   AgentState state;
   CHECK(announced(state.on(RendezvousWaiting{"waiting for 1 node"})) == "waiting for 1 node\n");
   CHECK(announced(state.on(RoundProposed{round_of(0), "first round"})).empty());

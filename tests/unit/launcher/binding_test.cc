@@ -10,7 +10,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-// Two packages, four nodes, eight caches, 32 cores of two threads: node n has CPUs 8n..8n+7 and 32 more.
+// Two packages, four nodes, eight caches, 32 cores of two threads: node n has CPUs 8n..8n+7 and 8n+32..8n+39.
 Topology big_machine(const CpuList& allowed = first_cpus(64)) {
   Topology machine;
   for (int core = 0; core < 32; ++core) {
@@ -21,7 +21,7 @@ Topology big_machine(const CpuList& allowed = first_cpus(64)) {
   return machine;
 }
 
-// The same with GPUs: 4 and 5 at node 0, 6 and 7 at 1, 0 and 1 at 2, 2 and 3 at 3, of which some are visible.
+// The same with GPUs, some of them visible: 4 and 5 on node 0, 6 and 7 on 1, 0 and 1 on 2, 2 and 3 on 3.
 Topology gpu_machine(const std::vector<int>& visible = first_cpus(8), const CpuList& allowed = first_cpus(64)) {
   auto machine = big_machine(allowed);
   for (const int gpu : visible)
@@ -58,7 +58,7 @@ using Counts = std::vector<int>;
 
 }  // namespace
 
-TEST_CASE("unbound workers share all cores, and each gets its part of them as threads") {
+TEST_CASE("unbound workers share all cores, and the threads of each are its part of them") {
   const auto division = divide(big_machine(), 4, Binding::none);
   CHECK(sets(division) == Sets(4, ""));
   CHECK(threads(division) == Counts(4, 8));
@@ -69,7 +69,7 @@ TEST_CASE("unbound workers share all cores, and each gets its part of them as th
   CHECK(division.notices.empty());
 }
 
-TEST_CASE("a quota cuts the threads, never below one") {
+TEST_CASE("a quota limits the threads, but never below one") {
   CHECK(threads(divide(big_machine(), 4, Binding::none, 8.0)) == Counts(4, 2));
   CHECK(threads(divide(big_machine(), 4, Binding::none, 7.5)) == Counts(4, 1));
   CHECK(threads(divide(big_machine(), 4, Binding::none, 0.5)) == Counts(4, 1));
@@ -77,7 +77,7 @@ TEST_CASE("a quota cuts the threads, never below one") {
   CHECK(threads(divide(big_machine(), 4, Binding::cores, 8.0)) == Counts(4, 2));
 }
 
-TEST_CASE("bind cores: whole cores in neighbourhood order, the first workers get what is left over") {
+TEST_CASE("bind cores: adjacent whole cores, the first workers get the remainder") {
   CHECK(sets(divide(big_machine(), 4, Binding::cores)) ==
         Sets{"0-7,32-39", "8-15,40-47", "16-23,48-55", "24-31,56-63"});
   const auto uneven = divide(plain_machine(8), 3, Binding::cores);
@@ -87,14 +87,14 @@ TEST_CASE("bind cores: whole cores in neighbourhood order, the first workers get
   CHECK(sets(divide(plain_machine(3), 1, Binding::cores)) == Sets{"0-2"});
 }
 
-TEST_CASE("bind cores: more workers than cores share them, with a line") {
+TEST_CASE("bind cores: more workers than cores share cores, and a notice says so") {
   const auto division = divide(plain_machine(2), 5, Binding::cores);
   CHECK(sets(division) == Sets{"0", "0", "0", "1", "1"});
   CHECK(threads(division) == Counts(5, 1));
   CHECK(division.notices == Sets{"--bind = cores: more workers (5) than cores (2); several share one"});
 }
 
-TEST_CASE("bind l3, numa and socket: one each, spread as far as they go") {
+TEST_CASE("bind l3, numa and socket: one for each worker, spread evenly over the machine") {
   CHECK(sets(divide(big_machine(), 2, Binding::numa)) == Sets{"0-7,32-39", "16-23,48-55"});
   const auto eight = divide(big_machine(), 8, Binding::numa);
   CHECK(sets(eight)[0] == "0-7,32-39");
@@ -114,13 +114,13 @@ TEST_CASE("bind l3, numa and socket: one each, spread as far as they go") {
   CHECK(eight.notices.empty());
 }
 
-TEST_CASE("bind keeps to the CPUs that the process may use") {
+TEST_CASE("bind uses only the CPUs that the process may use") {
   const auto machine = big_machine(cpus("6-8,38,40,63"));
   CHECK(sets(divide(machine, 2, Binding::cores)) == Sets{"6-7,38", "8,40,63"});
   CHECK(sets(divide(machine, 4, Binding::numa)) == Sets{"6-7,38", "6-7,38", "8,40", "63"});
 }
 
-TEST_CASE("bind with GPUs: each worker lives at its own GPU's node") {
+TEST_CASE("bind with GPUs: each worker is bound to the node of its own GPU") {
   const auto machine = gpu_machine();
   CHECK(sets(divide(machine, 8, Binding::cores)) == Sets{"16-19,48-51", "20-23,52-55", "24-27,56-59", "28-31,60-63",
                                                          "0-3,32-35", "4-7,36-39", "8-11,40-43", "12-15,44-47"});
@@ -131,7 +131,7 @@ TEST_CASE("bind with GPUs: each worker lives at its own GPU's node") {
   CHECK(divide(machine, 3, Binding::cores).workers[2].gpu->name == "2");
 }
 
-TEST_CASE("bind with more workers than GPUs, or GPUs out of reach, divides the machine evenly") {
+TEST_CASE("bind divides the machine evenly if there are more workers than GPUs or no usable CPU near a GPU") {
   CHECK(sets(divide(gpu_machine({0, 1}), 4, Binding::cores))[0] == "0-7,32-39");
   CHECK(sets(divide(gpu_machine(first_cpus(8), cpus("0-3")), 2, Binding::cores)) == Sets{"0-1", "2-3"});
 }
@@ -146,7 +146,7 @@ TEST_CASE("numa_binding node and socket: all CPUs of the GPU's node, or of its p
   CHECK(sets(divide(gpu_machine(first_cpus(8), cpus("5-17")), 1, Binding::gpu_node)) == Sets{"16-17"});
 }
 
-TEST_CASE("numa_binding exclusive: the node's cores are divided among its visible GPUs, with a worker or without") {
+TEST_CASE("numa_binding exclusive: the node's cores are divided among all its visible GPUs") {
   CHECK(sets(divide(gpu_machine(), 1, Binding::gpu_exclusive)) == Sets{"16-19,48-51"});
   // GPUs 4, 5 and 6: 4 and 5 at node 0; with three cores there the first gets two.
   CHECK(sets(divide(gpu_machine({4, 5, 6}, cpus("0-2,8-15")), 3, Binding::gpu_exclusive)) == Sets{"0-1", "2", "8-15"});
@@ -154,31 +154,32 @@ TEST_CASE("numa_binding exclusive: the node's cores are divided among its visibl
                     "--numa_binding = exclusive: NUMA node 0 has fewer cores (1) than GPUs (2)");
 }
 
-TEST_CASE("numa_binding core-complex: a cache each, the fullest first, over again when they run out") {
+TEST_CASE(
+    "numa_binding core-complex: one cache each, the one with the most CPUs first, reused when there are too few") {
   CHECK(sets(divide(gpu_machine(), 2, Binding::gpu_core_complex)) == Sets{"16-19,48-51", "20-23,52-55"});
   CHECK(sets(divide(gpu_machine({4, 5}, cpus("2-7")), 2, Binding::gpu_core_complex)) == Sets{"4-7", "2-3"});
   CHECK(sets(divide(gpu_machine({4, 5}, cpus("0-3")), 2, Binding::gpu_core_complex)) == Sets{"0-3", "0-3"});
 }
 
-TEST_CASE("numa_binding says in a line what it lacks") {
+TEST_CASE("numa_binding names what the machine lacks") {
   CHECK_THROWS_WITH(divide(big_machine(), 2, Binding::gpu_node),
-                    "--numa_binding = node: no NVIDIA GPU is visible here; --bind places workers without one");
+                    "--numa_binding = node: no NVIDIA GPU is visible here; --bind works without GPUs");
+  CHECK_THROWS_WITH(divide(gpu_machine({1}), 2, Binding::gpu_socket),
+                    "--numa_binding = socket: more workers (2) than visible GPUs (1); each worker needs its own");
   CHECK_THROWS_WITH(
-      divide(gpu_machine({1}), 2, Binding::gpu_socket),
-      "--numa_binding = socket: more workers (2) than visible GPUs (1); each worker needs one of its own");
-  CHECK_THROWS_WITH(divide(gpu_machine(first_cpus(8), cpus("0-7")), 1, Binding::gpu_core_complex),
-                    "--numa_binding = core-complex: no CPU of NUMA node 2, where GPU 0 is, may be used here");
+      divide(gpu_machine(first_cpus(8), cpus("0-7")), 1, Binding::gpu_core_complex),
+      "--numa_binding = core-complex: GPU 0 is attached to NUMA node 2, of which no CPU may be used here");
 }
 
-TEST_CASE("numa_binding leaves a worker alone whose GPU tells no node, with a line") {
+TEST_CASE("numa_binding does not bind a worker whose GPU has an unknown node, and a notice says so") {
   auto machine = gpu_machine();
   machine.gpus[1].node.reset();
   const auto division = divide(machine, 3, Binding::gpu_node);
   CHECK(sets(division) == Sets{"16-23,48-55", "", "24-31,56-63"});
-  CHECK(division.notices == Sets{"--numa_binding = node: the system does not tell the NUMA node of GPU 1; not bound"});
+  CHECK(division.notices == Sets{"--numa_binding = node: the NUMA node of GPU 1 is unknown; its worker is not bound"});
 }
 
-TEST_CASE("the words of both options, and not both at once") {
+TEST_CASE("the options --bind and --numa_binding exclude each other") {
   CHECK(parse_binding("none", "none") == Binding::none);
   CHECK(parse_binding("cores", "") == Binding::cores);
   CHECK(parse_binding("none", "core-complex") == Binding::gpu_core_complex);
@@ -204,7 +205,7 @@ TEST_CASE("OMP_NUM_THREADS is set for several workers, or under a quota, unless 
   CHECK_FALSE(place(1, with_threads("")).sets_threads);
 }
 
-TEST_CASE("every division is fair: each allowed core is somebody's, no part is more than one core larger") {
+TEST_CASE("every division uses all allowed cores, and parts differ by at most one core") {
   for (int cores = 1; cores <= 12; ++cores) {
     for (int workers = 1; workers <= cores; ++workers) {
       const auto division = divide(plain_machine(cores), workers, Binding::cores);

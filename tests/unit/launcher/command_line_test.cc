@@ -1,6 +1,7 @@
 #include "ddprun/launcher/cli/command_line.h"
 
 #include "ddprun/common/error.h"
+#include "ddprun/launcher/cli/pages.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -14,7 +15,7 @@ NormalForm normal(const Words& arguments) {
 
 }  // namespace
 
-TEST_CASE("every spelling of an option becomes one") {
+TEST_CASE("all spellings of an option have one normal form") {
   const Words expected{"--nproc_per_node=4"};
   CHECK(normal({"--nproc_per_node=4", "x"}).options == expected);
   CHECK(normal({"--nproc-per-node=4", "x"}).options == expected);
@@ -25,7 +26,7 @@ TEST_CASE("every spelling of an option becomes one") {
   CHECK(normal({"-r", "3", "-t0:1", "-m", "x"}).options == Words{"--redirects=3", "--tee=0:1", "--module"});
 }
 
-TEST_CASE("everything behind the script is the script's") {
+TEST_CASE("all arguments after the script belong to the script") {
   const auto form = normal({"--standalone", "train.py", "--nnodes=9", "-m", "--", "--weird"});
   CHECK(form.options == Words{"--standalone"});
   CHECK(form.command == Words{"train.py", "--nnodes=9", "-m", "--", "--weird"});
@@ -41,7 +42,7 @@ TEST_CASE("values may be empty, hold '=', or be negative numbers") {
   CHECK(normal({"--max_restarts", "-1", "x"}).options == Words{"--max_restarts=-1"});
 }
 
-TEST_CASE("usage errors name what is wrong and what would be right") {
+TEST_CASE("usage errors name what is wrong and how to correct it") {
   CHECK_THROWS_WITH(normal({"--nprocs_per_node=2", "x"}),
                     "unknown option --nprocs_per_node; did you mean --nproc_per_node?");
   CHECK_THROWS_WITH(normal({"--zzzzzzzzzzzzzzzzzzzzz", "x"}), "unknown option --zzzzzzzzzzzzzzzzzzzzz");
@@ -53,6 +54,8 @@ TEST_CASE("usage errors name what is wrong and what would be right") {
   CHECK_THROWS_WITH(normal({"--nnodes", "--standalone", "x"}), "--nnodes expects a value");
   CHECK_THROWS_WITH(normal({"--standalone=1", "x"}), "--standalone takes no value, got '1'");
   CHECK_THROWS_WITH(normal({"-q", "x"}), "unknown option -q; ddprun --help lists them all");
+  CHECK_THROWS_WITH(normal({"--train.epochs", "3", "x.cfg"}),
+                    "--train.epochs is a key of a train.cfg: put it after the file's name");
 }
 
 TEST_CASE("the command line assigns options, the last of several wins") {
@@ -67,7 +70,7 @@ TEST_CASE("the command line assigns options, the last of several wins") {
   CHECK_FALSE(s.given("max_restarts"));
 }
 
-TEST_CASE("an empty value is a value, as a script's unset variable makes it") {
+TEST_CASE("an empty value is a value, such as an unset variable in a shell script") {
   LaunchSettings s;
   parse_command_line({"--role=", "--rdzv-endpoint", "", "--local_addr=", "--rdzv_conf", "", "x"}, s);
   CHECK(s.options().role.empty());
@@ -91,7 +94,7 @@ TEST_CASE("a script is required, except for pages") {
   CHECK_THROWS_WITH(parse_command_line({"--completion=fish"}, s), "--completion = fish: expected bash or zsh");
 }
 
-TEST_CASE("an abbreviation that torchrun takes keeps its meaning, whatever options were added") {
+TEST_CASE("an abbreviation that torchrun accepts keeps its meaning, whatever options were added") {
   auto table = page_options();
   table.push_back({.name = "virtual_local_rank", .flag = true});
   CHECK(normal_form({"--v", "x"}, table).options == Words{"--virtual_local_rank"});  // --version was added

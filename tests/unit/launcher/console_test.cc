@@ -37,7 +37,7 @@ struct Pipe {
 
 }  // namespace
 
-TEST_CASE("texts go to their stream in order") {
+TEST_CASE("texts are written to their stream in order") {
   const Pipe out;
   const Pipe err;
   Console console(out.write_end.get(), err.write_end.get(), nullptr);
@@ -49,7 +49,7 @@ TEST_CASE("texts go to their stream in order") {
   CHECK(err.read_all(1) == "x");
 }
 
-TEST_CASE("a terminal that takes nothing holds up neither the writer nor the end") {
+TEST_CASE("a terminal that accepts nothing blocks neither the writer nor the destructor") {
   const Pipe out;
   Console console(out.write_end.get(), out.write_end.get(), nullptr);
   for (int i = 0; i < 4; ++i) console.write(Console::Stream::out, std::string(512 * 1024, 'x'));
@@ -57,20 +57,20 @@ TEST_CASE("a terminal that takes nothing holds up neither the writer nor the end
   CHECK_FALSE(console.drain(20ms));
 }
 
-TEST_CASE("room is told when a full queue has fallen") {
+TEST_CASE("on_writable is called once when a full queue has fallen to half") {
   const Pipe out;
-  std::atomic<int> told{0};
-  Console console(out.write_end.get(), out.write_end.get(), [&] { ++told; });
+  std::atomic<int> calls{0};
+  Console console(out.write_end.get(), out.write_end.get(), [&] { ++calls; });
   const std::string text(256 * 1024, 'x');
   for (int i = 0; i < 5; ++i) console.write(Console::Stream::out, text);
   CHECK(console.full());
   CHECK(out.read_all(5 * text.size()).size() == 5 * text.size());
   CHECK(console.drain(5s));
   CHECK_FALSE(console.full());
-  CHECK(told == 1);
+  CHECK(calls == 1);
 }
 
-TEST_CASE("a reader that has gone stops nothing") {
+TEST_CASE("a stream whose reader is gone does not block the console") {
   Pipe out;
   out.read_end.reset();
   Console console(out.write_end.get(), out.write_end.get(), nullptr);

@@ -45,16 +45,16 @@ JobStatus example() {
 
 }  // namespace
 
-TEST_CASE("a job in words") {
+TEST_CASE("the text of a job's status") {
   CHECK(status_text(example()) ==
         "job none (train.cfg): running for 2 min 03 s, generation 1, 1 of 3 restarts used, 1 of 1:4 nodes, 2 workers\n"
-        "  node 0  host a (10.0.0.1), ranks 0-1, here for 1 h 04 min\n"
+        "  node 0  host a (10.0.0.1), ranks 0-1, joined 1 h 04 min ago\n"
         "    rank 0  pid 4711  running for 2 min 03 s\n"
         "    rank 1  pid 4712  ended by SIGKILL 4 s ago\n"
-        "  spare   host c, here for 12 s, silent for 4 s\n");
+        "  spare   host c, joined 12 s ago, last heartbeat 4 s ago\n");
 }
 
-TEST_CASE("an agent's word is the same after a round trip, and junk is refused") {
+TEST_CASE("an agent record survives a round trip through JSON, and invalid text is refused") {
   const AgentRecord record{.pid = 17, .endpoint = "127.0.0.1:400", .grace = 7s, .own = example()};
   const auto again = parse_agent_record(to_json(record));
   CHECK(to_json(again) == to_json(record));
@@ -64,7 +64,7 @@ TEST_CASE("an agent's word is the same after a round trip, and junk is refused")
   CHECK_THROWS_AS(parse_agent_record("no"), Error);
 }
 
-TEST_CASE("agents register in a folder of their owner alone, and sockets of dead processes are swept up") {
+TEST_CASE("the runtime folder belongs to its owner alone, and sockets of dead processes are removed from it") {
   const testing::TempDir base;
   const Environment environment({{"XDG_RUNTIME_DIR", base.path().string()}});
   const auto folder = own_runtime_folder(environment);
@@ -90,7 +90,7 @@ TEST_CASE("agents register in a folder of their owner alone, and sockets of dead
   CHECK(own_runtime_folder(environment) != folder);
 }
 
-TEST_CASE("status and stop are words of ddprun only where they come first") {
+TEST_CASE("status and stop are subcommands only as the first argument") {
   CHECK(is_control_command({"status"}));
   CHECK(is_control_command({"stop", "--rdzv_id=x"}));
   CHECK_FALSE(is_control_command({"./status"}));

@@ -23,7 +23,7 @@ Environment variable(const std::string& name, const std::string& value) {
 
 }  // namespace
 
-TEST_CASE("XPUs are the render nodes of Intel's, or what ZE_AFFINITY_MASK lists") {
+TEST_CASE("XPUs are Intel's render nodes, or the entries of ZE_AFFINITY_MASK") {
   const testing::TempDir root;
   CHECK(visible_xpus({}, root.path()) == 0);
   add_file(root / "sys/class/drm/renderD128/device/vendor", "0x8086\n");

@@ -35,43 +35,43 @@ Variables pod_with(const std::string& name, const std::string& value) {
   return variables;
 }
 
-// What a job of these options comes to where the environment is this one.
+// The result for a job with these options in this environment.
 struct Outcome {
   RendezvousChoice choice;
   std::string nproc;
-  std::string line;  // for people; empty where nothing was discovered
+  std::string line;  // for the log; empty if nothing was discovered
 };
 Outcome outcome(const Environment& variables, const Options& options = {}) {
   LaunchSettings settings;
   for (const auto& [name, value] : options) settings.assign_from_command_line(name, value);
   settings.apply_environment(variables);
-  const auto place = apply_cluster(settings, variables);
+  const auto info = apply_cluster(settings, variables);
   return {.choice = choose_rendezvous(settings, variables),
           .nproc = settings.options().nproc_per_node,
-          .line = place ? describe(*place, settings) : ""};
+          .line = info ? describe(*info, settings) : ""};
 }
 
 }  // namespace
 
-TEST_CASE("nothing is discovered where there is no scheduler") {
+TEST_CASE("nothing is discovered without a scheduler") {
   CHECK_FALSE(discover_cluster(Environment(Variables{})));
   CHECK_FALSE(discover_cluster(Environment(Variables{{"SLURM_JOB_ID", "x"}, {"JOB_COMPLETION_INDEX", "3"}})));
   CHECK(outcome(Environment(Variables{})).choice.standalone);
 }
 
 TEST_CASE("one ddprun a node of a Slurm step: nodes, rank, endpoint and id") {
-  const auto place = discover_slurm(environment(slurm::second_of_two));
-  REQUIRE(place);
-  CHECK(place->mistake.empty());
-  CHECK(place->nodes == 2);
-  CHECK(place->node_rank == 1);
-  CHECK(place->host == "n1");
-  CHECK(place->port == 16384 + 37);
-  CHECK(place->id == "slurm-1.0");
-  CHECK_FALSE(place->workers);
+  const auto info = discover_slurm(environment(slurm::second_of_two));
+  REQUIRE(info);
+  CHECK(info->error.empty());
+  CHECK(info->nodes == 2);
+  CHECK(info->node_rank == 1);
+  CHECK(info->host == "n1");
+  CHECK(info->port == 16384 + 37);
+  CHECK(info->id == "slurm-1.0");
+  CHECK_FALSE(info->workers);
 }
 
-TEST_CASE("what Slurm says becomes the job, with rounds of its own and the first node as host") {
+TEST_CASE("a Slurm step becomes a c10d job whose first node runs the rendezvous server") {
   const auto second = outcome(environment(slurm::second_of_two));
   CHECK_FALSE(second.choice.standalone);
   CHECK(second.choice.backend == RendezvousChoice::Backend::c10d);
@@ -84,18 +84,18 @@ TEST_CASE("what Slurm says becomes the job, with rounds of its own and the first
   CHECK(second.choice.is_host == false);
   CHECK(second.choice.notice.empty());
   CHECK(second.nproc == "1");
-  CHECK(second.line == "Slurm job 1, step 0: node 1 of 2, meeting at n1:16421");
+  CHECK(second.line == "Slurm job 1, step 0: node 1 of 2, rendezvous at n1:16421");
   CHECK(outcome(environment(slurm::second_of_two, {{"SLURM_NODEID", "0"}})).choice.is_host == true);
 }
 
 TEST_CASE("GPUs that Slurm allotted become workers, unless their number is given") {
   const auto with_gpus = environment(slurm::second_with_gpus);
   CHECK(outcome(with_gpus).nproc == "2");
-  CHECK(outcome(with_gpus).line == "Slurm job 3, step 0: node 1 of 2, meeting at n1:16495, 2 workers for its GPUs");
+  CHECK(outcome(with_gpus).line == "Slurm job 3, step 0: node 1 of 2, rendezvous at n1:16495, 2 workers for its GPUs");
   CHECK(outcome(with_gpus, {{"nproc_per_node", "8"}}).nproc == "8");
 }
 
-TEST_CASE("jobs that follow one another, and steps of one, meet at different ports below those of the kernel") {
+TEST_CASE("consecutive jobs and steps get different ports below the kernel's ephemeral ports") {
   std::set<std::uint16_t> ports;
   for (int job = 70000; job < 70100; ++job)
     for (int step = 0; step < 8; ++step)
@@ -113,17 +113,17 @@ TEST_CASE("a step on one node of a larger job is a job of one node") {
   CHECK(outcome(environment(slurm::array_task)).choice.policy.run_id == "slurm-6.0");
 }
 
-TEST_CASE("several tasks on a node are a mistake, and the line says what to type") {
+TEST_CASE("several tasks on a node are an error that names the right command") {
   CHECK_THROWS_WITH(
       outcome(environment(slurm::several_tasks)),
       "Slurm job 2, step 0 started 2 ddprun on this node, and one is enough: it starts the workers itself; "
       "use 'srun --ntasks-per-node=1 ddprun --nproc_per_node=2 ...'");
-  // Whoever counts the nodes himself may run as many as he likes; and each may be a job of its own.
+  // With an explicit number of nodes, or as jobs of one node, they are allowed.
   CHECK(outcome(environment(slurm::several_tasks), {{"nnodes", "4"}}).choice.policy.max_nodes == 4);
   CHECK(outcome(environment(slurm::several_tasks), {{"standalone", "true"}}).choice.standalone);
 }
 
-TEST_CASE("the batch script of several nodes is a mistake, that of one node is none") {
+TEST_CASE("the batch script of a job with several nodes is an error, that of one node is not") {
   CHECK_THROWS_WITH(outcome(environment(slurm::batch_script)), Catch::Contains("srun --ntasks-per-node=1 ddprun"));
   CHECK(outcome(environment(slurm::batch_script), {{"nnodes", "1"}}).choice.standalone);
   const auto alone = outcome(environment(slurm::batch_script, {{"SLURM_JOB_NUM_NODES", "1"}}));
@@ -131,14 +131,14 @@ TEST_CASE("the batch script of several nodes is a mistake, that of one node is n
   CHECK(alone.line == "Slurm job 3: node 0 of 1, 2 workers for its GPUs");
 }
 
-TEST_CASE("variables of Slurm that make no sense are named") {
+TEST_CASE("an error about Slurm's variables names the variable") {
   CHECK_THROWS_WITH(outcome(environment(slurm::second_of_two, {{"SLURM_STEP_NODELIST", "n[1-"}})),
-                    Catch::Contains("'n[1-' is no node list"));
+                    Catch::Contains("'n[1-' is not a node list"));
   CHECK_THROWS_WITH(outcome(environment(slurm::second_of_two, {{"SLURM_NODEID", "2"}})),
                     "Slurm job 1, step 0: SLURM_NODEID = 2, but SLURM_STEP_NODELIST names 2 nodes");
 }
 
-TEST_CASE("options and PET_ variables beat what was discovered, one by one") {
+TEST_CASE("each option and PET_ variable beats what was discovered") {
   const auto& base = slurm::second_of_two;
   const auto elastic = outcome(environment(base), {{"nnodes", "1:2"}});
   CHECK(elastic.choice.policy.min_nodes == 1);
@@ -153,7 +153,7 @@ TEST_CASE("options and PET_ variables beat what was discovered, one by one") {
   CHECK(outcome(environment(base), {{"nnodes", "2"}, {"rdzv_endpoint", "other:7"}}).line.empty());
 }
 
-TEST_CASE("a pod of an indexed Job finds its place from its index and what the manifest hands in") {
+TEST_CASE("a pod of an indexed Job is placed by its index and the manifest's variables") {
   const auto found = outcome(Environment(pod));
   CHECK(found.choice.policy.max_nodes == 4);
   CHECK(found.choice.policy.run_id == "train");
@@ -161,15 +161,15 @@ TEST_CASE("a pod of an indexed Job finds its place from its index and what the m
   CHECK(found.choice.host == "train-0.train-nodes");
   CHECK(found.choice.port == 29400);
   CHECK(found.choice.is_host == false);
-  CHECK(found.line == "Kubernetes job train: node 2 of 4, meeting at train-0.train-nodes:29400");
+  CHECK(found.line == "Kubernetes job train: node 2 of 4, rendezvous at train-0.train-nodes:29400");
 }
 
-TEST_CASE("a manifest that forgets a variable is told which") {
+TEST_CASE("a variable that is missing in the manifest is named") {
   CHECK_THROWS_WITH(outcome(Environment(pod_with("DDPRUN_K8S_JOB", ""))), Catch::Contains("but not DDPRUN_K8S_JOB"));
   CHECK_THROWS_WITH(outcome(Environment(pod_with("JOB_COMPLETION_INDEX", ""))),
                     Catch::Contains("but not JOB_COMPLETION_INDEX"));
   CHECK_THROWS_WITH(outcome(Environment(pod_with("DDPRUN_K8S_COMPLETIONS", "many"))),
-                    "DDPRUN_K8S_COMPLETIONS = many: expected a whole number from 1");
+                    "DDPRUN_K8S_COMPLETIONS = many: expected a whole number at least 1");
   CHECK_THROWS_WITH(outcome(Environment(pod_with("JOB_COMPLETION_INDEX", "4"))),
                     "JOB_COMPLETION_INDEX = 4: expected less than DDPRUN_K8S_COMPLETIONS = 4");
 }

@@ -19,7 +19,7 @@ std::string why(const std::filesystem::path& file, int error_number) {
 
 }  // namespace
 
-TEST_CASE("why a program could not be executed") {
+TEST_CASE("a failed exec is explained by its errno and the file") {
   const testing::TempDir folder;
   const auto script = folder / "script";
   CHECK(why(folder / "none", ENOENT) == "No such file or directory");
@@ -27,7 +27,8 @@ TEST_CASE("why a program could not be executed") {
   CHECK(why(script, ENOENT) == "its interpreter /no/such/interpreter (line 1) does not exist");
   CHECK(why(script, EACCES) == "Permission denied: it is not executable (chmod +x)");
   std::ofstream(script) << "#!/bin/sh\r\necho\r\n";
-  CHECK(why(script, ENOENT) == "its interpreter /bin/sh (line 1) does not exist: the lines end as on Windows");
+  CHECK(why(script, ENOENT) ==
+        "its interpreter /bin/sh (line 1) does not exist: the file has Windows line endings (CR LF)");
   std::ofstream(script) << "\x7f"
                         << "ELF";
   CHECK_THAT(why(script, ENOENT), Catch::Contains("loader"));

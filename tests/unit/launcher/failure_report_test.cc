@@ -22,20 +22,20 @@ TEST_CASE("error files in both of torchrun's shapes") {
   CHECK_FALSE(parse_error_file(R"({"message": "text"})")->timestamp);
 }
 
-TEST_CASE("a torn error file is no error file") {
+TEST_CASE("an incomplete error file is ignored") {
   for (const char* bad : {"", "{", "[]", "{\"message\": {\"mess", "{}", "null", "3"}) {
     INFO(bad);
     CHECK_FALSE(parse_error_file(bad));
   }
 }
 
-TEST_CASE("a stamp of whole seconds makes no failure earlier than it was") {
+TEST_CASE("a timestamp in whole seconds does not make a failure earlier than it was") {
   CHECK(failure_time_us(5'300'000, std::nullopt) == 5'300'000);
   CHECK(failure_time_us(5'300'000, 5.0) == 5'300'000);
   CHECK(failure_time_us(5'300'000, 3.0) == 3'999'999);
   CHECK(failure_time_us(5'300'000, 5.25) == 5'250'000);
   CHECK(failure_time_us(5'300'000, 9.0) == 5'300'000);
-  // Nanoseconds, or no number at all.
+  // Nanoseconds, infinity, not a number.
   CHECK(failure_time_us(5'300'000, 1.7e18) == 5'300'000);
   CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::infinity()) == 5'300'000);
   CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::quiet_NaN()) == 5'300'000);
@@ -50,16 +50,17 @@ TEST_CASE("a failure is described from its exit and its error file") {
   CHECK(bare.message == "Signal 9 (SIGKILL) received by PID 7");
   CHECK(bare.error_file.empty());
   std::ofstream(folder / "e") << R"({"message": "boom", "timestamp": 4})";
-  const auto told = describe_failure(worker, {.pid = 7, .code = 3}, 9'000'000);
-  CHECK(told.message == "boom");
-  CHECK(told.time_us == 4'999'999);
-  CHECK(told.error_file == (folder / "e").string());
-  CHECK(told.exit_code == 3);
+  const auto described = describe_failure(worker, {.pid = 7, .code = 3}, 9'000'000);
+  CHECK(described.message == "boom");
+  CHECK(described.time_us == 4'999'999);
+  CHECK(described.error_file == (folder / "e").string());
+  CHECK(described.exit_code == 3);
   std::ofstream(folder / "e") << "{torn";
-  CHECK(describe_failure(worker, {.pid = 7, .code = 3}, 9).message == "(the error file cannot be read as JSON)");
+  CHECK(describe_failure(worker, {.pid = 7, .code = 3}, 9).message ==
+        "(the error file is not valid JSON of torchrun's form)");
 }
 
-TEST_CASE("without an error file the exception at the end of a Python traceback is the cause") {
+TEST_CASE("without an error file the cause is the exception at the end of a Python traceback") {
   const auto cause_after = [](const std::string& last_lines, int code = 1) {
     return describe_failure({.last_lines = last_lines}, {.pid = 7, .code = code}, 5).cause;
   };
@@ -70,13 +71,13 @@ TEST_CASE("without an error file the exception at the end of a Python traceback 
   CHECK(cause_after(frames + "KeyError: 1\n\nDuring handling another occurred:\n\n" + frames + "OSError: no") ==
         "exit code 1: OSError: no");
   CHECK(cause_after("    h(x)\n  File \"b.py\", line 9, in h\n    1 / 0\nZeroDivisionError: division by zero") ==
-        "exit code 1: ZeroDivisionError: division by zero");  // the beginning has scrolled away
+        "exit code 1: ZeroDivisionError: division by zero");  // the beginning is cut off
   CHECK(cause_after(frames + "ValueError: caught, told of, and ended otherwise", 3).empty());
   CHECK(cause_after(frames).empty());
   CHECK(cause_after("out of luck").empty());
 }
 
-TEST_CASE("a scheduler's error file is the root cause's with its code, or one like it") {
+TEST_CASE("a scheduler's error file is the root cause's with its exit code, or a new one of that form") {
   const testing::TempDir folder;
   std::ofstream(folder / "e") << R"({"message": {"message": "boom", "extraInfo": {"timestamp": "4"}}})";
   CHECK(scheduler_error_file({.exit_code = 3, .error_file = (folder / "e").string()}) ==
@@ -95,7 +96,21 @@ TEST_CASE("the root cause is the one observed first, of equals the lowest rank")
   CHECK(failures[1].rank == 2);
 }
 
-TEST_CASE("the summary has torchrun's shape, and the end of the root cause's standard error") {
+TEST_CASE("a usage error is read from the error file of a worker that exits with 2, and has no summary") {
+  const testing::TempDir folder;
+  const FailedWorker worker{.error_file = (folder / "e").string()};
+  std::ofstream(folder / "e") << R"({"message": {"message": "a.cfg:1: no", "extraInfo": {"usage_error": true}}})";
+  const auto failure = describe_failure(worker, {.pid = 7, .code = 2}, 1);
+  CHECK(failure.usage_error);
+  CHECK(failure.message == "a.cfg:1: no");
+  CHECK(failure_summary("x", {failure}).empty());
+  CHECK_FALSE(describe_failure(worker, {.pid = 7, .code = 1}, 1).usage_error);
+  CHECK_FALSE(describe_failure(worker, {.pid = 7, .signal_number = 9}, 1).usage_error);
+  std::ofstream(folder / "e") << R"({"message": {"message": "", "extraInfo": {"usage_error": true}}})";
+  CHECK_FALSE(describe_failure(worker, {.pid = 7, .code = 2}, 1).usage_error);
+}
+
+TEST_CASE("the summary has torchrun's form, followed by the end of the root cause's standard error") {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
   const std::vector<WorkerFailure> failures{{.rank = 3,
@@ -142,7 +157,7 @@ TEST_CASE("the summary has torchrun's shape, and the end of the root cause's sta
   CHECK(failure_summary("x", {}).empty());
 }
 
-TEST_CASE("the rules of the summary are at most 60 wide, and a lone failure says so") {
+TEST_CASE("the rules of the summary are at most 60 wide, and a single failure is marked") {
   const auto text = failure_summary("x", {{.message = std::string(200, 'm')}});
   CHECK(text.starts_with(std::string(60, '=') + "\nx FAILED\n"));
   CHECK(text.find("Failures:\n  <NO_OTHER_FAILURES>\n") != std::string::npos);

@@ -8,7 +8,7 @@
 #include "ddprun/launcher/placement/cpu_list.h"
 #include "tests/support/temp_dir.h"
 
-// Trees as the kernel shows them in /sys and /proc, of machines that are not at hand.
+// The files of /sys and /proc of other machines, in a temporary folder.
 namespace ddprun::testing {
 
 class FakeMachine {
@@ -47,7 +47,7 @@ class FakeMachine {
       std::filesystem::create_symlink("../../../../bus/pci/drivers/" + driver, root() / folder / "driver");
   }
 
-  // An NVIDIA GPU as a machine with the vendor's driver shows it.
+  // An NVIDIA GPU of a machine with NVIDIA's driver.
   void gpu(int minor, const std::string& address, int node, const std::string& uuid) const {
     on_pci_bus(address, "0x10de", "0x030200", node, "nvidia");
     write("proc/driver/nvidia/gpus/" + address + "/information",
@@ -66,8 +66,8 @@ class FakeMachine {
   TempDir folder_;
 };
 
-// Two packages, two nodes each, in each node two caches of four cores; two threads a core, numbered behind all cores:
-// node n has CPUs 8n..8n+7 and 32 more. No GPU.
+// Two packages with two nodes each; each node has two caches of four cores with two threads. The second threads have
+// the numbers after all first ones: node n has CPUs 8n..8n+7 and 8n+32..8n+39. No GPU.
 inline void two_socket_amd(const FakeMachine& machine) {
   for (int core = 0; core < 32; ++core) {
     const int cache = core / 4 * 4;
@@ -78,7 +78,7 @@ inline void two_socket_amd(const FakeMachine& machine) {
   machine.nodes({"0-7,32-39", "8-15,40-47", "16-23,48-55", "24-31,56-63"});
 }
 
-// Two GPUs at each of the four nodes, in the order of the bus: 4 and 5 at node 0, and so on backwards.
+// Two GPUs on each of the four nodes. In bus order, 0 and 1 are on node 2, 2 and 3 on node 3, 4 and 5 on node 0.
 inline void eight_gpus(const FakeMachine& machine) {
   const int nodes[] = {2, 2, 3, 3, 0, 0, 1, 1};
   for (int i = 0; i < 8; ++i)

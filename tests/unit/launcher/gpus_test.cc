@@ -12,7 +12,7 @@ Environment visible(const std::string& list) {
   return Environment({{"CUDA_VISIBLE_DEVICES", list}});
 }
 
-// Their addresses' first digits, which say which they are.
+// One digit of each GPU's address, which identifies it.
 std::string found(const FakeMachine& machine, const Environment& environment = {}) {
   std::string text;
   for (const auto& gpu : discover_gpus(environment, machine.root()))
@@ -22,7 +22,7 @@ std::string found(const FakeMachine& machine, const Environment& environment = {
 
 }  // namespace
 
-TEST_CASE("GPUs that the driver knows, in the order of the bus, with their nodes") {
+TEST_CASE("GPUs that the driver lists, in bus order, with their NUMA nodes") {
   const FakeMachine machine;
   two_socket_amd(machine);
   machine.write("sys/devices/system/node/node1/distance", "10 20");
@@ -35,7 +35,7 @@ TEST_CASE("GPUs that the driver knows, in the order of the bus, with their nodes
   CHECK(gpus[7].node == 1);
 }
 
-TEST_CASE("CUDA_VISIBLE_DEVICES picks, orders, and ends at what is no device") {
+TEST_CASE("CUDA_VISIBLE_DEVICES selects and orders GPUs, and an entry that is not a device ends it") {
   const FakeMachine machine;
   eight_gpus(machine);
   CHECK(found(machine, visible("3,0")) == "41");
@@ -50,7 +50,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES picks, orders, and ends at what is no device") {
   CHECK(discover_gpus(visible("5"), machine.root()).at(0).name == "5");
 }
 
-TEST_CASE("GPUs whose device file is missing belong to others") {
+TEST_CASE("GPUs whose device file is missing do not count") {
   const FakeMachine machine;
   eight_gpus(machine);
   for (const int minor : {0, 1, 4}) std::filesystem::remove(machine.root() / fmt::format("dev/nvidia{}", minor));
@@ -58,7 +58,7 @@ TEST_CASE("GPUs whose device file is missing belong to others") {
   CHECK(found(machine, visible("1")) == "4");
 }
 
-TEST_CASE("without the driver's folder the bus tells, and what is no GPU of the driver's is left out") {
+TEST_CASE("without the driver's folder, the GPUs on the PCI bus that use the driver count") {
   const FakeMachine machine;
   machine.on_pci_bus("0000:11:00.0", "0x10de", "0x030000", -1, "nvidia");
   machine.on_pci_bus("0000:21:00.0", "0x10de", "0x068000", -1, "nvidia");    // a switch
@@ -70,7 +70,7 @@ TEST_CASE("without the driver's folder the bus tells, and what is no GPU of the 
   CHECK(found(machine, visible("GPU-1,GPU-2")) == "??");
 }
 
-TEST_CASE("device files alone are GPUs at unknown places") {
+TEST_CASE("GPUs known only by their device files have an unknown address") {
   const FakeMachine machine;
   for (const char* name : {"nvidia1", "nvidia0", "nvidiactl", "nvidia-uvm"})
     machine.write(std::string("dev/") + name, "");
@@ -78,7 +78,7 @@ TEST_CASE("device files alone are GPUs at unknown places") {
   CHECK(discover_gpus(visible("1"), machine.root()).at(0).name == "1");
 }
 
-TEST_CASE("a node that the firmware does not tell is known only where there is a single one") {
+TEST_CASE("a NUMA node that the firmware does not report is known only if there is a single one") {
   const FakeMachine machine;
   machine.gpu(0, "0000:11:00.0", -1, "GPU-0");
   machine.nodes({"0-3"});
@@ -87,7 +87,7 @@ TEST_CASE("a node that the firmware does not tell is known only where there is a
   CHECK_FALSE(discover_gpus({}, machine.root()).at(0).node);
 }
 
-TEST_CASE("a machine without GPUs has none, whatever the list says") {
+TEST_CASE("a machine without GPUs has none, whatever CUDA_VISIBLE_DEVICES says") {
   const FakeMachine machine;
   CHECK(discover_gpus({}, machine.root()).empty());
   CHECK(discover_gpus(visible("0,1"), machine.root()).empty());

@@ -1,7 +1,7 @@
 #include "ddprun/common/error.h"
-#include "ddprun/launcher/hosts/fleet.h"
 #include "ddprun/launcher/hosts/host_entries.h"
-#include "ddprun/launcher/hosts/remote_order.h"
+#include "ddprun/launcher/hosts/hosts_job.h"
+#include "ddprun/launcher/hosts/remote_protocol.h"
 #include "ddprun/launcher/hosts/ssh_command.h"
 #include "tests/support/catch.h"
 
@@ -21,7 +21,7 @@ std::string shown(const std::vector<HostEntry>& hosts) {
 
 }  // namespace
 
-TEST_CASE("hosts: names, slots, users, IPv6, named twice, slots add up") {
+TEST_CASE("option --hosts accepts names, slots, users and IPv6 addresses, and adds the slots of a host named twice") {
   CHECK(shown(parse_hosts("a:4,b:2")) == "a:4 b:2");
   CHECK(shown(parse_hosts("b,a")) == "b a");
   CHECK(shown(parse_hosts("me@a:4,10.0.0.7")) == "me@a:4 10.0.0.7");
@@ -29,7 +29,7 @@ TEST_CASE("hosts: names, slots, users, IPv6, named twice, slots add up") {
   CHECK(shown(parse_hosts("a:1,b:1,a:2")) == "a:3 b:1");
 }
 
-TEST_CASE("hosts that make no sense are named") {
+TEST_CASE("an error about --hosts names the entry") {
   CHECK_THROWS_WITH(parse_hosts("a,,b"), "--hosts: '': expected HOST[:SLOTS]");
   CHECK_THROWS_WITH(parse_hosts("a:0"), Catch::StartsWith("--hosts: 'a:0': expected a number of workers from 1"));
   CHECK_THROWS_WITH(parse_hosts("a:x"), Catch::StartsWith("--hosts: 'a:x': expected a number of workers"));
@@ -37,15 +37,15 @@ TEST_CASE("hosts that make no sense are named") {
   CHECK_THROWS_WITH(parse_hosts("[fd00::7"), "--hosts: '[fd00::7': the bracket is not closed");
 }
 
-TEST_CASE("a hostfile: Open MPI's lines and ours, comments, file and line in errors") {
+TEST_CASE("a hostfile has Open MPI's lines or HOST:SLOTS, and its errors name file and line") {
   CHECK(shown(parse_hostfile("# two racks\nnode1 slots=4\n\n  node2 slots=4 max_slots=8  # spare\nnode3:2\nnode4\n",
                              "f")) == "node1:4 node2:4 node3:2 node4");
-  CHECK_THROWS_WITH(parse_hostfile("a\nb cores=4\n", "f"), "f:2: 'cores=4': expected slots=NUMBER behind the host");
+  CHECK_THROWS_WITH(parse_hostfile("a\nb cores=4\n", "f"), "f:2: 'cores=4': expected slots=NUMBER after the host");
   CHECK_THROWS_WITH(parse_hostfile("a slots=many\n", "f"), Catch::StartsWith("f:1: 'slots=many': expected a number"));
-  CHECK_THROWS_WITH(parse_hostfile("# nobody\n", "f"), "f: names no host");
+  CHECK_THROWS_WITH(parse_hostfile("# nobody\n", "f"), "f: names no hosts");
 }
 
-TEST_CASE("only the plain names of this machine do without ssh") {
+TEST_CASE("only the plain names of this machine need no ssh") {
   CHECK(is_this_machine({.name = "localhost"}, "me"));
   CHECK(is_this_machine({.name = "me"}, "me"));
   CHECK_FALSE(is_this_machine({.name = "me.example.com"}, "me"));
@@ -53,7 +53,7 @@ TEST_CASE("only the plain names of this machine do without ssh") {
   CHECK_FALSE(is_this_machine({.name = "127.0.0.2"}, "me"));
 }
 
-TEST_CASE("ssh asks for nothing and notices a dead connection, another program gets no options of OpenSSH's") {
+TEST_CASE("ssh gets options for no prompts and for dead connections, another program gets none of them") {
   const auto words = ssh_command("ssh -p 2222 -o 'User=a b'", {.name = "node1"}, "/opt/it's/ddprun", "T");
   CHECK(Words(words.begin(), words.begin() + 5) == Words{"ssh", "-p", "2222", "-o", "User=a b"});
   const auto has = [&](const char* word) { return std::find(words.begin(), words.end(), word) != words.end(); };
@@ -68,7 +68,7 @@ TEST_CASE("ssh asks for nothing and notices a dead connection, another program g
   CHECK_THROWS_AS(ssh_command(" ", {.name = "n"}, "p", "T"), Error);
 }
 
-TEST_CASE("variables that configure training go to the hosts, others by name") {
+TEST_CASE("variables that configure training are passed to the hosts, others only by name") {
   const Environment environment(Variables{{"NCCL_DEBUG", "INFO"},
                                           {"OMP_NUM_THREADS", "2"},
                                           {"HOME", "/h"},
@@ -84,71 +84,77 @@ TEST_CASE("variables that configure training go to the hosts, others by name") {
                     "--env: NOT is not set here; --env NOT=VALUE gives it a value");
 }
 
-TEST_CASE("an order comes out as it went in, whatever its texts hold") {
-  const RemoteOrder order{.directory = "/a b",
-                          .environment = {"A=1", "B=two\nlines"},
-                          .arguments = {"--x", "", "'\"$\\"},
-                          .options = {{"nnodes", "2"}, {"rdzv_conf", ""}}};
-  const auto text = encode(order);
+TEST_CASE("a launch request survives a round trip, whatever its texts contain, and an incomplete one is refused") {
+  const LaunchRequest request{.directory = "/a b",
+                              .environment = {"A=1", "B=two\nlines"},
+                              .arguments = {"--x", "", "'\"$\\"},
+                              .options = {{"nnodes", "2"}, {"rdzv_conf", ""}}};
+  const auto text = encode(request);
   const auto line = text.find('\n');
   REQUIRE(text.substr(0, line) == std::to_string(text.size() - line - 1));
-  const auto back = decode_order(std::string_view(text).substr(line + 1));
-  CHECK(back.directory == order.directory);
-  CHECK(back.environment == order.environment);
-  CHECK(back.arguments == order.arguments);
-  CHECK(back.options == order.options);
+  const auto back = decode_request(std::string_view(text).substr(line + 1));
+  CHECK(back.directory == request.directory);
+  CHECK(back.environment == request.environment);
+  CHECK(back.arguments == request.arguments);
+  CHECK(back.options == request.options);
   for (std::size_t size = 0; size + 1 < text.size() - line; ++size)
-    CHECK_THROWS_AS(decode_order(std::string_view(text).substr(line + 1, size)), Error);
+    CHECK_THROWS_AS(decode_request(std::string_view(text).substr(line + 1, size)), Error);
 }
 
-TEST_CASE("a summary travels as one line") {
-  CHECK(one_line("a\nb\n").find('\n') == std::string::npos);
-  CHECK(several_lines(one_line("a\nb\n")) == "a\nb\n");
+TEST_CASE("several lines are encoded as one and back") {
+  CHECK(join_lines("a\nb\n").find('\n') == std::string::npos);
+  CHECK(split_lines(join_lines("a\nb\n")) == "a\nb\n");
 }
 
-TEST_CASE("words are taken out of a stream wherever it is cut, all else passes") {
-  const std::string text = "noise\x01 half " + remote_word("tok", "here 1 - -") + "lin" + remote_word("tok", "exit 7") +
-                           "e\n" + remote_word("other", "exit 9") + "\x01to";
+TEST_CASE("messages are separated from the output wherever the stream is split") {
+  const std::string text = "noise\x01 half " + encode_message("tok", "here 1 - -") + "lin" +
+                           encode_message("tok", "exit 7") + "e\n" + encode_message("other", "exit 9") + "\x01to";
   for (std::size_t cut = 0; cut <= text.size(); ++cut) {
-    RemoteWords stream("tok");
+    MessageParser stream("tok");
     std::string output;
-    Words words;
-    stream.feed(std::string_view(text).substr(0, cut), output, words);
-    stream.feed(std::string_view(text).substr(cut), output, words);
+    Words messages;
+    stream.feed(std::string_view(text).substr(0, cut), output, messages);
+    stream.feed(std::string_view(text).substr(cut), output, messages);
     stream.flush(output);
-    REQUIRE(words == Words{"here 1 - -", "exit 7"});
-    REQUIRE(output == "noise\x01 half line\n" + remote_word("other", "exit 9") + "\x01to");
+    REQUIRE(messages == Words{"here 1 - -", "exit 7"});
+    REQUIRE(output == "noise\x01 half line\n" + encode_message("other", "exit 9") + "\x01to");
   }
 }
 
-TEST_CASE("an order tells a host what differs there, above all that was typed") {
+TEST_CASE("a launch request has the options of its host, which beat the arguments") {
+  HostsOptions hosts;
   LaunchSettings settings;
+  hosts.add_to(settings);
   for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{
            {"hosts", "a:4,b"}, {"rdzv_conf", "join_timeout=5"}, {"max_restarts", "2"}})
     settings.assign_from_command_line(name, value);
-  const auto spec = make_fleet_spec(settings, Environment(Variables{}), {"--hosts=a:4,b", "x"}, "/bin/ddprun", "1");
+  const auto spec =
+      make_hosts_job_spec(settings, hosts, Environment(Variables{}), {"--hosts=a:4,b", "x"}, "/bin/ddprun", "1");
   using Options = std::vector<std::pair<std::string, std::string>>;
-  CHECK(order_for(spec, {.host = 0, .endpoint = "10.0.0.1:0", .serves = true}).options ==
+  CHECK(request_for(spec, {.host = 0, .endpoint = "10.0.0.1:0", .serves = true}).options ==
         Options{{"nnodes", "2"},
                 {"node_rank", "0"},
                 {"rdzv_backend", "c10d"},
                 {"rdzv_endpoint", "10.0.0.1:0"},
                 {"rdzv_conf", "join_timeout=5,is_host=true"},
                 {"nproc_per_node", "4"}});
-  const auto second = order_for(spec, {.host = 1, .endpoint = "10.0.0.1:77", .served_elsewhere = true});
+  const auto second = request_for(spec, {.host = 1, .endpoint = "10.0.0.1:77", .served_elsewhere = true});
   CHECK(second.options.back() == std::pair<std::string, std::string>{"rdzv_conf", "join_timeout=5,is_host=false"});
   CHECK(second.arguments == Words{"--hosts=a:4,b", "x"});
 }
 
-TEST_CASE("options that do not go with hosts are refused") {
+TEST_CASE("options that cannot be combined with hosts are refused") {
   const auto refused = [](const std::vector<std::pair<std::string, std::string>>& options) {
+    HostsOptions hosts;
     LaunchSettings settings;
+    hosts.add_to(settings);
     settings.assign_from_command_line("hosts", "a,b");
     for (const auto& [name, value] : options) settings.assign_from_command_line(name, value);
-    return make_fleet_spec(settings, Environment(Variables{}), {}, "p", "1");
+    return make_hosts_job_spec(settings, hosts, Environment(Variables{}), {}, "p", "1");
   };
-  CHECK_THROWS_WITH(refused({{"node_rank", "1"}}), "--node_rank is for one node: it does not go with --hosts");
-  CHECK_THROWS_WITH(refused({{"standalone", "true"}}), "--standalone is for one node: it does not go with --hosts");
+  CHECK_THROWS_WITH(refused({{"node_rank", "1"}}), "--node_rank is for one node: it cannot be combined with --hosts");
+  CHECK_THROWS_WITH(refused({{"standalone", "true"}}),
+                    "--standalone is for one node: it cannot be combined with --hosts");
   CHECK_THROWS_WITH(refused({{"nnodes", "3"}}), "--nnodes = 3: expected at most the number of hosts, 2");
   CHECK_THROWS_WITH(refused({{"hostfile", "f"}}), "--hosts and --hostfile exclude each other");
   CHECK_THROWS_WITH(refused({{"rdzv_backend", "static"}}),

@@ -20,7 +20,7 @@ std::string flush(LineAssembler& lines) {
 
 }  // namespace
 
-TEST_CASE("lines come out whole, whatever the pieces were") {
+TEST_CASE("lines are whole, however the bytes were split") {
   LineAssembler lines("[r0]:");
   CHECK(feed(lines, "a").empty());
   CHECK(feed(lines, "b\nc\n\nd") == "[r0]:ab\n[r0]:c\n[r0]:\n");
@@ -28,28 +28,46 @@ TEST_CASE("lines come out whole, whatever the pieces were") {
   CHECK(flush(lines).empty());
 }
 
-TEST_CASE("a carriage return ends a line and stays one") {
+TEST_CASE("a carriage return ends a line and is passed on") {
   LineAssembler lines("p:");
   CHECK(feed(lines, "10%\r20%\r").substr(0) == "p:10%\r");
   CHECK(feed(lines, "30%\n") == "p:20%\rp:30%\n");
 }
 
-TEST_CASE("a bar that begins with its carriage return shows no empty lines") {
+TEST_CASE("a bar that begins with its carriage return causes no empty line") {
   LineAssembler lines("p:");
   CHECK(feed(lines, "\r10%").empty());
   CHECK(feed(lines, "\r20%") == "p:10%\r");
   CHECK(flush(lines) == "p:20%\n");
 }
 
-TEST_CASE("carriage return and newline are one end, also across pieces") {
+TEST_CASE("carriage return and newline are one line end, also when they arrive separately") {
   LineAssembler lines("p:");
   CHECK(feed(lines, "a\r\nb\r") == "p:a\r\n");
   CHECK(feed(lines, "\nc\n") == "p:b\r\np:c\n");
 }
 
-TEST_CASE("a long line goes out in bounded pieces") {
+TEST_CASE("a long line is split into lines of bounded length") {
   LineAssembler lines("p:", 4);
   CHECK(feed(lines, "abcdefghij\n") == "p:abcd\np:efgh\np:ij\n");
+}
+
+TEST_CASE("a filter keeps the lines that contain any of its texts, with the prefix") {
+  LineFilter filter({"loss", "a,b"}, "[p]:");
+  std::string out;
+  filter.feed("step 1\nlo", out);
+  CHECK(out.empty());
+  filter.feed("ss 2\nx a,b\r\n[p]\nthe loss", out);
+  CHECK(out == "[p]:loss 2\n[p]:x a,b\r\n");
+  filter.flush(out);
+  CHECK(out == "[p]:loss 2\n[p]:x a,b\r\n[p]:the loss\n");
+}
+
+TEST_CASE("a filter examines each state of a redrawn line separately") {
+  LineFilter filter({"50%"}, "");
+  std::string out;
+  filter.feed("10%\r50%\r90%\n", out);
+  CHECK(out == "50%\r");
 }
 
 namespace {
@@ -70,7 +88,7 @@ struct Terminal {
 
 }  // namespace
 
-TEST_CASE("on a terminal a redrawn line is a bar until something is below it") {
+TEST_CASE("on a terminal a redrawn line is a bar until a line follows below it") {
   Terminal t;
   CHECK(t.feed("plain").empty());
   CHECK(t.lines.bars().empty());
@@ -97,7 +115,7 @@ TEST_CASE("on a terminal a redrawn line is a bar until something is below it") {
   CHECK(t.flush() == "p:last\n");
 }
 
-TEST_CASE("nested bars keep their rows, whatever the pieces") {
+TEST_CASE("nested bars keep their rows, however the bytes were split") {
   const std::string drawn = "\router 0\n\rinner 0\x1b[A\n\rinner 1\x1b[A\router 1\n\rinner 0\x1b[1A";
   Terminal whole;
   CHECK(whole.feed(drawn).empty());
@@ -105,7 +123,7 @@ TEST_CASE("nested bars keep their rows, whatever the pieces") {
   Terminal pieces;
   for (const char c : drawn) CHECK(pieces.feed({&c, 1}).empty());
   CHECK(pieces.lines.bars() == "p:outer 1\np:inner 0");
-  // The inner one goes, a line takes the outer one's place, the outer one comes below it.
+  // The inner bar is erased, a line replaces the outer one, which is drawn again below it.
   CHECK(whole.feed("\n\r       \r\x1b[A\r       \rsaved\n\router 2").empty());
   CHECK(whole.lines.bars() == "p:saved\np:outer 2");
   CHECK(whole.feed("\n\rinner 0\x1b[A\router 3") == "p:saved\n");
@@ -113,26 +131,26 @@ TEST_CASE("nested bars keep their rows, whatever the pieces") {
   CHECK(whole.flush() == "p:outer 3\np:inner 0\n");
 }
 
-TEST_CASE("only so many rows may be redrawn") {
+TEST_CASE("the number of rows that can be redrawn is bounded") {
   Terminal t;
   CHECK(t.feed("\rbar" + std::string(15, '\n')).empty());
   CHECK(t.feed("\n") == "p:bar\n");
 }
 
-TEST_CASE("on a terminal a long line goes out in bounded pieces too") {
+TEST_CASE("on a terminal a long line is split into lines of bounded length too") {
   TerminalLines lines("p:", 4);
   std::string out;
   lines.feed("abcdefghij\n", out);
   CHECK(out == "p:abcd\np:efgh\np:ij\n");
 }
 
-TEST_CASE("the tail has what redrawn lines showed last, without colours") {
+TEST_CASE("the tail holds redrawn lines as drawn last, without colours") {
   Tail tail;
   tail.feed("\r10%\r\x1b[32m20%\x1b[0m\r\nwhy\n");
   CHECK(tail.lines() == "20%\nwhy");
 }
 
-TEST_CASE("the tail keeps the last lines only") {
+TEST_CASE("the tail keeps only the last lines") {
   Tail tail;
   for (int i = 0; i < 100'000; ++i) tail.feed("line " + std::to_string(i) + "\n");
   const auto text = tail.lines();
@@ -144,7 +162,7 @@ TEST_CASE("the tail keeps the last lines only") {
   CHECK(one.lines() == "only");
 }
 
-TEST_CASE("the tail of one endless line is bounded") {
+TEST_CASE("the tail of an endless line is bounded") {
   Tail tail;
   for (int i = 0; i < 1000; ++i) tail.feed(std::string(1000, 'x'));
   CHECK(tail.lines().size() <= Tail::max_bytes);

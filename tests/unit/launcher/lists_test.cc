@@ -8,7 +8,7 @@
 using namespace ddprun;
 using Words = std::vector<std::string>;
 
-TEST_CASE("local ranks are numbers between commas, of any number of digits") {
+TEST_CASE("local ranks are numbers of any length, separated by commas") {
   CHECK(parse_local_ranks("", "o").empty());
   CHECK(parse_local_ranks("3", "o") == std::set<int>{3});
   CHECK(parse_local_ranks("0, 12,0", "o") == std::set<int>{0, 12});
@@ -19,7 +19,7 @@ TEST_CASE("local ranks are numbers between commas, of any number of digits") {
   }
 }
 
-TEST_CASE("texts stand between commas, and two commas are one in a text") {
+TEST_CASE("texts are separated by commas, and two commas are one comma in a text") {
   CHECK(parse_texts("").empty());
   CHECK(parse_texts("loss") == Words{"loss"});
   CHECK(parse_texts("loss, step,a") == Words{"loss", " step", "a"});
@@ -29,13 +29,13 @@ TEST_CASE("texts stand between commas, and two commas are one in a text") {
   CHECK(parse_texts(",a") == Words{"a"});
 }
 
-TEST_CASE("signals are named as the system does") {
+TEST_CASE("signals have the system's names") {
   CHECK(parse_signals("SIGTERM,SIGINT, SIGUSR1 ,SIGTERM", "o") == std::vector<int>{SIGTERM, SIGINT, SIGUSR1});
   CHECK(parse_signals("", "o").empty());
   CHECK_THROWS_WITH(parse_signals("SIGTERM,TERM", "signals_to_handle"),
-                    "--signals_to_handle = SIGTERM,TERM: 'TERM' is no signal; expected names like SIGTERM,SIGINT");
+                    "--signals_to_handle = SIGTERM,TERM: 'TERM' is not a signal; expected names like SIGTERM,SIGINT");
   CHECK_THROWS_WITH(parse_signals("SIGKILL", "s"), "--s = SIGKILL: SIGKILL cannot be handled: no process can catch it");
   CHECK_THROWS_WITH(parse_signals("SIGCHLD", "s"),
-                    "--s = SIGCHLD: SIGCHLD cannot be handled: it is how ddprun hears that a worker has ended");
+                    "--s = SIGCHLD: SIGCHLD cannot be handled: it tells ddprun that a worker has exited");
   CHECK_THROWS_AS(parse_signals("SIGSEGV", "s"), Error);
 }

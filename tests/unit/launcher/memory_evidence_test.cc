@@ -47,14 +47,14 @@ TEST_CASE("the memory controller's folder, of version 1 beside 2, of 2 alone, an
   CHECK(partly->folder == "/sys/fs/cgroup/memory/c");
 }
 
-TEST_CASE("no memory controller is none") {
+TEST_CASE("the result is empty without a memory controller") {
   CHECK_FALSE(memory_cgroup("", mounts));
   CHECK_FALSE(memory_cgroup("0::/a\n", ""));
   CHECK_FALSE(memory_cgroup("1:cpu:/x\n", mounts));
   CHECK_FALSE(memory_cgroup("junk", "junk - \n1 2 3\n"));
 }
 
-TEST_CASE("the kernel's counter, in the words of either version") {
+TEST_CASE("the kernel's counter in either version's format") {
   CHECK(oom_kills("oom 3\noom_kill 2\noom_group_kill 9\n") == 2);
   CHECK(oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n") == 1);
   CHECK_FALSE(oom_kills("oom_kill_disable 0\n"));
@@ -75,7 +75,7 @@ TEST_CASE("the kernel's record of a kill") {
   CHECK_FALSE(parse_kernel_kill("Killed process x"));
 }
 
-TEST_CASE("a kill is put down to memory when the counter has gone up since the beginning, and not when it has not") {
+TEST_CASE("a kill is attributed to memory only if the counter has risen since begin()") {
   const FakeCgroup fake;
   fake.kills(4);
   fake.limit("67108864");
@@ -85,22 +85,23 @@ TEST_CASE("a kill is put down to memory when the counter has gone up since the b
   fake.kills(5);
   const auto finding = evidence.about(7, 63 * 1024);
   CHECK(finding.answer == Answer::yes);
-  CHECK(finding.text == "out of memory: killed by the kernel, it had 63 MiB at most (cgroup /job may have 64 MiB)");
+  CHECK(finding.text ==
+        "out of memory: killed by the kernel with at most 63 MiB resident (cgroup /job has a limit of 64 MiB)");
   evidence.begin();
   CHECK(evidence.about(7, 1).answer == Answer::no);
 }
 
-TEST_CASE("a cgroup without a limit is named alone") {
+TEST_CASE("a cgroup without a limit is named without one") {
   const FakeCgroup fake;
   fake.kills(0);
   fake.limit("max");
   MemoryEvidence evidence({.cgroup = fake.cgroup});
   evidence.begin();
   fake.kills(1);
-  CHECK_THAT(evidence.about(7, 20 * 1024 * 1024).text, Catch::EndsWith("it had 20 GiB at most (cgroup /job)"));
+  CHECK_THAT(evidence.about(7, 20 * 1024 * 1024).text, Catch::EndsWith("with at most 20 GiB resident (cgroup /job)"));
 }
 
-TEST_CASE("the kernel's log tells of its own process ids, from the beginning on") {
+TEST_CASE("records of the kernel's log count from begin() on") {
   const testing::TempDir folder;
   const auto log = folder / "kmsg";
   std::ofstream(log) << "3,1,1,-;Out of memory: Killed process 7 (old) anon-rss:1kB\n";
@@ -110,10 +111,10 @@ TEST_CASE("the kernel's log tells of its own process ids, from the beginning on"
   std::ofstream(log, std::ios::app) << "3,2,2,-;Out of memory: Killed process 7 (new) anon-rss:20480kB\n";
   const auto finding = evidence.about(7, 1);
   CHECK(finding.answer == Answer::yes);
-  CHECK(finding.text == "out of memory: the kernel killed it at 20 MiB, the whole machine had no more");
+  CHECK(finding.text == "out of memory: the kernel killed it at 20 MiB; the whole machine was out of memory");
 }
 
-TEST_CASE("without a source nothing is claimed") {
+TEST_CASE("without a source the answer is unknown") {
   MemoryEvidence evidence({});
   evidence.begin();
   CHECK(evidence.about(7, 1).answer == Answer::unknown);

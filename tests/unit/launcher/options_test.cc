@@ -39,7 +39,7 @@ TEST_CASE("command line beats PET_ beats file beats default, in whatever order t
   CHECK(s.origin("role") == Origin::file);
 }
 
-TEST_CASE("flags in the environment are integers, as torchrun has them, or words") {
+TEST_CASE("flags in the environment are integers, as in torchrun, or words") {
   LaunchSettings s;
   s.apply_environment(with({{"PET_STANDALONE", "2"}, {"PET_NO_PYTHON", "0"}, {"PET_MODULE", "true"}}));
   CHECK(s.options().standalone);
@@ -53,7 +53,7 @@ TEST_CASE("an empty variable counts as unset") {
   CHECK(s.options().max_restarts == 0);
 }
 
-TEST_CASE("the grace has torchrun's second name, weaker than its PET_ name") {
+TEST_CASE("TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the grace period, but PET_SHUTDOWN_TIMEOUT beats it") {
   LaunchSettings s;
   s.apply_environment(with({{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}));
   CHECK(s.options().shutdown_timeout == 7);
@@ -61,7 +61,15 @@ TEST_CASE("the grace has torchrun's second name, weaker than its PET_ name") {
   CHECK(s.options().shutdown_timeout == 8);
 }
 
-TEST_CASE("torchrun's switch for a store at worker 0 is weaker than the option's PET_ name") {
+TEST_CASE("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the template, but PET_LOG_LINE_PREFIX_TEMPLATE beats it") {
+  LaunchSettings s;
+  s.apply_environment(with({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "a"}}));
+  CHECK(s.options().log_line_prefix_template == "a");
+  s.apply_environment(with({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "a"}, {"PET_LOG_LINE_PREFIX_TEMPLATE", "b"}}));
+  CHECK(s.options().log_line_prefix_template == "b");
+}
+
+TEST_CASE("TORCH_DISABLE_SHARE_RDZV_TCP_STORE sets --no_agent_store, but PET_NO_AGENT_STORE beats it") {
   LaunchSettings s;
   s.apply_environment(with({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0"}}));
   CHECK_FALSE(s.options().no_agent_store);

@@ -45,11 +45,11 @@ TEST_CASE("the whole preview of a job of one node") {
   CHECK(preview(spec_for(1, 1), choice) ==
         R"(a preview of this node, on which 2 workers would run; nothing is started
 
-  job      id job, train.py
-  nodes    1
-  meeting  by itself, on a free port of 127.0.0.1 that this node would serve
-  cores    3 (CPUs 0-2,8), a quota of 2.5 CPUs; --bind = cores
-  GPUs     1
+  job         id job, train.py
+  nodes       1
+  rendezvous  on a free port of 127.0.0.1, served by this node alone
+  cores       3 (CPUs 0-2,8), a quota of 2.5 CPUs; --bind = cores
+  GPUs        1
 
   local rank  rank  host  GPU               CPUs  NUMA nodes  OMP threads
   0           0     here  3 (0000:0a:00.0)  0-1   0           2
@@ -88,13 +88,13 @@ command:
 )");
 }
 
-TEST_CASE("what depends on the other nodes is not made up") {
+TEST_CASE("values that depend on the other nodes are shown as unknown") {
   RendezvousChoice choice;
-  choice.host = "192.0.2.1";  // nobody's
+  choice.host = "192.0.2.1";  // no host has it (RFC 5737)
   choice.port = 29400;
   const auto elastic = preview(spec_for(2, 4), choice);
-  CHECK(contains(elastic, "  nodes    2 to 4\n"));
-  CHECK(contains(elastic, "  meeting  c10d at 192.0.2.1:29400; another node serves it\n"));
+  CHECK(contains(elastic, "  nodes       2 to 4\n"));
+  CHECK(contains(elastic, "  rendezvous  c10d at 192.0.2.1:29400; another node serves it\n"));
   CHECK(contains(elastic, "\n  0           ?     here"));
   CHECK(contains(elastic, "\n  WORLD_SIZE=?\n"));
   CHECK(contains(elastic, "\n  MASTER_ADDR=?\n"));
@@ -102,10 +102,10 @@ TEST_CASE("what depends on the other nodes is not made up") {
   const auto fixed = preview(spec_for(3, 3), choice);
   CHECK(contains(fixed, "\n  RANK=?\n"));
   CHECK(contains(fixed, "\n  WORLD_SIZE=6\n"));
-  CHECK(contains(fixed, "ranks and sizes hold if every node starts 2 workers\n"));
+  CHECK(contains(fixed, "ranks and sizes are correct if every node starts 2 workers\n"));
 }
 
-TEST_CASE("with static the ranks and the address are settled") {
+TEST_CASE("with static the ranks and the address are known") {
   RendezvousChoice choice;
   choice.backend = RendezvousChoice::Backend::static_;
   choice.host = "192.0.2.1";

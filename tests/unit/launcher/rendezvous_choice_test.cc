@@ -20,11 +20,11 @@ RendezvousChoice choose(const Options& options, const Variables& variables = {})
 
 }  // namespace
 
-TEST_CASE("one node meets nobody") {
+TEST_CASE("one node without an endpoint is a standalone job") {
   CHECK(choose({}).standalone);
   CHECK(choose({{"node_rank", "0"}}).standalone);
   CHECK(choose({}, {{"MASTER_ADDR", "left.over"}}).standalone);
-  // As torchrun has it: only an endpoint or a master port is a place to meet.
+  // As in torchrun, only an endpoint or a master port makes it a rendezvous with others.
   CHECK(choose({{"rdzv_backend", "static"}}).standalone);
   CHECK(choose({{"master_addr", "h"}}).standalone);
   CHECK(choose({{"rdzv_endpoint", ""}}).standalone);
@@ -40,18 +40,18 @@ TEST_CASE("standalone ignores explicit values") {
   CHECK(choice.policy.max_nodes == 1);
 }
 
-TEST_CASE("several nodes without an endpoint meet on this machine and say so") {
+TEST_CASE("several nodes without an endpoint use this machine, and a notice says so") {
   const auto choice = choose({{"nnodes", "2"}});
   CHECK_FALSE(choice.standalone);
   CHECK(choice.backend == Backend::c10d);
   CHECK(choice.host == "127.0.0.1");
   CHECK(choice.port == 29400);
   CHECK(choice.notice ==
-        "waiting at 127.0.0.1:29400 for 2 nodes, all of this machine; to name another host, give every node "
+        "waiting at 127.0.0.1:29400 for 2 nodes, all on this machine; for nodes on other machines start each with "
         "--rdzv_endpoint=HOST:PORT");
 }
 
-TEST_CASE("a pod of an indexed Job that is not told of the others says that it is alone, unless it is meant to be") {
+TEST_CASE("a pod of an indexed Job without the manifest's variables is alone, and a notice says so unless --nnodes=1") {
   const Variables pod = {{"JOB_COMPLETION_INDEX", "1"}};
   CHECK_THAT(choose({}, pod).notice, Catch::Contains("is a job of its own") && Catch::Contains("--nnodes=1"));
   CHECK(choose({}, pod).standalone);
@@ -90,13 +90,13 @@ TEST_CASE("static takes all nodes, and a rank below their number") {
   const auto choice = choose({{"nnodes", "1:3"}, {"rdzv_backend", "static"}});
   CHECK(choice.policy.min_nodes == 3);
   CHECK(choice.node_rank == 0);
-  CHECK_THAT(choice.notice, Catch::Contains("--nnodes = 1:3") && Catch::Contains("all 3 nodes are waited for"));
+  CHECK_THAT(choice.notice, Catch::Contains("--nnodes = 1:3") && Catch::Contains("the job waits for all 3 nodes"));
   CHECK(choose({{"nnodes", "3"}, {"rdzv_backend", "static"}}).notice.empty());
   CHECK_THROWS_WITH(choose({{"nnodes", "2"}, {"rdzv_backend", "static"}, {"node_rank", "2"}}),
                     "--node_rank = 2: expected less than --nnodes = 2");
 }
 
-TEST_CASE("a static job refuses torchrun's word that workers are identical, and nobody else does") {
+TEST_CASE("TORCH_ELASTIC_WORKER_IDENTICAL is refused in a static job, and nowhere else") {
   const Variables identical{{"TORCH_ELASTIC_WORKER_IDENTICAL", "1"}};
   CHECK_THROWS_WITH(choose({{"nnodes", "2"}, {"rdzv_backend", "static"}}, identical),
                     Catch::Contains("TORCH_ELASTIC_WORKER_IDENTICAL = 1") && Catch::Contains("unset it on every node"));

@@ -16,7 +16,7 @@ using rendezvous::local_address;
 
 namespace {
 
-// What any program does that wants some port: binds port 0, as careless as SO_REUSEADDR makes it.
+// What a program does that needs any port: binds port 0, here with or without SO_REUSEADDR.
 UniqueFd bind_any_port(bool reuse) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = reuse ? 1 : 0;
@@ -30,22 +30,22 @@ UniqueFd bind_any_port(bool reuse) {
 
 }  // namespace
 
-TEST_CASE("whoever asks for a free port, many times, never gets a reserved one") {
+TEST_CASE("a program that asks for any free port never gets a reserved one") {
   const bool reuse = GENERATE(true, false);
   CAPTURE(reuse);
-  // Many reserved ports, so that a thief who could get one soon would.
+  // Many reserved ports, so that one would soon be given away if that were possible.
   std::vector<ReservedPort> reserved(300);
   std::vector<bool> taken(65536);
   for (const auto& port : reserved) taken.at(port.port()) = true;
   CHECK(std::count(taken.begin(), taken.end(), true) == 300);
-  std::vector<UniqueFd> thieves;  // held, so that each gets another port
+  std::vector<UniqueFd> others;  // held, so that each gets another port
   for (int i = 0; i < 600; ++i) {
-    thieves.push_back(bind_any_port(reuse));
-    REQUIRE_FALSE(taken.at(local_address(thieves.back().get()).port));
+    others.push_back(bind_any_port(reuse));
+    REQUIRE_FALSE(taken.at(local_address(others.back().get()).port));
   }
 }
 
-TEST_CASE("whoever connects never gets a reserved port to connect from") {
+TEST_CASE("a client socket never gets a reserved port as its local port") {
   std::vector<ReservedPort> reserved(300);
   std::vector<bool> taken(65536);
   for (const auto& port : reserved) taken.at(port.port()) = true;
@@ -59,7 +59,7 @@ TEST_CASE("whoever connects never gets a reserved port to connect from") {
   }
 }
 
-TEST_CASE("the worker can listen at a reserved port, at any address, and keeps it") {
+TEST_CASE("the worker can listen on a reserved port, at any address, and keeps it") {
   const std::string host = GENERATE("", "127.0.0.1");
   CAPTURE(host);
   std::optional<ReservedPort> reserved(std::in_place);

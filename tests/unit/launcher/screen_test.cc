@@ -7,14 +7,14 @@ using namespace ddprun;
 using ddprun::testing::ScreenEmulator;
 using Rows = std::vector<std::string>;
 
-TEST_CASE("without bars, texts go out as they are") {
+TEST_CASE("without bars texts are passed on unchanged") {
   Screen screen;
   CHECK(screen.write("a\nb") == "a\nb");
   CHECK(screen.update(0, "line\n", "") == "line\n");
   CHECK(screen.update(0, "", "").empty());
 }
 
-TEST_CASE("a bar is written over its own row, and a shorter one leaves nothing behind") {
+TEST_CASE("a bar overwrites its own row, and a shorter one leaves nothing of the longer one") {
   Screen screen;
   CHECK(screen.update(0, "", "p:10% long") == "p:10% long");
   CHECK(screen.update(0, "", "p:20%") == "\rp:20%\x1b[K");
@@ -22,7 +22,7 @@ TEST_CASE("a bar is written over its own row, and a shorter one leaves nothing b
   CHECK(screen.update(0, "p:done\n", "") == "\r\x1b[Jp:done\n");
 }
 
-TEST_CASE("lines go above the bars, each source keeps its row") {
+TEST_CASE("lines are inserted above the bars and each source keeps its row") {
   Screen screen;
   ScreenEmulator seen;
   seen.feed(screen.update(2, "", "b 1"));
@@ -51,7 +51,7 @@ TEST_CASE("a source may have several rows") {
   CHECK(seen.rows() == Rows{"outer", "below"});
 }
 
-TEST_CASE("a text without an end does not run into a bar") {
+TEST_CASE("a text without a line end does not run into a bar") {
   Screen screen;
   ScreenEmulator seen;
   seen.feed(screen.update(0, "", "bar"));
@@ -59,7 +59,7 @@ TEST_CASE("a text without an end does not run into a bar") {
   CHECK(seen.rows() == Rows{"prompt", "bar"});
 }
 
-TEST_CASE("a bar is cut to the terminal's width, full to the last column") {
+TEST_CASE("a bar is cut to the width of the terminal") {
   Screen screen;
   ScreenEmulator seen(10);
   screen.resize({.columns = 10, .rows = 24});
@@ -70,7 +70,7 @@ TEST_CASE("a bar is cut to the terminal's width, full to the last column") {
   CHECK(seen.rows() == Rows{"23456789ab", "xy"});
 }
 
-TEST_CASE("there are never more bars than the terminal has rows for, also once it shrinks") {
+TEST_CASE("there are never more bars than fit on the terminal, also after it shrinks") {
   Screen screen;
   ScreenEmulator seen;
   for (int i = 0; i < 5; ++i) seen.feed(screen.update(i, "", std::to_string(i)));

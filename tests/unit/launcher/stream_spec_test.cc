@@ -5,7 +5,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("one digit is for all local ranks") {
+TEST_CASE("one digit applies to all local ranks") {
   CHECK(StreamSpec::parse("0", "tee").of(3) == Streams{});
   CHECK(StreamSpec::parse("1", "tee").of(3) == Streams{.out = true});
   CHECK(StreamSpec::parse("2", "tee").of(0) == Streams{.err = true});
@@ -13,7 +13,7 @@ TEST_CASE("one digit is for all local ranks") {
   CHECK_FALSE(StreamSpec::parse("0", "tee").any());
 }
 
-TEST_CASE("a list names ranks, of several digits too, others get none") {
+TEST_CASE("a list names ranks, also of several digits, and the others get none") {
   const auto spec = StreamSpec::parse("0:1,12:3", "redirects");
   CHECK(spec.of(0) == Streams{.out = true});
   CHECK(spec.of(1) == Streams{});
@@ -21,7 +21,7 @@ TEST_CASE("a list names ranks, of several digits too, others get none") {
   CHECK(spec.any());
 }
 
-TEST_CASE("anything else is an error that shows the grammar") {
+TEST_CASE("any other text is an error that shows the grammar") {
   for (const char* bad : {"", "4", "-1", "11", "0:4", "0:1,", ",0:1", "0:1, 1:3", "a:1", "0:",
                           "0"
                           ":1:1"}) {

@@ -4,7 +4,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("only text and colours stand in one line") {
+TEST_CASE("one line keeps text and colours only") {
   CHECK(one_line_text("a\x1b[Kb\x1b[2Ac\bd\x1b(B\ae") == "abcde");
   CHECK(one_line_text("\x1b[31mred\x1b[0m") == "\x1b[31mred\x1b[0m");
   CHECK(one_line_text("\x1b[31mred") == "\x1b[31mred\x1b[0m");
@@ -22,7 +22,7 @@ TEST_CASE("columns are characters, not bytes") {
   CHECK(one_line_text("a\tb", 8) == "a");
 }
 
-TEST_CASE("of a redrawn line the last drawing counts") {
+TEST_CASE("a redrawn line counts as it was drawn last") {
   CHECK(after_last_redraw("\r10%\r20%\r") == "20%");
   CHECK(after_last_redraw("plain") == "plain");
   CHECK(after_last_redraw("\r").empty());

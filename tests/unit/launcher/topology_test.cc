@@ -1,7 +1,6 @@
 #include "ddprun/launcher/placement/topology.h"
 
 #include "ddprun/launcher/placement/affinity.h"
-#include "ddprun/launcher/placement/cpu_quota.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/fake_machine.h"
 
@@ -20,7 +19,7 @@ TEST_CASE("lists of CPUs are written as the kernel writes them") {
   CHECK(format_cpu_list({}).empty());
 }
 
-TEST_CASE("two sockets of two nodes: cores with both threads, neighbours first") {
+TEST_CASE("two sockets of two nodes: cores with both threads, sorted by package, node and cache") {
   const FakeMachine machine;
   two_socket_amd(machine);
   const auto cores = read_cores(first_cpus(64), machine.root());
@@ -48,7 +47,7 @@ TEST_CASE("a laptop: one node, some cores with two threads and some with one") {
   CHECK(count_cores(first_cpus(8), machine.root()) == 6);
 }
 
-TEST_CASE("CPUs that are offline have no entry and no part") {
+TEST_CASE("CPUs that are offline are left out") {
   const FakeMachine machine;
   for (const int cpu : {0, 1, 3}) machine.cpu(cpu, cpu == 3 ? "3" : "0-1", 0, "0-1,3");
   machine.nodes({"0-1,3"});
@@ -80,13 +79,13 @@ TEST_CASE("without /sys every CPU is a core of one node") {
   CHECK(count_cores({1, 2, 6}, machine.root()) == 3);
 }
 
-TEST_CASE("one file tells that there are no hardware threads to be counted") {
+TEST_CASE("count_cores reads a single file if the machine has no hardware threads") {
   const FakeMachine machine;
   machine.write("sys/devices/system/cpu/smt/active", "0");
   CHECK(count_cores({0, 1, 2}, machine.root()) == 3);
 }
 
-TEST_CASE("a quota of version 2 is the least on the way up") {
+TEST_CASE("a quota of cgroup version 2 is the least of the group and those above it") {
   const FakeMachine machine;
   machine.write("proc/self/cgroup", "0::/jobs/one");
   CHECK_FALSE(cpu_quota(machine.root()));
@@ -98,14 +97,14 @@ TEST_CASE("a quota of version 2 is the least on the way up") {
   CHECK(cpu_quota(machine.root()) == 2.0);
 }
 
-TEST_CASE("a container that sees the host's path but its own groups finds the quota at their root") {
+TEST_CASE("a container that sees the host's path finds its quota in the root group") {
   const FakeMachine machine;
   machine.write("proc/self/cgroup", "0::/kubepods/pod1/container2");
   machine.write("sys/fs/cgroup/cpu.max", "50000 100000");
   CHECK(cpu_quota(machine.root()) == 0.5);
 }
 
-TEST_CASE("a quota of version 1 is found among the controllers") {
+TEST_CASE("a quota of cgroup version 1 is found with the cpu controller") {
   const FakeMachine machine;
   machine.write("proc/self/cgroup", "5:cpuset:/x\n4:cpu,cpuacct:/x\n0::/");
   machine.write("sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "-1");
@@ -115,7 +114,7 @@ TEST_CASE("a quota of version 1 is found among the controllers") {
   CHECK(cpu_quota(machine.root()) == 3.0);
 }
 
-TEST_CASE("a mask binds the thread, and what is not there is an error") {
+TEST_CASE("a CPU mask binds the thread, and a mask without usable CPUs is an error") {
   const auto before = current_affinity();
   REQUIRE_FALSE(before.empty());
   const CpuList last{before.back()};

@@ -6,7 +6,7 @@
 #include "ddprun/launcher/cli/command_line.h"
 #include "tests/support/catch.h"
 
-// Every option of torchrun: both spellings, the environment, the default, and what is said of a bad value.
+// Every option of torchrun: both spellings, the environment, the default, and the error for a bad value.
 using namespace ddprun;
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string, std::less<>>;
@@ -16,9 +16,9 @@ namespace {
 struct Row {
   std::string name;
   std::string fallback;   // the default, as printed
-  std::string good;       // a value; for a flag "1", as the environment has it
+  std::string good;       // a value; "1" for a flag, as in the environment
   std::string bad;        // empty: every text is valid
-  std::string complaint;  // of the bad value, behind the option's or the variable's name
+  std::string complaint;  // the error, after the name of the option or variable
 };
 
 bool is_flag(const Row& row) {
@@ -43,6 +43,7 @@ const std::vector<Row>& rows() {
       {"module", "false", "1", "maybe", ": launch.module = maybe: expected true or false"},
       {"no_python", "false", "1", "maybe", ": launch.no_python = maybe: expected true or false"},
       {"log_dir", "", "/tmp/logs", "", ""},
+      {"log_line_prefix_template", "", "${hostname}:${rank} ", "", ""},
       {"redirects", "0", "0:1,11:3", "4",
        " = 4: expected 0 (none), 1 (stdout), 2 (stderr), 3 (both), or RANK:N[,RANK:N...]"},
       {"tee", "0", "3", "0: 1", " = 0: 1: expected 0 (none), 1 (stdout), 2 (stderr), 3 (both), or RANK:N[,RANK:N...]"},
@@ -54,7 +55,7 @@ const std::vector<Row>& rows() {
       {"master_port", "29500", "1", "65536", ": launch.master_port = 65536: expected a whole number from 0 to 65535"},
       {"local_addr", "", "10.0.0.1", "", ""},
       {"signals_to_handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "SIGTERM", "TERM",
-       " = TERM: 'TERM' is no signal; expected names like SIGTERM,SIGINT"},
+       " = TERM: 'TERM' is not a signal; expected names like SIGTERM,SIGINT"},
       {"shutdown_timeout", "30", "5", "-1", ""},
       {"numa_binding", "", "core-complex", "l3",
        ": launch.numa_binding = l3: expected one of node, socket, exclusive, core-complex"},
@@ -73,7 +74,7 @@ std::string dashed(std::string text) {
   return text;
 }
 
-// What ddprun makes of a command line and an environment, up to where it would start something.
+// The value of a setting for this command line and environment; checks all that ddprun checks before it starts a job.
 std::string value_of(const std::string& name, Words arguments, const Variables& variables = {}) {
   const Environment environment(variables);
   LaunchSettings settings;
@@ -106,7 +107,7 @@ std::string error_of(const Row& row, const Words& arguments, const Variables& va
 
 }  // namespace
 
-TEST_CASE("every option of torchrun is here or is refused with the reason") {
+TEST_CASE("every option of torchrun is supported or refused with a reason") {
   const LaunchSettings settings;
   for (const auto& row : rows()) {
     INFO(row.name);
@@ -144,7 +145,7 @@ TEST_CASE("every option of torchrun has both spellings and its variable") {
   }
 }
 
-TEST_CASE("every option of torchrun says what is wrong with a bad value, wherever it stands") {
+TEST_CASE("a bad value of an option of torchrun is named, from the command line and from the environment") {
   for (const auto& row : rows()) {
     if (row.bad.empty()) continue;
     INFO(row.name);
@@ -158,7 +159,7 @@ TEST_CASE("every option of torchrun says what is wrong with a bad value, whereve
   }
 }
 
-TEST_CASE("the shortest prefixes that are unique among torchrun's options stand for them") {
+TEST_CASE("the shortest unique prefixes of torchrun's options mean these options") {
   std::vector<std::string> names{"help", "logs_specs", "run_path"};
   for (const auto& row : rows()) names.push_back(row.name);
   const auto unique = [&](const std::string& prefix) {
@@ -176,7 +177,7 @@ TEST_CASE("the shortest prefixes that are unique among torchrun's options stand 
   }
 }
 
-TEST_CASE("what makes no sense without Python in the launcher is refused with the reason") {
+TEST_CASE("options that need Python in the launcher are refused with a reason") {
   CHECK_THROWS_WITH(value_of("nnodes", {"--run-path"}),
                     "--run_path runs the script inside the launcher's own Python interpreter, and ddprun has none; "
                     "leave it out, the script then runs in a Python process of its own");
@@ -184,14 +185,14 @@ TEST_CASE("what makes no sense without Python in the launcher is refused with th
                     Catch::StartsWith("PET_RUN_PATH: --run_path runs the script inside"));
   CHECK_NOTHROW(value_of("nnodes", {}, {{"PET_RUN_PATH", "0"}}));  // off
   CHECK_THROWS_WITH(value_of("nnodes", {"--logs-specs=p"}),
-                    "--logs_specs names a plugin written in Python, and ddprun has no interpreter; --log_dir, "
-                    "--redirects, --tee and the filters say where output goes");
+                    "--logs_specs names a plugin written in Python, and ddprun has no interpreter; use --log_dir, "
+                    "--redirects, --tee and the filters instead");
   CHECK_THROWS_WITH(value_of("nnodes", {"--rdzv-backend=etcd-v2"}),
-                    "--rdzv_backend: launch.rdzv_backend = etcd-v2: it speaks version 2 of etcd's interface, which "
-                    "etcd has dropped; c10d needs no server of its own");
+                    "--rdzv_backend: launch.rdzv_backend = etcd-v2: it uses version 2 of etcd's interface, which "
+                    "etcd has dropped; c10d needs no etcd");
 }
 
-TEST_CASE("options that exclude each other, and devices that are not there") {
+TEST_CASE("options that exclude each other, and missing devices, are errors") {
   CHECK_THROWS_WITH(value_of("module", {"--module", "--no-python"}), "--module needs Python: it excludes --no_python");
   CHECK_THROWS_WITH(value_of("nnodes", {"--virtual-local-rank", "--nproc-per-node=2"}, {{"CUDA_VISIBLE_DEVICES", "3"}}),
                     "--virtual_local_rank: CUDA_VISIBLE_DEVICES = 3 has no device for local rank 1");
@@ -199,13 +200,13 @@ TEST_CASE("options that exclude each other, and devices that are not there") {
                     "--nproc_per_node = xpu: Xpu is not available: this machine shows no Intel GPU");
 }
 
-TEST_CASE("options without an effect are said to have none") {
+TEST_CASE("options without an effect are logged") {
   const auto lines_of = [](Words arguments) {
     LaunchSettings settings;
     arguments.emplace_back("/bin/true");
     const auto line = parse_command_line(arguments, settings);
     const auto spec = make_agent_spec(settings, choose_rendezvous(settings, {}), {}, line.command, "/nonexistent");
-    return idle_options(settings, spec);
+    return options_without_effect(settings, spec);
   };
   CHECK(lines_of({}).empty());
   CHECK(lines_of({"--start_method=fork"}).size() == 1);

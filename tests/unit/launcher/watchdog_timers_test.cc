@@ -44,7 +44,7 @@ TEST_CASE("a timer is released by its process and scope, and replaced by a later
   CHECK_FALSE(timers.next());
 }
 
-TEST_CASE("of one process's timers the earliest that names a signal counts") {
+TEST_CASE("the earliest timer with a signal is returned for a process with several expired ones") {
   WatchdogTimers timers;
   timers.request(line(50, "quiet", 1, 0));
   timers.request(line(50, "late", 3, 15));
@@ -57,10 +57,10 @@ TEST_CASE("of one process's timers the earliest that names a signal counts") {
   CHECK(expired[1].signal_number == 0);
 }
 
-TEST_CASE("a request that is none says what is wrong") {
+TEST_CASE("an invalid request is an error that names the field") {
   WatchdogTimers timers;
   CHECK_THROWS_WITH(timers.request("{torn"), "a timer request is no JSON object: {torn");
-  CHECK_THROWS_WITH(timers.request("{}"), "a timer request has no text scope_id");
+  CHECK_THROWS_WITH(timers.request("{}"), "a timer request has no string scope_id");
   CHECK_THROWS_WITH(timers.request(R"({"scope_id": "a", "pid": "x"})"), "a timer request has no number pid");
   CHECK_THROWS_WITH(timers.request(line(-1, "a", 1)), "a timer request names process -1");
   CHECK_THROWS_WITH(timers.request(line(0, "a", 1)), "a timer request names process 0");

@@ -40,7 +40,7 @@ TEST_CASE("a train.cfg runs the built-in worker, from the own folder or from PAT
   CHECK(command.title == "a.cfg");
 }
 
-TEST_CASE("a .py runs under Python, unbuffered, -m makes it a module") {
+TEST_CASE("a .py runs under Python, unbuffered, and -m runs a module") {
   const Folder folder;
   const auto script = folder.file("train.py", false);
   CHECK_THROWS_WITH(folder.resolve({script}),
@@ -72,7 +72,7 @@ TEST_CASE("anything else is a program, and so is everything with --no_python") {
                     "--module needs Python: it excludes --no_python");
 }
 
-TEST_CASE("on PATH, folders and files that cannot be executed are passed over") {
+TEST_CASE("folders and files on PATH that cannot be executed are skipped") {
   const Folder folder;
   std::filesystem::create_directories(folder / "first" / "prog");
   std::filesystem::create_directory(folder / "second");
@@ -87,12 +87,13 @@ TEST_CASE("on PATH, folders and files that cannot be executed are passed over") 
                     "cannot execute prog: No such file or directory (not on PATH either)");
 }
 
-TEST_CASE("what cannot be executed is refused with its cause") {
+TEST_CASE("a program that cannot be executed is refused with the cause") {
   const Folder folder;
   const auto plain = folder.file("plain", false);
   CHECK_THROWS_WITH(folder.resolve({plain}), "cannot execute " + plain + ": Permission denied");
   CHECK_THROWS_WITH(folder.resolve({"/no/such"}), "cannot execute /no/such: No such file or directory");
   CHECK_THROWS_WITH(folder.resolve({"/tmp"}), "cannot execute /tmp: it is a folder");
+  CHECK_THROWS_WITH(folder.resolve({"."}), "cannot execute .: it is a folder");
 }
 
 TEST_CASE("only ${local_rank} is replaced in arguments") {

@@ -6,6 +6,7 @@
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/nn/layers.h"
+#include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
@@ -199,6 +200,71 @@ TEST_CASE("with find_unused_parameters a rank may leave parameters out") {
     const auto gradient = values(net.named_parameters()[2].second.grad());
     require(gradient != std::vector<float>(gradient.size()), "rank 1's share has arrived");
   });
+}
+
+TEST_CASE("a parameter that no rank uses has no gradient, so momentum and weight decay do not move it") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    const auto parameters = net.named_parameters();
+    const auto sgd = optim::make_optimizer("sgd", {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.5}, parameters);
+    const auto step = [&] {
+      loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      sgd->step();
+      sgd->zero_grad();
+    };
+    step();  // both layers are used: momentum is not zero afterwards
+    const auto before = values(parameters[2].second.value());
+    const auto used_before = values(parameters[0].second.value());
+    net.skip_second = true;
+    step();
+    require(!parameters[2].second.grad().defined(), "no gradient");
+    require(values(parameters[2].second.value()) == before, "second.weight has not moved");
+    require(values(parameters[0].second.value()) != used_before, "first.weight has moved");
+    net.skip_second = group.rank() == 0;
+    loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+    require(parameters[2].second.grad().defined(), "one rank's use is enough, at both ranks");
+    sgd->step();
+    require(values(parameters[2].second.value()) != before, "second.weight moves again");
+  });
+}
+
+TEST_CASE("a parameter that is used under no_sync alone has a gradient") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    if (group.rank() == 1) {
+      const auto local = ddp.no_sync();
+      loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+    }
+    net.skip_second = true;
+    loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+    const Tensor& gradient = net.named_parameters()[2].second.grad();
+    require(gradient.defined(), "defined");
+    require(values(gradient) != std::vector<float>(values(gradient).size()), "rank 1's share has arrived");
+  });
+}
+
+TEST_CASE("a rank that joins a pass without samples gets the others' gradients, divided by the number of ranks") {
+  auto expected = mean_gradients(1, 1);
+  for (auto& gradient : expected) {
+    for (auto& value : gradient) value /= 2;
+  }
+  for (const bool find_unused : {false, true}) {
+    run_ranks(2, [&](ProcessGroup& group) {
+      Net net(1);
+      DistributedDataParallel ddp(net, group,
+                                  {.limits = {.first_bytes = 16, .bytes = 64}, .find_unused_parameters = find_unused});
+      for (int pass = 0; pass < 2; ++pass) {
+        net.zero_grad();
+        if (group.rank() == 0)
+          loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+        else
+          ddp.join_pass();
+        require_gradients(net, expected);
+      }
+    });
+  }
 }
 
 TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does not") {

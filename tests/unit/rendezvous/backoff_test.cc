@@ -33,7 +33,7 @@ TEST_CASE("jitter spreads each delay from half to one and a half") {
   CHECK(most > 140ms);
 }
 
-TEST_CASE("the log is held to its burst and says what it kept back") {
+TEST_CASE("the log limiter admits a burst and reports how many lines it suppressed") {
   rendezvous::LogLimiter limiter({.burst = 2, .window = 10s});
   const auto start = rendezvous::LogLimiter::Clock::time_point(100s);
   CHECK(limiter.admit(start) == 0u);

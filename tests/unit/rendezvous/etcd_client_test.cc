@@ -32,11 +32,11 @@ std::string ok(const std::string& body = R"({"fine":"yes"})") {
 std::string refusal(int code, const std::string& text) {
   return http(400, R"({"error":")" + text + R"(","code":)" + std::to_string(code) + "}");
 }
-const std::string hang_up;  // closes instead of answering
+const std::string hang_up;  // closes without a response
 const std::string silence = "silence";
-const std::string then_close = "\x01";  // at the end of an answer: closes behind it
+const std::string then_close = "\x01";  // at the end of a response: closes after it
 
-// An HTTP server with its answers fixed, one a request; the last one again and again.
+// An HTTP server with a list of fixed responses, one per request; the last one is repeated.
 class Scripted {
  public:
   explicit Scripted(std::vector<std::string> answers)
@@ -51,7 +51,7 @@ class Scripted {
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
-  // REQUIRES that the client's connections are gone, or about to go.
+  // REQUIRES: the client has closed its connections, or is about to.
   ~Scripted() {
     ::shutdown(listener_.get(), SHUT_RDWR);
     thread_.join();
@@ -89,7 +89,7 @@ class Scripted {
     if (text == silence) return true;
     const bool closes = text.ends_with(then_close);
     if (closes) text.pop_back();
-    // In two pieces, so that the client has to put them together.
+    // In two pieces, which the client has to join.
     const auto half = text.size() / 2;
     return ::send(fd, text.data(), half, MSG_NOSIGNAL) > 0 &&
            ::send(fd, text.data() + half, text.size() - half, MSG_NOSIGNAL) > 0 && !closes;
@@ -107,7 +107,7 @@ struct Outcome {
   std::optional<Errc> code;
 };
 
-// One client, its calls one after the other, each run to its end.
+// A client that makes one call at a time, each to its end.
 class Caller {
  public:
   explicit Caller(std::vector<EtcdServers::Endpoint> endpoints, std::chrono::milliseconds attempt = 20s)
@@ -161,7 +161,7 @@ TEST_CASE("a connection that etcd has closed is dialled anew") {
   CHECK(server.connections() == 2);
 }
 
-TEST_CASE("of several etcd servers the next one is tried, and kept") {
+TEST_CASE("if an etcd server fails the next one is used, and stays in use") {
   Scripted bad({hang_up});
   Scripted good({ok()});
   Caller caller({bad.endpoint(), good.endpoint()});
@@ -171,7 +171,7 @@ TEST_CASE("of several etcd servers the next one is tried, and kept") {
   CHECK(good.connections() == 1);
 }
 
-TEST_CASE("an etcd that does not answer: server, path, key, elapsed time and cause are named") {
+TEST_CASE("the error for an etcd without an answer names server, path, key, elapsed time and cause") {
   Scripted server({silence});
   Caller caller({server.endpoint()}, 50ms);
   const auto outcome = caller.call(300ms);
@@ -181,7 +181,7 @@ TEST_CASE("an etcd that does not answer: server, path, key, elapsed time and cau
   CHECK_THAT(outcome.text, Catch::Contains("no answer within 0.05 s"));
 }
 
-TEST_CASE("what etcd refuses is final, what it cannot do now is tried again") {
+TEST_CASE("a request that etcd refuses is not retried, a temporary error is") {
   SECTION("permission") {
     Scripted server({refusal(7, "etcdserver: permission denied")});
     const auto outcome = Caller({server.endpoint()}).call();
@@ -203,7 +203,7 @@ TEST_CASE("what etcd refuses is final, what it cannot do now is tried again") {
   }
 }
 
-TEST_CASE("what is not etcd v3 is called so") {
+TEST_CASE("a server that is not etcd v3 is named as such") {
   Scripted old({http(404, "404 page not found\n")});
   const auto outcome = Caller({old.endpoint()}).call();
   CHECK(outcome.code == Errc::unsupported);
@@ -212,11 +212,11 @@ TEST_CASE("what is not etcd v3 is called so") {
   CHECK(Caller({other.endpoint()}).call().code == Errc::unsupported);
 }
 
-TEST_CASE("an answer without end comes value by value") {
+TEST_CASE("a streaming response is passed on value by value") {
   const std::string head = "HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n";
   Scripted server({head + "5\r\n[1]\n[\r\n" + "6\r\n2]\n[3]\r\n" + "1\r\n\n\r\n" + "0\r\n\r\n" + then_close});
   Caller caller({server.endpoint()});
   std::vector<std::string> lines;
-  CHECK(caller.listen(lines) == "the server ended it");
+  CHECK(caller.listen(lines) == "the server ended the stream");
   CHECK(lines == std::vector<std::string>{"[1]", "[2]", "[3]"});
 }

@@ -31,7 +31,7 @@ TEST_CASE("base64") {
   }
 }
 
-TEST_CASE("a transaction as the gateway takes it") {
+TEST_CASE("a transaction is encoded as the gateway expects it") {
   const EtcdTxn txn{
       .compare = {{.target = EtcdCompare::Target::mod, .key = "k", .revision = 7}},
       .success = {{.kind = EtcdOperation::Kind::put, .key = "k", .value = "v", .lease = EtcdOperation::Lease::node}},
@@ -44,7 +44,7 @@ TEST_CASE("a transaction as the gateway takes it") {
         json::parse(R"({"create_request": {"key": "L2Ev", "range_end": "L2Ew", "start_revision": "5"}})"));
 }
 
-TEST_CASE("answers of the gateway") {
+TEST_CASE("responses of the gateway are decoded") {
   const auto txn = read_txn_answer(json::parse(R"({"header": {"revision": "9"}, "responses": [{"response_range":
       {"kvs": [{"key": "aw==", "create_revision": "2", "mod_revision": "3", "value": "dg=="}]}}]})"));
   CHECK(!txn.succeeded);
@@ -68,7 +68,7 @@ TEST_CASE("answers of the gateway") {
                     Catch::Contains("'key'"));
 }
 
-TEST_CASE("a run id is one step of the path") {
+TEST_CASE("a run id is one component of a key's path") {
   const JobKeys plain("/ddprun/", "a"), sly("/ddprun", "a/nodes%");
   CHECK(plain.leader() == "/ddprun/a/control/leader");
   CHECK(plain.node("x") == "/ddprun/a/nodes/x");
@@ -77,7 +77,7 @@ TEST_CASE("a run id is one step of the path") {
   CHECK(sly.all() == "/ddprun/a%2Fnodes%25/");
 }
 
-TEST_CASE("records of a job: what is written is read") {
+TEST_CASE("a job's records survive encoding and parsing") {
   NodeRecord node{.session = "s",
                   .info = {.id = "n", .host = "h", .address = "10.0.0.1", .nproc = 3, .node_rank = 2},
                   .policy = {.run_id = "r", .program = "p", .min_nodes = 2, .max_nodes = 4, .max_restarts = 1},
@@ -86,7 +86,7 @@ TEST_CASE("records of a job: what is written is read") {
                   .generation = 5,
                   .failures = {{.rank = 1, .host = "h", .pid = 7, .signal_number = 9, .last_lines = "\xff\n\"x\""}},
                   .sent_us = 99,
-                  .roll_call = 3,
+                  .liveness_check = 3,
                   .left = "why"};
   const std::string text = to_json(node);
   const NodeRecord again = parse_node_record("k", text);
@@ -95,13 +95,13 @@ TEST_CASE("records of a job: what is written is read") {
   CHECK(again.failures.at(0).last_lines == "\xff\n\"x\"");
   CHECK(again.left == "why");
 
-  JobBoard board{.phase = JobBoard::Phase::ended,
-                 .round = {.generation = 4, .members = {{.node_id = "n", .nproc = 2}}, .world_size = 2},
-                 .turned_away = {{"s", {.lost = true, .text = "t"}}},
-                 .verdict = {.exit_code = 7, .reason = "r"},
-                 .heard_by = {"n"}};
-  CHECK(to_json(parse_job_board("k", to_json(board))) == to_json(board));
-  CHECK(parse_job_board("k", to_json(board)).turned_away.at("s").lost);
+  JobAnnouncement announcement{.phase = JobAnnouncement::Phase::ended,
+                               .round = {.generation = 4, .members = {{.node_id = "n", .nproc = 2}}, .world_size = 2},
+                               .rejected = {{"s", {.lost = true, .text = "t"}}},
+                               .verdict = {.exit_code = 7, .reason = "r"},
+                               .recipients = {"n"}};
+  CHECK(to_json(parse_job_announcement("k", to_json(announcement))) == to_json(announcement));
+  CHECK(parse_job_announcement("k", to_json(announcement)).rejected.at("s").lost);
 
   JobState state{.writer = "w", .sequence = 8, .sessions = {{"n", "s"}}};
   state.membership.nodes = {{.info = node.info, .arrival = 3, .rank = 1, .member = true}};
@@ -110,11 +110,11 @@ TEST_CASE("records of a job: what is written is read") {
   CHECK(parse_job_state("k", to_json(state)).membership.last_call_left == std::chrono::milliseconds(5));
 }
 
-TEST_CASE("a record that is not ours names its key and the field") {
-  CHECK_THROWS_WITH(parse_job_board("/ddprun/a/control/board", "{}"),
+TEST_CASE("the error for an unexpected record names its key and the field") {
+  CHECK_THROWS_WITH(parse_job_announcement("/ddprun/a/control/board", "{}"),
                     "etcd's key '/ddprun/a/control/board' does not hold what this version of ddprun writes there: "
                     "'phase' is missing or not as expected");
   CHECK_THROWS_AS(parse_job_state("k", "torn {"), Error);
   CHECK_THROWS_WITH(parse_node_record("k", R"({"version": 1, "session": 4})"), Catch::Contains("'session'"));
-  CHECK(parse_node_record("k", R"({"version": 2, "session": "s", "more": 1})").version == 2);
+  CHECK(parse_node_record("k", R"({"version": 3, "session": "s", "more": 1})").version == 3);
 }

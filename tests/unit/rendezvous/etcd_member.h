@@ -13,7 +13,8 @@ namespace ddprun::testing {
 
 inline const JobKeys job_keys("/ddprun", "job");
 
-// A JobNode with what its shell does: lease, watch, one transaction at a time; and an agent that follows every event.
+// A JobNode with the work of EtcdRendezvous (lease, watch, one transaction at a time), and an agent that obeys every
+// event.
 struct Member {
   Member(FakeEtcd& store, const std::string& name, const JobPolicy& policy, std::string session_name = "")
       : etcd(store),
@@ -32,7 +33,7 @@ struct Member {
       const auto& next = history[position++];
       if (next.revision <= synced || !next.change.entry.key.starts_with(prefix)) continue;
       node.changed(now, next.change);
-      hear();
+      process_events();
       return true;
     }
     return false;
@@ -42,7 +43,7 @@ struct Member {
     synced = etcd.revision();
     position = etcd.history().size();
     node.resync(now, prefix, etcd.range(prefix), synced);
-    hear();
+    process_events();
   }
   bool write_step(EtcdMoment now) {
     if (!pending) pending = node.next_txn(now);
@@ -50,13 +51,13 @@ struct Member {
     const auto result = etcd.apply(*pending, lease, 0);
     pending.reset();
     node.answered(result);
-    hear();
+    process_events();
     return true;
   }
 
-  void hear() {
+  void process_events() {
     for (auto& event : node.take_events()) {
-      if (auto* round = std::get_if<RoundProposed>(&event)) hear_proposed(*round);
+      if (auto* round = std::get_if<RoundProposed>(&event)) handle_proposed(*round);
       if (auto* started = std::get_if<RoundStarted>(&event)) {
         running = started->round;
         if (on_start) on_start(*this);
@@ -66,7 +67,7 @@ struct Member {
       if (auto* waiting = std::get_if<RendezvousWaiting>(&event)) last_wait = waiting->text;
     }
   }
-  void hear_proposed(const RoundProposed& event) {
+  void handle_proposed(const RoundProposed& event) {
     running.reset();
     proposed = event.round;
     reason = event.reason;

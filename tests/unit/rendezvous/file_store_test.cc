@@ -27,7 +27,7 @@ void append_to(const std::filesystem::path& path, const std::string& bytes) {
 
 }  // namespace
 
-TEST_CASE("a record torn at any place is ignored by readers and cut off by the next writer") {
+TEST_CASE("a partial record is ignored by readers and truncated by the next writer") {
   testing::TempDir dir;
   const auto record = rendezvous::encode(rendezvous::SetRequest{"torn", "value"});
   for (std::size_t cut = 1; cut < record.size(); ++cut) {
@@ -59,7 +59,7 @@ TEST_CASE("a damaged or shortened file is an error that names it") {
   CHECK_THROWS_WITH(other.get("k", soon()), Catch::Contains("shrank from"));
 }
 
-TEST_CASE("what the disk did not take did not happen") {
+TEST_CASE("a failed write leaves the store unchanged") {
   testing::TempDir dir;
   FileStore store(dir / "s");
   store.set("k", "1", soon());
@@ -84,7 +84,7 @@ TEST_CASE("a lock that another process holds ends in a timeout that names the fi
                     Catch::Contains("holds the lock") && Catch::Contains("/s"));
 }
 
-TEST_CASE("processes count together, also when one is killed in the middle") {
+TEST_CASE("several processes increment a counter, also when one of them is killed") {
   testing::TempDir dir;
   constexpr int children = 3, rounds = 100;
   std::vector<pid_t> pids;

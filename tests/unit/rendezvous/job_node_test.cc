@@ -5,7 +5,7 @@
 #include "tests/support/catch.h"
 #include "tests/unit/rendezvous/etcd_member.h"
 
-// Nodes of one job against an etcd in memory: first in good order, then in any.
+// Nodes of one job with an etcd in memory: first in the usual order, then in any.
 using namespace ddprun;
 using namespace ddprun::testing;
 using namespace std::chrono_literals;
@@ -29,7 +29,7 @@ struct Job {
   Member& add(const std::string& name, const JobPolicy& policy, const std::string& session = "") {
     return *members.emplace_back(std::make_unique<Member>(etcd, name, policy, session));
   }
-  // Until nothing happens any more.
+  // Until there are no more events.
   void settle() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -52,7 +52,7 @@ struct Job {
 
 }  // namespace
 
-TEST_CASE("nodes of an etcd job form a round, run it and leave nothing behind") {
+TEST_CASE("nodes of an etcd job form a round, run it and leave no keys") {
   Job job;
   auto& a = job.add("a", nodes(2, 2));
   auto& b = job.add("b", nodes(2, 2));
@@ -80,7 +80,7 @@ TEST_CASE("nodes of an etcd job form a round, run it and leave nothing behind") 
   CHECK(job.etcd.range("").empty());
 }
 
-TEST_CASE("the leader of an etcd job goes: another takes over with all that was known") {
+TEST_CASE("when the leader of an etcd job is lost another node takes over with its state") {
   Job job;
   auto& a = job.add("a", nodes(1, 3, 1));
   auto& b = job.add("b", nodes(1, 3, 1));
@@ -104,8 +104,8 @@ TEST_CASE("the leader of an etcd job goes: another takes over with all that was 
   CHECK(c.running->members.size() == 2);
   CHECK(c.reason == "node a was lost: its lease ended (rank 0)");
   CHECK(rank_of_c == 2);
-  CHECK(c.running->self == 0);  // its old rank is beyond the two: it fills the hole
-  // The budget is spent: the next failure is the end.
+  CHECK(c.running->self == 0);  // its old rank is beyond the new size: it gets the free one
+  // No restarts are left: the next failure ends the job.
   c.node.failure(job.now, c.running->generation, {{.rank = 0, .host = "c", .exit_code = 4}});
   job.settle();
   job.pass(1s);
@@ -113,7 +113,7 @@ TEST_CASE("the leader of an etcd job goes: another takes over with all that was 
   CHECK(b.verdict->exit_code == 4);
 }
 
-TEST_CASE("a failure of an etcd job is judged when all others have answered, and not before") {
+TEST_CASE("a failure of an etcd job is judged once all other nodes have answered") {
   Job job;
   auto& a = job.add("a", nodes(1, 2));
   auto& b = job.add("b", nodes(1, 2));
@@ -144,7 +144,7 @@ TEST_CASE("a failure of an etcd job is judged when all others have answered, and
   }
 }
 
-TEST_CASE("what failed because an etcd job's node died is not the cause of the job's end") {
+TEST_CASE("a failure caused by the loss of a node is not the cause of an etcd job's end") {
   Job job;
   auto& a = job.add("a", nodes(2, 2));
   job.add("b", nodes(2, 2));
@@ -164,7 +164,7 @@ TEST_CASE("what failed because an etcd job's node died is not the cause of the j
   CHECK(a.verdict->failures.size() == 1);
 }
 
-TEST_CASE("a node of an etcd job that made room is remembered by the next leader") {
+TEST_CASE("the next leader of an etcd job knows which node was preempted") {
   Job job;
   auto& a = job.add("a", nodes(1, 2));
   auto& b = job.add("b", nodes(1, 2));
@@ -182,7 +182,7 @@ TEST_CASE("a node of an etcd job that made room is remembered by the next leader
   CHECK(b.verdict->exit_code == 75);
 }
 
-TEST_CASE("any node of an etcd job may ask for its end") {
+TEST_CASE("any node of an etcd job may stop the job") {
   Job job;
   auto& a = job.add("a", nodes(2, 3));
   auto& b = job.add("b", nodes(2, 3));
@@ -199,14 +199,14 @@ TEST_CASE("any node of an etcd job may ask for its end") {
   }
 }
 
-TEST_CASE("a node that comes back under its id is a new session") {
+TEST_CASE("a node that rejoins with its id has a new session") {
   Job job;
   job.add("a", nodes(1, 2));
   auto& b = job.add("b", nodes(1, 2));
   job.settle();
   REQUIRE(b.running);
   const auto generation = b.running->generation;
-  // Its old key is still there when the new life writes it.
+  // Its old key still exists when the node writes it again.
   job.members.pop_back();
   auto& again = job.add("b", nodes(1, 2), "another session");
   job.settle();
@@ -232,12 +232,12 @@ TEST_CASE("an etcd job refuses other options by name, and a record of another ve
                                .lease = EtcdOperation::Lease::node}}},
                  lease, 0);
   job.settle();
-  const auto board = parse_job_board("board", job.etcd.find(job_keys.board())->value);
-  REQUIRE(board.turned_away.contains("of c"));
-  CHECK_THAT(board.turned_away.at("of c").text, Catch::Contains("version 99"));
+  const auto announcement = parse_job_announcement("board", job.etcd.find(job_keys.announcement())->value);
+  REQUIRE(announcement.rejected.contains("of c"));
+  CHECK_THAT(announcement.rejected.at("of c").text, Catch::Contains("version 99"));
 }
 
-TEST_CASE("a run id is free again once its job has its verdict") {
+TEST_CASE("a run id is free again once its job has ended") {
   Job job;
   auto& a = job.add("a", nodes(1, 1));
   job.settle();
@@ -247,7 +247,7 @@ TEST_CASE("a run id is free again once its job has its verdict") {
   REQUIRE(a.verdict);
   auto& b = job.add("b", nodes(1, 1, 2));  // of the next job
   job.settle();
-  CHECK_THAT(b.last_wait, Catch::Contains("comes to its end"));
+  CHECK_THAT(b.last_wait, Catch::Contains("by a job that is ending"));
   CHECK(!b.running);
   SECTION("its nodes leave in order") {
     a.node.finish();
@@ -260,7 +260,7 @@ TEST_CASE("a run id is free again once its job has its verdict") {
   CHECK(b.running->generation == 0);
 }
 
-TEST_CASE("what an abandoned etcd job left is no part of the next one") {
+TEST_CASE("the keys of an abandoned etcd job do not affect the next one") {
   Job job;
   auto& a = job.add("a", nodes(1, 2, 1));
   job.settle();
@@ -274,7 +274,7 @@ TEST_CASE("what an abandoned etcd job left is no part of the next one") {
   CHECK(b.contact_lost.empty());
 }
 
-TEST_CASE("a leader that has lost its key writes nothing") {
+TEST_CASE("a leader that has lost its key cannot write") {
   Job job;
   auto& a = job.add("a", nodes(1, 3));
   job.settle();
@@ -283,7 +283,7 @@ TEST_CASE("a leader that has lost its key writes nothing") {
   b.watch_step(job.now);
   b.write_step(job.now);
   while (a.watch_step(job.now)) continue;
-  auto late = a.node.next_txn(job.now);  // it takes in b
+  auto late = a.node.next_txn(job.now);  // it admits b
   REQUIRE(late);
   job.etcd.end_lease(a.lease);
   const auto state = job.etcd.find(job_keys.state())->value;

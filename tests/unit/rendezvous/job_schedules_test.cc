@@ -8,9 +8,9 @@
 #include "tests/support/catch.h"
 #include "tests/unit/rendezvous/etcd_member.h"
 
-// Nodes of etcd jobs under random schedules: each step of each node may come early, late or twice; answers get lost;
-// nodes die, freeze while they lead, leave and come. Then those that are left behave, and their job has to come to its
-// end. A failing seed is named and replays.
+// Nodes of etcd jobs under random schedules: each step of a node may come early, late or twice; responses get lost;
+// nodes die, freeze while they lead, leave and join. Then the remaining nodes run without faults, and their job has to
+// end. A failing seed is printed and can be replayed.
 using namespace ddprun;
 using namespace ddprun::testing;
 using namespace std::chrono_literals;
@@ -46,7 +46,7 @@ class Schedule {
   int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
   static void fail(const std::string& what) { throw std::logic_error(what); }
 
-  // ---- what must hold
+  // ---- invariants
 
   void check_writer(const FakeEtcd& etcd, const std::string& value) {
     const auto state = parse_job_state(job_keys.state(), value);
@@ -77,7 +77,7 @@ class Schedule {
     }
   }
 
-  // ---- chaos
+  // ---- faults
 
   void add() {
     auto& member = *members_.emplace_back(std::make_unique<Member>(etcd_, fmt::format("n{}", ++names_), policy_));
@@ -107,7 +107,7 @@ class Schedule {
     now_.wall_us += milliseconds * 1000;
     for (auto& member : members_) {
       member->node.tick(now_);
-      member->hear();
+      member->process_events();
     }
   }
 
@@ -115,12 +115,12 @@ class Schedule {
     Member& member = *members_[index];
     if (!member.pending) member.pending = member.node.next_txn(now_);
     if (!member.pending) return;
-    if (how == 0) return late_.push_back({*member.pending, member.lease});  // a copy that arrives some time
+    if (how == 0) return late_.push_back({*member.pending, member.lease});  // a copy that arrives later
     const auto result = etcd_.apply(*member.pending, member.lease, 0);
-    if (how == 1) return;  // the answer is lost: it will be repeated
+    if (how == 1) return;  // the response is lost: the request will be retried
     member.pending.reset();
     member.node.answered(result);
-    member.hear();
+    member.process_events();
     if (member.verdict) member.node.finish();
     if (member.node.gone()) leave(index);
   }
@@ -142,7 +142,7 @@ class Schedule {
     dying_.pop_back();
   }
 
-  // Dies; is frozen, its lease ends, and what it was about to write arrives later; leaves with a word.
+  // Dies; or is frozen, so that its lease expires and its write arrives late; or leaves.
   void remove(std::size_t index, int how) {
     Member& member = *members_[index];
     if (how == 0) dying_.push_back(member.lease);
@@ -189,7 +189,7 @@ class Schedule {
     std::string stuck;
     for (const auto& member : members_)
       stuck += fmt::format(" {}(running {}, {})", member->id, member->running ? 1 : 0, member->last_wait);
-    // Of a later job with too few nodes, those wait for others.
+    // Nodes of a later job with too few nodes are still waiting.
     const bool waits = static_cast<int>(members_.size()) < policy_.min_nodes;
     if (!members_.empty() && !waits) {
       for (const auto& e : etcd_.range("")) stuck += "\n" + e.key + " = " + e.value;
@@ -198,10 +198,10 @@ class Schedule {
     if (members_.empty() && !etcd_.range("").empty()) leftovers();
   }
 
-  // The last one out may not be the leader: then the job's lease removes the records.
+  // The last node to leave may not lead: then the job's lease removes the records.
   void leftovers() {
     for (const auto& entry : etcd_.range(""))
-      if (entry.key != job_keys.state() && entry.key != job_keys.board()) fail("left behind: " + entry.key);
+      if (entry.key != job_keys.state() && entry.key != job_keys.announcement()) fail("left behind: " + entry.key);
   }
 
   void behave(std::size_t index) {
@@ -231,7 +231,7 @@ class Schedule {
 
 }  // namespace
 
-TEST_CASE("etcd jobs under random schedules: one leader writes, nobody runs in two rounds, every job ends") {
+TEST_CASE("etcd jobs under random schedules: one leader writes, no node runs in two rounds, every job ends") {
   int starts = 0, verdicts = 0, takeovers = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     Schedule schedule(seed);
@@ -244,7 +244,7 @@ TEST_CASE("etcd jobs under random schedules: one leader writes, nobody runs in t
     verdicts += schedule.verdicts;
     takeovers += schedule.takeovers;
   }
-  // The schedules reach what they are about.
+  // The schedules reach the code paths that they test.
   CHECK(starts > 400);
   CHECK(verdicts > 400);
   CHECK(takeovers > 400);

@@ -18,7 +18,7 @@ namespace {
 
 const SessionAddresses here{"10.0.0.2", "10.0.0.1"};
 
-// A job of two nodes that runs, and a spare one.
+// A running job of two nodes and a spare.
 struct RunningJob {
   JobPolicy policy{.program = "train.cfg", .min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
   Membership membership{policy};
@@ -31,7 +31,7 @@ struct RunningJob {
   }
 };
 
-// A hub without a socket, and what it sent to whom.
+// A hub without sockets, and the frames it sent.
 struct Hub {
   struct Sender final : SessionSender {
     void send(SessionId id, std::string frame) override { sent.emplace_back(id, decode_server_frame(frame)); }
@@ -48,7 +48,7 @@ struct Hub {
     hub.on_open(id, {});
     say(id, SessionJoin{{.id = run_id, .host = run_id}, {.run_id = run_id}});
   }
-  // What a session that only asks is told.
+  // The answer to a request in a session of its own.
   ServerFrame ask(SessionId id, const NodeFrame& question) {
     hub.on_open(id, {});
     say(id, question);
@@ -64,7 +64,7 @@ std::vector<JobStatus> jobs_in(const ServerFrame& answer) {
 
 }  // namespace
 
-TEST_CASE("a membership tells who is in the round, who stands by, and what the workers do, each since when") {
+TEST_CASE("a status lists members, spares and the state of workers, each with its age") {
   RunningJob job;
   job.now += 5s;
   job.membership.workers(job.now, "b", 0, {{.local_rank = 1, .pid = 4711}, {.local_rank = 0, .pid = 4710}});
@@ -95,7 +95,7 @@ TEST_CASE("a membership tells who is in the round, who stands by, and what the w
   CHECK(status.nodes[2].group_rank == -1);
 }
 
-TEST_CASE("workers of another generation, of a spare node, and of ranks that a node has not, are not told of") {
+TEST_CASE("a status leaves out workers of another generation, of a spare node, and of unknown local ranks") {
   RunningJob job;
   job.membership.workers(job.now, "a", 7, {{.local_rank = 0, .pid = 1}});
   job.membership.workers(job.now, "a", 0, {{.local_rank = 2, .pid = 1}});
@@ -103,7 +103,7 @@ TEST_CASE("workers of another generation, of a spare node, and of ranks that a n
   for (const auto& node : job.membership.status(job.now).nodes) CHECK(node.workers.empty());
 }
 
-TEST_CASE("a membership that waits says for what") {
+TEST_CASE("the status of a forming job says what it waits for") {
   const JobPolicy policy{.min_nodes = 2, .max_nodes = 4};
   Membership membership(policy);
   membership.join(Membership::Time(1s), {.id = "a", .host = "a"}, policy, here);
@@ -115,7 +115,7 @@ TEST_CASE("a membership that waits says for what") {
   CHECK(status.nodes[0].state == "waiting");
 }
 
-TEST_CASE("a status is the same after a round trip through JSON, and junk is refused") {
+TEST_CASE("a status survives a round trip through JSON, and invalid JSON is refused") {
   RunningJob job;
   job.membership.workers(job.now, "a", 0,
                          {{.local_rank = 0, .pid = 9, .state = WorkerReport::State::stopped, .signal_number = 19}});
@@ -126,9 +126,11 @@ TEST_CASE("a status is the same after a round trip through JSON, and junk is ref
     CAPTURE(junk);
     CHECK_THROWS_AS(parse_job_statuses(junk), Error);
   }
+  CHECK_THROWS_WITH(parse_job_statuses(R"({"jobs": )"), "not a job status: incomplete JSON");
+  CHECK_THROWS_WITH(parse_job_statuses(R"({"jobs": 1})"), !Catch::Contains("boost") && !Catch::Contains(".hpp"));
 }
 
-TEST_CASE("a server tells of one job, of all, and says which it has when the name is wrong") {
+TEST_CASE("a server reports one job or all, and lists its jobs if the run id is unknown") {
   Hub hub;
   hub.join(1, "x");
   hub.join(2, "y");
@@ -140,7 +142,7 @@ TEST_CASE("a server tells of one job, of all, and says which it has when the nam
   CHECK(hub.sender.closed == std::vector<SessionId>{3, 4, 5});
 }
 
-TEST_CASE("a request to stop ends the job it names, and says who asked") {
+TEST_CASE("a stop request ends the job it names, and the verdict says who asked") {
   Hub hub;
   hub.join(1, "x");
   hub.join(2, "y");
@@ -150,11 +152,11 @@ TEST_CASE("a request to stop ends the job it names, and says who asked") {
   const auto verdict = std::get<JobEnded>(hub.sender.sent.back().second).verdict;
   CHECK(verdict.exit_code == 128 + SIGTERM);
   CHECK(verdict.reason == "stopped by root on host h");
-  // The other job lives, and is the only one now.
+  // The other job is still running, and the only one.
   CHECK(jobs_in(hub.ask(5, StopRequest{"", "me"})).at(0).run_id == "x");
 }
 
-TEST_CASE("an agent may ask for the end of its own job") {
+TEST_CASE("an agent may stop its own job") {
   Hub hub;
   hub.join(1, "x");
   hub.join(2, "y");
@@ -164,7 +166,7 @@ TEST_CASE("an agent may ask for the end of its own job") {
   CHECK(hub.hub.jobs() == 1);
 }
 
-TEST_CASE("a job whose workers make room ends with the code that says so, once all nodes have") {
+TEST_CASE("a job whose workers were preempted ends with that exit code once all nodes have reported") {
   RunningJob job;
   CHECK(job.membership.preempted(job.now, "a", 0).empty());
   const auto messages = job.membership.success(job.now, "b", 0);
@@ -175,13 +177,13 @@ TEST_CASE("a job whose workers make room ends with the code that says so, once a
   CHECK_THAT(verdict.reason, Catch::Contains("preempted"));
 }
 
-TEST_CASE("who blames another is not the cause, and of failures seen at once a signal is") {
+TEST_CASE("a failure that blames a peer is not the cause, and of simultaneous failures a signal is") {
   const WorkerFailure killed{.rank = 3, .signal_number = 9, .time_us = 50};
   const WorkerFailure lost_a_peer{.rank = 0, .exit_code = 1, .time_us = 40, .consequence = true};
   const WorkerFailure left_at_once{.rank = 1, .exit_code = 1, .time_us = 50};
   const WorkerFailure left_before{.rank = 1, .exit_code = 1, .time_us = 49};
-  CHECK(rather_the_cause(killed, lost_a_peer));
-  CHECK(rather_the_cause(killed, left_at_once));
-  CHECK(rather_the_cause(left_before, killed));
-  CHECK_FALSE(rather_the_cause(killed, killed));
+  CHECK(is_likelier_cause(killed, lost_a_peer));
+  CHECK(is_likelier_cause(killed, left_at_once));
+  CHECK(is_likelier_cause(left_before, killed));
+  CHECK_FALSE(is_likelier_cause(killed, killed));
 }

@@ -10,21 +10,21 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A membership under a clock of its own, with what each node was told last.
+// A membership with a virtual clock, and the last message of each kind to each node.
 class Job {
  public:
   explicit Job(JobPolicy policy) : policy_(std::move(policy)), membership_(policy_) {}
 
-  // Lets time pass in the rhythm of the ticks; nodes in `alive` beat.
+  // Advances the clock tick by tick; the nodes in alive_ send heartbeats.
   void pass(Membership::Clock::duration time) {
     const auto end = now_ + time;
     while (now_ < end) {
       now_ = std::min(end, membership_.next_tick());
-      for (const auto& node : alive_) take(membership_.beat(now_, node));
-      take(membership_.tick(now_));
+      for (const auto& node : alive_) deliver(membership_.beat(now_, node));
+      deliver(membership_.tick(now_));
     }
   }
-  // The server itself does nothing for a while.
+  // The server is stopped for a while.
   void freeze(Membership::Clock::duration time) { now_ += time; }
 
   void join(const std::string& host, std::optional<int> node_rank = std::nullopt, int nproc = 1) {
@@ -34,40 +34,42 @@ class Job {
             int nproc = 1) {
     const NodeInfo info{.id = host, .host = host, .nproc = nproc, .node_rank = node_rank};
     alive_.insert(host);
-    take(membership_.join(now_, info, policy, {"10.0.0." + std::to_string(alive_.size()), "10.0.0.1"}));
+    deliver(membership_.join(now_, info, policy, {"10.0.0." + std::to_string(alive_.size()), "10.0.0.1"}));
   }
-  // A node that was in a round of a server before this one.
-  void come_back(const std::string& host, const FormerRound& former) {
+  // A node that was in a round of a previous server.
+  void rejoin(const std::string& host, const FormerRound& former) {
     alive_.insert(host);
-    take(membership_.join(now_, {.id = host, .host = host, .former = former}, policy_, {"10.0.0.2", "10.0.0.1"}));
+    deliver(membership_.join(now_, {.id = host, .host = host, .former = former}, policy_, {"10.0.0.2", "10.0.0.1"}));
   }
-  void server_leaves() { take(membership_.server_leaves(now_, "stopped by SIGTERM")); }
+  void server_leaves() { deliver(membership_.server_leaves(now_, "stopped by SIGTERM")); }
   void join_and_start(const std::vector<std::string>& hosts) {
     for (const auto& host : hosts) join(host);
     ready_all();
   }
-  void ready(const std::string& node) { take(membership_.ready(now_, node, proposed.at(node).round.generation, 4000)); }
+  void ready(const std::string& node) {
+    deliver(membership_.ready(now_, node, proposed.at(node).round.generation, 4000));
+  }
   void ready_all() {
     const auto all = proposed;
     for (const auto& [node, round] : all) ready(node);
   }
-  void success(const std::string& node) { take(membership_.success(now_, node, membership_.generation())); }
+  void success(const std::string& node) { deliver(membership_.success(now_, node, membership_.generation())); }
   void fail(const std::string& node, WorkerFailure failure) { fail(node, failure, membership_.generation()); }
   void fail(const std::string& node, WorkerFailure failure, std::int64_t generation) {
     failure.host = node;
-    take(membership_.failure(now_, node, generation, {failure}));
+    deliver(membership_.failure(now_, node, generation, {failure}));
   }
   void leave(const std::string& node) {
     forget(node);
-    take(membership_.leave(now_, node, "SIGTERM"));
+    deliver(membership_.leave(now_, node, "SIGTERM"));
   }
   void lose(const std::string& node) {
     forget(node);
-    take(membership_.session_closed(now_, node, "its connection closed"));
+    deliver(membership_.session_closed(now_, node, "its connection closed"));
   }
   void silence(const std::string& node) { alive_.erase(node); }
-  void beat(const std::string& node) { take(membership_.beat(now_, node)); }
-  void tick() { take(membership_.tick(now_)); }
+  void beat(const std::string& node) { deliver(membership_.beat(now_, node)); }
+  void tick() { deliver(membership_.tick(now_)); }
 
   const Round& running() const { return started.begin()->second; }
   std::map<std::string, int> ranks() const {
@@ -77,7 +79,7 @@ class Job {
   }
   Membership& membership() { return membership_; }
 
-  // The latest of each kind that a node was told; a proposal takes back the start before it.
+  // The last message of each kind, by node; a proposal revokes the start before it.
   std::map<std::string, std::string> refused, dropped, waiting;
   std::map<std::string, RoundProposed> proposed;
   std::map<std::string, Round> started;
@@ -90,28 +92,28 @@ class Job {
     proposed.erase(node);
     started.erase(node);
   }
-  void hear(const std::string& node, std::size_t, const JoinRefused& what) { refused[node] = what.text; }
-  void hear(const std::string& node, std::size_t, const NodeDropped& what) {
+  void record(const std::string& node, std::size_t, const JoinRefused& what) { refused[node] = what.text; }
+  void record(const std::string& node, std::size_t, const NodeDropped& what) {
     dropped[node] = what.text;
     forget(node);
   }
-  void hear(const std::string& node, std::size_t, const RendezvousWaiting& what) { waiting[node] = what.text; }
-  void hear(const std::string& node, std::size_t index, RoundProposed what) {
+  void record(const std::string& node, std::size_t, const RendezvousWaiting& what) { waiting[node] = what.text; }
+  void record(const std::string& node, std::size_t index, RoundProposed what) {
     started.erase(node);
     what.round.self = static_cast<int>(index);
     proposed[node] = std::move(what);
   }
-  void hear(const std::string& node, std::size_t index, RoundStarted what) {
+  void record(const std::string& node, std::size_t index, RoundStarted what) {
     what.round.self = static_cast<int>(index);
     started[node] = std::move(what.round);
   }
-  void hear(const std::string& node, std::size_t, const JobEnded& what) { ended[node] = what.verdict; }
+  void record(const std::string& node, std::size_t, const JobEnded& what) { ended[node] = what.verdict; }
 
-  void take(const MembershipMessages& messages) {
+  void deliver(const MembershipMessages& messages) {
     for (const auto& message : messages) {
       proposals += std::holds_alternative<RoundProposed>(message.what);
       for (std::size_t i = 0; i < message.to.size(); ++i)
-        std::visit([&](const auto& what) { hear(message.to[i], i, what); }, message.what);
+        std::visit([&](const auto& what) { record(message.to[i], i, what); }, message.what);
     }
   }
 
@@ -148,7 +150,7 @@ TEST_CASE("a round is proposed at once when the maximum is reached, and started 
   CHECK(round.master_port == 4000);
 }
 
-TEST_CASE("between minimum and maximum the last call runs from the moment the minimum is met") {
+TEST_CASE("between minimum and maximum the last call starts when the minimum is reached") {
   Job job({.min_nodes = 2, .max_nodes = 4, .last_call = 30s});
   job.join("a");
   job.pass(100s);
@@ -162,7 +164,7 @@ TEST_CASE("between minimum and maximum the last call runs from the moment the mi
   CHECK(job.proposed.size() == 3);
 }
 
-TEST_CASE("the last call is taken back when the minimum is no longer met") {
+TEST_CASE("the last call is cancelled if nodes fall below the minimum") {
   Job job({.min_nodes = 2, .max_nodes = 4, .last_call = 30s});
   job.join("a");
   job.join("b");
@@ -176,7 +178,7 @@ TEST_CASE("the last call is taken back when the minimum is no longer met") {
   CHECK(job.proposed.size() == 2);
 }
 
-TEST_CASE("too few nodes end the job after the join timeout, saying who is here and how many are missing") {
+TEST_CASE("with too few nodes the job ends after the join timeout, naming those that joined and the number missing") {
   Job job({.min_nodes = 3, .max_nodes = 3, .join_timeout = 600s});
   job.join("a");
   job.pass(300s);
@@ -198,7 +200,7 @@ TEST_CASE("with fixed ranks the missing ranks are named") {
   CHECK_THAT(job.ended["a"].reason, Catch::Contains("missing: node rank 0, 1, 3"));
 }
 
-TEST_CASE("waiting is said again only when it has changed") {
+TEST_CASE("the waiting text is sent again only when it has changed") {
   Job job({.min_nodes = 3, .max_nodes = 3});
   job.join("a");
   job.waiting.clear();
@@ -209,7 +211,7 @@ TEST_CASE("waiting is said again only when it has changed") {
   CHECK_THAT(job.waiting["a"], Catch::Contains("2 of 3 nodes"));
 }
 
-// ---- who may join
+// ---- admission
 
 TEST_CASE("a node with other options is refused by name and changes nothing") {
   Job job({.run_id = "r7", .min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
@@ -258,11 +260,11 @@ TEST_CASE("a late node below the maximum leads to a new round that does not coun
   CHECK(job.ranks() == Ranks{{"b", 0}, {"a", 1}});
 }
 
-TEST_CASE("a node beyond the maximum stands by and steps in for one that goes") {
+TEST_CASE("a node beyond the maximum is a spare and replaces one that is lost") {
   Job job({.min_nodes = 2, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.join("c");
-  CHECK_THAT(job.waiting["c"], Catch::Contains("stands by"));
+  CHECK_THAT(job.waiting["c"], Catch::Contains("is a spare"));
   CHECK(job.started.size() == 2);
   job.lose("a");
   CHECK(job.ranks() == Ranks{{"c", 0}, {"b", 1}});
@@ -270,7 +272,7 @@ TEST_CASE("a node beyond the maximum stands by and steps in for one that goes") 
   CHECK(job.running().generation == 1);
 }
 
-TEST_CASE("a node that comes when others are through waits and does not undo their work") {
+TEST_CASE("a node that joins when others have succeeded waits and starts no new round") {
   Job job({.min_nodes = 1, .max_nodes = 3, .last_call = 1s});
   job.join("a");
   job.join("b");
@@ -283,7 +285,7 @@ TEST_CASE("a node that comes when others are through waits and does not undo the
   CHECK(job.ended.size() == 3);
 }
 
-TEST_CASE("a node that comes when others are through and gone waits: no round of fewer than the minimum") {
+TEST_CASE("a node that joins when others have succeeded and left waits: no round below the minimum") {
   Job job({.min_nodes = 3, .max_nodes = 3});
   job.join_and_start({"a", "b", "c"});
   for (const auto* node : {"a", "b"}) {
@@ -292,24 +294,24 @@ TEST_CASE("a node that comes when others are through and gone waits: no round of
   }
   job.join("d");
   CHECK(job.proposals == 1);
-  CHECK_THAT(job.waiting["d"], Catch::Contains("stands by"));
+  CHECK_THAT(job.waiting["d"], Catch::Contains("is a spare"));
   job.success("c");
   CHECK(job.ended["c"].success);
 }
 
-TEST_CASE("a node that starts its session anew leads to a new round in which it has its rank") {
+TEST_CASE("a node that opens a new session leads to a new round in which it keeps its rank") {
   Job job({.min_nodes = 2, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.join("b");
   CHECK(job.proposals == 2);
-  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b started its session anew"));
+  CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b opened a new session"));
   CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}});
   CHECK(job.proposed["a"].round.generation == 1);
 }
 
 // ---- changes of membership
 
-TEST_CASE("survivors keep their ranks, a newcomer fills the hole") {
+TEST_CASE("survivors keep their ranks, a new node gets the free one") {
   Job job({.min_nodes = 2, .max_nodes = 3});
   job.join_and_start({"n1", "n2", "n10"});
   CHECK(job.ranks() == Ranks{{"n1", 0}, {"n2", 1}, {"n10", 2}});
@@ -320,7 +322,7 @@ TEST_CASE("survivors keep their ranks, a newcomer fills the hole") {
   CHECK(job.ranks() == Ranks{{"n1", 0}, {"n10", 1}, {"n5", 2}});
 }
 
-TEST_CASE("a node that was lost and comes back gets its rank") {
+TEST_CASE("a node that was lost and rejoins gets its rank back") {
   Job job({.min_nodes = 3, .max_nodes = 3});
   job.join_and_start({"a", "b", "c"});
   job.lose("a");
@@ -330,7 +332,7 @@ TEST_CASE("a node that was lost and comes back gets its rank") {
   CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}, {"c", 2}});
 }
 
-TEST_CASE("a loss before all are ready leads to the next generation, and nobody starts the old one") {
+TEST_CASE("a loss before all are ready leads to the next generation, and no node starts the old one") {
   Job job({.min_nodes = 2, .max_nodes = 3});
   job.join("a");
   job.join("b");
@@ -348,7 +350,7 @@ TEST_CASE("a loss before all are ready leads to the next generation, and nobody 
   CHECK(job.running().generation == 1);
 }
 
-TEST_CASE("below the minimum the job waits for a replacement, and goes on with it") {
+TEST_CASE("below the minimum the job waits for a replacement, and continues with it") {
   Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .join_timeout = 600s});
   job.join_and_start({"a", "b"});
   job.lose("b");
@@ -388,7 +390,7 @@ TEST_CASE("a node that leaves is a change of membership") {
   CHECK(job.ranks() == Ranks{{"b", 0}});
 }
 
-TEST_CASE("a node that is through may go without a new round") {
+TEST_CASE("a node whose workers have succeeded may leave without a new round") {
   Job job({.min_nodes = 2, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.success("a");
@@ -400,7 +402,7 @@ TEST_CASE("a node that is through may go without a new round") {
 
 // ---- heartbeats
 
-TEST_CASE("a node that is silent for the bound is dropped, not before") {
+TEST_CASE("a node without heartbeats is dropped at the timeout, not before") {
   Job job({.min_nodes = 1, .max_nodes = 2, .keep_alive_interval = 1s, .keep_alive_max_attempt = 5});
   job.join_and_start({"a", "b"});
   job.silence("b");
@@ -412,7 +414,7 @@ TEST_CASE("a node that is silent for the bound is dropped, not before") {
              Catch::Contains("node b was lost: no heartbeat for 5 s, frozen or cut off (rank 1)"));
 }
 
-TEST_CASE("a node that beats just in time stays") {
+TEST_CASE("a node whose heartbeats are just in time stays") {
   Job job({.min_nodes = 2, .max_nodes = 2, .keep_alive_interval = 1s, .keep_alive_max_attempt = 5});
   job.join_and_start({"a", "b"});
   job.silence("b");
@@ -423,7 +425,7 @@ TEST_CASE("a node that beats just in time stays") {
   CHECK(job.dropped.empty());
 }
 
-TEST_CASE("however much the others talk, ticks stay due and a silent node is found") {
+TEST_CASE("heartbeats of other nodes do not postpone the tick that finds a silent one") {
   Job job({.min_nodes = 1, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.silence("b");
@@ -432,7 +434,7 @@ TEST_CASE("however much the others talk, ticks stay due and a silent node is fou
   CHECK(job.membership().next_tick() == due);
 }
 
-TEST_CASE("several nodes that fall silent together cost one round") {
+TEST_CASE("several nodes that are lost together lead to one new round") {
   Job job({.min_nodes = 1, .max_nodes = 4});
   job.join_and_start({"a", "b", "c", "d"});
   for (const auto* node : {"b", "c", "d"}) {
@@ -445,7 +447,7 @@ TEST_CASE("several nodes that fall silent together cost one round") {
   CHECK_THAT(job.proposed["a"].reason, Catch::Contains("node b and 2 more were lost"));
 }
 
-TEST_CASE("a server that was frozen condemns nobody, and finds the really dead one afterwards") {
+TEST_CASE("a server that was frozen drops no live node, and a dead one afterwards") {
   Job job({.min_nodes = 1, .max_nodes = 3});
   job.join_and_start({"a", "b", "c"});
   job.silence("c");
@@ -460,13 +462,13 @@ TEST_CASE("a server that was frozen condemns nobody, and finds the really dead o
   CHECK(job.dropped.contains("c"));
 }
 
-TEST_CASE("after a freeze the server reads what has piled up before it judges") {
+TEST_CASE("after a freeze the server reads queued heartbeats before it drops a node") {
   Job job({.min_nodes = 1, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.silence("b");
   job.pass(4900ms);
   job.freeze(60s);
-  job.tick();  // the timer comes before the socket
+  job.tick();  // the timer fires before the socket is read
   job.tick();
   CHECK(job.dropped.empty());
   job.beat("b");
@@ -502,7 +504,7 @@ TEST_CASE("the job succeeds when every node has") {
   CHECK(job.ended["a"].reason == "all 2 workers on 2 nodes ended with 0");
 }
 
-TEST_CASE("without a budget a failure ends the job with the root cause's own code, everywhere") {
+TEST_CASE("without restarts a failure ends the job with the root cause's exit code on every node") {
   Job job({.min_nodes = 2, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.fail("b", {.rank = 3, .local_rank = 1, .exit_code = 7});
@@ -513,7 +515,23 @@ TEST_CASE("without a budget a failure ends the job with the root cause's own cod
   REQUIRE(job.ended["a"].failures.size() == 1);
 }
 
-TEST_CASE("a signal gives 128 + n") {
+TEST_CASE("a usage error ends the job with its sentence, whatever restarts are left") {
+  const WorkerFailure failure{.rank = 1, .exit_code = 2, .message = "no such key", .usage_error = true};
+  Job alone({.max_restarts = 3});
+  alone.join_and_start({"a"});
+  alone.fail("a", failure);
+  CHECK(alone.ended["a"].exit_code == 2);
+  CHECK(alone.ended["a"].reason == "no such key");
+  CHECK(alone.ended["a"].failures.at(0).usage_error);
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 3});
+  job.join_and_start({"a", "b"});
+  job.fail("b", failure);
+  job.pass(1s);
+  CHECK(job.ended["a"].exit_code == 2);
+  CHECK(job.ended["a"].reason == "no such key (rank 1 on host b)");
+}
+
+TEST_CASE("a worker ended by signal n gives exit code 128 + n") {
   Job job({});
   job.join_and_start({"a"});
   job.fail("a", {.signal_number = 9});
@@ -535,14 +553,14 @@ TEST_CASE("the root cause is the failure observed first, not the one reported fi
   job.fail("a", {.rank = 0, .exit_code = 1, .time_us = 2000});
   job.fail("b", {.rank = 1, .exit_code = 42, .time_us = 1000});
   CHECK(job.ended.empty());
-  job.fail("c", {.rank = 2, .exit_code = 1, .time_us = 3000});  // all have reported: nothing more to wait for
+  job.fail("c", {.rank = 2, .exit_code = 1, .time_us = 3000});  // all have reported, so judgement is immediate
   REQUIRE(job.ended.size() == 3);
   CHECK(job.ended["c"].exit_code == 42);
   REQUIRE(job.ended["c"].failures.size() == 3);
   CHECK(job.ended["c"].failures[0].rank == 1);
 }
 
-TEST_CASE("failures count against one job-wide budget, whichever node they are on") {
+TEST_CASE("failures on any node count against one job-wide budget") {
   Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 2});
   job.join_and_start({"a", "b"});
   for (const auto* node : {"a", "b"}) {
@@ -558,7 +576,7 @@ TEST_CASE("failures count against one job-wide budget, whichever node they are o
   CHECK_THAT(job.ended["b"].reason, Catch::Contains("all 2 restarts used"));
 }
 
-TEST_CASE("failures of one moment count once") {
+TEST_CASE("simultaneous failures count once") {
   Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
   job.join_and_start({"a", "b"});
   job.fail("a", {.exit_code = 5});
@@ -568,7 +586,7 @@ TEST_CASE("failures of one moment count once") {
   CHECK(job.proposals == 2);
 }
 
-TEST_CASE("a node that comes between a failure and its judgement does not make it undone") {
+TEST_CASE("a node that joins between a failure and its judgement does not cancel it") {
   const int restarts = GENERATE(0, 1);
   CAPTURE(restarts);
   Job job({.min_nodes = 2, .max_nodes = 3, .max_restarts = restarts, .last_call = 0ms});
@@ -597,7 +615,7 @@ TEST_CASE("a failure of an old generation is ignored") {
   CHECK(job.running().generation == 1);
 }
 
-TEST_CASE("failures that come with the loss of a node are its consequence and cost no restart") {
+TEST_CASE("failures caused by the loss of a node cost no restart") {
   Job job({.min_nodes = 1, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.fail("a", {.exit_code = 5});
@@ -607,7 +625,7 @@ TEST_CASE("failures that come with the loss of a node are its consequence and co
   CHECK(job.membership().restarts_used() == 0);
 }
 
-TEST_CASE("in a job that is never started twice, a failure observed before a loss is what it ended by") {
+TEST_CASE("in a job without restarts a failure observed before a loss is the cause of its end") {
   Job job({.min_nodes = 2, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   SECTION("the node's connection closes") {
@@ -652,9 +670,9 @@ TEST_CASE("a failure is not judged while another node is overdue") {
   }
 }
 
-// ---- the server goes, and another comes
+// ---- a new server
 
-TEST_CASE("a server that goes ends what is never started twice, and leaves alone what can be") {
+TEST_CASE("a server that shuts down ends a job without restarts, and not one with restarts") {
   Job rigid({.min_nodes = 2, .max_nodes = 2});
   rigid.join_and_start({"a", "b"});
   rigid.server_leaves();
@@ -666,54 +684,54 @@ TEST_CASE("a server that goes ends what is never started twice, and leaves alone
   CHECK(elastic.ended.empty());
 }
 
-TEST_CASE("a new server goes on from the latest round that it hears of") {
+TEST_CASE("a new server continues after the latest round reported") {
   Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = 5});
-  job.come_back("node9", {.generation = 6, .group_rank = 2, .restarts_used = 1});
-  job.come_back("node4", {.generation = 7, .group_rank = 0, .restarts_used = 3});
+  job.rejoin("node9", {.generation = 6, .group_rank = 2, .restarts_used = 1});
+  job.rejoin("node4", {.generation = 7, .group_rank = 0, .restarts_used = 3});
   job.join("node1");
   CHECK(job.ranks() == Ranks{{"node4", 0}, {"node1", 1}, {"node9", 2}});
-  CHECK(job.proposed["node1"].reason == "the rendezvous server was started anew");
+  CHECK(job.proposed["node1"].reason == "the rendezvous server was restarted");
   job.ready_all();
   CHECK(job.running().generation == 8);
   CHECK(job.running().restarts_used == 3);
 }
 
-TEST_CASE("a new server does not take more restarts for used than there are") {
+TEST_CASE("a new server does not count more restarts than the budget") {
   Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 2});
-  job.come_back("a", {.generation = 1, .restarts_used = 100});
+  job.rejoin("a", {.generation = 1, .restarts_used = 100});
   job.ready_all();
   job.fail("a", {.exit_code = 5});
   CHECK_THAT(job.ended["a"].reason, Catch::Contains("all 2 restarts used"));
 }
 
-TEST_CASE("a verdict says that the restarts are used, also where there was one") {
+TEST_CASE("a verdict says that all restarts are used, also if there was one") {
   Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 1});
-  job.come_back("a", {.generation = 1, .restarts_used = 1});
+  job.rejoin("a", {.generation = 1, .restarts_used = 1});
   job.ready_all();
   job.fail("a", {.exit_code = 5});
   CHECK_THAT(job.ended["a"].reason, Catch::EndsWith("failed: exit code 5; the one restart is used"));
 }
 
-TEST_CASE("of those who stand by at a new server, one that was in the job steps in before a new one") {
+TEST_CASE("at a new server a node of the previous round replaces a lost one before a spare does") {
   Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
   job.join("c");
-  job.come_back("b", {.generation = 3, .group_rank = 1});
+  job.rejoin("b", {.generation = 3, .group_rank = 1});
   job.join("spare");
-  job.come_back("a", {.generation = 3, .group_rank = 0});
+  job.rejoin("a", {.generation = 3, .group_rank = 0});
   job.lose("c");
   CHECK(job.ranks() == Ranks{{"a", 0}, {"b", 1}});
 }
 
-TEST_CASE("one that comes back late to a job that another server began anew leads to a later generation") {
+TEST_CASE("a node that rejoins late at a new server leads to a later generation") {
   Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
   job.join_and_start({"a"});
   CHECK(job.running().generation == 0);
-  job.come_back("b", {.generation = 7, .group_rank = 0});
+  job.rejoin("b", {.generation = 7, .group_rank = 0});
   job.ready_all();
   CHECK(job.running().generation == 8);
 }
 
-// ---- coming and going
+// ---- flapping hosts
 
 TEST_CASE("a host that comes and goes without end is turned away after the fifth time, and taken again after a rest") {
   Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
@@ -740,7 +758,7 @@ TEST_CASE("a host that comes and goes without end is turned away after the fifth
   CHECK(come());
 }
 
-TEST_CASE("a host whose node has stayed for a while may go and come as it likes") {
+TEST_CASE("a host whose nodes stay long enough may leave and join any number of times") {
   Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
   job.join_and_start({"a"});
   for (int i = 0; i < 10; ++i) {
@@ -753,7 +771,7 @@ TEST_CASE("a host whose node has stayed for a while may go and come as it likes"
   CHECK(job.dropped.empty());
 }
 
-TEST_CASE("sessions begun anew count as coming and going") {
+TEST_CASE("new sessions of a node count as joining and leaving") {
   Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
   job.join_and_start({"a", "b"});
   for (int i = 0; i < 6; ++i) job.join("b");
@@ -763,7 +781,7 @@ TEST_CASE("sessions begun anew count as coming and going") {
   CHECK(job.ranks() == Ranks{{"a", 0}});
 }
 
-TEST_CASE("after the verdict nothing changes and nobody joins") {
+TEST_CASE("after the verdict the state does not change and no node joins") {
   Job job({});
   job.join_and_start({"a"});
   job.success("a");

@@ -7,34 +7,34 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// A server under one client, whose next request comes that long after the last one.
+// A server with one client, which sends each request this long after the previous one.
 struct Client {
   Polling polling;
   Polling::Clock::duration to_sleeper, to_poller;
-  bool late_looks = false;  // that come back with the request, however long it took
+  bool late_polls = false;  // polls that return with the request, however long it took
   Polling::Clock::time_point now{100s};
   bool polls = false;
   std::size_t requests_polled_for = 0, looks_in_vain = 0;
 
   void request() {
     const auto gap = polls ? to_poller : to_sleeper;
-    const bool found = polls && (gap <= Polling::window || late_looks);
+    const bool found = polls && (gap <= Polling::window || late_polls);
     if (found) {
       ++requests_polled_for;
     } else if (polls) {
-      polling.missed();
+      polling.poll_missed();
       ++looks_in_vain;
     }
     now += gap;
     polls = polling.served(1, now, found) > 0ns;
   }
-  // Runs of requests, the first of them after a request that begins it.
+  // Runs of requests; one more request starts the first run.
   void runs(std::size_t count) {
     for (std::size_t i = 0; i < count * Polling::run_requests; ++i) request();
   }
-  // Until a request, which does not belong to a run.
-  void pause() {
-    if (polls) polling.missed();
+  // A request that does not belong to a run.
+  void idle_gap() {
+    if (polls) polling.poll_missed();
     now += 1h;
     polls = polling.served(1, now, false) > 0ns;
   }
@@ -42,7 +42,7 @@ struct Client {
 
 }  // namespace
 
-TEST_CASE("a server polls once it has seen a run of requests worth it, and goes on while that is quicker") {
+TEST_CASE("a server polls after a run of frequent requests, and continues while that is faster") {
   Client client{.to_sleeper = 50us, .to_poller = 25us};
   client.runs(1);
   CHECK_FALSE(client.polls);
@@ -51,44 +51,44 @@ TEST_CASE("a server polls once it has seen a run of requests worth it, and goes 
   CHECK(client.looks_in_vain == 0);
 }
 
-TEST_CASE("sleep is measured again now and then, for one run") {
+TEST_CASE("the pace without polling is measured again from time to time, for one run") {
   Client client{.to_sleeper = 50us, .to_poller = 25us};
   client.runs(1);
   client.request();
   for (std::size_t trusted = 0; client.polls; ++trusted) {
-    REQUIRE(trusted <= Polling::trusted_runs * Polling::run_requests);
+    REQUIRE(trusted <= Polling::max_polling_runs * Polling::run_requests);
     client.request();
   }
   client.runs(1);
   CHECK(client.polls);
 }
 
-TEST_CASE("a server that polls in vain sleeps, for twice as long after each trial") {
-  Client client{.to_sleeper = 60us, .to_poller = 60us};  // longer than a look
+TEST_CASE("a server that polls without finding requests stops, for twice as long after each trial") {
+  Client client{.to_sleeper = 60us, .to_poller = 60us};  // longer than a poll
   client.runs(1'000);
-  CHECK(client.looks_in_vain <= 10 * (Polling::run_misses + 1));
-  CHECK(client.looks_in_vain > 5 * (Polling::run_misses + 1));
-  client.runs(3 * Polling::longest_rest);
-  CHECK(client.looks_in_vain <= 14 * (Polling::run_misses + 1));
+  CHECK(client.looks_in_vain <= 10 * (Polling::max_misses + 1));
+  CHECK(client.looks_in_vain > 5 * (Polling::max_misses + 1));
+  client.runs(3 * Polling::max_backoff_runs);
+  CHECK(client.looks_in_vain <= 14 * (Polling::max_misses + 1));
 }
 
-TEST_CASE("however often it failed, a trial comes again, and one that pays makes up for them all") {
+TEST_CASE("after any number of failures polling is tried again, and a success resets the pause") {
   Client client{.to_sleeper = 60us, .to_poller = 60us};
-  client.runs(4 * Polling::longest_rest);
+  client.runs(4 * Polling::max_backoff_runs);
   client.looks_in_vain = 0;
-  client.runs(2 * Polling::longest_rest);
+  client.runs(2 * Polling::max_backoff_runs);
   REQUIRE(client.looks_in_vain > 0);
 
   client.to_poller = 25us;
-  client.runs(Polling::longest_rest + 1);
+  client.runs(Polling::max_backoff_runs + 1);
   REQUIRE(client.polls);
   client.to_poller = 60us;
   client.looks_in_vain = 0;
   client.runs(10);
-  CHECK(client.looks_in_vain > 2 * Polling::run_misses);
+  CHECK(client.looks_in_vain > 2 * Polling::max_misses);
 }
 
-TEST_CASE("polling that finds requests but makes them no quicker ends like one that finds none") {
+TEST_CASE("polling that finds requests but is not faster is a failure too") {
   Client client{.to_sleeper = 30us, .to_poller = 29'500ns};
   client.runs(1'000);
   CHECK(client.requests_polled_for <= 10 * Polling::run_requests);
@@ -101,7 +101,7 @@ TEST_CASE("a busy server, which hardly sleeps, does not poll") {
   CHECK(client.requests_polled_for == 0);
 }
 
-TEST_CASE("requests that come rarely are not polled for, however often") {
+TEST_CASE("rare requests are never polled for") {
   Client client{.to_sleeper = 150us, .to_poller = 20us};
   client.runs(1'000);
   CHECK(client.requests_polled_for == 0);
@@ -113,12 +113,12 @@ TEST_CASE("many clients at once count by their requests, not by their turns") {
   for (int i = 0; i < 1'000; ++i) CHECK(polling.served(8, now += 60us, false) == 0us);
 }
 
-TEST_CASE("after a pause a server sleeps until it has seen a run again, and then goes on polling") {
+TEST_CASE("after a pause of the clients a server does not poll for one run, and then continues") {
   Client client{.to_sleeper = 50us, .to_poller = 25us};
   client.runs(10);
   for (int i = 0; i < 3; ++i) {
     REQUIRE(client.polls);
-    client.pause();
+    client.idle_gap();
     client.requests_polled_for = 0;
     client.runs(1);
     CHECK(client.requests_polled_for == 0);
@@ -127,19 +127,19 @@ TEST_CASE("after a pause a server sleeps until it has seen a run again, and then
   }
 }
 
-TEST_CASE("a pause does not cut a rest short") {
+TEST_CASE("a pause of the clients does not shorten the time without polling") {
   Client client{.to_sleeper = 60us, .to_poller = 60us};
-  client.runs(400);  // up to a rest of some hundred runs
+  client.runs(400);  // until the pause is several hundred runs
   client.looks_in_vain = 0;
   for (int i = 0; i < 50; ++i) {
-    client.pause();
+    client.idle_gap();
     client.runs(2);
   }
   CHECK(client.looks_in_vain == 0);
 }
 
-TEST_CASE("a look that comes back when others are done with the processor fails at once, for twice as long each time") {
-  Client client{.to_sleeper = 50us, .to_poller = 4ms, .late_looks = true};
+TEST_CASE("a poll that returns much too late is a failure at once, for twice as long each time") {
+  Client client{.to_sleeper = 50us, .to_poller = 4ms, .late_polls = true};
   client.runs(1'000);
   CHECK(client.requests_polled_for <= 10);
   CHECK(client.requests_polled_for > 5);

@@ -1,4 +1,5 @@
-// The worked examples of the c10d protocol, A to H, and that of PROTOCOL.md, played against parser and state machine.
+// The worked examples of the c10d protocol, A to H, and that of PROTOCOL.md, run against the parser and the state
+// machine.
 #include <map>
 
 #include "ddprun/rendezvous/store/protocol.h"
@@ -20,7 +21,7 @@ struct Step {
 };
 using Example = std::vector<Step>;
 
-// The other side of the examples: a state machine, a parser for each connection, and what each has been answered.
+// The server of the examples: a state machine, and a parser and the replies of each connection.
 struct Server {
   StoreState state;
   std::map<ConnectionId, RequestParser> parsers;
@@ -116,7 +117,7 @@ const std::map<std::string, Example>& examples() {
   return all;
 }
 
-// What `self` is answered in all, when the bytes of each step come in the pieces that cut makes of them.
+// All replies to `self`, when cut splits the bytes of each step into pieces.
 template <class Cut>
 std::string play(const Example& example, Cut cut) {
   Server server;
@@ -135,7 +136,7 @@ std::string expected_answers(const Example& example) {
 
 }  // namespace
 
-TEST_CASE("every worked example is answered as written, step by step") {
+TEST_CASE("every worked example gets the replies as written, step by step") {
   for (const auto& [name, example] : examples()) {
     INFO(name);
     Server server;
@@ -148,7 +149,7 @@ TEST_CASE("every worked example is answered as written, step by step") {
   }
 }
 
-TEST_CASE("the worked examples do not depend on how their bytes are cut") {
+TEST_CASE("the worked examples do not depend on how their bytes are split") {
   for (const auto& [name, example] : examples()) {
     INFO(name);
     const auto expected = expected_answers(example);
@@ -167,7 +168,7 @@ TEST_CASE("the worked examples do not depend on how their bytes are cut") {
   }
 }
 
-TEST_CASE("the client encodes the worked examples' requests to the very bytes") {
+TEST_CASE("the client encodes the worked examples' requests to the same bytes") {
   const std::string_view k[] = {"/k"}, n_cs[] = {"/n", "/cs"};
   CHECK(encode(ValidateRequest{}) == from_hex(hello));
   CHECK(encode(PingRequest{0x1234}) == from_hex("0D 34 12 00 00"));

@@ -63,7 +63,7 @@ std::string with_length(Op op, std::uint64_t length) {
 
 }  // namespace
 
-TEST_CASE("every request survives its journey, whatever the cuts") {
+TEST_CASE("every request survives encoding and parsing, however its bytes are split") {
   const auto all = one_of_each();
   std::string stream;
   for (const auto& bytes : all) stream += bytes;
@@ -71,7 +71,8 @@ TEST_CASE("every request survives its journey, whatever the cuts") {
     auto parser = validated();
     std::vector<std::string> seen;
     for (std::size_t at = 0; at < stream.size(); at += step) {
-      const std::string piece = stream.substr(at, step);  // gone when next() has returned null: views must not dangle
+      const std::string piece =
+          stream.substr(at, step);  // destroyed when next() has returned null: views must not dangle
       parser.feed(piece);
       while (const auto* request = parser.next()) seen.push_back(encode(*request));
     }
@@ -80,7 +81,7 @@ TEST_CASE("every request survives its journey, whatever the cuts") {
   }
 }
 
-TEST_CASE("requests kept back by retain() are all there later") {
+TEST_CASE("requests buffered by retain() are all returned later") {
   auto parser = validated();
   std::string expected;
   {
@@ -99,7 +100,7 @@ TEST_CASE("requests kept back by retain() are all there later") {
   CHECK(seen == expected);
 }
 
-TEST_CASE("a connection begins with VALIDATE, once, and nothing else will do") {
+TEST_CASE("a connection has to begin with VALIDATE, which is allowed once") {
   const auto hello = from_hex("00 CE F7 85 3C");
   for (std::size_t at = 0; at <= hello.size(); ++at) {
     RequestParser parser;
@@ -123,7 +124,7 @@ TEST_CASE("unknown opcodes are refused by number") {
     CHECK(protocol_error(validated(), std::string(1, static_cast<char>(op))) == fmt::format("unknown opcode {}", op));
 }
 
-TEST_CASE("limits are inclusive, and refused before the bytes have come") {
+TEST_CASE("limits are inclusive, and a request beyond them is refused before its bytes have arrived") {
   const std::string key(max_key_bytes, 'k'), value(max_value_bytes, 'v');
   CHECK(protocol_error(validated(), encode(SetRequest{key, value})) == "accepted");
   CHECK(protocol_error(validated(), with_length(Op::get, max_key_bytes + 1)) ==
@@ -152,7 +153,7 @@ TEST_CASE("a large request in small pieces is parsed once") {
   const auto bytes = encode(MultiSetRequest{pairs});
   auto parser = validated();
   const Request* request = nullptr;
-  // 3 MB in pieces of 7 bytes: anything that begins again with each piece does not come to an end.
+  // 3 MB in pieces of 7 bytes: a parser that restarts with each piece would not finish.
   for (std::size_t at = 0; at < bytes.size(); at += 7) {
     parser.feed(std::string_view(bytes).substr(at, 7));
     request = parser.next();
@@ -164,7 +165,7 @@ TEST_CASE("a large request in small pieces is parsed once") {
   CHECK(parsed[max_keys - 1].value == names.back());
 }
 
-TEST_CASE("session frames out of a stream in any cuts") {
+TEST_CASE("session frames are parsed however the stream is split") {
   std::string stream;
   for (const auto* frame : {"one", "", "three"}) put_vec(stream, frame);
   for (std::size_t step = 1; step <= stream.size(); ++step) {

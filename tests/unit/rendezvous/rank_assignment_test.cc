@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/rank_assignment.h"
+#include "ddprun/rendezvous/membership/rank_assignment.h"
 
 #include "tests/support/catch.h"
 
@@ -20,24 +20,24 @@ TEST_CASE("new nodes are ranked in natural order of host, then of arrival") {
   CHECK(assign_group_ranks(nodes) == std::vector<int>{2, 0, 1});
 }
 
-TEST_CASE("survivors keep their ranks and newcomers fill the holes") {
+TEST_CASE("survivors keep their ranks and new nodes get the free ones") {
   const std::vector<RankCandidate> nodes = {{.host = "z", .arrival = 0, .previous_rank = 0},
                                             {.host = "a", .arrival = 3},
                                             {.host = "y", .arrival = 2, .previous_rank = 2}};
   CHECK(assign_group_ranks(nodes) == std::vector<int>{0, 1, 2});
 }
 
-TEST_CASE("a survivor beyond the new size moves into the hole, before any newcomer") {
+TEST_CASE("a survivor with a rank beyond the new size gets a free rank before any new node") {
   const std::vector<RankCandidate> nodes = {{.host = "a", .arrival = 5},
                                             {.host = "x", .arrival = 0, .previous_rank = 1},
                                             {.host = "y", .arrival = 1, .previous_rank = 3}};
   CHECK(assign_group_ranks(nodes) == std::vector<int>{2, 1, 0});
 }
 
-TEST_CASE("a wish is granted where the rank is free, a previous rank comes first") {
-  const std::vector<RankCandidate> nodes = {{.host = "a", .arrival = 0, .wished_rank = 2},
+TEST_CASE("a requested rank is granted if it is free, previous ranks first") {
+  const std::vector<RankCandidate> nodes = {{.host = "a", .arrival = 0, .requested_rank = 2},
                                             {.host = "b", .arrival = 1, .previous_rank = 2},
-                                            {.host = "c", .arrival = 2, .wished_rank = 0},
-                                            {.host = "d", .arrival = 3, .wished_rank = 17}};
+                                            {.host = "c", .arrival = 2, .requested_rank = 0},
+                                            {.host = "d", .arrival = 3, .requested_rank = 17}};
   CHECK(assign_group_ranks(nodes) == std::vector<int>{1, 2, 0, 3});
 }

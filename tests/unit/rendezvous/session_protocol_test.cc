@@ -39,7 +39,8 @@ WorkerFailure example_failure() {
           .last_lines = "l\n",
           .error_file = "/tmp/e",
           .cause = "out of memory",
-          .consequence = true};
+          .consequence = true,
+          .usage_error = true};
 }
 
 std::vector<NodeFrame> node_frames() {
@@ -63,7 +64,7 @@ std::vector<ServerFrame> server_frames() {
           JoinRefused{"no"},
           NodeDropped{"silent"},
           NodeDropped{"restless", false},
-          SessionFarewell{"stopped by SIGTERM"},
+          SessionShutdown{"stopped by SIGTERM"},
           RendezvousWaiting{"1 of 2"},
           example_round(),
           SessionStarted{7, "10.0.0.1", 4000},
@@ -73,12 +74,12 @@ std::vector<ServerFrame> server_frames() {
 
 }  // namespace
 
-TEST_CASE("every frame decodes to what encodes to the same bytes") {
+TEST_CASE("every frame survives decoding and encoding") {
   for (const auto& frame : node_frames()) CHECK(encode(decode_node_frame(encode(frame))) == encode(frame));
   for (const auto& frame : server_frames()) CHECK(encode(decode_server_frame(encode(frame))) == encode(frame));
 }
 
-TEST_CASE("a join arrives field by field") {
+TEST_CASE("every field of a join survives encoding") {
   const auto join = std::get<SessionJoin>(decode_node_frame(encode(example_join())));
   CHECK(join.node.id == "b-1");
   CHECK(join.node.address == "10.0.0.2");
@@ -94,7 +95,7 @@ TEST_CASE("a join arrives field by field") {
   CHECK(join.policy.last_call == 30s);
 }
 
-TEST_CASE("a failure and a verdict arrive field by field") {
+TEST_CASE("every field of a failure and a verdict survives encoding") {
   const auto ended = std::get<JobEnded>(decode_server_frame(encode(server_frames().back())));
   CHECK(ended.verdict.exit_code == 137);
   CHECK_FALSE(ended.verdict.success);
@@ -109,6 +110,7 @@ TEST_CASE("a failure and a verdict arrive field by field") {
   CHECK(failure.error_file == "/tmp/e");
   CHECK(failure.cause == "out of memory");
   CHECK(failure.consequence);
+  CHECK(failure.usage_error);
 }
 
 TEST_CASE("ranks of a round follow from the order of its members") {
@@ -124,12 +126,12 @@ TEST_CASE("ranks of a round follow from the order of its members") {
   CHECK(proposed.round.members[1].first_rank == 2);
 }
 
-TEST_CASE("the frame of SESSIONS.md is this one") {
+TEST_CASE("the example frame of SESSIONS.md is encoded as shown") {
   const std::string bytes = encode(NodeFrame{SessionReady{.generation = 2, .worker_store_port = 29501}});
   CHECK(bytes == std::string("\x02\x02\x00\x00\x00\x00\x00\x00\x00\x3d\x73", 11));
 }
 
-TEST_CASE("a frame cut short or too long is refused, wherever it is cut") {
+TEST_CASE("a truncated or too long frame is refused") {
   for (const auto& frame : node_frames()) {
     const std::string bytes = encode(frame);
     for (std::size_t size = 0; size < bytes.size(); ++size)
@@ -160,7 +162,7 @@ TEST_CASE("values out of range are refused by name") {
   CHECK_THROWS_WITH(decode_server_frame(encode(NodeFrame{SessionSuccess{1}})), Catch::Contains("0x03"));
 }
 
-TEST_CASE("another version of the protocol is named") {
+TEST_CASE("the error for another protocol version names both versions") {
   std::string bytes = encode(example_join());
   bytes[1] = 9;
   CHECK_THROWS_WITH(decode_node_frame(bytes), Catch::Contains("version 9"));

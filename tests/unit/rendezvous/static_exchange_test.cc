@@ -1,4 +1,4 @@
-#include "ddprun/rendezvous/backends/static_exchange.h"
+#include "ddprun/rendezvous/static/static_exchange.h"
 
 #include <mutex>
 #include <thread>
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const auto no_word = [](const std::string&) {};
+const auto ignore = [](const std::string&) {};
 
 StaticExchange node(int rank, int nproc, int nnodes) {
   return {.self = {.rank = rank, .local_world_size = nproc, .ddprun = true}, .nnodes = nnodes, .endpoint = "h:1"};
@@ -25,7 +25,7 @@ StaticExchange node(int rank, int nproc, int nnodes) {
 
 }  // namespace
 
-TEST_CASE("what an agent says of itself is torchrun's JSON with one key of ours") {
+TEST_CASE("an agent's entry is torchrun's JSON with one additional key") {
   CHECK(to_json({.role = "default", .rank = 1, .local_world_size = 4, .ddprun = true}) ==
         R"({"role":"default","rank":1,"local_world_size":4,"ddprun":1})");
   const RoleInfo theirs = parse_role_info(R"({"role": "trainer", "rank": 2, "local_world_size": 8})");
@@ -35,26 +35,26 @@ TEST_CASE("what an agent says of itself is torchrun's JSON with one key of ours"
   CHECK_FALSE(theirs.ddprun);
 }
 
-TEST_CASE("anything else is refused") {
+TEST_CASE("an invalid entry of an agent is refused") {
   for (const auto* text :
        {"", "[]", "{}", R"({"role":1,"rank":0,"local_world_size":1})", R"({"role":"d","rank":-1,"local_world_size":1})",
         R"({"role":"d","rank":0,"local_world_size":0})", R"({"role":"d","rank":0,"local_world_size":99999999999})"})
     CHECK_THROWS_AS(parse_role_info(text), Error);
 }
 
-TEST_CASE("ranks are contiguous blocks in order of node rank, role ranks are counted a role") {
+TEST_CASE("ranks are contiguous blocks in order of node rank, and role ranks are counted per role") {
   const std::vector<RoleInfo> nodes = {{"a", 0, 2, true}, {"b", 1, 3, true}, {"a", 2, 1, true}};
   CHECK(assign_static_ranks(nodes) == std::vector<std::string>{"[0, 6, 0, 3]", "[2, 6, 0, 3]", "[5, 6, 2, 3]"});
 }
 
-TEST_CASE("nodes exchange ranks in any order of coming") {
+TEST_CASE("nodes exchange ranks in any order of joining") {
   MemoryStore store;
   StaticGroup second;
   std::jthread thread([&](const std::stop_token& stop) {
     const auto mine = store.another_client();
-    second = exchange_static_ranks(*mine, node(1, 3, 2), Deadline::in(20s), stop, no_word);
+    second = exchange_static_ranks(*mine, node(1, 3, 2), Deadline::in(20s), stop, ignore);
   });
-  const StaticGroup first = exchange_static_ranks(store, node(0, 2, 2), Deadline::in(20s), {}, no_word);
+  const StaticGroup first = exchange_static_ranks(store, node(0, 2, 2), Deadline::in(20s), {}, ignore);
   thread.join();
   CHECK(first.first_rank == 0);
   CHECK(second.first_rank == 2);
@@ -67,16 +67,16 @@ TEST_CASE("nodes exchange ranks in any order of coming") {
 TEST_CASE("a torchrun agent among them is recognised") {
   MemoryStore store;
   store.set("torchelastic/role_info/1", R"({"role": "default", "rank": 1, "local_world_size": 2})", Deadline::in(1s));
-  CHECK_FALSE(exchange_static_ranks(store, node(0, 1, 2), Deadline::in(20s), {}, no_word).all_ddprun);
+  CHECK_FALSE(exchange_static_ranks(store, node(0, 1, 2), Deadline::in(20s), {}, ignore).all_ddprun);
 }
 
-TEST_CASE("a node that does not come is named while waiting and in the error") {
+TEST_CASE("a missing node is named while waiting and in the error") {
   MemoryStore store;
   store.set("torchelastic/role_info/2", to_json({.rank = 2}), Deadline::in(1s));
   std::string waiting;
   CHECK_THROWS_WITH(exchange_static_ranks(store, node(0, 1, 4), Deadline::in(700ms), {},
                                           [&](const std::string& text) { waiting = text; }),
-                    Catch::Contains("node rank 1, 3 had not come to h:1 after "));
+                    Catch::Contains("node rank 1, 3 had not joined at h:1 after "));
   CHECK(waiting == "waiting at h:1 for node rank 1, 3 of 4 nodes");
 }
 
@@ -84,10 +84,10 @@ TEST_CASE("an exchange can be stopped") {
   MemoryStore store;
   std::stop_source source;
   source.request_stop();
-  CHECK_THROWS_AS(exchange_static_ranks(store, node(0, 1, 2), Deadline::never(), source.get_token(), no_word), Error);
+  CHECK_THROWS_AS(exchange_static_ranks(store, node(0, 1, 2), Deadline::never(), source.get_token(), ignore), Error);
 }
 
-TEST_CASE("a store that answers no more ends the exit barrier with its name, long before the deadline") {
+TEST_CASE("a store that stops answering ends the exit barrier with its name, long before the deadline") {
   boost::asio::io_context loop{1};
   const StoreServer server(loop, {.host = "127.0.0.1"});
   std::thread serving([&] { loop.run(); });
@@ -95,16 +95,16 @@ TEST_CASE("a store that answers no more ends the exit barrier with its name, lon
   TcpStore waiting(options, Deadline::in(20s)), watching(options, Deadline::in(20s));
 
   std::mutex mutex;
-  std::string said;
+  std::string log_text;
   log::set_writer([&](std::string_view line) {
     const std::lock_guard lock(mutex);
-    said += line;
+    log_text += line;
   });
   std::jthread thread([&] { wait_at_exit_barrier(waiting, 2, Deadline::in(20s), {}); });
   watching.wait({"torchelastic/agent/terminal_state/num_members"}, Deadline::in(20s));
-  loop.stop();  // frozen: the connections are there, nobody reads
+  loop.stop();  // frozen: the connections are open, but not read
   serving.join();
   thread.join();
   log::set_writer(nullptr);
-  CHECK_THAT(said, Catch::Contains("exit barrier: store " + waiting.endpoint()));
+  CHECK_THAT(log_text, Catch::Contains("exit barrier: store " + waiting.endpoint()));
 }

@@ -1,4 +1,4 @@
-// A million messages, a part of them broken, against the bare store.
+// A million messages, some of them invalid, against the state machine.
 #include "tests/support/store_junk.h"
 
 #include <map>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr ConnectionId cleaner = 0;
 
-// A store whose connections talk junk: what it refuses ends the connection, and a new one takes its place.
+// A store with invalid requests: a refused one closes its connection, and a new one replaces it.
 struct JunkedStore {
   explicit JunkedStore(std::uint32_t seed) : junk(seed) {}
 
@@ -27,7 +27,7 @@ struct JunkedStore {
       const ConnectionId id = 1 + junk.below(20);
       const auto bytes = junk.message();
       try {
-        // In two pieces: a cut anywhere.
+        // In two pieces, split anywhere.
         const auto cut = junk.below(static_cast<std::uint32_t>(bytes.size()) + 1);
         feed(id, bytes.substr(0, cut));
         feed(id, bytes.substr(cut));
@@ -60,8 +60,8 @@ struct JunkedStore {
     return replies.empty() ? "" : replies[0].bytes;
   }
 
-  // Ends all connections and takes everything out again, through the protocol; the names are known: broken ones were
-  // stored too.
+  // Closes all connections and erases all keys through the protocol; the names are known, since the keys of invalid
+  // requests were recorded too.
   void empty() {
     for (ConnectionId id = 1; id <= 20; ++id) close(id);
     const auto keys = ask(ListKeysRequest{});
@@ -82,7 +82,7 @@ struct JunkedStore {
 
 }  // namespace
 
-TEST_CASE("a million messages, sound and broken, leave the state machine as it was") {
+TEST_CASE("a million valid and invalid messages leave no state behind") {
   constexpr std::uint32_t seed = 20240607;
   constexpr int messages = 1'000'000;
   INFO("seed " << seed);
@@ -98,8 +98,8 @@ TEST_CASE("a million messages, sound and broken, leave the state machine as it w
     CHECK(store.answered > messages / 10);
     store.empty();
     CHECK(store.state.registrations() == 0);
-    CHECK(store.state.clients_remembered() == 0);
+    CHECK(store.state.client_count() == 0);
     CHECK(store.state.num_keys() == 0);
   }
-  CHECK(allocated_bytes() < before + (512 << 10));  // no leak, but for what the allocator keeps for itself
+  CHECK(allocated_bytes() < before + (512 << 10));  // no leak, except what the allocator caches
 }

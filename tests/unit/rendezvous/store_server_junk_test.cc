@@ -11,7 +11,7 @@ using ddprun::testing::allocated_bytes;
 using ddprun::testing::RawSocket;
 using ddprun::testing::StoreJunk;
 
-TEST_CASE("ten thousand connections of junk, while another client is served") {
+TEST_CASE("another client is served during ten thousand connections of invalid data") {
   constexpr std::uint32_t seed = 7;
   constexpr int connections = 10'000, messages_each = 10;
   INFO("seed " << seed);
@@ -25,12 +25,12 @@ TEST_CASE("ten thousand connections of junk, while another client is served") {
     for (int m = 0; m < messages_each; ++m) bytes += junk.message();
     try {
       socket.send(bytes);
-    } catch (const Error&) {  // closed while it was still talking
+    } catch (const Error&) {  // closed while it was sending
     }
     if (i % 10 == 0) REQUIRE_NOTHROW(witness.settle());
     if (i == connections / 2) half_way = allocated_bytes();
   }
-  // Each end has been seen once a connection made after them all has been served.
+  // The server has seen all of them close once it has served a later connection.
   RawSocket::validated(server.port()).settle();
   witness.settle();
   CHECK(allocated_bytes() < half_way + (4 << 20));

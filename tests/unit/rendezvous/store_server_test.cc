@@ -35,7 +35,7 @@ std::string vec(std::string_view bytes) {
 const std::string zero(1, '\0'), one(1, '\1');
 constexpr std::size_t large = 4 << 20;
 
-// A server, and a client that checks at the end that it was served all along.
+// A server, and a client that checks at the end that it is still served.
 struct Served {
   explicit Served(StoreServerOptions options = {}) : server(options), witness(RawSocket::validated(server.port())) {
     witness.settle();
@@ -43,7 +43,7 @@ struct Served {
   ~Served() { CHECK_NOTHROW(witness.settle()); }
 
   RawSocket connect() { return RawSocket::validated(server.port()); }
-  // Until key has a value, as the witness sees it.
+  // Until the witness sees a value of key.
   std::string await(std::string_view key) {
     witness.send(WaitGetRequest{key});
     REQUIRE(witness.receive(1) == zero);
@@ -57,7 +57,7 @@ struct Served {
 
 }  // namespace
 
-TEST_CASE("a connection that does not begin with VALIDATE is closed, and nobody else") {
+TEST_CASE("a connection that does not begin with VALIDATE is closed, and no other") {
   Served served;
   for (const auto& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), encode(NumKeysRequest{}), from_hex("00 CE F7 85 3D"),
                             from_hex("00 CE F7 85 3C 00 CE F7 85 3C")}) {
@@ -67,12 +67,12 @@ TEST_CASE("a connection that does not begin with VALIDATE is closed, and nobody 
   }
 }
 
-TEST_CASE("VALIDATE may come in pieces, but it has to come in time") {
+TEST_CASE("VALIDATE may arrive in pieces, but has to arrive in time") {
   Served served({.start_timeout = 300ms});
   RawSocket patient(served.server.port()), silent(served.server.port()), half(served.server.port());
   for (const auto* piece : {"00", "CE F7", "85 3C"}) {
     patient.send(from_hex(piece));
-    served.witness.settle();  // the server has been through its loop
+    served.witness.settle();  // the server has run its loop
   }
   patient.settle();
   half.send(from_hex("00 CE"));
@@ -81,7 +81,7 @@ TEST_CASE("VALIDATE may come in pieces, but it has to come in time") {
   patient.settle();
 }
 
-TEST_CASE("requests that break the protocol close their connection, and change nothing") {
+TEST_CASE("requests that violate the protocol close their connection and change nothing") {
   Served served;
   const std::vector<std::string> bad = {
       from_hex("13"),  // unknown opcodes
@@ -105,7 +105,7 @@ TEST_CASE("requests that break the protocol close their connection, and change n
   CHECK(served.await("text") == "x");
 }
 
-TEST_CASE("half a request is waited for, not for ever, and holds nobody up") {
+TEST_CASE("an incomplete request times out and does not block other clients") {
   Served served({.request_timeout = 300ms});
   auto slow = served.connect(), stuck = served.connect();
   const auto request = encode(SetRequest{"k", "value"});
@@ -118,7 +118,7 @@ TEST_CASE("half a request is waited for, not for ever, and holds nobody up") {
   slow.settle();
 }
 
-TEST_CASE("many requests in one piece get all their answers in order") {
+TEST_CASE("many requests in one packet are answered in order") {
   Served served;
   auto socket = served.connect();
   std::string requests, answers;
@@ -130,7 +130,7 @@ TEST_CASE("many requests in one piece get all their answers in order") {
   CHECK(socket.receive(answers.size()) == answers);
 }
 
-TEST_CASE("a client that reads late gets everything, in order") {
+TEST_CASE("a client that reads late gets all replies in order") {
   Served served;
   auto socket = served.connect();
   const std::string value(large, 'v');
@@ -143,7 +143,7 @@ TEST_CASE("a client that reads late gets everything, in order") {
   CHECK(socket.receive(4) == from_hex("05 00 00 00"));
 }
 
-// Whether a client was closed is learnt from its will: to read from its socket would be to read.
+// Its will shows that a client was closed: a read from its socket would change the test.
 TEST_CASE("a client that never reads is closed") {
   Served served({.write_timeout = 300ms});
   auto socket = served.connect();
@@ -162,7 +162,7 @@ TEST_CASE("a client that queues more than the limit is closed") {
   CHECK(served.await("gone") == "yes");
 }
 
-TEST_CASE("a connection that ends while it waits leaves no trace") {
+TEST_CASE("a connection that closes during a wait leaves no state") {
   Served served;
   for (int i = 0; i < 50; ++i) {
     auto waiter = served.connect();
@@ -170,16 +170,16 @@ TEST_CASE("a connection that ends while it waits leaves no trace") {
     waiter.send(WillRequest{"w" + std::to_string(i), ""});
     waiter.receive(1);
     waiter.close();
-    served.await("w" + std::to_string(i));  // the server has seen the end
+    served.await("w" + std::to_string(i));  // the server has closed it
   }
   auto next = served.connect();
   next.send(WaitRequest{Views{"k"}});
   served.witness.send(SetRequest{"k", ""});
   CHECK(next.receive(1) == zero);
-  next.settle();  // no stray byte before the answer
+  next.settle();  // no stray byte before the reply
 }
 
-TEST_CASE("a will fires when the connection breaks, not when it was cleared") {
+TEST_CASE("a will is executed when the connection breaks, unless it was cleared") {
   Served served;
   auto polite = served.connect(), lost = served.connect(), bad = served.connect();
   polite.send(WillRequest{"polite", ""});
@@ -199,7 +199,7 @@ TEST_CASE("a will fires when the connection breaks, not when it was cleared") {
   CHECK(served.witness.receive(1) == one);
 }
 
-TEST_CASE("the sockets have the options a store wants, and the port can be bound again at once") {
+TEST_CASE("the sockets have the store's options, and the port can be bound again at once") {
   std::uint16_t port = 0;
   {
     Served served;
@@ -212,7 +212,7 @@ TEST_CASE("the sockets have the options a store wants, and the port can be bound
     CHECK(value != 0);
     REQUIRE(::getsockopt(served.witness.fd(), SOL_SOCKET, SO_KEEPALIVE, &value, &size) == 0);
     CHECK(value != 0);
-    // Ours and the server's: none may leak into a child.
+    // The client's and the server's: neither may leak into a child.
     for (int fd = 3; fd < 64; ++fd)
       if (const int flags = ::fcntl(fd, F_GETFD); flags >= 0 && peer_address(fd).port != 0)
         CHECK((flags & FD_CLOEXEC) != 0);
@@ -221,11 +221,11 @@ TEST_CASE("the sockets have the options a store wants, and the port can be bound
   CHECK(again.port() == port);
 }
 
-TEST_CASE("out of descriptors the server goes on serving, and accepts again later") {
+TEST_CASE("without free descriptors the server keeps serving, and accepts again later") {
   Served served;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  // Connect first: with the limit below what is open already, the server cannot accept.
+  // Connect first: with the limit below the descriptors already open, the server cannot accept.
   const rlimit tight{.rlim_cur = 3, .rlim_max = before.rlim_max};
   UniqueFd held(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in6 address{};
@@ -295,11 +295,11 @@ struct SessionServer {
   std::vector<std::string> seen() {
     return on_loop([this] { return hub.seen; });
   }
-  // Once the hub has heard of an end.
+  // Once the hub has been told that a session closed.
   std::vector<std::string> seen_when_closed() {
     for (const auto deadline = Deadline::in(20s); !deadline.expired(); std::this_thread::yield())
       if (const auto all = seen(); !all.empty() && all.back() == "close") return all;
-    FAIL("the hub heard of no end");
+    FAIL("the hub was not told that a session closed");
     return {};
   }
 
@@ -311,7 +311,7 @@ struct SessionServer {
 
 }  // namespace
 
-TEST_CASE("a client that has taken its connection back before it was served opens no session") {
+TEST_CASE("a client that has closed before it was served opens no session") {
   SessionServer served;
   std::promise<void> held, release;
   boost::asio::post(served.loop, [&] {
@@ -335,7 +335,7 @@ TEST_CASE("a client that has taken its connection back before it was served open
   CHECK(served.seen() == std::vector<std::string>{"open 127.0.0.1 127.0.0.1", "hello"});
 }
 
-TEST_CASE("a session carries frames both ways and tells the hub of its beginning and end") {
+TEST_CASE("a session carries frames both ways, and the hub is told when it opens and closes") {
   SessionServer s;
   auto client = RawSocket::validated(s.server->port());
   client.send(SetRequest{"k", ""});  // ordinary requests before the first frame
@@ -347,7 +347,7 @@ TEST_CASE("a session carries frames both ways and tells the hub of its beginning
   CHECK(s.seen_when_closed() == std::vector<std::string>{"open 127.0.0.1 127.0.0.1", "one", "", "close"});
 }
 
-TEST_CASE("the hub ends a session after what it sent has left") {
+TEST_CASE("a session closed by the hub ends after its frames have been sent") {
   SessionServer s;
   auto client = RawSocket::validated(s.server->port());
   client.send(encode(SessionRequest{"bye"}) + encode(SessionRequest{"dropped"}));
@@ -368,7 +368,7 @@ TEST_CASE("a hub's error, another request and a pending wait each close a sessio
   s.seen_when_closed();
 }
 
-TEST_CASE("frames are sent from outside a turn of the server, too") {
+TEST_CASE("frames can be sent outside the server's own handlers") {
   SessionServer s;
   auto client = RawSocket::validated(s.server->port());
   client.send(SessionRequest{"x"});
@@ -385,10 +385,10 @@ TEST_CASE("a session that does not read is closed when its queue is full") {
   SessionServer s({.max_queued_bytes = 8 << 20});
   auto client = RawSocket::validated(s.server->port());
   client.send(SessionRequest{"flood"});
-  CHECK(s.seen_when_closed().size() == 3);  // and not because the client read to the end: it did not read at all
+  CHECK(s.seen_when_closed().size() == 3);  // although the client did not read at all
 }
 
-TEST_CASE("a server whose clients are idle runs nothing, however busy they were before") {
+TEST_CASE("a server with idle clients uses no processor time, however busy they were before") {
   boost::asio::io_context loop{1};
   const StoreServer server(loop, {.host = "127.0.0.1"});
   auto socket = RawSocket::validated(server.port());
@@ -396,11 +396,11 @@ TEST_CASE("a server whose clients are idle runs nothing, however busy they were 
     for (int i = 0; i < 10'000; ++i) socket.settle();
   });
   while (busy.wait_for(0s) != std::future_status::ready) loop.run_one_for(10ms);
-  CHECK(loop.poll() <= 1);  // the look for what follows the last request
+  CHECK(loop.poll() <= 1);  // the poll after the last request
   for (int i = 0; i < 100; ++i) CHECK(loop.poll() == 0);
 }
 
-TEST_CASE("a server can go while its clients are busy and its loop lives on") {
+TEST_CASE("a server can be destroyed while its clients are busy and its loop keeps running") {
   boost::asio::io_context loop{1};
   std::optional<StoreServer> server;
   server.emplace(loop, StoreServerOptions{});

@@ -18,14 +18,14 @@ struct Store {
     state.apply(from, request, replies);
     return replies;
   }
-  // The one reply to the one who asked; anything else fails.
+  // The only reply, to the sender; anything else fails.
   std::string ask(ConnectionId from, const Request& request) {
     const auto replies = apply(from, request);
     REQUIRE(replies.size() == 1);
     CHECK(replies[0].to == from);
     return replies[0].bytes;
   }
-  // Whom a request releases.
+  // The connections whose wait a request ends.
   std::vector<ConnectionId> released_by(const Request& request, ConnectionId from = 99) {
     std::vector<ConnectionId> released;
     for (const auto& reply : apply(from, request))
@@ -42,7 +42,7 @@ struct Store {
     return replies;
   }
   std::string value(std::string_view key) { return ask(98, GetRequest{key}).substr(8); }
-  bool is_empty_handed() const { return state.registrations() == 0 && state.clients_remembered() == 0; }
+  bool has_no_clients() const { return state.registrations() == 0 && state.client_count() == 0; }
 };
 
 std::string vec(std::string_view bytes) {
@@ -73,14 +73,14 @@ TEST_CASE("the compare_set table") {
   CHECK(s.ask(1, CompareSetRequest{"empty", "", "D"}) == vec("D"));
 }
 
-TEST_CASE("compare_set releases waiters when it stores, and only then") {
+TEST_CASE("compare_set ends waits only if it stores a value") {
   Store s;
   s.wait(1, {"k"});
   CHECK(s.released_by(CompareSetRequest{"k", "X", "Y"}).empty());
   CHECK(s.released_by(CompareSetRequest{"k", "", "Y"}) == Ids{1});
 }
 
-TEST_CASE("counters read as strtoll does") {
+TEST_CASE("counters are parsed as by strtoll") {
   CHECK(parse_counter("12abc", "k") == 12);
   CHECK(parse_counter(" \t\n\v\f\r-3", "k") == -3);
   CHECK(parse_counter("+4", "k") == 4);
@@ -105,10 +105,10 @@ TEST_CASE("an add that is refused changes nothing") {
     CHECK_THROWS_AS(s.apply(1, request), Error);
   CHECK(s.value("text") == "x");
   CHECK(s.value("full") == "9223372036854775807");
-  CHECK(s.is_empty_handed());
+  CHECK(s.has_no_clients());
 }
 
-TEST_CASE("append is bounded as set is") {
+TEST_CASE("append has the same limit as set") {
   Store s;
   s.apply(1, SetRequest{"k", std::string(max_value_bytes, 'x')});
   s.apply(1, AppendRequest{"k", ""});
@@ -116,14 +116,14 @@ TEST_CASE("append is bounded as set is") {
   CHECK(s.value("k").size() == max_value_bytes);
 }
 
-TEST_CASE("a reply beyond the limit is refused before it is built") {
+TEST_CASE("a request whose reply exceeds the limit is refused before the reply is built") {
   Store s;
   s.apply(1, SetRequest{"k", std::string(max_value_bytes, 'x')});
   CHECK_THROWS_AS(s.apply(1, MultiGetRequest{Views(33, "k")}), Error);
   CHECK(s.ask(1, MultiGetRequest{Views(2, "k")}).size() == 2 * (8 + max_value_bytes));
 }
 
-TEST_CASE("missing values are empty, and nothing asked has no reply") {
+TEST_CASE("missing values are empty, and an empty multi_get has no reply") {
   Store s;
   CHECK(s.ask(1, GetRequest{"k"}) == vec(""));
   CHECK(s.ask(1, MultiGetRequest{Views{"k", "l"}}) == vec("") + vec(""));
@@ -132,7 +132,7 @@ TEST_CASE("missing values are empty, and nothing asked has no reply") {
   CHECK(s.ask(1, WaitRequest{}) == zero);
 }
 
-TEST_CASE("the probe answers for itself alone and is no key") {
+TEST_CASE("the probe is answered only if it is the single key, and is not a stored key") {
   Store s;
   CHECK(s.ask(1, CheckRequest{Views{probe_key}}) == zero);
   CHECK(s.ask(1, CheckRequest{Views{probe_key, probe_key}}) == one);
@@ -141,7 +141,7 @@ TEST_CASE("the probe answers for itself alone and is no key") {
   CHECK(s.ask(1, ListKeysRequest{}) == i64(0));
 }
 
-TEST_CASE("a wait ends when the last of its keys has come, whatever brings it") {
+TEST_CASE("a wait ends when the last of its keys exists, whichever request sets it") {
   const KeyValueView pair[] = {{"k", "v"}};
   for (const auto& change : {Request(SetRequest{"k", ""}), Request(AddRequest{"k", 1}), Request(AppendRequest{"k", ""}),
                              Request(MultiSetRequest{pair}), Request(CompareSetRequest{"k", "", "v"})}) {
@@ -152,11 +152,11 @@ TEST_CASE("a wait ends when the last of its keys has come, whatever brings it") 
     CHECK(s.released_by(change) == Ids{2});
     CHECK(s.released_by(change).empty());
     CHECK(s.released_by(SetRequest{"l", ""}) == Ids{1});
-    CHECK(s.is_empty_handed());
+    CHECK(s.has_no_clients());
   }
 }
 
-TEST_CASE("a key that came and went counts, a key named twice counts once") {
+TEST_CASE("a key deleted during a wait counts as present, a key named twice counts once") {
   Store s;
   s.wait(1, {"a", "b", "a"});
   s.apply(9, SetRequest{"a", ""});
@@ -165,7 +165,7 @@ TEST_CASE("a key that came and went counts, a key named twice counts once") {
   CHECK(s.ask(1, CheckRequest{Views{"a"}}) == one);
 }
 
-TEST_CASE("deleting a key releases nobody and forgets nobody") {
+TEST_CASE("deleting a key ends no wait and cancels none") {
   Store s;
   s.wait(1, {"k"});
   CHECK(s.released_by(DeleteKeyRequest{"k"}).empty());
@@ -178,14 +178,14 @@ TEST_CASE("cancelling always answers 1, and no 0 comes after it") {
   s.wait(1, {"a", "b"});
   s.apply(9, SetRequest{"a", ""});
   CHECK(s.ask(1, CancelWaitRequest{}) == one);
-  CHECK(s.is_empty_handed());
+  CHECK(s.has_no_clients());
   CHECK(s.released_by(SetRequest{"b", ""}).empty());
   s.wait(1, {"c"});  // and it can wait again
   CHECK(s.released_by(SetRequest{"b", ""}).empty());
   CHECK(s.released_by(SetRequest{"c", ""}) == Ids{1});
 }
 
-TEST_CASE("a connection that ends takes its registrations with it") {
+TEST_CASE("a connection that closes loses its registrations") {
   Store s;
   s.wait(1, {"a", "b"});
   s.wait(2, {"a"});
@@ -194,7 +194,7 @@ TEST_CASE("a connection that ends takes its registrations with it") {
   for (const ConnectionId id : {1, 3, 4}) CHECK(s.close(id).empty());
   CHECK(s.released_by(SetRequest{"a", ""}) == Ids{2});
   CHECK(s.released_by(SetRequest{"b", ""}).empty());
-  CHECK(s.is_empty_handed());
+  CHECK(s.has_no_clients());
 }
 
 TEST_CASE("a second wait while one is pending is refused, other requests are served") {
@@ -216,16 +216,16 @@ TEST_CASE("a connection may satisfy its own wait") {
   CHECK(replies[1].to == 1);
 }
 
-TEST_CASE("wait_get answers with the value at the moment it appears") {
+TEST_CASE("wait_get replies with the value at the time it is set") {
   Store s;
   CHECK(s.apply(1, WaitGetRequest{"k"}).empty());
-  CHECK(s.apply(9, QueuePushRequest{"k", "item"}).empty());  // an item is no value
+  CHECK(s.apply(9, QueuePushRequest{"k", "item"}).empty());  // an item is not a value
   const auto replies = s.apply(9, SetRequest{"k", "v"});
   REQUIRE(replies.size() == 1);
   CHECK(replies[0].to == 1);
   CHECK(replies[0].bytes == zero + vec("v"));
   CHECK(s.ask(1, WaitGetRequest{"k"}) == zero + vec("v"));
-  CHECK(s.is_empty_handed());
+  CHECK(s.has_no_clients());
 }
 
 TEST_CASE("wait_get cancelled before and after its answer") {
@@ -235,10 +235,10 @@ TEST_CASE("wait_get cancelled before and after its answer") {
   s.apply(1, WaitGetRequest{"k"});
   s.apply(9, SetRequest{"k", "v"});
   CHECK(s.ask(1, CancelWaitRequest{}) == one);
-  CHECK(s.is_empty_handed());
+  CHECK(s.has_no_clients());
 }
 
-TEST_CASE("queues are first in, first out, and no keys") {
+TEST_CASE("queues are first in, first out, and separate from keys") {
   Store s;
   s.apply(1, QueuePushRequest{"q", "a"});
   s.apply(1, QueuePushRequest{"q", "b"});
@@ -253,18 +253,18 @@ TEST_CASE("queues are first in, first out, and no keys") {
   CHECK(s.ask(1, CheckRequest{Views{"q"}}) == one);
 }
 
-TEST_CASE("an item releases the first in line, the next item the next") {
+TEST_CASE("each queue item ends the oldest wait") {
   Store s;
   s.wait(3, {"q"});
   s.wait(1, {"q", "other"});
   s.wait(2, {"q"});
   CHECK(s.released_by(QueuePushRequest{"q", "a"}) == Ids{3});
-  CHECK(s.released_by(QueuePushRequest{"q", "b"}) == Ids{2});  // 1 still lacks its other key
+  CHECK(s.released_by(QueuePushRequest{"q", "b"}) == Ids{2});  // connection 1 still waits for another key
   CHECK(s.released_by(QueuePushRequest{"q", "c"}).empty());
   CHECK(s.released_by(SetRequest{"other", ""}) == Ids{1});
 }
 
-TEST_CASE("a barrier releases all at the last, and is open from then on") {
+TEST_CASE("a barrier releases all callers at the last one, and stays open") {
   Store s;
   CHECK(s.apply(1, BarrierRequest{"b", 3}).empty());
   CHECK(s.apply(2, BarrierRequest{"b", 3}).empty());
@@ -277,14 +277,14 @@ TEST_CASE("a barrier releases all at the last, and is open from then on") {
   CHECK(s.ask(4, BarrierRequest{"b", 3}) == zero);
 }
 
-TEST_CASE("a barrier that is given up stays counted") {
+TEST_CASE("a cancelled barrier stays counted") {
   Store s;
   s.apply(1, BarrierRequest{"b", 2});
   CHECK(s.ask(1, CancelWaitRequest{}) == one);
   CHECK(s.ask(2, BarrierRequest{"b", 2}) == zero);
 }
 
-TEST_CASE("a will is done when its connection ends, unless it was cleared or the key exists") {
+TEST_CASE("a will is executed when its connection closes, unless it was cleared or the key exists") {
   Store s;
   CHECK(s.ask(1, WillRequest{"dead", "1"}) == zero);
   CHECK(s.ask(1, WillRequest{"dead", "one"}) == zero);  // replaces
@@ -302,10 +302,10 @@ TEST_CASE("a will is done when its connection ends, unless it was cleared or the
   CHECK(s.ask(4, ClearWillRequest{}) == zero);
   s.close(4);
   CHECK(s.ask(9, CheckRequest{Views{"left"}}) == one);
-  CHECK(s.is_empty_handed());
+  CHECK(s.has_no_clients());
 }
 
-TEST_CASE("a will may release its own connection's peer that waits for a value") {
+TEST_CASE("a will ends another connection's wait for its value") {
   Store s;
   s.apply(1, WaitGetRequest{"dead"});
   s.ask(2, WillRequest{"dead", "2"});
@@ -314,7 +314,7 @@ TEST_CASE("a will may release its own connection's peer that waits for a value")
   CHECK(released[0].bytes == zero + vec("2"));
 }
 
-TEST_CASE("sessions and a second VALIDATE are not the state machine's") {
+TEST_CASE("the state machine refuses sessions and a second VALIDATE") {
   Store s;
   CHECK_THROWS_AS(s.apply(1, SessionRequest{"x"}), Error);
   CHECK_THROWS_AS(s.apply(1, ValidateRequest{}), Error);

@@ -39,8 +39,8 @@ Error error_of(const std::function<void()>& action) {
   return Error(Errc::internal, "");
 }
 
-// A server of one connection that follows a script: what it must receive, what it then sends. A plain PyTorch one
-// unless said otherwise: it denies the probe.
+// A server of one connection that follows a script of bytes to receive and to send. It acts as PyTorch's unless stated
+// otherwise: it denies the probe.
 class ScriptedServer {
  public:
   struct Step {
@@ -67,7 +67,7 @@ class ScriptedServer {
         })) {}
 
   std::uint16_t port() const { return local_address(listener_.get()).port; }
-  // Call when the client has gone: empty if it kept to the script.
+  // Call after the client has closed: empty if it followed the script.
   std::string complaint() { return done_.get(); }
 
  private:
@@ -104,7 +104,7 @@ const std::string zero(1, '\0'), one(1, '\1');
 
 }  // namespace
 
-TEST_CASE("a client may be started before its server") {
+TEST_CASE("a client may start before its server") {
   std::uint16_t port = 0;
   {
     StoreServerThread placeholder({.host = "127.0.0.1"});
@@ -120,8 +120,8 @@ TEST_CASE("a client may be started before its server") {
   CHECK(client.get() == "v");
 }
 
-TEST_CASE("a stop ends dialling") {
-  // A queue for one connection, which is there: the kernel answers no further one.
+TEST_CASE("a stop request ends dialling") {
+  // A backlog of one connection, which is taken: the kernel accepts no other.
   const UniqueFd full(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -147,7 +147,7 @@ TEST_CASE("a stop ends dialling") {
   }
 }
 
-TEST_CASE("a stop ends a call that the server does not answer, and every later one") {
+TEST_CASE("a stop request ends a call without an answer, and every later one") {
   std::stop_source stop;
   std::promise<void> asked;
   ScriptedServer server({{request_for_k(4) + std::string(8, '\0'), ""}});
@@ -164,7 +164,7 @@ TEST_CASE("a stop ends a call that the server does not answer, and every later o
   CHECK(error_of([&] { store->num_keys(soon()); }).code() == Errc::aborted);
 }
 
-TEST_CASE("nobody listening is an error that names address, time and cause") {
+TEST_CASE("the error without a listener names address, time and cause") {
   std::uint16_t port = 0;
   {
     StoreServerThread gone({.host = "127.0.0.1"});
@@ -176,15 +176,15 @@ TEST_CASE("nobody listening is an error that names address, time and cause") {
                                Catch::Contains("Connection refused"));
 }
 
-TEST_CASE("a listener that does not answer is given up at the deadline") {
+TEST_CASE("dialling a listener that does not answer ends at the deadline") {
   const auto mute = listen_on("127.0.0.1", 0);
   const auto port = local_address(mute.get()).port;
   const auto error = error_of([&] { TcpStore({.host = "127.0.0.1", .port = port}, Deadline::in(100ms)); });
   CHECK(error.code() == Errc::timeout);
-  CHECK_THAT(error.what(), Catch::Contains("no answer"));
+  CHECK_THAT(error.what(), Catch::Contains("no reply"));
 }
 
-TEST_CASE("a plain PyTorch server is asked with its own requests alone") {
+TEST_CASE("a PyTorch server gets only PyTorch's requests") {
   ScriptedServer server({{wait_for_k(), zero},
                          {request_for_k(3), from_hex("0100000000000000 76")},
                          {wait_for_k(), ""},
@@ -192,7 +192,7 @@ TEST_CASE("a plain PyTorch server is asked with its own requests alone") {
                          {from_hex("07"), from_hex("0700000000000000")}});
   {
     const auto store = client_of(server.port());
-    CHECK_FALSE(store->server_is_ours());
+    CHECK_FALSE(store->has_ddprun_extensions());
     CHECK(store->get("k", soon()) == "v");
     CHECK(error_of([&] { store->get("k", briefly()); }).code() == Errc::timeout);
     CHECK(error_of([&] { store->set_will("k", "", soon()); }).code() == Errc::unsupported);
@@ -201,7 +201,7 @@ TEST_CASE("a plain PyTorch server is asked with its own requests alone") {
   CHECK(server.complaint().empty());
 }
 
-TEST_CASE("an answer that crosses the cancelling counts, and leaves nothing behind") {
+TEST_CASE("a reply that crosses the cancellation counts, and leaves no bytes unread") {
   ScriptedServer plain({{wait_for_k(), ""},
                         {from_hex("0C"), zero + one},
                         {request_for_k(3), from_hex("0100000000000000 76")},
@@ -221,7 +221,7 @@ TEST_CASE("an answer that crosses the cancelling counts, and leaves nothing behi
                       '\0');
   {
     const auto store = client_of(ours.port());
-    CHECK(store->server_is_ours());
+    CHECK(store->has_ddprun_extensions());
     CHECK(store->get("k", briefly()) == "v");
     CHECK(error_of([&] { store->get("k", briefly()); }).code() == Errc::timeout);
     CHECK(store->num_keys(soon()) == 7);
@@ -229,22 +229,22 @@ TEST_CASE("an answer that crosses the cancelling counts, and leaves nothing behi
   CHECK(ours.complaint().empty());
 }
 
-TEST_CASE("a wait can be woken, and the next one before it begins") {
+TEST_CASE("wake() ends a wait, or the next one if there is none") {
   StoreServerThread server({.host = "127.0.0.1"});
   TcpStore store({.host = "127.0.0.1", .port = server.port()}, soon());
   TcpStore other({.host = "127.0.0.1", .port = server.port()}, soon());
   auto waiting = std::async(std::launch::async,
                             [&] { return error_of([&] { store.wait({"never"}, Deadline::never()); }).code(); });
-  store.wake();  // whether it waits by now or not
+  store.wake();  // whether or not it is waiting yet
   CHECK(waiting.get() == Errc::timeout);
 
   store.wake();
   store.wake();
   other.set("there", "value", soon());
-  CHECK(store.get("there", soon()) == "value");  // no wait(): not its business
+  CHECK(store.get("there", soon()) == "value");  // not a wait(), so not affected
   CHECK(error_of([&] { store.wait({"never"}, Deadline::never()); }).code() == Errc::timeout);
 
-  // Nothing is left behind: neither of the cancelling, nor of one that comes as the answer does.
+  // No bytes are left unread, neither of a cancellation nor of one that crosses the reply.
   for (int i = 0; i < 200; ++i) {
     const auto key = std::to_string(i);
     auto value = std::async(std::launch::async, [&] {
@@ -263,7 +263,7 @@ TEST_CASE("a wait can be woken, and the next one before it begins") {
   CHECK(store.get("7", soon()) == "value");
 }
 
-TEST_CASE("a server that answers nothing any more breaks the store, for good and with one error") {
+TEST_CASE("a server that stops answering makes the store unusable, with one error") {
   ScriptedServer server({{wait_for_k(), ""}, {from_hex("0C"), ""}});
   const auto store = client_of(server.port(), {.grace = 100ms});
   const auto first = error_of([&] { store->wait({"k"}, briefly()); });
@@ -274,35 +274,35 @@ TEST_CASE("a server that answers nothing any more breaks the store, for good and
   CHECK(server.complaint().empty());
 }
 
-TEST_CASE("an answer has a deadline of its own") {
+TEST_CASE("reading a reply has a deadline of its own") {
   ScriptedServer server({{from_hex("07"), ""}});
   const auto store = client_of(server.port());
   const auto error = error_of([&] { store->num_keys(briefly()); });
   CHECK(error.code() == Errc::timeout);
-  CHECK_THAT(error.what(), Catch::Contains("no answer"));
+  CHECK_THAT(error.what(), Catch::Contains("no reply"));
   CHECK(error_of([&] { store->num_keys(soon()); }).code() == Errc::timeout);
 }
 
-TEST_CASE("nonsense for an answer is a protocol error that names server, key, time and what was expected") {
+TEST_CASE("an invalid reply is a protocol error that names server, key, time and what was expected") {
   ScriptedServer server({{wait_for_k(), from_hex("07")}});
   const auto store = client_of(server.port());
   const auto error = error_of([&] { store->wait({"k"}, soon()); });
   CHECK(error.code() == Errc::protocol);
   CHECK_THAT(error.what(),
              Catch::Contains(fmt::format("store 127.0.0.1:{}: wait for 'k' failed after 0.", server.port())) &&
-                 Catch::Contains("it answered 7 where 0 belongs"));
+                 Catch::Contains("it replied 7 instead of 0"));
 }
 
-TEST_CASE("a call whose deadline has passed is not begun and breaks nothing") {
+TEST_CASE("a call whose deadline has passed is not sent and leaves the store usable") {
   StoreServerThread server({.host = "127.0.0.1"});
   const auto store = client_of(server.port());
   const auto error = error_of([&] { store->add("k", 1, Deadline::in(0ms)); });
   CHECK(error.code() == Errc::timeout);
-  CHECK_THAT(error.what(), Catch::Contains("not begun"));
+  CHECK_THAT(error.what(), Catch::Contains("not sent"));
   CHECK(store->add("k", 1, soon()) == 1);
 }
 
-TEST_CASE("a server that goes is a lost connection, named") {
+TEST_CASE("the error for a lost server names it") {
   auto server = std::make_optional<StoreServerThread>(StoreServerOptions{.host = "127.0.0.1"});
   const auto store = client_of(server->port());
   auto waiting = std::async(std::launch::async, [&] { return error_of([&] { store->get("k", soon()); }); });
@@ -310,10 +310,11 @@ TEST_CASE("a server that goes is a lost connection, named") {
   server.reset();
   const auto error = waiting.get();
   CHECK(error.code() == Errc::connection_lost);
-  CHECK_THAT(error.what(), Catch::Contains("get 'k' failed after"));  // closed or reset: as the bytes were under way
+  CHECK_THAT(error.what(),
+             Catch::Contains("get 'k' failed after"));  // closed or reset, depending on the bytes in flight
 }
 
-TEST_CASE("keys go out with PyTorch's slash, and list_keys knows its own") {
+TEST_CASE("keys are sent with PyTorch's slash, and list_keys returns those with the client's prefix") {
   StoreServerThread server({.host = "127.0.0.1"});
   const auto store = client_of(server.port());
   store->set("k", "v", soon());
@@ -325,7 +326,7 @@ TEST_CASE("keys go out with PyTorch's slash, and list_keys knows its own") {
   CHECK(raw->list_keys(soon()).size() == 2);
 }
 
-TEST_CASE("the join handshake: all count themselves in, the host waits for them") {
+TEST_CASE("the join handshake: every client increments the counter, and the host waits for all") {
   StoreServerThread server({.host = "127.0.0.1"});
   const auto host = client_of(server.port());
   CHECK(host->join(soon()) == 1);
@@ -338,7 +339,7 @@ TEST_CASE("the join handshake: all count themselves in, the host waits for them"
   others.get();
 }
 
-TEST_CASE("more keys than fit one request are asked in several") {
+TEST_CASE("more keys than fit one request are sent in several") {
   StoreServerThread server({.host = "127.0.0.1"});
   const auto store = client_of(server.port());
   std::vector<Store::KeyValue> pairs;

@@ -1,7 +1,7 @@
 #include "ddprun/worker/trainer/evaluation.h"
 
 #include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/data/random_tensors.h"
 #include "ddprun/worker/nn/models.h"

@@ -1,6 +1,11 @@
 #include "ddprun/worker/trainer/progress.h"
 
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "ddprun/common/atomic_file.h"
+#include "ddprun/common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -72,8 +77,33 @@ TEST_CASE("where there is no terminal, one line each log_every steps") {
 }
 
 TEST_CASE("a rank without a file is silent") {
-  Progress progress(nullptr, 1);
-  progress.step(half);
-  progress.line("nobody reads this");
-  SUCCEED();
+  TempDir dir;
+  const auto path = dir / "out";
+  {
+    const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    std::fflush(stdout);
+    const UniqueFd saved(::dup(STDOUT_FILENO));
+    REQUIRE(::dup2(file.get(), STDOUT_FILENO) == STDOUT_FILENO);
+    {
+      Progress progress(nullptr, 1);
+      progress.step(half);
+      progress.line("nobody reads this");
+      CHECK(progress.error() == 0);
+    }
+    std::fflush(stdout);
+    REQUIRE(::dup2(saved.get(), STDOUT_FILENO) == STDOUT_FILENO);
+  }
+  CHECK(read_whole_file(path).empty());
+}
+
+TEST_CASE("a file that cannot be written is remembered, and training goes on") {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  {
+    Progress progress(full, 1);
+    progress.step(half);
+    CHECK(progress.error() == ENOSPC);
+    progress.line("end");
+    CHECK(progress.error() == ENOSPC);
+  }
+  std::fclose(full);
 }

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddprun/worker/comm/in_process/thread_group.h"
+#include "ddprun/worker/comm/backends/local/thread_group.h"
 
 namespace ddprun::testing {
 

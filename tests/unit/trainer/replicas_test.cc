@@ -42,7 +42,7 @@ TEST_CASE("replicas that agree pass, and one that strayed is named at every rank
       const std::lock_guard lock(mutex);
       complaints +=
           e.code() == Errc::mismatch &&
-          std::string(e.what()) == "after step 5 the parameters of rank(s) 2 differ from rank 0's, first in fc1.bias";
+          std::string(e.what()) == "after step 5 the parameters of rank 2 differ from rank 0's, first in fc1.bias";
     }
   });
   CHECK(complaints == 3);

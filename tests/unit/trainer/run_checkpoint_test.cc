@@ -1,7 +1,9 @@
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
+#include <set>
+
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/in_process/self_group.h"
+#include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "tests/support/catch.h"
@@ -25,20 +27,38 @@ struct Learner {
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
-void save(const TempDir& dir, const Learner& learner, std::int64_t step) {
+using NamedSettings = std::map<std::string, std::string>;
+const NamedSettings no_settings;
+
+void save(const TempDir& dir, const Learner& learner, std::int64_t step, const NamedSettings& settings = {}) {
   checkpoint::Checkpoints({.folder = dir.path()})
-      .save(content_of(*learner.model, *learner.optimizer, {.step = step, .seed = 9}));
+      .save(content_of(*learner.model, *learner.optimizer, {.step = step, .seed = 9, .config = settings}));
 }
 
-std::string error_of(const TempDir& dir, Learner learner) {
-  const checkpoint::Checkpoints checkpoints({.folder = dir.path()});
+std::string error_of(const TempDir& dir, Learner learner, const NamedSettings& settings = {}) {
+  checkpoint::Checkpoints checkpoints({.folder = dir.path()});
   try {
-    resume(&checkpoints, *learner.model, *learner.optimizer, *comm::make_self_group());
+    resume({.checkpoints = &checkpoints, .settings = settings}, *learner.model, *learner.optimizer,
+           *comm::make_self_group());
   } catch (const Error& e) {
     CHECK(e.code() == Errc::mismatch);
     return e.what();
   }
   return "no error";
+}
+
+// The step that a run starts from, or why it does not start.
+std::string start_of(const TempDir& dir, Resume how) {
+  checkpoint::Checkpoints checkpoints({.folder = dir.path()});
+  Learner learner(1);
+  try {
+    const auto state = resume({.checkpoints = &checkpoints, .resume = how, .settings = no_settings}, *learner.model,
+                              *learner.optimizer, *comm::make_self_group());
+    return state ? std::to_string(state->step) : "0";
+  } catch (const Error& e) {
+    CHECK(e.code() == Errc::io);
+    return e.what();
+  }
 }
 
 }  // namespace
@@ -48,9 +68,10 @@ TEST_CASE("what rank 0 saved is at every rank after resume") {
   const Learner saved(7);
   save(dir, saved, 12);
   testing::run_ranks(3, [&](ProcessGroup& group) {
-    const checkpoint::Checkpoints checkpoints({.folder = dir.path()});
+    checkpoint::Checkpoints checkpoints({.folder = dir.path()});
     Learner learner(100 + static_cast<std::uint64_t>(group.rank()));
-    const auto state = resume(group.rank() == 0 ? &checkpoints : nullptr, *learner.model, *learner.optimizer, group);
+    const auto state = resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings},
+                              *learner.model, *learner.optimizer, group);
     if (!state || state->step != 12 || state->seed != 9) throw std::runtime_error("wrong state");
     if (parameter_digest(*learner.model) != parameter_digest(*saved.model)) throw std::runtime_error("wrong weights");
     if (learner.optimizer->step_count() != 12) throw std::runtime_error("wrong step count");
@@ -65,9 +86,10 @@ TEST_CASE("what rank 0 saved is at every rank after resume") {
 TEST_CASE("without a checkpoint every rank starts afresh") {
   TempDir dir;
   testing::run_ranks(2, [&](ProcessGroup& group) {
-    const checkpoint::Checkpoints checkpoints({.folder = dir / "none"});
+    checkpoint::Checkpoints checkpoints({.folder = dir / "none"});
     Learner learner(1);
-    if (resume(group.rank() == 0 ? &checkpoints : nullptr, *learner.model, *learner.optimizer, group))
+    if (resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings}, *learner.model,
+               *learner.optimizer, group))
       throw std::runtime_error("found something");
   });
 }
@@ -81,4 +103,40 @@ TEST_CASE("a checkpoint of another model is refused, naming the tensor") {
         file + ": tensor fc1.weight is float32 [3, 4], this run needs float32 [5, 4]");
   CHECK(error_of(dir, Learner(1, {3, 3})) == file + " holds 4 tensors, this run has 6");
   CHECK_THAT(error_of(dir, Learner(1, {3}, "sgd")), Catch::Contains("optimizer.safetensors holds 8 tensors"));
+}
+
+TEST_CASE("a checkpoint of another model or optimizer is refused, naming the settings that have changed") {
+  TempDir dir;
+  save(dir, Learner(1), 3, {{"optim.name", "adam"}, {"optim.lr", "1"}, {"model.hidden", "3"}});
+  const auto folder = (dir / "step_000003").string();
+  CHECK(error_of(dir, Learner(1, {3}, "sgd"), {{"optim.name", "sgd"}, {"optim.lr", "2"}, {"model.hidden", "3"}}) ==
+        "the checkpoint " + folder + " was made with optim.name = adam, this run has sgd (" + folder +
+            "/optimizer.safetensors holds 8 tensors, this run has 0)");
+  CHECK_THAT(error_of(dir, Learner(1, {5}), {{"optim.name", "adam"}, {"model.hidden", "5"}}),
+             Catch::StartsWith("the checkpoint " + folder + " was made with model.hidden = 3, this run has 5 (") &&
+                 Catch::Contains("tensor fc1.weight"));
+  CHECK(error_of(dir, Learner(1), {{"optim.name", "adam"}, {"optim.lr", "2"}}) == "no error");
+}
+
+TEST_CASE("checkpoint.resume decides what a run starts from") {
+  TempDir dir;
+  CHECK(start_of(dir, Resume::automatic) == "0");
+  CHECK(start_of(dir, Resume::never) == "0");
+  CHECK(start_of(dir, Resume::require) == "checkpoint.resume = require, but checkpoint.dir holds no checkpoint");
+  save(dir, Learner(1), 3);
+  CHECK(start_of(dir, Resume::automatic) == "3");
+  CHECK(start_of(dir, Resume::never) == "0");
+  CHECK(start_of(dir, Resume::require) == "3");
+  std::filesystem::remove(dir / "step_000003/manifest.json");
+  const auto why = "no checkpoint in " + dir.path().string() + " can be used (1 found)";
+  CHECK_THAT(start_of(dir, Resume::automatic), Catch::StartsWith(why));
+  CHECK_THAT(start_of(dir, Resume::require), Catch::StartsWith(why));
+  CHECK(start_of(dir, Resume::never) == "0");
+}
+
+TEST_CASE("checkpoint.resume is read by its name") {
+  CHECK(resume_names() == std::vector<std::string>{"auto", "never", "require"});
+  CHECK(resume_from_name("auto") == Resume::automatic);
+  CHECK(resume_from_name("never") == Resume::never);
+  CHECK(resume_from_name("require") == Resume::require);
 }

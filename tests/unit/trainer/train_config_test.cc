@@ -1,5 +1,8 @@
 #include "ddprun/worker/trainer/train_config.h"
 
+#include <limits>
+#include <utility>
+
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/config/config_file.h"
 #include "ddprun/common/error.h"
@@ -19,6 +22,7 @@ struct Bound {
   explicit Bound(const std::string& text = "") {
     bind(settings, config);
     apply(settings, parse_config(text, "t.cfg"), Origin::file, {"launch"});
+    settle_batch_size(settings, config);
   }
 };
 
@@ -48,15 +52,42 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[model]\nhidden = 12.5\n") ==
         "t.cfg:2: model.hidden = 12.5: expected sizes from 1 to 1000000, such as 128 64 or 1x28x28");
   CHECK(error_of("[train]\nbatch_size = 9223372036854775807\n") ==
-        "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 1 to 1000000000");
+        "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
+  CHECK(error_of("[dist]\nbackend = nccl\n") ==
+        "t.cfg:2: dist.backend = nccl: NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use "
+        "auto");
+  CHECK(error_of("[dist]\nbackend = mpi\n") ==
+        "t.cfg:2: dist.backend = mpi: expected one of auto, gloo, shm, hierarchical");
   CHECK(error_of("[dist]\nstaging_kb = 30\n") == "t.cfg:2: dist.staging_kb = 30: expected a multiple of 4");
   CHECK(error_of("[dist]\nstaging_kb = 4\n") == "no error");
   CHECK(error_of("[data]\nname = random\nshape = 28x28\n") ==
         "t.cfg:3: data.shape = 28x28: model cnn takes channels, height and width, at least 1x16x16");
   CHECK(error_of("[checkpoint]\nevery_steps = 5\n") ==
         "t.cfg:2: checkpoint.every_steps = 5: checkpoint.dir has to be given as well");
+  CHECK(
+      error_of("[data]\nname = random\nshape = 99999x99999x99999\n[model]\nname = linear\n") ==
+      "t.cfg:3: data.shape = 99999x99999x99999: a sample of 99999 x 99999 x 99999 numbers is larger than the limit of "
+      "268435456");
+  CHECK(error_of("[data]\nname = random\nshape = 1000000 1000000 1000000 1000000\n[model]\nname = linear\n") ==
+        "t.cfg:3: data.shape = 1000000 1000000 1000000 1000000: a sample of 1000000 x 1000000 x 1000000 x 1000000 "
+        "numbers is larger than the limit of 268435456");
+  CHECK(error_of("[data]\nname = random\nshape = 16x16x16\noutputs = 65537\n[model]\nname = linear\n") ==
+        "t.cfg:4: data.outputs = 65537: a linear rule of 4096 x 65537 numbers is larger than the limit of 268435456");
+  CHECK(error_of("[data]\nname = random\nshape = 1024x1024\nsamples = 2000\n[train]\nbatch_size = 5000\n"
+                 "[model]\nname = linear\n") ==
+        "t.cfg:6: train.batch_size = 5000: a batch of 2000 x 1048576 numbers is larger than the limit of 1073741824");
+  CHECK(error_of("[data]\nname = random\nshape = 2048x1024\n[model]\nname = linear\n") ==
+        "default: eval.batch_size = 1000: a batch of 1000 x 2097152 numbers is larger than the limit of 1073741824");
+  CHECK(error_of("[data]\nname = digits\n[model]\nname = mlp\nhidden = 16385 16384\n") ==
+        "t.cfg:5: model.hidden = 16385 16384: a layer of 16385 x 16384 numbers is larger than the limit of 268435456");
+  CHECK_THAT(error_of("[data]\nname = digits\nsamples = 100000000\n"),
+             Catch::StartsWith("t.cfg:3: data.samples = 100000000: generated digits are kept in memory, "));
+  CHECK(error_of("[checkpoint]\nresume = require\n") ==
+        "t.cfg:2: checkpoint.resume = require: checkpoint.dir has to be given as well");
+  CHECK(error_of("[checkpoint]\nresume = yes\n") ==
+        "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require");
   CHECK(error_of("[data]\nname = random\nlabels = true\n") ==
         "default: data.outputs = 1: labels need at least 2 classes");
   CHECK(error_of("[data]\ndir = /nonexistent\n") ==
@@ -74,10 +105,54 @@ TEST_CASE("the default data folder may be missing, and generated digits say so i
   std::filesystem::current_path(before);
   CHECK(datasets.train->size() == 10000);
   CHECK(datasets.test->size() == 2000);
-  CHECK(
-      datasets.note ==
-      "data/mnist does not hold the MNIST files: generated digits take their place (scripts/get-data mnist fetches the "
-      "real ones)");
+  CHECK(datasets.note ==
+        "data/mnist does not hold the MNIST files: using generated digits instead (scripts/get-data mnist fetches the "
+        "real ones)");
+}
+
+TEST_CASE("of the batch size per rank and the global one, the stronger source counts") {
+  const auto both = [](const std::string& file, const std::vector<std::string>& arguments) {
+    TrainConfig config;
+    Settings settings;
+    bind(settings, config);
+    apply(settings, parse_config(file, "t.cfg"), Origin::file);
+    apply(settings, parse_overrides(arguments), Origin::command_line);
+    settle_batch_size(settings, config);
+    validate(config, settings);
+    // The printed configuration means the same.
+    TrainConfig again;
+    Settings reread;
+    bind(reread, again);
+    apply(reread, parse_config(settings.effective(), "printed"), Origin::file);
+    settle_batch_size(reread, again);
+    validate(again, reread);
+    CHECK(again.train.batch_size == config.train.batch_size);
+    CHECK(again.train.global_batch_size == config.train.global_batch_size);
+    return std::pair(config.train.batch_size, config.train.global_batch_size);
+  };
+  using Sizes = std::pair<std::int64_t, std::int64_t>;
+  CHECK(both("", {}) == Sizes{64, 0});
+  CHECK(both("[train]\nglobal_batch_size = 100\n", {}) == Sizes{0, 100});
+  CHECK(both("[train]\nbatch_size = 8\n", {"--train.global_batch_size=100"}) == Sizes{0, 100});
+  CHECK(both("[train]\nglobal_batch_size = 100\n", {"--train.batch_size=8"}) == Sizes{8, 0});
+  CHECK(both("[train]\nglobal_batch_size = 0\nbatch_size = 8\n", {}) == Sizes{8, 0});
+  CHECK(error_of("[train]\nglobal_batch_size = 100\nbatch_size = 8\n") ==
+        "t.cfg:3: train.batch_size = 8: train.global_batch_size = 100 is given in the same place; give one of the two");
+  CHECK_THROWS_AS(both("", {"--train.global_batch_size=100", "--train.batch_size=8"}), Error);
+}
+
+TEST_CASE("batch sizes follow from the settings and the number of ranks") {
+  const auto sizes = [](const TrainConfig::Train& train, int world_size) {
+    const auto found = batch_sizes(train, world_size);
+    return std::pair(found.step, found.micro);
+  };
+  using Sizes = std::pair<std::int64_t, std::int64_t>;
+  CHECK(sizes({.batch_size = 8, .accumulate = 4}, 3) == Sizes{96, 8});
+  CHECK(sizes({.batch_size = 0, .global_batch_size = 96, .accumulate = 4}, 3) == Sizes{96, 8});
+  CHECK(sizes({.batch_size = 0, .global_batch_size = 100}, 3) == Sizes{100, 34});
+  CHECK(sizes({.batch_size = 0, .global_batch_size = 2}, 3) == Sizes{2, 1});
+  CHECK(sizes({.batch_size = 1'000'000'000, .accumulate = 1'000'000'000}, 100).first ==
+        std::numeric_limits<std::int64_t>::max());
 }
 
 TEST_CASE("sizes are written with blanks, commas or crosses") {

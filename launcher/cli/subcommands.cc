@@ -1,0 +1,65 @@
+#include "ddprun/launcher/cli/subcommands.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/core.h>
+
+namespace ddprun {
+namespace {
+
+const OptionInfo endpoint{
+    .name = "rdzv_endpoint",
+    .help = "the job's rendezvous server, from any host; default: the jobs of this user on this machine",
+    .value_name = "HOST[:PORT]"};
+const OptionInfo help{.name = "help", .short_name = 'h', .flag = true, .help = "prints this page"};
+
+OptionInfo run_id(std::string text) {
+  return {.name = "rdzv_id", .help = std::move(text), .value_name = "ID"};
+}
+
+Subcommand status() {
+  return {
+      .name = "status",
+      .help =
+          "reports the nodes of a running job, its generation and restarts, and the process and state of each worker",
+      .options = {endpoint,
+                  run_id("the job's name; default: all jobs"),
+                  {.name = "collectives",
+                   .flag = true,
+                   .help = "which operation of its process groups each rank is in, and which ranks hold it up"},
+                  {.name = "json", .flag = true, .help = "prints one JSON object, {\"jobs\": [...]}"},
+                  help}};
+}
+
+Subcommand stop() {
+  return {.name = "stop",
+          .help = "ends a job on all its nodes: SIGTERM to its workers, SIGKILL after the job's grace period",
+          .options = {endpoint, run_id("the job's name, if there are several jobs"), help}};
+}
+
+}  // namespace
+
+const std::vector<Subcommand>& subcommands() {
+  static const std::vector<Subcommand> all{status(), stop()};
+  return all;
+}
+
+const Subcommand* find_subcommand(std::string_view name) {
+  const auto found = std::find_if(subcommands().begin(), subcommands().end(),
+                                  [&](const Subcommand& subcommand) { return subcommand.name == name; });
+  return found == subcommands().end() ? nullptr : &*found;
+}
+
+std::string help_text(const Subcommand& subcommand) {
+  auto usage = "usage: ddprun " + subcommand.name;
+  std::string lines;
+  for (const auto& option : subcommand.options) {
+    usage += fmt::format(" [--{}{}]", option.name, option.flag ? "" : "=" + option.value_name);
+    lines += fmt::format("  --{:<15} {}\n", option.name, option.help);
+  }
+  return fmt::format("{}\n\n{}: {}.\n\n{}\nA program named {} is started as ./{}.\n", usage, subcommand.name,
+                     subcommand.help, lines, subcommand.name, subcommand.name);
+}
+
+}  // namespace ddprun

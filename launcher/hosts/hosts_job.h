@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/launcher/cli/options.h"
+#include "ddprun/launcher/hosts/host_entries.h"
+#include "ddprun/launcher/hosts/hosts_job_state.h"
+#include "ddprun/launcher/hosts/hosts_options.h"
+#include "ddprun/launcher/hosts/remote_protocol.h"
+#include "ddprun/launcher/workers/guardian.h"
+
+namespace ddprun {
+
+// A job whose agents this process starts on a list of hosts. A value.
+struct HostsJobSpec {
+  std::vector<HostEntry> hosts;
+  std::string ssh;
+  std::string program;  // this ddprun
+  std::string token;    // marks the agents' messages
+  Environment environment;
+  std::uint64_t descriptors = 0;  // limit of open files for an agent or ssh; 0: that of this process
+  HostsJobPolicy policy;
+  LaunchRequest request;  // the part that is the same for all hosts
+  std::string backend;    // for --rdzv_backend
+  std::string nnodes;     // for --nnodes
+  std::string rdzv_conf;  // as given
+};
+
+// Makes the specification from --hosts or --hostfile and the other options. arguments: as typed. Throws Errc::usage,
+// also for a hosts file that cannot be read.
+HostsJobSpec make_hosts_job_spec(const LaunchSettings& settings, const HostsOptions& options,
+                                 const Environment& environment, const std::vector<std::string>& arguments,
+                                 const std::string& program, const std::string& version);
+
+// The request for one host.
+LaunchRequest request_for(const HostsJobSpec& spec, const SendRequest& action);
+
+// Starts one agent per host, by ssh or, on this machine, directly; forwards their output and the signals of this
+// process; returns ddprun's exit code. Call it on the main thread: the child processes die with that thread.
+int run_hosts_job(const HostsJobSpec& spec, Guardian& guardian);
+
+}  // namespace ddprun

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <chrono>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "ddprun/launcher/workers/guardian.h"
+
+namespace ddprun {
+
+// Replaces a guardian that was killed, at once, and logs it. Replacements follow each other at intervals of a second.
+//
+// Ownership: borrows the loop and the guardian, which must outlive it. Threads: single-threaded on the loop. Errors: a
+// guardian that cannot be started is logged and tried again.
+class GuardianWatch {
+ public:
+  GuardianWatch(boost::asio::io_context& loop, Guardian& guardian);
+
+ private:
+  void watch();
+  void replace();
+
+  Guardian& guardian_;
+  boost::asio::posix::stream_descriptor exit_;
+  boost::asio::steady_timer timer_;
+  std::chrono::steady_clock::time_point next_;  // earliest time of the next replacement
+};
+
+}  // namespace ddprun

@@ -1,0 +1,93 @@
+#include "ddprun/launcher/workers/worker_environment.h"
+
+#include <string_view>
+#include <utility>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+Environment shared_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round) {
+  const auto& self = round.members.at(static_cast<std::size_t>(round.self));
+  const auto number = [](auto value) { return std::to_string(value); };
+  const auto world_size = number(round.world_size);
+
+  Environment env = agent;
+  env.set("WORLD_SIZE", world_size);
+  env.set("LOCAL_WORLD_SIZE", number(self.nproc));
+  env.set("GROUP_RANK", number(self.group_rank));
+  env.set("GROUP_WORLD_SIZE", number(round.members.size()));
+  env.set("ROLE_NAME", spec.role);
+  env.set("ROLE_WORLD_SIZE", world_size);
+  env.set("MASTER_ADDR", round.master_addr);
+  env.set("MASTER_PORT", number(round.master_port));
+  env.set("TORCHELASTIC_RESTART_COUNT", number(round.generation));
+  env.set("TORCHELASTIC_MAX_RESTARTS", number(spec.max_restarts));
+  env.set("TORCHELASTIC_RUN_ID", spec.run_id);
+  env.set("TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
+  env.set("TORCHELASTIC_SIGNALS_TO_HANDLE", spec.signals_to_handle);
+  if (!spec.timer_file.empty()) env.set("TORCHELASTIC_TIMER_FILE", spec.timer_file);
+  env.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", agent.get("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
+  return env;
+}
+
+// The variables whose values differ between workers; every worker has all of them.
+std::vector<std::pair<std::string, std::string>> own_variables(const Environment& agent, const WorkerEnvSpec& spec,
+                                                               const Round& round, int local_rank,
+                                                               const std::string& error_file) {
+  const auto& self = round.members.at(static_cast<std::size_t>(round.self));
+  const auto rank = std::to_string(self.first_rank + local_rank);
+  std::vector<std::pair<std::string, std::string>> own{
+      {"RANK", rank},
+      {"LOCAL_RANK", std::to_string(spec.virtual_local_rank ? 0 : local_rank)},
+      {"ROLE_RANK", rank},  // a job has one role
+      {"TORCHELASTIC_ERROR_FILE", error_file}};
+  if (spec.virtual_local_rank) own.emplace_back("CUDA_VISIBLE_DEVICES", own_device(agent, local_rank));
+  if (!spec.omp_threads.empty())
+    own.emplace_back("OMP_NUM_THREADS", std::to_string(spec.omp_threads.at(static_cast<std::size_t>(local_rank))));
+  return own;
+}
+
+}  // namespace
+
+std::string own_device(const Environment& agent, int local_rank) {
+  const auto list = agent.get("CUDA_VISIBLE_DEVICES");
+  if (!list) return std::to_string(local_rank);
+  std::string_view rest = *list;
+  for (int skipped = 0; skipped < local_rank && !rest.empty(); ++skipped) {
+    const auto comma = rest.find(',');
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+  }
+  const auto device = rest.substr(0, rest.find(','));
+  if (device.empty())
+    throw make_error(Errc::usage, "--virtual_local_rank: CUDA_VISIBLE_DEVICES = {} has no device for local rank {}",
+                     *list, local_rank);
+  return std::string(device);
+}
+
+Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
+                               const std::string& error_file) {
+  Environment env = shared_environment(agent, spec, round);
+  for (auto& [name, value] : own_variables(agent, spec, round, local_rank, error_file)) env.set(name, std::move(value));
+  return env;
+}
+
+WorkerEnvironments::WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round)
+    : agent_(agent), spec_(spec), round_(round) {
+  Environment shared = shared_environment(agent, spec, round);
+  const auto own = own_variables(agent, spec, round, 0, "");
+  for (const auto& [name, value] : own) shared.unset(name);
+  entries_ = shared.entries();
+  shared_ = entries_.size();
+  entries_.reserve(shared_ + own.size());
+}
+
+std::span<const std::string> WorkerEnvironments::of(int local_rank, const std::string& error_file) {
+  entries_.resize(shared_);
+  for (const auto& [name, value] : own_variables(agent_, spec_, round_, local_rank, error_file))
+    entries_.push_back(name + "=" + value);
+  return entries_;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace ddprun {
+
+// The values that the launcher exports to every worker besides those of the round.
+struct WorkerEnvSpec {
+  std::vector<int> omp_threads;  // OMP_NUM_THREADS by local rank; empty: that of the agent
+  std::string role = "default";
+  std::string run_id = "none";
+  int max_restarts = 0;
+  std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  std::string timer_file;           // the watchdog's pipe; empty: no watchdog
+  bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
+  bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does
+};
+
+// The environment of one worker: the agent's own and what torchrun exports, in torchrun's spelling (True and False).
+// error_file: empty for none. Throws Errc::usage as own_device() does.
+Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
+                               const std::string& error_file);
+
+// The environments of one round's workers in the form for execve, one at a time. The shared variables are written once,
+// since every page that is written between two forks is copied.
+//
+// Borrows its arguments, which must outlive it. Not thread-safe.
+class WorkerEnvironments {
+ public:
+  WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round);
+
+  // worker_environment() as "NAME=value", the shared variables first. Valid until the next call.
+  std::span<const std::string> of(int local_rank, const std::string& error_file);
+
+ private:
+  const Environment& agent_;
+  const WorkerEnvSpec& spec_;
+  const Round& round_;
+  std::vector<std::string> entries_;
+  std::size_t shared_ = 0;
+};
+
+// The worker's entry of CUDA_VISIBLE_DEVICES: the one of its local rank in the agent's list, or the local rank itself
+// without a list. Throws Errc::usage when the list is too short.
+std::string own_device(const Environment& agent, int local_rank);
+
+}  // namespace ddprun

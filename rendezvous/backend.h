@@ -1,0 +1,68 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+// The rendezvous back ends: their interface, and how an agent opens one by name.
+namespace ddprun {
+
+struct BackendOptions {
+  std::string backend = "c10d";    // a row of rendezvous/CMakeLists.txt: "c10d", "static" or "etcd"
+  bool standalone = false;         // c10d, one node: served by this process on a free port of the loopback interface
+  std::string host = "127.0.0.1";  // of the endpoint, as typed
+  std::uint16_t port = 29400;
+  std::optional<bool> is_host;   // whether this agent serves the endpoint; unset: decide_hosting() (hosting/endpoint.h)
+  std::optional<int> node_rank;  // static: required; node rank 0 serves the endpoint
+  // c10d: how long to redial a lost server, in a job that may restart its workers.
+  std::chrono::milliseconds store_timeout{std::chrono::seconds(30)};
+  std::vector<HostPort> more_endpoints;  // etcd: further members of the cluster
+  std::string etcd_prefix = "/ddprun";   // etcd: prefix of all keys
+};
+
+// One agent's rendezvous: the Rendezvous handle, and the store server if this process serves the endpoint.
+// Ownership: the caller owns it; the event loop passed in must outlive it. The destructor closes every connection at
+//   once, as a crash would.
+// Threads: all calls on the thread that runs the event loop. None blocks.
+// Errors: reported through the Rendezvous handler as ContactLost.
+class RendezvousBackend {
+ public:
+  virtual ~RendezvousBackend() = default;
+
+  virtual Rendezvous& rendezvous() = 0;
+  // "10.0.0.1:29400"; with the actual port if standalone.
+  virtual std::string endpoint() const = 0;
+  // Whether this process serves the endpoint at present.
+  virtual bool is_host() const = 0;
+  // Which store the workers use. True (static): the endpoint's store, whose address RoundStarted carries; ready() takes
+  // port 0. False: the agent of group rank 0 serves a separate store and passes its port to ready().
+  virtual bool serves_workers() const = 0;
+  // Leaves a job that has not ended. If this process serves the endpoint, all other nodes are told that the server
+  // shuts down.
+  virtual void withdraw(const std::string& reason) { rendezvous().leave(reason); }
+  // Call after JobEnded. Calls done once: when every other node has received the verdict, or at the deadline; from the
+  // next turn of the loop if this process serves no endpoint. New nodes are refused meanwhile.
+  virtual void drain(Deadline deadline, std::function<void()> done) = 0;
+};
+
+// Throws Errc::usage for an unknown back end, Errc::unsupported for etcd-v2, which torchrun has and ddprun has not, and
+// Errc::io if this process has to serve the endpoint (is_host, or node rank 0) and cannot bind it. May block in a name
+// lookup. join() dials the endpoint.
+std::unique_ptr<RendezvousBackend> open_rendezvous(boost::asio::io_context& loop, const BackendOptions& options);
+
+// The function open_<name>() of each back end has this type.
+using OpenBackend = std::unique_ptr<RendezvousBackend>(boost::asio::io_context& loop, const BackendOptions& options);
+
+}  // namespace ddprun

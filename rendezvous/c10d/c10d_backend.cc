@@ -1,0 +1,82 @@
+// c10d: rounds formed by the server at the endpoint, over sessions. The host of the endpoint serves it: checked when
+// the back end is opened, and again before each redial, so that another agent on that host replaces a lost server.
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include "ddprun/common/host_port.h"
+#include "ddprun/rendezvous/backend.h"
+#include "ddprun/rendezvous/hosting/endpoint.h"
+#include "ddprun/rendezvous/hosting/hosted_endpoint.h"
+#include "ddprun/rendezvous/membership/session_client.h"
+
+namespace ddprun {
+namespace {
+
+BackendOptions normalised(BackendOptions options) {
+  if (!options.standalone) return options;
+  options.host = "127.0.0.1";
+  options.port = 0;
+  options.is_host = true;
+  return options;
+}
+
+class C10dBackend final : public RendezvousBackend {
+ public:
+  C10dBackend(boost::asio::io_context& loop, BackendOptions options)
+      : loop_(loop), options_(std::move(options)), hosting_(decide_hosting(options_.host, options_.is_host)) {
+    try_to_host();
+    client_ = std::make_unique<SessionClient>(loop_, SessionClientOptions{.host = dialled_host(),
+                                                                          .port = options_.port,
+                                                                          .before_retry = [this] { try_to_host(); },
+                                                                          .rejoin_timeout = options_.store_timeout});
+  }
+
+  Rendezvous& rendezvous() override { return *client_; }
+  std::string endpoint() const override { return format_host_port(options_.host, options_.port); }
+  bool is_host() const override { return hosted_ != nullptr; }
+  bool serves_workers() const override { return false; }
+
+  void withdraw(const std::string& reason) override {
+    client_->leave(reason);
+    if (hosted_) hosted_->withdraw(reason);
+  }
+
+  void drain(Deadline deadline, std::function<void()> done) override {
+    if (hosted_)
+      hosted_->drain(deadline, std::move(done));
+    else
+      boost::asio::post(loop_, std::move(done));
+  }
+
+ private:
+  void try_to_host() {
+    if (hosted_) return;
+    auto server = serve_endpoint(loop_, options_.host, options_.port, hosting_);
+    if (!server) return;
+    options_.port = server->port();
+    hosted_ = std::make_unique<HostedEndpoint>(loop_, std::move(server));
+  }
+
+  // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback.
+  std::string dialled_host() const {
+    const bool dial_loopback = hosted_ && hosting_ == Hosting::required && !is_loopback_address(options_.host);
+    return dial_loopback ? "127.0.0.1" : options_.host;
+  }
+
+  boost::asio::io_context& loop_;
+  BackendOptions options_;
+  const Hosting hosting_;
+  std::unique_ptr<HostedEndpoint> hosted_;
+  std::unique_ptr<SessionClient> client_;  // destroyed first: the server has a session of it
+};
+
+}  // namespace
+
+OpenBackend open_c10d;
+std::unique_ptr<RendezvousBackend> open_c10d(boost::asio::io_context& loop, const BackendOptions& options) {
+  return std::make_unique<C10dBackend>(loop, normalised(options));
+}
+
+}  // namespace ddprun

@@ -1,0 +1,85 @@
+#include "ddprun/rendezvous/hosting/endpoint.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <set>
+#include <sys/socket.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
+
+namespace ddprun {
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+  void operator()(ifaddrs* list) const { ::freeifaddrs(list); }
+};
+
+// "10.0.0.1" or "fe80::1"; empty for what is neither IPv4 nor IPv6.
+std::string numeric(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* bytes = nullptr;
+  if (address->sa_family == AF_INET)
+    bytes = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  else if (address->sa_family == AF_INET6)
+    bytes = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  if (!bytes || !::inet_ntop(address->sa_family, bytes, text, sizeof text)) return {};
+  return without_v4_mapping(text);
+}
+
+std::set<std::string> interface_addresses() {
+  std::set<std::string> addresses;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, FreeAddresses> owner(list);
+  for (const ifaddrs* entry = list; entry; entry = entry->ifa_next)
+    if (entry->ifa_addr) addresses.insert(numeric(entry->ifa_addr));
+  addresses.erase("");
+  return addresses;
+}
+
+std::set<std::string> resolved_addresses(const std::string& host) {
+  std::set<std::string> addresses;
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (::getaddrinfo(name_to_resolve(host).c_str(), nullptr, &hints, &list) != 0) return addresses;
+  const std::unique_ptr<addrinfo, FreeAddresses> owner(list);
+  for (const addrinfo* entry = list; entry; entry = entry->ai_next) addresses.insert(numeric(entry->ai_addr));
+  addresses.erase("");
+  return addresses;
+}
+
+bool is_this_host(const std::string& host) {
+  if (host == "localhost" || host == local_host_name() || is_loopback_address(host)) return true;
+  const auto ours = interface_addresses();
+  for (const auto& address : resolved_addresses(host))
+    if (ours.contains(address) || is_loopback_address(address)) return true;
+  return false;
+}
+
+}  // namespace
+
+Hosting decide_hosting(const std::string& host, const std::optional<bool>& is_host) {
+  if (is_host) return *is_host ? Hosting::required : Hosting::never;
+  return is_this_host(host) ? Hosting::if_free : Hosting::never;
+}
+
+std::unique_ptr<StoreServer> serve_endpoint(boost::asio::io_context& loop, const std::string& host, std::uint16_t port,
+                                            Hosting hosting) {
+  if (hosting == Hosting::never) return nullptr;
+  try {
+    // Other hosts cannot dial a loopback address, so listening on it alone is enough.
+    return std::make_unique<StoreServer>(
+        loop, StoreServerOptions{.host = is_loopback_address(host) ? host : std::string(), .port = port});
+  } catch (const Error& error) {
+    if (hosting == Hosting::required) throw;
+    log::debug("not serving {}: {}", format_host_port(host, port), error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/membership/membership_hub.h"
+#include "ddprun/rendezvous/store/store_server.h"
+
+namespace ddprun {
+
+// What the host of an endpoint runs: the store server, and the jobs' memberships behind its sessions.
+// Ownership: owns the server; the event loop must outlive it. The destructor closes all connections.
+// Threads: the server's event loop only. Errors: none of its own.
+class HostedEndpoint {
+ public:
+  HostedEndpoint(boost::asio::io_context& loop, std::unique_ptr<StoreServer> server, MembershipHubOptions options = {});
+  ~HostedEndpoint();
+  HostedEndpoint(const HostedEndpoint&) = delete;
+  HostedEndpoint& operator=(const HostedEndpoint&) = delete;
+
+  std::uint16_t port() const { return server_->port(); }
+  StoreServer& server() { return *server_; }
+  MembershipHub& hub() { return hub_; }
+  // This process exits before the job has ended: notifies and closes all sessions.
+  void withdraw(const std::string& reason);
+  // Refuses new sessions, and calls done once from the loop: when no session is left, or at the deadline.
+  void drain(Deadline deadline, std::function<void()> done);
+
+ private:
+  struct Drain;
+  boost::asio::io_context& loop_;
+  std::unique_ptr<StoreServer> server_;
+  MembershipHub hub_;
+  std::shared_ptr<Drain> drain_;
+};
+
+}  // namespace ddprun

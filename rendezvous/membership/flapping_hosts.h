@@ -1,0 +1,64 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <string>
+
+namespace ddprun {
+
+// Detects hosts whose nodes join and leave again and again; each time costs every other node two rounds. Counts the
+// consecutive short stays of a host's nodes in a round, and blocks the host when there were too many. Bounded memory. A
+// value; times are passed in. Not thread-safe.
+class FlappingHosts {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  struct Options {
+    std::chrono::milliseconds short_stay{std::chrono::minutes(1)};
+    int max_short_stays = 5;  // per node, for the highest number of nodes that the host has had at one time
+    std::chrono::milliseconds quiet_period{std::chrono::minutes(10)};  // without a short stay, then the count is reset
+  };
+
+  explicit FlappingHosts(Options options) : options_(options) {}
+
+  void joined(const std::string& host) {
+    Row& row = rows_[host];
+    row.most_nodes = std::max(row.most_nodes, ++row.nodes);
+  }
+  // A node that joined at the time `joined` has left. `needs_round`: its departure costs the others a new round.
+  void left(Time now, const std::string& host, Time joined, bool needs_round) {
+    Row& row = rows_[host];
+    --row.nodes;
+    const bool short_stay = now - joined < options_.short_stay;
+    if (!short_stay || now - row.last >= options_.quiet_period) row.short_stays = 0;
+    if (short_stay && needs_round) {
+      ++row.short_stays;
+      row.last = now;
+    }
+    if (row.nodes == 0 && (row.short_stays == 0 || rows_.size() > max_hosts)) rows_.erase(host);
+  }
+
+  bool is_blocked(Time now, const std::string& host) const {
+    const auto row = rows_.find(host);
+    return row != rows_.end() && row->second.short_stays > options_.max_short_stays * row->second.most_nodes &&
+           now - row->second.last < options_.quiet_period;
+  }
+  int short_stays(const std::string& host) const {
+    const auto row = rows_.find(host);
+    return row == rows_.end() ? 0 : row->second.short_stays;
+  }
+
+ private:
+  static constexpr std::size_t max_hosts = 65536;
+  struct Row {
+    int nodes = 0;
+    int most_nodes = 0;
+    int short_stays = 0;
+    Time last{};  // short stay
+  };
+  Options options_;
+  std::map<std::string, Row> rows_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+
+namespace ddprun {
+
+// A clock for heartbeat ages that advances only while this process runs: after the process was stopped, swapped out or
+// starved, its peers have not aged. A value; call advance() with the time at least once every `period`. Not
+// thread-safe.
+class StallAwareClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Duration = Clock::duration;
+
+  explicit StallAwareClock(Duration period) : period_(period) {}
+
+  // A gap of more than two periods is a stall and counts as one period.
+  void advance(Clock::time_point now) {
+    const Duration gap = started_ ? now - last_ : Duration::zero();
+    const bool on_time = gap <= 2 * period_;
+    elapsed_ += on_time ? gap : period_;
+    if (!on_time) reliable_from_ = elapsed_ + period_;
+    started_ = true;
+    last_ = now;
+  }
+
+  // False for one period after a stall: heartbeats that arrived meanwhile have to be read before any peer is declared
+  // lost.
+  bool reliable() const { return elapsed_ >= reliable_from_; }
+  Duration elapsed() const { return elapsed_; }
+
+ private:
+  Duration period_;
+  Duration elapsed_{};
+  Duration reliable_from_{};
+  Clock::time_point last_{};
+  bool started_ = false;
+};
+
+}  // namespace ddprun

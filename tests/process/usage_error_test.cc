@@ -1,0 +1,64 @@
+#include <fstream>
+
+#include "ddprun/common/host_port.h"
+#include "tests/process/worker.h"
+#include "tests/support/free_port.h"
+
+// A mistake in a train.cfg: one line and exit code 2, with and without a launcher.
+using namespace ddprun::testing;
+
+namespace {
+
+struct Mistake {
+  TempDir folder;
+  std::string config = (folder / "train.cfg").string();
+  std::string sentence = config + ":2: unknown key train.epochz; did you mean train.epochs?";
+
+  Mistake() { std::ofstream(config) << "[train]\nepochz = 3\n"; }
+};
+
+}  // namespace
+
+TEST_CASE("ddprun prints a mistake in a train.cfg once, without a failure summary, and does not restart") {
+  const Mistake mistake;
+  const auto result =
+      run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=4", "--max_restarts=2", mistake.config});
+  CHECK(result.code == 2);
+  CHECK(result.out.empty());
+  CHECK(result.err == "[ddprun] error: " + mistake.sentence + "\n");
+}
+
+TEST_CASE("a model that does not fit the data is a usage error too") {
+  const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", config("mnist.cfg"),
+                               "--data.name=random", "--data.samples=64", "--data.shape=7", "--model.name=cnn"});
+  INFO(result.err);
+  CHECK(result.code == 2);
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+}
+
+TEST_CASE("each of two nodes prints the mistake once") {
+  const Mistake mistake;
+  const auto endpoint = "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port());
+  const Words words{DDPRUN_PROGRAM, "--nnodes=2", "--nproc_per_node=2", endpoint, mistake.config};
+  Child a(words, one_thread), b(words, one_thread);
+  for (auto* node : {&a, &b}) {
+    const auto result = node->wait(std::chrono::seconds(60));
+    INFO(result.err);
+    CHECK(result.code == 2);
+    const auto at = result.err.find(mistake.sentence);
+    REQUIRE(at != std::string::npos);
+    CHECK(result.err.find(mistake.sentence, at + 1) == std::string::npos);
+    CHECK(result.err.find("on host " + ddprun::local_host_name() + ")\n", at) != std::string::npos);
+    CHECK(result.err.find("FAILED") == std::string::npos);
+  }
+}
+
+TEST_CASE("without a launcher the worker prints the mistake itself, also where a scheduler set an error file") {
+  const Mistake mistake;
+  for (const auto& variables : {std::map<std::string, std::string>{},
+                                {{"TORCHELASTIC_ERROR_FILE", (mistake.folder / "error.json").string()}}}) {
+    const auto result = run_worker({mistake.config}, variables);
+    CHECK(result.code == 2);
+    CHECK(result.err == "[ddprun-worker] error: " + mistake.sentence + "\n");
+  }
+}

@@ -1,0 +1,248 @@
+#include "tests/simulation/invariant_checker.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <variant>
+
+#include <fmt/format.h>
+
+namespace ddprun::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A message arrives within this time at every reachable agent.
+constexpr Duration delivery_bound = 10s;
+
+template <class... Args>
+void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) throw std::logic_error(fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace
+
+void InvariantChecker::Counts::add(const Counts& other) {
+  for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::verdicts,
+                           &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins})
+    this->*field += other.*field;
+}
+
+void InvariantChecker::rendezvous_disturbed(Time until) {
+  rendezvous_disturbed_until_ = std::max(rendezvous_disturbed_until_, until);
+}
+
+// ---- events of the rendezvous
+
+int InvariantChecker::job_started(const JobPolicy& policy) {
+  jobs_.push_back({.policy = policy});
+  return static_cast<int>(jobs_.size()) - 1;
+}
+
+void InvariantChecker::node_joined(int number, const std::string& id) {
+  jobs_.at(static_cast<std::size_t>(number)).present.insert(id);
+}
+
+void InvariantChecker::node_rejoined(int number, const FormerRound& former) {
+  int& before = jobs_.at(static_cast<std::size_t>(number)).restarts_before;
+  before = std::max(before, former.restarts_used);
+}
+
+void InvariantChecker::node_left(int number, const std::string& id) {
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  job.present.erase(id);
+  job.stayed.erase(id);
+  job.session_ended[id] = time_.now();
+}
+
+void InvariantChecker::superseded(int number, const std::string& id, int earlier_attempt, int later_attempt) {
+  ++counts_.superseded;
+  require(later_attempt > earlier_attempt, "attempt {} of node {} replaces its attempt {}", later_attempt, id,
+          earlier_attempt);
+  jobs_.at(static_cast<std::size_t>(number)).session_ended[id] = time_.now();
+}
+
+void InvariantChecker::ready_received(int number, const std::string& id, std::int64_t generation) {
+  auto& rounds = jobs_.at(static_cast<std::size_t>(number)).rounds;
+  if (const auto round = rounds.find(generation); round != rounds.end()) round->second.ready.insert(id);
+}
+
+void InvariantChecker::success_received(int number, const std::string& id, std::int64_t generation) {
+  auto& rounds = jobs_.at(static_cast<std::size_t>(number)).rounds;
+  if (const auto round = rounds.find(generation); round != rounds.end()) round->second.succeeded.insert(id);
+}
+
+void InvariantChecker::reported_failure(int number) {
+  ++counts_.failures;
+  ++jobs_.at(static_cast<std::size_t>(number)).failures;
+}
+
+void InvariantChecker::message_sent(int number, const MembershipMessage& message) {
+  require(!jobs_.at(static_cast<std::size_t>(number)).verdict || std::holds_alternative<JoinRefused>(message.what),
+          "a message follows the verdict");
+  std::visit([&](const auto& what) { on(number, message.to, what); }, message.what);
+}
+
+// Each of these agents that stays reachable from now on has learnt of the message when delivery_bound has passed.
+template <class Learnt>
+void InvariantChecker::expect_delivery(int number, const std::vector<std::string>& ids, const char* what,
+                                       Learnt learnt) {
+  const Time sent_at = time_.now();
+  time_.after(delivery_bound, [this, number, ids, what, learnt, sent_at] {
+    if (rendezvous_disturbed_until_ >= sent_at) return;
+    const auto& ended = jobs_.at(static_cast<std::size_t>(number)).session_ended;
+    for (const auto& id : ids) {
+      const AgentFacts& agent = *agents_.at(id);
+      const bool excused = !agent.alive || agent.exiting || agent.disturbed_until >= sent_at ||
+                           (ended.contains(id) && ended.at(id) >= sent_at);
+      require(excused || learnt(agent), "node {} has not learnt of {} sent {} s ago", id, what,
+              std::chrono::duration_cast<std::chrono::seconds>(delivery_bound).count());
+    }
+  });
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const RoundProposed& what) {
+  ++counts_.proposals;
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  const Round& round = what.round;
+  check_ranks(number, job, to, round);
+  check_budget(job, round);
+  const std::set<std::string> members(to.begin(), to.end());
+  job.stayed = members;
+  job.rounds[round.generation] = {.round = round, .members = members};
+  const std::pair key(number, round.generation);
+  std::vector<std::string> ids;
+  for (const auto& member : round.members) ids.push_back(member.node_id);
+  expect_delivery(number, ids, "a proposal", [key](const AgentFacts& agent) { return agent.proposed_round >= key; });
+}
+
+void InvariantChecker::check_ranks(int number, const Job& job, const std::vector<std::string>& to,
+                                   const Round& round) const {
+  const auto size = static_cast<int>(round.members.size());
+  require(size >= job.policy.min_nodes && size <= job.policy.max_nodes, "a round of {} nodes", size);
+  std::set<std::string> ids;
+  int first_rank = 0;
+  for (int i = 0; i < size; ++i) {
+    const RoundMember& member = round.members[static_cast<std::size_t>(i)];
+    require(member.group_rank == i && member.first_rank == first_rank && member.nproc > 0,
+            "generation {}: group rank {} is followed by ranks from {}, not by {} and {}", round.generation,
+            member.group_rank, member.first_rank, i, first_rank);
+    const auto& [proposed_job, proposed_generation] = agents_.at(member.node_id)->proposed_round;
+    require(proposed_job == number || proposed_generation < round.generation,
+            "node {} was in generation {} at another server and is now in {}", member.node_id, proposed_generation,
+            round.generation);
+    require(ids.insert(member.node_id).second, "node {} is in generation {} twice", member.node_id, round.generation);
+    first_rank += member.nproc;
+  }
+  require(round.world_size == first_rank, "a world size of {} for {} workers", round.world_size, first_rank);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    require(i < round.members.size() && to[i] == round.members[i].node_id, "{} gets another node's index", to[i]);
+  if (job.rounds.empty()) return;
+  const Round& last = job.rounds.rbegin()->second.round;
+  require(round.generation > last.generation, "generation {} after {}", round.generation, last.generation);
+  for (const auto& old : last.members)
+    if (job.stayed.contains(old.node_id) && old.group_rank < size)
+      require(round.members[static_cast<std::size_t>(old.group_rank)].node_id == old.node_id, "{} lost group rank {}",
+              old.node_id, old.group_rank);
+}
+
+void InvariantChecker::check_budget(const Job& job, const Round& round) const {
+  const int last = job.rounds.empty() ? 0 : job.rounds.rbegin()->second.round.restarts_used;
+  const int before = std::max(last, job.restarts_before);
+  require(round.restarts_used >= before && round.restarts_used <= before + 1, "{} restarts after {}",
+          round.restarts_used, before);
+  require(round.restarts_used <= job.policy.max_restarts, "restart {} of {}", round.restarts_used,
+          job.policy.max_restarts);
+  require(round.restarts_used <= job.restarts_before + job.failures, "{} restarts for {} failures", round.restarts_used,
+          job.failures);
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const RoundStarted& what) {
+  ++counts_.starts;
+  const Job& job = jobs_.at(static_cast<std::size_t>(number));
+  const std::int64_t generation = what.round.generation;
+  require(!job.rounds.empty() && job.rounds.rbegin()->first == generation, "a round starts that is not the latest");
+  const RoundFacts& round = job.rounds.rbegin()->second;
+  for (const auto& id : round.members)
+    require(round.ready.contains(id), "generation {} starts before node {} is ready for it", generation, id);
+  const std::pair key(number, generation);
+  expect_delivery(number, to, "a start",
+                  [key](const AgentFacts& agent) { return agent.started >= key || agent.proposed_round > key; });
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>&, const JobEnded& what) {
+  ++counts_.verdicts;
+  Job& job = jobs_.at(static_cast<std::size_t>(number));
+  const Verdict& verdict = what.verdict;
+  counts_.successes += verdict.success;
+  require(verdict.success == (verdict.exit_code == 0), "exit code {} with success {}", verdict.exit_code,
+          verdict.success);
+  require(!verdict.reason.empty(), "a verdict without a reason");
+  if (verdict.success) {
+    const RoundFacts& last = job.rounds.rbegin()->second;
+    for (const auto& member : last.round.members)
+      require(last.succeeded.contains(member.node_id), "success before node {} has succeeded", member.node_id);
+  } else if (!verdict.failures.empty()) {
+    const int used = std::max(job.rounds.rbegin()->second.round.restarts_used, job.restarts_before);
+    require(used == job.policy.max_restarts, "a failure ends the job after {} of {} restarts", used,
+            job.policy.max_restarts);
+  }
+  job.verdict = verdict;
+  const std::vector<std::string> all(job.present.begin(), job.present.end());
+  expect_delivery(number, all, "the verdict", [](const AgentFacts&) { return false; });  // an agent that has is exiting
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const NodeDropped&) {
+  counts_.drops += static_cast<int>(to.size());
+  for (const auto& id : to) node_left(number, id);
+}
+
+void InvariantChecker::on(int number, const std::vector<std::string>& to, const JoinRefused&) {
+  for (const auto& id : to) node_left(number, id);
+}
+
+// ---- events of the nodes
+
+void InvariantChecker::workers_started(const AgentFacts& agent, int number, const Round& round) {
+  RoundFacts& facts = jobs_.at(static_cast<std::size_t>(number)).rounds.at(round.generation);
+  const auto self = static_cast<std::size_t>(round.self);
+  require(facts.round.members.at(self).node_id == agent.id && round.world_size == facts.round.world_size,
+          "node {} starts as group rank {} of {}", agent.id, self, round.world_size);
+  require(facts.started.insert(agent.id).second, "node {} starts generation {} twice", agent.id, round.generation);
+  for (const auto& [running, ids] : running_) {
+    require(!ids.contains(agent.id), "node {} starts generation {} while it runs generation {}", agent.id,
+            round.generation, running.second);
+    if (running >= std::pair(number, round.generation)) continue;
+    for (const auto& id : ids)
+      require(!facts.members.contains(id), "generation {} runs on node {} while its member {} runs generation {}",
+              round.generation, agent.id, id, running.second);
+  }
+  running_[{number, round.generation}].insert(agent.id);
+}
+
+void InvariantChecker::workers_ended(const AgentFacts& agent) {
+  for (auto round = running_.begin(); round != running_.end();) {
+    round->second.erase(agent.id);
+    round = round->second.empty() ? running_.erase(round) : std::next(round);
+  }
+}
+
+void InvariantChecker::agent_ended(const AgentFacts& agent, int number, bool by_verdict) {
+  for (const auto& [running, ids] : running_)
+    require(!ids.contains(agent.id), "node {} ends and leaves workers of generation {}", agent.id, running.second);
+  if (!by_verdict) return;
+  const auto& verdict = jobs_.at(static_cast<std::size_t>(number)).verdict;
+  require(verdict && verdict->exit_code == *agent.exit_code, "node {} ends with {}, the verdict says {}", agent.id,
+          *agent.exit_code, verdict ? verdict->exit_code : -1);
+}
+
+void InvariantChecker::read(const std::string& value, int number, std::int64_t generation, int rank) {
+  ++counts_.reads;
+  require(value == fmt::format("{}/{}/{}", number, generation, rank),
+          "a worker of job {}, generation {} reads the key of rank {} and gets {}", number, generation, rank, value);
+}
+
+void InvariantChecker::counted(std::int64_t sum, int world_size) {
+  require(sum <= world_size, "{} of {} workers have counted themselves", sum, world_size);
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/rendezvous/membership/membership_message.h"
+#include "tests/simulation/virtual_time.h"
+
+namespace ddprun::testing {
+
+// The state of an agent, updated by the agent.
+struct AgentFacts {
+  std::string id;
+  bool alive = true;
+  bool exiting = false;  // after a verdict, a signal or a lost contact
+  std::optional<int> exit_code;
+  Time disturbed_until{};                               // stopped or cut off: it may miss messages
+  std::pair<int, std::int64_t> proposed_round{-1, -1};  // latest round proposed to it: job and generation
+  std::pair<int, std::int64_t> started{-1, -1};         // latest round whose workers it started
+};
+using AgentFactsPtr = std::shared_ptr<AgentFacts>;
+
+// Observes all events of a simulation, and throws std::logic_error with the reason if one of these invariants is
+// violated:
+//   1. the ranks of a round are unique and dense, and a node that stays keeps its group rank
+//   2. no node runs in two rounds: a node starts workers only if it has none, and no other member of the round has
+//      workers of an earlier one; a round starts when each of its members has sent READY for this round
+//   3. every agent that is alive and reachable learns of each round, its start and the verdict
+//   4. no more restarts than the budget, none without a failure, no verdict for a failure while restarts are left
+//   5. no message follows a verdict, and every agent exits with its exit code (the time bound: SimulatedJob)
+//   6. no worker reads a key of another generation
+//   7. a node's session is never replaced by an earlier one
+class InvariantChecker {
+ public:
+  explicit InvariantChecker(VirtualTime& time) : time_(time) {}
+
+  struct Counts {
+    int proposals = 0, starts = 0, drops = 0, failures = 0, verdicts = 0, successes = 0, servers = 0, reads = 0;
+    int rejoins = 0;     // sessions lost and redialled
+    int superseded = 0;  // sessions replaced by a later one of the same node
+
+    void add(const Counts& other);
+  };
+  Counts& counts() { return counts_; }
+
+  void agent_started(const AgentFactsPtr& agent) { agents_[agent->id] = agent; }
+  // The rendezvous is stopped or unreachable until then.
+  void rendezvous_disturbed(Time until);
+
+  // A new job at the rendezvous, or the next one with the same run id.
+  int job_started(const JobPolicy& policy);
+  void node_joined(int job, const std::string& id);
+  void node_rejoined(int job, const FormerRound& former);
+  void node_left(int job, const std::string& id);
+  // A session of this node replaces an earlier one; attempts are numbered by the node.
+  void superseded(int job, const std::string& id, int earlier_attempt, int later_attempt);
+  void ready_received(int job, const std::string& id, std::int64_t generation);
+  void success_received(int job, const std::string& id, std::int64_t generation);
+  void reported_failure(int job);
+  void message_sent(int job, const MembershipMessage& message);
+
+  void workers_started(const AgentFacts& agent, int job, const Round& round);
+  void workers_ended(const AgentFacts& agent);
+  void agent_ended(const AgentFacts& agent, int job, bool by_verdict);
+  // A worker of this generation has read the key of rank, whose value is to be "job/generation/rank".
+  void read(const std::string& value, int job, std::int64_t generation, int rank);
+  void counted(std::int64_t sum, int world_size);
+
+ private:
+  struct RoundFacts {
+    Round round;
+    std::set<std::string> members;
+    std::set<std::string> ready, succeeded, started;
+  };
+  struct Job {
+    JobPolicy policy;
+    std::map<std::int64_t, RoundFacts> rounds;
+    std::set<std::string> present;
+    std::set<std::string> stayed;               // members of the latest round that have not left since
+    std::map<std::string, Time> session_ended;  // the last time, by node
+    int failures = 0;
+    int restarts_before = 0;  // at servers before this one
+    std::optional<Verdict> verdict;
+  };
+
+  void on(int number, const std::vector<std::string>& to, const RoundProposed& what);
+  void on(int number, const std::vector<std::string>& to, const RoundStarted& what);
+  void on(int number, const std::vector<std::string>&, const JobEnded& what);
+  void on(int number, const std::vector<std::string>& to, const NodeDropped& what);
+  void on(int number, const std::vector<std::string>& to, const JoinRefused& what);
+  void on(int, const std::vector<std::string>&, const RendezvousWaiting&) {}
+  void check_ranks(int number, const Job& job, const std::vector<std::string>& to, const Round& round) const;
+  void check_budget(const Job& job, const Round& round) const;
+  template <class Learnt>
+  void expect_delivery(int number, const std::vector<std::string>& ids, const char* what, Learnt learnt);
+
+  VirtualTime& time_;
+  Counts counts_;
+  Time rendezvous_disturbed_until_{};
+  std::map<std::string, AgentFactsPtr> agents_;
+  std::vector<Job> jobs_;
+  std::map<std::pair<int, std::int64_t>, std::set<std::string>> running_;  // nodes with workers, by round
+};
+
+}  // namespace ddprun::testing

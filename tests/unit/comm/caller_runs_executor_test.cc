@@ -1,0 +1,116 @@
+// The steps by which CallerRunsExecutor executes a collective.
+#include <atomic>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store/memory_store.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::comm;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Records what it is asked to do, and on which thread.
+class RecordingTransport : public Transport, public NonblockingCollectives {
+ public:
+  void connect(Store&, const std::string&, Deadline) override {}
+  TransportTraits traits() const override { return {.backend = "recording"}; }
+  NonblockingCollectives* nonblocking() override { return this; }
+  void announce(const Collective& collective) noexcept override { record("announce", collective); }
+  void execute(const Collective& collective) override { record("execute", collective); }
+  bool start(const Collective&) override { return false; }
+  bool test(const Collective&, const Deadline&) override { return false; }
+  std::unique_ptr<Transfer> start_transfer(const Operation&, Span) override {
+    throw Error(Errc::internal, "this transport has no transfers");
+  }
+  void interrupt() noexcept override {}
+
+  std::vector<std::string> records;
+  std::thread::id thread;
+
+ private:
+  void record(const std::string& step, const Collective& collective) {
+    records.push_back(step + " " + std::to_string(collective.sequence));
+    thread = std::this_thread::get_id();
+  }
+};
+
+}  // namespace
+
+// It is called before the operation log has the collective, so that nothing could explain its failure.
+static_assert(noexcept(std::declval<NonblockingCollectives&>().announce(std::declval<const Collective&>())));
+
+TEST_CASE("a blocking collective is announced before it is executed, unless it is composed of others") {
+  const auto transport = std::make_shared<RecordingTransport>();
+  const auto store = std::make_shared<MemoryStore>();
+  const auto group = make_transport_group(
+      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"recording"});
+  std::vector<float> values(4), none;
+  const OpOptions blocking{.timeout = {}, .blocking = true};
+  group->allreduce(span_of(values), {}, blocking);
+  group->allreduce(span_of(values), Reduction::premultiplied_sum(2), blocking);
+  group->allreduce(span_of(none), {}, blocking);
+  group->barrier(blocking);
+  CHECK(transport->records ==
+        std::vector<std::string>{"announce 0", "execute 0", "execute 1", "announce 3", "execute 3"});
+  CHECK(transport->thread == std::this_thread::get_id());
+}
+
+namespace {
+
+// Starts the first collective only; its test() waits for the interruption.
+class InterruptedTransport : public RecordingTransport {
+ public:
+  explicit InterruptedTransport(std::function<void()> on_interrupt) : on_interrupt_(std::move(on_interrupt)) {}
+
+  bool start(const Collective& collective) override { return collective.sequence == 0; }
+  bool test(const Collective&, const Deadline& deadline) override {
+    if (deadline.expired()) return false;
+    interrupted_.wait(false);
+    throw std::runtime_error("interrupted");
+  }
+  void interrupt() noexcept override {
+    interrupted_ = true;
+    interrupted_.notify_all();
+    on_interrupt_();
+  }
+
+ private:
+  const std::function<void()> on_interrupt_;
+  std::atomic<bool> interrupted_ = false;
+};
+
+}  // namespace
+
+// The started one may still be unfinished for the transport: over shared memory the next would wait for its end.
+TEST_CASE("a collective queued behind a started one that fails is not executed") {
+  std::vector<WorkPtr> works;
+  std::vector<Errc> ends;
+  const auto await_ends = [&] {  // before the group cancels what is queued
+    for (const auto& work : works) {
+      try {
+        work->wait();
+      } catch (const Error& error) {
+        ends.push_back(error.code());
+      }
+    }
+  };
+  const auto transport = std::make_shared<InterruptedTransport>(await_ends);
+  const auto store = std::make_shared<MemoryStore>();
+  const auto group = make_transport_group(
+      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"interrupted"});
+  works = {group->barrier(), group->barrier()};
+  group->abort("the test says so");
+  CHECK(ends == std::vector{Errc::aborted, Errc::aborted});
+  CHECK(transport->records.empty());
+}

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include <boost/json.hpp>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
+
+namespace ddprun::checkpoint {
+
+// Parses JSON from a file. Throws Errc::io naming source and what is wrong, in words and without the parser's position.
+inline boost::json::value parse_json(std::string_view text, const std::string& source) {
+  boost::json::error_code status;
+  auto value = boost::json::parse({text.data(), text.size()}, status);
+  if (status == boost::json::error::incomplete)
+    throw make_error(Errc::io, "{}: it ends too early, after {} bytes", source, text.size());
+  if (status) throw make_error(Errc::io, "{}: it is not valid JSON: {}", source, status.message());
+  return value;
+}
+
+// An object in a JSON file, whose members are read one by one. Every error is Errc::io and names source and member.
+class JsonObject {
+ public:
+  // value and source must outlive this object.
+  JsonObject(const boost::json::value& value, const std::string& source) : source_(source) {
+    if (!value.is_object()) throw make_error(Errc::io, "{}: not a JSON object", source);
+    object_ = &value.get_object();
+  }
+
+  template <class T>
+  T number(std::string_view name) const {
+    boost::json::error_code status;
+    const auto number = member(name).to_number<T>(status);
+    if (status) throw make_error(Errc::io, "{}: member {} is not a number in range", source_, name);
+    return number;
+  }
+  std::string text(std::string_view name) const {
+    const auto* text = member(name).if_string();
+    if (!text) throw make_error(Errc::io, "{}: member {} is not a text", source_, name);
+    return std::string(*text);
+  }
+  const boost::json::object& object(std::string_view name) const {
+    const auto* object = member(name).if_object();
+    if (!object) throw make_error(Errc::io, "{}: member {} is not an object", source_, name);
+    return *object;
+  }
+  std::map<std::string, std::string> texts(std::string_view name) const {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : object(name)) {
+      const auto* text = entry.value().if_string();
+      if (!text)
+        throw make_error(Errc::io, "{}: {}.{} is not a text", source_, name, printable(std::string_view(entry.key())));
+      all.emplace(entry.key(), std::string_view(*text));
+    }
+    return all;
+  }
+
+ private:
+  const boost::json::value& member(std::string_view name) const {
+    const auto* found = object_->if_contains(name);
+    if (!found) throw make_error(Errc::io, "{}: member {} is missing", source_, name);
+    return *found;
+  }
+
+  const std::string& source_;
+  const boost::json::object* object_ = nullptr;
+};
+
+}  // namespace ddprun::checkpoint

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+#include <utility>
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/unbound_buffer.h>
+
+namespace ddprun::comm {
+
+// A Gloo transport context whose transfers can all be aborted at once, including those of Gloo's own collectives, since
+// all buffers are created here. Owns the inner context; outlives its buffers. Thread-safe.
+//
+// When a pair fails, Gloo itself wakes the buffers that wait for it, except one whose send is in progress: that one
+// would wait for its timeout.
+class InterruptibleContext : public ::gloo::transport::Context {
+ public:
+  explicit InterruptibleContext(std::shared_ptr<::gloo::transport::Context> inner)
+      : ::gloo::transport::Context(inner->rank, inner->size), inner_(std::move(inner)) {}
+
+  std::unique_ptr<::gloo::transport::Pair>& getPair(int peer) override { return inner_->getPair(peer); }
+  std::unique_ptr<::gloo::transport::Pair>& createPair(int peer) override { return inner_->createPair(peer); }
+  // Throws once interrupted.
+  std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data, std::size_t bytes) override;
+
+  // Makes every pending and later wait fail. From any thread.
+  void interrupt();
+  // After it, Gloo's loop thread accesses no memory of a transfer any more: it held the pair's lock when it last did,
+  // and closing takes that lock (so ThreadSanitizer sees the order, too).
+  void close_pairs();
+  // The context without interruption.
+  ::gloo::transport::Context& inner() { return *inner_; }
+
+ private:
+  class Buffer;
+
+  const std::shared_ptr<::gloo::transport::Context> inner_;
+  std::mutex buffers_mutex_;  // guards what follows
+  bool interrupted_ = false;
+  std::unordered_set<Buffer*> buffers_;
+};
+
+}  // namespace ddprun::comm

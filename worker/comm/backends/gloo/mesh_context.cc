@@ -1,0 +1,88 @@
+#include "ddprun/worker/comm/backends/gloo/mesh_context.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <gloo/transport/context.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string address_key(const std::string& prefix, int from, int to) {
+  return prefix + "address/" + std::to_string(from) + "/" + std::to_string(to);
+}
+
+milliseconds remaining(Deadline deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline.remaining());
+  return std::clamp(left, milliseconds(1), milliseconds(std::chrono::hours(24 * 365)));
+}
+
+}  // namespace
+
+MeshContext::~MeshContext() {
+  if (!wakeups_) return;
+  const LoopWakeups::Frequent frequent(*wakeups_);
+  interruptible_.reset();
+  transportContext_.reset();
+  device_.reset();
+}
+
+void MeshContext::connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store,
+                          const std::string& prefix, Deadline deadline) {
+  wakeups_.emplace(*device);
+  device_ = std::move(device);
+  interruptible_ = std::make_shared<InterruptibleContext>(device_->createContext(rank, size));
+  interruptible_->inner().setTimeout(remaining(deadline));
+  transportContext_ = interruptible_;
+  setTimeout(remaining(deadline));
+
+  std::vector<Store::KeyValue> own;
+  std::vector<RankKey> peers;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == rank) continue;
+    const auto bytes = transportContext_->createPair(peer)->address().bytes();
+    own.emplace_back(address_key(prefix, rank, peer), std::string(bytes.begin(), bytes.end()));
+    peers.push_back({peer, address_key(prefix, peer, rank)});
+  }
+  has_pairs_ = true;
+  store.multi_set(own, deadline);
+  const auto addresses = await_ranks(store, peers, size, interrupted_, deadline);
+  const LoopWakeups::Frequent frequent(*wakeups_);
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    if (interrupted_) close_pairs();  // interrupt() may have been called before the pairs existed
+    try {
+      getPair(peers[i].rank)->connect(std::vector<char>(addresses[i].begin(), addresses[i].end()));
+    } catch (const std::exception& error) {
+      throw make_error(Errc::unreachable, "cannot connect to rank {}: {}", peers[i].rank, error.what());
+    }
+  }
+}
+
+void MeshContext::interrupt() noexcept {
+  interrupted_ = true;
+  if (has_pairs_) close_pairs();
+}
+
+// Aborts the waits first, so that they return at once, and then fails the connections, which ends a connect() in
+// progress and notifies the peers. Gloo has no call for the latter, but a wait that times out, here for a message that
+// no rank sends, fails every pair of its context.
+void MeshContext::close_pairs() noexcept {
+  const LoopWakeups::Frequent frequent(*wakeups_);
+  try {
+    interruptible_->interrupt();
+    char nothing = 0;
+    interruptible_->inner().createUnboundBuffer(&nothing, sizeof(nothing))->waitRecv(nullptr, milliseconds(1));
+  } catch (const std::exception&) {
+    // The timeout is intended.
+  }
+  interruptible_->close_pairs();
+}
+
+}  // namespace ddprun::comm

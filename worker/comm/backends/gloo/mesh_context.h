@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <gloo/context.h>
+#include <gloo/transport/device.h>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/backends/gloo/interruptible_context.h"
+#include "ddprun/worker/comm/backends/gloo/loop_wakeups.h"
+
+namespace ddprun::comm {
+
+// Gloo's context with a connection to every other rank. The ranks exchange addresses through the store: rank a writes
+// that of its end for rank b under "<prefix>address/<a>/<b>", so that each rank reads only its own in one request; in
+// Gloo's rendezvous every rank reads all of them. connect() and interrupt() from any thread.
+class MeshContext : public ::gloo::Context {
+ public:
+  MeshContext(int own_rank, int ranks) : ::gloo::Context(own_rank, ranks) {}
+  ~MeshContext() override;
+
+  // Throws Errc::timeout naming the ranks that did not join, Errc::unreachable naming one that could not be connected,
+  // Errc::aborted after interrupt().
+  void connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store, const std::string& prefix,
+               Deadline deadline);
+  // Makes every pending and later transfer, on any thread, and a connect() in progress fail.
+  void interrupt() noexcept;
+
+ private:
+  void close_pairs() noexcept;
+
+  std::shared_ptr<InterruptibleContext> interruptible_;  // the same object as transportContext_
+  std::atomic<bool> interrupted_ = false;
+  std::optional<LoopWakeups> wakeups_;
+  std::atomic<bool> has_pairs_ = false;  // set after the members above
+};
+
+}  // namespace ddprun::comm

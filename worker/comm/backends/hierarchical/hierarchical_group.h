@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/bootstrap/rank_location.h"
+#include "ddprun/worker/comm/execution/transport.h"
+#include "ddprun/worker/comm/group_options.h"
+
+namespace ddprun::comm {
+
+// For ranks on several hosts, of which one has several ranks: shared memory within a host, Gloo between hosts, so that
+// the network carries each host's sum once instead of every rank's values. Hosts may have different numbers of ranks,
+// in any order. 16-bit floats round once within the host, then as Gloo does. Throws Errc::unsupported for ranks that
+// are all on one host or each on its own, and what the transports of both levels throw.
+std::shared_ptr<Transport> make_hierarchical_transport(const GroupOptions& options, const RankLocations& locations);
+
+}  // namespace ddprun::comm

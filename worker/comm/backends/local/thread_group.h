@@ -1,0 +1,18 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+
+namespace ddprun::comm {
+
+// Makes groups whose ranks are threads of one process and share one locked object: the reference that other back ends
+// are compared with, and the example for a new one. Reductions combine the ranks' values in rank order. The last rank
+// to call an operation executes it; the threads that wait check the timeouts. groups[r] is rank r's; each may be
+// destroyed on its own.
+std::vector<std::unique_ptr<ProcessGroup>> make_thread_groups(
+    int size, std::chrono::milliseconds timeout = std::chrono::minutes(5));
+
+}  // namespace ddprun::comm

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <nccl.h>
+#include <vector>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+
+namespace ddprun::comm {
+
+// A non-blocking NCCL communicator: no call waits inside the library, so that the waits here notice an interruption,
+// the deadline and NCCL's asynchronous errors. References interrupted. Thread-safe, except connect() and shrink().
+// Throws what check_nccl throws, and std::runtime_error when interrupted or past the deadline.
+class Communicator {
+ public:
+  explicit Communicator(const std::atomic<bool>& interrupted) : interrupted_(interrupted) {}
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
+
+  // Called by every rank, with the id that one of them made; uses the current device.
+  void connect(const ncclUniqueId& id, int rank, int size, Deadline deadline);
+  // Called by every rank of the parent that is not excluded; they keep their order. REQUIRES: parent.can_shrink(), and
+  // no operation of the parent is in progress.
+  void shrink(Communicator& parent, std::vector<int> excluded, Deadline deadline);
+  bool can_shrink() const;
+
+  // Makes a call, which enqueues work on a stream, and returns once NCCL has accepted it.
+  void issue(const std::function<ncclResult_t(ncclComm_t)>& call, Deadline deadline);
+  // Waits until the event is reached; false when the deadline passes first.
+  bool await(const Event& event, Deadline deadline);
+  // Finalizes: waits, until the deadline, for operations that are complete here but not yet at the peers.
+  void finish(Deadline deadline) noexcept;
+  // Cancels the operations in progress. REQUIRES: interrupted is set. Where NCCL can revoke the communicator, it can
+  // still be shrunk; else it is aborted.
+  void stop() noexcept;
+
+ private:
+  ncclComm_t usable() const;
+  bool revoke();
+  bool call_completed() const;
+  void await_call(Deadline deadline) const;
+  template <class Condition>
+  bool poll(Deadline deadline, Condition condition) const;
+
+  const std::atomic<bool>& interrupted_;
+  mutable std::mutex mutex_;  // a communicator accepts one call at a time
+  ncclComm_t comm_ = nullptr;
+  bool formed_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace ddprun::comm

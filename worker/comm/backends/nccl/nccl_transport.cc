@@ -1,0 +1,273 @@
+#include "ddprun/worker/comm/backends/nccl/nccl_transport.h"
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "ddprun/common/blocked_signals.h"
+#include "ddprun/common/error.h"
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/backends/nccl/call_plan.h"
+#include "ddprun/worker/comm/backends/nccl/channels.h"
+#include "ddprun/worker/comm/backends/nccl/communicator.h"
+#include "ddprun/worker/comm/backends/nccl/cuda_resources.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_types.h"
+#include "ddprun/worker/comm/backends/nccl/rank_device.h"
+#include "ddprun/worker/comm/backends/nccl/shrink.h"
+#include "ddprun/worker/comm/bootstrap/await_ranks.h"
+#include "ddprun/worker/comm/bootstrap/host_evidence.h"
+#include "ddprun/worker/comm/execution/previous_group.h"
+#include "ddprun/worker/comm/health/operation_log.h"
+
+namespace ddprun::comm {
+namespace {
+
+constexpr std::chrono::seconds linger_bound(1);  // for messages that are not delivered yet when this rank leaves
+
+// Not nested in the transport, because clang rejects an optional of a nested class whose members have initialisers.
+struct OnDevice {
+  DeviceMemory placeholder{1};  // reduced by a barrier
+  Stream stream;
+};
+
+class NcclTransport : public Transport, private NonblockingCollectives {
+ public:
+  NcclTransport(const GroupOptions& options, ChooseDevice choose_device)
+      : rank_info_{options.rank, options.size},
+        host_(options.config.host.empty() ? host_evidence() : options.config.host),
+        choose_device_(std::move(choose_device)),
+        connect_store_(options.connect_store),
+        previous_group_(options.previous_group),
+        channels_(options.rank, compares_calls(options.config), interrupted_),
+        communicator_(interrupted_) {}
+  ~NcclTransport() override {
+    if (interrupted_ || !connected_) return;
+    const auto deadline = Deadline::in(linger_bound);
+    communicator_.finish(deadline);
+    channels_.finish(deadline);
+  }
+
+  void connect(Store& store, const std::string& prefix, Deadline deadline) override {
+    const BlockedSignals blocked;  // NCCL starts threads
+    device_ = choose_device_();
+    const CurrentDevice current(device_);
+    on_device_.emplace();
+    const auto parent = take_parent();
+    const auto excluded = parent ? ranks_to_exclude(previous_group_->size, previous_group_->kept) : std::nullopt;
+    const auto shrinkable_group = excluded && parent->communicator_.can_shrink() ? previous_group_->prefix : "";
+    const auto devices =
+        exchange_devices({shrinkable_group, host_, local_host_name(), bus_id_of(device_)}, store, prefix, deadline);
+    if (all_can_shrink(devices)) {
+      communicator_.shrink(parent->communicator_, *excluded, deadline);
+      if (rank_info_.rank == 0)
+        log::info("shrank the communicator of {} ranks to {}", previous_group_->size, rank_info_.size);
+    } else {
+      create_communicator(devices, store, prefix, deadline);
+    }
+    channels_.open(device_, connect_store_(), prefix);
+    connected_ = true;
+  }
+
+  // A peer's last messages may take as long as its own departure, and the same again at the receiver.
+  TransportTraits traits() const override {
+    return {.backend = "nccl", .accepts_raw_calls = true, .linger_timeout = 2 * linger_bound};
+  }
+
+  void execute(const Collective& collective) override {
+    const auto deadline = Deadline::in(collective.timeout);
+    auto& one = started_.emplace_back();  // stays after a failure, since the device may still use its memory
+    stop_on_failure([&] {
+      begin(one, collective, deadline);
+      if (!communicator_.await(*one.done, deadline)) throw std::runtime_error("timed out");
+    });
+    started_.pop_back();
+  }
+
+  // On the caller's thread: it only enqueues work for the device and polls.
+  NonblockingCollectives* nonblocking() override { return this; }
+  void announce(const Collective&) noexcept override {}
+  // Several are on the stream at once, in the order of their calls, as many as the operation log keeps apart. A failure
+  // to start is reported by test().
+  bool start(const Collective& collective) override {
+    if (started_.size() >= static_cast<std::size_t>(OperationLog::most_in_progress)) return false;
+    auto& one = started_.emplace_back();
+    try {
+      begin(one, collective, Deadline::in(collective.timeout));
+    } catch (const std::exception&) {
+      one.failure = std::current_exception();
+    }
+    return true;
+  }
+  bool test(const Collective&, const Deadline& deadline) override {
+    auto& oldest = started_.front();
+    bool done = false;
+    stop_on_failure([&] {
+      if (oldest.failure) std::rethrow_exception(oldest.failure);
+      done = communicator_.await(*oldest.done, deadline);
+    });
+    if (done) started_.pop_front();
+    return done;
+  }
+
+  std::unique_ptr<Transfer> start_transfer(const Operation& operation, Span memory) override {
+    return channels_.start(operation, memory);
+  }
+
+  void interrupt() noexcept override {
+    if (interrupted_.exchange(true)) return;
+    channels_.stop();
+    stop_device();
+  }
+
+ private:
+  struct StartedCollective {
+    std::optional<Event> done;
+    std::optional<DeviceMemory> copy;  // of an input that the output overwrites
+    std::exception_ptr failure;
+  };
+
+  template <class Operation>
+  void stop_on_failure(Operation operation) try {
+    operation();
+  } catch (const std::exception&) {
+    if (interrupted_) stop_device();
+    throw;
+  }
+
+  // Cancels all work of the device, which then no longer uses the caller's memory.
+  void stop_device() noexcept {
+    communicator_.stop();
+    if (connected_) on_device_->stream.await_idle(Deadline::in(linger_bound));
+  }
+
+  // The transport of the previous group, if any; it is destroyed once this one has connected.
+  std::shared_ptr<NcclTransport> take_parent() const {
+    return previous_group_
+               ? std::dynamic_pointer_cast<NcclTransport>(std::exchange(previous_group_->transport, nullptr))
+               : nullptr;
+  }
+
+  RankDevices exchange_devices(const RankDevice& own, Store& store, const std::string& prefix,
+                               Deadline deadline) const {
+    RankDevices devices;
+    for (const auto& text :
+         exchange(store, prefix + "arrived/", rank_info_.rank, rank_info_.size, encode(own), interrupted_, deadline))
+      devices.push_back(decode_rank_device(text));
+    return devices;
+  }
+
+  // Whether ranks may share a device depends on NCCL's version and settings; if NCCL refuses, the error names the
+  // device.
+  void create_communicator(const RankDevices& devices, Store& store, const std::string& prefix, Deadline deadline) {
+    try {
+      communicator_.connect(agree_on_id(store, prefix, deadline), rank_info_.rank, rank_info_.size, deadline);
+    } catch (const Error& error) {
+      const auto shared = describe_shared_device(devices);
+      if (error.code() != Errc::usage || shared.empty()) throw;
+      throw make_error(Errc::usage,
+                       "{}, but NCCL needs one for each rank: select it by cudaSetDevice or CUDA_VISIBLE_DEVICES ({})",
+                       shared, error.what());
+    }
+  }
+
+  ncclUniqueId agree_on_id(Store& store, const std::string& prefix, Deadline deadline) const {
+    if (rank_info_.rank > 0) {
+      return unique_id_from(
+          await_ranks(store, {{0, prefix + "nccl"}}, rank_info_.size, interrupted_, deadline).front());
+    }
+    const auto id = make_unique_id();
+    store.set(prefix + "nccl", text_of(id), deadline);
+    return id;
+  }
+
+  void begin(StartedCollective& one, Collective collective, Deadline deadline) {
+    const CurrentDevice current(device_);
+    if (collective.operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) {
+      one.copy.emplace(collective.input.bytes());
+      copy(collective.input, one.copy->get());
+      collective.input.data = one.copy->get();
+    }
+    const auto plan = plan_calls(collective, rank_info_);
+    if (plan.own_input.count > 0) copy(plan.own_input, plan.own_output);
+    if (!plan.calls.empty()) {
+      communicator_.issue([&](ncclComm_t comm) { return enqueue(plan, collective.operation, comm); }, deadline);
+    }
+    one.done.emplace().record(on_device_->stream);
+  }
+
+  void copy(ConstSpan from, void* to) {
+    check_cuda(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToDevice, on_device_->stream.get()),
+               "copying on the device");
+  }
+
+  // As one ncclGroup, so that no call waits for another. The group is ended after a failure too, which is the result.
+  ncclResult_t enqueue(const CallPlan& plan, const Operation& operation, ncclComm_t comm) const {
+    std::deque<PremultipliedSum> sums;
+    if (operation.reduces() && operation.op == ReduceOp::premultiplied_sum) {
+      for (const auto& call : plan.calls) sums.emplace_back(operation.factor, call.dtype, comm);
+    }
+    auto failure = ncclSuccess;
+    check_nccl(ncclGroupStart(), "starting a group of calls");
+    for (std::size_t i = 0; i < plan.calls.size(); ++i) {
+      const auto op = sums.empty() ? reduction_of(operation.op).value_or(ncclSum) : sums[i].get();
+      const auto result = enqueue(plan.calls[i], op, comm);
+      if (failure == ncclSuccess && result != ncclInProgress) failure = result;
+    }
+    const auto result = ncclGroupEnd();
+    return failure == ncclSuccess ? result : failure;
+  }
+
+  ncclResult_t enqueue(const PlannedCall& call, ncclRedOp_t op, ncclComm_t comm) const {
+    const auto& [kind, input, output, count, dtype, peer] = call;
+    const auto type = type_of(dtype);
+    const auto stream = on_device_->stream.get();
+    void* const placeholder = on_device_->placeholder.get();
+    switch (kind) {
+      case OpKind::allreduce:
+        return ncclAllReduce(input, output, count, type, op, comm, stream);
+      case OpKind::reduce:
+        return ncclReduce(input, output, count, type, op, peer, comm, stream);
+      case OpKind::broadcast:
+        return ncclBroadcast(input, output, count, type, peer, comm, stream);
+      case OpKind::allgather:
+        return ncclAllGather(input, output, count, type, comm, stream);
+      case OpKind::reduce_scatter:
+        return ncclReduceScatter(input, output, count, type, op, comm, stream);
+      case OpKind::barrier:
+        return ncclAllReduce(placeholder, placeholder, 1, ncclUint8, ncclMax, comm, stream);
+      case OpKind::send:
+        return ncclSend(input, count, type, peer, comm, stream);
+      case OpKind::recv:
+        return ncclRecv(output, count, type, peer, comm, stream);
+      default:
+        throw make_error(Errc::internal, "NCCL has no {}", name_of(kind));
+    }
+  }
+
+  const RankInfo rank_info_;
+  const std::string host_;
+  const ChooseDevice choose_device_;
+  const std::function<std::shared_ptr<Store>()> connect_store_;
+  const std::shared_ptr<PreviousGroup> previous_group_;
+  std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> connected_ = false;
+  int device_ = 0;                         // set by connect()
+  std::deque<StartedCollective> started_;  // the group calls from one thread at a time
+  std::optional<OnDevice> on_device_;
+  Channels channels_;
+  Communicator communicator_;  // last: aborted before the resources of its calls are destroyed
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> make_nccl_transport(const GroupOptions& options, ChooseDevice choose_device) {
+  return std::make_shared<NcclTransport>(options, std::move(choose_device));
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <nccl.h>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ddprun/common/dtype.h"
+#include "ddprun/worker/comm/reduction.h"
+
+// Conversions from and to NCCL's types, and checks of its results.
+namespace ddprun::comm {
+
+ncclDataType_t type_of(DType dtype);
+// None where NCCL has no such reduction, and for premultiplied sums (PremultipliedSum).
+std::optional<ncclRedOp_t> reduction_of(ReduceOp op);
+
+// Throws unless the result is success or in progress: Errc::usage where NCCL refuses the call, else
+// Errc::connection_lost.
+void check_nccl(ncclResult_t result, const char* what);
+
+// Version of the library at run time: 22809 for 2.28.9.
+int runtime_version();
+std::string version_text(int code);
+
+// By an id the ranks of a communicator find each other: one rank makes it and passes it to the others through the
+// store.
+ncclUniqueId make_unique_id();
+std::string text_of(const ncclUniqueId& id);
+// Throws Errc::usage when text is not an id.
+ncclUniqueId unique_id_from(std::string_view text);
+
+// A premultiplied sum with this factor, which exists in NCCL as long as the object.
+class PremultipliedSum {
+ public:
+  PremultipliedSum(double factor, DType dtype, ncclComm_t comm);
+  PremultipliedSum(const PremultipliedSum&) = delete;
+  PremultipliedSum& operator=(const PremultipliedSum&) = delete;
+  ~PremultipliedSum() { ncclRedOpDestroy(op_, comm_); }
+  ncclRedOp_t get() const { return op_; }
+
+ private:
+  const ncclComm_t comm_;
+  ncclRedOp_t op_{};
+};
+
+}  // namespace ddprun::comm

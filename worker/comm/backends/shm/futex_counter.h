@@ -1,0 +1,80 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+#include "ddprun/common/deadline.h"
+
+namespace ddprun::comm {
+
+// How long a waiting thread stays awake before it sleeps. With more threads than processors it yields at once, because
+// a spinning thread would keep the thread that it waits for off the processor.
+struct SpinPolicy {
+  int spins = 0;   // loads with a processor pause between them
+  int yields = 0;  // calls of sched_yield() after that
+  static SpinPolicy for_threads(int threads, int processors);
+};
+
+// Whether a rank still takes part. Kept in shared memory, so that peers notice at once when it no longer does.
+enum class PeerState : std::uint32_t { present, left, broken };
+
+// What ends a wait early.
+struct WaitLimits {
+  const std::atomic<bool>& interrupted;
+  const std::atomic<PeerState>& peer;  // the rank that is waited for
+  SpinPolicy spin_policy;
+  Deadline deadline;
+};
+
+// A counter in memory shared by processes: its owner increments it, others wait until it reaches a target. Values are
+// compared by their distance, so wrapping around is harmless. Zeroed memory is a counter at zero.
+//
+// What the owner wrote before an increment is visible to every thread that saw the new value (release, acquire).
+// Sleepers use the kernel's futex and are counted while they sleep; the owner reads that count after each increment.
+// There is no fence between the owner's store and that load, because a fence would cost the owner the time in which the
+// cache line moves to the waiters. The owner may therefore miss a thread that goes to sleep at that moment; such a
+// thread checks again, because its first sleep is short.
+class FutexCounter {
+ public:
+  std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
+  bool reached(std::uint32_t target) const { return static_cast<std::int32_t>(value() - target) >= 0; }
+
+  // For the owner only; one thread at a time.
+  void increment() {
+    value_.store(value_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    wake_sleepers();
+  }
+  // From any process and thread; misses no sleeper.
+  void increment_shared() {
+    value_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+  }
+  // Returns once the counter has reached target. Throws std::runtime_error when interrupted, when the peer broke the
+  // group or left before it reached target, and past the deadline.
+  void wait(std::uint32_t target, const WaitLimits& limits);
+  // The same, but returns false past the deadline.
+  bool try_wait(std::uint32_t target, const WaitLimits& limits);
+  // Whether the counter reached target while spinning as long as the policy allows; never sleeps.
+  bool spin(std::uint32_t target, const SpinPolicy& policy) const {
+    return reached(target) || spin_loop(target, policy);
+  }
+  // Returns once the counter has reached target, or after a short sleep: for callers that wait for other events too.
+  // Only for counters that are incremented by increment_shared().
+  void wait_briefly(std::uint32_t target, const SpinPolicy& policy);
+  // Wakes all sleepers, so that they check their limits.
+  void wake() noexcept;
+
+ private:
+  bool spin_loop(std::uint32_t target, const SpinPolicy& policy) const;
+  void wake_sleepers() {
+    if (sleepers_.load(std::memory_order_relaxed) != 0) wake();
+  }
+  void sleep(std::uint32_t target, const timespec& longest);
+
+  std::atomic<std::uint32_t> value_;
+  std::atomic<std::uint32_t> sleepers_;  // a killed sleeper stays counted: that costs needless wake-ups, nothing else
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(FutexCounter) == 8);
+
+}  // namespace ddprun::comm

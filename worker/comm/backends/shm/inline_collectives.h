@@ -1,0 +1,42 @@
+#pragma once
+
+#include "ddprun/worker/comm/backends/shm/announcement_ring.h"
+#include "ddprun/worker/comm/backends/shm/payload.h"
+#include "ddprun/worker/comm/backends/shm/rank_inputs.h"
+#include "ddprun/worker/comm/execution/transport.h"
+#include "ddprun/worker/comm/reduce/variant.h"
+
+namespace ddprun::comm {
+
+// Protocol for small collectives: each rank publishes its input as the payload of its announcement, and computes its
+// own output from those of all ranks. References the ring; one thread at a time; throws nothing itself.
+class InlineCollectives {
+ public:
+  InlineCollectives(int ranks, int rank, AnnouncementRing& ring)
+      : ranks_(ranks), rank_(rank), ring_(ring), inputs_(ranks) {}
+
+  // The same answer at every rank.
+  bool fits(const Operation& operation) const {
+    return has_equal_parts(operation) && input_bytes(operation, ranks_) <= SegmentLayout::max_payload_bytes;
+  }
+  // Writes the payload of this rank's next announcement.
+  void publish(const Collective& collective) {
+    const auto bytes = input_bytes_of(collective.operation, ranks_, rank_);
+    if (bytes > 0) kernels().copy(ring_.payload(bytes), collective.input.data, bytes);
+  }
+  // REQUIRES: all ranks that have an input have announced it with PayloadKind::data.
+  void execute(const Collective& collective) {
+    const auto bytes = input_bytes(collective.operation, ranks_);
+    for (int r = 0; r < ranks_; ++r) inputs_[r] = ring_.payload_from(r, bytes);
+    inputs_[rank_] = collective.input.data;
+    inputs_.write_output(collective, rank_);
+  }
+
+ private:
+  const int ranks_;
+  const int rank_;
+  AnnouncementRing& ring_;
+  RankInputs inputs_;
+};
+
+}  // namespace ddprun::comm

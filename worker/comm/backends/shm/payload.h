@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ddprun/worker/comm/operations/operation.h"
+
+// Which input a rank contributes to a collective, and so could publish with its announcement.
+namespace ddprun::comm {
+
+// Whether all ranks contribute equal parts. Otherwise peers need to know more than the input.
+inline bool has_equal_parts(const Operation& operation) {
+  return !operation.unequal() && operation.kind != OpKind::gather && operation.kind != OpKind::scatter;
+}
+
+// Size of the input of a rank that has one.
+inline std::size_t input_bytes(const Operation& operation, int ranks) {
+  const auto bytes = operation.count * size_of(operation.dtype);
+  if (operation.kind == OpKind::reduce_scatter || operation.kind == OpKind::all_to_all)
+    return bytes * static_cast<std::size_t>(ranks);
+  return bytes;
+}
+
+// Of a broadcast, only the root has an input.
+inline std::size_t input_bytes_of(const Operation& operation, int ranks, int rank) {
+  return operation.kind == OpKind::broadcast && operation.peer != rank ? 0 : input_bytes(operation, ranks);
+}
+
+}  // namespace ddprun::comm

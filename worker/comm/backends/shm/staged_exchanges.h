@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "ddprun/worker/comm/backends/shm/phases.h"
+#include "ddprun/worker/comm/backends/shm/segment_layout.h"
+#include "ddprun/worker/comm/execution/transport.h"
+
+namespace ddprun::comm {
+
+// The collectives in which ranks have parts of different sizes or different roles: gather, scatter, all_to_all, and the
+// unequal forms of allgather and reduce_scatter. They move through the staging slots of a SegmentLayout, a chunk of
+// every part at a time. References what it is made of; blocking; one thread at a time. Throws what Phases throws, and
+// Errc::mismatch naming both ranks when one sends another a different size in all_to_allv than that one expects.
+class StagedExchanges {
+ public:
+  StagedExchanges(const SegmentLayout& layout, int rank, Phases& phases)
+      : layout_(layout), rank_(rank), phases_(phases) {}
+
+  static bool handles(const Operation& operation);
+  // Within the deadline that is set for the phases.
+  void execute(const Collective& collective);
+
+ private:
+  void gather(const Collective& collective);
+  void reduce_scatter(const Collective& collective);
+  void scatter(const Collective& collective);
+  void all_to_all(const Collective& collective);
+  std::size_t compare_parts(const Collective& collective);
+  std::size_t elements_per_slot(const Collective& collective) const;
+  std::size_t elements_per_section(const Collective& collective) const;
+  template <class Body>
+  void for_each_peer(Body body) const {
+    comm::for_each_peer(layout_.ranks(), rank_, body);
+  }
+
+  const SegmentLayout& layout_;
+  const int rank_;
+  Phases& phases_;
+};
+
+}  // namespace ddprun::comm

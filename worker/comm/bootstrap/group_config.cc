@@ -1,0 +1,118 @@
+#include "ddprun/worker/comm/bootstrap/group_config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// One field: how it is published, and how an error message shows it.
+struct Field {
+  std::string_view key;
+  std::string value, text;
+};
+
+std::vector<Field> fields_of(const GroupConfig& config) {
+  const auto number = [](std::string_view key, auto value, std::string text) {
+    return Field{key, fmt::format("{}", value), std::move(text)};
+  };
+  const auto ms = [](milliseconds time) { return fmt::format("{} ms", time.count()); };
+  return {{"backend", config.backend, "back end " + config.backend},
+          number("size", config.size, fmt::format("size {}", config.size)),
+          number("checked", config.checked ? 1 : 0, config.checked ? "checked calls" : "unchecked calls"),
+          number("freeze_bound", config.freeze_bound.count(), "freeze_bound " + ms(config.freeze_bound)),
+          number("heartbeat", config.heartbeat.count(),
+                 "heartbeat " + ms(config.heartbeat) + " (derived from timeout and freeze_bound unless set)"),
+          number("staging_bytes", config.staging_bytes, fmt::format("staging_bytes {}", config.staging_bytes))};
+}
+
+// "backend=gloo size=4 ...". A back end's name has no space.
+std::string encode(const GroupConfig& config) {
+  std::string line;
+  for (const auto& field : fields_of(config))
+    line += fmt::format("{}{}={}", line.empty() ? "" : " ", field.key, field.value);
+  return line;
+}
+
+template <class T>
+bool read_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool read_field(std::string_view key, std::string_view value, GroupConfig& config) {
+  const auto read_ms = [&](milliseconds& time) {
+    milliseconds::rep count = 0;
+    const bool good = read_number(value, count);
+    time = milliseconds(count);
+    return good;
+  };
+  if (key == "backend") {
+    config.backend = value;
+    return true;
+  }
+  if (key == "checked") {
+    config.checked = value == "1";
+    return value == "0" || value == "1";
+  }
+  if (key == "size") return read_number(value, config.size);
+  if (key == "freeze_bound") return read_ms(config.freeze_bound);
+  if (key == "heartbeat") return read_ms(config.heartbeat);
+  if (key == "staging_bytes") return read_number(value, config.staging_bytes);
+  return false;
+}
+
+// A text with other fields, or in another order, is another version's.
+std::optional<GroupConfig> decode_config(std::string_view line) {
+  GroupConfig config;
+  for (auto rest = line; !rest.empty();) {
+    const auto word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    const auto equals = word.find('=');
+    if (equals == std::string_view::npos) return std::nullopt;
+    if (!read_field(word.substr(0, equals), word.substr(equals + 1), config)) return std::nullopt;
+  }
+  if (encode(config) != line) return std::nullopt;
+  return config;
+}
+
+}  // namespace
+
+GroupConfig group_config(std::string_view backend, const GroupOptions& options) {
+  return {.backend = std::string(backend),
+          .size = options.size,
+          .checked = compares_calls(options.config),
+          .freeze_bound = options.config.freeze_bound,
+          .heartbeat = heartbeat_of(options.config),
+          .staging_bytes = options.config.staging_bytes};
+}
+
+std::string encode(const ConfigClaim& claim) {
+  return claim.who + '\n' + (claim.config ? encode(*claim.config) : "");
+}
+
+ConfigClaim decode_claim(std::string_view text) {
+  const auto end = std::min(text.find('\n'), text.size());
+  return {std::string(text.substr(0, end)), decode_config(text.substr(std::min(end + 1, text.size())))};
+}
+
+std::optional<std::string> describe_mismatch(const ConfigClaim& one, const ConfigClaim& other) {
+  for (const auto* claim : {&one, &other}) {
+    if (!claim->config)
+      return fmt::format("the configuration of {} cannot be read: it may run another version of ddprun", claim->who);
+  }
+  const auto left = fields_of(*one.config), right = fields_of(*other.config);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (left[i].value != right[i].value)
+      return fmt::format("{} asks for {}, {} for {}", one.who, left[i].text, other.who, right[i].text);
+  }
+  return std::nullopt;
+}
+
+}  // namespace ddprun::comm

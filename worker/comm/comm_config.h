@@ -1,0 +1,60 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "ddprun/common/deadline.h"
+
+namespace ddprun {
+
+// The settings of a process group, whatever its back end.
+//
+// Ownership: a value. Threads: none of its own. Errors: make_group() and init_process_group() throw Errc::usage for a
+// value that is out of range, and Errc::mismatch at all ranks, at once, when they differ in freeze_bound, heartbeat
+// (also by its default), checked or staging_bytes. Units: as each field says.
+struct CommConfig {
+  // Of one operation, and of forming the group; 1 ms or more.
+  std::chrono::milliseconds timeout{300'000};
+  // Where peers reach this process: an IP address, or names of network interfaces separated by commas, of which the
+  // first that exists, is up and has an address is used. Empty, or a loopback address: loopback if all ranks share a
+  // network, else the address that routes to the others.
+  std::string local_address;
+  // Identifies this host: ranks with the same text share memory. Empty: found from the kernel.
+  std::string host;
+  // How long a rank may show no sign of life (stopped, starved, cut off) before the group takes it for lost, whether or
+  // not an operation waits for it; zero: without limit. A rank that dies or leaves is noticed at once in any case.
+  std::chrono::milliseconds freeze_bound{5'000};
+  // Interval of a rank's signs of life; none: derived from timeout and freeze_bound.
+  std::optional<std::chrono::milliseconds> heartbeat;
+  // Whether ranks compare their calls before every collective over Gloo and every send over NCCL, at the cost of a
+  // message; without it ranks that call different operations learn of it after a few heartbeats, and at once where
+  // comparing is free. None: in debug builds only.
+  std::optional<bool> checked;
+  // How many collectives a back end over a network executes at once, so that a small one need not wait for a large one
+  // before it. Ranks may differ.
+  int concurrency = 4;
+  // Bytes of each of a rank's two staging buffers, through which large operations pass between ranks that share memory:
+  // a multiple of 4096, at most 1 GiB, at least 64 for each rank of a host. By default both fit into an L2 cache.
+  std::size_t staging_bytes = std::size_t{256} * 1024;
+};
+
+namespace comm {
+// Throws Errc::usage naming a value that is out of range.
+void check(const CommConfig& config);
+// Whether ranks compare their calls before an operation although that costs a message.
+bool compares_calls(const CommConfig& config);
+// The interval between heartbeats.
+std::chrono::milliseconds heartbeat_of(const CommConfig& config);
+
+// Longer timeouts count as this one: a clock cannot add milliseconds::max().
+inline constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
+// The deadline of a timeout that a user set.
+inline Deadline deadline_after(std::chrono::milliseconds timeout) {
+  return Deadline::in(std::min(timeout, longest_timeout));
+}
+}  // namespace comm
+
+}  // namespace ddprun

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/bootstrap/group_config.h"
+
+namespace ddprun::comm {
+
+// The two-phase commit by which the members of a next generation agree on it while they still have the current group:
+// answers of the store in, the next request out. No I/O; agreement_session.cc executes the requests.
+//
+// The first member proposes its list and its configuration. Each member with the same ones joins (phase one), and the
+// last to join commits (phase two). A member whose deadline passed, whose proposal differs, or that dies, cancels
+// instead. The decision is a key that is set once, so all members read "commit", or all read the same reason. After a
+// cancelled attempt another one may follow; a committed generation cannot be formed again.
+class Agreement {
+ public:
+  // Requests; the event that answers each is named.
+  struct ReadDecision {};  // read the decision if there is one                                  -> decision_read()
+  struct Propose {         // set the attempt's proposal unless there is one                     -> proposed()
+    std::string text;
+  };
+  struct Join {  // leave a last will for the decision, register, count                          -> counted(), lost()
+    std::string last_will;
+  };
+  struct Decide {  // set the decision unless there is one                                       -> decided()
+    std::string text;
+  };
+  struct Await {
+  };  // wait for the decision                                  -> decided(), deadline_passed(), aborted(), lost()
+  // Final results.
+  struct Committed {};
+  struct Failed {
+    Error error;
+  };
+  using Request = std::variant<ReadDecision, Propose, Join, Decide, Await, Committed, Failed>;
+
+  // self: this process's name. identity: of this process: "pid 42 on host b". Throws Errc::usage for a list that is
+  // empty, repeats a name or lacks self, and for a name that is empty or has a line break.
+  Agreement(std::uint64_t generation, std::vector<std::string> members, std::string self, std::string identity,
+            GroupConfig config);
+
+  std::uint64_t generation() const { return generation_; }
+  const std::vector<std::string>& members() const { return members_; }
+  const std::string& identity() const { return identity_; }
+  int position() const { return position_; }          // of self in the list: its new rank
+  std::uint64_t attempt() const { return attempt_; }  // the generation's attempt that the requests belong to
+
+  Request begin() const { return ReadDecision{}; }
+  Request decision_read(const std::optional<std::string>& decision);
+  Request proposed(std::string_view text) const;  // text: the proposal that was set
+  Request counted(std::int64_t count) const;      // count: members that have joined, including this one
+  Request decided(std::string_view text) const;   // text: the decision that was set
+  // A member that has not joined died or left.
+  Request lost(const std::string& member, const std::string& process, const std::string& cause) const;
+  Request aborted() const;  // by this process's program
+  Request deadline_passed(const std::vector<std::string>& missing, double seconds) const;
+
+ private:
+  std::string who() const;
+
+  const std::uint64_t generation_;
+  const std::vector<std::string> members_;
+  const std::string self_;
+  const std::string identity_;
+  const GroupConfig config_;
+  int position_ = 0;
+  std::uint64_t attempt_ = 0;
+};
+
+}  // namespace ddprun::comm

@@ -1,0 +1,177 @@
+#include "ddprun/worker/comm/elastic/agreement_session.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/health/group_failure.h"
+
+namespace ddprun::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds store_timeout{10};
+
+// Longer for thousands of members, so that they do not keep the store busy.
+milliseconds poll_interval(std::size_t members) {
+  return std::clamp(milliseconds(2 * members), milliseconds(50), milliseconds(2000));
+}
+
+// The position of the member that this one watches: the next in the list that was in the previous generation. So every
+// member that is gone is watched by one that is not. None: there is no such member.
+std::optional<int> find_watched(const Agreement& agreement, const AgreementOptions& options) {
+  if (!options.last_agreed) return std::nullopt;
+  const auto size = static_cast<int>(agreement.members().size());
+  for (int step = 1; step < size; ++step) {
+    const int position = (agreement.position() + step) % size;
+    const auto& name = agreement.members()[static_cast<std::size_t>(position)];
+    if (options.last_agreed->rank_of(name) && !options.known_lost.contains(name)) return position;
+  }
+  return std::nullopt;
+}
+
+class AgreementSession {
+ public:
+  AgreementSession(Agreement& agreement, AgreementOptions options)
+      : agreement_(agreement),
+        options_(std::move(options)),
+        store_(*options_.store),
+        watched_(find_watched(agreement, options_)),
+        begun_(Clock::now()),
+        deadline_(deadline_after(options_.timeout)),
+        wake_on_stop_(options_.stop, Wake{store_}) {}
+
+  Agreed run() {
+    auto request = agreement_.begin();
+    while (!std::holds_alternative<Agreement::Committed>(request)) {
+      if (auto* failed = std::get_if<Agreement::Failed>(&request)) {
+        clear_last_will();
+        throw Error(failed->error);
+      }
+      request = std::visit([this](const auto& each) { return this->execute(each); }, request);
+    }
+    clear_last_will();
+    return {peer_list(), std::move(deferred_last_will_)};
+  }
+
+ private:
+  struct Wake {
+    Store& store;
+    void operator()() const noexcept { store.wake(); }
+  };
+
+  // Of the current attempt.
+  PeerList peer_list() const {
+    const auto prefix = fmt::format("{}generation/{}/", options_.prefix, agreement_.generation());
+    return {agreement_.generation(), fmt::format("{}attempt/{}/", prefix, agreement_.attempt()),
+            fmt::format("{}group/{}/", prefix, agreement_.attempt()), agreement_.members()};
+  }
+  std::string key(const char* name) const { return peer_list().attempt + name; }
+  static Deadline soon() { return Deadline::in(store_timeout); }
+
+  Agreement::Request execute(const Agreement::ReadDecision&) {
+    if (!store_.check({key("decision")}, soon())) return agreement_.decision_read(std::nullopt);
+    return agreement_.decision_read(store_.get(key("decision"), soon()));
+  }
+  Agreement::Request execute(const Agreement::Propose& request) {
+    return agreement_.proposed(store_.compare_set(key("proposal"), "", request.text, soon()));
+  }
+  Agreement::Request execute(const Agreement::Join& request) {
+    if (const auto gone = watched_if_gone()) return agreement_.lost(gone->name, gone->process, gone->cause);
+    set_last_will(store_, key("decision"), request.last_will, soon());
+    deferred_last_will_ = std::make_unique<DeferredLastWill>(options_.connect(), agreement_, peer_list().group);
+    store_.set(peer_list().joined_key(agreement_.position()),
+               encode(JoinRecord{options_.last_generation, agreement_.identity()}), soon());
+    return agreement_.counted(store_.add(key("count"), 1, soon()));
+  }
+  Agreement::Request execute(const Agreement::Decide& request) {
+    return agreement_.decided(store_.compare_set(key("decision"), "", request.text, soon()));
+  }
+  Agreement::Request execute(const Agreement::Await&) {
+    const auto poll = Deadline::in(poll_interval(agreement_.members().size()));
+    try {
+      if (!options_.stop.stop_requested()) store_.wait({key("decision")}, earlier(deadline_, poll));
+    } catch (const Error& error) {
+      if (error.code() != Errc::timeout) throw;
+    }
+    if (store_.check({key("decision")}, soon())) return agreement_.decided(store_.get(key("decision"), soon()));
+    if (options_.stop.stop_requested()) return agreement_.aborted();
+    if (const auto gone = watched_if_gone()) return agreement_.lost(gone->name, gone->process, gone->cause);
+    if (!deadline_.expired()) return Agreement::Await{};
+    const auto waited = std::chrono::duration<double>(Clock::now() - begun_).count();
+    return agreement_.deadline_passed(missing(), waited);
+  }
+  // run() ends with these.
+  static Agreement::Request execute(const Agreement::Committed& request) { return request; }
+  static Agreement::Request execute(const Agreement::Failed& request) { return request; }
+
+  // The watched member, if it is gone and has not joined.
+  std::optional<ElasticMember> watched_if_gone() {
+    if (!watched_) return std::nullopt;
+    const auto& name = agreement_.members()[static_cast<std::size_t>(*watched_)];
+    const auto gone = find_gone(store_, *options_.last_agreed, *options_.last_agreed->rank_of(name), soon());
+    if (!gone || store_.check({peer_list().joined_key(*watched_)}, soon())) return std::nullopt;
+    return gone;
+  }
+
+  std::vector<std::string> missing() {
+    std::vector<std::string> names;
+    for (int position = 0; position < static_cast<int>(agreement_.members().size()); ++position)
+      if (!store_.check({peer_list().joined_key(position)}, soon())) names.push_back(peer_list().name_of(position));
+    return names;
+  }
+
+  void clear_last_will() {
+    try {
+      store_.clear_will(soon());
+    } catch (const Error& error) {
+      if (error.code() != Errc::unsupported) log::debug("cannot clear the last will of an agreement: {}", error.what());
+    }
+  }
+
+  Agreement& agreement_;
+  const AgreementOptions options_;
+  Store& store_;
+  const std::optional<int> watched_;
+  const Clock::time_point begun_;
+  const Deadline deadline_;
+  const std::stop_callback<Wake> wake_on_stop_;
+  std::unique_ptr<DeferredLastWill> deferred_last_will_;
+};
+
+}  // namespace
+
+DeferredLastWill::DeferredLastWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group)
+    : store_(std::move(store)),
+      group_(group),
+      who_(fmt::format("rank {} ({})", agreement.position(), agreement.identity())) {
+  set_last_will(*store_, group_ + "failure", encode(failure_by_loss(agreement.position(), agreement.identity())),
+                Deadline::in(store_timeout));
+}
+
+void DeferredLastWill::report(const std::exception& cause) noexcept {
+  report_failure(*store_, group_, {Errc::peer_lost, fmt::format("{}: {}", who_, cause.what())},
+                 Deadline::in(store_timeout));
+}
+
+DeferredLastWill::~DeferredLastWill() {
+  try {
+    store_->clear_will(Deadline::in(store_timeout));
+  } catch (const Error& error) {
+    log::debug("cannot clear a deferred last will: {}", error.what());
+  }
+}
+
+Agreed execute(Agreement& agreement, AgreementOptions options) {
+  return AgreementSession(agreement, std::move(options)).run();
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/elastic/agreement.h"
+#include "ddprun/worker/comm/elastic/peer_list.h"
+
+// Executes an agreement's requests in the store.
+namespace ddprun::comm {
+
+// A last will for a group that has not formed yet: from when a member has joined the agreement until the group's
+// monitor has set its own. If the member dies in between, the others' attempt to form the group fails at once. The keys
+// are those of one attempt's group, so nothing remains of a cancelled attempt. Owns its connection to the store.
+class DeferredLastWill {
+ public:
+  DeferredLastWill(std::shared_ptr<Store> store, const Agreement& agreement, const std::string& group);
+  ~DeferredLastWill();
+  DeferredLastWill(const DeferredLastWill&) = delete;
+  DeferredLastWill& operator=(const DeferredLastWill&) = delete;
+
+  // Makes cause the group's failure unless one is set: this member cannot form the group that it agreed on.
+  void report(const std::exception& cause) noexcept;
+
+ private:
+  const std::shared_ptr<Store> store_;
+  const std::string group_;
+  const std::string who_;
+};
+
+struct AgreementOptions {
+  std::shared_ptr<Store> store;  // without a last will: the session sets one
+  std::function<std::shared_ptr<Store>()> connect;
+  std::string prefix;  // of the keys of all generations
+  std::chrono::milliseconds timeout;
+  std::stop_token stop;
+  std::optional<std::uint64_t> last_generation;  // the last one whose group formed in this process
+  std::shared_ptr<const PeerList> last_agreed;   // the last one that was agreed on, if any
+  std::set<std::string> known_lost;              // members of last_agreed: other processes may have their names now
+};
+
+struct Agreed {
+  PeerList peer_list;
+  std::unique_ptr<DeferredLastWill> last_will;
+};
+
+// Runs the agreement to its end. Throws its failure, and what the store throws.
+Agreed execute(Agreement& agreement, AgreementOptions options);
+
+}  // namespace ddprun::comm

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/common/deadline.h"
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/health/group_failure.h"
+#include "ddprun/worker/comm/membership_change.h"
+
+// The members of a generation, and their state in the store. Functions that take a store throw what it throws.
+namespace ddprun::comm {
+
+// The members that agreed on a generation, and the prefixes of their keys in the store. A plain value.
+struct PeerList {
+  std::uint64_t generation = 0;
+  std::string attempt;               // prefix of the keys of their agreement
+  std::string group;                 // prefix of the keys of their group
+  std::vector<std::string> members;  // by rank
+
+  std::string joined_key(int rank) const { return attempt + "joined/" + std::to_string(rank); }
+  std::string gone_key(int rank) const { return group + "gone/" + std::to_string(rank); }
+  const std::string& name_of(int rank) const { return members[static_cast<std::size_t>(rank)]; }
+  std::optional<int> rank_of(const std::string& name) const;
+};
+
+// Sets a last will if the store has them. A store without (PyTorch's own) leaves detection to the group's heartbeats.
+void set_last_will(Store& store, const std::string& key, const std::string& text, Deadline deadline);
+// Sets the failure of the group whose keys have this prefix, unless one is set already: the ranks that form it learn
+// why one of them does not join.
+void report_failure(Store& store, const std::string& group, const GroupFailure& failure, Deadline deadline) noexcept;
+
+// What a member publishes when it joins an agreement.
+struct JoinRecord {
+  std::optional<std::uint64_t> last_generation;  // the last one whose group it was in
+  std::string process;                           // "pid 42 on host b"
+  friend bool operator==(const JoinRecord&, const JoinRecord&) = default;
+};
+std::string encode(const JoinRecord& record);
+JoinRecord decode_join_record(std::string_view text);
+
+// That member, if it died, left, or is among the lost ranks of its group's failure.
+std::optional<ElasticMember> find_gone(Store& store, const PeerList& peer_list, int rank, Deadline deadline);
+// All such members, by rank.
+std::vector<ElasticMember> find_lost(Store& store, const PeerList& peer_list, Deadline deadline);
+
+// before: the generation that this process was in; none: no member is known to be gone. The newcomers are the same at
+// every member: those that were not in the last generation that any member was in.
+MembershipChange find_change(Store& store, const PeerList* before, const PeerList& now, Deadline deadline);
+
+// Tells the other members of a generation when this one leaves it, by its destructor, or dies, by a last will. Owns its
+// connection to the store. Used by one thread.
+class DepartureNotice {
+ public:
+  explicit DepartureNotice(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  ~DepartureNotice();
+  DepartureNotice(const DepartureNotice&) = delete;
+  DepartureNotice& operator=(const DepartureNotice&) = delete;
+
+  // From now on the notice is for this generation alone.
+  void move_to(const PeerList& peer_list, int rank, Deadline deadline);
+
+ private:
+  const std::shared_ptr<Store> store_;
+  std::string key_;  // empty: of no generation yet
+};
+
+}  // namespace ddprun::comm

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "ddprun/worker/comm/execution/sync_wait_predictor.h"
+
+namespace ddprun::comm {
+
+// A queue of work that is taken by a worker thread, or by callers before it. While callers are expected to take their
+// items at once, the worker is not woken for each item, which would often cost more than the item: it polls, and takes
+// what has been there for a whole interval. Thread-safe.
+template <class Item>
+class WorkQueue {
+ public:
+  WorkQueue(SyncWaitPredictor& callers, std::chrono::microseconds poll_interval)
+      : callers_(callers), poll_interval_(poll_interval) {}
+
+  void push(Item item) {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+    ++pushed_;
+    if (!polling_) changed_.notify_one();
+  }
+  // No caller will take the first item: leaves it to the worker.
+  void hand_over() {
+    const std::lock_guard lock(mutex_);
+    callers_.forget();
+    changed_.notify_one();
+  }
+  // Called by the worker: blocks until there may be an item for it, at most that long. False once the queue is closed.
+  bool await_item(std::chrono::milliseconds at_most) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, at_most, [this] { return closed_ || !items_.empty() || callers_.expected(); });
+    if (callers_.expected()) poll(lock);
+    return !closed_;
+  }
+  std::optional<Item> try_pop() {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || items_.empty()) return std::nullopt;
+    Item item = std::move(items_.front());
+    items_.pop_front();
+    return item;
+  }
+  std::deque<Item> take_all() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(items_, {});
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  // Until an item has been there for an interval, or none was pushed in one; then the next item wakes the worker again.
+  void poll(std::unique_lock<std::mutex>& lock) {
+    polling_ = true;
+    std::uint64_t before = 0;
+    do {
+      before = pushed_;
+      changed_.wait_for(lock, poll_interval_, [this] { return closed_ || !callers_.expected(); });
+    } while (!closed_ && callers_.expected() && pushed_ != before && number_of_first() >= before);
+    callers_.forget();
+    polling_ = false;
+  }
+  std::uint64_t number_of_first() const { return pushed_ - items_.size(); }
+
+  SyncWaitPredictor& callers_;
+  const std::chrono::microseconds poll_interval_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  std::uint64_t pushed_ = 0;
+  bool polling_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace ddprun::comm

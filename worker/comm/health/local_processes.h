@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ddprun/common/unique_fd.h"
+
+namespace ddprun::comm {
+
+// A process of this host, distinct from a later one with the same id.
+struct ProcessIdentity {
+  pid_t pid = 0;
+  std::uint64_t start_time = 0;  // in the kernel's ticks since boot
+
+  static ProcessIdentity own();
+  bool alive() const;    // a stopped process is alive; a zombie is not
+  bool stopped() const;  // by a signal or a debugger
+  friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
+};
+
+// Reports the end of processes of this host at once, by pidfd: however busy the machine is, and whatever other process
+// holds copies of their connections. One thread waits; on_end runs there.
+class ProcessMonitor {
+ public:
+  struct Process {
+    int rank = 0;
+    ProcessIdentity identity;
+  };
+  using OnEnd = std::function<void(int rank)>;
+
+  // on_end: called once a process, also for one that has already ended. Processes that cannot be watched (an old
+  // kernel, no descriptor left) are skipped.
+  ProcessMonitor(const std::vector<Process>& processes, OnEnd on_end);
+  ~ProcessMonitor();
+  ProcessMonitor(const ProcessMonitor&) = delete;
+  ProcessMonitor& operator=(const ProcessMonitor&) = delete;
+
+ private:
+  struct Watched {
+    int rank = 0;
+    UniqueFd fd;
+  };
+  void run(const std::vector<int>& ended);
+
+  const OnEnd on_end_;
+  std::vector<Watched> watched_;
+  UniqueFd stop_;
+  std::thread thread_;  // last: uses the members above
+};
+
+// The probe of the group's other ranks on this host. One thread calls it.
+class LocalProcesses {
+ public:
+  // on_end: called by another thread when take_ended() has something to return.
+  LocalProcesses(int rank, std::function<void()> on_end) : rank_(rank), on_end_(std::move(on_end)) {}
+
+  // A line for each rank of this host, which the ranks append to a key of the store.
+  static std::string registration(int rank);
+  // Watches the ranks in such lines, except this one. Once.
+  void watch(const std::string& registrations);
+  // The ranks whose processes ended since the last call.
+  std::vector<int> take_ended();
+  // "its process is stopped", by rank.
+  std::map<int, std::string> states() const;
+
+ private:
+  const int rank_;
+  const std::function<void()> on_end_;
+  std::map<int, ProcessIdentity> peers_;
+
+  std::mutex mutex_;
+  std::vector<int> ended_;  // guarded by mutex_
+
+  std::optional<ProcessMonitor> monitor_;  // last: uses the members above
+};
+
+}  // namespace ddprun::comm

@@ -1,0 +1,186 @@
+#include "ddprun/worker/comm/health/peer_monitor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/common/blocked_signals.h"
+#include "ddprun/worker/comm/health/recent_operations.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A rank that missed three heartbeats is silent; on a busy machine, in no less than a second.
+milliseconds window_for(milliseconds heartbeat_interval) {
+  return std::max(3 * heartbeat_interval, milliseconds(1000));
+}
+
+// Longer for thousands of ranks, so that they do not keep the store busy.
+milliseconds pass_interval_for(int size, milliseconds heartbeat_interval) {
+  return std::min(std::clamp(milliseconds(2 * size), milliseconds(50), milliseconds(2000)), heartbeat_interval);
+}
+
+// Ranks that call different collectives under one number wait for each other for ever, or have finished them without
+// data from each other. This rank's own call of the neighbour's number is kept for a while.
+std::optional<Comparison> compare_with_neighbour(int rank, const OperationLog& operation_log,
+                                                 const NeighbourProbe& neighbour) {
+  const auto& record = neighbour.record();
+  const auto number = record ? record->newest() : std::nullopt;
+  const auto own = number ? operation_log.collective(*number) : std::nullopt;
+  if (!own) return std::nullopt;
+  return Comparison{stall_of(rank, *own, OperationLog::Clock::now()), neighbour.watched(), *record};
+}
+
+// A rank that left takes no part in the collective that this rank is in. Not every transport fails then.
+std::optional<Departure> departure_from_collective(int rank, const OperationLog& operation_log,
+                                                   const PeerRecords& departed) {
+  if (departed.empty()) return std::nullopt;
+  const auto entry = operation_log.current();
+  if (!entry || entry->state != OperationLog::State::started) return std::nullopt;
+  return Departure{.own = stall_of(rank, *entry, OperationLog::Clock::now()), .left = departed};
+}
+
+}  // namespace
+
+PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const OperationLog& operation_log,
+                         OnFailure on_failure)
+    : store_(std::move(store)),
+      options_(std::move(options)),
+      operation_log_(operation_log),
+      on_failure_(std::move(on_failure)),
+      window_(window_for(options_.heartbeat_interval)),
+      pass_interval_(pass_interval_for(options_.size, options_.heartbeat_interval)),
+      records_(store_, options_.prefix, options_.size, options_.store_timeout),
+      publisher_(store_, records_, options_, operation_log_),
+      neighbour_(records_, options_.rank, options_.freeze_bound, options_.heartbeat_interval),
+      transfers_(records_, operation_log_, options_.rank, options_.heartbeat_interval),
+      overdue_(records_, operation_log_, options_.rank, window_),
+      store_host_{.rank = options_.store_host},
+      processes_(options_.rank, [this] { store_->wake(); }) {
+  publisher_.join();
+  thread_ = start_signal_free_thread([this] { run(); });
+}
+
+PeerMonitor::~PeerMonitor() {
+  {
+    const std::lock_guard lock(mutex_);
+    requests_.stop = true;
+    changed_.notify_all();
+  }
+  store_->wake();
+  thread_.join();
+}
+
+milliseconds PeerMonitor::diagnosis_delay() const {
+  return last_will_delay() + 3 * window_;
+}
+
+void PeerMonitor::all_joined(std::optional<milliseconds> linger_timeout) {
+  {
+    const std::lock_guard lock(mutex_);
+    requests_.all_joined = true;
+    requests_.linger_timeout = linger_timeout;
+  }
+  store_->wake();
+}
+
+void PeerMonitor::transport_failed(const OperationLog::Entry& entry, const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (!requests_.transport_failure) requests_.transport_failure = TransportFailure{entry, message, Clock::now()};
+  store_->wake();
+}
+
+void PeerMonitor::publish(const GroupFailure& failure) {
+  const std::lock_guard lock(mutex_);
+  if (!requests_.to_publish) requests_.to_publish = failure;
+  store_->wake();
+}
+
+PeerMonitor::Requests PeerMonitor::take_requests() {
+  const std::lock_guard lock(mutex_);
+  auto requests = requests_;
+  requests_.to_publish.reset();
+  return requests;
+}
+
+void PeerMonitor::wait_for_stop() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return requests_.stop; });
+}
+
+void PeerMonitor::run() {
+  try {
+    if (const auto failure = watch()) {
+      on_failure_(Error(failure->code, failure->message));
+      wait_for_stop();
+    }
+    if (const auto own = take_requests().to_publish) publisher_.publish(*own);
+    publisher_.leave(Deadline::in(window_));
+  } catch (const Error& error) {
+    const auto failure = diagnose_lost_store(store_host_, options_.rank, identity(), error.what());
+    on_failure_(Error(failure.code, failure.message));
+  }
+}
+
+// Returns the group's failure, or nothing when told to stop. Throws when the store is lost.
+std::optional<GroupFailure> PeerMonitor::watch() {
+  while (true) {
+    const auto next_pass = earlier(Deadline::in(pass_interval_), Deadline::at(neighbour_.due()));
+    if (auto failure = publisher_.await_failure(next_pass)) return failure;
+    const auto requests = take_requests();
+    if (requests.to_publish) return publisher_.publish(*requests.to_publish);
+    if (requests.stop) return std::nullopt;
+    const auto facts = collect(requests, Clock::now());
+    const auto failure = diagnose(facts);
+    if (!failure) continue;
+    const bool store_answers = !facts.overdue || !facts.overdue->store_error;
+    return store_answers ? publisher_.publish(*failure) : *failure;
+  }
+}
+
+// One pass over the probes. Other ranks' probes read this rank's record, so it is published first.
+Facts PeerMonitor::collect(const Requests& requests, Clock::time_point now) {
+  Facts facts{
+      .rank = options_.rank, .size = options_.size, .identity = identity(), .linger_timeout = requests.linger_timeout};
+  for (const int rank : processes_.take_ended())
+    if (auto record = records_.read(rank)) facts.ended.emplace(rank, std::move(*record));
+  const bool first_failure = requests.transport_failure && !overdue_.observing();
+  const bool beats = first_failure || now >= publisher_.next_beat();
+  if (beats) {
+    if (!peers_known_) facts.duplicate = publisher_.find_duplicate();
+    publisher_.beat();
+  }
+  if (requests.all_joined && !peers_known_) begin_observing_peers();
+
+  facts.silence = neighbour_.look(now, peers_known_);
+  if (facts.silence) facts.silence->process_states = processes_.states();
+  if (auto comparison = compare_with_neighbour(options_.rank, operation_log_, neighbour_))
+    facts.comparisons.push_back(std::move(*comparison));
+  if (beats && peers_known_) transfers_.look(now, neighbour_.departed(), facts);
+  if (auto departure = departure_from_collective(options_.rank, operation_log_, neighbour_.departed()))
+    facts.departures.push_back(std::move(*departure));
+  facts.overdue = overdue_.look(now, requests.transport_failure);
+  return facts;
+}
+
+void PeerMonitor::begin_observing_peers() {
+  peers_known_ = true;
+  processes_.watch(publisher_.local_registrations());
+  find_store_host();
+}
+
+std::string PeerMonitor::name_rank(int rank) {
+  const auto record = records_.read(rank);
+  return fmt::format("rank {} ({})", rank, record ? record->identity() : "unknown");
+}
+
+void PeerMonitor::find_store_host() {
+  if (options_.store_host) {
+    store_host_.identity = name_rank(*options_.store_host);
+  } else if (!options_.beside_store) {
+    if (const auto neighbour = publisher_.rank_beside_store()) store_host_.neighbour = name_rank(*neighbour);
+  }
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/health/diagnosis.h"
+#include "ddprun/worker/comm/health/local_processes.h"
+#include "ddprun/worker/comm/health/neighbour_probe.h"
+#include "ddprun/worker/comm/health/operation_log.h"
+#include "ddprun/worker/comm/health/overdue_probe.h"
+#include "ddprun/worker/comm/health/publisher.h"
+#include "ddprun/worker/comm/health/rank_records.h"
+#include "ddprun/worker/comm/health/transfer_probe.h"
+
+namespace ddprun::comm {
+
+// Detects why a group fails, and makes every rank report the same failure. In a loop: the probes collect facts, the
+// pure diagnose() decides, the publisher sets the failure key. The facts come from this rank's operation log, the
+// records of the other ranks (their heartbeats), the ends of processes on this host, and the store, which sets the
+// failure key itself when the connection of a rank with a last will closes. A store without last wills (PyTorch's own)
+// leaves the other facts.
+//
+// Ownership: owns its connection to the store and its thread. The operation log outlives it.
+// Threads: any thread may call the methods. on_failure is called once, by the monitor's thread.
+// Errors: the constructor throws what the store throws, and Errc::mismatch if a rank that joined earlier has another
+// configuration. Later errors become the group's failure.
+class PeerMonitor {
+ public:
+  using OnFailure = std::function<void(const Error&)>;
+
+  // Registers this rank before it returns. store: of the monitor's own use.
+  PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const OperationLog& operation_log,
+              OnFailure on_failure);
+  // Tells the other ranks that this one leaves, which is not a loss.
+  ~PeerMonitor();
+
+  const std::string& identity() const { return publisher_.identity(); }  // "pid 42 on host b"
+  // The longest time from a transport's failure to the last will of the rank that caused it.
+  static std::chrono::milliseconds last_will_delay() { return OverdueProbe::cause_delay; }
+  // The longest time from a missed deadline or a transport's failure to the group's failure.
+  std::chrono::milliseconds diagnosis_delay() const;
+
+  // Every rank has joined: from now on their records can be read. linger_timeout: of the transport.
+  void all_joined(std::optional<std::chrono::milliseconds> linger_timeout);
+  // The transport of this operation failed with this message: find the cause. Only the first call counts.
+  void transport_failed(const OperationLog::Entry& entry, const std::string& message);
+  // This rank ends the group, for this reason. Only the first call counts.
+  void publish(const GroupFailure& failure);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // Requests of other threads to the monitor's thread.
+  struct Requests {
+    bool stop = false;
+    bool all_joined = false;
+    std::optional<std::chrono::milliseconds> linger_timeout;
+    std::optional<GroupFailure> to_publish;
+    std::optional<TransportFailure> transport_failure;
+  };
+
+  void run();
+  std::optional<GroupFailure> watch();
+  Facts collect(const Requests& requests, Clock::time_point now);
+  void begin_observing_peers();
+  void find_store_host();
+  std::string name_rank(int rank);
+  Requests take_requests();
+  void wait_for_stop();
+
+  const std::shared_ptr<Store> store_;
+  const MonitorOptions options_;
+  const OperationLog& operation_log_;
+  const OnFailure on_failure_;
+  const std::chrono::milliseconds window_;         // the least time between two readings that shows a missing heartbeat
+  const std::chrono::milliseconds pass_interval_;  // between two passes over the probes
+
+  // Used by the monitor's thread alone, once it runs.
+  RankRecords records_;
+  Publisher publisher_;
+  NeighbourProbe neighbour_;
+  TransferProbe transfers_;
+  OverdueProbe overdue_;
+  bool peers_known_ = false;
+  StoreHost store_host_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Requests requests_;  // guarded by mutex_
+
+  LocalProcesses processes_;  // destroyed before what its callback uses
+
+  std::thread thread_;  // last: uses the members above
+};
+
+}  // namespace ddprun::comm

@@ -1,0 +1,119 @@
+#include "ddprun/worker/comm/health/publisher.h"
+
+#include <unistd.h>
+
+#include "ddprun/common/host_port.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/bootstrap/host_evidence.h"
+#include "ddprun/worker/comm/health/local_processes.h"
+#include "ddprun/worker/comm/health/recent_operations.h"
+
+namespace ddprun::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+milliseconds since_epoch() {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+}
+
+}  // namespace
+
+Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const MonitorOptions& options,
+                     const OperationLog& operation_log)
+    : store_(std::move(store)),
+      records_(records),
+      options_(options),
+      operation_log_(operation_log),
+      identity_(fmt::format("pid {} on host {}", ::getpid(), local_host_name())),
+      failure_key_(options_.prefix + "failure"),
+      processes_key_(options_.prefix + "processes/" + host_evidence()),
+      beside_store_key_(options_.prefix + "beside store") {}
+
+void Publisher::join() {
+  beat();
+  store_->append(processes_key_, LocalProcesses::registration(options_.rank), store_deadline());
+  if (options_.beside_store)
+    store_->compare_set(beside_store_key_, "", std::to_string(options_.rank), store_deadline());
+  try {
+    store_->set_will(failure_key_, encode(failure_by_loss(options_.rank, identity_)), store_deadline());
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+    log::debug("the store has no last wills: a lost rank shows only by its heartbeats");
+  }
+  compare_config();  // its answer shows that the record has arrived, too
+}
+
+// The first rank to join sets the group's configuration. A rank that has another one fails the group before it forms,
+// whichever ranks are still missing.
+void Publisher::compare_config() {
+  const ConfigClaim own{fmt::format("rank {} ({})", options_.rank, identity_), options_.config};
+  const auto first = store_->compare_set(options_.prefix + "config", "", encode(own), store_deadline());
+  if (const auto mismatch = describe_mismatch(decode_claim(first), own)) {
+    const auto failure = publish({Errc::mismatch, *mismatch});
+    throw Error(failure.code, failure.message);
+  }
+}
+
+RankRecord Publisher::current_record(bool left) const {
+  RankRecord record{.beat = last_.beat + 1,
+                    .left = left,
+                    .size = options_.size,
+                    .pid = ::getpid(),
+                    .time = since_epoch(),
+                    .host = local_host_name(),
+                    .operations = recent_operations(operation_log_, Clock::now())};
+  if (const auto latest = operation_log_.current()) {
+    record.inside = latest->state == OperationLog::State::started;
+    record.sequence = record.inside ? latest->sequence : latest->sequence + 1;
+    record.operation = description_of(latest->operation);
+  }
+  return record;
+}
+
+void Publisher::beat(bool left) {
+  auto record = current_record(left);
+  records_.publish(options_.rank, record);
+  last_ = std::move(record);
+  next_beat_ = Clock::now() + options_.heartbeat_interval;
+}
+
+std::optional<RankRecord> Publisher::find_duplicate() {
+  auto record = records_.read(options_.rank);
+  if (!record || *record == last_) return std::nullopt;
+  return record;
+}
+
+GroupFailure Publisher::publish(const GroupFailure& failure) {
+  return decode_group_failure(store_->compare_set(failure_key_, "", encode(failure), store_deadline()));
+}
+
+std::optional<GroupFailure> Publisher::await_failure(Deadline deadline) {
+  try {
+    store_->wait({failure_key_}, deadline);
+  } catch (const Error& error) {
+    if (error.code() == Errc::timeout) return std::nullopt;
+    throw;
+  }
+  return decode_group_failure(store_->get(failure_key_, store_deadline()));
+}
+
+void Publisher::leave(Deadline deadline) {
+  beat(true);
+  try {
+    store_->clear_will(deadline);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+  }
+}
+
+std::string Publisher::local_registrations() {
+  return store_->get(processes_key_, store_deadline());
+}
+
+std::optional<int> Publisher::rank_beside_store() {
+  if (!store_->check({beside_store_key_}, store_deadline())) return std::nullopt;
+  return std::stoi(store_->get(beside_store_key_, store_deadline()));
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/process_group.h"
+
+namespace ddprun::comm {
+
+// The back end `auto`. For host memory: what fits where the ranks run (host_group.h); backend() tells which. For device
+// memory, where this build and host have NCCL: a second group over NCCL, formed by the first collective on such memory,
+// which blocks meanwhile. Rank 0 logs each choice and its reason.
+std::unique_ptr<ProcessGroup> make_auto_group(const GroupOptions& options);
+
+}  // namespace ddprun::comm

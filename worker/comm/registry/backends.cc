@@ -1,0 +1,57 @@
+#include "ddprun/worker/comm/registry/backends.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/local/self_group.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
+#include "ddprun/worker/comm/registry/host_group.h"
+
+namespace ddprun::comm {
+namespace {
+
+bool always() {
+  return true;
+}
+
+std::unique_ptr<ProcessGroup> make_self(const GroupOptions& options) {
+  if (options.size != 1) {
+    throw make_error(Errc::usage, "the self back end is for a world of 1, not of {}: use gloo", options.size);
+  }
+  return make_self_group();
+}
+
+constexpr std::array table = {
+    Backend{"auto", always, make_auto_group},
+    Backend{"self", always, make_self},
+    Backend{"gloo", always, make_gloo_group},
+    Backend{"shm", always, make_shm_group},
+    Backend{"hierarchical", always, make_hierarchical_group},
+    Backend{"nccl", nccl_available, make_nccl_group},
+};
+
+}  // namespace
+
+std::span<const Backend> backends() {
+  return table;
+}
+
+const Backend& find_backend(std::string_view name) {
+  const auto row = std::find_if(table.begin(), table.end(), [&](const Backend& each) { return each.name == name; });
+  if (row != table.end()) return *row;
+  std::string names;
+  for (const auto& each : table) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  throw make_error(Errc::usage, "there is no back end named {}; there are {}", name, names);
+}
+
+std::unique_ptr<ProcessGroup> make_group(std::string_view name, const GroupOptions& options) {
+  check(options);
+  return find_backend(name).make(options);
+}
+
+}  // namespace ddprun::comm

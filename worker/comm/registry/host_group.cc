@@ -1,0 +1,62 @@
+#include "ddprun/worker/comm/registry/host_group.h"
+
+#include "ddprun/common/log.h"
+#include "ddprun/worker/comm/backends/gloo/gloo_group.h"
+#include "ddprun/worker/comm/backends/hierarchical/hierarchical_group.h"
+#include "ddprun/worker/comm/backends/local/self_group.h"
+#include "ddprun/worker/comm/backends/nccl/nccl_group.h"
+#include "ddprun/worker/comm/backends/shm/shm_group.h"
+#include "ddprun/worker/comm/execution/transport_group.h"
+#include "ddprun/worker/comm/registry/auto_group.h"
+
+namespace ddprun::comm {
+namespace {
+
+std::string reason(const HostMap& hosts) {
+  if (hosts.hosts() == 1) return fmt::format("the {} ranks run on one host and share its memory", hosts.ranks());
+  if (hosts.largest_host() == 1) return fmt::format("of the {} ranks no two share a host's memory", hosts.ranks());
+  return fmt::format("the {} ranks run on {} hosts: shared memory within, Gloo between", hosts.ranks(), hosts.hosts());
+}
+
+std::string first_deviceless(const RankLocations& locations) {
+  for (std::size_t rank = 0; rank < locations.size(); ++rank) {
+    if (const auto& why = locations[rank].deviceless; !why.empty()) return fmt::format("rank {} ({})", rank, why);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, const RankLocations& locations) {
+  const auto hosts = host_map(locations);
+  if (hosts.hosts() == 1) return make_shm_transport(options);
+  if (hosts.largest_host() > 1) return make_hierarchical_transport(options, locations);
+  auto reachable = options;
+  reachable.config.local_address = address_for_peers(locations, options.rank);
+  return make_gloo_transport(reachable);
+}
+
+std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, std::string* deviceless_rank) {
+  if (options.size == 1) return make_self_group();
+  const auto factory = [&](const RankLocations& locations) {
+    auto transport = make_host_transport(options, locations);
+    if (options.rank == 0) log::info("back end {}: {}", transport->traits().backend, reason(host_map(locations)));
+    if (deviceless_rank) *deviceless_rank = first_deviceless(locations);
+    return transport;
+  };
+  return make_transport_group(factory, options, {"auto", make_auto_group}, why_no_nccl());
+}
+
+std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options) {
+  if (options.size == 1) return make_self_group();
+  const auto factory = [&](const RankLocations& locations) {
+    auto transport = make_host_transport(options, locations);
+    const auto backend = transport->traits().backend;
+    if (options.rank == 0 && backend != "hierarchical")
+      log::info("back end {} instead of hierarchical: {}", backend, reason(host_map(locations)));
+    return transport;
+  };
+  return make_transport_group(factory, options, {"hierarchical", make_hierarchical_group});
+}
+
+}  // namespace ddprun::comm

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ddprun/worker/comm/execution/transport.h"
+#include "ddprun/worker/comm/group_options.h"
+#include "ddprun/worker/comm/process_group.h"
+
+namespace ddprun::comm {
+
+// What `auto` means for host memory, by where the ranks run:
+//   one rank                                     self
+//   all on one host                              shm
+//   each on a host of its own                    gloo
+//   several hosts, several ranks on one of them  hierarchical
+// REQUIRES, for the transport: two ranks or more.
+std::shared_ptr<Transport> make_host_transport(const GroupOptions& options, const RankLocations& locations);
+
+// `auto`, for a build or host without NCCL. Rank 0 logs the choice and its reason. deviceless_rank, if not null, is set
+// before the function returns: "rank 1 (on host b, whose build has no NCCL)", the first rank that cannot form a group
+// for device memory; empty when every rank can.
+std::unique_ptr<ProcessGroup> make_host_group(const GroupOptions& options, std::string* deviceless_rank = nullptr);
+
+// `hierarchical`: as `auto` for host memory, since ranks that are all on one host, or each on its own, have one level
+// only; backend() names the transport in use, and rank 0 logs the fallback.
+std::unique_ptr<ProcessGroup> make_hierarchical_group(const GroupOptions& options);
+
+}  // namespace ddprun::comm

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "ddprun/worker/data/loader.h"
+
+namespace ddprun::data {
+
+// How the samples of an epoch are divided into optimizer steps, and the samples of a step among the ranks. A position
+// is an index into the epoch's order (epoch_order()), and `done` is the number of samples that all ranks together have
+// trained: an epoch continues at the same sample with any number of ranks. Pure arithmetic.
+struct EpochPlan {
+  std::int64_t size = 0;          // samples in the data set
+  std::int64_t step_samples = 1;  // samples of an optimizer step, of all ranks together
+  int world_size = 1;
+  std::int64_t divisor = 1;  // the last samples, which do not divide by this, are left out
+
+  // Samples that are still to be trained.
+  std::int64_t left(std::int64_t done) const {
+    const auto rest = std::max<std::int64_t>(size - done, 0);
+    return rest - rest % divisor;
+  }
+  std::int64_t steps_left(std::int64_t done) const {
+    return left(done) / step_samples + (left(done) % step_samples > 0 ? 1 : 0);
+  }
+  // Samples of the step that begins at this position; the last one of an epoch may be smaller.
+  std::int64_t samples_at(std::int64_t done) const { return std::min(step_samples, left(done)); }
+  // Of a step of so many samples, those of one rank: at positions p with (p - begin) mod world_size == rank. 0 for some
+  // ranks when there are fewer samples than ranks.
+  std::int64_t share(std::int64_t samples, int rank) const {
+    return samples > rank ? (samples - rank - 1) / world_size + 1 : 0;
+  }
+};
+
+// One rank's batches, in order, of the steps that are still to be done. A step's share is cut into batches of at most
+// batch_size samples; a rank without a share in a step has no batch for it. order: epoch_order().
+BatchList batches_of_rank(const EpochPlan& plan, const std::vector<std::int64_t>& order, std::int64_t done, int rank,
+                          std::int64_t batch_size);
+
+}  // namespace ddprun::data

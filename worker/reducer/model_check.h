@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/parameter_ref.h"
+
+namespace ddprun {
+
+// Checks that all ranks have the same parameters: names in order, shapes, element types. Throws Errc::mismatch at every
+// rank, naming the first entry that differs, both values and both ranks. Collective.
+void check_same_model(ProcessGroup& group, const std::vector<ParameterRef>& parameters);
+
+}  // namespace ddprun

@@ -1,0 +1,140 @@
+#include "ddprun/worker/reducer/reducer.h"
+
+#include <string>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+// Allocated by the group, which may then reduce it without a copy.
+std::shared_ptr<void> zeroed_memory(ProcessGroup& group, std::size_t bytes) {
+  const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate(bytes));
+  return {buffer, buffer->data()};
+}
+
+}  // namespace
+
+Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options)
+    : group_(group),
+      find_unused_(options.find_unused_parameters),
+      buckets_(plan_buckets(parameters, options.limits)),
+      states_(parameters.size()),
+      used_(parameters.size()),
+      used_anywhere_(parameters.size()) {
+  for (const auto& parameter : parameters) names_.push_back(parameter.name);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& bucket = buckets_[b];
+    memory_.push_back(zeroed_memory(group, bucket.count * size_of(bucket.dtype)));
+    missing_.push_back(bucket.slices.size());
+    for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
+      states_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
+    }
+  }
+}
+
+Reducer::~Reducer() {
+  for (const auto& work : works_) {
+    try {
+      work->wait();
+    } catch (const Error&) {
+      // finalize() or the group has reported it already.
+    }
+  }
+}
+
+std::shared_ptr<void> Reducer::gradient_memory(std::size_t parameter) const {
+  const auto& state = states_.at(parameter);
+  const auto& bucket = buckets_[state.bucket];
+  auto* start = static_cast<std::byte*>(memory_[state.bucket].get());
+  return {memory_[state.bucket], start + bucket.slices[state.slice].offset * size_of(bucket.dtype)};
+}
+
+void Reducer::check_usable() const {
+  if (failed_) throw Error(Errc::usage, "an earlier gradient reduction failed: this reducer cannot be used again");
+}
+
+void Reducer::mark_ready(std::size_t parameter) {
+  check_usable();
+  auto& state = states_.at(parameter);
+  if (state.ready) {
+    failed_ = true;
+    throw make_error(
+        Errc::usage,
+        "the gradient of {} became ready twice in one reduced pass: there were two backward passes, or several "
+        "losses use the parameter; run all but the last backward pass under no_sync()",
+        names_[parameter]);
+  }
+  state.ready = true;
+  mark_used(parameter);
+  --missing_[state.bucket];
+  start_ready_buckets();
+}
+
+void Reducer::start_ready_buckets() {
+  while (next_ < buckets_.size() && missing_[next_] == 0) {
+    const auto& bucket = buckets_[next_];
+    works_.push_back(group_.allreduce({memory_[next_].get(), bucket.count, bucket.dtype}, ReduceOp::average));
+    ++next_;
+  }
+}
+
+std::string Reducer::unready_names() const {
+  constexpr std::size_t shown = 5;
+  std::string names;
+  std::size_t count = 0;
+  for (std::size_t p = 0; p < states_.size(); ++p) {
+    if (states_[p].ready) continue;
+    if (count++ < shown) names += (names.empty() ? "" : ", ") + names_[p];
+  }
+  return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
+}
+
+void Reducer::finalize() {
+  check_usable();
+  if (next_ < buckets_.size()) {
+    if (!find_unused_) {
+      failed_ = true;
+      throw make_error(Errc::usage,
+                       "the backward pass did not reach {}: every parameter has to take part in the loss, or set "
+                       "find_unused_parameters",
+                       unready_names());
+    }
+    start_all_buckets();
+  }
+  end_pass();
+}
+
+void Reducer::join_pass() {
+  check_usable();
+  start_all_buckets();
+  end_pass();
+}
+
+void Reducer::start_all_buckets() {
+  for (auto& missing : missing_) missing = 0;
+  start_ready_buckets();
+}
+
+void Reducer::end_pass() {
+  if (find_unused_) {
+    used_anywhere_ = used_;
+    works_.push_back(group_.allreduce(span_of(used_anywhere_), ReduceOp::max));
+  }
+  wait_for_all();
+  used_.assign(used_.size(), 0);
+  works_.clear();
+  next_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
+  for (auto& state : states_) state.ready = false;
+}
+
+void Reducer::wait_for_all() {
+  const auto start = std::chrono::steady_clock::now();
+  failed_ = true;  // unless all goes well
+  for (const auto& work : works_) work->wait();
+  failed_ = false;
+  waited_ += std::chrono::steady_clock::now() - start;
+}
+
+}  // namespace ddprun

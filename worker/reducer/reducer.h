@@ -1,0 +1,91 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/bucketing.h"
+
+namespace ddprun {
+
+struct ReducerOptions {
+  BucketLimits limits;
+  // Off: a parameter that a backward pass did not reach is an error naming it. On: its gradient counts as it is, zero
+  // unless something was accumulated before; used() tells which parameters some rank did use, at the cost of one more
+  // small allreduce per pass.
+  bool find_unused_parameters = false;
+};
+
+// Averages gradients over the ranks of a group while the backward pass is still running. Knows a parameter as name,
+// shape and type, not which engine made it.
+//
+// The engine accumulates gradients into gradient_memory(), which lies in the reducer's buckets. A bucket's allreduce
+// starts once all its parameters are ready and all buckets before it have started, so every rank starts the same
+// allreduces in the same order, whatever the order in which its gradients become ready.
+//
+// A reduced pass: mark_ready() once per parameter, then finalize(). A pass that only accumulates calls neither; the
+// next reduced pass sends the sum.
+//
+// Ownership: the group must outlive the reducer; gradient_memory() may outlive it. Threads: one at a time. Errors:
+// those of the group come out of finalize(); after any error the reducer cannot be used again.
+class Reducer {
+ public:
+  // group must outlive the reducer. Only the parameters' names, shapes and types are looked at.
+  Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options = {});
+  ~Reducer();  // waits for allreduces in progress: they use the buckets
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  // Initially zero, aligned to 64 bytes, allocated from the group. The pointer keeps the memory alive.
+  std::shared_ptr<void> gradient_memory(std::size_t parameter) const;
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
+  // A pass that is not reduced has reached a parameter: it counts as used in the next reduced pass.
+  void mark_used(std::size_t parameter) { used_.at(parameter) = 1; }
+  // The gradient of a parameter is complete. Throws Errc::usage, naming it, if it was marked before in this pass.
+  void mark_ready(std::size_t parameter);
+  // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
+  // ready, unless find_unused_parameters.
+  void finalize();
+
+  // A whole pass of a rank that has no gradients for it: reduces the contents of the buckets.
+  void join_pass();
+
+  // Whether any rank used a parameter in the last reduced pass, or in a pass accumulated into it.
+  // REQUIRES: find_unused_parameters
+  bool used(std::size_t parameter) const { return used_anywhere_.at(parameter) != 0; }
+
+  // Total time that finalize() has waited for other ranks and the network.
+  std::chrono::nanoseconds waited() const { return waited_; }
+
+ private:
+  struct ParameterState {
+    std::size_t bucket = 0;
+    std::size_t slice = 0;
+    bool ready = false;
+  };
+  void check_usable() const;
+  void start_ready_buckets();
+  void start_all_buckets();
+  void end_pass();
+  std::string unready_names() const;
+  void wait_for_all();
+
+  ProcessGroup& group_;
+  const bool find_unused_;
+  const std::vector<Bucket> buckets_;
+  std::vector<std::string> names_;             // by parameter
+  std::vector<ParameterState> states_;         // by parameter
+  std::vector<std::uint8_t> used_;             // by parameter: 1 if this rank used it since the last reduced pass
+  std::vector<std::uint8_t> used_anywhere_;    // by parameter: 1 if any rank used it
+  std::vector<std::shared_ptr<void>> memory_;  // by bucket
+  std::vector<std::size_t> missing_;           // by bucket: parameters not ready yet
+  std::size_t next_ = 0;                       // the next bucket to start
+  std::vector<WorkPtr> works_;                 // one per started bucket
+  bool failed_ = false;
+  std::chrono::nanoseconds waited_{};
+};
+
+}  // namespace ddprun
