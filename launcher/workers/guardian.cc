@@ -147,6 +147,7 @@ std::string text_of(const Record& record) {
   char option[16] = {};
   Guardian::run_option.copy(option, sizeof(option) - 1);
   char* const arguments[] = {program, option, nullptr};
+  ::setsid();  // before the exec, which tells the parent that this process has left its group
   if (::dup2(pipe, STDIN_FILENO) == 0) ::execve("/proc/self/exe", arguments, environ);
   ::_exit(127);
 }
@@ -184,6 +185,11 @@ void Guardian::start(bool by_exec) {
     throw make_error(Errc::io, "cannot make the guardian's pipe: {}", errno_text(errno));
   const UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
+  int detached_ends[2];
+  if (::pipe2(detached_ends, O_CLOEXEC) != 0)
+    throw make_error(Errc::io, "cannot make the guardian's pipe: {}", errno_text(errno));
+  const UniqueFd detached(detached_ends[0]);
+  UniqueFd until_detached(detached_ends[1]);
   int pidfd = -1;
   const SignalsBlocked blocked;
   // Like fork(), but without an exit signal, so that waitpid(-1) reports only workers and their children.
@@ -193,6 +199,11 @@ void Guardian::start(bool by_exec) {
   pid_ = pid;
   pipe_ = std::move(write_end);
   pidfd_ = UniqueFd(pidfd);
+  // End of file: the guardian has closed what it inherited, so it has left this process's session. Until then a signal
+  // to this process group would end both, and no process would kill the workers.
+  until_detached.reset();
+  char byte;
+  while (::read(detached.get(), &byte, 1) < 0 && errno == EINTR) continue;
 }
 
 std::string Guardian::restart() {
