@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "ddprun/common/atomic_file.h"
+#include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
 
@@ -120,16 +121,10 @@ UniqueFd checked(int descriptor, const char* what) {
 }
 
 template <class Body>
-std::thread start_with_all_signals_blocked(Body body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+std::thread start_reader(Body body) {
   try {
-    std::thread thread(std::move(body));
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
+    return start_signal_free_thread(std::move(body));
   } catch (const std::system_error& error) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw make_error(Errc::io, "cannot receive preemption requests: cannot start a thread: {}", error.what());
   }
 }
@@ -143,7 +138,7 @@ class PreemptionListener::Reader {
         signals_(checked(::signalfd(-1, &blocked_.set(), SFD_CLOEXEC | SFD_NONBLOCK), "signalfd")),
         stop_(checked(::eventfd(0, EFD_CLOEXEC), "eventfd")) {
     check_that_all_threads_block(signal_number);
-    thread_ = start_with_all_signals_blocked([this] { run(); });
+    thread_ = start_reader([this] { run(); });
   }
   ~Reader() {
     ::eventfd_write(stop_.get(), 1);
