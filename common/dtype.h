@@ -40,7 +40,11 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-// The DType of a C++ element type. The 16-bit floats have no C++ type.
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::float64 || dtype == DType::float16 || dtype == DType::bfloat16;
+}
+
+// The DType of a C++ element type; those of the 16-bit floats are in float16.h.
 template <class T>
 struct DTypeOf;
 template <>

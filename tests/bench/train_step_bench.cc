@@ -48,7 +48,7 @@ class Training {
 
   void step(Times& times) {
     const auto start = Clock::now();
-    const Variable loss = cross_entropy(model_->forward(Variable(images_)), labels_);
+    const Variable loss = cross_entropy((*model_)(Variable(images_)), labels_);
     const auto forward_done = Clock::now();
     loss.backward();
     const auto backward_done = Clock::now();

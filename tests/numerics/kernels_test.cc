@@ -8,6 +8,8 @@ using namespace ddprun::test;
 
 namespace {
 
+const kernels::Table& cpu = kernels::table({});
+
 Tensor wide(const Tensor& tensor) {
   return tensor.to(DType::float64);
 }
@@ -49,8 +51,8 @@ TEST_CASE("matrix products agree with the plain loops, transposed or not, added 
       const Tensor b = random_tensor(options.transpose_b ? Shape{n, k} : Shape{k, n}, 2);
       Tensor out = random_tensor({m, n}, 3);
       Tensor expected = wide(out);
-      kernels::matmul(a, b, out, options);
-      kernels::matmul(wide(a), wide(b), expected, options);
+      cpu.matmul(a, b, out, options);
+      cpu.matmul(wide(a), wide(b), expected, options);
       INFO(m << " x " << n << " x " << k << ", variant " << variant);
       CHECK(difference(out, expected) < 1e-6);
     }
@@ -59,8 +61,8 @@ TEST_CASE("matrix products agree with the plain loops, transposed or not, added 
 
 TEST_CASE("a matrix product in double is the sum of products") {
   Tensor out = Tensor::zeros({2, 2}, DType::float64);
-  kernels::matmul(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}), Tensor::from<double>({1, 0, 2, 1, 0, 3}, {3, 2}),
-                  out);
+  cpu.matmul(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}), Tensor::from<double>({1, 0, 2, 1, 0, 3}, {3, 2}),
+                  out, {});
   CHECK(values(out) == std::vector<double>{5, 11, 14, 23});
 }
 
@@ -72,16 +74,16 @@ TEST_CASE("convolution agrees with the plain loops, forward and backward") {
     const Tensor grad = random_tensor({g.batch, g.out_channels, g.out_h, g.out_w}, 4);
     INFO("input " << to_string(x.shape()) << ", weight " << to_string(weight.shape()) << ", stride " << g.stride
                   << ", padding " << g.padding);
-    CHECK(difference(kernels::conv2d(g, x, weight, bias), kernels::conv2d(g, wide(x), wide(weight), wide(bias))) <
+    CHECK(difference(cpu.conv2d(g, x, weight, bias), cpu.conv2d(g, wide(x), wide(weight), wide(bias))) <
           1e-5);
-    CHECK(difference(kernels::conv2d(g, x, weight, {}), kernels::conv2d(g, wide(x), wide(weight), {})) < 1e-5);
-    CHECK(difference(kernels::conv2d_backward_input(g, grad, weight),
-                     kernels::conv2d_backward_input(g, wide(grad), wide(weight))) < 1e-5);
+    CHECK(difference(cpu.conv2d(g, x, weight, {}), cpu.conv2d(g, wide(x), wide(weight), {})) < 1e-5);
+    CHECK(difference(cpu.conv2d_backward_input(g, grad, weight),
+                     cpu.conv2d_backward_input(g, wide(grad), wide(weight))) < 1e-5);
     for (bool accumulate : {false, true}) {
       Tensor out = random_tensor(weight.shape(), 5);
       Tensor expected = wide(out);
-      kernels::conv2d_backward_weight(g, x, grad, out, accumulate);
-      kernels::conv2d_backward_weight(g, wide(x), wide(grad), expected, accumulate);
+      cpu.conv2d_backward_weight(g, x, grad, out, accumulate);
+      cpu.conv2d_backward_weight(g, wide(x), wide(grad), expected, accumulate);
       CHECK(difference(out, expected) < 1e-5);
     }
   }
@@ -107,7 +109,7 @@ TEST_CASE("the plain convolution is the sum of its definition") {
               }
           expected.push_back(total);
         }
-  CHECK(difference(values(kernels::conv2d(g, x, weight, {})), expected) < 1e-14);
+  CHECK(difference(values(cpu.conv2d(g, x, weight, {})), expected) < 1e-14);
 }
 
 TEST_CASE("max-pooling finds the first maximum of every window") {
@@ -148,7 +150,7 @@ TEST_CASE("max-pooling finds the first maximum of every window") {
         }
     for (DType dtype : {DType::float32, DType::float64}) {
       Tensor index;
-      const Tensor y = kernels::max_pool2d(g, x.to(dtype), {2, 3, g.out_h, g.out_w}, index);
+      const Tensor y = cpu.max_pool2d(g, x.to(dtype), {2, 3, g.out_h, g.out_w}, index);
       CHECK(values(y) == expected);
       CHECK(values(index) == expected_index);
     }
@@ -160,7 +162,7 @@ TEST_CASE("a NaN in a window is its maximum, wherever it is") {
     Tensor x = Tensor::zeros({1, 1, 2, 2});
     x.data<float>()[place] = NAN;
     Tensor index;
-    CHECK(std::isnan(kernels::max_pool2d({1, 2, 2, 2, 2, 0, 1, 1}, x, {1, 1, 1, 1}, index).item()));
+    CHECK(std::isnan(cpu.max_pool2d({1, 2, 2, 2, 2, 0, 1, 1}, x, {1, 1, 1, 1}, index).item()));
     CHECK(index.item() == place);
   }
 }
@@ -169,26 +171,18 @@ TEST_CASE("sums keep their precision over a million values") {
   const Tensor x = Tensor::full({1 << 20}, 0.1);
   CHECK(kernels::sum(x).item() == Approx(0.1F * static_cast<double>(1 << 20)).epsilon(1e-6));
   Tensor out = Tensor::full({3}, 1);
-  kernels::sum_to_bias(Tensor::full({5, 3, 7}, 0.5), 5, 7, out, true);
+  cpu.sum_to_bias(Tensor::full({5, 3, 7}, 0.5), 5, 7, out, true);
   CHECK(values(out) == std::vector<double>{18.5, 18.5, 18.5});
-  kernels::sum_to_bias(Tensor::full({5, 3}, 0.5), 5, 1, out, false);
+  cpu.sum_to_bias(Tensor::full({5, 3}, 0.5), 5, 1, out, false);
   CHECK(values(out) == std::vector<double>{2.5, 2.5, 2.5});
 }
 
-TEST_CASE("log-softmax stands large scores") {
-  const Tensor y = kernels::log_softmax(Tensor::from<float>({1000, 1000, -1000, 0, 0, 0}, {2, 3}));
+TEST_CASE("log-softmax of large scores is finite") {
+  const Tensor x = Tensor::from<float>({1000, 1000, -1000, 0, 0, 0}, {2, 3});
+  Tensor y = Tensor::empty_like(x);
+  cpu.softmax(x, {2, 3, 1}, true, y);
   CHECK(difference(values(y), {-std::log(2.0), -std::log(2.0), -2000 - std::log(2.0), -std::log(3.0), -std::log(3.0),
                                -std::log(3.0)}) < 1e-6);
-}
-
-TEST_CASE("dropout keeps its share and scales the rest") {
-  Generator generator(1);
-  const Tensor mask = kernels::dropout_mask({100000}, DType::float32, 0.25, generator);
-  const auto all = values(mask);
-  const auto dropped = std::count(all.begin(), all.end(), 0.0);
-  CHECK(std::abs(static_cast<double>(dropped) / 100000 - 0.25) < 0.01);
-  CHECK(std::all_of(all.begin(), all.end(), [](double v) { return v == 0 || v == Approx(4.0 / 3); }));
-  CHECK(kernels::sum(kernels::dropout_mask({100}, DType::float32, 1, generator)).item() == 0);
 }
 
 TEST_CASE("the same input gives the same bits, wherever it lies in memory") {
@@ -197,19 +191,26 @@ TEST_CASE("the same input gives the same bits, wherever it lies in memory") {
   std::vector<float> moved(static_cast<std::size_t>(x.numel()) + 1);
   Tensor odd = Tensor::wrap(moved.data() + 1, x.shape(), DType::float32, nullptr);
   odd.copy_from(x);
-  const Tensor y = kernels::conv2d(g, x, weight, {});
-  CHECK(same_bits(y, kernels::conv2d(g, odd, weight, {})));
+  const Tensor y = cpu.conv2d(g, x, weight, {});
+  CHECK(same_bits(y, cpu.conv2d(g, odd, weight, {})));
   Tensor first = Tensor::empty(weight.shape()), second = Tensor::empty(weight.shape());
-  kernels::conv2d_backward_weight(g, x, y, first, false);
-  kernels::conv2d_backward_weight(g, odd, y, second, false);
+  cpu.conv2d_backward_weight(g, x, y, first, false);
+  cpu.conv2d_backward_weight(g, odd, y, second, false);
   CHECK(same_bits(first, second));
   CHECK(same_bits(kernels::sum(x), kernels::sum(odd)));
   Tensor product = Tensor::empty({8, 8}), product_of_odd = Tensor::empty({8, 8});
-  kernels::matmul(x.reshape({8, -1}), x.reshape({8, -1}), product, {.transpose_b = true});
-  kernels::matmul(odd.reshape({8, -1}), odd.reshape({8, -1}), product_of_odd, {.transpose_b = true});
+  cpu.matmul(x.reshape({8, -1}), x.reshape({8, -1}), product, {.transpose_b = true});
+  cpu.matmul(odd.reshape({8, -1}), odd.reshape({8, -1}), product_of_odd, {.transpose_b = true});
   CHECK(same_bits(product, product_of_odd));
 }
 
 TEST_CASE("integer tensors are refused by name") {
-  CHECK_THROWS_WITH(kernels::relu(Tensor::zeros({2}, DType::int32)), Catch::Contains("int32"));
+  CHECK_THROWS_WITH(kernels::unary(kernels::Unary::relu, Tensor::zeros({2}, DType::int32)), Catch::Contains("int32"));
+}
+
+TEST_CASE("an operation that a device does not have is named") {
+  const kernels::Table none;
+  CHECK_THROWS_WITH(none.sum(Tensor::zeros({2}), {1, 2, 1}, *std::make_unique<Tensor>()),
+                    "sum of float32 tensors is not supported on cpu:0");
+  CHECK_THROWS_WITH(Tensor::zeros({2}, DType::float32, parse_device("cuda:0")), Catch::Contains("cuda:0"));
 }

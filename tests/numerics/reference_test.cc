@@ -96,7 +96,7 @@ std::vector<double> five_steps(const char* name, const optim::OptimOptions& opti
 
 TEST_CASE("a net with every kind of layer agrees with PyTorch: values, gradients, running statistics") {
   Net net;
-  const Variable output = net.model.forward(Variable(net.images));
+  const Variable output = net.model(Variable(net.images));
   CHECK(difference(values(output.value()), scores) < 1e-6);
   const Variable cost = cross_entropy(output, net.labels);
   CHECK(cost.value().item() == Approx(loss[0]).epsilon(1e-6));
@@ -122,10 +122,10 @@ TEST_CASE("a net with every kind of layer agrees with PyTorch: values, gradients
 
 TEST_CASE("evaluation uses the running statistics and leaves them alone") {
   Net net;
-  net.model.forward(Variable(net.images));
+  net.model(Variable(net.images));
   net.model.train(false);
   const auto before = values(net.model.named_buffers()[1].second);
-  CHECK(difference(values(net.model.forward(Variable(net.images)).value()), eval_scores) < 1e-6);
+  CHECK(difference(values(net.model(Variable(net.images)).value()), eval_scores) < 1e-6);
   CHECK(values(net.model.named_buffers()[1].second) == before);
   CHECK(net.model.named_buffers()[2].second.item() == 1);
 }

@@ -32,7 +32,7 @@ struct Run {
     optimizer = optim::make_optimizer(optimizer_name, options, model->named_parameters());
   }
   double backward(const Batch& batch, double share = 1) {
-    const Variable loss = cross_entropy(model->forward(Variable(batch.images)), batch.labels);
+    const Variable loss = cross_entropy((*model)(Variable(batch.images)), batch.labels);
     mul(loss, share).backward();
     return loss.value().item() * share;
   }
@@ -97,7 +97,7 @@ TEST_CASE("the MLP with dropout and the linear model take a step") {
     auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1}, model->named_parameters());
     const Batch batch = random_batch(32, 3);
     model->train(false);
-    const auto loss_now = [&] { return cross_entropy(model->forward(Variable(batch.images)), batch.labels); };
+    const auto loss_now = [&] { return cross_entropy((*model)(Variable(batch.images)), batch.labels); };
     const double before = loss_now().value().item();
     model->train();
     for (int step = 0; step < 20; ++step) {

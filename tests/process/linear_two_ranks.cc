@@ -21,7 +21,7 @@ int main() try {
     for (int step = 0; step <= 100; ++step) {
       Tensor inputs = Tensor::empty({32, 8});
       fill_normal(inputs, 0, 1, samples);
-      const Variable loss = mse_loss(ddp.forward(Variable(inputs)), truth.forward(Variable(inputs)).value());
+      const Variable loss = mse_loss(ddp.forward(Variable(inputs)), truth(Variable(inputs)).value());
       optimizer->zero_grad();
       loss.backward();  // averages the gradients of both ranks meanwhile
       optimizer->step();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/tensor/kernels.h"
 #include "ddprun/worker/tensor/random.h"
 #include "tests/support/catch.h"
 

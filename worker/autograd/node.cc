@@ -1,18 +1,41 @@
 #include "ddprun/worker/autograd/node.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::autograd {
+namespace {
 
-Node::Node(std::uint64_t number_, std::vector<Edge> edges_, BackwardFunction function_)
-    : number(number_), edges(std::move(edges_)), function(std::move(function_)) {}
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> next = 0;  // of the process: a tape may move to another thread
+  return next++;
+}
+
+std::vector<std::uint64_t> versions_of(const std::vector<Tensor>& tensors) {
+  std::vector<std::uint64_t> versions;
+  versions.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) versions.push_back(tensor.version());
+  return versions;
+}
+
+}  // namespace
+
+Node::Node(const char* name_, std::vector<Edge> edges_, std::vector<Tensor> saved_, BackwardFunction function_)
+    : number(next_number()),
+      name(name_),
+      edges(std::move(edges_)),
+      saved(std::move(saved_)),
+      versions(versions_of(saved)),
+      function(std::move(function_)) {}
 
 // A long chain would otherwise be destroyed by as deep a recursion: take over the edges of nodes that end with this
 // one.
@@ -28,7 +51,27 @@ Node::~Node() {
   }
 }
 
-void Leaf::accumulate(Tensor contribution) {
+std::string Node::description() const {
+  return describe_operation(name, scope);
+}
+
+Edge Access::edge(const Variable& variable) {
+  if (!variable.requires_grad()) return {};
+  const auto& node = variable.node_;
+  return node->producer ? Edge{nullptr, node->producer} : Edge{node, nullptr};
+}
+
+void Access::set_producer(Variable& variable, std::shared_ptr<Node> node) {
+  variable.node_->producer = std::move(node);
+}
+
+const std::vector<Tensor>& saved_tensors(const Variable& result) {
+  static const std::vector<Tensor> none;
+  const Edge edge = Access::edge(result);
+  return edge.node ? edge.node->saved : none;
+}
+
+void VariableNode::accumulate(Tensor contribution) {
   if (gradient.defined()) {
     kernels::add_in_place(gradient, contribution);
   } else if (storage.defined()) {
@@ -39,17 +82,25 @@ void Leaf::accumulate(Tensor contribution) {
   }
 }
 
+void VariableNode::run_hooks() const {
+  for (const auto& [number, hook] : hooks) hook();
+}
+
 namespace {
 
 struct Plan {
-  std::vector<std::shared_ptr<Node>> nodes;       // in the order of the pass
-  std::unordered_map<Leaf*, std::size_t> awaits;  // uses of each leaf still to come
+  std::vector<std::shared_ptr<Node>> nodes;               // in the order of the pass
+  std::unordered_map<VariableNode*, std::size_t> awaits;  // uses of each leaf still to come
 };
 
-Plan plan_from(const std::shared_ptr<Node>& root) {
+Plan plan_from(const std::vector<Root>& roots) {
   Plan plan;
-  std::unordered_set<Node*> seen{root.get()};
-  plan.nodes.push_back(root);
+  std::unordered_set<Node*> seen;
+  const auto visit = [&](const Edge& edge) {
+    if (edge.leaf) ++plan.awaits[edge.leaf.get()];
+    if (edge.node && seen.insert(edge.node.get()).second) plan.nodes.push_back(edge.node);
+  };
+  for (const Root& root : roots) visit(root.edge);
   for (std::size_t next = 0; next < plan.nodes.size(); ++next) {
     Node& node = *plan.nodes[next];
     if (!node.function) {
@@ -57,14 +108,29 @@ Plan plan_from(const std::shared_ptr<Node>& root) {
           Errc::usage,
           "backward: this tape was already walked, and freed, by an earlier backward(); compute the loss again");
     }
-    // Nodes are pushed below while this loop holds no reference into the vector.
-    for (const Edge& edge : node.edges) {
-      if (edge.leaf) ++plan.awaits[edge.leaf.get()];
-      if (edge.node && seen.insert(edge.node.get()).second) plan.nodes.push_back(edge.node);
-    }
+    // The loop holds no reference into the vector while visit() appends to it.
+    for (const Edge& edge : node.edges) visit(edge);
   }
   std::sort(plan.nodes.begin(), plan.nodes.end(), [](const auto& a, const auto& b) { return a->number > b->number; });
   return plan;
+}
+
+// Several inputs may have received one and the same tensor, so only a sole owner adds in place.
+void add_to_node(Tensor& sum, Tensor gradient) {
+  if (!sum.defined()) {
+    sum = std::move(gradient);
+    return;
+  }
+  if (!sum.sole_owner() || !sum.is_contiguous()) sum = sum.clone();
+  kernels::add_in_place(sum, gradient);
+}
+
+void add_to(const Edge& edge, Tensor gradient) {
+  if (edge.leaf) {
+    edge.leaf->accumulate(gradient.is_contiguous() ? std::move(gradient) : gradient.clone());
+  } else if (edge.node) {
+    add_to_node(edge.node->gradient, std::move(gradient));
+  }
 }
 
 class Step final : public Backward {
@@ -74,30 +140,28 @@ class Step final : public Backward {
   const Tensor& grad() const override { return node_.gradient; }
   bool wants(std::size_t input) const override { return node_.edges[input].leaf || node_.edges[input].node; }
 
-  void add(std::size_t input, Tensor gradient) override {
-    Edge& edge = node_.edges[input];
-    if (edge.leaf) {
-      edge.leaf->accumulate(std::move(gradient));
-    } else if (edge.node) {
-      add_to_node(edge.node->gradient, std::move(gradient));
+  const Tensor& saved(std::size_t index) const override {
+    const Tensor& tensor = node_.saved[index];
+    if (tensor.version() != node_.versions[index]) {
+      throw make_error(Errc::usage, "backward: a tensor of shape {} that {} had saved was changed in place",
+                       to_string(tensor.shape()), node_.description());
     }
+    return tensor;
+  }
+
+  void add(std::size_t input, Tensor gradient) override {
+    if (anomaly_detection()) check_finite(gradient, node_.description(), input_name(input));
+    add_to(node_.edges[input], std::move(gradient));
   }
 
   Tensor accumulator(std::size_t input) override {
     const Edge& edge = node_.edges[input];
-    return edge.leaf ? edge.leaf->gradient : Tensor();
+    if (!edge.leaf || anomaly_detection()) return Tensor();
+    return edge.leaf->gradient;
   }
 
  private:
-  // Several inputs may have been handed one and the same tensor, so only a sole owner adds in place.
-  static void add_to_node(Tensor& sum, Tensor gradient) {
-    if (!sum.defined()) {
-      sum = std::move(gradient);
-      return;
-    }
-    if (!sum.sole_owner()) sum = sum.clone();
-    kernels::add_in_place(sum, gradient);
-  }
+  static std::string input_name(std::size_t input) { return fmt::format("the gradient of its input {}", input); }
 
   Node& node_;
 };
@@ -118,27 +182,38 @@ class PassScope {
   Actions* outer_;
 };
 
+void run_node(Node& node) {
+  // An operation may give an input no gradient at all; then there is nothing to pass on either.
+  if (node.gradient.defined()) {
+    node.gradient = node.gradient.contiguous();
+    Step step(node);
+    node.function(step);
+  }
+  node.function = nullptr;
+  node.gradient = Tensor();
+  node.saved.clear();
+}
+
 }  // namespace
 
-void run_backward(const std::shared_ptr<Node>& root, Tensor gradient) {
-  Plan plan = plan_from(root);
+void run_backward(std::vector<Root> roots) {
+  Plan plan = plan_from(roots);
   Actions actions;
   const PassScope scope(actions);
-  root->gradient = std::move(gradient);
+  const auto use_ended = [&](const Edge& edge) {
+    if (edge.leaf && --plan.awaits[edge.leaf.get()] == 0) edge.leaf->run_hooks();
+  };
+  for (Root& root : roots) {
+    add_to(root.edge, std::move(root.gradient));
+    use_ended(root.edge);
+  }
+  roots.clear();
   for (std::shared_ptr<Node>& node : plan.nodes) {
-    // An operation may give an input no gradient at all; then there is nothing to pass on either.
-    if (node->gradient.defined()) {
-      Step step(*node);
-      node->function(step);
-    }
-    node->function = nullptr;
-    node->gradient = Tensor();
+    run_node(*node);
     const std::vector<Edge> edges = std::move(node->edges);
     node->edges.clear();
     node.reset();
-    for (const Edge& edge : edges) {
-      if (edge.leaf && --plan.awaits[edge.leaf.get()] == 0 && edge.leaf->on_ready) edge.leaf->on_ready();
-    }
+    for (const Edge& edge : edges) use_ended(edge);
   }
   for (const auto& action : actions) action();
 }

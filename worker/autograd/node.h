@@ -3,30 +3,37 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/tape.h"
+#include "ddprun/worker/autograd/operation.h"
 
 // The tape's own structures.
 namespace ddprun::autograd {
 
 class Node;
 
-// What all handles to a leaf variable share.
-struct Leaf {
-  Shape shape;
-  DType dtype;
+// What all handles to a variable share.
+struct VariableNode {
+  Tensor value;
+  bool requires_grad = false;      // of a leaf
+  std::shared_ptr<Node> producer;  // the operation that made the value; none: a leaf
+
+  // Of a leaf.
   Tensor gradient;  // on the storage, where one was set
   Tensor storage;
   bool lazy = false;  // the gradient may be undefined although there is a storage, which is zero then
-  std::function<void()> on_ready;
+  std::vector<std::pair<std::uint64_t, std::function<void()>>> hooks;  // number, function
+  std::uint64_t next_hook = 1;
 
-  void accumulate(Tensor contribution);  // of this shape; takes over its memory where nobody else holds it
+  void accumulate(Tensor contribution);  // of this shape; takes over its memory where it is not shared
+  void run_hooks() const;
 };
 
 // Where the gradient of an input goes: to a leaf, to the operation that made it, or nowhere.
 struct Edge {
-  std::shared_ptr<Leaf> leaf;
+  std::shared_ptr<VariableNode> leaf;
   std::shared_ptr<Node> node;
 };
 
@@ -34,18 +41,41 @@ struct Edge {
 // after all that use its result: the order of the backward pass.
 class Node {
  public:
-  Node(std::uint64_t number, std::vector<Edge> edges, BackwardFunction function);
+  Node(const char* name, std::vector<Edge> edges, std::vector<Tensor> saved, BackwardFunction function);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
+  // "gelu in module blocks.3.mlp"
+  std::string description() const;
+
   const std::uint64_t number;
+  const char* const name;
+  std::string scope;  // in anomaly mode
   std::vector<Edge> edges;
-  BackwardFunction function;  // empty once it has run
-  Tensor gradient;            // of the result, while a pass collects it
+  std::vector<Tensor> saved;
+  std::vector<std::uint64_t> versions;  // of saved
+  BackwardFunction function;            // empty once it has run
+  Tensor gradient;                      // of the result, while a pass collects it
 };
 
-// Runs the pass that starts at root, whose gradient is given.
-void run_backward(const std::shared_ptr<Node>& root, Tensor gradient);
+// The tape's view of a variable.
+struct Access {
+  // Where its gradient goes; nowhere for a variable that requires none.
+  static Edge edge(const Variable& variable);
+  static void set_producer(Variable& variable, std::shared_ptr<Node> node);
+};
+
+struct Root {
+  Edge edge;
+  Tensor gradient;
+};
+// Runs the pass that starts at the roots.
+void run_backward(std::vector<Root> roots);
+
+bool anomaly_detection();
+// Throws for a value that is not finite: "linear in module fc1 produced a NaN or an infinity in ..."
+void check_finite(const Tensor& value, const std::string& operation, const std::string& what);
+std::string describe_operation(const char* name, const std::string& scope);
 
 }  // namespace ddprun::autograd

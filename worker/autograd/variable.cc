@@ -1,10 +1,10 @@
 #include "ddprun/worker/autograd/variable.h"
 
-#include <atomic>
 #include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {
@@ -12,31 +12,59 @@ namespace {
 thread_local bool recording = true;
 
 void check_floating(const Tensor& value) {
-  if (value.dtype() != DType::float32 && value.dtype() != DType::float64) {
-    throw make_error(Errc::usage, "a {} tensor cannot have a gradient: only float32 and float64",
-                     name_of(value.dtype()));
-  }
+  if (is_floating(value.dtype())) return;
+  throw make_error(Errc::usage, "a {} tensor cannot have a gradient: only floating-point types can",
+                   name_of(value.dtype()));
 }
 
 }  // namespace
 
-Variable::Variable(Tensor value, bool requires_grad) : value_(std::move(value)) {
-  if (!requires_grad) return;
-  check_floating(value_);
-  leaf_ = std::make_shared<autograd::Leaf>();
-  leaf_->shape = value_.shape();
-  leaf_->dtype = value_.dtype();
+Variable::Variable(Tensor value, bool requires_grad) : node_(std::make_shared<autograd::VariableNode>()) {
+  if (requires_grad) check_floating(value);
+  node_->value = std::move(value);
+  node_->requires_grad = requires_grad;
 }
 
-autograd::Leaf& Variable::leaf(const char* what) const {
-  if (leaf_) return *leaf_;
+const Tensor& Variable::value() const {
+  static const Tensor undefined;
+  return node_ ? node_->value : undefined;
+}
+
+bool Variable::is_leaf() const {
+  return node_ && !node_->producer;
+}
+
+bool Variable::requires_grad() const {
+  return node_ && (node_->requires_grad || node_->producer);
+}
+
+void Variable::set_requires_grad(bool on) {
+  if (!is_leaf())
+    throw Error(Errc::usage, "set_requires_grad: this variable is the result of an operation, not a leaf");
+  if (on) check_floating(node_->value);
+  node_->requires_grad = on;
+  if (on) return;
+  node_->gradient = Tensor();
+  node_->storage = Tensor();
+}
+
+void Variable::set_value(Tensor value) {
+  if (!is_leaf()) throw Error(Errc::usage, "set_value: this variable is the result of an operation, not a leaf");
+  if (node_->requires_grad) check_floating(value);
+  node_->value = std::move(value);
+  node_->gradient = Tensor();
+  node_->storage = Tensor();
+}
+
+autograd::VariableNode& Variable::leaf(const char* what) const {
+  if (node_ && node_->requires_grad) return *node_;
   throw make_error(Errc::usage, "{}: this variable of shape {} is not a leaf that requires a gradient", what,
                    to_string(shape()));
 }
 
 const Tensor& Variable::grad() const {
   static const Tensor none;
-  return leaf_ ? leaf_->gradient : none;
+  return node_ ? node_->gradient : none;
 }
 
 Tensor& Variable::grad() {
@@ -44,10 +72,10 @@ Tensor& Variable::grad() {
 }
 
 void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
-  autograd::Leaf& leaf = this->leaf("set_grad_storage");
-  if (storage.shape() != leaf.shape || storage.dtype() != leaf.dtype) {
+  autograd::VariableNode& leaf = this->leaf("set_grad_storage");
+  if (storage.shape() != shape() || storage.dtype() != dtype()) {
     throw make_error(Errc::mismatch, "set_grad_storage: a {} storage of shape {} for a {} parameter of shape {}",
-                     name_of(storage.dtype()), to_string(storage.shape()), name_of(leaf.dtype), to_string(leaf.shape));
+                     name_of(storage.dtype()), to_string(storage.shape()), name_of(dtype()), to_string(shape()));
   }
   const bool has_gradient = leaf.gradient.defined();
   if (has_gradient) {
@@ -61,31 +89,79 @@ void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
 }
 
 void Variable::zero_grad() {
-  autograd::Leaf& leaf = this->leaf("zero_grad");
+  autograd::VariableNode& leaf = this->leaf("zero_grad");
   if (leaf.storage.defined()) leaf.storage.fill(0);
   if (!leaf.storage.defined() || leaf.lazy) leaf.gradient = Tensor();
 }
 
 void Variable::define_grad() {
-  autograd::Leaf& leaf = this->leaf("define_grad");
+  autograd::VariableNode& leaf = this->leaf("define_grad");
   if (!leaf.gradient.defined()) leaf.gradient = leaf.storage;
 }
 
-void Variable::on_grad_ready(std::function<void()> hook) {
-  leaf("on_grad_ready").on_ready = std::move(hook);
+Variable::Hook Variable::on_grad_ready(std::function<void()> hook) const {
+  autograd::VariableNode& leaf = this->leaf("on_grad_ready");
+  Hook handle;
+  handle.node_ = node_;
+  handle.number_ = leaf.next_hook++;
+  leaf.hooks.emplace_back(handle.number_, std::move(hook));
+  return handle;
 }
 
-void Variable::backward() const {
-  if (value_.numel() != 1) {
+Variable::Hook::Hook(Hook&& other) noexcept : node_(std::move(other.node_)), number_(other.number_) {}
+
+Variable::Hook& Variable::Hook::operator=(Hook&& other) noexcept {
+  std::swap(node_, other.node_);
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+Variable::Hook::~Hook() {
+  if (const auto node = node_.lock())
+    std::erase_if(node->hooks, [this](const auto& each) { return each.first == number_; });
+}
+
+void Variable::backward(const Tensor& gradient) const {
+  ddprun::backward({*this}, {gradient});
+}
+
+namespace {
+
+Tensor checked_gradient(const Variable& variable, const Tensor& gradient) {
+  const Tensor& value = variable.value();
+  if (!gradient.defined()) {
+    if (value.numel() == 1) return Tensor::full(value.shape(), 1, value.dtype(), value.device());
     throw make_error(Errc::usage, "backward: the value has shape {}; only a scalar has a gradient of its own",
-                     to_string(shape()));
+                     to_string(value.shape()));
   }
-  if (!node_) {
+  if (gradient.shape() != value.shape() || gradient.dtype() != value.dtype()) {
+    throw make_error(Errc::mismatch, "backward: a {} gradient of shape {} for a {} value of shape {}",
+                     name_of(gradient.dtype()), to_string(gradient.shape()), name_of(value.dtype()),
+                     to_string(value.shape()));
+  }
+  return gradient;
+}
+
+autograd::Root root(const Variable& variable, const Tensor& gradient) {
+  Tensor checked = checked_gradient(variable, gradient);
+  if (!variable.requires_grad()) {
     throw make_error(Errc::usage,
-                     "backward: nothing was recorded for this value: no input required a gradient, or "
-                     "recording was off");
+                     "backward: nothing was recorded for this value: no input required a gradient, or recording was "
+                     "off");
   }
-  autograd::run_backward(node_, Tensor::full(shape(), 1, dtype()));
+  return {autograd::Access::edge(variable), std::move(checked)};
+}
+
+}  // namespace
+
+void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& gradients) {
+  if (!gradients.empty() && gradients.size() != roots.size()) {
+    throw make_error(Errc::usage, "backward: {} gradients are given for {} values", gradients.size(), roots.size());
+  }
+  std::vector<autograd::Root> all;
+  for (std::size_t i = 0; i < roots.size(); ++i)
+    all.push_back(root(roots[i], gradients.empty() ? Tensor() : gradients[i]));
+  autograd::run_backward(std::move(all));
 }
 
 bool grad_enabled() {
@@ -97,31 +173,4 @@ NoGradScope::~NoGradScope() {
   recording = before_;
 }
 
-namespace autograd {
-
-struct Access {
-  static Edge edge(const Variable& variable) { return {variable.leaf_, variable.node_}; }
-  static void set_node(Variable& variable, std::shared_ptr<Node> node) { variable.node_ = std::move(node); }
-};
-
-bool records(const std::vector<Variable>& inputs) {
-  if (!recording) return false;
-  for (const Variable& input : inputs) {
-    if (input.requires_grad()) return true;
-  }
-  return false;
-}
-
-Variable record(Tensor value, const std::vector<Variable>& inputs, BackwardFunction backward) {
-  static std::atomic<std::uint64_t> next_number = 0;  // of the process: a tape may move to another thread
-  Variable result(std::move(value));
-  if (!records(inputs)) return result;
-  std::vector<Edge> edges;
-  edges.reserve(inputs.size());
-  for (const Variable& input : inputs) edges.push_back(Access::edge(input));
-  Access::set_node(result, std::make_shared<Node>(next_number++, std::move(edges), std::move(backward)));
-  return result;
-}
-
-}  // namespace autograd
 }  // namespace ddprun

@@ -1,31 +1,46 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "ddprun/worker/tensor/tensor.h"
 
 namespace ddprun {
 
 namespace autograd {
-class Node;
-struct Leaf;
+struct VariableNode;
 struct Access;
 }  // namespace autograd
 
-// A tensor in the tape: a cheap handle, copies share value, gradient and hook. Operations (autograd/ops) on variables
-// record how to go back; backward() from a scalar then adds to the gradient of every leaf that asked for one. A tape,
-// its variables and backward() belong to one thread at a time.
+// A tensor that the tape knows: a handle to one shared node, which holds the value, the gradient and the hooks. Copies
+// of the handle are the same variable: a weight that two modules hold is tied. Operations (autograd/ops) on variables
+// record how to go back; backward() then adds to the gradient of every leaf that requires one.
+//
+// Ownership: the node lives as long as a handle or a tape refers to it.
+// Threads: a tape, its variables and backward() belong to one thread at a time.
+// Errors: Errc::usage for a call that needs a leaf that requires a gradient; Errc::mismatch for shapes and dtypes.
 class Variable {
  public:
   Variable() = default;  // undefined
   explicit Variable(Tensor value, bool requires_grad = false);
 
-  bool defined() const { return value_.defined(); }
-  const Tensor& value() const { return value_; }
-  const Shape& shape() const { return value_.shape(); }
-  DType dtype() const { return value_.dtype(); }
-  bool requires_grad() const { return leaf_ != nullptr || node_ != nullptr; }
+  bool defined() const { return node_ != nullptr; }
+  const Tensor& value() const;
+  const Shape& shape() const { return value().shape(); }
+  DType dtype() const { return value().dtype(); }
+  Device device() const { return value().device(); }
+  // Whether both are the same variable, not only equal ones.
+  bool is(const Variable& other) const { return node_ == other.node_; }
+
+  // A leaf was not made by a recorded operation.
+  bool is_leaf() const;
+  bool requires_grad() const;
+  // Off: freezes a leaf, which loses its gradient; operations treat it as a constant from now on.
+  void set_requires_grad(bool on);
+  // Replaces a leaf's value at all handles: another dtype, device or memory. An existing gradient is dropped.
+  void set_value(Tensor value);
 
   // A leaf's gradient: undefined until one was accumulated or storage was set. Always undefined for the result of an
   // operation: those are freed while backward() runs.
@@ -40,34 +55,46 @@ class Variable {
   void zero_grad();
   // The content of the storage is a gradient: another rank's contribution was added to it.
   void define_grad();
-  // Called by backward(), once in each pass that reaches this leaf, as soon as its gradient is complete; leaves become
-  // complete in about the reverse order of their use. A leaf that the loss does not depend on is not reached. One hook
-  // a leaf: setting another replaces it, an empty one removes it.
-  void on_grad_ready(std::function<void()> hook);
 
-  // From a scalar. Frees the tape as it goes, so a second call on the same tape is Errc::usage. What a hook throws ends
-  // the pass and comes out here.
-  void backward() const;
+  // Removes its hook when it is destroyed. It may outlive the variable.
+  class Hook {
+   public:
+    Hook() = default;
+    Hook(Hook&& other) noexcept;
+    Hook& operator=(Hook&& other) noexcept;
+    ~Hook();
+
+   private:
+    friend class Variable;
+    std::weak_ptr<autograd::VariableNode> node_;
+    std::uint64_t number_ = 0;
+  };
+  // Calls the function in each backward pass that reaches this leaf, as soon as its gradient is complete; leaves become
+  // complete in about the reverse order of their use. A leaf that the loss does not depend on is not reached. Several
+  // hooks run in the order in which they were added.
+  [[nodiscard]] Hook on_grad_ready(std::function<void()> hook) const;
+
+  // Adds the gradients of a scalar, or of any tensor whose own gradient is given, to all leaves. Frees the tape as it
+  // goes, so a second call on the same tape is Errc::usage. What a hook throws ends the pass and comes out here.
+  void backward(const Tensor& gradient = {}) const;
   // The same value without its history.
-  Variable detach() const { return Variable(value_); }
+  Variable detach() const { return Variable(value()); }
 
  private:
   friend struct autograd::Access;
-  autograd::Leaf& leaf(const char* what) const;  // Errc::usage if this is not a leaf that requires a gradient
+  autograd::VariableNode& leaf(const char* what) const;
 
-  Tensor value_;
-  std::shared_ptr<autograd::Leaf> leaf_;  // of a leaf that requires a gradient
-  std::shared_ptr<autograd::Node> node_;  // of the result of a recorded operation
+  std::shared_ptr<autograd::VariableNode> node_;
 };
 
-// For an on_grad_ready hook only: action runs once the pass under way has computed all gradients, before backward()
-// returns; several in the order of the calls. What one throws comes out of backward(). Errc::usage outside of a pass.
+// One pass from several results; gradients[i] is that of roots[i], undefined for a scalar's 1.
+void backward(const std::vector<Variable>& roots, const std::vector<Tensor>& gradients = {});
+
+// Only inside backward(), that is in a hook: runs the action once all gradients of the pass are complete. Actions run
+// in the order in which they were left.
 void at_end_of_backward(std::function<void()> action);
 
-// Whether operations are recorded on this thread.
-bool grad_enabled();
-
-// While alive, operations on this thread are not recorded: evaluation, optimizer steps. Scopes nest.
+// While one exists on a thread, operations there record nothing: evaluation, and whatever an optimizer does.
 class NoGradScope {
  public:
   NoGradScope();
@@ -78,5 +105,7 @@ class NoGradScope {
  private:
   bool before_;
 };
+
+bool grad_enabled();
 
 }  // namespace ddprun

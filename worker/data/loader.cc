@@ -12,8 +12,8 @@ namespace ddprun::data {
 namespace {
 
 Shape batch_shape(std::int64_t count, const std::vector<std::int64_t>& sample) {
-  Shape shape{count};
-  shape.insert(shape.end(), sample.begin(), sample.end());
+  Shape shape(sample);
+  shape.insert(0, count);
   return shape;
 }
 

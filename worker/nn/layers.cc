@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/nn/random_scope.h"
 
 namespace ddprun::nn {
 namespace {
@@ -49,8 +51,8 @@ BatchNorm::BatchNorm(std::int64_t channels, NormOptions options)
       batches_(register_buffer("num_batches_tracked", Tensor::zeros({}, DType::int64))) {}
 
 Variable BatchNorm::forward(const Variable& input) {
-  if (training()) ++*batches_.data<std::int64_t>();
-  return batch_norm(input, weight_, bias_, running_mean_, running_var_,
+  if (training()) ++*Tensor(batches_.value()).data<std::int64_t>();
+  return batch_norm(input, weight_, bias_, running_mean_.value(), running_var_.value(),
                     {.training = training(), .momentum = options_.momentum, .eps = options_.eps});
 }
 
@@ -58,12 +60,14 @@ Variable ReLU::forward(const Variable& input) {
   return relu(input);
 }
 
-Dropout::Dropout(double probability, Generator generator) : probability_(probability), generator_(generator) {
-  register_generator("generator", generator_);
-}
+Dropout::Dropout(double probability, Generator generator) : probability_(probability), generator_(generator) {}
 
 Variable Dropout::forward(const Variable& input) {
-  return training() ? dropout(input, probability_, generator_) : input;
+  if (!training()) return input;
+  if (const SampleKeys* keys = RandomScope::current())
+    return dropout(input, probability_, keys->seed,
+                   streams_of_rows(*keys, autograd::current_scope(), input.value().size(0)));
+  return dropout(input, probability_, generator_);
 }
 
 Variable Flatten::forward(const Variable& input) {
@@ -77,7 +81,7 @@ Sequential& Sequential::add(const std::string& name, std::unique_ptr<Module> mod
 
 Variable Sequential::forward(const Variable& input) {
   Variable value = input;
-  for (Module* module : order_) value = module->forward(value);
+  for (Module* module : order_) value = (*module)(value);
   return value;
 }
 

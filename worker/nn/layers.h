@@ -2,6 +2,7 @@
 
 #include "ddprun/worker/autograd/ops/conv.h"
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/tensor/random.h"
 
 // Layers, each a thin module around an operation. Initialised as PyTorch's: weights and biases uniform within
 // 1 / sqrt(fan-in), which is its Kaiming-uniform with a = sqrt(5).
@@ -11,9 +12,10 @@ namespace ddprun::nn {
 class Linear : public Module {
  public:
   Linear(std::int64_t in, std::int64_t out, Generator& generator, bool bias = true);
-  Variable forward(const Variable& input) override;
 
  private:
+  Variable forward(const Variable& input) override;
+
   Variable weight_;  // (out, in)
   Variable bias_;    // (out)
 };
@@ -28,9 +30,10 @@ struct Conv2dOptions {
 class Conv2d : public Module {
  public:
   Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator, Conv2dOptions options = {});
-  Variable forward(const Variable& input) override;
 
  private:
+  Variable forward(const Variable& input) override;
+
   ConvOptions options_;
   Variable weight_;  // (out, in, kernel, kernel)
   Variable bias_;    // (out)
@@ -39,9 +42,10 @@ class Conv2d : public Module {
 class MaxPool2d : public Module {
  public:
   explicit MaxPool2d(PoolOptions options) : options_(options) {}
-  Variable forward(const Variable& input) override;
 
  private:
+  Variable forward(const Variable& input) override;
+
   PoolOptions options_;
 };
 
@@ -54,32 +58,35 @@ struct NormOptions {
 class BatchNorm : public Module {
  public:
   explicit BatchNorm(std::int64_t channels, NormOptions options = {});
-  Variable forward(const Variable& input) override;
 
  private:
+  Variable forward(const Variable& input) override;
+
   NormOptions options_;
   Variable weight_, bias_;
-  Tensor running_mean_, running_var_, batches_;
+  Variable running_mean_, running_var_, batches_;
 };
 
 class ReLU : public Module {
- public:
+ private:
   Variable forward(const Variable& input) override;
 };
 
-// In evaluation: the identity.
+// In evaluation: the identity. Random numbers are those of the samples in a RandomScope; without one they come from the
+// generator, in the order of the calls.
 class Dropout : public Module {
  public:
   Dropout(double probability, Generator generator);
-  Variable forward(const Variable& input) override;
 
  private:
+  Variable forward(const Variable& input) override;
+
   double probability_;
   Generator generator_;
 };
 
 class Flatten : public Module {
- public:
+ private:
   Variable forward(const Variable& input) override;
 };
 
@@ -88,9 +95,10 @@ class Sequential : public Module {
  public:
   Sequential& add(const std::string& name, std::unique_ptr<Module> module);
   Sequential& add(std::unique_ptr<Module> module) { return add(std::to_string(order_.size()), std::move(module)); }
-  Variable forward(const Variable& input) override;
 
  private:
+  Variable forward(const Variable& input) override;
+
   std::vector<Module*> order_;
 };
 

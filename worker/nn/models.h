@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/tensor/random.h"
 
 namespace ddprun::nn {
 

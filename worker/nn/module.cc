@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/operation.h"
 
 namespace ddprun::nn {
 namespace {
@@ -12,31 +13,37 @@ bool has_name(const std::vector<std::pair<std::string, T>>& entries, const std::
   return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == name; });
 }
 
-// Appends entries, their names below prefix.
-template <class T>
-void append(std::vector<std::pair<std::string, T>>& to, const std::string& prefix,
-            std::vector<std::pair<std::string, T>> entries) {
-  for (auto& [name, value] : entries) to.emplace_back(prefix + "." + name, std::move(value));
-}
-
 }  // namespace
 
+Variable Module::operator()(const Variable& input) {
+  const autograd::NameScope scope(name_);
+  return forward(input);
+}
+
 std::vector<std::pair<std::string, Variable>> Module::named_parameters() const {
-  auto all = parameters_;
-  for (const auto& [name, child] : children_) append(all, name, child->named_parameters());
-  return all;
+  return distinct(&Module::parameters_);
 }
 
 std::vector<std::pair<std::string, Tensor>> Module::named_buffers() const {
-  auto all = buffers_;
-  for (const auto& [name, child] : children_) append(all, name, child->named_buffers());
+  std::vector<std::pair<std::string, Tensor>> all;
+  for (const auto& [name, buffer] : distinct(&Module::buffers_)) all.emplace_back(name, buffer.value());
   return all;
 }
 
-std::vector<std::pair<std::string, Generator*>> Module::named_generators() {
-  auto all = generators_;
-  for (const auto& [name, child] : children_) append(all, name, child->named_generators());
-  return all;
+Variable Module::parameter(const std::string& path) const {
+  NamedVariables all;
+  collect("", &Module::parameters_, all);
+  for (const auto& [name, parameter] : all)
+    if (name == path) return parameter;
+  throw make_error(Errc::usage, "the model has no parameter {}", path);
+}
+
+Module& Module::module(const std::string& path) {
+  if (path.empty()) return *this;
+  const auto dot = path.find('.');
+  for (const auto& [name, child] : children_)
+    if (name == path.substr(0, dot)) return child->module(dot == std::string::npos ? "" : path.substr(dot + 1));
+  throw make_error(Errc::usage, "the model has no module {}", path);
 }
 
 void Module::train(bool on) {
@@ -45,36 +52,73 @@ void Module::train(bool on) {
 }
 
 void Module::zero_grad() {
-  for (auto& [name, parameter] : named_parameters()) parameter.zero_grad();
+  for (auto& [name, parameter] : named_parameters())
+    if (parameter.requires_grad()) parameter.zero_grad();
+}
+
+void Module::set_requires_grad(bool on) {
+  for (auto& [name, parameter] : named_parameters()) parameter.set_requires_grad(on);
+}
+
+template <class Change>
+void Module::change_values(Change change) {
+  for (const auto list : {&Module::parameters_, &Module::buffers_}) {
+    for (auto& [name, variable] : distinct(list)) {
+      Tensor value = change(variable.value());
+      if (value.storage() != variable.value().storage()) variable.set_value(std::move(value));
+    }
+  }
+}
+
+void Module::to(Device device) {
+  change_values([device](const Tensor& value) { return value.to(device); });
+}
+
+void Module::to(DType dtype) {
+  change_values([dtype](const Tensor& value) { return is_floating(value.dtype()) ? value.to(dtype) : value; });
 }
 
 Variable Module::register_parameter(const std::string& name, Tensor value) {
-  check_name(name);
-  return parameters_.emplace_back(name, Variable(std::move(value), true)).second;
+  return register_parameter(name, Variable(std::move(value), true));
 }
 
-Tensor Module::register_buffer(const std::string& name, Tensor value) {
+Variable Module::register_parameter(const std::string& name, const Variable& parameter) {
   check_name(name);
-  return buffers_.emplace_back(name, std::move(value)).second;
+  return parameters_.emplace_back(name, parameter).second;
 }
 
-void Module::register_generator(const std::string& name, Generator& generator) {
+Variable Module::register_buffer(const std::string& name, Tensor value) {
   check_name(name);
-  generators_.emplace_back(name, &generator);
+  return buffers_.emplace_back(name, Variable(std::move(value))).second;
 }
 
 void Module::add_child(const std::string& name, std::unique_ptr<Module> child) {
   check_name(name);
   child->train(training_);
+  child->name_ = name;
   children_.emplace_back(name, std::move(child));
+}
+
+void Module::collect(const std::string& prefix, NamedVariables Module::*list, NamedVariables& all) const {
+  for (const auto& [name, variable] : this->*list) all.emplace_back(prefix + name, variable);
+  for (const auto& [name, child] : children_) child->collect(prefix + name + ".", list, all);
+}
+
+Module::NamedVariables Module::distinct(NamedVariables Module::*list) const {
+  NamedVariables all, result;
+  collect("", list, all);
+  for (auto& [name, variable] : all) {
+    const auto same = [&](const auto& earlier) { return earlier.second.is(variable); };
+    if (std::none_of(result.begin(), result.end(), same)) result.emplace_back(name, variable);
+  }
+  return result;
 }
 
 void Module::check_name(const std::string& name) const {
   if (name.empty() || name.find('.') != std::string::npos) {
     throw make_error(Errc::usage, "'{}' is no name for a part of a module: it is empty or has a dot", name);
   }
-  if (has_name(parameters_, name) || has_name(buffers_, name) || has_name(generators_, name) ||
-      has_name(children_, name)) {
+  if (has_name(parameters_, name) || has_name(buffers_, name) || has_name(children_, name)) {
     throw make_error(Errc::usage, "a module has two parts named '{}'", name);
   }
 }

@@ -6,13 +6,17 @@
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/tensor/random.h"
 
 namespace ddprun::nn {
 
 // A function with parameters (learnt), buffers (kept, not learnt: running statistics) and child modules. Names are
-// paths as in PyTorch, "conv1.weight", in the order of registration, which is a pure function of the model. A module
-// owns its children. One thread at a time.
+// paths as in PyTorch, "conv1.weight", in the order of registration, which is a pure function of the model.
+//
+// Ownership: a module owns its children. Parameters and buffers are shared handles: one registered in two places is
+//   tied, and appears under its first path alone.
+// Threads: one at a time.
+// Errors: Errc::usage for a name that repeats within a module, is empty or has a dot, and for a path that does not
+//   exist.
 class Module {
  public:
   Module() = default;
@@ -20,25 +24,33 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  virtual Variable forward(const Variable& input) = 0;
+  // Runs forward() under this module's name, which errors and profiles then carry. Call this, not forward().
+  Variable operator()(const Variable& input);
 
-  // The handles share memory with the module: writing into them changes it.
+  // The handles are the module's own: writing into them changes it.
   std::vector<std::pair<std::string, Variable>> named_parameters() const;
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
-  // The sources of randomness that forward() draws from (dropout): whoever trains gives each rank a stream of its own,
-  // as a function of the step, so that no checkpoint has to hold them.
-  std::vector<std::pair<std::string, Generator*>> named_generators();
+  Variable parameter(const std::string& path) const;  // "conv1.weight"
+  Module& module(const std::string& path);            // "blocks.3"; the empty path is this module
 
   // Training or evaluation, for this module and all below it; training at first.
   void train(bool on = true);
   bool training() const { return training_; }
   void zero_grad();
+  // Freezes, or frees, all parameters of this module and below.
+  void set_requires_grad(bool on);
+  // Moves parameters and buffers in place: optimizers and tied modules see it, gradients are dropped. A dtype applies
+  // to floating-point tensors.
+  void to(Device device);
+  void to(DType dtype);
 
  protected:
-  // The names must not repeat within a module nor contain a dot: Errc::usage.
+  virtual Variable forward(const Variable& input) = 0;
+
   Variable register_parameter(const std::string& name, Tensor value);
-  Tensor register_buffer(const std::string& name, Tensor value);
-  void register_generator(const std::string& name, Generator& generator);
+  // Ties a parameter that another module has registered too.
+  Variable register_parameter(const std::string& name, const Variable& parameter);
+  Variable register_buffer(const std::string& name, Tensor value);
   // The reference stays valid as long as this module lives.
   template <class M>
   M& register_module(const std::string& name, std::unique_ptr<M> child) {
@@ -48,12 +60,17 @@ class Module {
   }
 
  private:
+  using NamedVariables = std::vector<std::pair<std::string, Variable>>;
   void check_name(const std::string& name) const;
   void add_child(const std::string& name, std::unique_ptr<Module> child);
+  void collect(const std::string& prefix, NamedVariables Module::*list, NamedVariables& all) const;
+  NamedVariables distinct(NamedVariables Module::*list) const;
+  template <class Change>
+  void change_values(Change change);
 
-  std::vector<std::pair<std::string, Variable>> parameters_;
-  std::vector<std::pair<std::string, Tensor>> buffers_;
-  std::vector<std::pair<std::string, Generator*>> generators_;
+  std::string name_;  // within the parent
+  NamedVariables parameters_;
+  NamedVariables buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   bool training_ = true;
 };

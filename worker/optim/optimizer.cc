@@ -51,6 +51,7 @@ void Optimizer::step() {
     if (!parameter.grad().defined()) continue;
     Tensor value = parameter.value();
     update(i, value, parameter.grad());
+    value.storage()->bump_version();
   }
 }
 
@@ -61,7 +62,7 @@ void Optimizer::zero_grad() {
 std::vector<Tensor> Optimizer::add_state(const std::string& suffix) {
   std::vector<Tensor> tensors;
   for (const auto& [name, parameter] : parameters_) {
-    tensors.push_back(Tensor::zeros(parameter.shape(), parameter.dtype()));
+    tensors.push_back(Tensor::zeros_like(parameter.value()));
     state_.emplace_back(name + "." + suffix, tensors.back());
   }
   return tensors;

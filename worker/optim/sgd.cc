@@ -10,8 +10,8 @@ Sgd::Sgd(NamedParameters parameters, const OptimOptions& options) : Optimizer(st
 
 void Sgd::update(std::size_t index, Tensor& value, const Tensor& gradient) {
   Tensor none;
-  kernels::sgd_step(value, gradient, momentum_.empty() ? none : momentum_[index],
-                    {.lr = lr(), .momentum = options().momentum, .weight_decay = options().weight_decay});
+  kernels::of(value).sgd_step(value, gradient, momentum_.empty() ? none : momentum_[index],
+                              {.lr = lr(), .momentum = options().momentum, .weight_decay = options().weight_decay});
 }
 
 }  // namespace ddprun::optim

@@ -58,7 +58,6 @@ struct DistributedDataParallel::State {
                 {.limits = options.limits, .find_unused_parameters = options.find_unused_parameters}) {}
 
   void install_hooks();
-  void remove_hooks();
   void gradient_ready(std::size_t parameter);
   void define_gradients();
 
@@ -68,6 +67,7 @@ struct DistributedDataParallel::State {
   std::vector<std::pair<std::string, Variable>> parameters;
   Reducer reducer;
   int no_sync_depth = 0;
+  std::vector<Variable::Hook> hooks;
   bool in_pass = false;  // a reduced backward pass has begun and not ended
 };
 
@@ -78,12 +78,8 @@ void DistributedDataParallel::State::install_hooks() {
     auto memory = reducer.gradient_memory(p);
     void* data = memory.get();
     variable.set_grad_storage(Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory)), kind);
-    variable.on_grad_ready([this, p] { gradient_ready(p); });
+    hooks.push_back(variable.on_grad_ready([this, p] { gradient_ready(p); }));
   }
-}
-
-void DistributedDataParallel::State::remove_hooks() {
-  for (auto& [name, variable] : parameters) variable.on_grad_ready({});
 }
 
 void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
@@ -112,9 +108,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup
   state_->install_hooks();
 }
 
-DistributedDataParallel::~DistributedDataParallel() {
-  state_->remove_hooks();
-}
+DistributedDataParallel::~DistributedDataParallel() = default;
 
 nn::Module& DistributedDataParallel::module() {
   return state_->model;
@@ -126,7 +120,7 @@ Variable DistributedDataParallel::forward(const Variable& input) {
   }
   const bool training = state_->model.training() && grad_enabled() && state_->no_sync_depth == 0;
   if (training && state_->options.broadcast_buffers) sync_buffers();
-  return state_->model.forward(input);
+  return state_->model(input);
 }
 
 void DistributedDataParallel::join_pass() {

@@ -1,108 +1,247 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
+#include "ddprun/worker/tensor/functors/binary.h"
+#include "ddprun/worker/tensor/functors/unary.h"
 #include "ddprun/worker/tensor/random.h"
 #include "ddprun/worker/tensor/tensor.h"
 
-// One function a primitive, for float32 and float64; other dtypes are Errc::unsupported. Shapes are the caller's
-// business (autograd/ops checks them): here they are REQUIRED to fit. Results are new tensors unless they are
-// arguments; "accumulate" adds to them instead of overwriting.
+// Operations on tensors without gradients: one table of functions per type of device. autograd/ops is the user's side:
+// it checks shapes, dtypes and devices, and knows the gradients. Here they are REQUIRED to fit, and inputs are
+// contiguous unless a comment says "strided". Results are new tensors unless they are arguments; "accumulate" adds to
+// them instead of overwriting.
 //
+// Types: float32, float64, and bfloat16 and float16, which are stored in 16 bits and computed in float32.
 // Sums are taken in an order that depends on shapes alone, so the same input gives the same bits.
-// float32 goes to oneDNN (matrix products, convolution) or to vectorised plain loops; float64 to plain
-// loops.
 namespace ddprun::kernels {
 
-// --- elementwise; a, b, y and gradients have equal shapes
-Tensor add(const Tensor& a, const Tensor& b);
-void add_in_place(Tensor& a, const Tensor& b);  // a += b
-Tensor multiply(const Tensor& a, const Tensor& b);
-Tensor scale(const Tensor& a, double factor);
-Tensor relu(const Tensor& x);
-Tensor relu_backward(const Tensor& y, const Tensor& grad);  // grad where y > 0, else 0
-// Elements are 0 with the given probability, else 1 / (1 - probability).
-Tensor dropout_mask(const Shape& shape, DType dtype, double probability, Generator& generator);
+// --- geometries
 
-// --- sums
-Tensor sum(const Tensor& x);  // scalar
-// x (outer, channels, inner) += bias (channels)
-void add_bias(Tensor& x, const Tensor& bias, std::int64_t outer, std::int64_t inner);
-// out (channels) = the sum of grad (outer, channels, inner) over outer and inner
-void sum_to_bias(const Tensor& grad, std::int64_t outer, std::int64_t inner, Tensor& out, bool accumulate);
+// A dimension of n elements within (outer, n, inner).
+struct Axis {
+  std::int64_t outer, n, inner;
+};
 
-// --- matrix product: out (m, n) = op(a) (m, k) op(b) (k, n); op transposes if told so
 struct MatmulOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
 };
-void matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options = {});
 
-// --- convolution (cross-correlation) and pooling, row-major (batch, channels, height, width)
+// Cross-correlation over row-major (batch, channels, height, width).
 struct ConvGeometry {
   std::int64_t batch, in_channels, height, width;
   std::int64_t out_channels, kernel_h, kernel_w;
   std::int64_t stride, padding;
   std::int64_t out_h, out_w;
+  std::int64_t dilation = 1;
+  std::int64_t groups = 1;
   friend auto operator<=>(const ConvGeometry&, const ConvGeometry&) = default;
 };
-// weight (out, in, kh, kw); bias (out) or undefined
-Tensor conv2d(const ConvGeometry& geometry, const Tensor& x, const Tensor& weight, const Tensor& bias);
-Tensor conv2d_backward_input(const ConvGeometry& geometry, const Tensor& grad, const Tensor& weight);
-void conv2d_backward_weight(const ConvGeometry& geometry, const Tensor& x, const Tensor& grad, Tensor& weight_grad,
-                            bool accumulate);
 
 struct PoolGeometry {
   std::int64_t planes, height, width;  // planes: batch times channels
   std::int64_t kernel, stride, padding;
   std::int64_t out_h, out_w;
 };
-// index, int32 and like the result: where in its plane of x the (first) maximum was.
-Tensor max_pool2d(const PoolGeometry& geometry, const Tensor& x, const Shape& out_shape, Tensor& index);
-Tensor max_pool2d_backward(const PoolGeometry& geometry, const Tensor& grad, const Tensor& index,
-                           const Shape& in_shape);
 
-// --- batch normalisation of x (outer, channels, inner)
 struct NormStatistics {
-  Tensor mean;     // (channels)
-  Tensor inverse;  // (channels): 1 / sqrt(variance + eps)
+  Tensor mean;     // (channels), or one per row
+  Tensor inverse;  // likewise: 1 / sqrt(variance + eps)
 };
-NormStatistics batch_statistics(const Tensor& x, std::int64_t outer, std::int64_t inner, double eps, Tensor& variance);
-// 1 / sqrt(variance + eps), element by element
-Tensor inverse_deviation(const Tensor& variance, double eps);
-// y = (x - mean) * inverse * weight + bias
-Tensor batch_norm(const Tensor& x, std::int64_t outer, std::int64_t inner, const NormStatistics& statistics,
-                  const Tensor& weight, const Tensor& bias);
 struct NormGradients {
-  Tensor x, weight, bias;
+  Tensor x, weight, bias;  // weight and bias undefined where there are none
 };
-// training: the statistics are of this very x and carry gradient too.
-NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int64_t outer, std::int64_t inner,
-                                  const NormStatistics& statistics, const Tensor& weight, bool training);
 
-// --- losses over scores (batch, classes); targets (batch) int64 within range
-Tensor log_softmax(const Tensor& scores);
-Tensor log_softmax_backward(const Tensor& y, const Tensor& grad);
-// The mean over the batch of -log_probabilities[i, target[i]].
-Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets);
-// factor * d nll / d scores, given log-probabilities: (softmax - one at the target) * factor / batch
-Tensor cross_entropy_backward(const Tensor& log_probabilities, const Tensor& targets, double factor);
-// -factor / batch at each target, else 0
-Tensor nll_loss_backward(const Tensor& log_probabilities, const Tensor& targets, double factor);
-// For each row of scores, the first index of its maximum; int64.
-Tensor argmax_rows(const Tensor& scores);
+struct CrossEntropyOptions {
+  double label_smoothing = 0;        // this share of the target's probability is spread over all classes
+  std::int64_t ignore_index = -100;  // rows with this target count for nothing
+};
 
-// --- optimizers: one pass over a tensor, in place. Bits do not depend on the processor's vector width.
+struct AttentionOptions {
+  bool causal = false;  // query i sees the keys up to i + (keys - queries)
+  double scale = 1;     // of the scores
+};
+struct AttentionResult {
+  Tensor out;      // (heads, queries, width)
+  Tensor log_sum;  // (heads, queries): of the exponentials of the scores, float32 or float64
+};
+struct AttentionGradients {
+  Tensor query, key, value;
+};
+
 struct SgdStep {
   double lr, momentum, weight_decay;
+  double dampening = 0;
+  bool nesterov = false;
+  bool first = false;  // the momentum starts as the gradient
 };
-// momentum: zero before the first step; undefined: none
-void sgd_step(Tensor& value, const Tensor& grad, Tensor& momentum, const SgdStep& step);
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;  // from 1
+  std::int64_t step;       // from 1
+  bool decoupled = false;  // AdamW: the decay shrinks the value, it is not part of the gradient
 };
-void adam_step(Tensor& value, const Tensor& grad, Tensor& average, Tensor& square_average, const AdamStep& step);
+
+// --- the table
+
+[[noreturn]] void throw_missing(const char* operation, DType dtype, Device device);
+
+// One operation of a device. Calling an entry that the device does not have is Errc::unsupported, naming the operation,
+// the dtype and the device of its first tensor.
+template <class Signature>
+class Entry;
+template <class Result, class... Parameters>
+class Entry<Result(Parameters...)> {
+ public:
+  constexpr explicit Entry(const char* name) : name_(name) {}
+  constexpr Entry& operator=(Result (*function)(Parameters...)) {
+    function_ = function;
+    return *this;
+  }
+
+  Result operator()(Parameters... arguments) const {
+    if (function_ == nullptr) refuse(arguments...);
+    return function_(std::forward<Parameters>(arguments)...);
+  }
+
+ private:
+  template <class... Arguments>
+  [[noreturn]] void refuse(const Arguments&... arguments) const {
+    const Tensor* first = nullptr;
+    const auto consider = [&](const auto& argument) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(argument)>, Tensor>)
+        if (first == nullptr) first = &argument;
+    };
+    (consider(arguments), ...);
+    throw_missing(name_, first ? first->dtype() : DType::float32, first ? first->device() : Device{});
+  }
+
+  const char* name_;
+  Result (*function_)(Parameters...) = nullptr;
+};
+
+using functor::Arguments;
+using functor::Binary;
+using functor::Comparison;
+using functor::Unary;
+using In = const Tensor&;
+
+struct Table {
+#define DDPRUN_ENTRY(name, ...) \
+  Entry<__VA_ARGS__> name {     \
+#name                       \
+  }
+  // Elementwise, driven by functors/.
+  DDPRUN_ENTRY(unary, void(Unary, const Arguments&, In x, Tensor& y));
+  DDPRUN_ENTRY(unary_gradient, void(Unary, const Arguments&, In saved, In grad, Tensor& out));
+  // a, b and cond are strided, of out's shape; grad and out are contiguous.
+  DDPRUN_ENTRY(binary, void(Binary, const Arguments&, In a, In b, Tensor& out));
+  DDPRUN_ENTRY(binary_gradient, void(Binary, const Arguments&, int operand, In a, In b, In grad, Tensor& out));
+  DDPRUN_ENTRY(compare, void(Comparison, In a, In b, Tensor& out));  // out: uint8, 0 or 1
+  DDPRUN_ENTRY(where, void(In cond, In a, In b, Tensor& out));       // cond: uint8
+  DDPRUN_ENTRY(copy, void(In from, Tensor& to));  // any two dtypes; both strided, of equal numbers of elements
+  DDPRUN_ENTRY(fill, void(Tensor& to, double value));
+  // Row i of x is dropped with the probability by random numbers of streams[i], the rest is scaled by
+  // 1 / (1 - probability); x and out may be one.
+  DDPRUN_ENTRY(dropout, void(In x, double probability, std::uint64_t seed, const std::vector<std::uint64_t>& streams,
+                             Tensor& out));
+
+  // Reductions along an axis: out is (outer, inner).
+  DDPRUN_ENTRY(sum, void(In x, const Axis&, Tensor& out));
+  DDPRUN_ENTRY(max, void(In x, const Axis&, Tensor& out, Tensor& index));    // index: int64, of the first maximum
+  DDPRUN_ENTRY(softmax, void(In x, const Axis& rows, bool log, Tensor& y));  // inner is 1
+  DDPRUN_ENTRY(softmax_gradient, void(In y, In grad, const Axis& rows, bool log, Tensor& out));  // inner is 1
+
+  // Indexing; indices are int64 within range.
+  DDPRUN_ENTRY(gather, void(In x, const Axis&, In index, Tensor& out));  // out[o, j, i] = x[o, index[o, j, i], i]
+  DDPRUN_ENTRY(scatter_add, void(In x, const Axis& of_out, In index, Tensor& out));  // out[o, index[o, j, i], i] += x
+  DDPRUN_ENTRY(scatter, void(In x, const Axis& of_out, In index, Tensor& out));      // likewise, = in place of +=
+  DDPRUN_ENTRY(gather_rows, void(In table, In index, Tensor& out));
+  DDPRUN_ENTRY(scatter_add_rows, void(In x, In index, Tensor& out));
+
+  // x (outer, channels, inner) += bias (channels)
+  DDPRUN_ENTRY(add_bias, void(Tensor& x, In bias, std::int64_t outer, std::int64_t inner));
+  // out (channels) = the sum of grad (outer, channels, inner) over outer and inner
+  DDPRUN_ENTRY(sum_to_bias, void(In grad, std::int64_t outer, std::int64_t inner, Tensor& out, bool accumulate));
+
+  // out (m, n) = op(a) (m, k) op(b) (k, n); op transposes if told so. With a leading dimension: one product for each.
+  DDPRUN_ENTRY(matmul, void(In a, In b, Tensor& out, MatmulOptions));
+  DDPRUN_ENTRY(batched_matmul, void(In a, In b, Tensor& out, MatmulOptions));
+
+  // weight (out, in / groups, kh, kw); bias (out) or undefined
+  DDPRUN_ENTRY(conv2d, Tensor(const ConvGeometry&, In x, In weight, In bias));
+  DDPRUN_ENTRY(conv2d_backward_input, Tensor(const ConvGeometry&, In grad, In weight));
+  DDPRUN_ENTRY(conv2d_backward_weight, void(const ConvGeometry&, In x, In grad, Tensor& weight_grad, bool accumulate));
+
+  // index, int32 and like the result: where in its plane of x the (first) maximum was.
+  DDPRUN_ENTRY(max_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape, Tensor& index));
+  DDPRUN_ENTRY(max_pool2d_backward, Tensor(const PoolGeometry&, In grad, In index, const Shape& in_shape));
+  DDPRUN_ENTRY(avg_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape));
+  DDPRUN_ENTRY(avg_pool2d_backward, Tensor(const PoolGeometry&, In grad, const Shape& in_shape));
+  // Output (i, j) is the mean over rows [i height / out_h, ceil((i + 1) height / out_h)), columns likewise.
+  DDPRUN_ENTRY(adaptive_avg_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape));
+  DDPRUN_ENTRY(adaptive_avg_pool2d_backward, Tensor(const PoolGeometry&, In grad, const Shape& in_shape));
+
+  // Batch normalisation of x (outer, channels, inner); variance: the biased one.
+  DDPRUN_ENTRY(batch_statistics,
+               NormStatistics(In x, std::int64_t outer, std::int64_t inner, double eps, Tensor& variance));
+  DDPRUN_ENTRY(inverse_deviation, Tensor(In variance, double eps));  // 1 / sqrt(variance + eps), element by element
+  // y = (x - mean) * inverse * weight + bias
+  DDPRUN_ENTRY(batch_norm,
+               Tensor(In x, std::int64_t outer, std::int64_t inner, const NormStatistics&, In weight, In bias));
+  // training: the statistics are of this very x and carry gradient too.
+  DDPRUN_ENTRY(batch_norm_backward, NormGradients(In x, In grad, std::int64_t outer, std::int64_t inner,
+                                                  const NormStatistics&, In weight, bool training));
+  // Normalisation of x (groups, channels, inner) over channels and inner together, then y = x weight + bias by channel
+  // (either may be undefined; they have groups_per_sample * channels elements). Layer norm: inner is 1. centred: false
+  // leaves the mean out, which is RMS norm.
+  DDPRUN_ENTRY(group_norm,
+               Tensor(In x, const Axis& groups, bool centred, double eps, In weight, In bias, NormStatistics&));
+  DDPRUN_ENTRY(group_norm_backward, NormGradients(In x, In grad, const Axis& groups, bool centred,
+                                                  const NormStatistics&, In weight, bool has_bias));
+
+  // scores (rows, classes), targets (rows) int64. The loss is the mean over the rows that count.
+  DDPRUN_ENTRY(nll_loss, Tensor(In log_probabilities, In targets, const CrossEntropyOptions&));
+  DDPRUN_ENTRY(nll_loss_backward, Tensor(In log_probabilities, In targets, const CrossEntropyOptions&, double factor));
+  // factor * d loss / d scores, given log-probabilities
+  DDPRUN_ENTRY(cross_entropy_backward,
+               Tensor(In log_probabilities, In targets, const CrossEntropyOptions&, double factor));
+
+  // Scaled-dot-product attention: query (heads, queries, width), key and value (heads, keys, width); mask undefined, or
+  // (queries, keys) or (heads, queries, keys), added to the scores.
+  DDPRUN_ENTRY(attention, AttentionResult(In query, In key, In value, In mask, const AttentionOptions&));
+  DDPRUN_ENTRY(attention_backward, AttentionGradients(In query, In key, In value, In mask, const AttentionResult&,
+                                                      In grad, const AttentionOptions&));
+
+  // Optimizers: one pass over a tensor, in place. momentum: undefined: none.
+  DDPRUN_ENTRY(sgd_step, void(Tensor& value, In grad, Tensor& momentum, const SgdStep&));
+  DDPRUN_ENTRY(adam_step, void(Tensor& value, In grad, Tensor& average, Tensor& square_average, const AdamStep&));
+#undef DDPRUN_ENTRY
+};
+
+// Of a type of device; empty for one that this build does not serve.
+const Table& table(Device device);
+inline const Table& of(const Tensor& tensor) {
+  return table(tensor.device());
+}
+
+// --- shorthands, with a new tensor as result
+
+void copy(const Tensor& from, Tensor& to);
+void fill(Tensor& to, double value);
+Tensor unary(Unary function, const Tensor& x, const Arguments& arguments = {});
+// Of equal shapes.
+Tensor add(const Tensor& a, const Tensor& b);
+void add_in_place(Tensor& a, const Tensor& b);  // a += b
+Tensor multiply(const Tensor& a, const Tensor& b);
+Tensor scale(const Tensor& a, double factor);
+Tensor sum(const Tensor& x);  // of all elements, a scalar
+// The sum over the dimensions in which x was broadcast from shape.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+// For each row of (rows, n), the first index of its maximum; int64.
+Tensor argmax_rows(const Tensor& scores);
+bool all_finite(const Tensor& x);
 
 }  // namespace ddprun::kernels

@@ -1,13 +1,17 @@
 #include "ddprun/worker/tensor/storage.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/sanitized.h"
 
 namespace ddprun {
@@ -46,7 +50,7 @@ class BlockCache {
     return aligned_block(bytes);
   }
 
-  void give_back(void* block, std::size_t bytes) noexcept {
+  void release(void* block, std::size_t bytes) noexcept {
     if (bytes >= smallest_cached && cache_blocks && keep(block, bytes)) return;
     std::free(block);
   }
@@ -69,10 +73,37 @@ class BlockCache {
   std::size_t held_bytes_ = 0;
 };
 
-// Never destroyed: tensors in static objects may outlive it otherwise.
-BlockCache& cache() {
-  static auto* instance = new BlockCache;
-  return *instance;
+// What a device has allocated.
+class Account {
+ public:
+  void add(std::size_t bytes) {
+    const std::size_t now = allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::size_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+  void remove(std::size_t bytes) { allocated_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void reset_peak() { peak_ = allocated_.load(); }
+  MemoryStats stats() const { return {.allocated = allocated_, .peak = peak_}; }
+
+ private:
+  std::atomic<std::size_t> allocated_ = 0;
+  std::atomic<std::size_t> peak_ = 0;
+};
+
+struct CpuAllocator {
+  BlockCache cache;
+  Account account;
+};
+
+// Never destroyed: tensors in static objects may outlive them otherwise.
+CpuAllocator& allocator(Device device) {
+  if (device.type != DeviceType::cpu) {
+    throw make_error(Errc::unsupported, "this build has no memory on {}: tensors live on cpu devices",
+                     to_string(device));
+  }
+  static auto* instances = new std::array<CpuAllocator, max_devices>;
+  return instances->at(static_cast<std::size_t>(device.index));
 }
 
 // Rounded up so that nearly equal sizes share blocks: to a multiple of an eighth of the power of two below.
@@ -83,10 +114,34 @@ std::size_t rounded(std::size_t bytes) {
 
 }  // namespace
 
-std::shared_ptr<void> allocate_storage(std::size_t bytes) {
+Storage::Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner, std::size_t block_bytes)
+    : data_(data), bytes_(bytes), block_bytes_(block_bytes), owner_(std::move(owner)), device_(device) {}
+
+std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
+  CpuAllocator& from = allocator(device);
   const std::size_t size = rounded(bytes);
-  void* block = cache().take(size);
-  return std::shared_ptr<void>(block, [size](void* freed) { cache().give_back(freed, size); });
+  void* block = from.cache.take(size);
+  from.account.add(size);
+  return std::shared_ptr<Storage>(new Storage(block, bytes, device, nullptr, size));
+}
+
+std::shared_ptr<Storage> Storage::wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner) {
+  return std::shared_ptr<Storage>(new Storage(data, bytes, device, std::move(owner), 0));
+}
+
+Storage::~Storage() {
+  if (block_bytes_ == 0) return;
+  CpuAllocator& to = allocator(device_);
+  to.account.remove(block_bytes_);
+  to.cache.release(data_, block_bytes_);
+}
+
+MemoryStats memory_stats(Device device) {
+  return allocator(device).account.stats();
+}
+
+void reset_peak_memory(Device device) {
+  allocator(device).account.reset_peak();
 }
 
 }  // namespace ddprun

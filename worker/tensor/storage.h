@@ -1,16 +1,50 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+
+#include "ddprun/worker/tensor/device.h"
 
 namespace ddprun {
 
 // Every tensor's own memory starts at a multiple of this many bytes: a cache line, and a vector register of AVX-512.
 inline constexpr std::size_t storage_alignment = 64;
 
-// Uninitialised memory that returns to a process-wide cache of freed blocks when its last owner lets go. A training
-// step allocates the same sizes again and again; without the cache every large one costs page faults. Throws
-// std::bad_alloc. Thread-safe.
-std::shared_ptr<void> allocate_storage(std::size_t bytes);
+// Memory on a device, which any number of tensors see parts of. Shared by its tensors through std::shared_ptr and freed
+// with the last. Its own memory returns to the device's cache of freed blocks: a training step allocates the same sizes
+// again and again, and without the cache every large one would cost page faults.
+//
+// Threads: allocation and release are thread-safe; contents and version are not synchronised.
+class Storage {
+ public:
+  // Uninitialised. Throws std::bad_alloc, and Errc::unsupported for a device without an allocator.
+  static std::shared_ptr<Storage> allocate(std::size_t bytes, Device device);
+  // Memory from outside, kept alive by owner; not counted in memory_stats().
+  static std::shared_ptr<Storage> wrap(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner);
+
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+  // Counts changes in place: what was derived from the contents, such as a weight cast to 16 bits, or saved for a
+  // backward pass, is valid as long as it stays equal.
+  std::uint64_t version() const { return version_; }
+  void bump_version() { ++version_; }
+
+ private:
+  Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner, std::size_t block_bytes);
+
+  void* data_;
+  std::size_t bytes_;
+  std::size_t block_bytes_;  // of the device's allocator; 0: memory from outside
+  std::shared_ptr<void> owner_;
+  std::uint64_t version_ = 0;
+  Device device_;
+};
 
 }  // namespace ddprun

@@ -7,72 +7,106 @@
 #include <vector>
 
 #include "ddprun/common/dtype.h"
+#include "ddprun/common/float16.h"
+#include "ddprun/worker/tensor/device.h"
 #include "ddprun/worker/tensor/shape.h"
+#include "ddprun/worker/tensor/storage.h"
 
 namespace ddprun {
 
-// A handle to contiguous row-major memory of one element type. Copying the handle shares the memory; clone() copies it.
-// A const Tensor is a handle that does not change, its elements may. Memory of its own is 64-byte aligned; wrapped
-// memory is where its owner put it. Errors: a wrong dtype or shape is Errc::mismatch naming both. Not synchronised: one
-// writer, or many readers.
+// An n-dimensional array: a view of a Storage by offset, shape and strides, with one element type. A handle: copying it
+// shares the memory, clone() copies it. A const Tensor is a handle that does not change, its elements may.
+//
+// View operations (reshape, permute, ...) share the memory. Where an operation needs row-major memory it says so, and
+// contiguous() makes it; data() insists on it, so that no loop walks a strided tensor as if it were dense.
+//
+// Ownership: the storage lives as long as a tensor sees it. Its own memory is 64-byte aligned; wrapped memory is where
+//   its owner put it.
+// Threads: not synchronised: one writer, or many readers.
+// Errors: a wrong dtype, shape or device is Errc::mismatch naming both.
 class Tensor {
  public:
   Tensor() = default;  // undefined: no memory, shape [0]
 
-  static Tensor empty(Shape shape, DType dtype = DType::float32);  // uninitialised
-  static Tensor zeros(Shape shape, DType dtype = DType::float32);
-  static Tensor full(Shape shape, double value, DType dtype = DType::float32);
+  static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = {});  // uninitialised
+  static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = {});
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = {});
+  // Uninitialised, with the shape, dtype and device of another.
+  static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
+  static Tensor zeros_like(const Tensor& other) { return zeros(other.shape(), other.dtype(), other.device()); }
   // A copy of the values; their number has to be that of the shape.
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape);
   // Memory from outside, such as a slice of a gradient bucket: at least numel(shape) elements, kept alive by owner
   // (which may be empty if the memory outlives the tensor anyway).
-  static Tensor wrap(void* data, Shape shape, DType dtype, std::shared_ptr<void> owner);
+  static Tensor wrap(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Device device = {});
 
-  bool defined() const { return data_ != nullptr; }
+  bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
+  const Strides& strides() const { return strides_; }  // in elements
   std::int64_t dim() const { return static_cast<std::int64_t>(shape_.size()); }
-  std::int64_t size(int dim) const;  // negative counts from the end
+  std::int64_t size(std::int64_t dim) const;  // negative counts from the end
   std::int64_t numel() const { return numel_; }
   DType dtype() const { return dtype_; }
-  std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }
+  Device device() const { return storage_ ? storage_->device() : Device{}; }
+  std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }  // of the elements
+  bool is_contiguous() const { return contiguous_; }
 
-  // Throws Errc::mismatch if T is not the element type. The 16-bit floats are reached through raw().
+  // The first element. Throws Errc::mismatch if T is not the element type, and for strided memory.
   template <class T>
   T* data() {
-    check_dtype(dtype_of<T>);
-    return static_cast<T*>(data_);
+    check_access(dtype_of<T>);
+    return static_cast<T*>(raw());
   }
   template <class T>
   const T* data() const {
-    check_dtype(dtype_of<T>);
-    return static_cast<const T*>(data_);
+    check_access(dtype_of<T>);
+    return static_cast<const T*>(raw());
   }
+  // The first element, whatever type and strides.
   void* raw() { return data_; }
   const void* raw() const { return data_; }
 
-  Tensor reshape(Shape shape) const;  // shares the memory; one size may be -1: what is left
-  Tensor clone() const;
-  Tensor to(DType dtype) const;         // itself when it has that dtype already; the 16-bit floats: Errc::unsupported
-  void copy_from(const Tensor& other);  // same number of elements and dtype
+  // Views. Errors: Errc::usage for a dimension or range that does not exist.
+  Tensor reshape(Shape shape) const;  // one size may be -1: what is left. Strided memory: only where a view exists
+  Tensor permute(const std::vector<std::int64_t>& dims) const;
+  Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
+  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  Tensor select(std::int64_t dim, std::int64_t index) const;  // without that dimension
+  Tensor expand(const Shape& shape) const;                    // broadcast: sizes of 1 are repeated without memory
+
+  Tensor contiguous() const;  // itself where it is
+  Tensor clone() const;       // contiguous
+  // Itself where nothing has to change. Rounds to nearest even; a value out of an integer type's range is undefined.
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+  void copy_from(const Tensor& other);  // same number of elements and dtype, both contiguous
   void fill(double value);
   double item() const;  // of a tensor with one element
 
   // True when no other handle shares the memory, so that it may be changed in place unseen.
-  bool sole_owner() const { return owner_.use_count() == 1; }
+  bool sole_owner() const { return storage_.use_count() == 1; }
+  const std::shared_ptr<Storage>& storage() const { return storage_; }
+  std::uint64_t version() const { return storage_ ? storage_->version() : 0; }
 
  private:
-  void check_dtype(DType asked) const {
-    if (asked != dtype_) throw_dtype(asked);
+  Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strides& strides, std::int64_t offset,
+         DType dtype);
+  Tensor view(const Shape& shape, const Strides& strides, std::int64_t offset = 0) const;
+
+  void check_access(DType asked) const {
+    if (asked != dtype_ || !contiguous_) throw_access(asked);
   }
-  [[noreturn]] void throw_dtype(DType asked) const;
+  [[noreturn]] void throw_access(DType asked) const;
   static void check_count(std::size_t count, const Shape& shape);
 
-  std::shared_ptr<void> owner_;
+  std::shared_ptr<Storage> storage_;
   void* data_ = nullptr;
   Shape shape_{0};
+  Strides strides_{1};
   std::int64_t numel_ = 0;
   DType dtype_ = DType::float32;
+  bool contiguous_ = true;
 };
 
 template <class T>

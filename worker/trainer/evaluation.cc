@@ -44,7 +44,7 @@ Evaluation evaluate(nn::Module& model, const data::Dataset& dataset, ProcessGrou
                       {.batch_size = options.batch_size, .workers = options.workers, .prefetch = 2});
   std::vector<double> sums(2);  // loss, correct answers
   while (const auto batch = loader.next()) {
-    const auto output = model.forward(Variable(batch->inputs));
+    const auto output = model(Variable(batch->inputs));
     sums[0] += loss_of(output, *batch, layout).value().item() * static_cast<double>(batch->samples());
     if (layout.classes > 0) sums[1] += static_cast<double>(count_correct(output.value(), batch->targets));
   }

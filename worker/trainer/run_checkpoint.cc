@@ -35,7 +35,7 @@ std::vector<checkpoint::TensorView> views_of(const NamedTensors& tensors) {
   std::vector<checkpoint::TensorView> views;
   for (const auto& [name, tensor] : tensors)
     views.push_back(
-        {name, tensor.dtype(), tensor.shape(), std::span(static_cast<const std::byte*>(tensor.raw()), tensor.bytes())});
+        {name, tensor.dtype(), tensor.shape().to_vector(), std::span(static_cast<const std::byte*>(tensor.raw()), tensor.bytes())});
   return views;
 }
 
@@ -47,7 +47,7 @@ void load_tensors(const checkpoint::SafetensorsFile& file, const std::string& na
   for (const auto& [name, tensor] : tensors) {
     const auto* info = file.find(name);
     if (!info) throw make_error(Errc::mismatch, "{} has no tensor {}", name_of_file, name);
-    if (info->dtype != tensor.dtype() || info->shape != tensor.shape())
+    if (info->dtype != tensor.dtype() || Shape(info->shape) != tensor.shape())
       throw make_error(Errc::mismatch, "{}: tensor {} is {} {}, this run needs {} {}", name_of_file, name,
                        ddprun::name_of(info->dtype), to_string(info->shape), ddprun::name_of(tensor.dtype()),
                        to_string(tensor.shape()));

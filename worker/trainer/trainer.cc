@@ -215,7 +215,6 @@ class Trainer::Impl {
   double optimize(const std::vector<data::Batch>& batches, std::int64_t samples, StepTimes& times) {
     Stopwatch watch;
     const auto waited_before = ddp_.waited();
-    seed_dropout();
     optimizer_->zero_grad();
     // A preemption request at one rank is summed with the losses: all ranks learn of it in the same step, without an
     // extra message.
@@ -247,17 +246,6 @@ class Trainer::Impl {
     loss_sum += loss.value().item() * samples;
     const double share = samples * group_.size() / static_cast<double>(samples_of_step);
     (share == 1.0 ? loss : mul(loss, share)).backward();
-  }
-
-  // Dropout is a function of (seed, step, rank): nothing of it has to be saved.
-  void seed_dropout() {
-    std::uint64_t number = 0;
-    for (auto& [name, generator] : model_->named_generators()) {
-      Generator mixer(state_.seed, dropout_stream);
-      const auto key = mixer.next_u64() + number++;
-      *generator =
-          Generator(key, (static_cast<std::uint64_t>(state_.step) << 20) | static_cast<std::uint64_t>(group_.rank()));
-    }
   }
 
   void report(std::int64_t epoch, double loss, std::int64_t samples, const StepTimes& times) {

@@ -1,11 +1,14 @@
 #include "ddprun/worker/autograd/variable.h"
 
+#include <cmath>
 #include <pthread.h>
 #include <string>
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/tensor/kernels.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -89,25 +92,26 @@ TEST_CASE("nothing is recorded in a no-grad scope, on this thread alone, and sco
 TEST_CASE("a hook runs once a pass, when the leaf's last use has been walked") {
   Variable early = leaf({1}), late = leaf({1}), unused = leaf({1});
   std::vector<std::string> calls;
-  early.on_grad_ready([&] { calls.push_back("early " + std::to_string(early.grad().item())); });
-  late.on_grad_ready([&] { calls.push_back("late " + std::to_string(late.grad().item())); });
-  unused.on_grad_ready([&] { calls.push_back("unused"); });
+  auto early_hook = early.on_grad_ready([&] { calls.push_back("early " + std::to_string(early.grad().item())); });
+  const auto late_hook = late.on_grad_ready([&] { calls.push_back("late " + std::to_string(late.grad().item())); });
+  const auto unused_hook = unused.on_grad_ready([&] { calls.push_back("unused"); });
   const auto loss = [&] { return sum(mul(mul(mul(early, 2), early), late)); };
   loss().backward();
   CHECK(calls == std::vector<std::string>{"late 2.000000", "early 4.000000"});
   loss().backward();
   CHECK(calls.size() == 4);
-  early.on_grad_ready({});
+  early_hook = {};
   loss().backward();
   CHECK(calls.size() == 5);
 }
 
 TEST_CASE("layers' hooks run in the reverse order of their use") {
   std::vector<Variable> weights;
+  std::vector<Variable::Hook> hooks;
   std::vector<int> order;
   for (int i = 0; i < 5; ++i) {
     weights.push_back(Variable(Tensor::full({3, 3}, 0.5), true));
-    weights.back().on_grad_ready([&order, i] { order.push_back(i); });
+    hooks.push_back(weights.back().on_grad_ready([&order, i] { order.push_back(i); }));
   }
   Variable value(Tensor::full({2, 3}, 1));
   for (const Variable& weight : weights) value = relu(linear(value, weight));
@@ -117,7 +121,7 @@ TEST_CASE("layers' hooks run in the reverse order of their use") {
 
 TEST_CASE("what a hook throws comes out of backward") {
   Variable x = leaf({1});
-  x.on_grad_ready([] { throw Error(Errc::peer_lost, "rank 1 is gone"); });
+  const auto hook = x.on_grad_ready([] { throw Error(Errc::peer_lost, "rank 1 is gone"); });
   CHECK_THROWS_WITH(sum(x).backward(), "rank 1 is gone");
 }
 
@@ -202,13 +206,102 @@ TEST_CASE("the tape is freed as it is walked") {
 TEST_CASE("what a hook leaves for the end of the pass runs once, after all gradients") {
   Variable x = leaf({1, 2}), y = leaf({3, 4});
   std::vector<std::string> order;
-  x.on_grad_ready([&] {
+  const auto x_hook = x.on_grad_ready([&] {
     order.push_back("x");
     at_end_of_backward([&] { order.push_back("end"); });
   });
-  y.on_grad_ready([&] { order.push_back("y"); });
+  const auto y_hook = y.on_grad_ready([&] { order.push_back("y"); });
   sum(add(mul(x, y), y)).backward();
   REQUIRE(order.size() == 3);
   CHECK(order.back() == "end");
   CHECK_THROWS_AS(at_end_of_backward([] {}), Error);
+}
+
+TEST_CASE("several hooks of a leaf run in their order, and each ends with its handle") {
+  Variable x = leaf({1});
+  std::vector<int> order;
+  auto first = x.on_grad_ready([&] { order.push_back(1); });
+  const auto second = x.on_grad_ready([&] { order.push_back(2); });
+  sum(x).backward();
+  CHECK(order == std::vector<int>{1, 2});
+  first = {};
+  sum(x).backward();
+  CHECK(order == std::vector<int>{1, 2, 2});
+}
+
+TEST_CASE("handles of a variable share value and gradient") {
+  Variable x = leaf({2});
+  const Variable same = x;
+  CHECK(same.is(x));
+  CHECK_FALSE(Variable(x.value(), true).is(x));
+  x.set_value(Tensor::from<float>({5}, {1}));
+  CHECK(same.value().item() == 5);
+  sum(mul(x, same)).backward();
+  CHECK(gradient(same) == std::vector<float>{10});
+  x.set_value(x.value().to(DType::float64));
+  CHECK(same.dtype() == DType::float64);
+  CHECK_FALSE(same.grad().defined());
+}
+
+TEST_CASE("a frozen leaf has no gradient, and is a leaf again when it is freed") {
+  Variable x = leaf({2}), y = leaf({3});
+  y.set_requires_grad(false);
+  sum(mul(x, y)).backward();
+  CHECK(gradient(x) == std::vector<float>{3});
+  CHECK_FALSE(y.grad().defined());
+  CHECK_FALSE(mul(y, y).requires_grad());
+  y.set_requires_grad(true);
+  sum(mul(x, y)).backward();
+  CHECK(gradient(y) == std::vector<float>{2});
+  CHECK_THROWS_WITH(mul(x, y).set_requires_grad(false), Catch::Contains("not a leaf"));
+}
+
+TEST_CASE("backward from any tensor takes its gradient, and from several at once") {
+  Variable x = leaf({1, 2});
+  const Variable y = mul(x, x);
+  y.backward(Tensor::from<float>({10, 100}, {2}));
+  CHECK(gradient(x) == std::vector<float>{20, 400});
+  x.zero_grad();
+  int calls = 0;
+  const auto hook = x.on_grad_ready([&] { ++calls; });
+  const Variable z = mul(x, 3);
+  backward({z, sum(z), x}, {Tensor::from<float>({1, 1}, {2}), {}, Tensor::from<float>({7, 8}, {2})});
+  CHECK(gradient(x) == std::vector<float>{3 + 3 + 7, 3 + 3 + 8});
+  CHECK(calls == 1);
+  CHECK_THROWS_WITH(mul(x, 2).backward(Tensor::zeros({3})), Catch::Contains("[3]") && Catch::Contains("[2]"));
+}
+
+namespace {
+
+// y = x^3, as a user writes it.
+Variable cube(const Variable& x) {
+  const autograd::Operation operation("cube", {x});
+  const Tensor& v = x.value();
+  Tensor y = kernels::multiply(kernels::multiply(v, v), v);
+  return operation.record(std::move(y), {v}, [](autograd::Backward& pass) {
+    const Tensor& saved = pass.saved(0);
+    pass.add(0, kernels::scale(kernels::multiply(pass.grad(), kernels::multiply(saved, saved)), 3));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("an operation of a user has a gradient like any other") {
+  Variable x = leaf({2, -1});
+  sum(cube(mul(x, 2))).backward();
+  CHECK(gradient(x) == std::vector<float>{3 * 16 * 2, 3 * 4 * 2});
+}
+
+TEST_CASE("anomaly mode names the operation and the module that produced a NaN") {
+  Variable x = leaf({-1, 0});
+  const std::string outer = "blocks", inner = "3";
+  const autograd::NameScope outer_scope(outer), inner_scope(inner);
+  CHECK_FALSE(std::isfinite(log(x).value().data<float>()[0]));  // silent without the mode
+  const autograd::AnomalyScope anomaly;
+  CHECK_THROWS_WITH(log(x), Catch::Contains("log in module blocks.3 produced a NaN or an infinity: its result"));
+  // sqrt is finite at 0, its gradient is not.
+  Variable zero = leaf({0});
+  const Variable root = sum(sqrt(zero));
+  CHECK_THROWS_WITH(root.backward(), Catch::Contains("sqrt in module blocks.3") &&
+                                         Catch::Contains("the gradient of its input 0"));
 }

@@ -39,18 +39,18 @@ TEST_CASE("the CNN has the parameters of its description, in order") {
   std::int64_t count = 0;
   for (const auto& [name, parameter] : model->named_parameters()) count += parameter.value().numel();
   CHECK(count == 21840);
-  CHECK(model->forward(Variable(Tensor::zeros({3, 1, 28, 28}))).shape() == Shape{3, 10});
+  CHECK((*model)(Variable(Tensor::zeros({3, 1, 28, 28}))).shape() == Shape{3, 10});
 }
 
 TEST_CASE("models take the input and the sizes they are told") {
   Generator generator(1);
   const auto cnn = nn::make_model("cnn", {.input = {3, 32, 32}, .outputs = 7}, generator);
-  CHECK(cnn->forward(Variable(Tensor::zeros({2, 3, 32, 32}))).shape() == Shape{2, 7});
+  CHECK((*cnn)(Variable(Tensor::zeros({2, 3, 32, 32}))).shape() == Shape{2, 7});
   const auto mlp = nn::make_model("mlp", {.input = {5}, .outputs = 2, .hidden = {4, 3}}, generator);
   CHECK(names(*mlp) == std::vector<std::string>{"fc1.weight [4, 5]", "fc1.bias [4]", "fc2.weight [3, 4]",
                                                 "fc2.bias [3]", "fc3.weight [2, 3]", "fc3.bias [2]"});
   const auto linear = nn::make_model("linear", {.input = {2, 3}, .outputs = 1}, generator);
-  CHECK(linear->forward(Variable(Tensor::zeros({4, 2, 3}))).shape() == Shape{4, 1});
+  CHECK((*linear)(Variable(Tensor::zeros({4, 2, 3}))).shape() == Shape{4, 1});
 }
 
 TEST_CASE("a wrong model is one line") {
@@ -88,7 +88,7 @@ TEST_CASE("training and evaluation reach every child, dropout is the identity in
   model.add("inner", std::move(inner));
   const Variable input(Tensor::full({1000}, 1));
   const auto zeros = [&] {
-    const Tensor output = model.forward(input).value();
+    const Tensor output = model(input).value();
     return std::count(output.data<float>(), output.data<float>() + 1000, 0.0F);
   };
   CHECK(zeros() > 400);
@@ -107,10 +107,10 @@ TEST_CASE("a dropout's generator has a name, and its state replays the mask") {
   CHECK(generators[0].first == "dropout1.generator");
   const auto saved = generators[0].second->state();
   const Variable input(Tensor::full({1, 4}, 1));
-  const double first = sum(model->forward(input)).value().item(), second = sum(model->forward(input)).value().item();
+  const double first = sum((*model)(input)).value().item(), second = sum((*model)(input)).value().item();
   CHECK(first != second);
   *generators[0].second = Generator(saved);
-  CHECK(sum(model->forward(input)).value().item() == first);
+  CHECK(sum((*model)(input)).value().item() == first);
 }
 
 TEST_CASE("the handles of parameters share memory with the module") {
@@ -120,13 +120,13 @@ TEST_CASE("the handles of parameters share memory with the module") {
     Tensor value = parameter.value();
     value.fill(2);
   }
-  CHECK(layer.forward(Variable(Tensor::full({1, 2}, 1))).value().item() == 6);
+  CHECK(layer(Variable(Tensor::full({1, 2}, 1))).value().item() == 6);
 }
 
 TEST_CASE("zero_grad reaches every parameter") {
   Generator generator(1);
   const auto model = nn::make_model("linear", {.input = {2}, .outputs = 1}, generator);
-  sum(model->forward(Variable(Tensor::full({1, 2}, 1)))).backward();
+  sum((*model)(Variable(Tensor::full({1, 2}, 1)))).backward();
   CHECK(model->named_parameters()[0].second.grad().defined());
   model->zero_grad();
   CHECK_FALSE(model->named_parameters()[0].second.grad().defined());

@@ -34,8 +34,8 @@ class Net : public nn::Module {
     mean = register_buffer("mean", Tensor::full({3}, static_cast<double>(seed)));
   }
   Variable forward(const Variable& input) override {
-    const Variable hidden = first_->forward(input);
-    return skip_second ? hidden : second_->forward(relu(hidden));
+    const Variable hidden = (*first_)(input);
+    return skip_second ? hidden : (*second_)(relu(hidden));
   }
 
   bool skip_second = false;
@@ -63,7 +63,7 @@ std::vector<std::vector<float>> mean_gradients(std::uint64_t seed, int streams) 
   for (int stream = 0; stream < streams; ++stream) {
     Net net(seed);
     const auto at = static_cast<std::uint64_t>(stream);
-    loss_of(net.forward(Variable(batch(at, 5, 4))), at).backward();
+    loss_of(net(Variable(batch(at, 5, 4))), at).backward();
     std::size_t index = 0;
     for (const auto& [name, parameter] : net.named_parameters()) {
       const auto gradient = values(parameter.grad());

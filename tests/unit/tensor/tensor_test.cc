@@ -1,5 +1,7 @@
 #include "ddprun/worker/tensor/tensor.h"
 
+#include <cmath>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/storage.h"
 #include "tests/support/catch.h"
@@ -59,7 +61,14 @@ TEST_CASE("conversion between element types") {
   CHECK(floats.data<float>()[2] == 255);
   CHECK(floats.to(DType::float32).raw() == floats.raw());
   CHECK(floats.to(DType::int64).data<std::int64_t>()[1] == 127);
-  CHECK_THROWS_WITH(floats.to(DType::float16), Catch::Contains("float16"));
+  CHECK(floats.to(DType::float16).to(DType::int32).data<std::int32_t>()[2] == 255);
+  const Tensor third = Tensor::from<double>({1.0 / 3, 65519, 70000, 1e-8}, {4});
+  const Tensor half = third.to(DType::float16).to(DType::float64), brain = third.to(DType::bfloat16).to(DType::float64);
+  CHECK(half.data<double>()[0] == 0x1.554p-2);
+  CHECK(half.data<double>()[1] == 65504);
+  CHECK(std::isinf(half.data<double>()[2]));
+  CHECK(half.data<double>()[3] == 0);
+  CHECK(brain.data<double>()[0] == 0x1.56p-2);
 }
 
 TEST_CASE("the wrong element type is an error, not a reinterpretation") {
@@ -91,4 +100,76 @@ TEST_CASE("fill and item") {
   a.fill(0);
   CHECK(a.data<float>()[1] == 0);
   CHECK_FALSE(Tensor().defined());
+}
+
+TEST_CASE("views share memory and know their strides") {
+  const Tensor a = Tensor::from<float>({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {2, 3, 2});
+  const Tensor p = a.permute({2, 0, 1});
+  CHECK(p.shape() == Shape{2, 2, 3});
+  CHECK(p.strides() == Strides{1, 6, 2});
+  CHECK_FALSE(p.is_contiguous());
+  CHECK(p.raw() == a.raw());
+  const Tensor dense = p.contiguous();
+  CHECK(std::vector<float>(dense.data<float>(), dense.data<float>() + 12) ==
+        std::vector<float>{0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11});
+  CHECK(a.transpose(0, 1).select(0, 2).contiguous().data<float>()[2] == 10);
+  CHECK(a.slice(1, 1, 2).contiguous().data<float>()[4] == 8);
+  CHECK(a.slice(0, 1, 1).is_contiguous());
+  CHECK(a.select(0, 1).data<float>()[0] == 6);
+  const Tensor e = a.select(2, 0).reshape({2, 1, 3}).expand({2, 4, 3});
+  CHECK(e.strides() == Strides{6, 0, 2});
+  CHECK(e.contiguous().data<float>()[12 + 9 + 1] == 8);
+}
+
+TEST_CASE("strided memory is not walked as if it were dense") {
+  const Tensor t = Tensor::zeros({2, 3}).transpose(0, 1);
+  CHECK_THROWS_WITH(t.data<float>(), Catch::Contains("[1, 3]") && Catch::Contains("contiguous"));
+  CHECK_THROWS_WITH(t.reshape({6}), Catch::Contains("call contiguous() first"));
+  // Where the memory allows it, a strided tensor has views too.
+  const Tensor part = Tensor::zeros({4, 6, 2}).slice(0, 1, 2).slice(2, 0, 1);
+  CHECK(part.reshape({2, 2, 3}).strides() == Strides{12, 6, 2});
+  CHECK(part.reshape({12}).strides() == Strides{2});
+  CHECK(Tensor::zeros({3, 1}).expand({3, 5}).reshape({3, 5, 1}).strides()[1] == 0);
+}
+
+TEST_CASE("wrong views are errors that say what does not fit") {
+  const Tensor a = Tensor::zeros({2, 3});
+  CHECK_THROWS_WITH(a.permute({0, 0}), Catch::Contains("given twice"));
+  CHECK_THROWS_WITH(a.permute({0}), Catch::Contains("1 dimensions"));
+  CHECK_THROWS_WITH(a.slice(1, 2, 2), Catch::Contains("[2, 4)") && Catch::Contains("[2, 3]"));
+  CHECK_THROWS_WITH(a.select(0, 2), Catch::Contains("[2, 3)"));
+  CHECK_THROWS_WITH(a.expand({2, 4}), Catch::Contains("[2, 3]") && Catch::Contains("[2, 4]"));
+  CHECK_THROWS_WITH(Shape({1, 1, 1, 1, 1, 1, 1}), Catch::Contains("at most 6"));
+}
+
+TEST_CASE("memory is accounted for by device") {
+  const Device device = parse_device("cpu:3");
+  reset_peak_memory(device);
+  const auto before = memory_stats(device).allocated;
+  {
+    const Tensor a = Tensor::zeros({1024}, DType::float32, device);
+    CHECK(a.device() == device);
+    CHECK(memory_stats(device).allocated == before + 4096);
+    const Tensor view = a.reshape({32, 32});
+    const Tensor there = view.to(Device{});
+    CHECK(there.device() == Device{});
+    CHECK(memory_stats(device).allocated == before + 4096);
+  }
+  CHECK(memory_stats(device).allocated == before);
+  CHECK(memory_stats(device).peak == before + 4096);
+}
+
+TEST_CASE("a device's name") {
+  CHECK(parse_device("cpu") == Device{});
+  CHECK(to_string(parse_device("cuda:2")) == "cuda:2");
+  for (const char* wrong : {"", "cpu:", "cpu:-1", "gpu:0", "cpu:1x", "cpu:64"})
+    CHECK_THROWS_WITH(parse_device(wrong), Catch::Contains("is not a device"));
+}
+
+TEST_CASE("a change in place moves the version on") {
+  Tensor a = Tensor::zeros({2});
+  const auto before = a.version();
+  const Tensor view = a.reshape({1, 2});
+  a.fill(1);
+  CHECK(view.version() > before);
 }

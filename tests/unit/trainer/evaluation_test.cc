@@ -24,7 +24,7 @@ Evaluation expected(nn::Module& model, const data::Dataset& set) {
   Evaluation sum{.loss = 0, .accuracy = 0};
   for (std::int64_t i = 0; i < set.size(); ++i) {
     const auto sample = data::make_batch(set, &i, 1);
-    const auto output = model.forward(Variable(sample.inputs));
+    const auto output = model(Variable(sample.inputs));
     sum.loss += loss_of(output, sample, set.layout()).value().item();
     if (set.layout().classes == 0) continue;
     const float* scores = output.value().data<float>();

@@ -1,7 +1,7 @@
 #include "ddprun/worker/autograd/ops/conv.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/tape.h"
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
@@ -10,9 +10,10 @@ namespace {
 using kernels::ConvGeometry;
 using kernels::PoolGeometry;
 
-std::int64_t windows(std::int64_t size, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
-  const std::int64_t room = size + 2 * padding - kernel;
-  return room < 0 ? 0 : room / stride + 1;
+// How many windows of an extent there are along one direction.
+std::int64_t windows(std::int64_t size, std::int64_t extent, std::int64_t stride, std::int64_t padding) {
+  const std::int64_t last = size + 2 * padding - extent;
+  return last < 0 ? 0 : last / stride + 1;
 }
 
 void check_bias(const Variable& weight, const Variable& bias) {
@@ -23,25 +24,31 @@ void check_bias(const Variable& weight, const Variable& bias) {
 
 ConvGeometry conv_geometry(const Variable& input, const Variable& weight, ConvOptions options) {
   const Shape &x = input.shape(), &w = weight.shape();
-  if (x.size() != 4 || w.size() != 4 || x[1] != w[1] || input.dtype() != weight.dtype()) {
+  if (x.size() != 4 || w.size() != 4 || options.groups < 1 || x[1] != w[1] * options.groups ||
+      w[0] % options.groups != 0 || input.dtype() != weight.dtype()) {
     throw make_error(Errc::mismatch, "conv2d: {} input of shape {} does not fit a {} weight of shape {}",
                      name_of(input.dtype()), to_string(x), name_of(weight.dtype()), to_string(w));
   }
-  if (options.stride < 1 || options.padding < 0) {
-    throw make_error(Errc::usage, "conv2d: stride {} and padding {}: a stride is at least 1, a padding at least 0",
-                     options.stride, options.padding);
+  if (options.stride < 1 || options.padding < 0 || options.dilation < 1) {
+    throw make_error(Errc::usage,
+                     "conv2d: stride {}, padding {}, dilation {}: stride and dilation are at least 1, a padding at "
+                     "least 0",
+                     options.stride, options.padding, options.dilation);
   }
-  const ConvGeometry geometry{.batch = x[0],
-                              .in_channels = x[1],
-                              .height = x[2],
-                              .width = x[3],
-                              .out_channels = w[0],
-                              .kernel_h = w[2],
-                              .kernel_w = w[3],
-                              .stride = options.stride,
-                              .padding = options.padding,
-                              .out_h = windows(x[2], w[2], options.stride, options.padding),
-                              .out_w = windows(x[3], w[3], options.stride, options.padding)};
+  const ConvGeometry geometry{
+      .batch = x[0],
+      .in_channels = x[1],
+      .height = x[2],
+      .width = x[3],
+      .out_channels = w[0],
+      .kernel_h = w[2],
+      .kernel_w = w[3],
+      .stride = options.stride,
+      .padding = options.padding,
+      .out_h = windows(x[2], (w[2] - 1) * options.dilation + 1, options.stride, options.padding),
+      .out_w = windows(x[3], (w[3] - 1) * options.dilation + 1, options.stride, options.padding),
+      .dilation = options.dilation,
+      .groups = options.groups};
   if (geometry.out_h < 1 || geometry.out_w < 1) {
     throw make_error(Errc::mismatch, "conv2d: a weight of shape {} is larger than the padded input of shape {}",
                      to_string(w), to_string(x));
@@ -52,11 +59,11 @@ ConvGeometry conv_geometry(const Variable& input, const Variable& weight, ConvOp
 void add_weight_gradient(autograd::Backward& pass, const ConvGeometry& geometry, const Tensor& x, const Shape& shape) {
   if (!pass.wants(1)) return;
   if (Tensor sum = pass.accumulator(1); sum.defined()) {
-    kernels::conv2d_backward_weight(geometry, x, pass.grad(), sum, true);
+    kernels::of(x).conv2d_backward_weight(geometry, x, pass.grad(), sum, true);
     return;
   }
-  Tensor gradient = Tensor::empty(shape, x.dtype());
-  kernels::conv2d_backward_weight(geometry, x, pass.grad(), gradient, false);
+  Tensor gradient = Tensor::empty(shape, x.dtype(), x.device());
+  kernels::of(x).conv2d_backward_weight(geometry, x, pass.grad(), gradient, false);
   pass.add(1, std::move(gradient));
 }
 
@@ -64,23 +71,22 @@ void add_bias_gradient(autograd::Backward& pass, const ConvGeometry& geometry) {
   if (!pass.wants(2)) return;
   const std::int64_t inner = geometry.out_h * geometry.out_w;
   if (Tensor sum = pass.accumulator(2); sum.defined()) {
-    kernels::sum_to_bias(pass.grad(), geometry.batch, inner, sum, true);
+    kernels::of(pass.grad()).sum_to_bias(pass.grad(), geometry.batch, inner, sum, true);
     return;
   }
-  Tensor gradient = Tensor::empty({geometry.out_channels}, pass.grad().dtype());
-  kernels::sum_to_bias(pass.grad(), geometry.batch, inner, gradient, false);
+  Tensor gradient = Tensor::empty({geometry.out_channels}, pass.grad().dtype(), pass.grad().device());
+  kernels::of(pass.grad()).sum_to_bias(pass.grad(), geometry.batch, inner, gradient, false);
   pass.add(2, std::move(gradient));
 }
 
-PoolGeometry pool_geometry(const Shape& x, PoolOptions options) {
+PoolGeometry pool_geometry(const char* name, const Shape& x, PoolOptions options) {
   if (options.stride == 0) options.stride = options.kernel;
   if (options.kernel < 1 || options.stride < 1 || options.padding < 0 || options.padding > options.kernel / 2) {
-    throw make_error(Errc::usage,
-                     "max_pool2d: kernel {}, stride {}, padding {}: the padding is at most half the kernel",
+    throw make_error(Errc::usage, "{}: kernel {}, stride {}, padding {}: the padding is at most half the kernel", name,
                      options.kernel, options.stride, options.padding);
   }
   if (x.size() != 4 || x[2] + 2 * options.padding < options.kernel || x[3] + 2 * options.padding < options.kernel) {
-    throw make_error(Errc::mismatch, "max_pool2d: a window of {} does not fit an input of shape {}", options.kernel,
+    throw make_error(Errc::mismatch, "{}: a window of {} does not fit an input of shape {}", name, options.kernel,
                      to_string(x));
   }
   return {.planes = x[0] * x[1],
@@ -96,25 +102,61 @@ PoolGeometry pool_geometry(const Shape& x, PoolOptions options) {
 }  // namespace
 
 Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias, ConvOptions options) {
+  const autograd::Operation operation("conv2d", {input, weight, bias});
   const ConvGeometry geometry = conv_geometry(input, weight, options);
   check_bias(weight, bias);
-  Tensor value = kernels::conv2d(geometry, input.value(), weight.value(), bias.value());
-  return autograd::record(std::move(value), {input, weight, bias},
-                          [geometry, x = input.value(), w = weight.value()](autograd::Backward& pass) {
-                            add_bias_gradient(pass, geometry);
-                            add_weight_gradient(pass, geometry, x, w.shape());
-                            if (pass.wants(0)) pass.add(0, kernels::conv2d_backward_input(geometry, pass.grad(), w));
-                          });
+  const Tensor x = input.value().contiguous(), w = weight.value().contiguous();
+  Tensor value = kernels::of(x).conv2d(geometry, x, w, bias.value());
+  return operation.record(std::move(value), {x, w}, [geometry](autograd::Backward& pass) {
+    const Tensor& saved_w = pass.saved(1);
+    add_bias_gradient(pass, geometry);
+    add_weight_gradient(pass, geometry, pass.saved(0), saved_w.shape());
+    if (pass.wants(0)) pass.add(0, kernels::of(saved_w).conv2d_backward_input(geometry, pass.grad(), saved_w));
+  });
 }
 
 Variable max_pool2d(const Variable& input, PoolOptions options) {
+  const autograd::Operation operation("max_pool2d", {input});
   const Shape& shape = input.shape();
-  const PoolGeometry geometry = pool_geometry(shape, options);
+  const PoolGeometry geometry = pool_geometry("max_pool2d", shape, options);
+  const Tensor x = input.value().contiguous();
   Tensor index;
-  Tensor value =
-      kernels::max_pool2d(geometry, input.value(), {shape[0], shape[1], geometry.out_h, geometry.out_w}, index);
-  return autograd::record(std::move(value), {input}, [geometry, index, shape](autograd::Backward& pass) {
-    pass.add(0, kernels::max_pool2d_backward(geometry, pass.grad(), index, shape));
+  Tensor value = kernels::of(x).max_pool2d(geometry, x, {shape[0], shape[1], geometry.out_h, geometry.out_w}, index);
+  return operation.record(std::move(value), {index}, [geometry, shape](autograd::Backward& pass) {
+    pass.add(0, kernels::of(pass.grad()).max_pool2d_backward(geometry, pass.grad(), pass.saved(0), shape));
+  });
+}
+
+Variable avg_pool2d(const Variable& input, PoolOptions options) {
+  const autograd::Operation operation("avg_pool2d", {input});
+  const Shape& shape = input.shape();
+  const PoolGeometry geometry = pool_geometry("avg_pool2d", shape, options);
+  const Tensor x = input.value().contiguous();
+  Tensor value = kernels::of(x).avg_pool2d(geometry, x, {shape[0], shape[1], geometry.out_h, geometry.out_w});
+  return operation.record(std::move(value), {}, [geometry, shape](autograd::Backward& pass) {
+    pass.add(0, kernels::of(pass.grad()).avg_pool2d_backward(geometry, pass.grad(), shape));
+  });
+}
+
+Variable adaptive_avg_pool2d(const Variable& input, std::int64_t out_height, std::int64_t out_width) {
+  const autograd::Operation operation("adaptive_avg_pool2d", {input});
+  const Shape& shape = input.shape();
+  if (shape.size() != 4 || out_height < 1 || out_width < 1 || shape[2] < 1 || shape[3] < 1) {
+    throw make_error(Errc::mismatch, "adaptive_avg_pool2d: {} x {} outputs for an input of shape {}", out_height,
+                     out_width, to_string(shape));
+  }
+  const PoolGeometry geometry{.planes = shape[0] * shape[1],
+                              .height = shape[2],
+                              .width = shape[3],
+                              .kernel = 0,
+                              .stride = 0,
+                              .padding = 0,
+                              .out_h = out_height,
+                              .out_w = out_width};
+  const Tensor x = input.value().contiguous();
+  Tensor value = kernels::of(x).adaptive_avg_pool2d(geometry, x, {shape[0], shape[1], out_height, out_width});
+  return operation.record(std::move(value), {}, [geometry, shape](autograd::Backward& pass) {
+    pass.add(0, kernels::of(pass.grad()).adaptive_avg_pool2d_backward(geometry, pass.grad(), shape));
   });
 }
 

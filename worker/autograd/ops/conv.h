@@ -7,12 +7,15 @@
 namespace ddprun {
 
 struct ConvOptions {
-  std::int64_t stride = 1;   // in both directions
-  std::int64_t padding = 0;  // zeros on each side
+  std::int64_t stride = 1;    // in both directions
+  std::int64_t padding = 0;   // zeros on each side
+  std::int64_t dilation = 1;  // distance between the elements of a window
+  std::int64_t groups = 1;    // output channels of a group see the input channels of that group alone
 };
 
-// input (batch, in, height, width), weight (out, in, kh, kw), bias (out) or undefined -> (batch, out, oh, ow) with
-// oh = (height + 2 padding - kh) / stride + 1, rounded down. Cross-correlation, as everybody's conv2d.
+// input (batch, in, height, width), weight (out, in / groups, kh, kw), bias (out) or undefined -> (batch, out, oh, ow)
+// with oh = (height + 2 padding - dilation (kh - 1) - 1) / stride + 1, rounded down. Cross-correlation, as PyTorch's
+// conv2d.
 Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias = {}, ConvOptions options = {});
 
 struct PoolOptions {
@@ -24,5 +27,9 @@ struct PoolOptions {
 // input (batch, channels, height, width) -> (batch, channels, oh, ow). The gradient goes to the first maximum in a
 // window.
 Variable max_pool2d(const Variable& input, PoolOptions options = {});
+// The mean over each window; zeros of the padding count.
+Variable avg_pool2d(const Variable& input, PoolOptions options = {});
+// (batch, channels, out_height, out_width): each output is the mean over its share of the input. 1 x 1: over all of it.
+Variable adaptive_avg_pool2d(const Variable& input, std::int64_t out_height, std::int64_t out_width);
 
 }  // namespace ddprun

@@ -1,77 +1,137 @@
 #include "ddprun/worker/autograd/ops/elementwise.h"
 
-#include <algorithm>
-
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/tape.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/autograd/ops/mapped.h"
 
 namespace ddprun {
 namespace {
 
-void check_equal(const char* op, const Variable& a, const Variable& b) {
-  if (a.shape() == b.shape() && a.dtype() == b.dtype()) return;
-  throw make_error(Errc::mismatch, "{}: the operands differ: {} of shape {} and {} of shape {}", op, name_of(a.dtype()),
-                   to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
+using autograd::binary;
+using autograd::unary;
+using kernels::Binary;
+using kernels::Comparison;
+using kernels::Unary;
+
+Tensor compare(const char* name, Comparison comparison, const Tensor& a, const Tensor& b) {
+  const autograd::Operation operation(name, {}, {a, b});
+  if (a.dtype() != b.dtype()) {
+    throw make_error(Errc::mismatch, "{}: the operands differ: {} of shape {} and {} of shape {}", name,
+                     name_of(a.dtype()), to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
+  }
+  const Shape shape = broadcast_shape(name, a.shape(), b.shape());
+  Tensor out = Tensor::empty(shape, DType::uint8, a.device());
+  kernels::of(out).compare(comparison, a.expand(shape), b.expand(shape), out);
+  return out;
 }
 
-bool is_tail(const Shape& tail, const Shape& whole) {
-  return tail.size() <= whole.size() && std::equal(tail.rbegin(), tail.rend(), whole.rbegin());
-}
-
-Variable add_tail(const Variable& a, const Variable& bias) {
-  if (!is_tail(bias.shape(), a.shape()) || a.dtype() != bias.dtype()) check_equal("add", a, bias);
-  const std::int64_t count = bias.value().numel();
-  const std::int64_t outer = count > 0 ? a.value().numel() / count : 0;
-  Tensor value = a.value().clone();
-  kernels::add_bias(value, bias.value(), outer, 1);
-  return autograd::record(std::move(value), {a, bias}, [outer, like = bias.value()](autograd::Backward& pass) {
-    if (pass.wants(0)) pass.add(0, pass.grad());
-    if (!pass.wants(1)) return;
-    Tensor gradient = Tensor::empty(like.shape(), like.dtype());
-    kernels::sum_to_bias(pass.grad(), outer, 1, gradient, false);
-    pass.add(1, std::move(gradient));
-  });
+// The gradient of a sum's or a difference's operand needs nothing but the shapes.
+Variable add_or_subtract(const char* name, Binary function, const Variable& a, const Variable& b, double sign_of_b) {
+  const autograd::Operation operation(name, {a, b});
+  if (a.dtype() != b.dtype()) {
+    throw make_error(Errc::mismatch, "{}: the operands differ: {} of shape {} and {} of shape {}", name,
+                     name_of(a.dtype()), to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
+  }
+  const Shape shape = broadcast_shape(name, a.shape(), b.shape());
+  Tensor out = Tensor::empty(shape, a.dtype(), a.device());
+  kernels::of(out).binary(function, {}, a.value().expand(shape), b.value().expand(shape), out);
+  return operation.record(std::move(out), {},
+                          [shape_a = a.shape(), shape_b = b.shape(), sign_of_b](autograd::Backward& pass) {
+                            if (pass.wants(0)) pass.add(0, kernels::sum_to(pass.grad(), shape_a));
+                            if (!pass.wants(1)) return;
+                            const Tensor gradient = kernels::sum_to(pass.grad(), shape_b);
+                            pass.add(1, sign_of_b == 1 ? gradient : kernels::scale(gradient, sign_of_b));
+                          });
 }
 
 }  // namespace
 
 Variable add(const Variable& a, const Variable& b) {
-  if (a.shape() != b.shape()) return add_tail(a, b);
-  check_equal("add", a, b);
-  return autograd::record(kernels::add(a.value(), b.value()), {a, b}, [](autograd::Backward& pass) {
-    pass.add(0, pass.grad());
-    pass.add(1, pass.grad());
-  });
+  return add_or_subtract("add", Binary::add, a, b, 1);
 }
-
+Variable add(const Variable& a, double number) {
+  return unary("add", Unary::shift, a, {.a = number});
+}
+Variable sub(const Variable& a, const Variable& b) {
+  return add_or_subtract("sub", Binary::subtract, a, b, -1);
+}
 Variable mul(const Variable& a, const Variable& b) {
-  check_equal("mul", a, b);
-  return autograd::record(kernels::multiply(a.value(), b.value()), {a, b},
-                          [x = a.value(), y = b.value()](autograd::Backward& pass) {
-                            if (pass.wants(0)) pass.add(0, kernels::multiply(pass.grad(), y));
-                            if (pass.wants(1)) pass.add(1, kernels::multiply(pass.grad(), x));
-                          });
+  return binary("mul", Binary::multiply, a, b);
 }
-
 Variable mul(const Variable& a, double factor) {
-  return autograd::record(kernels::scale(a.value(), factor), {a},
-                          [factor](autograd::Backward& pass) { pass.add(0, kernels::scale(pass.grad(), factor)); });
+  return unary("mul", Unary::scale, a, {.a = factor});
+}
+Variable div(const Variable& a, const Variable& b) {
+  return binary("div", Binary::divide, a, b);
+}
+Variable maximum(const Variable& a, const Variable& b) {
+  return binary("maximum", Binary::maximum, a, b);
+}
+Variable minimum(const Variable& a, const Variable& b) {
+  return binary("minimum", Binary::minimum, a, b);
 }
 
-Variable relu(const Variable& input) {
-  Tensor value = kernels::relu(input.value());
-  return autograd::record(
-      value, {input}, [value](autograd::Backward& pass) { pass.add(0, kernels::relu_backward(value, pass.grad())); });
+Variable neg(const Variable& input) {
+  return unary("neg", Unary::scale, input, {.a = -1});
+}
+Variable abs(const Variable& input) {
+  return unary("abs", Unary::abs, input);
+}
+Variable exp(const Variable& input) {
+  return unary("exp", Unary::exp, input);
+}
+Variable log(const Variable& input) {
+  return unary("log", Unary::log, input);
+}
+Variable sqrt(const Variable& input) {
+  return unary("sqrt", Unary::sqrt, input);
+}
+Variable pow(const Variable& input, double exponent) {
+  return unary("pow", Unary::pow, input, {.a = exponent});
+}
+Variable clamp(const Variable& input, double low, double high) {
+  return unary("clamp", Unary::clamp, input, {.a = low, .b = high});
 }
 
-Variable dropout(const Variable& input, double probability, Generator& generator) {
-  if (!(probability >= 0 && probability <= 1)) {
-    throw make_error(Errc::usage, "dropout: the probability {} is not between 0 and 1", probability);
+Tensor equal(const Tensor& a, const Tensor& b) {
+  return compare("equal", Comparison::equal, a, b);
+}
+Tensor not_equal(const Tensor& a, const Tensor& b) {
+  return compare("not_equal", Comparison::not_equal, a, b);
+}
+Tensor less(const Tensor& a, const Tensor& b) {
+  return compare("less", Comparison::less, a, b);
+}
+Tensor less_equal(const Tensor& a, const Tensor& b) {
+  return compare("less_equal", Comparison::less_equal, a, b);
+}
+Tensor greater(const Tensor& a, const Tensor& b) {
+  return compare("greater", Comparison::greater, a, b);
+}
+Tensor greater_equal(const Tensor& a, const Tensor& b) {
+  return compare("greater_equal", Comparison::greater_equal, a, b);
+}
+
+Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
+  const autograd::Operation operation("where", {a, b}, {condition});
+  if (condition.dtype() != DType::uint8 || a.dtype() != b.dtype()) {
+    throw make_error(Errc::mismatch, "where: a {} condition for {} and {} operands: it is uint8, they are of one dtype",
+                     name_of(condition.dtype()), name_of(a.dtype()), name_of(b.dtype()));
   }
-  const Tensor mask = kernels::dropout_mask(input.shape(), input.dtype(), probability, generator);
-  return autograd::record(kernels::multiply(input.value(), mask), {input},
-                          [mask](autograd::Backward& pass) { pass.add(0, kernels::multiply(pass.grad(), mask)); });
+  const Shape shape = broadcast_shape("where", broadcast_shape("where", a.shape(), b.shape()), condition.shape());
+  Tensor out = Tensor::empty(shape, a.dtype(), a.device());
+  kernels::of(out).where(condition.expand(shape), a.value().expand(shape), b.value().expand(shape), out);
+  return operation.record(
+      std::move(out), {condition}, [shape_a = a.shape(), shape_b = b.shape()](autograd::Backward& pass) {
+        const Tensor& grad = pass.grad();
+        const Tensor chosen = pass.saved(0).expand(grad.shape());
+        const Tensor zero = Tensor::zeros({}, grad.dtype(), grad.device()).expand(grad.shape());
+        for (std::size_t operand : {0, 1}) {
+          if (!pass.wants(operand)) continue;
+          Tensor gradient = Tensor::empty_like(grad);
+          kernels::of(grad).where(chosen, operand == 0 ? grad : zero, operand == 0 ? zero : grad, gradient);
+          pass.add(operand, kernels::sum_to(gradient, operand == 0 ? shape_a : shape_b));
+        }
+      });
 }
 
 }  // namespace ddprun

@@ -2,17 +2,37 @@
 
 #include "ddprun/worker/autograd/variable.h"
 
+// Element by element. Two operands are broadcast as NumPy does it: aligned at the last dimension, a size of 1 repeated.
+// They have one dtype. Functors: worker/tensor/functors.
 namespace ddprun {
 
-class Generator;
-
-// a + b: equal shapes, or b is a bias: its shape is the end of a's.
 Variable add(const Variable& a, const Variable& b);
-// a * b, element by element; equal shapes.
+Variable add(const Variable& a, double number);
+Variable sub(const Variable& a, const Variable& b);
 Variable mul(const Variable& a, const Variable& b);
 Variable mul(const Variable& a, double factor);
-Variable relu(const Variable& input);
-// Zero with the given probability, the rest scaled by 1 / (1 - probability).
-Variable dropout(const Variable& input, double probability, Generator& generator);
+Variable div(const Variable& a, const Variable& b);
+// Equal operands share the gradient.
+Variable maximum(const Variable& a, const Variable& b);
+Variable minimum(const Variable& a, const Variable& b);
+
+Variable neg(const Variable& input);
+Variable abs(const Variable& input);
+Variable exp(const Variable& input);
+Variable log(const Variable& input);
+Variable sqrt(const Variable& input);
+Variable pow(const Variable& input, double exponent);
+// Between low and high; no gradient outside.
+Variable clamp(const Variable& input, double low, double high);
+
+// 1 where true, 0 elsewhere; uint8, without gradients.
+Tensor equal(const Tensor& a, const Tensor& b);
+Tensor not_equal(const Tensor& a, const Tensor& b);
+Tensor less(const Tensor& a, const Tensor& b);
+Tensor less_equal(const Tensor& a, const Tensor& b);
+Tensor greater(const Tensor& a, const Tensor& b);
+Tensor greater_equal(const Tensor& a, const Tensor& b);
+// a where the condition (uint8) is not 0, else b; all three are broadcast.
+Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 
 }  // namespace ddprun

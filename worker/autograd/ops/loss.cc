@@ -2,69 +2,109 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/ops/shape.h"
-#include "ddprun/worker/autograd/tape.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/autograd/ops/mapped.h"
+#include "ddprun/worker/autograd/ops/reduce.h"
 
 namespace ddprun {
 namespace {
 
-void check_scores(const char* op, const Variable& scores) {
-  if (scores.shape().size() == 2 && scores.value().numel() > 0) return;
-  throw make_error(Errc::mismatch, "{}: the scores have shape {}, not (batch, classes)", op, to_string(scores.shape()));
-}
+using kernels::Axis;
+using kernels::Binary;
 
-void check_targets(const char* op, const Variable& scores, const Tensor& targets) {
-  check_scores(op, scores);
+void check_targets(const char* name, const Variable& scores, const Tensor& targets,
+                   const CrossEntropyOptions& options) {
+  if (scores.shape().size() != 2 || scores.value().numel() == 0) {
+    throw make_error(Errc::mismatch, "{}: the scores have shape {}, not (batch, classes)", name,
+                     to_string(scores.shape()));
+  }
   if (targets.shape() != Shape{scores.shape()[0]} || targets.dtype() != DType::int64) {
     throw make_error(Errc::mismatch,
-                     "{}: {} targets of shape {} do not fit scores of shape {}; int64, one a row, is wanted", op,
+                     "{}: {} targets of shape {} do not fit scores of shape {}; int64, one a row, is wanted", name,
                      name_of(targets.dtype()), to_string(targets.shape()), to_string(scores.shape()));
+  }
+  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1)) {
+    throw make_error(Errc::usage, "{}: a label smoothing of {} is not within [0, 1)", name, options.label_smoothing);
   }
   const std::int64_t classes = scores.shape()[1];
   const std::int64_t* data = targets.data<std::int64_t>();
   for (std::int64_t i = 0; i < targets.numel(); ++i) {
-    if (data[i] >= 0 && data[i] < classes) continue;
-    throw make_error(Errc::usage, "{}: target {} of row {} is not one of the {} classes", op, data[i], i, classes);
+    if ((data[i] >= 0 && data[i] < classes) || data[i] == options.ignore_index) continue;
+    throw make_error(Errc::usage, "{}: target {} of row {} is not one of the {} classes", name, data[i], i, classes);
   }
+}
+
+kernels::CrossEntropyOptions kernel_options(const CrossEntropyOptions& options) {
+  return {.label_smoothing = options.label_smoothing, .ignore_index = options.ignore_index};
+}
+
+void check_like(const char* name, const Variable& input, const Tensor& target) {
+  if (input.shape() == target.shape() && input.dtype() == target.dtype()) return;
+  throw make_error(Errc::mismatch, "{}: {} of shape {} and a target, {} of shape {}, differ", name,
+                   name_of(input.dtype()), to_string(input.shape()), name_of(target.dtype()),
+                   to_string(target.shape()));
+}
+
+// A functor of input and target, element by element.
+Variable element_loss(const char* name, Binary function, const Variable& input, const Tensor& target,
+                      const kernels::Arguments& arguments = {}) {
+  check_like(name, input, target);
+  return autograd::binary(name, function, input, Variable(target), arguments);
 }
 
 }  // namespace
 
-Variable log_softmax(const Variable& scores) {
-  check_scores("log_softmax", scores);
-  Tensor value = kernels::log_softmax(scores.value());
-  return autograd::record(value, {scores}, [value](autograd::Backward& pass) {
-    pass.add(0, kernels::log_softmax_backward(value, pass.grad()));
-  });
+Variable nll_loss(const Variable& log_probabilities, const Tensor& targets, const CrossEntropyOptions& options) {
+  const autograd::Operation operation("nll_loss", {log_probabilities}, {targets});
+  check_targets("nll_loss", log_probabilities, targets, options);
+  const Tensor x = log_probabilities.value().contiguous();
+  return operation.record(
+      kernels::of(x).nll_loss(x, targets, kernel_options(options)), {x, targets},
+      [options = kernel_options(options)](autograd::Backward& pass) {
+        const Tensor& saved = pass.saved(0);
+        pass.add(0, kernels::of(saved).nll_loss_backward(saved, pass.saved(1), options, pass.grad().item()));
+      });
 }
 
-Variable nll_loss(const Variable& log_probabilities, const Tensor& targets) {
-  check_targets("nll_loss", log_probabilities, targets);
-  return autograd::record(kernels::nll_loss(log_probabilities.value(), targets), {log_probabilities},
-                          [value = log_probabilities.value(), targets](autograd::Backward& pass) {
-                            pass.add(0, kernels::nll_loss_backward(value, targets, pass.grad().item()));
-                          });
-}
-
-Variable cross_entropy(const Variable& scores, const Tensor& targets) {
-  check_targets("cross_entropy", scores, targets);
-  const Tensor log_probabilities = kernels::log_softmax(scores.value());
-  return autograd::record(kernels::nll_loss(log_probabilities, targets), {scores},
-                          [log_probabilities, targets](autograd::Backward& pass) {
-                            const double factor = pass.grad().item();
-                            pass.add(0, kernels::cross_entropy_backward(log_probabilities, targets, factor));
-                          });
+Variable cross_entropy(const Variable& scores, const Tensor& targets, const CrossEntropyOptions& options) {
+  const autograd::Operation operation("cross_entropy", {scores}, {targets});
+  check_targets("cross_entropy", scores, targets, options);
+  const Tensor x = scores.value().contiguous();
+  Tensor log_probabilities = Tensor::empty_like(x);
+  kernels::of(x).softmax(x, {x.size(0), x.size(1), 1}, true, log_probabilities);
+  return operation.record(
+      kernels::of(x).nll_loss(log_probabilities, targets, kernel_options(options)), {log_probabilities, targets},
+      [options = kernel_options(options)](autograd::Backward& pass) {
+        const Tensor& saved = pass.saved(0);
+        pass.add(0, kernels::of(saved).cross_entropy_backward(saved, pass.saved(1), options, pass.grad().item()));
+      });
 }
 
 Variable mse_loss(const Variable& input, const Tensor& target) {
-  if (input.shape() != target.shape() || input.dtype() != target.dtype()) {
-    throw make_error(Errc::mismatch, "mse_loss: {} of shape {} and a target, {} of shape {}, differ",
-                     name_of(input.dtype()), to_string(input.shape()), name_of(target.dtype()),
-                     to_string(target.shape()));
-  }
-  const Variable difference = add(input, Variable(kernels::scale(target, -1)));
+  check_like("mse_loss", input, target);
+  const Variable difference = sub(input, Variable(target));
   return mean(mul(difference, difference));
+}
+
+Variable smooth_l1_loss(const Variable& input, const Tensor& target, double beta) {
+  if (!(beta > 0)) throw make_error(Errc::usage, "smooth_l1_loss: beta is {}, but has to be positive", beta);
+  return mean(element_loss("smooth_l1_loss", Binary::smooth_l1, input, target, {.a = beta}));
+}
+
+Variable binary_cross_entropy(const Variable& input, const Tensor& target) {
+  return mean(element_loss("binary_cross_entropy", Binary::binary_cross_entropy, input, target));
+}
+
+Variable binary_cross_entropy_with_logits(const Variable& input, const Tensor& target) {
+  return mean(
+      element_loss("binary_cross_entropy_with_logits", Binary::binary_cross_entropy_with_logits, input, target));
+}
+
+Variable kl_div(const Variable& input, const Tensor& target) {
+  if (input.shape().empty() || input.shape()[0] == 0) {
+    throw make_error(Errc::usage, "kl_div: the input of shape {} has no samples", to_string(input.shape()));
+  }
+  return mul(sum(element_loss("kl_div", Binary::kl_divergence, input, target)),
+             1 / static_cast<double>(input.shape()[0]));
 }
 
 }  // namespace ddprun

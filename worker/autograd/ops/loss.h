@@ -2,16 +2,29 @@
 
 #include "ddprun/worker/autograd/variable.h"
 
+// Losses are scalars: means over the batch, or over all elements. No target has a gradient.
 namespace ddprun {
 
-// scores (batch, classes) -> the same shape, each row log(softmax(row)).
-Variable log_softmax(const Variable& scores);
-// log_probabilities (batch, classes), targets (batch) int64 -> scalar: the mean of -log_probabilities[i, targets[i]].
-// A target outside of [0, classes) is Errc::usage.
-Variable nll_loss(const Variable& log_probabilities, const Tensor& targets);
+struct CrossEntropyOptions {
+  double label_smoothing = 0;        // this share of the target's probability is spread over all classes
+  std::int64_t ignore_index = -100;  // rows with this target count for nothing
+};
+
+// log_probabilities (batch, classes), targets (batch) int64: the mean of -log_probabilities[i, targets[i]]. A target
+// outside of [0, classes) is Errc::usage.
+Variable nll_loss(const Variable& log_probabilities, const Tensor& targets, const CrossEntropyOptions& options = {});
 // nll_loss(log_softmax(scores), targets), in one pass.
-Variable cross_entropy(const Variable& scores, const Tensor& targets);
-// Equal shapes -> scalar: the mean of the squared differences. No gradient to the target.
+Variable cross_entropy(const Variable& scores, const Tensor& targets, const CrossEntropyOptions& options = {});
+
+// Of equal shapes.
 Variable mse_loss(const Variable& input, const Tensor& target);
+// Quadratic within a distance of beta, linear beyond.
+Variable smooth_l1_loss(const Variable& input, const Tensor& target, double beta = 1);
+// Of probabilities, and of logits.
+Variable binary_cross_entropy(const Variable& input, const Tensor& target);
+Variable binary_cross_entropy_with_logits(const Variable& input, const Tensor& target);
+// input: log-probabilities, target: probabilities; the sum over all elements divided by the size of the first dimension
+// (PyTorch's "batchmean").
+Variable kl_div(const Variable& input, const Tensor& target);
 
 }  // namespace ddprun

@@ -1,76 +1,133 @@
 #include "ddprun/worker/autograd/ops/matmul.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/tape.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {
 
-// Gives input the gradient op(a) op(b), added in place where its memory is there already.
+// Adds op(a) op(b) to the gradient of an input, in place where its memory is there already.
 void add_product(autograd::Backward& pass, std::size_t input, const Shape& shape, const Tensor& a, const Tensor& b,
                  kernels::MatmulOptions options) {
   if (!pass.wants(input)) return;
   if (Tensor sum = pass.accumulator(input); sum.defined()) {
     options.accumulate = true;
-    kernels::matmul(a, b, sum, options);
+    kernels::of(a).matmul(a, b, sum, options);
     return;
   }
-  Tensor gradient = Tensor::empty(shape, a.dtype());
-  kernels::matmul(a, b, gradient, options);
+  Tensor gradient = Tensor::empty(shape, a.dtype(), a.device());
+  kernels::of(a).matmul(a, b, gradient, options);
   pass.add(input, std::move(gradient));
-}
-
-void check_product(const char* op, const Variable& a, const Variable& b, std::size_t b_inner) {
-  if (a.shape().size() == 2 && b.shape().size() == 2 && a.shape()[1] == b.shape()[b_inner] && a.dtype() == b.dtype())
-    return;
-  throw make_error(Errc::mismatch, "{}: cannot multiply {} of shape {} with {} of shape {}", op, name_of(a.dtype()),
-                   to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
-}
-
-void check_bias(const Variable& weight, const Variable& bias) {
-  if (!bias.defined() || (bias.shape() == Shape{weight.shape()[0]} && bias.dtype() == weight.dtype())) return;
-  throw make_error(Errc::mismatch, "linear: a bias of shape {} does not fit a weight of shape {}",
-                   to_string(bias.shape()), to_string(weight.shape()));
 }
 
 void add_bias_gradient(autograd::Backward& pass, std::size_t input) {
   if (!pass.wants(input)) return;
   const Tensor& grad = pass.grad();
   if (Tensor sum = pass.accumulator(input); sum.defined()) {
-    kernels::sum_to_bias(grad, grad.size(0), 1, sum, true);
+    kernels::of(grad).sum_to_bias(grad, grad.size(0), 1, sum, true);
     return;
   }
-  Tensor gradient = Tensor::empty({grad.size(1)}, grad.dtype());
-  kernels::sum_to_bias(grad, grad.size(0), 1, gradient, false);
+  Tensor gradient = Tensor::empty({grad.size(1)}, grad.dtype(), grad.device());
+  kernels::of(grad).sum_to_bias(grad, grad.size(0), 1, gradient, false);
   pass.add(input, std::move(gradient));
+}
+
+[[noreturn]] void throw_no_product(const char* name, const Variable& a, const Variable& b) {
+  throw make_error(Errc::mismatch, "{}: cannot multiply {} of shape {} with {} of shape {}", name, name_of(a.dtype()),
+                   to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
+}
+
+void check_product(const char* name, const Variable& a, const Variable& b) {
+  const Shape &x = a.shape(), &y = b.shape();
+  const std::size_t rank = x.size();
+  if (rank < 2 || y.size() != rank || a.dtype() != b.dtype() || x[rank - 1] != y[rank - 2])
+    throw_no_product(name, a, b);
+  for (std::size_t i = 0; i + 2 < rank; ++i)
+    if (x[i] != y[i]) throw_no_product(name, a, b);
+}
+
+void check_linear(const Variable& input, const Variable& weight, const Variable& bias) {
+  if (input.shape().empty() || weight.shape().size() != 2 || input.shape().back() != weight.shape()[1] ||
+      input.dtype() != weight.dtype())
+    throw_no_product("linear", input, weight);
+  if (!bias.defined() || (bias.shape() == Shape{weight.shape()[0]} && bias.dtype() == weight.dtype())) return;
+  throw make_error(Errc::mismatch, "linear: a bias of shape {} does not fit a weight of shape {}",
+                   to_string(bias.shape()), to_string(weight.shape()));
+}
+
+// (..., rows, columns) as (count, rows, columns)
+Tensor as_batch(const Tensor& x) {
+  const Tensor dense = x.contiguous();
+  const std::int64_t size = dense.size(-2) * dense.size(-1);
+  return dense.reshape({size > 0 ? dense.numel() / size : 0, dense.size(-2), dense.size(-1)});
+}
+
+void add_batched_product(autograd::Backward& pass, std::size_t input, const Shape& shape, const Tensor& a,
+                         const Tensor& b, kernels::MatmulOptions options) {
+  if (!pass.wants(input)) return;
+  const std::int64_t rows = a.size(options.transpose_a ? 2 : 1), columns = b.size(options.transpose_b ? 1 : 2);
+  Tensor gradient = Tensor::empty({a.size(0), rows, columns}, a.dtype(), a.device());
+  kernels::of(a).batched_matmul(a, b, gradient, options);
+  pass.add(input, gradient.reshape(shape));
+}
+
+Variable batched_matmul(const autograd::Operation& operation, const Variable& a, const Variable& b) {
+  const Tensor x = as_batch(a.value()), y = as_batch(b.value());
+  Shape shape = a.shape();
+  shape.back() = y.size(2);
+  Tensor out = Tensor::empty({x.size(0), x.size(1), y.size(2)}, x.dtype(), x.device());
+  kernels::of(x).batched_matmul(x, y, out, {});
+  return operation.record(out.reshape(shape), {x, y},
+                          [a_shape = a.shape(), b_shape = b.shape()](autograd::Backward& pass) {
+                            const Tensor grad = as_batch(pass.grad());
+                            add_batched_product(pass, 0, a_shape, grad, pass.saved(1), {.transpose_b = true});
+                            add_batched_product(pass, 1, b_shape, pass.saved(0), grad, {.transpose_a = true});
+                          });
+}
+
+// input (batch, in)
+Variable linear_2d(const Variable& input, const Variable& weight, const Variable& bias) {
+  const autograd::Operation operation("linear", {input, weight, bias});
+  check_linear(input, weight, bias);
+  const Tensor x = input.value().contiguous(), w = weight.value().contiguous();
+  const std::int64_t batch = x.size(0);
+  Tensor value = Tensor::empty({batch, w.size(0)}, x.dtype(), x.device());
+  kernels::of(x).matmul(x, w, value, {.transpose_b = true});
+  if (bias.defined()) kernels::of(x).add_bias(value, bias.value().contiguous(), batch, 1);
+  return operation.record(std::move(value), {x, w}, [](autograd::Backward& pass) {
+    const Tensor &saved_x = pass.saved(0), &saved_w = pass.saved(1);
+    add_bias_gradient(pass, 2);
+    add_product(pass, 1, saved_w.shape(), pass.grad(), saved_x, {.transpose_a = true});
+    add_product(pass, 0, saved_x.shape(), pass.grad(), saved_w, {});
+  });
 }
 
 }  // namespace
 
 Variable matmul(const Variable& a, const Variable& b) {
-  check_product("matmul", a, b, 0);
-  Tensor value = Tensor::empty({a.shape()[0], b.shape()[1]}, a.dtype());
-  kernels::matmul(a.value(), b.value(), value);
-  return autograd::record(std::move(value), {a, b}, [x = a.value(), y = b.value()](autograd::Backward& pass) {
-    add_product(pass, 0, x.shape(), pass.grad(), y, {.transpose_b = true});
-    add_product(pass, 1, y.shape(), x, pass.grad(), {.transpose_a = true});
+  const autograd::Operation operation("matmul", {a, b});
+  check_product("matmul", a, b);
+  if (a.shape().size() > 2) return batched_matmul(operation, a, b);
+  const Tensor x = a.value().contiguous(), y = b.value().contiguous();
+  Tensor value = Tensor::empty({x.size(0), y.size(1)}, x.dtype(), x.device());
+  kernels::of(x).matmul(x, y, value, {});
+  return operation.record(std::move(value), {x, y}, [](autograd::Backward& pass) {
+    const Tensor &saved_x = pass.saved(0), &saved_y = pass.saved(1);
+    add_product(pass, 0, saved_x.shape(), pass.grad(), saved_y, {.transpose_b = true});
+    add_product(pass, 1, saved_y.shape(), saved_x, pass.grad(), {.transpose_a = true});
   });
 }
 
 Variable linear(const Variable& input, const Variable& weight, const Variable& bias) {
-  check_product("linear", input, weight, 1);
-  check_bias(weight, bias);
-  const std::int64_t batch = input.shape()[0];
-  Tensor value = Tensor::empty({batch, weight.shape()[0]}, input.dtype());
-  kernels::matmul(input.value(), weight.value(), value, {.transpose_b = true});
-  if (bias.defined()) kernels::add_bias(value, bias.value(), batch, 1);
-  return autograd::record(std::move(value), {input, weight, bias},
-                          [x = input.value(), w = weight.value()](autograd::Backward& pass) {
-                            add_bias_gradient(pass, 2);
-                            add_product(pass, 1, w.shape(), pass.grad(), x, {.transpose_a = true});
-                            add_product(pass, 0, x.shape(), pass.grad(), w, {});
-                          });
+  if (input.shape().size() == 2) return linear_2d(input, weight, bias);
+  check_linear(input, weight, bias);
+  Shape shape = input.shape();
+  const std::int64_t width = shape.back();
+  shape.back() = weight.shape()[0];
+  const std::int64_t rows = width > 0 ? input.value().numel() / width : 0;
+  return reshape(linear_2d(reshape(input, {rows, width}), weight, bias), shape);
 }
 
 }  // namespace ddprun

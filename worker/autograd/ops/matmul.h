@@ -4,9 +4,9 @@
 
 namespace ddprun {
 
-// a (m, k), b (k, n) -> (m, n)
+// a (m, k), b (k, n) -> (m, n); with equal leading dimensions, one product for each: (..., m, k), (..., k, n).
 Variable matmul(const Variable& a, const Variable& b);
-// input (batch, in), weight (out, in), bias (out) or undefined -> (batch, out): input weight^T + bias
+// input (..., in), weight (out, in), bias (out) or undefined -> (..., out): input weight^T + bias
 Variable linear(const Variable& input, const Variable& weight, const Variable& bias = {});
 
 }  // namespace ddprun

@@ -1,7 +1,7 @@
 #include "ddprun/worker/autograd/ops/norm.h"
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/tape.h"
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
@@ -33,16 +33,16 @@ void update_running(Tensor& running, const Tensor& batch, double momentum, doubl
   running.copy_from(kernels::add(kernels::scale(running, 1 - momentum), fresh));
 }
 
-kernels::NormStatistics statistics_of(const Variable& input, const Extent& extent, Tensor& running_mean,
-                                      Tensor& running_var, const BatchNormOptions& options) {
-  if (!options.training) return {running_mean, kernels::inverse_deviation(running_var, options.eps)};
+kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, const Extent& extent,
+                                      Tensor& running_mean, Tensor& running_var, const BatchNormOptions& options) {
+  if (!options.training) return {running_mean, kernels::of(running_var).inverse_deviation(running_var, options.eps)};
   const auto count = static_cast<double>(extent.outer * extent.inner);
   if (count < 2) {
     throw make_error(Errc::usage, "batch_norm: training needs more than one value a channel; the input has shape {}",
                      to_string(input.shape()));
   }
   Tensor variance;
-  auto statistics = kernels::batch_statistics(input.value(), extent.outer, extent.inner, options.eps, variance);
+  auto statistics = kernels::of(x).batch_statistics(x, extent.outer, extent.inner, options.eps, variance);
   update_running(running_mean, statistics.mean, options.momentum, 1);
   update_running(running_var, variance, options.momentum, count / (count - 1));
   return statistics;
@@ -52,23 +52,92 @@ kernels::NormStatistics statistics_of(const Variable& input, const Extent& exten
 
 Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
                     Tensor running_var, const BatchNormOptions& options) {
+  const autograd::Operation operation("batch_norm", {input, weight, bias}, {running_mean, running_var});
   const Extent extent = extent_of(input);
+  const Tensor x = input.value().contiguous();
   check_channels("the weight", weight.value(), input);
   check_channels("the bias", bias.value(), input);
   check_channels("the running mean", running_mean, input);
   check_channels("the running variance", running_var, input);
-  const auto statistics = statistics_of(input, extent, running_mean, running_var, options);
-  Tensor value =
-      kernels::batch_norm(input.value(), extent.outer, extent.inner, statistics, weight.value(), bias.value());
-  return autograd::record(std::move(value), {input, weight, bias},
-                          [extent, statistics, x = input.value(), w = weight.value(),
-                           training = options.training](autograd::Backward& pass) {
-                            auto gradients = kernels::batch_norm_backward(x, pass.grad(), extent.outer, extent.inner,
-                                                                          statistics, w, training);
+  const auto statistics = statistics_of(input, x, extent, running_mean, running_var, options);
+  Tensor value = kernels::of(x).batch_norm(x, extent.outer, extent.inner, statistics, weight.value(), bias.value());
+  return operation.record(std::move(value), {x, weight.value(), statistics.mean, statistics.inverse},
+                          [extent, training = options.training](autograd::Backward& pass) {
+                            auto gradients =
+                                kernels::of(pass.grad())
+                                    .batch_norm_backward(pass.saved(0), pass.grad(), extent.outer, extent.inner,
+                                                         {pass.saved(2), pass.saved(3)}, pass.saved(1), training);
                             pass.add(2, std::move(gradients.bias));
                             pass.add(1, std::move(gradients.weight));
                             pass.add(0, std::move(gradients.x));
                           });
+}
+
+namespace {
+
+void check_parameter(const char* name, const char* what, const Variable& parameter, std::int64_t size,
+                     const Variable& input) {
+  if (!parameter.defined() || (parameter.shape() == Shape{size} && parameter.dtype() == input.dtype())) return;
+  throw make_error(Errc::mismatch, "{}: the {}, {} of shape {}, does not fit a {} input of shape {}", name, what,
+                   name_of(parameter.dtype()), to_string(parameter.shape()), name_of(input.dtype()),
+                   to_string(input.shape()));
+}
+
+// Rows of axis.n channels of axis.inner values.
+Variable normalise_rows(const char* name, const Variable& input, const kernels::Axis& axis, bool centred, double eps,
+                        std::int64_t channels, const Variable& weight, const Variable& bias) {
+  const autograd::Operation operation(name, {input, weight, bias});
+  check_parameter(name, "weight", weight, channels, input);
+  check_parameter(name, "bias", bias, channels, input);
+  if (bias.defined() && !weight.defined()) {
+    throw make_error(Errc::usage, "{}: a bias without a weight is not supported", name);
+  }
+  const Tensor x = input.value().contiguous();
+  kernels::NormStatistics statistics;
+  Tensor y = kernels::of(x).group_norm(x, axis, centred, eps, weight.value(), bias.value(), statistics);
+  return operation.record(std::move(y), {x, weight.value(), statistics.mean, statistics.inverse},
+                          [axis, centred, has_bias = bias.defined()](autograd::Backward& pass) {
+                            auto gradients =
+                                kernels::of(pass.grad())
+                                    .group_norm_backward(pass.saved(0), pass.grad(), axis, centred,
+                                                         {pass.saved(2), pass.saved(3)}, pass.saved(1), has_bias);
+                            if (pass.wants(2)) pass.add(2, std::move(gradients.bias));
+                            if (pass.wants(1)) pass.add(1, std::move(gradients.weight));
+                            if (pass.wants(0)) pass.add(0, std::move(gradients.x));
+                          });
+}
+
+kernels::Axis last_dimension(const char* name, const Variable& input) {
+  if (input.shape().empty() || input.shape().back() < 1) {
+    throw make_error(Errc::mismatch, "{}: the input of shape {} has no last dimension to normalise", name,
+                     to_string(input.shape()));
+  }
+  const std::int64_t width = input.shape().back();
+  return {input.value().numel() / width, width, 1};
+}
+
+}  // namespace
+
+Variable layer_norm(const Variable& input, const Variable& weight, const Variable& bias, double eps) {
+  const kernels::Axis axis = last_dimension("layer_norm", input);
+  return normalise_rows("layer_norm", input, axis, true, eps, axis.n, weight, bias);
+}
+
+Variable rms_norm(const Variable& input, const Variable& weight, double eps) {
+  const kernels::Axis axis = last_dimension("rms_norm", input);
+  return normalise_rows("rms_norm", input, axis, false, eps, axis.n, weight, {});
+}
+
+Variable group_norm(const Variable& input, std::int64_t groups, const Variable& weight, const Variable& bias,
+                    double eps) {
+  const Shape& shape = input.shape();
+  if (shape.size() < 2 || groups < 1 || shape[1] % groups != 0) {
+    throw make_error(Errc::mismatch, "group_norm: {} groups do not divide the channels of an input of shape {}", groups,
+                     to_string(shape));
+  }
+  const std::int64_t inner = numel(Shape(shape.begin() + 2, shape.end()));
+  return normalise_rows("group_norm", input, {shape[0] * groups, shape[1] / groups, inner}, true, eps, shape[1], weight,
+                        bias);
 }
 
 }  // namespace ddprun

@@ -1,15 +1,16 @@
 #include "ddprun/worker/autograd/ops/shape.h"
 
+#include <numeric>
+
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops/elementwise.h"
-#include "ddprun/worker/autograd/tape.h"
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
-
 Variable reshape(const Variable& input, Shape shape) {
-  return autograd::record(
-      input.value().reshape(std::move(shape)), {input},
+  const autograd::Operation operation("reshape", {input});
+  return operation.record(
+      input.value().contiguous().reshape(std::move(shape)), {},
       [before = input.shape()](autograd::Backward& pass) { pass.add(0, pass.grad().reshape(before)); });
 }
 
@@ -18,17 +19,99 @@ Variable flatten(const Variable& input) {
   return reshape(input, {input.shape()[0], input.shape()[0] > 0 ? -1 : 0});
 }
 
-Variable sum(const Variable& input) {
-  return autograd::record(kernels::sum(input.value()), {input}, [like = input.value()](autograd::Backward& pass) {
-    pass.add(0, Tensor::full(like.shape(), pass.grad().item(), like.dtype()));
+Variable permute(const Variable& input, const std::vector<std::int64_t>& dims) {
+  const autograd::Operation operation("permute", {input});
+  Tensor value = input.value().permute(dims);
+  return operation.record(std::move(value), {}, [dims](autograd::Backward& pass) {
+    std::vector<std::int64_t> inverse(dims.size());
+    for (std::size_t i = 0; i < dims.size(); ++i)
+      inverse[checked_dim("permute", dims[i], dims.size())] = static_cast<std::int64_t>(i);
+    pass.add(0, pass.grad().permute(inverse).contiguous());
   });
 }
 
-Variable mean(const Variable& input) {
-  if (input.value().numel() == 0) {
-    throw make_error(Errc::usage, "mean: the input of shape {} has no elements", to_string(input.shape()));
+Variable transpose(const Variable& input, std::int64_t dim0, std::int64_t dim1) {
+  const autograd::Operation operation("transpose", {input});
+  Tensor value = input.value().transpose(dim0, dim1);
+  return operation.record(std::move(value), {}, [dim0, dim1](autograd::Backward& pass) {
+    pass.add(0, pass.grad().transpose(dim0, dim1).contiguous());
+  });
+}
+
+Variable slice(const Variable& input, std::int64_t dim, std::int64_t start, std::int64_t length) {
+  const autograd::Operation operation("slice", {input});
+  Tensor value = input.value().slice(dim, start, length);
+  return operation.record(std::move(value), {}, [dim, start, length, shape = input.shape()](autograd::Backward& pass) {
+    Tensor gradient = Tensor::zeros(shape, pass.grad().dtype(), pass.grad().device());
+    Tensor part = gradient.slice(dim, start, length);
+    kernels::copy(pass.grad(), part);
+    pass.add(0, std::move(gradient));
+  });
+}
+
+Variable select(const Variable& input, std::int64_t dim, std::int64_t index) {
+  Shape shape = input.shape();
+  shape.erase(checked_dim("select", dim, shape.size()));
+  return reshape(slice(input, dim, index, 1), shape);
+}
+
+Variable expand(const Variable& input, const Shape& shape) {
+  const autograd::Operation operation("expand", {input});
+  Tensor value = input.value().expand(shape);
+  return operation.record(std::move(value), {}, [before = input.shape()](autograd::Backward& pass) {
+    pass.add(0, kernels::sum_to(pass.grad(), before));
+  });
+}
+
+Variable contiguous(const Variable& input) {
+  if (input.value().is_contiguous()) return input;
+  const autograd::Operation operation("contiguous", {input});
+  return operation.record(input.value().contiguous(), {}, [](autograd::Backward& pass) { pass.add(0, pass.grad()); });
+}
+
+Variable concat(const std::vector<Variable>& inputs, std::int64_t dim) {
+  if (inputs.empty()) throw Error(Errc::usage, "concat: there is nothing to concatenate");
+  const autograd::Operation operation("concat", inputs);
+  Shape shape = inputs[0].shape();
+  const std::size_t at = checked_dim("concat", dim, shape.size());
+  std::vector<std::int64_t> lengths;
+  for (const Variable& input : inputs) {
+    Shape expected = shape;
+    expected[at] = input.shape().size() == shape.size() ? input.shape()[at] : -1;
+    if (input.shape() != expected || input.dtype() != inputs[0].dtype()) {
+      throw make_error(Errc::mismatch, "concat: a {} of shape {} does not continue a {} of shape {} in dimension {}",
+                       name_of(input.dtype()), to_string(input.shape()), name_of(inputs[0].dtype()), to_string(shape),
+                       dim);
+    }
+    lengths.push_back(expected[at]);
   }
-  return mul(sum(input), 1 / static_cast<double>(input.value().numel()));
+  shape[at] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  Tensor out = Tensor::empty(shape, inputs[0].dtype(), inputs[0].device());
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i < inputs.size(); start += lengths[i++]) {
+    Tensor part = out.slice(dim, start, lengths[i]);
+    kernels::copy(inputs[i].value(), part);
+  }
+  return operation.record(std::move(out), {}, [dim, lengths](autograd::Backward& pass) {
+    std::int64_t from = 0;
+    for (std::size_t i = 0; i < lengths.size(); from += lengths[i++])
+      if (pass.wants(i)) pass.add(i, pass.grad().slice(dim, from, lengths[i]).contiguous());
+  });
+}
+
+std::vector<Variable> split(const Variable& input, const std::vector<std::int64_t>& lengths, std::int64_t dim) {
+  const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  if (total != input.value().size(dim)) {
+    throw make_error(Errc::usage, "split: the parts add up to {}, dimension {} of the input of shape {} is {}", total,
+                     dim, to_string(input.shape()), input.value().size(dim));
+  }
+  std::vector<Variable> parts;
+  std::int64_t start = 0;
+  for (const std::int64_t length : lengths) {
+    parts.push_back(slice(input, dim, start, length));
+    start += length;
+  }
+  return parts;
 }
 
 }  // namespace ddprun

@@ -40,15 +40,19 @@ memory::desc image_desc(const memory::dims& x, const memory::dims& sizes) {
 struct Sizes {
   explicit Sizes(const ConvGeometry& g)
       : x{g.batch, g.in_channels, g.height, g.width},
-        weight{g.out_channels, g.in_channels, g.kernel_h, g.kernel_w},
+        weight(g.groups == 1 ? memory::dims{g.out_channels, g.in_channels, g.kernel_h, g.kernel_w}
+                             : memory::dims{g.groups, g.out_channels / g.groups, g.in_channels / g.groups, g.kernel_h,
+                                            g.kernel_w}),
         bias{g.out_channels},
         y{g.batch, g.out_channels, g.out_h, g.out_w},
         stride{g.stride, g.stride},
+        dilation{g.dilation - 1, g.dilation - 1},  // oneDNN counts the gaps
         before{g.padding, g.padding},
         // What the last window does not cover is negative padding at the far side.
-        after{(g.out_h - 1) * g.stride + g.kernel_h - g.height - g.padding,
-              (g.out_w - 1) * g.stride + g.kernel_w - g.width - g.padding} {}
-  memory::dims x, weight, bias, y, stride, before, after;
+        after{(g.out_h - 1) * g.stride + (g.kernel_h - 1) * g.dilation + 1 - g.height - g.padding,
+              (g.out_w - 1) * g.stride + (g.kernel_w - 1) * g.dilation + 1 - g.width - g.padding} {}
+  Tag weight_tag() const { return weight.size() == 4 ? Tag::oihw : Tag::goihw; }
+  memory::dims x, weight, bias, y, stride, dilation, before, after;
 };
 
 constexpr auto direct = dnnl::algorithm::convolution_direct;
@@ -57,11 +61,12 @@ dnnl::convolution_forward::primitive_desc make_forward(const Sizes& s, bool bias
   const auto kind = dnnl::prop_kind::forward_training;
   const memory::desc bias_desc = bias ? plain_desc(s.bias, Tag::a) : memory::desc();
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine,   kind,     direct, image_desc(s.x, s.x), any_desc(s.weight), bias_desc, image_desc(s.x, s.y),
-          s.stride, s.before, s.after};
+  return {
+      engine,     kind,     direct, image_desc(s.x, s.x), any_desc(s.weight), bias_desc, image_desc(s.x, s.y), s.stride,
+      s.dilation, s.before, s.after};
 #else
-  return {{kind, direct, image_desc(s.x, s.x), any_desc(s.weight), bias_desc, image_desc(s.x, s.y), s.stride, s.before,
-           s.after},
+  return {{kind, direct, image_desc(s.x, s.x), any_desc(s.weight), bias_desc, image_desc(s.x, s.y), s.stride,
+           s.dilation, s.before, s.after},
           engine};
 #endif
 }
@@ -69,24 +74,28 @@ dnnl::convolution_forward::primitive_desc make_forward(const Sizes& s, bool bias
 dnnl::convolution_backward_data::primitive_desc make_backward_input(const Sizes& s, const dnnl::engine& engine) {
   const auto hint = make_forward(s, false, engine);
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine,  direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.before,
-          s.after, hint};
+  return {
+      engine,  direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before,
+      s.after, hint};
 #else
-  return {{direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.before, s.after},
-          engine,
-          hint};
+  return {
+      {direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before, s.after},
+      engine,
+      hint};
 #endif
 }
 
 dnnl::convolution_backward_weights::primitive_desc make_backward_weight(const Sizes& s, const dnnl::engine& engine) {
   const auto hint = make_forward(s, false, engine);
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine,  direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.before,
-          s.after, hint};
+  return {
+      engine,  direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before,
+      s.after, hint};
 #else
-  return {{direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.before, s.after},
-          engine,
-          hint};
+  return {
+      {direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before, s.after},
+      engine,
+      hint};
 #endif
 }
 
@@ -170,7 +179,7 @@ class Context {
     const auto desc = make_forward(s, bias, engine_);
     Plan plan(engine_, dnnl::convolution_forward(desc));
     plan.input(DNNL_ARG_SRC, plain_desc(s.x, Tag::nchw), desc.src_desc());
-    plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, Tag::oihw), desc.weights_desc());
+    plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.weights_desc());
     plan.output(DNNL_ARG_DST, plain_desc(s.y, Tag::nchw), desc.dst_desc());
     if (bias) plan.input(DNNL_ARG_BIAS, plain_desc(s.bias, Tag::a), desc.bias_desc());
     return plan;
@@ -180,7 +189,7 @@ class Context {
     const auto desc = make_backward_input(s, engine_);
     Plan plan(engine_, dnnl::convolution_backward_data(desc));
     plan.input(DNNL_ARG_DIFF_DST, plain_desc(s.y, Tag::nchw), desc.diff_dst_desc());
-    plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, Tag::oihw), desc.weights_desc());
+    plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.weights_desc());
     plan.output(DNNL_ARG_DIFF_SRC, plain_desc(s.x, Tag::nchw), desc.diff_src_desc());
     return plan;
   }
@@ -190,7 +199,7 @@ class Context {
     Plan plan(engine_, dnnl::convolution_backward_weights(desc));
     plan.input(DNNL_ARG_SRC, plain_desc(s.x, Tag::nchw), desc.src_desc());
     plan.input(DNNL_ARG_DIFF_DST, plain_desc(s.y, Tag::nchw), desc.diff_dst_desc());
-    plan.output(DNNL_ARG_DIFF_WEIGHTS, plain_desc(s.weight, Tag::oihw), desc.diff_weights_desc());
+    plan.output(DNNL_ARG_DIFF_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.diff_weights_desc());
     return plan;
   }
 
@@ -230,7 +239,8 @@ void conv_backward_input(const ConvGeometry& geometry, const float* grad, const 
 
 void conv_backward_weight(const ConvGeometry& geometry, const float* x, const float* grad, float* weight_grad,
                           bool accumulate) {
-  const std::int64_t count = geometry.out_channels * geometry.in_channels * geometry.kernel_h * geometry.kernel_w;
+  const std::int64_t count =
+      geometry.out_channels * (geometry.in_channels / geometry.groups) * geometry.kernel_h * geometry.kernel_w;
   std::vector<float> fresh(accumulate ? static_cast<std::size_t>(count) : 0);
   float* out = accumulate ? fresh.data() : weight_grad;
   with_context("convolution backward to the weight", [&](Context& context) {

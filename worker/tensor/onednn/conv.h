@@ -4,7 +4,8 @@
 
 namespace ddprun::onednn {
 
-// plain::Conv<float> through oneDNN. Primitives are made once for a geometry and kept, for each thread.
+// The convolutions of kernels::Table for float32 through oneDNN. Primitives are made once for a geometry and kept, for
+// each thread.
 void conv_forward(const kernels::ConvGeometry& geometry, const float* x, const float* weight, const float* bias,
                   float* y);
 void conv_backward_input(const kernels::ConvGeometry& geometry, const float* grad, const float* weight, float* x_grad);

@@ -11,8 +11,7 @@ namespace ddprun::onednn {
 // oneDNN's sgemm rather than OpenBLAS's: on one thread of a Sapphire Rapids core it ran at 109 to 189 GFLOP/s where
 // OpenBLAS 0.3.21 ran at 87 to 160, over the products of the CNN and of a 784-1024-1024-10 MLP at batch 64 (the
 // smallest alike). It also brings no second set of threads beside oneDNN's own.
-void matmul(plain::Matmul<float>::Sizes sizes, const float* a, const float* b, float* out,
-            kernels::MatmulOptions options) {
+void matmul(MatmulSizes sizes, const float* a, const float* b, float* out, kernels::MatmulOptions options) {
   const auto [m, n, k] = sizes;
   // oneDNN leaves the result alone where there is nothing to add up.
   if (k == 0 && !options.accumulate) std::fill_n(out, m * n, 0.0F);

@@ -1,11 +1,14 @@
 #pragma once
 
-#include "ddprun/worker/tensor/plain/loops.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::onednn {
 
-// plain::Matmul<float> through oneDNN's sgemm.
-void matmul(plain::Matmul<float>::Sizes sizes, const float* a, const float* b, float* out,
-            kernels::MatmulOptions options);
+struct MatmulSizes {
+  std::int64_t m, n, k;
+};
+
+// kernels::Table::matmul for float32 through oneDNN's sgemm.
+void matmul(MatmulSizes sizes, const float* a, const float* b, float* out, kernels::MatmulOptions options);
 
 }  // namespace ddprun::onednn

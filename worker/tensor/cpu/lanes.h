@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace ddprun::plain {
+namespace ddprun::cpu {
 
 // Sums in sixteen interleaved lanes: a fixed order that fits every vector width, and rounds less than one running sum.
 inline constexpr std::int64_t lane_count = 16;
@@ -22,4 +22,4 @@ template <class T, class Term>
   return lanes[0];
 }
 
-}  // namespace ddprun::plain
+}  // namespace ddprun::cpu

@@ -1,0 +1,278 @@
+#include "tests/numerics/operation_table.h"
+
+#include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/tensor/random.h"
+
+namespace ddprun::test {
+namespace {
+
+using In = const std::vector<Variable>&;
+
+Tensor labels(In in, const std::vector<std::int64_t>& values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())}).to(in[0].device());
+}
+
+Tensor indices(In in, const std::vector<std::int64_t>& values, const Shape& shape) {
+  return Tensor::from(values, shape).to(in[0].device());
+}
+
+// Constants of an operation, with the dtype and device of its inputs.
+Tensor constant(In in, const Shape& shape, double low, double high) {
+  return pattern_tensor({shape, low, high}, 7, in[0].dtype(), in[0].device());
+}
+
+const InputSpec matrix{{3, 4}}, row{{4}}, positive{{3, 4}, 0.2, 2}, unit{{3, 4}, 0.05, 0.95}, image{{2, 4, 5, 6}};
+
+// Fresh statistics each time: training changes them.
+Variable run_batch_norm(In in, bool training) {
+  const Shape channels{in[0].shape()[1]};
+  return batch_norm(in[0], in[1], in[2], constant(in, channels, -0.5, 0.5), constant(in, channels, 0.5, 2),
+                    {.training = training});
+}
+
+std::vector<OperationRow> make_table() {
+  return {
+      {"add", [](In in) { return add(in[0], in[1]); }, {matrix, matrix}, 0},
+      {"add broadcast", [](In in) { return add(in[0], in[1]); }, {{{2, 1, 4}}, {{3, 1}}}, 0},
+      {"add number", [](In in) { return add(in[0], 1.5); }, {matrix}, 0},
+      {"sub", [](In in) { return sub(in[0], in[1]); }, {matrix, row}, 0},
+      {"mul", [](In in) { return mul(in[0], in[1]); }, {matrix, matrix}, 2},
+      {"mul broadcast", [](In in) { return mul(in[0], in[1]); }, {{{3, 1}}, {{2, 1, 4}}}, 2},
+      {"mul factor", [](In in) { return mul(in[0], -2.5); }, {matrix}, 0},
+      {"div", [](In in) { return div(in[0], in[1]); }, {matrix, positive}, 2},
+      {"div broadcast", [](In in) { return div(in[0], in[1]); }, {matrix, {{3, 1}, 0.5, 2}}, 2},
+      {"maximum", [](In in) { return maximum(in[0], in[1]); }, {matrix, matrix}, 2},
+      {"minimum", [](In in) { return minimum(in[0], in[1]); }, {matrix, row}, 2},
+      {"neg", [](In in) { return neg(in[0]); }, {matrix}, 0},
+      {"abs", [](In in) { return abs(in[0]); }, {matrix}, 1},
+      {"exp", [](In in) { return exp(in[0]); }, {matrix}, 1},
+      {"log", [](In in) { return log(in[0]); }, {positive}, 1},
+      {"sqrt", [](In in) { return sqrt(in[0]); }, {positive}, 1},
+      {"pow", [](In in) { return pow(in[0], 1.7); }, {positive}, 1},
+      {"pow square", [](In in) { return pow(in[0], 2); }, {matrix}, 1},
+      {"clamp", [](In in) { return clamp(in[0], -0.3, 0.6); }, {matrix}, 1},
+      {"where", [](In in) { return where(less(in[0].value(), in[1].value()), in[0], in[1]); }, {matrix, matrix}, 1},
+      {"where broadcast",
+       [](In in) { return where(greater(in[1].value(), constant(in, {}, 0, 0)), in[0], in[1]); },
+       {matrix, row},
+       1},
+      {"relu", [](In in) { return relu(in[0]); }, {matrix}, 1},
+      {"tanh", [](In in) { return tanh(in[0]); }, {{{3, 4}, -3, 3}}, 1},
+      {"sigmoid", [](In in) { return sigmoid(in[0]); }, {{{3, 4}, -4, 4}}, 1},
+      {"silu", [](In in) { return silu(in[0]); }, {{{3, 4}, -4, 4}}, 1},
+      {"dropout rows",
+       [](In in) {
+         return dropout(in[0], 0.4, 3, {1, 2, 9});
+       },
+       {matrix},
+       0},
+      {"dropout generator",
+       [](In in) {
+         Generator generator(5);
+         return dropout(in[0], 0.4, generator);
+       },
+       {matrix},
+       0},
+      {"sum", [](In in) { return sum(in[0]); }, {matrix}, 0},
+      {"sum last", [](In in) { return sum(in[0], {-1}); }, {{{2, 3, 4}}}, 0},
+      {"sum outer",
+       [](In in) {
+         return sum(in[0], {0, 2}, true);
+       },
+       {{{2, 3, 4}}},
+       0},
+      {"mean", [](In in) { return mean(in[0]); }, {matrix}, 0},
+      {"mean first", [](In in) { return mean(in[0], {0}); }, {{{2, 3, 4}}}, 0},
+      {"max",
+       [](In in) {
+         return max(in[0], {0, 2});
+       },
+       {{{2, 3, 4}}},
+       0},
+      {"max_with_indices", [](In in) { return max_with_indices(in[0], 1, true).values; }, {{{2, 3, 4}}}, 1},
+      {"softmax", [](In in) { return softmax(in[0]); }, {{{3, 4}, -3, 3}}, 1},
+      {"softmax middle", [](In in) { return softmax(in[0], 1); }, {{{2, 3, 4}, -3, 3}}, 0},
+      {"log_softmax", [](In in) { return log_softmax(in[0]); }, {{{3, 4}, -3, 3}}, 1},
+      {"log_softmax first", [](In in) { return log_softmax(in[0], 0); }, {{{3, 4}, -3, 3}}, 0},
+      {"reshape",
+       [](In in) {
+         return reshape(in[0], {2, -1});
+       },
+       {matrix},
+       0},
+      {"flatten", [](In in) { return flatten(in[0]); }, {image}, 0},
+      {"permute",
+       [](In in) {
+         return permute(in[0], {2, 0, 1});
+       },
+       {{{2, 3, 4}}},
+       0},
+      {"transpose", [](In in) { return transpose(in[0], 0, -1); }, {{{2, 3, 4}}}, 0},
+      {"slice", [](In in) { return slice(in[0], 1, 1, 2); }, {matrix}, 0},
+      {"select", [](In in) { return select(in[0], 0, 2); }, {matrix}, 0},
+      {"expand",
+       [](In in) {
+         return expand(in[0], {2, 3, 4});
+       },
+       {{{3, 1}}},
+       0},
+      {"contiguous", [](In in) { return contiguous(transpose(in[0], 0, 1)); }, {matrix}, 0},
+      {"concat",
+       [](In in) {
+         return concat({in[0], in[1]}, 1);
+       },
+       {matrix, {{3, 2}}},
+       0},
+      {"split",
+       [](In in) {
+         return split(in[0], {1, 3}, 1)[1];
+       },
+       {matrix},
+       0},
+      {"embedding",
+       [](In in) {
+         return embedding(indices(in, {4, 0, 4, 2}, {2, 2}), in[0]);
+       },
+       {{{5, 3}}},
+       1},
+      {"gather",
+       [](In in) {
+         return gather(in[0], 1, indices(in, {0, 3, 3, 1, 2, 0}, {3, 2}));
+       },
+       {matrix},
+       1},
+      {"scatter_add",
+       [](In in) {
+         return scatter_add(in[0], 0, indices(in, {0, 2, 2, 1}, {1, 4}), in[1]);
+       },
+       {matrix, {{1, 4}}},
+       1},
+      {"scatter",
+       [](In in) {
+         return scatter(in[0], 1, indices(in, {3, 0, 1, 2, 0, 3}, {3, 2}), in[1]);
+       },
+       {matrix, {{3, 2}}},
+       1},
+      {"matmul", [](In in) { return matmul(in[0], in[1]); }, {{{3, 5}}, {{5, 2}}}, 2},
+      {"matmul batched", [](In in) { return matmul(in[0], in[1]); }, {{{2, 2, 3, 4}}, {{2, 2, 4, 5}}}, 2},
+      {"matmul strided", [](In in) { return matmul(in[0], transpose(in[1], -2, -1)); }, {{{2, 3, 4}}, {{2, 5, 4}}}, 2},
+      {"linear", [](In in) { return linear(in[0], in[1], in[2]); }, {{{3, 5}}, {{4, 5}}, {{4}}}, 2},
+      {"linear without bias", [](In in) { return linear(in[0], in[1]); }, {{{2, 3, 5}}, {{4, 5}}}, 0},
+      {"attention",
+       [](In in) { return attention(in[0], in[1], in[2]); },
+       {{{2, 2, 4, 3}}, {{2, 2, 5, 3}}, {{2, 2, 5, 2}}},
+       6},
+      {"attention causal",
+       [](In in) { return attention(in[0], in[1], in[2], {.causal = true}); },
+       {{{2, 5, 3}}, {{2, 5, 3}}, {{2, 5, 3}}},
+       6},
+      {"attention masked",
+       [](In in) {
+         return attention(in[0], in[1], in[2], {.scale = 0.7}, constant(in, {4, 5}, -2, 2));
+       },
+       {{{2, 4, 3}}, {{2, 5, 3}}, {{2, 5, 3}}},
+       6},
+      {"batch_norm", [](In in) { return run_batch_norm(in, true); }, {image, {{4}, 0.5, 1.5}, {{4}}}, 4},
+      {"batch_norm evaluation", [](In in) { return run_batch_norm(in, false); }, {image, {{4}, 0.5, 1.5}, {{4}}}, 4},
+      {"layer_norm", [](In in) { return layer_norm(in[0], in[1], in[2]); }, {{{2, 3, 5}}, {{5}, 0.5, 1.5}, {{5}}}, 4},
+      {"layer_norm plain", [](In in) { return layer_norm(in[0]); }, {{{3, 5}}}, 4},
+      {"rms_norm", [](In in) { return rms_norm(in[0], in[1]); }, {{{2, 3, 5}}, {{5}, 0.5, 1.5}}, 4},
+      {"group_norm", [](In in) { return group_norm(in[0], 2, in[1], in[2]); }, {image, {{4}, 0.5, 1.5}, {{4}}}, 4},
+      {"conv2d", [](In in) { return conv2d(in[0], in[1], in[2]); }, {{{2, 2, 5, 6}}, {{3, 2, 3, 3}}, {{3}}}, 2},
+      {"conv2d strided",
+       [](In in) { return conv2d(in[0], in[1], {}, {.stride = 2, .padding = 1}); },
+       {{{2, 2, 5, 6}}, {{3, 2, 3, 3}}},
+       2},
+      {"conv2d grouped",
+       [](In in) { return conv2d(in[0], in[1], in[2], {.padding = 1, .groups = 2}); },
+       {image, {{6, 2, 3, 3}}, {{6}}},
+       2},
+      {"conv2d dilated",
+       [](In in) { return conv2d(in[0], in[1], in[2], {.stride = 2, .padding = 2, .dilation = 2}); },
+       {image, {{3, 4, 3, 2}}, {{3}}},
+       2},
+      {"max_pool2d", [](In in) { return max_pool2d(in[0], {.kernel = 2}); }, {image}, 1},
+      {"max_pool2d overlapping",
+       [](In in) { return max_pool2d(in[0], {.kernel = 3, .stride = 2, .padding = 1}); },
+       {image},
+       1},
+      {"avg_pool2d", [](In in) { return avg_pool2d(in[0], {.kernel = 3, .stride = 2, .padding = 1}); }, {image}, 0},
+      {"adaptive_avg_pool2d", [](In in) { return adaptive_avg_pool2d(in[0], 1, 1); }, {image}, 0},
+      {"adaptive_avg_pool2d uneven", [](In in) { return adaptive_avg_pool2d(in[0], 3, 4); }, {image}, 0},
+      {"nll_loss",
+       [](In in) {
+         return nll_loss(in[0], labels(in, {2, 0, 3}));
+       },
+       {matrix},
+       2},
+      {"cross_entropy",
+       [](In in) {
+         return cross_entropy(in[0], labels(in, {2, 0, 3}));
+       },
+       {{{3, 4}, -3, 3}},
+       2},
+      {"cross_entropy smoothed",
+       [](In in) {
+         return cross_entropy(in[0], labels(in, {2, -1, 3}), {.label_smoothing = 0.1, .ignore_index = -1});
+       },
+       {{{3, 4}, -3, 3}},
+       2},
+      {"nll_loss smoothed",
+       [](In in) {
+         return nll_loss(in[0], labels(in, {2, -1, 3}), {.label_smoothing = 0.1, .ignore_index = -1});
+       },
+       {matrix},
+       2},
+      {"mse_loss",
+       [](In in) {
+         return mse_loss(in[0], constant(in, {3, 4}, -1, 1));
+       },
+       {matrix},
+       0},
+      {"smooth_l1_loss",
+       [](In in) {
+         return smooth_l1_loss(in[0], constant(in, {3, 4}, -1, 1), 0.5);
+       },
+       {matrix},
+       0},
+      {"binary_cross_entropy",
+       [](In in) {
+         return binary_cross_entropy(in[0], constant(in, {3, 4}, 0, 1));
+       },
+       {unit},
+       0},
+      {"binary_cross_entropy_with_logits",
+       [](In in) {
+         return binary_cross_entropy_with_logits(in[0], constant(in, {3, 4}, 0, 1));
+       },
+       {{{3, 4}, -4, 4}},
+       0},
+      {"kl_div",
+       [](In in) {
+         return kl_div(in[0], constant(in, {3, 4}, 0.05, 0.5));
+       },
+       {{{3, 4}, -3, -0.1}},
+       0},
+  };
+}
+
+}  // namespace
+
+const std::vector<OperationRow>& operation_table() {
+  static const std::vector<OperationRow> table = make_table();
+  return table;
+}
+
+Tensor pattern_tensor(const InputSpec& spec, std::size_t input, DType dtype, Device device) {
+  constexpr std::int64_t modulus = 997;
+  constexpr std::int64_t factors[] = {367, 419, 503, 607, 701, 809, 907, 223};
+  Tensor values = Tensor::empty(spec.shape, DType::float64);
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const double share =
+        (static_cast<double>((i + 1) * factors[input] % modulus) + 0.25) / static_cast<double>(modulus);
+    values.data<double>()[i] = spec.low + (spec.high - spec.low) * share;
+  }
+  return values.to(dtype).to(device);
+}
+
+}  // namespace ddprun::test

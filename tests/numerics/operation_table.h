@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+
+namespace ddprun::test {
+
+// One input of a row: its elements are spread over (low, high), all different up to 997 of them.
+struct InputSpec {
+  Shape shape;
+  double low = -1;
+  double high = 1;
+};
+
+// One way to call a differentiable operation. Every operation that autograd/ops declares has at least one row, and
+// every row is checked against finite differences, in all dtypes, on a second device, with operands on two devices, and
+// against PyTorch's figures (operation_figures.inc). To add one: its row in operation_table.cc and, for the figures,
+// its counterpart in scripts/make-operation-figures.
+struct OperationRow {
+  std::string name;  // as declared; after a space what is special about this call
+  std::function<Variable(const std::vector<Variable>&)> function;
+  std::vector<InputSpec> inputs;
+  std::size_t saved = 0;  // tensors that the (last) operation keeps for the backward pass
+
+  std::string operation() const { return name.substr(0, name.find(' ')); }
+};
+
+const std::vector<OperationRow>& operation_table();
+
+// The values of an input: element i is low + (high - low) ((i * factor mod 997) + 0.25) / 997 with a factor by input.
+Tensor pattern_tensor(const InputSpec& spec, std::size_t input, DType dtype = DType::float64, Device device = {});
+
+}  // namespace ddprun::test

@@ -1,0 +1,110 @@
+#include "ddprun/worker/autograd/operation.h"
+
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/tensor/kernels.h"
+
+namespace ddprun::autograd {
+namespace {
+
+thread_local std::vector<const std::string*> scopes;
+thread_local bool anomaly = false;
+
+// Compares the devices of an operation's operands, one after the other.
+class DeviceCheck {
+ public:
+  explicit DeviceCheck(const char* name) : name_(name) {}
+
+  void operator()(const Tensor& tensor) {
+    if (!tensor.defined()) return;
+    if (!first_) {
+      first_ = &tensor;
+    } else if (tensor.device() != first_->device()) {
+      throw make_error(Errc::mismatch, "{}: one operand is on {}, another on {}",
+                       describe_operation(name_, current_scope()), to_string(first_->device()),
+                       to_string(tensor.device()));
+    }
+  }
+
+ private:
+  const char* name_;
+  const Tensor* first_ = nullptr;
+};
+
+bool any_requires_grad(const std::vector<Variable>& inputs) {
+  for (const Variable& input : inputs)
+    if (input.requires_grad()) return true;
+  return false;
+}
+
+}  // namespace
+
+Operation::Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
+    : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  DeviceCheck check(name);
+  for (const Variable& input : inputs_) check(input.value());
+  for (const Tensor& other : others) check(other);
+}
+
+Operation::Operation(const char* name, std::vector<Variable> inputs)
+    : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  DeviceCheck check(name);
+  for (const Variable& input : inputs_) check(input.value());
+}
+
+Variable Operation::record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const {
+  if (anomaly) check_finite(value, describe_operation(name_, current_scope()), "its result");
+  Variable result(std::move(value));
+  if (!records_) return result;
+  std::vector<Edge> edges;
+  edges.reserve(inputs_.size());
+  for (const Variable& input : inputs_) edges.push_back(Access::edge(input));
+  auto node = std::make_shared<Node>(name_, std::move(edges), std::move(saved), std::move(backward));
+  if (anomaly) node->scope = current_scope();
+  Access::set_producer(result, std::move(node));
+  return result;
+}
+
+AnomalyScope::AnomalyScope() : before_(std::exchange(anomaly, true)) {}
+AnomalyScope::~AnomalyScope() {
+  anomaly = before_;
+}
+
+bool anomaly_detection() {
+  return anomaly;
+}
+
+NameScope::NameScope(const std::string& name) {
+  scopes.push_back(&name);
+}
+NameScope::~NameScope() {
+  scopes.pop_back();
+}
+
+std::string current_scope() {
+  std::string path;
+  for (const std::string* name : scopes) {
+    if (name->empty()) continue;
+    if (!path.empty()) path += '.';
+    path += *name;
+  }
+  return path;
+}
+
+std::string describe_operation(const char* name, const std::string& scope) {
+  return scope.empty() ? std::string(name) : fmt::format("{} in module {}", name, scope);
+}
+
+void check_finite(const Tensor& value, const std::string& operation, const std::string& what) {
+  if (kernels::all_finite(value)) return;
+  throw make_error(Errc::unsupported, "{} produced a NaN or an infinity: {}, of shape {}, holds one", operation, what,
+                   to_string(value.shape()));
+}
+
+}  // namespace ddprun::autograd

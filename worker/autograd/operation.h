@@ -1,0 +1,92 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+
+// How an operation gets onto the tape: all of autograd/ops, and a user's own. An example, y = x^3:
+//
+//   Variable cube(const Variable& x) {
+//     const autograd::Operation operation("cube", {x});
+//     const Tensor& v = x.value();
+//     Tensor y = kernels::multiply(kernels::multiply(v, v), v);
+//     return operation.record(y, {v}, [](autograd::Backward& pass) {
+//       const Tensor& v = pass.saved(0);
+//       pass.add(0, kernels::scale(kernels::multiply(pass.grad(), kernels::multiply(v, v)), 3));
+//     });
+//   }
+namespace ddprun::autograd {
+
+// What a backward function sees: the gradient of its result, the tensors it saved, and where to put the gradients of
+// its inputs.
+class Backward {
+ public:
+  virtual ~Backward() = default;
+  virtual const Tensor& grad() const = 0;  // contiguous
+  // Throws Errc::usage if the tensor was changed in place since it was saved.
+  virtual const Tensor& saved(std::size_t index) const = 0;
+  // Whether the gradient of this input is needed; skip the work otherwise.
+  virtual bool wants(std::size_t input) const = 0;
+  virtual void add(std::size_t input, Tensor gradient) = 0;
+  // The memory to which a gradient can be added in place (a leaf's own), or undefined: then use add().
+  virtual Tensor accumulator(std::size_t input) = 0;
+};
+
+// Captures numbers and shapes; tensors are saved with record(), where their memory is accounted for and changes in
+// place are noticed. Never captures a variable: that would keep the tape alive.
+using BackwardFunction = std::function<void(Backward&)>;
+
+// One call of an operation, made before its result is computed.
+class Operation {
+ public:
+  // name: a string that lives for ever. Undefined inputs are allowed. Throws Errc::mismatch, naming both devices and
+  // the module, if the inputs, or others, the operands that have no gradients, lie on different ones.
+  Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others = {});
+  Operation(const char* name, std::vector<Variable> inputs);
+
+  const char* name() const { return name_; }
+  // Whether record() will record: an operation can do less work otherwise.
+  bool records() const { return records_; }
+  // The result. Nothing is recorded when recording is off or no input requires a gradient. In anomaly mode throws
+  // Errc::unsupported if the value is not finite.
+  Variable record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const;
+
+ private:
+  const char* name_;
+  std::vector<Variable> inputs_;
+  bool records_;
+};
+
+// What the operation that made this result keeps for the backward pass.
+const std::vector<Tensor>& saved_tensors(const Variable& result);
+
+// While one exists on a thread, each result and each gradient that operations compute there is checked: a NaN or an
+// infinity throws Errc::unsupported, naming the operation and the module that produced it. Costs a pass over every
+// tensor.
+class AnomalyScope {
+ public:
+  AnomalyScope();
+  ~AnomalyScope();
+  AnomalyScope(const AnomalyScope&) = delete;
+  AnomalyScope& operator=(const AnomalyScope&) = delete;
+
+ private:
+  bool before_;
+};
+
+// Names the part of a model whose operations run on this thread during its lifetime; scopes nest. name outlives it.
+class NameScope {
+ public:
+  explicit NameScope(const std::string& name);
+  ~NameScope();
+  NameScope(const NameScope&) = delete;
+  NameScope& operator=(const NameScope&) = delete;
+};
+
+// "blocks.3.attention"; empty outside of all scopes.
+std::string current_scope();
+
+}  // namespace ddprun::autograd

@@ -1,0 +1,60 @@
+#include "ddprun/worker/autograd/ops/activation.h"
+
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/ops/mapped.h"
+#include "ddprun/worker/tensor/random.h"
+
+namespace ddprun {
+
+using autograd::unary;
+using kernels::Unary;
+
+Variable relu(const Variable& input) {
+  return unary("relu", Unary::relu, input);
+}
+Variable tanh(const Variable& input) {
+  return unary("tanh", Unary::tanh, input);
+}
+Variable sigmoid(const Variable& input) {
+  return unary("sigmoid", Unary::sigmoid, input);
+}
+Variable silu(const Variable& input) {
+  return unary("silu", Unary::silu, input);
+}
+
+Variable dropout(const Variable& input, double probability, Generator& generator) {
+  // A stream for this call; the caller's generator moves on.
+  const std::uint64_t stream = generator.next_u64();
+  const autograd::Operation operation("dropout", {input});
+  const Tensor x = input.value().contiguous();
+  Tensor y = Tensor::empty_like(x);
+  const std::uint64_t seed = generator.state().seed;
+  kernels::of(x).dropout(x, probability, seed, {stream}, y);
+  return operation.record(std::move(y), {}, [probability, seed, stream](autograd::Backward& pass) {
+    Tensor gradient = Tensor::empty_like(pass.grad());
+    kernels::of(gradient).dropout(pass.grad(), probability, seed, {stream}, gradient);
+    pass.add(0, std::move(gradient));
+  });
+}
+
+Variable dropout(const Variable& input, double probability, std::uint64_t seed, std::vector<std::uint64_t> streams) {
+  const autograd::Operation operation("dropout", {input});
+  const Tensor x = input.value().contiguous();
+  if (x.dim() < 1 || x.size(0) != static_cast<std::int64_t>(streams.size())) {
+    throw make_error(Errc::mismatch, "dropout: {} streams for an input of shape {}: one for each row is needed",
+                     streams.size(), to_string(x.shape()));
+  }
+  Tensor y = Tensor::empty_like(x);
+  kernels::of(x).dropout(x, probability, seed, streams, y);
+  // The mask is drawn again rather than kept: random numbers cost less than memory.
+  return operation.record(std::move(y), {},
+                          [probability, seed, streams = std::move(streams)](autograd::Backward& pass) {
+                            Tensor gradient = Tensor::empty_like(pass.grad());
+                            kernels::of(gradient).dropout(pass.grad(), probability, seed, streams, gradient);
+                            pass.add(0, std::move(gradient));
+                          });
+}
+
+}  // namespace ddprun

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+
+namespace ddprun {
+
+class Generator;
+
+Variable relu(const Variable& input);
+Variable tanh(const Variable& input);
+Variable sigmoid(const Variable& input);
+// x sigmoid(x), also known as swish.
+Variable silu(const Variable& input);
+
+// Zero with the given probability, the rest scaled by 1 / (1 - probability).
+Variable dropout(const Variable& input, double probability, Generator& generator);
+// The same with random numbers that belong to each row of the first dimension: row i draws from
+// Generator(seed, streams[i]). A sample's numbers so depend on neither batch nor rank.
+Variable dropout(const Variable& input, double probability, std::uint64_t seed, std::vector<std::uint64_t> streams);
+
+}  // namespace ddprun

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+
+#include "ddprun/worker/autograd/variable.h"
+
+namespace ddprun {
+
+struct AttentionOptions {
+  bool causal = false;          // query i sees the keys up to i, counted from the last of both
+  std::optional<double> scale;  // of the scores; 1 / sqrt(width) where none is given
+};
+
+// Scaled-dot-product attention (Vaswani et al. 2017): softmax(query key^T scale + mask) value. query
+// (..., queries, width), key (..., keys, width), value (..., keys, value width), with equal leading dimensions, usually
+// (batch, heads); the result is (..., queries, value width). mask: undefined, or (queries, keys), added to the scores;
+// minus infinity hides a key. A query that sees no key gives zeros.
+Variable attention(const Variable& query, const Variable& key, const Variable& value,
+                   const AttentionOptions& options = {}, const Tensor& mask = {});
+
+}  // namespace ddprun

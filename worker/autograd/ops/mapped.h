@@ -1,0 +1,15 @@
+#pragma once
+
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/tensor/kernels.h"
+
+// Operations that consist of one functor.
+namespace ddprun::autograd {
+
+Variable unary(const char* name, kernels::Unary function, const Variable& input,
+               const kernels::Arguments& arguments = {});
+// Broadcasts.
+Variable binary(const char* name, kernels::Binary function, const Variable& a, const Variable& b,
+                const kernels::Arguments& arguments = {});
+
+}  // namespace ddprun::autograd

@@ -1,0 +1,157 @@
+#include "ddprun/worker/autograd/ops/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "ddprun/worker/autograd/ops/shape.h"
+#include "ddprun/worker/tensor/kernels.h"
+
+namespace ddprun {
+namespace {
+
+using kernels::Axis;
+
+// Which dimensions of a shape are reduced.
+class Reduction {
+ public:
+  Reduction(const char* name, const Shape& shape, const Dims& dims) : shape_(shape) {
+    for (const std::int64_t dim : dims) {
+      const std::size_t at = checked_dim(name, dim, shape.size());
+      if (std::exchange(reduced_[at], true))
+        throw make_error(Errc::usage, "{}: dimension {} is given twice", name, dim);
+    }
+  }
+
+  // The kept dimensions in their order, then the reduced ones.
+  std::vector<std::int64_t> kept_first() const {
+    std::vector<std::int64_t> order;
+    for (const bool reduced : {false, true})
+      for (std::size_t i = 0; i < shape_.size(); ++i)
+        if (reduced_[i] == reduced) order.push_back(static_cast<std::int64_t>(i));
+    return order;
+  }
+
+  Shape result(bool keepdim) const {
+    Shape shape;
+    for (std::size_t i = 0; i < shape_.size(); ++i) {
+      if (!reduced_[i]) shape.push_back(shape_[i]);
+      if (reduced_[i] && keepdim) shape.push_back(1);
+    }
+    return shape;
+  }
+
+  std::int64_t count() const {
+    std::int64_t product = 1;
+    for (std::size_t i = 0; i < shape_.size(); ++i)
+      if (reduced_[i]) product *= shape_[i];
+    return product;
+  }
+
+ private:
+  Shape shape_;
+  std::array<bool, Shape::max_rank> reduced_{};
+};
+
+// x as (outer, n, 1), n being the reduced elements.
+Tensor as_rows(const Tensor& x, const Reduction& reduction) {
+  const std::int64_t n = reduction.count();
+  const std::int64_t outer = n > 0 ? x.numel() / n : numel(reduction.result(false));
+  return x.permute(reduction.kept_first()).contiguous().reshape({outer, n});
+}
+
+void check_not_empty(const char* name, std::int64_t count, const Shape& shape) {
+  if (count > 0) return;
+  throw make_error(Errc::usage, "{}: the input of shape {} has no elements to reduce", name, to_string(shape));
+}
+
+// Rows of softmax along a dimension: that dimension moved to the end.
+Variable softmax_along(const char* name, const Variable& input, std::int64_t dim, bool log) {
+  const auto rank = static_cast<std::int64_t>(input.shape().size());
+  const auto at = static_cast<std::int64_t>(checked_dim(name, dim, input.shape().size()));
+  if (at != rank - 1) return transpose(softmax_along(name, transpose(input, at, -1), -1, log), at, -1);
+  const autograd::Operation operation(name, {input});
+  const Tensor x = input.value().contiguous();
+  check_not_empty(name, x.numel(), x.shape());
+  const Axis rows{x.numel() / x.size(-1), x.size(-1), 1};
+  Tensor y = Tensor::empty_like(x);
+  kernels::of(x).softmax(x, rows, log, y);
+  const Tensor kept = y;
+  return operation.record(std::move(y), {kept}, [rows, log](autograd::Backward& pass) {
+    Tensor gradient = Tensor::empty_like(pass.grad());
+    kernels::of(gradient).softmax_gradient(pass.saved(0), pass.grad(), rows, log, gradient);
+    pass.add(0, std::move(gradient));
+  });
+}
+
+}  // namespace
+
+Variable sum(const Variable& input) {
+  const autograd::Operation operation("sum", {input});
+  return operation.record(
+      kernels::sum(input.value().contiguous()), {},
+      [shape = input.shape()](autograd::Backward& pass) { pass.add(0, pass.grad().expand(shape).contiguous()); });
+}
+
+Variable mean(const Variable& input) {
+  check_not_empty("mean", input.value().numel(), input.shape());
+  return mul(sum(input), 1 / static_cast<double>(input.value().numel()));
+}
+
+Variable sum(const Variable& input, const Dims& dims, bool keepdim) {
+  const autograd::Operation operation("sum", {input});
+  const Reduction reduction("sum", input.shape(), dims);
+  const Tensor rows = as_rows(input.value(), reduction);
+  Tensor out = Tensor::empty(reduction.result(keepdim), rows.dtype(), rows.device());
+  kernels::of(rows).sum(rows, {rows.size(0), rows.size(1), 1}, out);
+  return operation.record(std::move(out), {},
+                          [shape = input.shape(), kept = reduction.result(true)](autograd::Backward& pass) {
+                            pass.add(0, pass.grad().reshape(kept).expand(shape).contiguous());
+                          });
+}
+
+Variable mean(const Variable& input, const Dims& dims, bool keepdim) {
+  const std::int64_t count = Reduction("mean", input.shape(), dims).count();
+  check_not_empty("mean", count, input.shape());
+  return mul(sum(input, dims, keepdim), 1 / static_cast<double>(count));
+}
+
+MaxResult max_with_indices(const Variable& input, std::int64_t dim, bool keepdim) {
+  const autograd::Operation operation("max", {input});
+  const Shape& shape = input.shape();
+  const std::size_t at = checked_dim("max", dim, shape.size());
+  check_not_empty("max", shape[at], shape);
+  const Tensor x = input.value().contiguous();
+  const std::int64_t inner = numel(Shape(shape.begin() + at + 1, shape.end()));
+  const Axis axis{numel(Shape(shape.begin(), shape.begin() + at)), shape[at], inner};
+  const Shape result_shape = Reduction("max", shape, {dim}).result(keepdim);
+  Tensor values = Tensor::empty(result_shape, x.dtype(), x.device());
+  Tensor indices = Tensor::empty(result_shape, DType::int64, x.device());
+  kernels::of(x).max(x, axis, values, indices);
+  Variable recorded = operation.record(std::move(values), {indices}, [axis, shape](autograd::Backward& pass) {
+    Tensor gradient = Tensor::zeros(shape, pass.grad().dtype(), pass.grad().device());
+    kernels::of(gradient).scatter_add(pass.grad(), axis, pass.saved(0), gradient);
+    pass.add(0, std::move(gradient));
+  });
+  return {std::move(recorded), std::move(indices)};
+}
+
+Variable max(const Variable& input, const Dims& dims, bool keepdim) {
+  const Reduction reduction("max", input.shape(), dims);
+  const std::int64_t count = reduction.count();
+  check_not_empty("max", count, input.shape());
+  const Variable rows = reshape(permute(input, reduction.kept_first()), {input.value().numel() / count, count});
+  return reshape(max_with_indices(rows, 1).values, reduction.result(keepdim));
+}
+
+Variable softmax(const Variable& input, std::int64_t dim) {
+  return softmax_along("softmax", input, dim, false);
+}
+Variable log_softmax(const Variable& input, std::int64_t dim) {
+  return softmax_along("log_softmax", input, dim, true);
+}
+
+}  // namespace ddprun

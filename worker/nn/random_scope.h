@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ddprun::nn {
+
+// Which samples a forward pass sees. What a layer draws for a sample (dropout) is a function of (seed, epoch, sample)
+// and the layer's path alone: the same at any batch size, at any number of ranks, and when a pass is computed again.
+struct SampleKeys {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+  std::vector<std::int64_t> samples;  // of each row of the batch: its index in the data set
+};
+
+// Sets the keys for forward passes on this thread during its lifetime. Without one, a layer that draws random numbers
+// takes them from the generator that it was built with.
+class RandomScope {
+ public:
+  explicit RandomScope(SampleKeys keys);
+  ~RandomScope();
+  RandomScope(const RandomScope&) = delete;
+  RandomScope& operator=(const RandomScope&) = delete;
+
+  // Of this thread; null outside of any scope.
+  static const SampleKeys* current();
+
+ private:
+  SampleKeys keys_;
+  const SampleKeys* before_;
+};
+
+// The random stream of each row of a tensor whose first dimension is the batch, or the batch times positions of each
+// sample. Throws Errc::mismatch if rows is not a multiple of the number of samples.
+std::vector<std::uint64_t> streams_of_rows(const SampleKeys& keys, const std::string& layer, std::int64_t rows);
+
+}  // namespace ddprun::nn

@@ -1,0 +1,98 @@
+#include "ddprun/worker/nn/state.h"
+
+#include <algorithm>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/checkpoint/safetensors.h"
+
+namespace ddprun::nn {
+namespace {
+
+using checkpoint::SafetensorsFile;
+using checkpoint::TensorInfo;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// Parameters, then buffers: handles on the module's memory.
+NamedTensors tensors_of(const Module& module) {
+  NamedTensors all;
+  for (const auto& [name, parameter] : module.named_parameters()) all.emplace_back(name, parameter.value());
+  for (auto& buffer : module.named_buffers()) all.push_back(std::move(buffer));
+  return all;
+}
+
+// What goes where.
+struct Plan {
+  std::vector<std::pair<const TensorInfo*, Tensor>> copies;
+  LoadReport report;
+};
+
+Plan plan_for(const Module& module, const SafetensorsFile& file, const std::string& prefix) {
+  Plan plan;
+  const NamedTensors targets = tensors_of(module);
+  for (const auto& [name, target] : targets) {
+    if (const TensorInfo* info = file.find(prefix + name)) {
+      plan.copies.emplace_back(info, target);
+      plan.report.loaded.push_back(name);
+    } else {
+      plan.report.missing.push_back(name);
+    }
+  }
+  for (const TensorInfo& info : file.tensors()) {
+    if (!info.name.starts_with(prefix)) continue;
+    const std::string name = info.name.substr(prefix.size());
+    const auto is_target = [&](const auto& each) { return each.first == name; };
+    if (std::none_of(targets.begin(), targets.end(), is_target)) plan.report.unexpected.push_back(name);
+  }
+  return plan;
+}
+
+void check(const Plan& plan, const std::string& path, bool strict) {
+  for (const auto& [info, target] : plan.copies) {
+    if (Shape(info->shape) == target.shape()) continue;
+    throw make_error(Errc::mismatch, "{}: tensor {} has shape {}, the model needs {}", path, info->name,
+                     to_string(info->shape), to_string(target.shape()));
+  }
+  const LoadReport& report = plan.report;
+  if (!strict || (report.missing.empty() && report.unexpected.empty())) return;
+  throw make_error(Errc::mismatch, "{} does not fit the model: missing {}; unexpected {}", path,
+                   report.missing.empty() ? "nothing" : fmt::format("{}", fmt::join(report.missing, ", ")),
+                   report.unexpected.empty() ? "nothing" : fmt::format("{}", fmt::join(report.unexpected, ", ")));
+}
+
+}  // namespace
+
+LoadReport load_state(Module& module, const std::filesystem::path& path, const LoadOptions& options) {
+  const SafetensorsFile file(path);
+  Plan plan = plan_for(module, file, options.prefix);
+  check(plan, path.string(), options.strict);
+  for (auto& [info, target] : plan.copies) {
+    Tensor read = Tensor::empty(info->shape, info->dtype);
+    file.read(*info, {static_cast<std::byte*>(read.raw()), read.bytes()});
+    target.copy_from(read.to(target.dtype()).to(target.device()));
+  }
+  return std::move(plan.report);
+}
+
+void save_state(const Module& module, const std::filesystem::path& path) {
+  std::vector<checkpoint::TensorView> views;
+  const NamedTensors tensors = tensors_of(module);
+  for (const auto& [name, tensor] : tensors)
+    views.push_back({name, tensor.dtype(), tensor.shape().to_vector(),
+                     std::span(static_cast<const std::byte*>(tensor.raw()), tensor.bytes())});
+  const std::filesystem::path unfinished = path.string() + ".tmp";
+  checkpoint::FileWriter out(unfinished);
+  checkpoint::write_safetensors(out, views);
+  out.finish();
+  std::error_code error;
+  std::filesystem::rename(unfinished, path, error);
+  if (error)
+    throw make_error(Errc::io, "cannot rename {} to {}: {}", unfinished.string(), path.string(), error.message());
+}
+
+}  // namespace ddprun::nn

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/nn/module.h"
+
+// Parameters and buffers of a module from and to safetensors files.
+namespace ddprun::nn {
+
+struct LoadOptions {
+  // Every tensor of the file has its place in the module, and the other way round; otherwise what does not match is
+  // left alone and reported.
+  bool strict = true;
+  // Only the tensors of the file whose names begin with it, and without it: "transformer." for a model that is part of
+  // a larger one.
+  std::string prefix;
+};
+
+struct LoadReport {
+  std::vector<std::string> loaded;
+  std::vector<std::string> missing;     // of the module, not in the file
+  std::vector<std::string> unexpected;  // in the file, not of the module
+};
+
+// Copies the file's tensors into the module, converted to its dtypes. Errors: Errc::io for a file that cannot be read,
+// Errc::mismatch for a shape that differs, and, if strict, for names that are missing or unexpected; the module is
+// unchanged then.
+LoadReport load_state(Module& module, const std::filesystem::path& file, const LoadOptions& options = {});
+
+// Replaces the file atomically. Throws Errc::io.
+void save_state(const Module& module, const std::filesystem::path& file);
+
+}  // namespace ddprun::nn

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/cpu/strided.h"
+#include "ddprun/worker/tensor/cpu/table.h"
+#include "ddprun/worker/tensor/cpu/vectorize.h"
+#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+
+namespace ddprun::cpu {
+namespace {
+
+// Any pair of types by way of float64 in blocks that stay in the cache: a loop for each type instead of for each pair.
+// Exact but for integers beyond 2^53, which round.
+constexpr std::int64_t block = 512;
+
+template <class T>
+void load_block(std::int64_t count, const void* from, std::int64_t step, double* to) {
+  for (std::int64_t i = 0; i < count; ++i)
+    to[i] = static_cast<double>(static_cast<ComputeType<T>>(static_cast<const T*>(from)[i * step]));
+}
+template <class T>
+void store_block(std::int64_t count, const double* from, void* to, std::int64_t step) {
+  for (std::int64_t i = 0; i < count; ++i) static_cast<T*>(to)[i * step] = T(static_cast<ComputeType<T>>(from[i]));
+}
+
+template <class T>
+const T* at(const Tensor& tensor, std::int64_t offset) {
+  return static_cast<const T*>(tensor.raw()) + offset;
+}
+template <class T>
+T* at(Tensor& tensor, std::int64_t offset) {
+  return static_cast<T*>(tensor.raw()) + offset;
+}
+
+struct Row {
+  std::int64_t from, to;  // offsets
+  std::int64_t count;
+  std::int64_t from_step, to_step;
+};
+
+void convert_row(const Tensor& from, Tensor& to, const Row& row) {
+  std::array<double, block> buffer;
+  for (std::int64_t start = 0; start < row.count; start += block) {
+    const std::int64_t count = std::min(block, row.count - start);
+    visit_any(from.dtype(), [&]<class T>() {
+      load_block<T>(count, at<T>(from, row.from + start * row.from_step), row.from_step, buffer.data());
+    });
+    visit_any(to.dtype(), [&]<class T>() {
+      store_block<T>(count, buffer.data(), at<T>(to, row.to + start * row.to_step), row.to_step);
+    });
+  }
+}
+
+// Elements of so many bytes, whatever they mean.
+template <class Word>
+void move_row(const Tensor& from, Tensor& to, const Row& row) {
+  const Word* source = at<Word>(from, row.from);
+  Word* target = at<Word>(to, row.to);
+  if (row.from_step == 1 && row.to_step == 1) {
+    std::memcpy(target, source, static_cast<std::size_t>(row.count) * sizeof(Word));
+  } else {
+    for (std::int64_t i = 0; i < row.count; ++i) target[i * row.to_step] = source[i * row.from_step];
+  }
+}
+
+// The conversions of mixed precision.
+template <class From, class To>
+DDPRUN_VECTORIZED void cast_row(std::int64_t count, const From* from, To* to) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(static_cast<float>(from[i]));
+}
+template <class Half>
+void cast(const Tensor& from, Tensor& to) {
+  if (from.dtype() == DType::float32)
+    cast_row(from.numel(), from.data<float>(), to.data<Half>());
+  else
+    cast_row(from.numel(), from.data<Half>(), to.data<float>());
+}
+bool is_cast(const Tensor& from, const Tensor& to, DType half) {
+  return from.is_contiguous() && to.is_contiguous() &&
+         ((from.dtype() == half && to.dtype() == DType::float32) ||
+          (to.dtype() == half && from.dtype() == DType::float32));
+}
+
+void copy_row(const Tensor& from, Tensor& to, const Row& row) {
+  if (from.dtype() != to.dtype()) return convert_row(from, to, row);
+  switch (size_of(from.dtype())) {
+    case 1:
+      return move_row<std::uint8_t>(from, to, row);
+    case 2:
+      return move_row<std::uint16_t>(from, to, row);
+    case 4:
+      return move_row<std::uint32_t>(from, to, row);
+    default:
+      return move_row<std::uint64_t>(from, to, row);
+  }
+}
+
+// The same elements with the shape of another tensor.
+Tensor shaped_like(const Tensor& from, const Tensor& to) {
+  return from.shape() == to.shape() ? from : from.reshape(to.shape());
+}
+
+void copy(const Tensor& given, Tensor& to) {
+  if (given.numel() != to.numel()) {
+    throw make_error(Errc::mismatch, "copy: a tensor of shape {} does not fit one of shape {}",
+                     to_string(given.shape()), to_string(to.shape()));
+  }
+  if (given.dtype() == to.dtype() && given.is_contiguous() && to.is_contiguous()) {
+    if (given.raw() != to.raw()) std::memmove(to.raw(), given.raw(), to.bytes());
+    return;
+  }
+  if (is_cast(given, to, DType::bfloat16)) return cast<BFloat16>(given, to);
+  if (is_cast(given, to, DType::float16)) return cast<Float16>(given, to);
+  const Tensor from = shaped_like(given, to);
+  const StridedLoop<2> loop(to.shape(), {&from.strides(), &to.strides()});
+  loop.for_each_row([&](const auto& offsets, std::int64_t count, const auto& steps) {
+    copy_row(from, to, {offsets[0], offsets[1], count, steps[0], steps[1]});
+  });
+}
+
+void fill(Tensor& to, double value) {
+  if (value == 0 && to.is_contiguous()) {
+    std::memset(to.raw(), 0, to.bytes());
+    return;
+  }
+  visit_any(to.dtype(), [&]<class T>() {
+    const T element = T(static_cast<ComputeType<T>>(value));
+    if (to.is_contiguous()) {
+      std::fill_n(to.data<T>(), to.numel(), element);
+      return;
+    }
+    const StridedLoop<1> loop(to.shape(), {&to.strides()});
+    loop.for_each_row([&](const auto& at, std::int64_t count, const auto& by) {
+      T* row = static_cast<T*>(to.raw()) + at[0];
+      for (std::int64_t i = 0; i < count; ++i) row[i * by[0]] = element;
+    });
+  });
+}
+
+}  // namespace
+
+void add_copies(kernels::Table& table) {
+  table.copy = copy;
+  table.fill = fill;
+}
+
+}  // namespace ddprun::cpu

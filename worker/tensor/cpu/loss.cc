@@ -1,0 +1,101 @@
+#include "ddprun/worker/tensor/cpu/lanes.h"
+#include "ddprun/worker/tensor/cpu/table.h"
+#include "ddprun/worker/tensor/cpu/vectorize.h"
+#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+#include "ddprun/worker/tensor/functors/math.h"
+
+namespace ddprun::cpu {
+namespace {
+
+using kernels::CrossEntropyOptions;
+
+std::int64_t counted_rows(const Tensor& targets, const CrossEntropyOptions& options) {
+  const std::int64_t* target = targets.data<std::int64_t>();
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < targets.numel(); ++i) count += target[i] != options.ignore_index;
+  return count;
+}
+
+// With smoothing s over C classes the target distribution is 1 - s at the target plus s / C everywhere.
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, const CrossEntropyOptions& options) {
+  const std::int64_t rows = log_probabilities.size(0), classes = log_probabilities.size(1);
+  Tensor out = Tensor::empty({}, log_probabilities.dtype(), log_probabilities.device());
+  const std::int64_t* target = targets.data<std::int64_t>();
+  const double smoothing = options.label_smoothing;
+  visit_floating(out.dtype(), [&]<class T>() {
+    using C = ComputeType<T>;
+    const T* row = log_probabilities.data<T>();
+    double total = 0;
+    for (std::int64_t i = 0; i < rows; ++i, row += classes) {
+      if (target[i] == options.ignore_index) continue;
+      total -= (1 - smoothing) * static_cast<double>(static_cast<C>(row[target[i]]));
+      if (smoothing == 0) continue;
+      const C all = lane_sum<C>(classes, [row](std::int64_t c) { return static_cast<C>(row[c]); });
+      total -= smoothing / static_cast<double>(classes) * static_cast<double>(all);
+    }
+    *out.data<T>() = T(static_cast<C>(total / static_cast<double>(counted_rows(targets, options))));
+  });
+  return out;
+}
+
+Tensor nll_loss_backward(const Tensor& log_probabilities, const Tensor& targets, const CrossEntropyOptions& options,
+                         double factor) {
+  Tensor out = Tensor::zeros_like(log_probabilities);
+  const std::int64_t rows = out.size(0), classes = out.size(1);
+  const std::int64_t* target = targets.data<std::int64_t>();
+  const double share = factor / static_cast<double>(counted_rows(targets, options));
+  visit_floating(out.dtype(), [&]<class T>() {
+    using C = ComputeType<T>;
+    T* row = out.data<T>();
+    const C everywhere = static_cast<C>(-share * options.label_smoothing / static_cast<double>(classes));
+    const C at_target = static_cast<C>(-share * (1 - options.label_smoothing));
+    for (std::int64_t i = 0; i < rows; ++i, row += classes) {
+      if (target[i] == options.ignore_index) continue;
+      if (options.label_smoothing != 0)
+        for (std::int64_t c = 0; c < classes; ++c) row[c] = T(everywhere);
+      row[target[i]] = T(static_cast<C>(row[target[i]]) + at_target);
+    }
+  });
+  return out;
+}
+
+// factor * (exp(log_probabilities) - the target distribution)
+template <class T>
+DDPRUN_VECTORIZED void cross_entropy_gradient_row(std::int64_t classes, const T* log_probabilities, std::int64_t target,
+                                                  double smoothing, double factor, T* out) {
+  using C = ComputeType<T>;
+  const C scale = static_cast<C>(factor);
+  const C everywhere = static_cast<C>(smoothing / static_cast<double>(classes));
+  for (std::int64_t c = 0; c < classes; ++c)
+    out[c] = T(scale * (functor::exp(static_cast<C>(log_probabilities[c])) - everywhere));
+  out[target] = T(static_cast<C>(out[target]) - static_cast<C>(factor * (1 - smoothing)));
+}
+
+Tensor cross_entropy_backward(const Tensor& log_probabilities, const Tensor& targets,
+                              const CrossEntropyOptions& options, double factor) {
+  Tensor out = Tensor::empty_like(log_probabilities);
+  const std::int64_t rows = out.size(0), classes = out.size(1);
+  const std::int64_t* target = targets.data<std::int64_t>();
+  const double share = factor / static_cast<double>(counted_rows(targets, options));
+  visit_floating(out.dtype(), [&]<class T>() {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      T* row = out.data<T>() + i * classes;
+      if (target[i] == options.ignore_index)
+        std::fill_n(row, classes, T(ComputeType<T>(0)));
+      else
+        cross_entropy_gradient_row(classes, log_probabilities.data<T>() + i * classes, target[i],
+                                   options.label_smoothing, share, row);
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+void add_losses(kernels::Table& table) {
+  table.nll_loss = nll_loss;
+  table.nll_loss_backward = nll_loss_backward;
+  table.cross_entropy_backward = cross_entropy_backward;
+}
+
+}  // namespace ddprun::cpu

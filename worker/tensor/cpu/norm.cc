@@ -1,0 +1,289 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ddprun/worker/tensor/cpu/lanes.h"
+#include "ddprun/worker/tensor/cpu/table.h"
+#include "ddprun/worker/tensor/cpu/vectorize.h"
+#include "ddprun/worker/tensor/cpu/visit_dtype.h"
+
+// Rows (the inner dimension) are summed in lanes, rows together in double: the batch's statistics then lose nothing to
+// its size.
+namespace ddprun::cpu {
+namespace {
+
+using kernels::Axis;
+using kernels::NormGradients;
+using kernels::NormStatistics;
+
+// (outer, channels, inner)
+struct Channels {
+  std::int64_t outer, channels, inner;
+};
+
+// totals[c] = the sum of term(c, position) over all positions of channel c.
+template <class T, class Term>
+[[gnu::always_inline]] inline std::vector<double> channel_sums(Channels shape, Term term) {
+  std::vector<double> totals(static_cast<std::size_t>(shape.channels), 0.0);
+  for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      const std::int64_t row = (outer * shape.channels + c) * shape.inner;
+      totals[static_cast<std::size_t>(c)] +=
+          static_cast<double>(lane_sum<T>(shape.inner, [&](std::int64_t i) { return term(c, row + i); }));
+    }
+  }
+  return totals;
+}
+
+template <class T>
+DDPRUN_VECTORIZED void channel_statistics(Channels shape, const T* x, T* mean, T* variance) {
+  const double count = static_cast<double>(shape.outer * shape.inner);
+  const auto sums = channel_sums<T>(shape, [x](std::int64_t, std::int64_t at) { return x[at]; });
+  for (std::int64_t c = 0; c < shape.channels; ++c) mean[c] = static_cast<T>(sums[static_cast<std::size_t>(c)] / count);
+  const auto squares = channel_sums<T>(shape, [x, mean](std::int64_t c, std::int64_t at) {
+    const T distance = x[at] - mean[c];
+    return distance * distance;
+  });
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    variance[c] = static_cast<T>(squares[static_cast<std::size_t>(c)] / count);
+  }
+}
+
+template <class T>
+DDPRUN_VECTORIZED void normalise(Channels shape, const T* x, const T* mean, const T* inverse, const T* weight,
+                                 const T* bias, T* y) {
+  for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
+    for (std::int64_t c = 0; c < shape.channels; ++c, x += shape.inner, y += shape.inner) {
+      const T factor = inverse[c] * weight[c];
+      for (std::int64_t i = 0; i < shape.inner; ++i) y[i] = (x[i] - mean[c]) * factor + bias[c];
+    }
+  }
+}
+
+template <class T>
+struct BackwardInput {
+  const T *x, *grad, *mean, *inverse, *weight;
+  bool training;
+};
+
+// With h = (x - mean) inverse over n values of a channel: d bias = sum grad, d weight = sum grad h, and
+// d x = weight inverse (grad - d bias / n - h d weight / n), the last two terms only where the statistics are x's own.
+template <class T>
+DDPRUN_VECTORIZED void normalise_backward(Channels shape, const BackwardInput<T>& in, T* x_grad, T* weight_grad,
+                                          T* bias_grad) {
+  const auto [x, grad, mean, inverse, weight, training] = in;
+  const auto sums = channel_sums<T>(shape, [grad](std::int64_t, std::int64_t at) { return grad[at]; });
+  const auto products =
+      channel_sums<T>(shape, [x, grad, mean](std::int64_t c, std::int64_t at) { return grad[at] * (x[at] - mean[c]); });
+  const double count = static_cast<double>(shape.outer * shape.inner);
+  for (std::int64_t c = 0; c < shape.channels; ++c) {
+    bias_grad[c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
+    weight_grad[c] = static_cast<T>(products[static_cast<std::size_t>(c)] * static_cast<double>(inverse[c]));
+  }
+  for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
+    for (std::int64_t c = 0; c < shape.channels; ++c) {
+      const std::int64_t row = (outer * shape.channels + c) * shape.inner;
+      const T factor = inverse[c] * weight[c], center = mean[c];
+      const T shift = training ? static_cast<T>(static_cast<double>(bias_grad[c]) / count) : T(0);
+      const T slope = training ? static_cast<T>(static_cast<double>(weight_grad[c]) / count) * inverse[c] : T(0);
+      for (std::int64_t i = row; i < row + shape.inner; ++i) {
+        x_grad[i] = factor * (grad[i] - shift - (x[i] - center) * slope);
+      }
+    }
+  }
+}
+
+Channels channels_of(const Tensor& tensor, std::int64_t outer, std::int64_t inner) {
+  return {outer, outer * inner == 0 ? 0 : tensor.numel() / (outer * inner), inner};
+}
+
+Tensor inverse_deviation(const Tensor& variance, double eps) {
+  Tensor out = Tensor::empty_like(variance);
+  visit_wide(variance.dtype(), [&]<class T>() {
+    const T* from = variance.data<T>();
+    std::transform(from, from + variance.numel(), out.data<T>(),
+                   [eps](T value) { return static_cast<T>(1 / std::sqrt(static_cast<double>(value) + eps)); });
+  });
+  return out;
+}
+
+// Statistics and parameters of 16-bit images are float32.
+NormStatistics batch_statistics(const Tensor& given, std::int64_t outer, std::int64_t inner, double eps,
+                                Tensor& variance) {
+  const Tensor x = widened(given);
+  const Channels shape = channels_of(x, outer, inner);
+  variance = Tensor::empty({shape.channels}, x.dtype(), x.device());
+  NormStatistics result{Tensor::empty({shape.channels}, x.dtype(), x.device()), Tensor()};
+  visit_wide(x.dtype(),
+             [&]<class T>() { channel_statistics(shape, x.data<T>(), result.mean.data<T>(), variance.data<T>()); });
+  result.inverse = inverse_deviation(variance, eps);
+  return result;
+}
+
+Tensor batch_norm(const Tensor& x, std::int64_t outer, std::int64_t inner, const NormStatistics& statistics,
+                  const Tensor& weight, const Tensor& bias) {
+  if (is_16_bit(x))
+    return batch_norm(widened(x), outer, inner, statistics, widened(weight), widened(bias)).to(x.dtype());
+  Tensor y = Tensor::empty_like(x);
+  visit_wide(x.dtype(), [&]<class T>() {
+    normalise(channels_of(x, outer, inner), x.data<T>(), statistics.mean.data<T>(), statistics.inverse.data<T>(),
+              weight.data<T>(), bias.data<T>(), y.data<T>());
+  });
+  return y;
+}
+
+NormGradients narrowed(NormGradients gradients, const Tensor& x, const Tensor& weight) {
+  gradients.x = gradients.x.to(x.dtype());
+  if (gradients.weight.defined()) gradients.weight = gradients.weight.to(weight.dtype());
+  if (gradients.bias.defined()) gradients.bias = gradients.bias.to(weight.defined() ? weight.dtype() : x.dtype());
+  return gradients;
+}
+
+NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int64_t outer, std::int64_t inner,
+                                  const NormStatistics& statistics, const Tensor& weight, bool training) {
+  if (is_16_bit(x)) {
+    return narrowed(batch_norm_backward(widened(x), widened(grad), outer, inner, statistics, widened(weight), training),
+                    x, weight);
+  }
+  NormGradients out{Tensor::empty_like(x), Tensor::empty_like(weight), Tensor::empty_like(weight)};
+  visit_wide(x.dtype(), [&]<class T>() {
+    normalise_backward<T>(channels_of(x, outer, inner),
+                          {x.data<T>(), grad.data<T>(), statistics.mean.data<T>(), statistics.inverse.data<T>(),
+                           weight.data<T>(), training},
+                          out.x.data<T>(), out.weight.data<T>(), out.bias.data<T>());
+  });
+  return out;
+}
+
+// --- layer, group and RMS normalisation: statistics of a row of channels * inner values
+
+template <class T>
+struct Row {
+  T mean, inverse;
+};
+
+template <class T>
+DDPRUN_VECTORIZED Row<T> row_statistics(std::int64_t count, const T* x, bool centred, double eps) {
+  const T n = static_cast<T>(count);
+  const T mean = centred ? lane_sum<T>(
+                               count, [x](std::int64_t i) __attribute__((always_inline)) { return x[i]; }) /
+                               n
+                         : T(0);
+  const T variance = lane_sum<T>(
+                         count, [ x, mean ](std::int64_t i) __attribute__((always_inline)) {
+                           const T distance = x[i] - mean;
+                           return distance * distance;
+                         }) /
+                     n;
+  return {mean, static_cast<T>(1 / std::sqrt(static_cast<double>(variance) + eps))};
+}
+
+// weight and bias: of this row's channels, or null.
+template <class T>
+DDPRUN_VECTORIZED void normalise_row(const Axis& axis, const T* x, Row<T> row, const T* weight, const T* bias, T* y) {
+  if (axis.inner == 1 && weight != nullptr && bias != nullptr) {
+    for (std::int64_t c = 0; c < axis.n; ++c) y[c] = (x[c] - row.mean) * row.inverse * weight[c] + bias[c];
+    return;
+  }
+  for (std::int64_t c = 0; c < axis.n; ++c) {
+    const T factor = weight != nullptr ? weight[c] : T(1), shift = bias != nullptr ? bias[c] : T(0);
+    for (std::int64_t i = c * axis.inner; i < (c + 1) * axis.inner; ++i)
+      y[i] = (x[i] - row.mean) * row.inverse * factor + shift;
+  }
+}
+
+// With h = (x - mean) inverse over the n values of a row and g = grad weight:
+// d x = inverse (g - mean(g) - h mean(g h)), the middle term only where the mean was subtracted.
+template <class T>
+DDPRUN_VECTORIZED void row_backward(const Axis& axis, const T* x, const T* grad, Row<T> row, bool centred,
+                                    const T* weight, T* scaled, T* x_grad, T* weight_grad, T* bias_grad) {
+  const std::int64_t count = axis.n * axis.inner;
+  for (std::int64_t c = 0; c < axis.n; ++c) {
+    const T factor = weight != nullptr ? weight[c] : T(1);
+    for (std::int64_t i = c * axis.inner; i < (c + 1) * axis.inner; ++i) scaled[i] = grad[i] * factor;
+  }
+  const T n = static_cast<T>(count);
+  const T total = centred ? lane_sum<T>(
+                                count, [scaled](std::int64_t i) __attribute__((always_inline)) { return scaled[i]; }) /
+                                n
+                          : T(0);
+  const T product = lane_sum<T>(
+                        count, [=
+  ](std::int64_t i) __attribute__((always_inline)) { return scaled[i] * ((x[i] - row.mean) * row.inverse); }) /
+                    n;
+  for (std::int64_t i = 0; i < count; ++i)
+    x_grad[i] = row.inverse * (scaled[i] - total - (x[i] - row.mean) * row.inverse * product);
+  for (std::int64_t c = 0; c < axis.n && weight_grad != nullptr; ++c) {
+    for (std::int64_t i = c * axis.inner; i < (c + 1) * axis.inner; ++i)
+      weight_grad[c] += grad[i] * ((x[i] - row.mean) * row.inverse);
+  }
+  for (std::int64_t c = 0; c < axis.n && bias_grad != nullptr; ++c) {
+    for (std::int64_t i = c * axis.inner; i < (c + 1) * axis.inner; ++i) bias_grad[c] += grad[i];
+  }
+}
+
+// Where the parameters of a row begin: rows of one sample take successive groups of channels.
+std::int64_t first_channel(std::int64_t row, const Axis& axis, const Tensor& parameter) {
+  return parameter.defined() ? row * axis.n % parameter.numel() : 0;
+}
+template <class T>
+T* at_channel(const Tensor& parameter, std::int64_t channel) {
+  return parameter.defined() ? const_cast<T*>(parameter.data<T>()) + channel : nullptr;
+}
+
+Tensor group_norm(const Tensor& x, const Axis& axis, bool centred, double eps, const Tensor& weight, const Tensor& bias,
+                  NormStatistics& statistics) {
+  if (is_16_bit(x))
+    return group_norm(widened(x), axis, centred, eps, widened(weight), widened(bias), statistics).to(x.dtype());
+  Tensor y = Tensor::empty_like(x);
+  statistics = {Tensor::empty({axis.outer}, x.dtype(), x.device()), Tensor::empty({axis.outer}, x.dtype(), x.device())};
+  const std::int64_t count = axis.n * axis.inner;
+  visit_wide(x.dtype(), [&]<class T>() {
+    for (std::int64_t r = 0; r < axis.outer; ++r) {
+      const T* from = x.data<T>() + r * count;
+      const Row<T> row = row_statistics(count, from, centred, eps);
+      statistics.mean.data<T>()[r] = row.mean;
+      statistics.inverse.data<T>()[r] = row.inverse;
+      const std::int64_t channel = first_channel(r, axis, weight.defined() ? weight : bias);
+      normalise_row<T>(axis, from, row, at_channel<T>(weight, channel), at_channel<T>(bias, channel),
+                       y.data<T>() + r * count);
+    }
+  });
+  return y;
+}
+
+NormGradients group_norm_backward(const Tensor& x, const Tensor& grad, const Axis& axis, bool centred,
+                                  const NormStatistics& statistics, const Tensor& weight, bool has_bias) {
+  if (is_16_bit(x))
+    return narrowed(
+        group_norm_backward(widened(x), widened(grad), axis, centred, statistics, widened(weight), has_bias), x,
+        weight);
+  NormGradients out{Tensor::empty_like(x), {}, {}};
+  if (weight.defined()) out.weight = Tensor::zeros_like(weight);
+  if (has_bias) out.bias = Tensor::zeros_like(weight);
+  const std::int64_t count = axis.n * axis.inner;
+  visit_wide(x.dtype(), [&]<class T>() {
+    std::vector<T> scaled(static_cast<std::size_t>(count));
+    for (std::int64_t r = 0; r < axis.outer; ++r) {
+      const Row<T> row{statistics.mean.data<T>()[r], statistics.inverse.data<T>()[r]};
+      const std::int64_t channel = first_channel(r, axis, weight);
+      row_backward<T>(axis, x.data<T>() + r * count, grad.data<T>() + r * count, row, centred,
+                      at_channel<T>(weight, channel), scaled.data(), out.x.data<T>() + r * count,
+                      at_channel<T>(out.weight, channel), at_channel<T>(out.bias, channel));
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+void add_normalisation(kernels::Table& table) {
+  table.batch_statistics = batch_statistics;
+  table.inverse_deviation = inverse_deviation;
+  table.batch_norm = batch_norm;
+  table.batch_norm_backward = batch_norm_backward;
+  table.group_norm = group_norm;
+  table.group_norm_backward = group_norm_backward;
+}
+
+}  // namespace ddprun::cpu

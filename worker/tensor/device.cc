@@ -1,0 +1,37 @@
+#include "ddprun/worker/tensor/device.h"
+
+#include <charconv>
+
+#include <fmt/core.h>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::string_view name_of(DeviceType type) {
+  return type == DeviceType::cpu ? "cpu" : "cuda";
+}
+
+}  // namespace
+
+std::string to_string(Device device) {
+  return fmt::format("{}:{}", name_of(device.type), device.index);
+}
+
+Device parse_device(std::string_view name) {
+  const auto colon = name.find(':');
+  const auto type = name.substr(0, colon);
+  const auto digits = colon == std::string_view::npos ? std::string_view("0") : name.substr(colon + 1);
+  int index = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  const bool is_index = error == std::errc() && end == digits.data() + digits.size() && index >= 0;
+  if (is_index && index < max_devices) {
+    for (const auto each : {DeviceType::cpu, DeviceType::cuda})
+      if (type == name_of(each)) return {each, index};
+  }
+  throw make_error(Errc::usage, "'{}' is not a device: expected cpu, cpu:0 .. cpu:{} or cuda:0 .. cuda:{}", name,
+                   max_devices - 1, max_devices - 1);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ddprun {
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+// Where a tensor's memory is and its operations run. "cpu:0" is the machine's processor. "cpu:1" and up are virtual
+// devices on the same processor with memory accounting of their own: what concerns several devices is written and
+// tested with them. "cuda:k" is reserved: it has a name and no operations yet.
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+inline constexpr int max_devices = 64;  // of each type
+
+// "cpu:0"
+std::string to_string(Device device);
+// "cpu" is "cpu:0". Throws Errc::usage for anything that is not a device's name.
+Device parse_device(std::string_view name);
+
+// Memory of tensors on a device, in bytes, without what is cached for the next allocation.
+struct MemoryStats {
+  std::size_t allocated = 0;
+  std::size_t peak = 0;  // the most since the start or the last reset_peak_memory()
+};
+// Of the whole process. Thread-safe.
+MemoryStats memory_stats(Device device);
+void reset_peak_memory(Device device);
+
+}  // namespace ddprun

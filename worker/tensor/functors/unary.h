@@ -1,0 +1,181 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ddprun/worker/tensor/functors/arguments.h"
+#include "ddprun/worker/tensor/functors/math.h"
+
+// Functions of one element, each with its gradient: gradient(saved, grad) is grad times the derivative, where saved is
+// the input or the output, as `saves` says. T is the type of computation: float or double. To add one: its struct, and
+// its row in DDPRUN_UNARY_FUNCTORS at the end of this file.
+namespace ddprun::functor {
+
+// a x
+struct Scale {
+  static constexpr Saves saves = Saves::nothing;
+  explicit DDPRUN_HOST_DEVICE Scale(const Arguments& arguments) : a(arguments.a) {}
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return x * static_cast<T>(a);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T, T grad) const {
+    return grad * static_cast<T>(a);
+  }
+  double a;
+};
+
+// x + a
+struct Shift {
+  static constexpr Saves saves = Saves::nothing;
+  explicit DDPRUN_HOST_DEVICE Shift(const Arguments& arguments) : a(arguments.a) {}
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return x + static_cast<T>(a);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T, T grad) const {
+    return grad;
+  }
+  double a;
+};
+
+struct Abs {
+  static constexpr Saves saves = Saves::input;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return abs(x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    return x > T(0) ? grad : x < T(0) ? -grad : T(0);
+  }
+};
+
+struct Exp {
+  static constexpr Saves saves = Saves::output;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return exp(x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T y, T grad) const {
+    return grad * y;
+  }
+};
+
+struct Log {
+  static constexpr Saves saves = Saves::input;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return log(x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    return grad / x;
+  }
+};
+
+struct Sqrt {
+  static constexpr Saves saves = Saves::output;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return sqrt(x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T y, T grad) const {
+    return grad / (y + y);
+  }
+};
+
+// x^a
+struct Pow {
+  static constexpr Saves saves = Saves::input;
+  explicit DDPRUN_HOST_DEVICE Pow(const Arguments& arguments) : a(arguments.a) {}
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return pow(x, static_cast<T>(a));
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    return a == 0 ? T(0) : grad * static_cast<T>(a) * pow(x, static_cast<T>(a - 1));
+  }
+  double a;
+};
+
+// Between a and b.
+struct Clamp {
+  static constexpr Saves saves = Saves::input;
+  explicit DDPRUN_HOST_DEVICE Clamp(const Arguments& arguments) : a(arguments.a), b(arguments.b) {}
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return x < static_cast<T>(a) ? static_cast<T>(a) : x > static_cast<T>(b) ? static_cast<T>(b) : x;
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    return x < static_cast<T>(a) || x > static_cast<T>(b) ? T(0) : grad;
+  }
+  double a, b;
+};
+
+// A NaN stays one: a broken value has to be seen, not hidden.
+struct Relu {
+  static constexpr Saves saves = Saves::output;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return x < T(0) ? T(0) : x;
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T y, T grad) const {
+    return y > T(0) ? grad : T(0);
+  }
+};
+
+struct Tanh {
+  static constexpr Saves saves = Saves::output;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return tanh(x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T y, T grad) const {
+    return grad * (T(1) - y * y);
+  }
+};
+
+struct Sigmoid {
+  static constexpr Saves saves = Saves::output;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return sigmoid(x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T y, T grad) const {
+    return grad * y * (T(1) - y);
+  }
+};
+
+// x sigmoid(x) (Elfwing et al. 2018; Ramachandran et al. 2017, "swish")
+struct Silu {
+  static constexpr Saves saves = Saves::input;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return x * sigmoid(x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    const T s = sigmoid(x);
+    return grad * s * (T(1) + x * (T(1) - s));
+  }
+};
+
+// The rows of the table of unary functions: name, functor.
+#define DDPRUN_UNARY_FUNCTORS(row)                                                                            \
+  row(scale, Scale) row(shift, Shift) row(abs, Abs) row(exp, Exp) row(log, Log) row(sqrt, Sqrt) row(pow, Pow) \
+      row(clamp, Clamp) row(relu, Relu) row(tanh, Tanh) row(sigmoid, Sigmoid) row(silu, Silu)
+
+#define DDPRUN_FUNCTOR_NAME(name, functor) name,
+enum class Unary : std::uint8_t { DDPRUN_UNARY_FUNCTORS(DDPRUN_FUNCTOR_NAME) };
+#undef DDPRUN_FUNCTOR_NAME
+
+}  // namespace ddprun::functor
