@@ -102,14 +102,4 @@ void GroupHealth::break_with(const Error& error, const std::optional<GroupFailur
   broken_source_.request_stop();
 }
 
-// Counted before the waiter wakes up, which may destroy the group.
-void GroupHealth::finish(Completion& work, const std::optional<Error>& error, int source) {
-  --unfinished_;
-  if (error) {
-    work.fail(*error);
-  } else {
-    work.complete(source);
-  }
-}
-
 }  // namespace ddprun::comm
