@@ -27,7 +27,8 @@ class Executor;
 // group. Thread-safe.
 class GroupHealth {
  public:
-  // Starts the monitor. backend: as the user named it. Throws Errc::mismatch when other ranks ask for other options.
+  // Starts the monitor. options outlive this object. backend: as the user named it. Throws Errc::mismatch when other
+  // ranks ask for other options.
   GroupHealth(const GroupOptions& options, std::string_view backend);
 
   OperationLog& operation_log() { return operation_log_; }
