@@ -7,7 +7,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// The programs that ddprun-bench measures leave nothing behind.
+// ddprun-bench: its results are right, and the programs that it measures leave nothing behind.
 using namespace ddprun;
 using namespace ddprun::testing;
 
@@ -34,6 +34,15 @@ TEST_CASE("a benchmark whose reader leaves ends without a word, though another p
   const auto result = bench.wait();
   CHECK(result.signal_number == SIGPIPE);
   CHECK(result.err == "");
+}
+
+TEST_CASE("collectives are measured, and their results found right, for any number of ranks") {
+  const std::string ranks = GENERATE("1", "2", "3");
+  CAPTURE(ranks);
+  const auto result =
+      Child({BENCH_PROGRAM, "collectives", "--ranks=" + ranks, "--max-bytes=65536", "--seconds=0.001"}).wait();
+  CHECK(result.err == "");
+  CHECK(result.code == 0);
 }
 
 TEST_CASE("a benchmark that is killed leaves no launcher behind, and none of its workers") {

@@ -51,4 +51,9 @@ std::chrono::milliseconds heartbeat_of(const CommConfig& config) {
       std::clamp(std::min(config.timeout / 10, bound), milliseconds(20), milliseconds(1000)));
 }
 
+// The store may be silent as long as a rank: its host may be frozen too.
+std::chrono::milliseconds store_timeout_of(const CommConfig& config) {
+  return std::min(config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout, longest_timeout);
+}
+
 }  // namespace ddprun::comm

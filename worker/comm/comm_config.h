@@ -39,6 +39,7 @@ struct CommConfig {
   // Bytes of each of a rank's two staging buffers, through which large operations pass between ranks that share memory:
   // a multiple of 4096, at most 1 GiB, at least 64 for each rank of a host. By default both fit into an L2 cache.
   std::size_t staging_bytes = std::size_t{256} * 1024;
+  friend bool operator==(const CommConfig&, const CommConfig&) = default;
 };
 
 namespace comm {
@@ -48,6 +49,8 @@ void check(const CommConfig& config);
 bool compares_calls(const CommConfig& config);
 // The interval between heartbeats.
 std::chrono::milliseconds heartbeat_of(const CommConfig& config);
+// How long a call to the store may take.
+std::chrono::milliseconds store_timeout_of(const CommConfig& config);
 
 // Longer timeouts count as this one: a clock cannot add milliseconds::max().
 inline constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);

@@ -51,6 +51,7 @@ class Floor : public Subject {
   // out := the sum of all ranks' inputs, in blocks that stay in the first-level cache.
   template <class Input>
   void sum(float* out, std::size_t count, Input input) const {
+    if (mapping_.ranks() == 1) return copy_near(out, input(0), count);
     constexpr std::size_t block = 2048;
     for (std::size_t done = 0; done < count; done += block) {
       const auto n = std::min(block, count - done);

@@ -126,19 +126,19 @@ TEST_CASE("the time since a partner left counts from when the probe first found 
 
 namespace {
 
-MonitorOptions options_of(int rank, const std::string& backend = "gloo") {
-  return {.rank = rank, .size = size, .prefix = "group/", .config = {.backend = backend, .size = size}};
+GroupOptions options_of(int rank) {
+  return {.rank = rank, .size = size, .prefix = "group/"};
 }
 
 struct Rank {
-  Rank(MemoryStore& store, MonitorOptions the_options)
+  Rank(MemoryStore& store, GroupOptions the_options)
       : options(std::move(the_options)),
         client(store.another_client()),
         records(client, options.prefix, options.size, 10s),
         publisher(client, records, options, *log) {}
 
   std::unique_ptr<OperationLog> log = std::make_unique<OperationLog>();
-  MonitorOptions options;
+  GroupOptions options;
   std::shared_ptr<Store> client;
   RankRecords records;
   Publisher publisher;
@@ -153,17 +153,17 @@ Deadline at_once() {
 TEST_CASE("a rank that goes without leaving becomes the group's failure, by its last will") {
   MemoryStore store;
   Rank first(store, options_of(0));
-  first.publisher.join();
+  first.publisher.join("gloo");
   {
     Rank leaving(store, options_of(1));
-    leaving.publisher.join();
+    leaving.publisher.join("gloo");
     leaving.publisher.leave(Deadline::in(10s));
   }
   CHECK_FALSE(first.publisher.await_failure(at_once()));
   CHECK(first.records.read(1)->left);
   {
     Rank lost(store, options_of(2));
-    lost.publisher.join();
+    lost.publisher.join("gloo");
   }
   const auto failure = first.publisher.await_failure(at_once());
   REQUIRE(failure);
@@ -181,9 +181,9 @@ TEST_CASE("the first failure that a rank publishes counts for all") {
 
 TEST_CASE("a rank with another configuration fails the group as it joins") {
   MemoryStore store;
-  Rank one(store, options_of(0)), other(store, options_of(1, "shm"));
-  one.publisher.join();
-  CHECK_THROWS_WITH(other.publisher.join(),
+  Rank one(store, options_of(0)), other(store, options_of(1));
+  one.publisher.join("gloo");
+  CHECK_THROWS_WITH(other.publisher.join("shm"),
                     Catch::Contains("asks for back end gloo") && Catch::Contains("for back end shm"));
   REQUIRE(one.publisher.await_failure(at_once()));
   CHECK(one.publisher.await_failure(at_once())->code == Errc::mismatch);
@@ -192,10 +192,10 @@ TEST_CASE("a rank with another configuration fails the group as it joins") {
 TEST_CASE("a second process of one rank is found in the record that it overwrote") {
   MemoryStore store;
   Rank one(store, options_of(1)), twin(store, options_of(1));
-  one.publisher.join();
+  one.publisher.join("gloo");
   CHECK_FALSE(one.publisher.find_duplicate());
   twin.log->begin({.kind = OpKind::barrier}, 0, 1s);
-  twin.publisher.join();
+  twin.publisher.join("gloo");
   CHECK(one.publisher.find_duplicate());
   CHECK_FALSE(twin.publisher.find_duplicate());
 }

@@ -23,13 +23,16 @@ std::vector<Field> fields_of(const GroupConfig& config) {
     return Field{key, fmt::format("{}", value), std::move(text)};
   };
   const auto ms = [](milliseconds time) { return fmt::format("{} ms", time.count()); };
+  const auto& shared = config.shared;
+  const bool checked = compares_calls(shared);
+  const auto heartbeat = heartbeat_of(shared);
   return {{"backend", config.backend, "back end " + config.backend},
           number("size", config.size, fmt::format("size {}", config.size)),
-          number("checked", config.checked ? 1 : 0, config.checked ? "checked calls" : "unchecked calls"),
-          number("freeze_bound", config.freeze_bound.count(), "freeze_bound " + ms(config.freeze_bound)),
-          number("heartbeat", config.heartbeat.count(),
-                 "heartbeat " + ms(config.heartbeat) + " (derived from timeout and freeze_bound unless set)"),
-          number("staging_bytes", config.staging_bytes, fmt::format("staging_bytes {}", config.staging_bytes))};
+          number("checked", checked ? 1 : 0, checked ? "checked calls" : "unchecked calls"),
+          number("freeze_bound", shared.freeze_bound.count(), "freeze_bound " + ms(shared.freeze_bound)),
+          number("heartbeat", heartbeat.count(),
+                 "heartbeat " + ms(heartbeat) + " (derived from timeout and freeze_bound unless set)"),
+          number("staging_bytes", shared.staging_bytes, fmt::format("staging_bytes {}", shared.staging_bytes))};
 }
 
 // "backend=gloo size=4 ...". A back end's name has no space.
@@ -47,7 +50,8 @@ bool read_number(std::string_view text, T& value) {
 }
 
 bool read_field(std::string_view key, std::string_view value, GroupConfig& config) {
-  const auto read_ms = [&](milliseconds& time) {
+  auto& shared = config.shared;
+  const auto read_ms = [&](auto& time) {
     milliseconds::rep count = 0;
     const bool good = read_number(value, count);
     time = milliseconds(count);
@@ -58,13 +62,13 @@ bool read_field(std::string_view key, std::string_view value, GroupConfig& confi
     return true;
   }
   if (key == "checked") {
-    config.checked = value == "1";
+    shared.checked = value == "1";
     return value == "0" || value == "1";
   }
   if (key == "size") return read_number(value, config.size);
-  if (key == "freeze_bound") return read_ms(config.freeze_bound);
-  if (key == "heartbeat") return read_ms(config.heartbeat);
-  if (key == "staging_bytes") return read_number(value, config.staging_bytes);
+  if (key == "freeze_bound") return read_ms(shared.freeze_bound);
+  if (key == "heartbeat") return read_ms(shared.heartbeat);
+  if (key == "staging_bytes") return read_number(value, shared.staging_bytes);
   return false;
 }
 
@@ -87,10 +91,10 @@ std::optional<GroupConfig> decode_config(std::string_view line) {
 GroupConfig group_config(std::string_view backend, const GroupOptions& options) {
   return {.backend = std::string(backend),
           .size = options.size,
-          .checked = compares_calls(options.config),
-          .freeze_bound = options.config.freeze_bound,
-          .heartbeat = heartbeat_of(options.config),
-          .staging_bytes = options.config.staging_bytes};
+          .shared = {.freeze_bound = options.config.freeze_bound,
+                     .heartbeat = heartbeat_of(options.config),
+                     .checked = compares_calls(options.config),
+                     .staging_bytes = options.config.staging_bytes}};
 }
 
 std::string encode(const ConfigClaim& claim) {

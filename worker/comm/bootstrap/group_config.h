@@ -1,7 +1,5 @@
 #pragma once
 
-#include <chrono>
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,10 +13,7 @@ namespace ddprun::comm {
 struct GroupConfig {
   std::string backend;  // as requested: "auto" differs from the back end that it selects
   int size = 1;
-  bool checked = false;  // calls are compared before each operation
-  std::chrono::milliseconds freeze_bound{};
-  std::chrono::milliseconds heartbeat{};
-  std::size_t staging_bytes = 0;
+  CommConfig shared;  // freeze_bound, heartbeat, checked and staging_bytes: as they apply; all others by default
   friend bool operator==(const GroupConfig&, const GroupConfig&) = default;
 };
 GroupConfig group_config(std::string_view backend, const GroupOptions& options);

@@ -1,6 +1,9 @@
 #include "ddprun/worker/comm/execution/caller_runs_executor.h"
 
+#include <utility>
+
 #include "ddprun/common/blocked_signals.h"
+#include "ddprun/worker/comm/execution/progress_lock.h"
 
 namespace ddprun::comm {
 namespace {
@@ -9,20 +12,71 @@ namespace {
 constexpr std::chrono::milliseconds started_poll(50);
 // How often it looks for queued ones that no caller has executed, when callers are expected to wait at once.
 constexpr std::chrono::microseconds queued_poll(500);
+// How long a waiter sleeps while another thread holds the progress lock before it tries to take the lock itself.
+constexpr std::chrono::microseconds retry_interval(500);
 
 constexpr Deadline::Clock::time_point at_once = Deadline::Clock::time_point::min();
 
 }  // namespace
 
+// Shared by the executor and its works, which may outlive it.
+struct CallerRunsExecutor::ProgressToken {
+  explicit ProgressToken(CallerRunsExecutor& owner) : executor(&owner) {}
+  SyncWaitPredictor wait_predictor;  // of the callers of queued collectives
+  ProgressLock lock;                 // of the thread that executes collectives
+  CallerRunsExecutor* executor;      // under the lock; null once it is shut down
+};
+
+// A started or queued collective. It is executed, with those before it, by the thread that waits for it, unless another
+// thread is doing so: this saves two thread switches.
+class CallerRunsExecutor::PendingWork final : public Completion {
+ public:
+  PendingWork(const Collective& pending, std::shared_ptr<ProgressToken> token)
+      : Completion(pending.operation), collective(pending), token_(std::move(token)) {}
+
+  // Called before other threads see this work.
+  void note_queued() { queued_ = SyncWaitPredictor::Clock::now(); }
+
+  void wait(Deadline deadline) override {
+    if (queued_) token_->wait_predictor.note(SyncWaitPredictor::Clock::now() - *queued_);
+    while (!finished() && !deadline.expired()) {
+      if (!try_progress(deadline)) wait_done(earlier(deadline, Deadline::in(retry_interval)));
+    }
+    Completion::wait(deadline);
+  }
+  bool done() const override {
+    if (!finished()) try_progress(Deadline::at(at_once));
+    return finished();
+  }
+
+  Collective collective;
+  OperationLog::Slot slot = OperationLog::no_slot;  // once started
+
+ private:
+  // False when there was nothing for this thread to do.
+  bool try_progress(const Deadline& deadline) const {
+    const std::unique_lock lock(token_->lock, std::try_to_lock);
+    if (!lock) return false;
+    return finished() || (token_->executor && token_->executor->progress(deadline));
+  }
+
+  const std::shared_ptr<ProgressToken> token_;
+  std::optional<SyncWaitPredictor::Clock::time_point> queued_;
+};
+
 CallerRunsExecutor::CallerRunsExecutor(Transport& transport, GroupHealth& health, RankInfo rank_info)
     : health_(health),
       runner_(transport, health, rank_info),
       collectives_(*transport.nonblocking()),
-      queue_(progress_->wait_predictor(), queued_poll),
+      token_(std::make_shared<ProgressToken>(*this)),
+      queue_(token_->wait_predictor, queued_poll),
       thread_(start_signal_free_thread([this] { run_queue(); })) {}
 
 void CallerRunsExecutor::shutdown() {
-  progress_->detach();  // waits for the holder of the progress lock
+  {
+    const std::lock_guard progress_lock(token_->lock);
+    token_->executor = nullptr;
+  }
   queue_.close();
   if (thread_.joinable()) thread_.join();
 }
@@ -32,7 +86,7 @@ void CallerRunsExecutor::shutdown() {
 // the group is broken.
 [[gnu::always_inline]] inline WorkPtr CallerRunsExecutor::execute_inline(const Call& call,
                                                                          std::chrono::milliseconds timeout) {
-  const std::unique_lock progress_lock(progress_->lock(), std::try_to_lock);
+  const std::unique_lock progress_lock(token_->lock, std::try_to_lock);
   if (!progress_lock || queued_count_ > 0 || health_.broken()) return nullptr;
   if (started_count_ > 0) {
     finish_all();
@@ -46,15 +100,6 @@ void CallerRunsExecutor::shutdown() {
   return error ? failed_work(*error) : completed_work();
 }
 
-// REQUIRES mutex_ and the progress lock. Returns at once.
-[[gnu::always_inline]] inline bool CallerRunsExecutor::try_start(Job& job) {
-  if (!runner_.passes_unchanged(job.collective) || !collectives_.start(job.collective)) return false;
-  job.slot = runner_.log_begin(job.collective);
-  started_.push_back(std::move(job));
-  ++started_count_;
-  return true;
-}
-
 WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds timeout) {
   if (call.options.blocking)
     if (auto work = execute_inline(call, timeout)) return work;
@@ -62,50 +107,65 @@ WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds t
   const std::lock_guard lock(mutex_);
   if (const auto cause = health_.cause()) return failed_work(*cause);
   health_.begin();
-  const auto work = std::make_shared<PollingWork>(call.operation, progress_);
-  Job job{{call, next_sequence_++, timeout}, work};
-  std::unique_lock progress_lock(progress_->lock(), std::defer_lock);
-  if (queued_count_ == 0 && progress_lock.try_lock() && try_start(job)) return work;
+  auto work = std::make_shared<PendingWork>(Collective{call, next_sequence_++, timeout}, token_);
+  const std::unique_lock progress_lock(token_->lock, std::try_to_lock);
+  if (queued_count_ > 0 || !progress_lock || !try_start(work)) enqueue(work);
+  return work;
+}
+
+// REQUIRES mutex_ and the progress lock. Returns at once.
+inline bool CallerRunsExecutor::try_start(const PendingPtr& work) {
+  if (!runner_.passes_unchanged(work->collective) || !collectives_.start(work->collective)) return false;
+  work->slot = runner_.log_begin(work->collective);
+  started_.push_back(work);
+  ++started_count_;
+  return true;
+}
+
+// REQUIRES mutex_.
+void CallerRunsExecutor::enqueue(const PendingPtr& work) {
   ++queued_count_;
   work->note_queued();
-  health_.operation_log().submit(call.operation, job.collective.sequence, timeout);
-  queue_.push(std::move(job));
-  return work;
+  const auto& collective = work->collective;
+  health_.operation_log().submit(collective.operation, collective.sequence, collective.timeout);
+  queue_.push(work);
 }
 
 // REQUIRES the progress lock. False when none is started, or the oldest has not finished by the deadline.
 bool CallerRunsExecutor::test_oldest(const Deadline& deadline) {
   if (started_count_ == 0) return false;
-  Job job;
+  PendingWork* oldest = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (started_.empty()) return false;
-    job = started_.front();
-    testing_oldest_ = true;
+    oldest = started_.front().get();
+    testing_oldest_ = true;  // keeps it in started_
   }
   std::optional<Error> error;
   bool finished = false;
   try {
-    finished = collectives_.test(job.collective, deadline);
+    finished = collectives_.test(oldest->collective, deadline);
   } catch (const std::exception& failure) {
-    error = health_.explain(job.slot, job.collective.operation, failure);
+    error = health_.explain(oldest->slot, oldest->collective.operation, failure);
   }
+  PendingPtr ended;
   {
     const std::lock_guard lock(mutex_);
     testing_oldest_ = false;
     if (!finished && !error) error = health_.cause();  // cancel() skipped this one
     if (!finished && !error) return false;
+    ended = std::move(started_.front());
     started_.pop_front();
     --started_count_;
   }
-  health_.operation_log().end(job.slot, error.has_value());
-  health_.finish(*job.work, error);
+  health_.operation_log().end(ended->slot, error.has_value());
+  health_.finish(*ended, error);
   return true;
 }
 
 // Finishes the started ones that are done.
 void CallerRunsExecutor::test_all() {
-  const std::unique_lock progress_lock(progress_->lock(), std::try_to_lock);
+  const std::unique_lock progress_lock(token_->lock, std::try_to_lock);
   while (progress_lock && test_oldest(Deadline::at(at_once))) continue;
 }
 
@@ -114,7 +174,9 @@ void CallerRunsExecutor::finish_all() {
   while (test_oldest(Deadline::never())) continue;
 }
 
-bool CallerRunsExecutor::progress(const Deadline& deadline) {
+// REQUIRES the progress lock. Works on the oldest pending collective: finishes it, or returns when the deadline passes;
+// false when there is none that it could work on.
+inline bool CallerRunsExecutor::progress(const Deadline& deadline) {
   if (started_count_ > 0) {
     test_oldest(deadline);
     return true;
@@ -123,41 +185,41 @@ bool CallerRunsExecutor::progress(const Deadline& deadline) {
     queue_.hand_over();
     return false;
   }
-  auto job = queue_.try_pop();
-  if (!job) return false;
-  const auto error = execute_queued(*job);
+  const auto work = queue_.try_pop();
+  if (!work) return false;
+  const auto error = execute_queued(**work);
   --queued_count_;
-  health_.finish(*job->work, error);
+  health_.finish(**work, error);
   return true;
 }
 
 // Nothing is executed in a broken group: for the transport, the started ones before it are unfinished.
-std::optional<Error> CallerRunsExecutor::execute_queued(Job& job) {
+std::optional<Error> CallerRunsExecutor::execute_queued(PendingWork& work) {
   if (auto cause = health_.cause()) return cause;
-  const auto place = runner_.log_begin(job.collective);
-  return runner_.run(job.collective, place, runner_.passes_unchanged(job.collective));
+  const auto slot = runner_.log_begin(work.collective);
+  return runner_.run(work.collective, slot, runner_.passes_unchanged(work.collective));
 }
 
 // Also tests the started ones for which no thread waits, as their timeouts run.
 void CallerRunsExecutor::run_queue() {
   while (queue_.await_item(started_poll)) {
-    std::unique_lock progress_lock(progress_->lock());
-    auto job = queue_.try_pop();
-    if (!job) {
+    std::unique_lock progress_lock(token_->lock);
+    const auto work = queue_.try_pop();
+    if (!work) {
       progress_lock.unlock();
       test_all();
       continue;
     }
     finish_all();
-    const auto error = execute_queued(*job);
+    const auto error = execute_queued(**work);
     --queued_count_;
     progress_lock.unlock();
-    health_.finish(*job->work, error);
+    health_.finish(**work, error);
   }
 }
 
 void CallerRunsExecutor::cancel(const Error& cause) {
-  std::deque<Job> cancelled;
+  std::deque<PendingPtr> cancelled;
   {
     const std::lock_guard lock(mutex_);
     // The thread in test_oldest() fails the oldest itself: the memory is in use until test() returns.
@@ -166,14 +228,14 @@ void CallerRunsExecutor::cancel(const Error& cause) {
       started_.pop_back();
       --started_count_;
     }
-    for (auto& job : queue_.take_all()) {
+    for (auto& work : queue_.take_all()) {
       --queued_count_;
-      cancelled.push_back(std::move(job));
+      cancelled.push_back(std::move(work));
     }
   }
-  for (const auto& job : cancelled) {
-    health_.operation_log().end(job.slot, true);
-    health_.finish(*job.work, cause);
+  for (const auto& work : cancelled) {
+    health_.operation_log().end(work->slot, true);
+    health_.finish(*work, cause);
   }
 }
 

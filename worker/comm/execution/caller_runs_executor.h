@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "ddprun/worker/comm/execution/executor.h"
-#include "ddprun/worker/comm/execution/polling_work.h"
 #include "ddprun/worker/comm/execution/work_queue.h"
 
 namespace ddprun::comm {
@@ -18,7 +17,7 @@ namespace ddprun::comm {
 //   a blocking one on its caller's thread, when no other is pending;
 //   a started or queued one on a thread that waits for it, on that of a later caller, or on the executor's own thread.
 // Lock order: the progress lock before mutex_; under mutex_ the progress lock is only tried.
-class CallerRunsExecutor final : public Executor, private ProgressEngine {
+class CallerRunsExecutor final : public Executor {
  public:
   // transport: has nonblocking().
   CallerRunsExecutor(Transport& transport, GroupHealth& health, RankInfo rank_info);
@@ -29,33 +28,33 @@ class CallerRunsExecutor final : public Executor, private ProgressEngine {
   void shutdown() override;
 
  private:
-  struct Job {
-    Collective collective;
-    std::shared_ptr<Completion> work;
-    OperationLog::Slot slot = OperationLog::no_slot;  // of one that is started
-  };
+  struct ProgressToken;
+  class PendingWork;
+  using PendingPtr = std::shared_ptr<PendingWork>;
+
   WorkPtr execute_inline(const Call& call, std::chrono::milliseconds timeout);
-  bool try_start(Job& job);
+  bool try_start(const PendingPtr& work);
+  void enqueue(const PendingPtr& work);
   bool test_oldest(const Deadline& deadline);
   void test_all();
   void finish_all();
-  bool progress(const Deadline& deadline) override;
-  std::optional<Error> execute_queued(Job& job);
+  bool progress(const Deadline& deadline);
+  std::optional<Error> execute_queued(PendingWork& work);
   void run_queue();
 
   GroupHealth& health_;
   CollectiveRunner runner_;
   NonblockingCollectives& collectives_;
 
-  std::mutex mutex_;             // guards what follows, and the order of submissions
-  std::deque<Job> started_;      // nothing is queued before them
-  bool testing_oldest_ = false;  // the holder of the progress lock is in the oldest's test()
+  std::mutex mutex_;                // guards what follows, and the order of submissions
+  std::deque<PendingPtr> started_;  // nothing is queued before them
+  bool testing_oldest_ = false;     // the holder of the progress lock is in the oldest's test()
 
   std::atomic<int> started_count_ = 0;  // size of started_, readable without mutex_
-  const std::shared_ptr<ProgressToken> progress_ = std::make_shared<ProgressToken>(static_cast<ProgressEngine&>(*this));
+  const std::shared_ptr<ProgressToken> token_;
   std::atomic<std::uint64_t> next_sequence_ = 0;  // taken under mutex_, or under the progress lock when none is queued
   std::atomic<int> queued_count_ = 0;             // includes the one being executed; grows under mutex_ only
-  WorkQueue<Job> queue_;
+  WorkQueue<PendingPtr> queue_;
   std::thread thread_;  // last: uses all the above
 };
 

@@ -2,35 +2,14 @@
 
 #include <algorithm>
 
-#include "ddprun/worker/comm/bootstrap/group_config.h"
 #include "ddprun/worker/comm/execution/executor.h"
 
 namespace ddprun::comm {
-namespace {
 
 using std::chrono::milliseconds;
 
-// The store may be silent as long as a rank: its host may be frozen too.
-milliseconds store_timeout(const CommConfig& config) {
-  return std::min(config.freeze_bound.count() > 0 ? config.freeze_bound : config.timeout, longest_timeout);
-}
-
-MonitorOptions monitor_options(const GroupOptions& options, std::string_view backend) {
-  return {.rank = options.rank,
-          .size = options.size,
-          .prefix = options.prefix,
-          .config = group_config(backend, options),
-          .heartbeat_interval = heartbeat_of(options.config),
-          .freeze_bound = options.config.freeze_bound,
-          .store_timeout = store_timeout(options.config),
-          .store_host = options.store_host,
-          .beside_store = options.beside_store};
-}
-
-}  // namespace
-
 GroupHealth::GroupHealth(const GroupOptions& options, std::string_view backend)
-    : monitor_(std::make_unique<PeerMonitor>(options.connect_store(), monitor_options(options, backend), operation_log_,
+    : monitor_(std::make_unique<PeerMonitor>(options, backend, operation_log_,
                                              [this](const Error& error) { break_with(error); })) {
   backstop_margin_ = 2 * monitor_->diagnosis_delay() + std::chrono::seconds(5);
 }
@@ -100,16 +79,6 @@ void GroupHealth::break_with(const Error& error, const std::optional<GroupFailur
   if (transport) transport->interrupt();
   for (auto* const executor : executors) executor->cancel(error);
   broken_source_.request_stop();
-}
-
-// Counted before the waiter wakes up, which may destroy the group.
-void GroupHealth::finish(Completion& work, const std::optional<Error>& error, int source) {
-  --unfinished_;
-  if (error) {
-    work.fail(*error);
-  } else {
-    work.complete(source);
-  }
 }
 
 }  // namespace ddprun::comm

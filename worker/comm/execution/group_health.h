@@ -27,7 +27,8 @@ class Executor;
 // group. Thread-safe.
 class GroupHealth {
  public:
-  // Starts the monitor. backend: as the user named it. Throws Errc::mismatch when other ranks ask for other options.
+  // Starts the monitor. options outlive this object. backend: as the user named it. Throws Errc::mismatch when other
+  // ranks ask for other options.
   GroupHealth(const GroupOptions& options, std::string_view backend);
 
   OperationLog& operation_log() { return operation_log_; }
@@ -62,7 +63,16 @@ class GroupHealth {
   // Operations that were called and have not finished.
   int unfinished() const { return unfinished_; }
   void begin() { ++unfinished_; }
-  void finish(Completion& work, const std::optional<Error>& error = std::nullopt, int source = -1);
+  // Inline, as every collective that was started calls it. Counted before the waiter wakes up, which may destroy the
+  // group.
+  void finish(Completion& work, const std::optional<Error>& error = std::nullopt, int source = -1) {
+    --unfinished_;
+    if (error) {
+      work.fail(*error);
+    } else {
+      work.complete(source);
+    }
+  }
 
   // A transport's own timeout: by then the monitor has long ended the operation.
   std::chrono::milliseconds backstop(std::chrono::milliseconds timeout) const { return timeout + backstop_margin_; }

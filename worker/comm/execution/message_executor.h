@@ -1,15 +1,46 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
+#include <vector>
 
-#include "ddprun/worker/comm/execution/cached_thread_pool.h"
 #include "ddprun/worker/comm/execution/executor.h"
 #include "ddprun/worker/comm/operations/transfer_numbers.h"
 
 namespace ddprun::comm {
+
+// Runs every task at once, each on a thread of its own; idle threads are reused. For tasks that block on each other's
+// effects, where a fixed number of threads could deadlock. Tasks must not throw. The destructor waits for all tasks.
+class CachedThreadPool {
+ public:
+  using Task = std::function<void()>;
+
+  CachedThreadPool() = default;
+  ~CachedThreadPool() { shutdown(); }
+  CachedThreadPool(const CachedThreadPool&) = delete;
+  CachedThreadPool& operator=(const CachedThreadPool&) = delete;
+
+  // Throws std::system_error, without having kept the task, when no thread can be created for it.
+  void run(Task task);
+  // Waits for all tasks. REQUIRES: no run() follows.
+  void shutdown();
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  std::size_t idle_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
 
 // Executes sends and receives: the caller's thread starts them, in the order of the calls, and a thread of the pool
 // waits for each. A call for which no thread can be created breaks the group.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -8,9 +9,28 @@
 #include <optional>
 #include <utility>
 
-#include "ddprun/worker/comm/execution/sync_wait_predictor.h"
-
 namespace ddprun::comm {
+
+// Predicts whether the callers wait for their queued works at once, and so execute them themselves, from how they
+// waited for the last ones. Thread-safe.
+class SyncWaitPredictor {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds at_once{50};
+  static constexpr int required = 8;  // prompt waits in succession
+
+  // A caller waited for its work that long after it was queued.
+  void note(Clock::duration after) {
+    const int seen = in_succession_.load(std::memory_order_relaxed);
+    if (after >= at_once) return forget();
+    if (seen < required) in_succession_.store(seen + 1, std::memory_order_relaxed);
+  }
+  void forget() { in_succession_.store(0, std::memory_order_relaxed); }
+  bool expected() const { return in_succession_.load(std::memory_order_relaxed) >= required; }
+
+ private:
+  std::atomic<int> in_succession_ = 0;
+};
 
 // A queue of work that is taken by a worker thread, or by callers before it. While callers are expected to take their
 // items at once, the worker is not woken for each item, which would often cost more than the item: it polls, and takes

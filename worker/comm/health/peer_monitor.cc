@@ -43,22 +43,22 @@ std::optional<Departure> departure_from_collective(int rank, const OperationLog&
 
 }  // namespace
 
-PeerMonitor::PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const OperationLog& operation_log,
+PeerMonitor::PeerMonitor(const GroupOptions& options, std::string_view backend, const OperationLog& operation_log,
                          OnFailure on_failure)
-    : store_(std::move(store)),
-      options_(std::move(options)),
+    : store_(options.connect_store()),
+      options_(options),
       operation_log_(operation_log),
       on_failure_(std::move(on_failure)),
-      window_(window_for(options_.heartbeat_interval)),
-      pass_interval_(pass_interval_for(options_.size, options_.heartbeat_interval)),
-      records_(store_, options_.prefix, options_.size, options_.store_timeout),
+      window_(window_for(heartbeat_of(options_.config))),
+      pass_interval_(pass_interval_for(options_.size, heartbeat_of(options_.config))),
+      records_(store_, options_.prefix, options_.size, store_timeout_of(options_.config)),
       publisher_(store_, records_, options_, operation_log_),
-      neighbour_(records_, options_.rank, options_.freeze_bound, options_.heartbeat_interval),
-      transfers_(records_, operation_log_, options_.rank, options_.heartbeat_interval),
+      neighbour_(records_, options_.rank, options_.config.freeze_bound, heartbeat_of(options_.config)),
+      transfers_(records_, operation_log_, options_.rank, heartbeat_of(options_.config)),
       overdue_(records_, operation_log_, options_.rank, window_),
       store_host_{.rank = options_.store_host},
       processes_(options_.rank, [this] { store_->wake(); }) {
-  publisher_.join();
+  publisher_.join(backend);
   thread_ = start_signal_free_thread([this] { run(); });
 }
 

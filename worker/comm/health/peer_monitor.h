@@ -7,9 +7,11 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "ddprun/rendezvous/store/store.h"
+#include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/health/diagnosis.h"
 #include "ddprun/worker/comm/health/local_processes.h"
 #include "ddprun/worker/comm/health/neighbour_probe.h"
@@ -35,8 +37,8 @@ class PeerMonitor {
  public:
   using OnFailure = std::function<void(const Error&)>;
 
-  // Registers this rank before it returns. store: of the monitor's own use.
-  PeerMonitor(std::shared_ptr<Store> store, MonitorOptions options, const OperationLog& operation_log,
+  // Registers this rank before it returns. options: outlive the monitor. backend: as the user named it.
+  PeerMonitor(const GroupOptions& options, std::string_view backend, const OperationLog& operation_log,
               OnFailure on_failure);
   // Tells the other ranks that this one leaves, which is not a loss.
   ~PeerMonitor();
@@ -75,7 +77,7 @@ class PeerMonitor {
   void wait_for_stop();
 
   const std::shared_ptr<Store> store_;
-  const MonitorOptions options_;
+  const GroupOptions& options_;
   const OperationLog& operation_log_;
   const OnFailure on_failure_;
   const std::chrono::milliseconds window_;         // the least time between two readings that shows a missing heartbeat

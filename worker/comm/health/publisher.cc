@@ -4,6 +4,7 @@
 
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/comm/bootstrap/group_config.h"
 #include "ddprun/worker/comm/bootstrap/host_evidence.h"
 #include "ddprun/worker/comm/health/local_processes.h"
 #include "ddprun/worker/comm/health/recent_operations.h"
@@ -19,7 +20,7 @@ milliseconds since_epoch() {
 
 }  // namespace
 
-Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const MonitorOptions& options,
+Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const GroupOptions& options,
                      const OperationLog& operation_log)
     : store_(std::move(store)),
       records_(records),
@@ -30,7 +31,7 @@ Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const M
       processes_key_(options_.prefix + "processes/" + host_evidence()),
       beside_store_key_(options_.prefix + "beside store") {}
 
-void Publisher::join() {
+void Publisher::join(std::string_view backend) {
   beat();
   store_->append(processes_key_, LocalProcesses::registration(options_.rank), store_deadline());
   if (options_.beside_store)
@@ -41,13 +42,13 @@ void Publisher::join() {
     if (error.code() != Errc::unsupported) throw;
     log::debug("the store has no last wills: a lost rank shows only by its heartbeats");
   }
-  compare_config();  // its answer shows that the record has arrived, too
+  compare_config(backend);  // its answer shows that the record has arrived, too
 }
 
 // The first rank to join sets the group's configuration. A rank that has another one fails the group before it forms,
 // whichever ranks are still missing.
-void Publisher::compare_config() {
-  const ConfigClaim own{fmt::format("rank {} ({})", options_.rank, identity_), options_.config};
+void Publisher::compare_config(std::string_view backend) {
+  const ConfigClaim own{fmt::format("rank {} ({})", options_.rank, identity_), group_config(backend, options_)};
   const auto first = store_->compare_set(options_.prefix + "config", "", encode(own), store_deadline());
   if (const auto mismatch = describe_mismatch(decode_claim(first), own)) {
     const auto failure = publish({Errc::mismatch, *mismatch});
@@ -75,7 +76,7 @@ void Publisher::beat(bool left) {
   auto record = current_record(left);
   records_.publish(options_.rank, record);
   last_ = std::move(record);
-  next_beat_ = Clock::now() + options_.heartbeat_interval;
+  next_beat_ = Clock::now() + heartbeat_of(options_.config);
 }
 
 std::optional<RankRecord> Publisher::find_duplicate() {

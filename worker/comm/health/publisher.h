@@ -4,28 +4,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/rendezvous/progress/rank_record.h"
 #include "ddprun/rendezvous/store/store.h"
-#include "ddprun/worker/comm/bootstrap/group_config.h"
+#include "ddprun/worker/comm/group_options.h"
 #include "ddprun/worker/comm/health/group_failure.h"
 #include "ddprun/worker/comm/health/operation_log.h"
 #include "ddprun/worker/comm/health/rank_records.h"
 
 namespace ddprun::comm {
-
-struct MonitorOptions {
-  int rank = 0;
-  int size = 1;
-  std::string prefix;                                  // of the group's keys in the store
-  GroupConfig config;                                  // of the group, as this rank has it
-  std::chrono::milliseconds heartbeat_interval{1000};  // between two records of this rank
-  std::chrono::milliseconds freeze_bound{5000};        // silence after which a rank is lost; zero: no bound
-  std::chrono::milliseconds store_timeout{5000};       // of each call to the store
-  std::optional<int> store_host;                       // the rank whose process serves the store, if one does
-  bool beside_store = false;                           // the store is on this rank's host
-};
 
 // What a rank writes to the store about itself and its group: its record as a heartbeat, its last will, and the group's
 // failure. One thread at a time. Methods throw what the store throws.
@@ -34,15 +23,15 @@ class Publisher {
   using Clock = std::chrono::steady_clock;
 
   // records, operation_log, options: outlive the publisher.
-  Publisher(std::shared_ptr<Store> store, RankRecords& records, const MonitorOptions& options,
+  Publisher(std::shared_ptr<Store> store, RankRecords& records, const GroupOptions& options,
             const OperationLog& operation_log);
 
   const std::string& identity() const { return identity_; }  // "pid 42 on host b"
 
   // Registers this rank, and leaves a last will (as in MQTT): should its connection to the store close, the store
   // itself sets the failure key. Throws Errc::mismatch, and fails the group, if the first rank to join has another
-  // configuration.
-  void join();
+  // configuration. backend: as the user named it.
+  void join(std::string_view backend);
   // Publishes this rank's record.
   void beat(bool left = false);
   Clock::time_point next_beat() const { return next_beat_; }
@@ -62,13 +51,13 @@ class Publisher {
   std::optional<int> rank_beside_store();
 
  private:
-  void compare_config();
+  void compare_config(std::string_view backend);
   RankRecord current_record(bool left) const;
-  Deadline store_deadline() const { return Deadline::in(options_.store_timeout); }
+  Deadline store_deadline() const { return Deadline::in(store_timeout_of(options_.config)); }
 
   const std::shared_ptr<Store> store_;
   RankRecords& records_;
-  const MonitorOptions& options_;
+  const GroupOptions& options_;
   const OperationLog& operation_log_;
   const std::string identity_;
   const std::string failure_key_, processes_key_, beside_store_key_;

@@ -7,15 +7,8 @@ bool Completion::wait_done(const Deadline& deadline) {
   return wait_until(changed_, lock, deadline, [this] { return done_.load(); });
 }
 
-void Completion::wait(Deadline deadline) {
-  if (!done_ && !wait_done(deadline)) {
-    throw make_error(Errc::timeout, "{} has not finished by the caller's deadline; it continues", describe(operation_));
-  }
-  if (error_) throw Error(*error_);
-}
-
-bool Completion::done() const {
-  return done_;
+void Completion::throw_unfinished() const {
+  throw make_error(Errc::timeout, "{} has not finished by the caller's deadline; it continues", describe(operation_));
 }
 
 std::optional<Error> Completion::error() const {

@@ -16,8 +16,12 @@ class Completion : public Work {
  public:
   explicit Completion(const Operation& operation) : operation_(operation) {}
 
-  void wait(Deadline deadline) override;
-  bool done() const override;
+  // Inline for works that are done by then, as those of most small collectives are.
+  void wait(Deadline deadline) override {
+    if (!finished() && !wait_done(deadline)) throw_unfinished();
+    if (error_) throw Error(*error_);
+  }
+  bool done() const override { return finished(); }
   std::optional<Error> error() const override;
 
   int source() const override;
@@ -27,10 +31,12 @@ class Completion : public Work {
   const Operation& operation() const { return operation_; }
 
  protected:
+  bool finished() const { return done_; }
   // Waits until it is done; false when the deadline passes first.
   bool wait_done(const Deadline& deadline);
 
  private:
+  [[noreturn]] void throw_unfinished() const;
   void finish(std::optional<Error> error, int source = -1);
 
   const Operation operation_;

@@ -24,8 +24,8 @@ void AnnouncementRing::throw_differs(std::uint64_t round, int rank) const {
   throw CallsDiffer(sequences_[round % ring_entries], rank);
 }
 
-bool AnnouncementRing::announced_by_all(std::uint64_t round) const {
-  return for_each(all_ranks, [&](const Peer& peer) { return peer.announced(round); });
+bool AnnouncementRing::announced_by(int from, std::uint64_t round) const {
+  return for_each(from, [&](const Peer& peer) { return peer.announced(round); });
 }
 
 // Inlined, as every small collective calls them.
@@ -36,7 +36,7 @@ bool AnnouncementRing::announced_by_all(std::uint64_t round) const {
 }
 
 [[gnu::always_inline]] inline void AnnouncementRing::retire_announced(std::uint64_t before) {
-  for (; retired_ < before && announced_by_all(retired_); retire_oldest()) check_calls(retired_, all_ranks);
+  for (; retired_ < before && announced_by(all_ranks, retired_); retire_oldest()) check_calls(retired_, all_ranks);
 }
 
 void AnnouncementRing::await_free_entry(std::chrono::milliseconds timeout) {
@@ -68,7 +68,7 @@ bool AnnouncementRing::await_round(std::uint64_t round, int from, const Deadline
 }
 
 bool AnnouncementRing::try_await(int from, const Deadline& deadline) {
-  if (!await_round(consumed_, from, deadline)) return false;
+  if (!announced_by(from, consumed_) && !await_round(consumed_, from, deadline)) return false;
   accept(from);
   return true;
 }
@@ -102,7 +102,7 @@ void AnnouncementRing::end_round() {
 // Retires one round and prefetches the lines of the next one. Retiring several only when no entry is free would delay
 // the other ranks for as long as that takes. Younger rounds are left alone: their lines are still to be written.
 void AnnouncementRing::retire_one(std::uint64_t consumed) {
-  if (retired_ + settling_rounds <= consumed && announced_by_all(retired_)) {
+  if (retired_ + settling_rounds <= consumed && announced_by(all_ranks, retired_)) {
     check_calls(retired_, all_ranks);
     retire_oldest();
   }

@@ -90,7 +90,7 @@ class AnnouncementRing {
     return bytes <= Announcement::embedded_bytes ? entry(r, round).payload : layout_.payload(r, round);
   }
   static std::uint32_t times_used(std::uint64_t round) { return static_cast<std::uint32_t>(round / ring_entries + 1); }
-  bool announced_by_all(std::uint64_t round) const;
+  bool announced_by(int from, std::uint64_t round) const;
   // Calls visit(peer) for that rank, or for all others, until it returns false. Returns whether it never did.
   template <class Visit>
   bool for_each(int from, Visit visit) const;

@@ -6,14 +6,14 @@ namespace ddprun::comm {
 
 void ShmCollectives::announce(const Collective& collective) noexcept {
   if (!ring_.can_announce_at_once()) return;
-  publish(collective, true);
+  publish(collective);
   announced_ = true;
 }
 
 void ShmCollectives::execute(const Collective& collective) {
   if (!std::exchange(announced_, false)) {
     ring_.await_free_entry(collective.timeout);
-    publish(collective, true);
+    publish(collective);
   }
   await_peers(collective, [&](int from) { return ring_.await(from, collective.timeout), true; });
   finish(collective);
@@ -21,7 +21,8 @@ void ShmCollectives::execute(const Collective& collective) {
 
 bool ShmCollectives::start(const Collective& collective) {
   if (!inline_.fits(collective.operation) || !ring_.can_announce()) return false;
-  publish(collective, false);
+  inline_.publish(collective);
+  announce(collective, PayloadKind::data);
   return true;
 }
 
@@ -31,13 +32,12 @@ bool ShmCollectives::test(const Collective& collective, const Deadline& deadline
   return true;
 }
 
-void ShmCollectives::publish(const Collective& collective, bool allow_direct) {
-  const auto kind = prepare_payload(collective, allow_direct);
-  ring_.announce({collective.sequence, fingerprint(collective.operation)}, kind);
+void ShmCollectives::publish(const Collective& collective) {
+  announce(collective, prepare_payload(collective));
 }
 
-PayloadKind ShmCollectives::prepare_payload(const Collective& collective, bool allow_direct) {
-  if (allow_direct && direct_.publish(collective)) return PayloadKind::region;
+PayloadKind ShmCollectives::prepare_payload(const Collective& collective) {
+  if (direct_.publish(collective)) return PayloadKind::region;
   if (inline_.fits(collective.operation)) {
     inline_.publish(collective);
     return PayloadKind::data;

@@ -36,8 +36,11 @@ class ShmCollectives final : public NonblockingCollectives {
   void wake() noexcept;
 
  private:
-  void publish(const Collective& collective, bool allow_direct);
-  PayloadKind prepare_payload(const Collective& collective, bool allow_direct);
+  void publish(const Collective& collective);
+  PayloadKind prepare_payload(const Collective& collective);
+  void announce(const Collective& collective, PayloadKind kind) {
+    ring_.announce({collective.sequence, fingerprint(collective.operation)}, kind);
+  }
   template <class Await>
   bool await_peers(const Collective& collective, Await await);
   bool sends_only(const Collective& collective) const;
