@@ -12,6 +12,7 @@
 #include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/preemption.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
@@ -63,6 +64,9 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
 }
 
 void bind_train(Settings& s, TrainConfig::Train& t) {
+  s.add("train.task", t.task,
+        {.help = "what is learnt; auto: classification from class labels, regression from numbers",
+         .choices = tasks::task_names()});
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
   s.add("train.batch_size", t.batch_size,
         {.help = "samples per rank and micro-batch; 0: from train.global_batch_size", .min = 0, .max = most});

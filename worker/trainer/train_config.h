@@ -35,6 +35,7 @@ struct TrainConfig {
     double noise = 0.1;
   } data;
   struct Train {
+    std::string task = "auto";
     std::int64_t epochs = 1;
     std::int64_t batch_size = 64;
     std::int64_t global_batch_size = 0;

@@ -13,6 +13,7 @@
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/metrics.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
@@ -26,10 +27,10 @@ namespace {
 constexpr std::uint64_t parameter_stream = 1;
 constexpr std::uint64_t dropout_stream = 2;
 
-std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout) {
-  const auto outputs = layout.classes > 0 ? std::int64_t{layout.classes} : layout.target_shape.at(0);
+std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout,
+                                       const tasks::Task& task) {
   const nn::ModelOptions options{.input = layout.input_shape,
-                                 .outputs = outputs,
+                                 .outputs = task.outputs(),
                                  .hidden = parse_extents(c.model.hidden),
                                  .dropout = c.model.dropout};
   Generator generator(static_cast<std::uint64_t>(c.train.seed), parameter_stream);
@@ -92,8 +93,7 @@ std::string summary_line(const Summary& s) {
     return fmt::format("preempted at step {}: a checkpoint is saved, the same command resumes from it", s.steps);
   auto line = fmt::format("done: {} step{}, loss {:.4f}", s.steps, s.steps == 1 ? "" : "s", s.evaluation.loss);
   if (s.diverged_at > 0) line += fmt::format(" (not finite since step {})", s.diverged_at);
-  if (s.evaluation.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *s.evaluation.accuracy);
-  return line + fmt::format(", parameters sha256:{}", s.parameter_digest);
+  return line + fmt::format("{}, parameters sha256:{}", figures_text(s.evaluation), s.parameter_digest);
 }
 
 class Trainer::Impl {
@@ -105,7 +105,8 @@ class Trainer::Impl {
         group_(context.group),
         progress_(context.progress),
         preemption_(context.preemption),
-        model_(make_model(config, datasets.train->layout())),
+        task_(tasks::make_task(config.train.task, {.layout = datasets.train->layout()})),
+        model_(make_model(config, datasets.train->layout(), *task_)),
         ddp_(*model_, group_, ddp_options(config)),
         optimizer_(make_optimizer(config, *model_)),
         plan_(epoch_plan(config, datasets.train->size(), group_.size())),
@@ -176,7 +177,7 @@ class Trainer::Impl {
     const auto epoch = state_.epoch;
     const auto order = data::epoch_order(plan_.size, state_.seed, epoch, config_.data.shuffle);
     data::Loader loader(*datasets_.train, batches_of_rank(plan_, order, state_.samples, group_.rank(), micro_batch_),
-                        {.workers = config_.data.workers, .prefetch = config_.data.prefetch});
+                        {.workers = config_.data.workers, .prefetch = config_.data.prefetch, .epoch = epoch});
     while (state_.epoch == epoch && state_.step < total_steps_ && !preempted_) {
       StepTimes times;
       Stopwatch watch;
@@ -236,16 +237,15 @@ class Trainer::Impl {
     reduced_sums->wait();
     times.wait += watch.lap();
     preemption_requested_ = sums[1] > 0;
-    return without_nan_sign(sums[0] / static_cast<double>(samples));
+    return without_nan_sign(sums[0] / (static_cast<double>(samples) * task_->items_per_sample()));
   }
 
   // Micro-batches and ranks add up to the gradient of the mean over the step's samples: a batch weighs as many times
   // its mean as it has samples. The world size undoes the division of the gradients' average.
   void forward_and_backward(const data::Batch& batch, std::int64_t samples_of_step, double& loss_sum) {
-    const auto loss = loss_of(ddp_.forward(Variable(batch.inputs)), batch, datasets_.train->layout());
-    const auto samples = static_cast<double>(batch.samples());
-    loss_sum += loss.value().item() * samples;
-    const double share = samples * group_.size() / static_cast<double>(samples_of_step);
+    const auto [loss, weight] = task_->loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
+    loss_sum += loss.value().item() * weight;
+    const double share = weight * group_.size() / (static_cast<double>(samples_of_step) * task_->items_per_sample());
     (share == 1.0 ? loss : mul(loss, share)).backward();
   }
 
@@ -286,13 +286,13 @@ class Trainer::Impl {
 
   Evaluation evaluate_now() {
     ddp_.sync_buffers();  // running statistics are each rank's own while it trains
-    return evaluate(*model_, *datasets_.test, group_,
+    return evaluate(*model_, *task_, *datasets_.test, group_,
                     {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
   }
 
   void evaluate_and_report(std::int64_t epoch) {
     evaluation_ = evaluate_now();
-    if (metrics_) metrics_->add(EvalRecord{epoch, evaluation_->loss, evaluation_->accuracy});
+    if (metrics_) metrics_->add(EvalRecord{epoch, evaluation_->loss, evaluation_->accuracy, evaluation_->others});
     progress_.line(evaluation_line(epoch, config_.train.epochs, *evaluation_));
     check_finite("test loss", evaluation_->loss);
   }
@@ -320,6 +320,7 @@ class Trainer::Impl {
   ProcessGroup& group_;
   Progress& progress_;
   const PreemptionListener* preemption_;
+  std::unique_ptr<tasks::Task> task_;
   std::unique_ptr<nn::Module> model_;
   DistributedDataParallel ddp_;
   std::unique_ptr<optim::Optimizer> optimizer_;
