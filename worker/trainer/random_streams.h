@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace ddprun::trainer {
+
+// Streams of the run's seed, so that no two uses draw the same numbers.
+inline constexpr std::uint64_t parameter_stream = 1;
+inline constexpr std::uint64_t dropout_stream = 2;
+
+}  // namespace ddprun::trainer
