@@ -59,6 +59,18 @@ struct TrainConfig {
     double beta1 = 0.9;
     double beta2 = 0.999;
     double eps = 1e-8;
+    std::string schedule = "constant";
+    std::string schedule_unit = "steps";
+    std::int64_t schedule_length = 0;
+    std::int64_t warmup = 0;
+    double warmup_start = 0.01;
+    double end_factor = 0;
+    double gamma = 0.1;
+    std::int64_t step_size = 1;
+    std::string milestones;
+    double pct_start = 0.3;
+    double div_factor = 25;
+    double final_div_factor = 1e4;
   } optim;
   struct Dist {
     std::string backend = "auto";

@@ -35,6 +35,24 @@ DdpOptions ddp_options(const TrainConfig& c) {
   return options;
 }
 
+LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
+  LrScheduleOptions options{.name = o.schedule,
+                            .lr = o.lr,
+                            .warmup = o.warmup,
+                            .warmup_start = o.warmup_start,
+                            .length = o.schedule_length > 0 ? o.schedule_length : run_length,
+                            .end_factor = o.end_factor,
+                            .gamma = o.gamma,
+                            .step_size = o.step_size,
+                            .milestones = parse_extents(o.milestones),
+                            .pct_start = o.pct_start,
+                            .div_factor = o.div_factor,
+                            .final_div_factor = o.final_div_factor};
+  // A warm-up as long as the run: what would follow it has no length, and is not reached.
+  options.length = std::max(options.length, options.warmup + 1);
+  return options;
+}
+
 }  // namespace
 
 TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
@@ -57,6 +75,7 @@ std::int64_t TrainSession::total_steps() const {
 
 StepResult TrainSession::step(bool request_stop) {
   open_epoch();
+  state_.optimizer->set_lr(learning_rate());
   StepResult result;
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
@@ -72,6 +91,13 @@ Evaluation TrainSession::evaluate() {
   ddp_.sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
+}
+
+double TrainSession::learning_rate() {
+  const bool in_steps = config_.optim.schedule_unit == "steps";
+  if (!lr_schedule_)
+    lr_schedule_.emplace(lr_schedule_options(config_.optim, in_steps ? total_steps() : config_.train.epochs));
+  return lr_schedule_->at(in_steps ? state_.run.step : state_.run.epoch);
 }
 
 void TrainSession::open_epoch() {

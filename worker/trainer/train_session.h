@@ -11,6 +11,7 @@
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/lr_schedule.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/train_config.h"
 #include "ddprun/worker/trainer/train_state.h"
@@ -74,6 +75,7 @@ class TrainSession {
   std::int64_t step_samples() const { return plan_.step_samples; }
 
  private:
+  double learning_rate();
   void open_epoch();
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result);
@@ -89,7 +91,8 @@ class TrainSession {
   DistributedDataParallel ddp_;
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;
-  std::optional<data::Loader> loader_;  // of what is left of the epoch; none between two epochs
+  std::optional<LrSchedule> lr_schedule_;  // from the first step on: the run's length is known once it has resumed
+  std::optional<data::Loader> loader_;     // of what is left of the epoch; none between two epochs
 };
 
 }  // namespace ddprun::trainer
