@@ -61,8 +61,8 @@ TEST_CASE("matrix products agree with the plain loops, transposed or not, added 
 
 TEST_CASE("a matrix product in double is the sum of products") {
   Tensor out = Tensor::zeros({2, 2}, DType::float64);
-  cpu.matmul(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}), Tensor::from<double>({1, 0, 2, 1, 0, 3}, {3, 2}),
-                  out, {});
+  cpu.matmul(Tensor::from<double>({1, 2, 3, 4, 5, 6}, {2, 3}), Tensor::from<double>({1, 0, 2, 1, 0, 3}, {3, 2}), out,
+             {});
   CHECK(values(out) == std::vector<double>{5, 11, 14, 23});
 }
 
@@ -74,8 +74,7 @@ TEST_CASE("convolution agrees with the plain loops, forward and backward") {
     const Tensor grad = random_tensor({g.batch, g.out_channels, g.out_h, g.out_w}, 4);
     INFO("input " << to_string(x.shape()) << ", weight " << to_string(weight.shape()) << ", stride " << g.stride
                   << ", padding " << g.padding);
-    CHECK(difference(cpu.conv2d(g, x, weight, bias), cpu.conv2d(g, wide(x), wide(weight), wide(bias))) <
-          1e-5);
+    CHECK(difference(cpu.conv2d(g, x, weight, bias), cpu.conv2d(g, wide(x), wide(weight), wide(bias))) < 1e-5);
     CHECK(difference(cpu.conv2d(g, x, weight, {}), cpu.conv2d(g, wide(x), wide(weight), {})) < 1e-5);
     CHECK(difference(cpu.conv2d_backward_input(g, grad, weight),
                      cpu.conv2d_backward_input(g, wide(grad), wide(weight))) < 1e-5);

@@ -57,6 +57,9 @@ class TrainingJob {
     return reference;
   }
 
+  const trainer::TrainConfig& config() const { return config_; }
+  const trainer::Datasets& datasets() const { return datasets_; }
+
   // All ranks' summaries; throws what the lowest failing rank threw.
   std::vector<trainer::Summary> run(int ranks) {
     auto groups = comm::make_thread_groups(ranks, std::chrono::seconds(60));

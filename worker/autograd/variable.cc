@@ -67,10 +67,6 @@ const Tensor& Variable::grad() const {
   return node_ ? node_->gradient : none;
 }
 
-Tensor& Variable::grad() {
-  return leaf("grad").gradient;
-}
-
 void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
   autograd::VariableNode& leaf = this->leaf("set_grad_storage");
   if (storage.shape() != shape() || storage.dtype() != dtype()) {

@@ -45,7 +45,6 @@ class Variable {
   // A leaf's gradient: undefined until one was accumulated or storage was set. Always undefined for the result of an
   // operation: those are freed while backward() runs.
   const Tensor& grad() const;
-  Tensor& grad();  // only for such a leaf: Errc::usage otherwise
   // The gradient lives in this memory from now on (same shape and dtype; such as a bucket's slice): an existing
   // gradient is copied there, otherwise it is set to zero. zero_grad() keeps the storage. grad() is defined from then
   // on; with a lazy storage only while it holds a gradient: after one was accumulated or define_grad() was called,

@@ -11,12 +11,6 @@
 namespace ddprun::data {
 namespace {
 
-Shape batch_shape(std::int64_t count, const std::vector<std::int64_t>& sample) {
-  Shape shape(sample);
-  shape.insert(0, count);
-  return shape;
-}
-
 BatchList equal_batches(std::vector<std::int64_t> indices, std::int64_t batch_size) {
   BatchList list{.indices = std::move(indices), .ends = {}};
   const auto count = std::ssize(list.indices);
@@ -25,22 +19,7 @@ BatchList equal_batches(std::vector<std::int64_t> indices, std::int64_t batch_si
   return list;
 }
 
-std::span<std::byte> slot(Tensor& batch, std::int64_t index, std::size_t bytes) {
-  return {static_cast<std::byte*>(batch.raw()) + static_cast<std::size_t>(index) * bytes, bytes};
-}
-
 }  // namespace
-
-Batch make_batch(const Dataset& dataset, const std::int64_t* indices, std::int64_t count) {
-  const auto& layout = dataset.layout();
-  Batch batch{Tensor::empty(batch_shape(count, layout.input_shape), layout.input_dtype),
-              Tensor::empty(batch_shape(count, layout.target_shape), layout.target_dtype)};
-  const auto input_bytes = layout.input_bytes();
-  const auto target_bytes = layout.target_bytes();
-  for (std::int64_t i = 0; i < count; ++i)
-    dataset.read(indices[i], slot(batch.inputs, i, input_bytes), slot(batch.targets, i, target_bytes));
-  return batch;
-}
 
 class Loader::Impl {
  public:
@@ -87,7 +66,8 @@ class Loader::Impl {
   Batch make(std::int64_t number) const {
     const auto at = static_cast<std::size_t>(number);
     const auto begin = at == 0 ? 0 : list_.ends[at - 1];
-    return make_batch(dataset_, list_.indices.data() + begin, list_.ends[at] - begin);
+    const auto first = list_.indices.begin();
+    return make_batch(dataset_, std::vector(first + begin, first + list_.ends[at]), options_.epoch);
   }
 
   Result attempt(std::int64_t number) const {

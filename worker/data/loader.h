@@ -5,19 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/data/dataset.h"
-#include "ddprun/worker/tensor/tensor.h"
 
 namespace ddprun::data {
-
-struct Batch {
-  Tensor inputs;   // [samples, ...input shape]
-  Tensor targets;  // [samples, ...target shape]
-  std::int64_t samples() const { return inputs.size(0); }
-};
-
-// The given samples as one batch, in their order.
-Batch make_batch(const Dataset& dataset, const std::int64_t* indices, std::int64_t count);
 
 // Batches of indices, of any sizes: batch i is [ends[i-1], ends[i]) of the indices.
 struct BatchList {
@@ -29,6 +20,7 @@ struct LoaderOptions {
   std::int64_t batch_size = 64;  // where no BatchList is given
   int workers = 1;               // threads that prepare batches ahead; 0: next() prepares each itself
   int prefetch = 4;              // batches ready or in the making, at most
+  std::int64_t epoch = 0;        // of the batches
 };
 
 // Batches over a list of indices, in order: of batch_size, the last one shorter if it has to be, or as a BatchList

@@ -42,8 +42,10 @@ std::string to_json(const StepRecord& r) {
 }
 
 std::string to_json(const EvalRecord& r) {
-  return fmt::format(R"({{"epoch": {}, "eval_loss": {}, "accuracy": {}}})", r.epoch, number(r.eval_loss),
-                     r.accuracy ? number(*r.accuracy) : "null");
+  auto text = fmt::format(R"({{"epoch": {}, "eval_loss": {}, "accuracy": {})", r.epoch, number(r.eval_loss),
+                          r.accuracy ? number(*r.accuracy) : "null");
+  for (const auto& [name, value] : r.others) text += fmt::format(R"(, "{}": {})", name, number(value));
+  return text + "}";
 }
 
 std::string_view metrics_up_to(std::string_view text, std::int64_t last_step) {

@@ -5,8 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ddprun/common/unique_fd.h"
+#include "ddprun/worker/tasks/task.h"
 
 namespace ddprun::trainer {
 
@@ -25,6 +27,7 @@ struct EvalRecord {
   std::int64_t epoch = 0;  // epochs done
   double eval_loss = 0;
   std::optional<double> accuracy;  // 0 .. 1; none without classes
+  std::vector<tasks::Figure> others = {};
 };
 
 // One line of JSON each, without the end of line. A number that is not finite becomes null.

@@ -58,10 +58,15 @@ std::string progress_bar(const ProgressState& s, int width) {
   return texts[2].substr(0, static_cast<std::size_t>(std::max(width, 0)));
 }
 
+std::string figures_text(const Evaluation& evaluation) {
+  std::string text;
+  if (evaluation.accuracy) text += fmt::format(", accuracy {:.2f} %", 100 * *evaluation.accuracy);
+  for (const auto& [name, value] : evaluation.others) text += fmt::format(", {} {:.4f}", name, value);
+  return text;
+}
+
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation) {
-  auto line = fmt::format("epoch {}/{}: test loss {:.4f}", epoch, epochs, evaluation.loss);
-  if (evaluation.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *evaluation.accuracy);
-  return line;
+  return fmt::format("epoch {}/{}: test loss {:.4f}{}", epoch, epochs, evaluation.loss, figures_text(evaluation));
 }
 
 Progress::Progress(std::FILE* file, std::int64_t log_every)

@@ -25,6 +25,8 @@ struct ProgressState {
 std::string progress_line(const ProgressState& state);
 // "[=====>    ] ..." of at most width columns. On a narrow terminal the text is shorter, to leave columns for the bar.
 std::string progress_bar(const ProgressState& state, int width);
+// What follows the loss: ", accuracy 96.10 %, perplexity 12.3456"; each figure where there is one.
+std::string figures_text(const Evaluation& evaluation);
 // "epoch 2/10: test loss 0.1234, accuracy 96.10 %"
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
 // "3 s", "2 min 05 s", "1 h 04 min"

@@ -34,8 +34,8 @@ NamedTensors tensors_of(const nn::Module& model) {
 std::vector<checkpoint::TensorView> views_of(const NamedTensors& tensors) {
   std::vector<checkpoint::TensorView> views;
   for (const auto& [name, tensor] : tensors)
-    views.push_back(
-        {name, tensor.dtype(), tensor.shape().to_vector(), std::span(static_cast<const std::byte*>(tensor.raw()), tensor.bytes())});
+    views.push_back({name, tensor.dtype(), tensor.shape().to_vector(),
+                     std::span(static_cast<const std::byte*>(tensor.raw()), tensor.bytes())});
   return views;
 }
 

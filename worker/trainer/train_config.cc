@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <functional>
 #include <limits>
 #include <string_view>
 
@@ -12,6 +13,8 @@
 #include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/tasks/tasks.h"
+#include "ddprun/worker/trainer/lr_schedule.h"
 #include "ddprun/worker/trainer/preemption.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
@@ -63,6 +66,9 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
 }
 
 void bind_train(Settings& s, TrainConfig::Train& t) {
+  s.add("train.task", t.task,
+        {.help = "what is learnt; auto: classification from class labels, regression from numbers",
+         .choices = tasks::task_names()});
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
   s.add("train.batch_size", t.batch_size,
         {.help = "samples per rank and micro-batch; 0: from train.global_batch_size", .min = 0, .max = most});
@@ -81,6 +87,9 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
         {.help = "number of steps between two progress lines on standard output; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
         {.help = "after every step, compare the parameters of all ranks bit for bit and stop when they differ"});
+  s.add("train.detect_anomaly", t.detect_anomaly,
+        {.help = "check every result and every gradient, and stop with an error that names the operation and the "
+                 "module that produced the first NaN or infinity; slow"});
   s.add(
       "train.stop_on_nonfinite", t.stop_on_nonfinite,
       {.help = "stop with an error, before a checkpoint is written, when a training or test loss is infinite or not a "
@@ -107,6 +116,40 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
   s.add("optim.beta1", o.beta1, {.help = "decay rate of adam's mean of gradients", .min = 0, .max = 1});
   s.add("optim.beta2", o.beta2, {.help = "decay rate of adam's mean of squared gradients", .min = 0, .max = 1});
   s.add("optim.eps", o.eps, {.help = "number that adam adds to the denominator", .min = 0});
+}
+
+// PyTorch's names where it has the same.
+void bind_schedule(Settings& s, TrainConfig::Optim& o) {
+  s.add("optim.schedule", o.schedule,
+        {.help = "learning rate over the time, as torch.optim.lr_scheduler has it: StepLR, MultiStepLR, "
+                 "CosineAnnealingLR, LinearLR, OneCycleLR; inverse_sqrt: optim.lr x sqrt(warmup / time)",
+         .choices = LrSchedule::names()});
+  s.add("optim.schedule_unit", o.schedule_unit,
+        {.help = "what the schedule counts; epochs: the rate stays the same within an epoch",
+         .choices = {"steps", "epochs"}});
+  s.add("optim.schedule_length", o.schedule_length,
+        {.help = "where cosine, linear and onecycle end, their warm-up included; 0: with the run, so that another "
+                 "train.epochs or train.max_steps is another curve",
+         .unit = "steps or epochs",
+         .min = 0});
+  s.add("optim.warmup", o.warmup,
+        {.help = "time in which the learning rate rises linearly to that with which the schedule begins; 0: none",
+         .unit = "steps or epochs",
+         .min = 0});
+  s.add("optim.warmup_start", o.warmup_start,
+        {.help = "the warm-up begins with this factor of the rate with which it ends", .min = 0, .max = 1});
+  s.add("optim.end_factor", o.end_factor,
+        {.help = "factor of optim.lr with which cosine and linear end", .min = 0, .max = 1});
+  s.add("optim.gamma", o.gamma, {.help = "factor of each decay of step and multistep", .min = 0, .max = 1});
+  s.add("optim.step_size", o.step_size,
+        {.help = "time between two decays of step", .unit = "steps or epochs", .min = 1});
+  s.add("optim.milestones", o.milestones,
+        {.help = "when multistep decays, such as 30 60 80, ascending, counted from the end of the warm-up"});
+  s.add("optim.pct_start", o.pct_start,
+        {.help = "share of onecycle in which the learning rate rises to optim.lr", .min = 0, .max = 1});
+  s.add("optim.div_factor", o.div_factor, {.help = "onecycle begins with optim.lr divided by this", .min = 1});
+  s.add("optim.final_div_factor", o.final_div_factor,
+        {.help = "onecycle ends with its beginning divided by this", .min = 1});
 }
 
 void bind_rest(Settings& s, TrainConfig& c) {
@@ -168,6 +211,19 @@ void check_extents(const Settings& settings, std::string_view key, const std::st
   } catch (const Error& e) {
     reject(settings, key, e.what());
   }
+}
+
+void check_schedule(const TrainConfig::Optim& o, const Settings& settings) {
+  check_extents(settings, "optim.milestones", o.milestones, o.schedule != "multistep");
+  const auto milestones = parse_extents(o.milestones);
+  if (std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) != milestones.end())
+    reject(settings, "optim.milestones", "expected ascending numbers");
+  if (o.schedule == "inverse_sqrt" && o.warmup == 0)
+    reject(settings, "optim.schedule", "inverse_sqrt needs an optim.warmup");
+  if (o.schedule_length > 0 && !LrSchedule::has_length(o.schedule))
+    reject(settings, "optim.schedule_length", fmt::format("optim.schedule = {} has no end", o.schedule));
+  if (o.schedule_length > 0 && o.warmup >= o.schedule_length)
+    reject(settings, "optim.warmup", "expected less than optim.schedule_length");
 }
 
 // Products of settings, which may each be within bounds. Stays at the largest number instead of overflowing.
@@ -235,6 +291,7 @@ void bind(Settings& settings, TrainConfig& config) {
   bind_train(settings, config.train);
   bind_eval(settings, config.eval);
   bind_optim(settings, config.optim);
+  bind_schedule(settings, config.optim);
   bind_rest(settings, config);
 }
 
@@ -293,6 +350,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
   if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
   if (c.optim.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
+  check_schedule(c.optim, settings);
   check_backend(settings, c.dist.backend);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
@@ -302,11 +360,12 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 13> others{"train.epochs",
+  static constexpr std::array<std::string_view, 14> others{"train.epochs",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
                                                            "train.stop_on_nonfinite",
+                                                           "train.detect_anomaly",
                                                            "train.preempt_signal",
                                                            "data.dir",
                                                            "data.workers",

@@ -35,6 +35,7 @@ struct TrainConfig {
     double noise = 0.1;
   } data;
   struct Train {
+    std::string task = "auto";
     std::int64_t epochs = 1;
     std::int64_t batch_size = 64;
     std::int64_t global_batch_size = 0;
@@ -44,6 +45,7 @@ struct TrainConfig {
     std::int64_t log_every = 100;
     bool check_replicas = false;
     bool stop_on_nonfinite = true;
+    bool detect_anomaly = false;
     std::string preempt_signal = "USR1";
   } train;
   struct Eval {
@@ -58,6 +60,18 @@ struct TrainConfig {
     double beta1 = 0.9;
     double beta2 = 0.999;
     double eps = 1e-8;
+    std::string schedule = "constant";
+    std::string schedule_unit = "steps";
+    std::int64_t schedule_length = 0;
+    std::int64_t warmup = 0;
+    double warmup_start = 0.01;
+    double end_factor = 0;
+    double gamma = 0.1;
+    std::int64_t step_size = 1;
+    std::string milestones;
+    double pct_start = 0.3;
+    double div_factor = 25;
+    double final_div_factor = 1e4;
   } optim;
   struct Dist {
     std::string backend = "auto";

@@ -3,31 +3,16 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/trainer/datasets.h"
-#include "ddprun/worker/trainer/evaluation.h"
 #include "ddprun/worker/trainer/preemption.h"
 #include "ddprun/worker/trainer/progress.h"
+#include "ddprun/worker/trainer/summary.h"
 #include "ddprun/worker/trainer/train_config.h"
 
 namespace ddprun::trainer {
-
-// What a finished run leaves.
-struct Summary {
-  std::int64_t steps = 0;
-  Evaluation evaluation;
-  std::string parameter_digest;  // SHA-256, hexadecimal
-  bool preempted = false;        // stopped early on request: the checkpoint of this step is complete
-  std::int64_t diverged_at = 0;  // the first step whose loss, training or test, was not finite; 0: none
-};
-
-// For a preempted run "preempted at step 12: ...", else "done: 630 steps, loss 0.0412, accuracy 97.85 %,
-// parameters sha256:..."
-std::string summary_line(const Summary& summary);
 
 // One rank's part of a training job: model, optimizer, data, checkpoints and metrics as the configuration asks for. All
 // ranks of the group make one and call run() once; both are collective. Where checkpoint.dir holds a checkpoint, run()

@@ -51,7 +51,8 @@ TEST_CASE("one gradient handed to two inputs is not added to itself") {
   sum(add(s, s)).backward();
   CHECK(gradient(a) == std::vector<float>{2});
   CHECK(gradient(b) == std::vector<float>{2});
-  a.grad().fill(9);
+  Tensor gradient_of_a = a.grad();
+  gradient_of_a.fill(9);
   CHECK(gradient(b) == std::vector<float>{2});
 }
 
@@ -302,6 +303,6 @@ TEST_CASE("anomaly mode names the operation and the module that produced a NaN")
   // sqrt is finite at 0, its gradient is not.
   Variable zero = leaf({0});
   const Variable root = sum(sqrt(zero));
-  CHECK_THROWS_WITH(root.backward(), Catch::Contains("sqrt in module blocks.3") &&
-                                         Catch::Contains("the gradient of its input 0"));
+  CHECK_THROWS_WITH(root.backward(),
+                    Catch::Contains("sqrt in module blocks.3") && Catch::Contains("the gradient of its input 0"));
 }

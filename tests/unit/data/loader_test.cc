@@ -43,10 +43,10 @@ std::vector<std::int64_t> some_order(std::int64_t size) {
 std::vector<std::vector<std::int64_t>> labels_of(Loader& loader) {
   std::vector<std::vector<std::int64_t>> all;
   while (const auto batch = loader.next()) {
-    const auto* labels = batch->targets.data<std::int64_t>();
-    const auto* inputs = batch->inputs.data<float>();
-    all.emplace_back(labels, labels + batch->samples());
-    for (std::int64_t i = 0; i < batch->samples(); ++i) {
+    const auto* labels = batch->target().data<std::int64_t>();
+    const auto* inputs = batch->input().data<float>();
+    all.emplace_back(labels, labels + batch->size());
+    for (std::int64_t i = 0; i < batch->size(); ++i) {
       if (inputs[2 * i] != static_cast<float>(labels[i]) || inputs[2 * i + 1] != -inputs[2 * i]) FAIL("torn sample");
     }
   }
@@ -100,7 +100,7 @@ TEST_CASE("a loader stops in the middle of an epoch, before it, and when nobody 
   const Counting set(1000);
   for (int taken = 0; taken < 4; ++taken) {
     Loader loader(set, some_order(1000), {.batch_size = 4, .workers = 3, .prefetch = 2});
-    for (int i = 0; i < taken; ++i) CHECK(loader.next()->samples() == 4);
+    for (int i = 0; i < taken; ++i) CHECK(loader.next()->size() == 4);
   }
   const Loader empty(set, std::vector<std::int64_t>{}, {.workers = 2});
   CHECK(empty.batches() == 0);

@@ -1,12 +1,16 @@
 #include "ddprun/worker/nn/module.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/nn/state.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
 
 using namespace ddprun;
 
@@ -99,18 +103,34 @@ TEST_CASE("training and evaluation reach every child, dropout is the identity in
   CHECK(zeros() > 400);
 }
 
-TEST_CASE("a dropout's generator has a name, and its state replays the mask") {
+TEST_CASE("dropout belongs to seed, epoch, sample and layer, not to the batch") {
   Generator generator(1);
-  const auto model = nn::make_model("mlp", {.input = {4}, .hidden = {64}, .dropout = 0.5}, generator);
-  const auto generators = model->named_generators();
-  REQUIRE(generators.size() == 1);
-  CHECK(generators[0].first == "dropout1.generator");
-  const auto saved = generators[0].second->state();
-  const Variable input(Tensor::full({1, 4}, 1));
-  const double first = sum((*model)(input)).value().item(), second = sum((*model)(input)).value().item();
-  CHECK(first != second);
-  *generators[0].second = Generator(saved);
-  CHECK(sum((*model)(input)).value().item() == first);
+  const auto model = nn::make_model("mlp", {.input = {4}, .hidden = {64, 64}, .dropout = 0.5}, generator);
+  const auto run = [&](std::uint64_t seed, std::int64_t epoch, const std::vector<std::int64_t>& samples) {
+    const nn::RandomScope scope({.seed = seed, .epoch = epoch, .samples = samples});
+    return (*model)(Variable(Tensor::full({static_cast<std::int64_t>(samples.size()), 4}, 1))).value();
+  };
+  const auto row = [](const Tensor& output, std::int64_t at) {
+    const Tensor one = output.select(0, at);
+    return std::vector<float>(one.data<float>(), one.data<float>() + one.numel());
+  };
+  const Tensor batch = run(7, 2, {10, 11, 12});
+  const auto alone = row(run(7, 2, {11}), 0), together = row(batch, 1);
+  for (std::size_t i = 0; i < alone.size(); ++i) CHECK(alone[i] == Approx(together[i]).margin(1e-6));  // sums round
+  CHECK(row(batch, 0) != row(batch, 1));  // the inputs are equal
+  CHECK(row(batch, 1) != row(run(7, 3, {11}), 0));
+  CHECK(row(batch, 1) != row(run(8, 2, {11}), 0));
+  // Two layers drop different units.
+  nn::Sequential layers;
+  layers.add("a", std::make_unique<nn::Dropout>(0.5, Generator(1)))
+      .add("b", std::make_unique<nn::Dropout>(0.5, Generator(1)));
+  const nn::RandomScope scope({.seed = 1, .epoch = 0, .samples = {3}});
+  const Tensor both = layers(Variable(Tensor::full({1, 1000}, 1))).value();
+  const auto kept = std::count(both.data<float>(), both.data<float>() + 1000, 4.0F);
+  CHECK(kept > 150);
+  CHECK(kept < 350);
+  const nn::RandomScope two({.seed = 1, .epoch = 0, .samples = {3, 4}});
+  CHECK_THROWS_WITH(layers(Variable(Tensor::zeros({3, 4}))), "dropout: 3 rows for a batch of 2 samples");
 }
 
 TEST_CASE("the handles of parameters share memory with the module") {
@@ -135,4 +155,87 @@ TEST_CASE("zero_grad reaches every parameter") {
 TEST_CASE("names of parts are checked") {
   CHECK_THROWS_WITH(Named("a", "a"), Catch::Contains("two parts named 'a'"));
   CHECK_THROWS_WITH(Named("a", "b.c"), Catch::Contains("'b.c'"));
+}
+
+namespace {
+
+// Two layers that share one weight.
+struct Tied : nn::Module {
+  explicit Tied(Generator& generator)
+      : first(register_module("first", std::make_unique<nn::Linear>(3, 3, generator, false))),
+        weight(register_parameter("weight", first.parameter("weight"))) {}
+  Variable forward(const Variable& input) override { return linear(first(input), weight); }
+  nn::Linear& first;
+  Variable weight;
+};
+
+}  // namespace
+
+TEST_CASE("a tied weight is one parameter, with the sum of its gradients") {
+  Generator generator(1);
+  Tied model(generator);
+  REQUIRE(model.named_parameters().size() == 1);
+  CHECK(model.parameter("first.weight").is(model.parameter("weight")));
+  sum(model(Variable(Tensor::full({1, 3}, 1)))).backward();
+  CHECK(model.weight.grad().defined());
+  CHECK(model.first.parameter("weight").grad().raw() == model.weight.grad().raw());
+  model.to(DType::float64);
+  CHECK(model.first.parameter("weight").dtype() == DType::float64);
+  CHECK(model.weight.is(model.first.parameter("weight")));
+}
+
+TEST_CASE("parameters and modules are found by their paths, and frozen there") {
+  Generator generator(1);
+  const auto model = nn::make_model("cnn", {}, generator);
+  CHECK(model->parameter("fc1.bias").shape() == Shape{50});
+  model->module("conv1").set_requires_grad(false);
+  sum((*model)(Variable(Tensor::full({1, 1, 28, 28}, 1)))).backward();
+  CHECK_FALSE(model->parameter("conv1.weight").grad().defined());
+  CHECK(model->parameter("conv2.weight").grad().defined());
+  CHECK_THROWS_WITH(model->parameter("fc3.bias"), "the model has no parameter fc3.bias");
+  CHECK_THROWS_WITH(model->module("conv1.x"), Catch::Contains("no module x"));
+}
+
+TEST_CASE("a module moves to another device and type, and computes there") {
+  Generator generator(1);
+  const auto model = nn::make_model("cnn", {}, generator);
+  const Variable image(Tensor::full({1, 1, 28, 28}, 0.5));
+  const Tensor before = (*model)(image).value();
+  const Device second = parse_device("cpu:1");
+  model->to(second);
+  CHECK(model->parameter("fc1.weight").device() == second);
+  const Tensor there = (*model)(Variable(image.value().to(second))).value();
+  CHECK(std::memcmp(there.raw(), before.raw(), before.bytes()) == 0);
+  CHECK_THROWS_WITH((*model)(image), Catch::Contains("conv2d in module conv1") && Catch::Contains("cpu:1"));
+  model->to(Device{});
+  model->to(DType::bfloat16);
+  const Tensor narrow = (*model)(Variable(image.value().to(DType::bfloat16))).value().to(DType::float32);
+  for (std::int64_t i = 0; i < 10; ++i) CHECK(narrow.data<float>()[i] == Approx(before.data<float>()[i]).margin(0.02));
+}
+
+TEST_CASE("a state is saved and loaded, strictly or by prefix") {
+  const testing::TempDir folder;
+  const auto file = folder.path() / "state.safetensors";
+  Generator generator(1), other(2);
+  nn::Sequential whole;
+  whole.add("body", nn::make_model("linear", {.input = {4}, .outputs = 2}, generator));
+  whole.add("norm", std::make_unique<nn::BatchNorm>(2));
+  nn::save_state(whole, file);
+
+  const auto body = nn::make_model("linear", {.input = {4}, .outputs = 2}, other);
+  CHECK_THROWS_WITH(nn::load_state(*body, file), Catch::Contains("missing fc.weight, fc.bias") &&
+                                                     Catch::Contains("unexpected") &&
+                                                     Catch::Contains("norm.running_var"));
+  const auto report = nn::load_state(*body, file, {.prefix = "body."});
+  CHECK(report.loaded == std::vector<std::string>{"fc.weight", "fc.bias"});
+  CHECK(report.missing.empty());
+  const Tensor loaded = body->parameter("fc.weight").value(), saved = whole.parameter("body.fc.weight").value();
+  CHECK(std::memcmp(loaded.raw(), saved.raw(), saved.bytes()) == 0);
+
+  const auto loose = nn::load_state(*body, file, {.strict = false});
+  CHECK(loose.loaded.empty());
+  CHECK(loose.missing.size() == 2);
+  const auto wider = nn::make_model("linear", {.input = {5}, .outputs = 2}, other);
+  CHECK_THROWS_WITH(nn::load_state(*wider, file, {.prefix = "body."}),
+                    Catch::Contains("body.fc.weight has shape [2, 4], the model needs [2, 5]"));
 }

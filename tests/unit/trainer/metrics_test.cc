@@ -40,6 +40,8 @@ TEST_CASE("records are JSON objects with the promised keys") {
   CHECK(eval.at("eval_loss").as_double() == 0.25);
   CHECK(eval.at("accuracy").as_double() == 0.5);
   CHECK(boost::json::parse(to_json(EvalRecord{})).at("accuracy").is_null());
+  const auto more = boost::json::parse(to_json(EvalRecord{.others = {{"perplexity", 12.5}}}));
+  CHECK(more.at("perplexity").as_double() == 12.5);
   CHECK(boost::json::parse(to_json(StepRecord{.loss = std::numeric_limits<double>::quiet_NaN()})).at("loss").is_null());
 }
 

@@ -52,6 +52,8 @@ TEST_CASE("the bar shows how far, how well, how fast and how long yet, and fits 
 TEST_CASE("an evaluation has its accuracy where there are classes") {
   CHECK(evaluation_line(1, 2, {.loss = 0.5, .accuracy = 0.97654}) == "epoch 1/2: test loss 0.5000, accuracy 97.65 %");
   CHECK(evaluation_line(1, 2, {.loss = 0.5}) == "epoch 1/2: test loss 0.5000");
+  CHECK(evaluation_line(1, 2, {.loss = 0.5, .others = {{"perplexity", 1.6487}}}) ==
+        "epoch 1/2: test loss 0.5000, perplexity 1.6487");
 }
 
 TEST_CASE("where there is no terminal, one line each log_every steps") {

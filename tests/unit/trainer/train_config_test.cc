@@ -55,6 +55,20 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
+  CHECK(error_of("[optim]\nschedule = cosin\n") ==
+        "t.cfg:2: optim.schedule = cosin: expected one of constant, step, multistep, cosine, linear, onecycle, "
+        "inverse_sqrt");
+  CHECK(error_of("[optim]\nschedule = multistep\n") == "default: optim.milestones = : expected at least one size");
+  CHECK(error_of("[optim]\nmilestones = 3 9 9\n") == "t.cfg:2: optim.milestones = 3 9 9: expected ascending numbers");
+  CHECK(error_of("[optim]\nschedule = inverse_sqrt\n") ==
+        "t.cfg:2: optim.schedule = inverse_sqrt: inverse_sqrt needs an optim.warmup");
+  CHECK(error_of("[optim]\nschedule = step\nschedule_length = 9\n") ==
+        "t.cfg:3: optim.schedule_length = 9: optim.schedule = step has no end");
+  CHECK(error_of("[optim]\nschedule = cosine\nschedule_length = 9\nwarmup = 9\n") ==
+        "t.cfg:4: optim.warmup = 9: expected less than optim.schedule_length");
+  CHECK(error_of("[optim]\nschedule = cosine\nschedule_length = 9\nwarmup = 8\n") == "no error");
+  CHECK(error_of("[train]\ntask = classify\n") ==
+        "t.cfg:2: train.task = classify: expected one of auto, classification, regression");
   CHECK(error_of("[dist]\nbackend = nccl\n") ==
         "t.cfg:2: dist.backend = nccl: NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use "
         "auto");

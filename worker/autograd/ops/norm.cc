@@ -30,7 +30,8 @@ void check_channels(const char* what, const Tensor& tensor, const Variable& inpu
 // running += momentum (batch - running)
 void update_running(Tensor& running, const Tensor& batch, double momentum, double correction) {
   Tensor fresh = kernels::scale(batch, momentum * correction);
-  running.copy_from(kernels::add(kernels::scale(running, 1 - momentum), fresh));
+  const Tensor kept = kernels::scale(running.to(batch.dtype()), 1 - momentum);
+  running.copy_from(kernels::add(kept, fresh).to(running.dtype()));
 }
 
 kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, const Extent& extent,

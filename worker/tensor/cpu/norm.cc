@@ -97,7 +97,8 @@ Channels channels_of(const Tensor& tensor, std::int64_t outer, std::int64_t inne
   return {outer, outer * inner == 0 ? 0 : tensor.numel() / (outer * inner), inner};
 }
 
-Tensor inverse_deviation(const Tensor& variance, double eps) {
+Tensor inverse_deviation(const Tensor& given, double eps) {
+  const Tensor variance = widened(given);
   Tensor out = Tensor::empty_like(variance);
   visit_wide(variance.dtype(), [&]<class T>() {
     const T* from = variance.data<T>();
@@ -120,10 +121,15 @@ NormStatistics batch_statistics(const Tensor& given, std::int64_t outer, std::in
   return result;
 }
 
+NormStatistics widened_statistics(const NormStatistics& statistics) {
+  return {widened(statistics.mean), widened(statistics.inverse)};
+}
+
 Tensor batch_norm(const Tensor& x, std::int64_t outer, std::int64_t inner, const NormStatistics& statistics,
                   const Tensor& weight, const Tensor& bias) {
   if (is_16_bit(x))
-    return batch_norm(widened(x), outer, inner, statistics, widened(weight), widened(bias)).to(x.dtype());
+    return batch_norm(widened(x), outer, inner, widened_statistics(statistics), widened(weight), widened(bias))
+        .to(x.dtype());
   Tensor y = Tensor::empty_like(x);
   visit_wide(x.dtype(), [&]<class T>() {
     normalise(channels_of(x, outer, inner), x.data<T>(), statistics.mean.data<T>(), statistics.inverse.data<T>(),
@@ -142,7 +148,8 @@ NormGradients narrowed(NormGradients gradients, const Tensor& x, const Tensor& w
 NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int64_t outer, std::int64_t inner,
                                   const NormStatistics& statistics, const Tensor& weight, bool training) {
   if (is_16_bit(x)) {
-    return narrowed(batch_norm_backward(widened(x), widened(grad), outer, inner, statistics, widened(weight), training),
+    return narrowed(batch_norm_backward(widened(x), widened(grad), outer, inner, widened_statistics(statistics),
+                                        widened(weight), training),
                     x, weight);
   }
   NormGradients out{Tensor::empty_like(x), Tensor::empty_like(weight), Tensor::empty_like(weight)};

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "ddprun/worker/tasks/tasks.h"
+#include "ddprun/worker/trainer/train_session.h"
+#include "tests/numerics/training_job.h"
+
+namespace ddprun::testing {
+
+// A state, as one rank of a job has it, and what sessions of it are made of. The job outlives it.
+struct Replica {
+  explicit Replica(const TrainingJob& job)
+      : config(job.config()),
+        datasets(job.datasets()),
+        task(tasks::make_task("auto", {.layout = datasets.train->layout()})),
+        state(trainer::make_train_state(config, {}, datasets.train->layout(), *task, 0)) {}
+
+  std::unique_ptr<trainer::TrainSession> session(ProcessGroup& group) {
+    return std::make_unique<trainer::TrainSession>(
+        trainer::TrainJob{.config = config, .datasets = datasets, .task = *task}, state, group);
+  }
+
+  const trainer::TrainConfig& config;
+  const trainer::Datasets& datasets;
+  std::unique_ptr<tasks::Task> task;
+  trainer::TrainState state;
+};
+
+}  // namespace ddprun::testing

@@ -1,0 +1,70 @@
+#include "ddprun/worker/tasks/tasks.h"
+
+#include <cmath>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/random_tensors.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::tasks;
+
+namespace {
+
+const data::SampleLayout labels{.input_shape = {2}, .classes = 3};
+const data::SampleLayout numbers{.input_shape = {2}, .target_shape = {4}, .target_dtype = DType::float32};
+
+data::Batch batch_of(Tensor target) {
+  data::Batch batch;
+  batch.samples.resize(static_cast<std::size_t>(target.size(0)));
+  batch.add("input", Tensor::zeros({target.size(0), 2}, DType::float32));
+  batch.add("target", std::move(target));
+  return batch;
+}
+
+// A model that gives the same output whatever its input is.
+Forward always(Tensor output) {
+  return [output](const Variable&) { return Variable(output); };
+}
+
+}  // namespace
+
+TEST_CASE("the task follows from the samples, or from its name") {
+  CHECK(task_names() == std::vector<std::string>{"auto", "classification", "regression"});
+  CHECK(make_task("auto", {.layout = labels})->outputs() == 3);
+  CHECK(make_task("classification", {.layout = labels})->outputs() == 3);
+  CHECK(make_task("auto", {.layout = numbers})->outputs() == 4);
+  CHECK_THROWS_WITH(make_task("classification", {.layout = numbers}),
+                    "classification needs class labels, this data set has none");
+  CHECK_THROWS_WITH(make_task("regression", {.layout = labels}),
+                    "regression needs numbers as targets, this data set has none");
+}
+
+TEST_CASE("a classification has the mean cross-entropy and counts the labels that score highest") {
+  const auto task = make_task("auto", {.layout = labels});
+  const auto model = always(Tensor::from(std::vector<float>{2, 0, 0, 0, 0, 1}, {2, 3}));
+  const auto batch = batch_of(Tensor::from(std::vector<std::int64_t>{0, 1}, {2}));
+  const double expected = (std::log(std::exp(2.0) + 2) - 2 + std::log(std::exp(1.0) + 2)) / 2;
+  const auto [loss, weight] = task->loss(model, batch);
+  CHECK(loss.value().item() == Approx(expected).epsilon(1e-6));
+  CHECK(weight == 2);
+
+  std::vector<double> sums(task->sum_count());
+  task->add_to(sums, model, batch);
+  task->add_to(sums, model, batch_of(Tensor::from(std::vector<std::int64_t>{1, 2}, {2})));
+  const auto found = task->finish(sums);
+  CHECK(found.accuracy == 0.5);
+  CHECK(found.others.empty());
+}
+
+TEST_CASE("a regression has the mean squared error, every sample alike, and no accuracy") {
+  const auto task = make_task("auto", {.layout = numbers});
+  const auto zeros = [](std::int64_t count) { return always(Tensor::zeros({count, 4}, DType::float32)); };
+  std::vector<double> sums(task->sum_count());
+  task->add_to(sums, zeros(3), batch_of(Tensor::full({3, 4}, 1.0, DType::float32)));
+  task->add_to(sums, zeros(1), batch_of(Tensor::full({1, 4}, 2.0, DType::float32)));
+  const auto found = task->finish(sums);
+  CHECK(found.loss == Approx((3 * 1.0 + 4.0) / 4));
+  CHECK_FALSE(found.accuracy);
+}

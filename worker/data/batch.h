@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/tensor/tensor.h"
+
+namespace ddprun::data {
+
+// A few tensors by name, each with one row a sample, and which samples they are. What is random about a sample
+// (dropout, augmentation) may depend on its index and the epoch, so that it does not depend on how samples are divided
+// into batches. Tensors share their memory with copies of the batch.
+class Batch {
+ public:
+  // REQUIRES: a name that is not there yet.
+  void add(std::string name, Tensor tensor);
+  // Throws Errc::usage naming the tensors that are there.
+  const Tensor& at(std::string_view name) const;
+  const Tensor& input() const { return at("input"); }
+  const Tensor& target() const { return at("target"); }
+
+  std::int64_t size() const { return std::ssize(samples); }
+
+  std::vector<std::int64_t> samples;  // indices into the data set, one a row
+  std::int64_t epoch = 0;             // 0 is the first
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> tensors_;
+};
+
+// These samples as one batch, in their order: "input" and "target", each [samples, ...shape of one].
+Batch make_batch(const Dataset& dataset, std::vector<std::int64_t> samples, std::int64_t epoch = 0);
+
+}  // namespace ddprun::data

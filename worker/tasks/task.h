@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/data/batch.h"
+
+namespace ddprun::tasks {
+
+// Applies the model to an input: Module::operator(), or DistributedDataParallel's while gradients are to be reduced.
+using Forward = std::function<Variable(const Variable&)>;
+
+struct WeightedLoss {
+  Variable loss;      // scalar: the mean over the batch's items, such as samples or tokens
+  double weight = 0;  // how many items that are
+};
+
+struct Figure {
+  std::string name;
+  double value = 0;
+};
+
+// What an evaluation found, over all samples and ranks.
+struct Evaluation {
+  double loss = 0;                 // mean over all items
+  std::optional<double> accuracy;  // 0 .. 1; none without classes
+  std::vector<Figure> others = {};
+};
+
+// What is learnt: from a model and a batch to the loss that training minimises, and to the figures of an evaluation.
+// Losses of several batches, on one rank or several, are combined by their weights.
+//
+// Ownership: a task outlives its calls only; what it refers to (a second model) is its maker's.
+// Threads: one at a time.
+// Errors: those of the operations, and Errc::usage for a batch without a tensor that it needs.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // How many numbers a model has to give for each item.
+  virtual std::int64_t outputs() const = 0;
+  // Of each sample, so that the weight of a step is known before its batches are computed.
+  virtual double items_per_sample() const { return 1; }
+
+  // Calls model exactly once. REQUIRES: a batch of at least one sample.
+  virtual WeightedLoss loss(const Forward& model, const data::Batch& batch) const = 0;
+
+  // An evaluation adds sum_count() numbers over all batches and ranks, and finishes the totals into figures. At first
+  // the sums are zero. As implemented here: loss times weight, and weight.
+  virtual std::size_t sum_count() const { return 2; }
+  virtual void add_to(std::span<double> sums, const Forward& model, const data::Batch& batch) const;
+  virtual Evaluation finish(std::span<const double> sums) const;
+};
+
+}  // namespace ddprun::tasks

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/tasks/task.h"
+
+namespace ddprun::tasks {
+
+struct TaskOptions {
+  data::SampleLayout layout;  // of the data set
+};
+
+// The task of this name; "auto" is the first one that can be learnt from such samples. Throws Errc::usage for an
+// unknown name and for samples from which it cannot be learnt.
+std::unique_ptr<Task> make_task(std::string_view name, const TaskOptions& options);
+
+// "auto" and the names of the table in tasks.cc.
+std::vector<std::string> task_names();
+
+// Each in a file of its own. REQUIRES: samples as the table says.
+std::unique_ptr<Task> make_classification(const TaskOptions& options);
+std::unique_ptr<Task> make_regression(const TaskOptions& options);
+
+}  // namespace ddprun::tasks

@@ -1,0 +1,31 @@
+#include "ddprun/worker/trainer/observer.h"
+
+#include <algorithm>
+
+namespace ddprun::trainer {
+
+void ObserverList::session_started(TrainSession& session) {
+  for (const auto& observer : all_) observer->session_started(session);
+}
+
+bool ObserverList::stop_requested() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& observer) { return observer->stop_requested(); });
+}
+
+void ObserverList::step_finished(const StepEvent& event) {
+  for (const auto& observer : all_) observer->step_finished(event);
+}
+
+void ObserverList::evaluation_finished(const EvaluationEvent& event) {
+  for (const auto& observer : all_) observer->evaluation_finished(event);
+}
+
+void ObserverList::before_checkpoint() {
+  for (const auto& observer : all_) observer->before_checkpoint();
+}
+
+void ObserverList::run_finished(TrainSession& session) {
+  for (const auto& observer : all_) observer->run_finished(session);
+}
+
+}  // namespace ddprun::trainer

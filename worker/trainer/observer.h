@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/trainer/train_session.h"
+
+namespace ddprun::trainer {
+
+// An optimizer step is done, at all ranks; the state stands behind it.
+struct StepEvent {
+  TrainSession& session;
+  const StepResult& result;  // ends_epoch: the epoch is finished too
+  std::int64_t total_steps;  // of the run
+  bool last;                 // the run is finished with this step
+  bool stops;                // the run stops here before its end, as a rank requested
+};
+
+struct EvaluationEvent {
+  TrainSession& session;
+  const Evaluation& evaluation;
+  std::int64_t epoch;  // epochs that have begun; 1 is the first
+  bool repeated;       // of a run that was complete when it resumed: its records exist
+};
+
+// What follows the steps of a run without being part of them: records, checks, evaluations, checkpoints. An observer
+// takes the events that concern it. Observers outlive sessions: they get the session with the event.
+//
+// Threads: the training loop's. All ranks get the same events in the same order, so an observer that every rank has may
+//   use the session's group.
+// Errors: what an event throws ends the run, before the observers that follow get the event.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  // Before the first step in a process group.
+  virtual void session_started(TrainSession&) {}
+  // Asked before each step: whether this rank wants the run to stop after it.
+  virtual bool stop_requested() const { return false; }
+  virtual void step_finished(const StepEvent&) {}
+  virtual void evaluation_finished(const EvaluationEvent&) {}
+  // At the rank that writes it: what it has recorded of the steps so far has to be on the disk when this returns.
+  virtual void before_checkpoint() {}
+  // After the last step; not when the run stops before its end.
+  virtual void run_finished(TrainSession&) {}
+};
+
+// Passes each event to several observers, in their order.
+class ObserverList final : public Observer {
+ public:
+  void add(std::unique_ptr<Observer> observer) { all_.push_back(std::move(observer)); }
+
+  void session_started(TrainSession& session) override;
+  bool stop_requested() const override;  // by any of them
+  void step_finished(const StepEvent& event) override;
+  void evaluation_finished(const EvaluationEvent& event) override;
+  void before_checkpoint() override;
+  void run_finished(TrainSession& session) override;
+
+ private:
+  std::vector<std::unique_ptr<Observer>> all_;
+};
+
+}  // namespace ddprun::trainer

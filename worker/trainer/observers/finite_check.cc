@@ -1,0 +1,42 @@
+#include <cmath>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
+#include "ddprun/worker/trainer/observers/observers.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Stops the run, or warns once, when a loss is not finite (train.stop_on_nonfinite). The losses are the same at all
+// ranks, so all stop at the same step; what is saved is from before it.
+class FiniteCheck : public Observer {
+ public:
+  FiniteCheck(bool stop, Summary& summary) : stop_(stop), summary_(summary) {}
+
+  void step_finished(const StepEvent& event) override { check("loss", event.result.loss, event.session); }
+  void evaluation_finished(const EvaluationEvent& event) override {
+    check("test loss", event.evaluation.loss, event.session);
+  }
+
+ private:
+  void check(const char* what, double loss, const TrainSession& session) {
+    if (std::isfinite(loss) || summary_.diverged_at > 0) return;
+    summary_.diverged_at = session.state().run.step;
+    const auto text = fmt::format("the {} of step {} is {}: training has diverged", what, summary_.diverged_at, loss);
+    if (stop_)
+      throw make_error(Errc::unsupported, "{} and stops without a checkpoint of this step (train.stop_on_nonfinite)",
+                       text);
+    if (session.is_first()) log::warn("{}, and continues (train.stop_on_nonfinite = false)", text);
+  }
+
+  const bool stop_;
+  Summary& summary_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_finite_check(const ObserverContext& context, Observer&) {
+  return std::make_unique<FiniteCheck>(context.config.train.stop_on_nonfinite, context.summary);
+}
+
+}  // namespace ddprun::trainer

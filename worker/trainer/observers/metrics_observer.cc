@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <optional>
+
+#include "ddprun/worker/trainer/metrics.h"
+#include "ddprun/worker/trainer/observers/observers.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// metrics.file: rank 0 writes a record for each step and each evaluation.
+class MetricsObserver : public Observer {
+ public:
+  explicit MetricsObserver(std::filesystem::path path) : path_(std::move(path)) {}
+
+  void session_started(TrainSession& session) override {
+    file_.reset();
+    if (session.is_first()) file_.emplace(path_, session.state().run.step);
+  }
+
+  void step_finished(const StepEvent& event) override {
+    if (!file_) return;
+    const auto& result = event.result;
+    const auto& run = event.session.state().run;
+    const auto total = std::max(result.times.total(), Seconds(1e-9));
+    file_->add(StepRecord{.step = run.step,
+                          .epoch = result.epoch,
+                          .loss = result.loss,
+                          .lr = run.lr,
+                          .samples_per_s = static_cast<double>(result.samples) / total.count(),
+                          .compute = result.times.compute / total,
+                          .wait = result.times.wait / total});
+  }
+
+  void evaluation_finished(const EvaluationEvent& event) override {
+    if (!file_ || event.repeated) return;
+    const auto& found = event.evaluation;
+    file_->add(EvalRecord{event.epoch, found.loss, found.accuracy, found.others});
+  }
+
+  void before_checkpoint() override {
+    if (file_) file_->flush();
+  }
+
+ private:
+  const std::filesystem::path path_;
+  std::optional<MetricsFile> file_;  // rank 0
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_metrics_observer(const ObserverContext& context, Observer&) {
+  const auto& path = context.config.metrics.file;
+  return path.empty() ? nullptr : std::make_unique<MetricsObserver>(path);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,28 @@
+#include "ddprun/worker/trainer/observers/observers.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// The order in which an event takes effect. A step that diverged is recorded before it ends the run, and is never
+// saved; a checkpoint comes after all else of its step, so it says that all of that is done; and no rank stops before
+// the checkpoint is complete.
+constexpr ObserverMaker* in_order[] = {
+    make_replica_check,        //
+    make_metrics_observer,     //
+    make_progress_observer,    //
+    make_finite_check,         //
+    make_evaluation_observer,  //
+    make_checkpoint_observer,  //
+    make_preemption_observer,  //
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_observers(const ObserverContext& context) {
+  auto all = std::make_unique<ObserverList>();
+  for (auto* make : in_order)
+    if (auto observer = make(context, *all)) all->add(std::move(observer));
+  return all;
+}
+
+}  // namespace ddprun::trainer

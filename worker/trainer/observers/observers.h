@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "ddprun/worker/trainer/observer.h"
+#include "ddprun/worker/trainer/preemption.h"
+#include "ddprun/worker/trainer/progress.h"
+#include "ddprun/worker/trainer/summary.h"
+#include "ddprun/worker/trainer/train_config.h"
+
+namespace ddprun::trainer {
+
+// What observers are made of. All of it outlives them.
+struct ObserverContext {
+  const TrainConfig& config;
+  Progress& progress;
+  checkpoint::Checkpoints* checkpoints;  // null: none are written by this rank
+  const PreemptionListener* preemption;  // null: this rank takes no requests
+  Summary& summary;                      // to be filled in
+};
+
+// The observers that the settings ask for. The table in observers.cc has them in the order of their effects.
+std::unique_ptr<Observer> make_observers(const ObserverContext& context);
+
+// Each in a file of its own; null where the settings ask for none. all: where to send events of one's own.
+using ObserverMaker = std::unique_ptr<Observer>(const ObserverContext& context, Observer& all);
+ObserverMaker make_replica_check, make_metrics_observer, make_progress_observer, make_finite_check,
+    make_evaluation_observer, make_checkpoint_observer, make_preemption_observer;
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,47 @@
+#include <algorithm>
+
+#include "ddprun/worker/trainer/observers/observers.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// Lines or a bar on rank 0's standard output. The rate is the mean over the steps of this process.
+class ProgressObserver : public Observer {
+ public:
+  ProgressObserver(Progress& progress, std::int64_t epochs) : progress_(progress), epochs_(epochs) {}
+
+  void step_finished(const StepEvent& event) override {
+    if (!event.session.is_first()) return;
+    const auto& result = event.result;
+    const auto step = event.session.state().run.step;
+    spent_ += std::max(result.times.total(), Seconds(1e-9));
+    samples_ += result.samples;
+    ++steps_;
+    progress_.step({.step = step,
+                    .total_steps = event.total_steps,
+                    .epoch = result.epoch,
+                    .epochs = epochs_,
+                    .loss = result.loss,
+                    .samples_per_s = static_cast<double>(samples_) / spent_.count(),
+                    .left = spent_ / steps_ * (event.total_steps - step)});
+  }
+
+  void evaluation_finished(const EvaluationEvent& event) override {
+    if (!event.repeated) progress_.line(evaluation_line(event.epoch, epochs_, event.evaluation));
+  }
+
+ private:
+  Progress& progress_;
+  const std::int64_t epochs_;
+  Seconds spent_{0};
+  std::int64_t samples_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_progress_observer(const ObserverContext& context, Observer&) {
+  return std::make_unique<ProgressObserver>(context.progress, context.config.train.epochs);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstdint>
+
+namespace ddprun::trainer {
+
+// Streams of the run's seed, so that no two uses draw the same numbers.
+inline constexpr std::uint64_t parameter_stream = 1;
+
+}  // namespace ddprun::trainer

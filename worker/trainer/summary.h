@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ddprun/worker/trainer/evaluation.h"
+
+namespace ddprun::trainer {
+
+// What a finished run leaves.
+struct Summary {
+  std::int64_t steps = 0;
+  Evaluation evaluation;
+  std::string parameter_digest;  // SHA-256, hexadecimal
+  bool preempted = false;        // stopped early on request: the checkpoint of this step is complete
+  std::int64_t diverged_at = 0;  // the first step whose loss, training or test, was not finite; 0: none
+};
+
+// For a preempted run "preempted at step 12: ...", else "done: 630 steps, loss 0.0412, accuracy 97.85 %,
+// parameters sha256:..."
+std::string summary_line(const Summary& summary);
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,179 @@
+#include "ddprun/worker/trainer/train_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/trainer/schedule.h"
+
+namespace ddprun::trainer {
+namespace {
+
+data::EpochPlan epoch_plan(const TrainConfig& c, std::int64_t size, int world_size) {
+  data::EpochPlan plan{
+      .size = size, .step_samples = batch_sizes(c.train, world_size).step, .world_size = world_size, .divisor = 1};
+  if (c.data.drop_last) plan.divisor = c.train.global_batch_size > 0 ? c.train.global_batch_size : world_size;
+  if (size == 0) throw Error(Errc::usage, "the training set is empty");
+  if (plan.left(0) == 0)
+    throw make_error(Errc::usage, "data.drop_last leaves nothing of {} samples: {}", size,
+                     c.train.global_batch_size > 0
+                         ? fmt::format("a step takes {} (train.global_batch_size)", c.train.global_batch_size)
+                         : fmt::format("there are {} ranks", world_size));
+  return plan;
+}
+
+DdpOptions ddp_options(const TrainConfig& c) {
+  constexpr double bytes_per_mib = 1024.0 * 1024.0;
+  DdpOptions options;
+  options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
+  options.limits.first_bytes = std::min(options.limits.first_bytes, options.limits.bytes);
+  return options;
+}
+
+LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
+  LrScheduleOptions options{.name = o.schedule,
+                            .lr = o.lr,
+                            .warmup = o.warmup,
+                            .warmup_start = o.warmup_start,
+                            .length = o.schedule_length > 0 ? o.schedule_length : run_length,
+                            .end_factor = o.end_factor,
+                            .gamma = o.gamma,
+                            .step_size = o.step_size,
+                            .milestones = parse_extents(o.milestones),
+                            .pct_start = o.pct_start,
+                            .div_factor = o.div_factor,
+                            .final_div_factor = o.final_div_factor};
+  // A warm-up as long as the run: what would follow it has no length, and is not reached.
+  options.length = std::max(options.length, options.warmup + 1);
+  return options;
+}
+
+}  // namespace
+
+TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
+    : config_(job.config),
+      datasets_(job.datasets),
+      task_(job.task),
+      state_(state),
+      group_(group),
+      ddp_(*state.model, group, ddp_options(config_)),
+      plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
+      micro_batch_(batch_sizes(config_.train, group.size()).micro) {
+  state_.run.world_size = group.size();
+  state_.run.batch_size = micro_batch_;
+}
+
+std::int64_t TrainSession::total_steps() const {
+  const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
+  return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
+}
+
+StepResult TrainSession::step(bool request_stop) {
+  open_epoch();
+  state_.optimizer->set_lr(learning_rate());
+  StepResult result;
+  result.epoch = state_.run.epoch + 1;
+  result.samples = plan_.samples_at(state_.run.samples);
+  Stopwatch watch;
+  const auto batches = take_batches(result.samples);
+  result.times.data = watch.lap();
+  optimize(batches, request_stop, result);
+  advance(result);
+  return result;
+}
+
+Evaluation TrainSession::evaluate() {
+  ddp_.sync_buffers();  // running statistics are each rank's own while it trains
+  return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
+                           {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
+}
+
+double TrainSession::learning_rate() {
+  const bool in_steps = config_.optim.schedule_unit == "steps";
+  if (!lr_schedule_)
+    lr_schedule_.emplace(lr_schedule_options(config_.optim, in_steps ? total_steps() : config_.train.epochs));
+  return lr_schedule_->at(in_steps ? state_.run.step : state_.run.epoch);
+}
+
+void TrainSession::open_epoch() {
+  auto& run = state_.run;
+  // At a resume: the data set may have been larger, or the tail that is left out shorter.
+  if (plan_.left(run.samples) == 0) {
+    ++run.epoch;
+    run.samples = 0;
+  }
+  if (loader_) return;
+  const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
+  loader_.emplace(
+      *datasets_.train, batches_of_rank(plan_, order, run.samples, group_.rank(), micro_batch_),
+      data::LoaderOptions{.workers = config_.data.workers, .prefetch = config_.data.prefetch, .epoch = run.epoch});
+}
+
+// This rank's share of the next so many samples.
+std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
+  const auto count = (plan_.share(samples, group_.rank()) + micro_batch_ - 1) / micro_batch_;
+  std::vector<data::Batch> batches;
+  while (std::ssize(batches) < count) {
+    auto batch = loader_->next();
+    if (!batch) break;
+    batches.push_back(std::move(*batch));
+  }
+  return batches;
+}
+
+void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result) {
+  Stopwatch watch;
+  const auto waited_before = ddp_.waited();
+  const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
+  state_.optimizer->zero_grad();
+  // A request to stop at one rank is summed with the losses: all ranks learn of it in the same step, without an extra
+  // message.
+  const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
+  std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
+  for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
+    const auto local = ddp_.no_sync();
+    forward_and_backward(batches[i], items, sums[0]);
+  }
+  if (batches.empty())
+    ddp_.join_pass();
+  else
+    forward_and_backward(batches.back(), items, sums[0]);
+  const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
+  state_.optimizer->step();
+  result.times.wait = ddp_.waited() - waited_before;
+  result.times.compute = watch.lap() - result.times.wait;
+  reduced_sums->wait();
+  result.times.wait += watch.lap();
+  result.loss = without_nan_sign(sums[0] / items);
+  result.stop_requested = sums[1] > 0;
+}
+
+// Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
+// mean as it has items. The world size undoes the division of the gradients' average.
+void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum) {
+  const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
+  const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
+  loss_sum += loss.value().item() * weight;
+  const double share = weight * group_.size() / items_of_step;
+  (share == 1.0 ? loss : mul(loss, share)).backward();
+}
+
+void TrainSession::advance(StepResult& result) {
+  auto& run = state_.run;
+  ++run.step;
+  run.samples += result.samples;
+  run.lr = state_.optimizer->lr();
+  result.ends_epoch = plan_.left(run.samples) == 0;
+  if (!result.ends_epoch) return;
+  ++run.epoch;
+  run.samples = 0;
+  loader_.reset();
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/data/epoch_plan.h"
+#include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/datasets.h"
+#include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/lr_schedule.h"
+#include "ddprun/worker/trainer/stopwatch.h"
+#include "ddprun/worker/trainer/train_config.h"
+#include "ddprun/worker/trainer/train_state.h"
+
+namespace ddprun::trainer {
+
+// What all sessions of a run have in common.
+struct TrainJob {
+  const TrainConfig& config;
+  const Datasets& datasets;
+  const tasks::Task& task;
+};
+
+// Where the time of a step went, on this rank.
+struct StepTimes {
+  Seconds data{0};
+  Seconds compute{0};  // forward, backward and update
+  Seconds wait{0};     // for other ranks
+  Seconds total() const { return data + compute + wait; }
+};
+
+// One optimizer step. Everything but the times is the same at all ranks.
+struct StepResult {
+  std::int64_t epoch = 0;    // 1 is the first
+  std::int64_t samples = 0;  // of all ranks together
+  double loss = 0;           // mean over the items of all ranks
+  bool ends_epoch = false;
+  bool stop_requested = false;  // by some rank
+  StepTimes times;
+};
+
+// The training of a state in one process group: gradient synchronisation, and the loader of this rank's samples. When a
+// group ends, so does the session, and another session on another group, of any size, continues where the state is.
+//
+// The constructor gives all ranks rank 0's parameters and buffers; it does not compare positions. The caller sees to it
+// that all ranks' states stand at the same step, with the same optimizer state.
+//
+// Ownership: job, state and group outlive the session. There is one session at a time for a state.
+// Threads: one at a time. Constructor, step() and evaluate() are collective.
+// Errors: what the parts throw, Errc::usage for settings that leave nothing to train with this many ranks. When step()
+//   throws, the state may be within a step: restore it before it is used again.
+class TrainSession {
+ public:
+  TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group);
+  TrainSession(const TrainSession&) = delete;
+  TrainSession& operator=(const TrainSession&) = delete;
+
+  // Trains the next samples of the data order and advances the state: forward, backward, update. request_stop: this
+  // rank's part of StepResult::stop_requested, which costs no message of its own.
+  StepResult step(bool request_stop);
+  // The state's model on the test set.
+  Evaluation evaluate();
+
+  // Of the whole run, those before this session included.
+  std::int64_t total_steps() const;
+  TrainState& state() { return state_; }
+  const TrainState& state() const { return state_; }
+  ProcessGroup& group() { return group_; }
+  bool is_first() const { return group_.rank() == 0; }
+  // Samples of a full step, of all ranks together.
+  std::int64_t step_samples() const { return plan_.step_samples; }
+
+ private:
+  double learning_rate();
+  void open_epoch();
+  std::vector<data::Batch> take_batches(std::int64_t samples);
+  void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result);
+  void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum);
+  void advance(StepResult& result);
+
+  const TrainConfig& config_;
+  const Datasets& datasets_;
+  const tasks::Task& task_;
+  TrainState& state_;
+  ProcessGroup& group_;
+  DistributedDataParallel ddp_;
+  const data::EpochPlan plan_;
+  const std::int64_t micro_batch_;
+  std::optional<LrSchedule> lr_schedule_;  // from the first step on: the run's length is known once it has resumed
+  std::optional<data::Loader> loader_;     // of what is left of the epoch; none between two epochs
+};
+
+}  // namespace ddprun::trainer

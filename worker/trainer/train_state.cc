@@ -1,0 +1,46 @@
+#include "ddprun/worker/trainer/train_state.h"
+
+#include <utility>
+
+#include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/trainer/random_streams.h"
+
+namespace ddprun::trainer {
+namespace {
+
+std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout,
+                                       const tasks::Task& task) {
+  const nn::ModelOptions options{.input = layout.input_shape,
+                                 .outputs = task.outputs(),
+                                 .hidden = parse_extents(c.model.hidden),
+                                 .dropout = c.model.dropout};
+  Generator generator(static_cast<std::uint64_t>(c.train.seed), parameter_stream);
+  return nn::make_model(c.model.name, options, generator);
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn::Module& model) {
+  const optim::OptimOptions options{.lr = c.optim.lr,
+                                    .momentum = c.optim.momentum,
+                                    .weight_decay = c.optim.weight_decay,
+                                    .beta1 = c.optim.beta1,
+                                    .beta2 = c.optim.beta2,
+                                    .eps = c.optim.eps};
+  return optim::make_optimizer(c.optim.name, options, model.named_parameters());
+}
+
+}  // namespace
+
+TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
+                            const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation) {
+  TrainState state;
+  state.model = make_model(config, layout, task);
+  state.optimizer = make_optimizer(config, *state.model);
+  state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),
+               .accumulate = config.train.accumulate,
+               .generation = generation,
+               .lr = config.optim.lr,
+               .config = std::move(deciding)};
+  return state;
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ddprun/worker/checkpoint/run_state.h"
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/train_config.h"
+
+namespace ddprun::trainer {
+
+// What a run has learnt and where it stands: all that a later step depends on, apart from the settings. It knows no
+// process group, so it outlives the groups in which it is trained. Gradients are no part of it: every step begins by
+// clearing them. Between two steps all ranks' states are equal, apart from buffers (running statistics).
+struct TrainState {
+  std::unique_ptr<nn::Module> model;
+  std::unique_ptr<optim::Optimizer> optimizer;  // of the model's parameters
+  checkpoint::RunState run;                     // step, position in the data, seed, settings
+};
+
+// As it is before the first step: parameters drawn from the run's seed. deciding: settings_that_decide(); generation:
+// of the job, for the record.
+TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
+                            const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation);
+
+}  // namespace ddprun::trainer
