@@ -85,7 +85,7 @@ class LaunchSettings {
   void add(const std::string& name, std::string& target, SettingSpec spec);
 
   // True if the user (command line, environment, file) set the option.
-  bool given(std::string_view name) const;
+  bool is_set(std::string_view name) const;
   Origin origin(std::string_view name) const;
 
   // Reads PET_<NAME> for every option, TORCH_ELASTIC_SHUTDOWN_TIMEOUT, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE and

@@ -17,7 +17,7 @@ class JobKeys {
   const std::string& all() const { return root_; }
   std::string control() const { return root_ + "control/"; }
   std::string leader() const { return root_ + "control/leader"; }
-  std::string announcement() const { return root_ + "control/board"; }
+  std::string announcement() const { return root_ + "control/announcement"; }
   std::string state() const { return root_ + "state"; }
   std::string node(std::string_view id) const { return nodes() + std::string(id); }
   // The id of the node that key belongs to; empty if it is not a node's key.

@@ -67,7 +67,7 @@ class Membership {
   // Another rendezvous uses the job's run id. Ends the job with exit_usage, unless it has formed a round before.
   MembershipMessages conflict(Time now, const std::string& why);
   bool has_formed() const { return next_generation_ > 0; }
-  // Ends the job at a user's request; `who` appears in the verdict.
+  // Ends the job at a user's request; `who` appears in the job result.
   MembershipMessages stop(Time now, const std::string& who);
   // Updates the state of a node's workers, for status() alone.
   void workers(Time now, const std::string& node, std::int64_t generation, const std::vector<WorkerReport>& changed);
@@ -130,7 +130,7 @@ class Membership {
   void finish_if_all_succeeded();
   void judge_failures(Time now);
   void end_by_loss(const std::string& why, Pending failures);
-  void end(Verdict verdict);
+  void end(JobResult result);
 
   void check_heartbeats(Time now);
   void check_forming(Time now);

@@ -43,8 +43,8 @@ enum class Op : std::uint8_t {
   list_keys = 17,
   barrier = 18,
   session = 0x80,
-  will = 0x81,
-  clear_will = 0x82,
+  last_will = 0x81,
+  clear_last_will = 0x82,
   wait_get = 0x83,
 };
 
@@ -110,10 +110,10 @@ struct BarrierRequest {
 struct SessionRequest {
   std::string_view frame;
 };
-struct WillRequest {
+struct LastWillRequest {
   std::string_view key, value;
 };
-struct ClearWillRequest {};
+struct ClearLastWillRequest {};
 struct WaitGetRequest {
   std::string_view key;
 };
@@ -122,7 +122,7 @@ using Request =
     std::variant<ValidateRequest, SetRequest, CompareSetRequest, GetRequest, AddRequest, CheckRequest, WaitRequest,
                  NumKeysRequest, DeleteKeyRequest, AppendRequest, MultiGetRequest, MultiSetRequest, CancelWaitRequest,
                  PingRequest, QueuePushRequest, QueuePopRequest, QueueLengthRequest, ListKeysRequest, BarrierRequest,
-                 SessionRequest, WillRequest, ClearWillRequest, WaitGetRequest>;
+                 SessionRequest, LastWillRequest, ClearLastWillRequest, WaitGetRequest>;
 
 // Appends the encoded request. The caller checks the limits.
 void encode(const Request& request, std::string& out);

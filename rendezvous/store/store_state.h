@@ -70,7 +70,7 @@ class StoreState {
 
   struct Client {
     std::optional<PendingWait> wait;
-    std::optional<std::pair<std::string, std::string>> will;
+    std::optional<std::pair<std::string, std::string>> last_will;
   };
 
   void on(ConnectionId from, const SetRequest& r, Replies& replies);
@@ -91,8 +91,8 @@ class StoreState {
   void on(ConnectionId from, const QueueLengthRequest& r, Replies& replies);
   void on(ConnectionId from, const ListKeysRequest& r, Replies& replies);
   void on(ConnectionId from, const BarrierRequest& r, Replies& replies);
-  void on(ConnectionId from, const WillRequest& r, Replies& replies);
-  void on(ConnectionId from, const ClearWillRequest& r, Replies& replies);
+  void on(ConnectionId from, const LastWillRequest& r, Replies& replies);
+  void on(ConnectionId from, const ClearLastWillRequest& r, Replies& replies);
   void on(ConnectionId from, const WaitGetRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const ValidateRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const SessionRequest& r, Replies& replies);
@@ -109,7 +109,7 @@ class StoreState {
   // One awaited key is present; returns whether it was the last and the wait ended.
   bool satisfy(ConnectionId id, Replies& replies);
   void stop_waiting(ConnectionId id);
-  void forget_if_idle(ConnectionId id);
+  void erase_if_idle(ConnectionId id);
 
   KeyMap<std::string> values_;
   KeyMap<std::deque<std::string>> queues_;  // no empty ones
