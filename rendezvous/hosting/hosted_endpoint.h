@@ -21,6 +21,7 @@ class HostedEndpoint {
   HostedEndpoint(const HostedEndpoint&) = delete;
   HostedEndpoint& operator=(const HostedEndpoint&) = delete;
 
+  // The TCP port on which the server listens.
   std::uint16_t port() const { return server_->port(); }
   StoreServer& server() { return *server_; }
   MembershipHub& hub() { return hub_; }
