@@ -8,16 +8,20 @@
 
 namespace ddprun {
 
-// While it lives, no signal is delivered to this thread, and threads started meanwhile inherit that. A SIGPIPE that a
-// write of this thread to a closed socket raised meanwhile is dropped: the write's error says the same.
+// Blocks signals of the constructing thread for a scope. Threads and processes that it creates in the scope inherit the
+// mask. The destructor discards a SIGPIPE that became pending in the scope, since the write that raised it also returns
+// EPIPE, and restores the previous mask.
+//
+// Threads: construct and destroy it on one thread; scopes may nest. Errors: none.
 class BlockedSignals {
  public:
+  // Blocks all signals.
   BlockedSignals() {
     sigset_t all;
     sigfillset(&all);
     block(all);
   }
-  // SIGPIPE alone.
+  // Blocks SIGPIPE alone.
   struct OfPipes {};
   explicit BlockedSignals(OfPipes) {
     sigset_t pipe;
@@ -30,8 +34,8 @@ class BlockedSignals {
       sigset_t pipe;
       sigemptyset(&pipe);
       sigaddset(&pipe, SIGPIPE);
-      const timespec at_once{};
-      sigtimedwait(&pipe, nullptr, &at_once);
+      const timespec no_wait{};
+      sigtimedwait(&pipe, nullptr, &no_wait);
     }
     pthread_sigmask(SIG_SETMASK, &previous_, nullptr);
   }
@@ -50,7 +54,7 @@ class BlockedSignals {
   bool pipe_was_pending_ = false;
 };
 
-// A helper thread that leaves the process's signals to the threads of the program.
+// Starts a helper thread that blocks all signals, so that the program's own threads handle them.
 template <class Body>
 std::thread start_signal_free_thread(Body body) {
   const BlockedSignals blocked;

@@ -5,7 +5,10 @@
 
 namespace ddprun {
 
-// A point in time at which an operation times out, or never. A value; monotonic clock.
+// The time at which an operation times out, or never. Pass it down through calls, so that their waits add up to one
+// timeout.
+//
+// A value. Threads: const functions are thread-safe. Errors: none. Units: nanoseconds of the monotonic clock.
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -13,6 +16,7 @@ class Deadline {
 
   static Deadline never() { return Deadline(std::nullopt); }
   static Deadline at(Clock::time_point when) { return Deadline(when); }
+  // Saturates: a timeout beyond the clock's range means never().
   static Deadline in(Duration timeout, Clock::time_point now = Clock::now());
 
   std::optional<Clock::time_point> when() const { return when_; }
@@ -22,6 +26,7 @@ class Deadline {
   // For poll(2): rounded up, at most INT_MAX; -1 for never().
   int poll_timeout_ms(Clock::time_point now = Clock::now()) const;
 
+  // The earlier of two; never() is later than any time.
   friend Deadline earlier(const Deadline& a, const Deadline& b);
 
  private:

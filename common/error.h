@@ -18,12 +18,13 @@ enum class Errc {
   protocol,         // a peer violated the protocol
   peer_lost,        // another rank or node died, froze or was cut off
   mismatch,         // ranks disagree (operation, size, type, shape)
-  aborted,          // stopped on purpose, by this process or a job's verdict
+  aborted,          // stopped on purpose, by this process or a job result
   unsupported,      // valid, but not supported by this build or version
   internal,         // a broken invariant: a bug
 };
 
-// The project's exception type. what() is a sentence with the names and values involved.
+// The project's exception type. what() is one sentence with the names and values involved. A value; copies may be used
+// on any thread.
 class Error : public std::runtime_error {
  public:
   Error(Errc code, const std::string& message) : std::runtime_error(message), code_(code) {}

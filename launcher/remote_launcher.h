@@ -19,7 +19,7 @@ class StarterConnection {
  public:
   virtual ~StarterConnection() = default;
 
-  // Assigns the options that the starter chose for this host; they beat everything else.
+  // Assigns the options that the starter chose for this host; they override all other origins.
   virtual void apply_options(LaunchSettings& settings) const = 0;
   // Makes the agent report its rendezvous server and the summary of a failure to the starter. REQUIRES: the
   // specification has its rendezvous.

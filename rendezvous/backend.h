@@ -52,8 +52,8 @@ class RendezvousBackend {
   // Leaves a job that has not ended. If this process serves the endpoint, all other nodes are told that the server
   // shuts down.
   virtual void withdraw(const std::string& reason) { rendezvous().leave(reason); }
-  // Call after JobEnded. Calls done once: when every other node has received the verdict, or at the deadline; from the
-  // next turn of the loop if this process serves no endpoint. New nodes are refused meanwhile.
+  // Call after JobEnded. Calls done once: when every other node has received the job result, or at the deadline; from
+  // the next turn of the loop if this process serves no endpoint. New nodes are refused meanwhile.
   virtual void drain(Deadline deadline, std::function<void()> done) = 0;
 };
 

@@ -105,7 +105,7 @@ struct WorkerReport {
 };
 
 // How a job ended, the same on every node.
-struct Verdict {
+struct JobResult {
   bool success = false;
   int exit_code = 0;                    // of ddprun: 0, the root cause's own, 128 + signal, or 1
   std::string reason;                   // one line
@@ -124,8 +124,8 @@ struct RoundProposed {  // stop the running workers, then call ready()
 struct RoundStarted {  // all members are ready: start the workers
   Round round;
 };
-struct JobEnded {  // stop the workers and exit with the verdict's code
-  Verdict verdict;
+struct JobEnded {  // stop the workers and exit with the job result's code
+  JobResult result;
 };
 struct ContactBroken {  // the rendezvous was lost and is being redialled; no round is valid: stop the workers
   std::string text;

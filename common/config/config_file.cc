@@ -70,7 +70,7 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
     const auto name = trim(line.substr(0, equals));
     if (equals == std::string_view::npos || name.empty())
       throw make_error(Errc::usage, "{}: expected 'key = value' or '[section]', got '{}'", where, printable(line));
-    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' stands before any [section]", where, printable(name));
+    if (section.empty()) throw make_error(Errc::usage, "{}: '{}' comes before any [section]", where, printable(name));
     auto key = fmt::format("{}.{}", section, name);
     const auto [first, inserted] = seen.emplace(key, where);
     if (!inserted) throw make_error(Errc::usage, "{}: {} was already given at {}", where, key, first->second);

@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-// A lower bound so small that it stands for "positive".
+// A lower bound that means "positive".
 bool excludes_zero_only(const SettingSpec& spec) {
   return spec.min && *spec.min > 0 && *spec.min <= 1e-6;
 }
@@ -202,7 +202,7 @@ std::string Settings::reference() const {
 }
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  // An abbreviation, "nproc" of "nproc_per_node", if it stands for one candidate alone.
+  // An abbreviation, "nproc" of "nproc_per_node", if it matches exactly one candidate.
   const auto extends_word = [&](const std::string& candidate) { return candidate.starts_with(word); };
   const auto first = std::find_if(candidates.begin(), candidates.end(), extends_word);
   if (!word.empty() && std::count_if(candidates.begin(), candidates.end(), extends_word) == 1) return *first;

@@ -71,7 +71,7 @@ class Settings {
   std::vector<Setting> settings_;
 };
 
-// The candidate that a mistyped word probably stands for: the only one that begins with it, else the nearest by edit
+// The candidate that a mistyped word probably means: the only one that begins with it, else the nearest by edit
 // distance if that is at most half the word's length.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
 

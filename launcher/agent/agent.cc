@@ -37,7 +37,7 @@ namespace {
 namespace asio = boost::asio;
 using std::chrono::milliseconds;
 
-// How long the process that serves the endpoint waits, at the end, for nodes that have not received the verdict.
+// How long the process that serves the endpoint waits, at the end, for nodes that have not received the job result.
 constexpr milliseconds drain_timeout{10'000};
 // The same after a signal: long enough for sending the reason.
 constexpr milliseconds signalled_drain_timeout{200};
@@ -96,8 +96,9 @@ class Agent {
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
                 .changed = [this](const auto& workers) { report_workers(workers); }}) {
-    if (logs_.enabled()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + logs_.root().string() + "/");
-    if (!logs_.temporary().empty() && !spec.keep_logs) guardian_.remove_with_job(logs_.temporary().string());
+    const auto& error_files = logs_.enabled() ? logs_.root() : logs_.temporary();
+    if (!error_files.empty()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + error_files.string() + "/");
+    if (!logs_.temporary().empty() && !keeps_logs()) guardian_.remove_with_job(logs_.temporary().string());
     become_subreaper();
     catch_sigpipe();
   }
@@ -123,10 +124,14 @@ class Agent {
  private:
   static LogFolder make_log_folder(const AgentSpec& spec) {
     using Temporary = LogFolder::Temporary;
+    const bool temporary = spec.log_dir.empty() || spec.log_dir == "/dev/null";
     return {spec.log_dir, spec.policy.run_id,
-            spec.log_dir.empty() ? temporary_folder(spec.group.environment) : std::filesystem::path(),
+            temporary ? temporary_folder(spec.group.environment) : std::filesystem::path(),
             spec.keep_logs ? Temporary::kept : Temporary::removable};
   }
+
+  // Whether there are log files that the user asked for.
+  bool keeps_logs() const { return logs_.enabled() && spec_.keep_logs; }
 
   std::unique_ptr<Watchdog> make_watchdog(const AgentSpec& spec) {
     if (!spec.watchdog) return nullptr;
@@ -323,7 +328,7 @@ class Agent {
     if (backend_ && round_) backend_->rendezvous().report_workers(round_->generation, changed);
   }
 
-  // Other nodes may still need the endpoint that this process serves, to receive the verdict.
+  // Other nodes may still need the endpoint that this process serves, to receive the job result.
   void execute(const Finish& action) {
     finish_ = action;
     if (!backend_) return loop_.stop();
@@ -351,13 +356,13 @@ class Agent {
     // The summary names error files; there is none for a usage error.
     bool error_files = false;
     for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty() && !summary.empty();
-    const bool keep = spec_.keep_logs || error_files;
+    const bool keep = keeps_logs() || error_files;
     if (keep) guardian_.remove_with_job("");
     logs_.remove_if_temporary(keep);
     console_.drain(output_timeout(finish));
     const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;
     if (spec_.summarize) spec_.summarize(summary, failed_here ? error_file : "");
-    return finish.exit_code;
+    return finish.exit_code == exit_success && console_.write_failed() ? exit_fault : finish.exit_code;
   }
 
   const AgentSpec& spec_;

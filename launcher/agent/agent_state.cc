@@ -58,13 +58,13 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
 }
 
 AgentActions AgentState::on_event(const JobEnded& event) {
-  const auto& verdict = event.verdict;
+  const auto& result = event.result;
   AgentActions actions;
   unreported_.clear();
-  const bool requested = verdict.exit_code == exit_preempted || verdict.exit_code == exit_for_signal(SIGTERM);
-  stop_requested_ = requested && verdict.failures.empty();
-  if (!verdict.success) actions.push_back(Announce{stop_requested_ ? Kind::warning : Kind::error, verdict.reason});
-  return end_with({.exit_code = verdict.exit_code, .failures = verdict.failures}, std::move(actions), SIGTERM);
+  const bool requested = result.exit_code == exit_preempted || result.exit_code == exit_for_signal(SIGTERM);
+  stop_requested_ = requested && result.failures.empty();
+  if (!result.success) actions.push_back(Announce{stop_requested_ ? Kind::warning : Kind::error, result.reason});
+  return end_with({.exit_code = result.exit_code, .failures = result.failures}, std::move(actions), SIGTERM);
 }
 
 // The other nodes may continue without this one, so its workers must stop.

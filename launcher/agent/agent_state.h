@@ -52,7 +52,9 @@ using AgentAction = std::variant<PrepareRound, StartWorkers, StopWorkers, KillWo
 using AgentActions = std::vector<AgentAction>;
 
 // The state machine of one node's agent: rendezvous events, ends of workers and signals in, actions out. No I/O and no
-// clock; not thread-safe; never fails. After Finish it returns no further action.
+// clock. After Finish it returns no further action.
+//
+// A value. Threads: not thread-safe. Errors: none thrown; errors of the agent come in through on_fault().
 class AgentState {
  public:
   AgentActions on(const RendezvousEvent& event);
@@ -81,7 +83,7 @@ class AgentState {
   AgentActions on_event(const ContactLost& event);
   AgentActions stop_workers(AgentActions before);
   AgentActions end_with(Finish end, AgentActions before, int stop_signal);
-  // Announces the unreported failures, when no verdict will name the root cause.
+  // Announces the unreported failures, when no job result will name the root cause.
   AgentActions announce_failures();
 
   std::optional<PrepareRound> proposed_;  // the round that was agreed and has not started
@@ -89,7 +91,7 @@ class AgentState {
   std::string worker_store_;              // host:port of the latest round's workers' store
   bool workers_running_ = false;
   bool stopping_ = false;
-  std::vector<WorkerFailure> unreported_;  // of this node, until a verdict or a new round names the job's root cause
+  std::vector<WorkerFailure> unreported_;  // of this node, until a job result or a new round names the job's root cause
   bool signalled_ = false;
   bool stop_requested_ = false;  // by a signal or a request
   std::optional<Finish> end_;    // decided; returned once no worker is left

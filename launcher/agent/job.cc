@@ -118,7 +118,7 @@ void place_on_machine(AgentSpec& spec, const LaunchSettings& settings) {
 
 std::vector<std::string> options_without_effect(const LaunchSettings& settings, const AgentSpec& spec) {
   std::vector<std::string> lines;
-  if (settings.given("start_method"))
+  if (settings.is_set("start_method"))
     lines.emplace_back(
         "--start_method has no effect: it applies to Python functions, and a worker of ddprun is a program");
   const auto& output = spec.group.output;

@@ -50,8 +50,7 @@ Round first_round(const AgentSpec& spec, const RendezvousChoice& choice) {
 }
 
 std::string error_file(const AgentSpec& spec, int local_rank) {
-  if (spec.log_dir == "/dev/null") return "";
-  if (spec.log_dir.empty()) return unknown;
+  if (spec.log_dir.empty() || spec.log_dir == "/dev/null") return unknown;
   return fmt::format("{}/{}_?/attempt_0/{}/error.json", spec.log_dir, spec.policy.run_id, local_rank);
 }
 

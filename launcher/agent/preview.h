@@ -8,7 +8,7 @@
 namespace ddprun {
 
 // The output of --dry_run: this node's rendezvous, and for each worker its placement, command and the environment that
-// ddprun adds or changes. "?" stands for values that are known only after the rendezvous. Opens nothing and never
+// ddprun adds or changes. "?" is a value that is known only after the rendezvous. Opens nothing and never
 // fails; may block for a lookup of the endpoint's name.
 std::string preview(const AgentSpec& spec, const RendezvousChoice& choice);
 

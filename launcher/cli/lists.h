@@ -12,7 +12,7 @@ namespace ddprun {
 // "0,2,11"; an empty text is an empty set.
 std::set<int> parse_local_ranks(std::string_view text, std::string_view option);
 
-// Texts separated by commas; two commas in a row stand for one comma in a text. Empty texts are dropped.
+// Texts separated by commas; two commas in a row mean one comma in a text. Empty texts are dropped.
 std::vector<std::string> parse_texts(std::string_view text);
 
 // "SIGTERM,SIGUSR1"; spaces around a name are allowed. Refused with the reason: signals that cannot be caught, signals

@@ -52,8 +52,8 @@ ddprun \- starts, places, watches and restarts the processes of a distributed tr
 .IR command
 .RI [ options ]
 .SH DESCRIPTION
-Starts workers on this node, gives them their ranks and the address of their store, merges their output, and ends or
-restarts the whole job when one of them fails. With several nodes the same command is started on each.
+Starts workers on this node, exports their ranks and the address of their store to them, merges their output, and ends
+or restarts the whole job when one of them fails. With several nodes the same command is started on each.
 .PP
 The first argument that is not an option decides what runs: one that ends in
 .I .cfg
@@ -69,7 +69,7 @@ the environment variable
 .BI PET_ NAME
 in capitals (a flag: 0 is off, another integer on) and, without the dashes, in the
 .B [launch]
-section of a train.cfg. The command line beats the environment, which beats the file.
+section of a train.cfg. The command line overrides the environment, which overrides the file.
 )";
 
 constexpr const char* tail = R"(.SH ENVIRONMENT
@@ -81,10 +81,10 @@ The Python interpreter; default python3.
 How much ddprun logs: DEBUG, INFO (default), WARNING, ERROR.
 .TP
 .B TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
-As PET_LOG_LINE_PREFIX_TEMPLATE, which beats it.
+As PET_LOG_LINE_PREFIX_TEMPLATE, which overrides it.
 .TP
 .B TORCH_ELASTIC_SHUTDOWN_TIMEOUT
-As PET_SHUTDOWN_TIMEOUT, which beats it.
+As PET_SHUTDOWN_TIMEOUT, which overrides it.
 .TP
 .B TORCHELASTIC_ERROR_FILE
 A file in which ddprun writes the root cause of a failure, for a scheduler.

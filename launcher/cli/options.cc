@@ -21,7 +21,7 @@ struct Refusal {
 constexpr Refusal refusals[] = {
     {"run_path", true,
      "runs the script inside the launcher's own Python interpreter, and ddprun has none; leave it out, the script then "
-     "runs in a Python process of its own"},
+     "runs in its own Python process"},
     {"logs_specs", false,
      "names a plugin written in Python, and ddprun has no interpreter; use --log_dir, --redirects, --tee and the "
      "filters instead"},
@@ -125,11 +125,10 @@ LaunchSettings::LaunchSettings() {
       {.help = "binds each worker near the GPU of its local rank: to the GPU's NUMA node, that node's socket, a part "
                "of the node's cores, or one of its L3 caches",
        .choices = {"node", "socket", "exclusive", "core-complex"}});
-  define(
-      "bind", o.bind,
-      {.help = "binds each worker to cores of its own, or to an L3 cache, NUMA node or socket, near its GPU if it has "
-               "one",
-       .choices = {"none", "cores", "l3", "numa", "socket"}});
+  define("bind", o.bind,
+         {.help = "binds each worker to its own cores, or to an L3 cache, NUMA node or socket, near its GPU if it has "
+                  "one",
+          .choices = {"none", "cores", "l3", "numa", "socket"}});
   define("dry_run", o.dry_run,
          {.help = "prints ranks, devices, cores, environment and command of this node's workers, and starts nothing"});
   define("no_agent_store", o.no_agent_store,
@@ -152,7 +151,7 @@ LaunchSettings::LaunchSettings() {
   define("role", o.role, {.help = "name of the workers' role; part of the default prefix of their lines"});
   define("module", o.module, {.help = "runs the script as a Python module (python -m)"}, 'm');
   define("no_python", o.no_python, {.help = "executes the script itself, whatever its extension"});
-  define("log_dir", o.log_dir, {.help = "base folder for logs; /dev/null: no files; default: a temporary folder"});
+  define("log_dir", o.log_dir, {.help = "base folder for logs; /dev/null: no log files; default: a temporary folder"});
   define("redirects", o.redirects,
          {.help = "streams written to files: 0 none, 1 stdout, 2 stderr, 3 both, or RANK:N[,RANK:N...]",
           .suggested = {"0", "1", "2", "3"}},
@@ -198,12 +197,12 @@ Origin LaunchSettings::origin(std::string_view name) const {
   return setting->source.origin;
 }
 
-bool LaunchSettings::given(std::string_view name) const {
+bool LaunchSettings::is_set(std::string_view name) const {
   return origin(name) > Origin::cluster;
 }
 
 void LaunchSettings::apply_environment(const Environment& environment) {
-  // torchrun's other variables for some options. A PET_ variable beats them: it is assigned later.
+  // torchrun's other variables for some options. A PET_ variable overrides them, since it is assigned later.
   struct Alias {
     const char* variable;
     const char* key;

@@ -74,9 +74,11 @@ class LaunchSettings {
   LaunchSettings(const LaunchSettings&) = delete;
   LaunchSettings& operator=(const LaunchSettings&) = delete;
 
+  // The values; complete once all origins have been applied.
   const LaunchOptions& options() const { return options_; }
   Settings& settings() { return settings_; }
   const Settings& settings() const { return settings_; }
+  // All options except page_options(), in the order of --help.
   const std::vector<OptionInfo>& table() const { return table_; }
   // All options of a command line: the table and page_options().
   std::vector<OptionInfo> options_and_pages() const;
@@ -85,13 +87,13 @@ class LaunchSettings {
   void add(const std::string& name, std::string& target, SettingSpec spec);
 
   // True if the user (command line, environment, file) set the option.
-  bool given(std::string_view name) const;
+  bool is_set(std::string_view name) const;
   Origin origin(std::string_view name) const;
 
   // Reads PET_<NAME> for every option, TORCH_ELASTIC_SHUTDOWN_TIMEOUT, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE and
   // TORCH_DISABLE_SHARE_RDZV_TCP_STORE. Throws Errc::usage, also for a PET_ variable of a refused option.
   void apply_environment(const Environment& environment);
-  // Assigns a value that beats all other origins. Throws Errc::usage.
+  // Assigns a value that overrides all other origins. Throws Errc::usage.
   void assign_from_command_line(std::string_view name, std::string_view value);
 
  private:
@@ -112,7 +114,7 @@ struct NodeCount {
 NodeCount parse_node_count(std::string_view text);
 
 // The number of workers for --nproc_per_node: the number itself, or the number of devices that cpu, gpu, xpu or auto
-// stand for on this machine. Throws Errc::usage.
+// mean on this machine. Throws Errc::usage.
 int resolve_nproc(std::string_view text, const Environment& environment);
 
 }  // namespace ddprun

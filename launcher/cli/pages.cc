@@ -45,7 +45,7 @@ std::string help_text(const LaunchSettings& settings) {
          "is a\n"
          "program. Every option can also be set as PET_<NAME> in the environment and, without the dashes, in the "
          "[launch]\n"
-         "section of a train.cfg; the command line beats the environment, which beats the file.\n\n"
+         "section of a train.cfg; the command line overrides the environment, which overrides the file.\n\n"
          "ddprun status and ddprun stop are commands about a running job; each has its own --help.\n";
 }
 

@@ -8,7 +8,7 @@
 
 namespace ddprun {
 
-// A word that may stand instead of the script: a command about a running job, which starts nothing.
+// A word in place of the script: a command about a running job, which starts no job.
 struct Subcommand {
   std::string name;
   std::string help;

@@ -9,14 +9,14 @@ namespace ddprun {
 namespace {
 
 bool endpoint_given(const LaunchSettings& settings) {
-  return settings.given("rdzv_endpoint") || settings.given("master_addr") || settings.given("master_port");
+  return settings.is_set("rdzv_endpoint") || settings.is_set("master_addr") || settings.is_set("master_port");
 }
 
 // The user has set all that a scheduler could tell, or wants a job of this node alone.
 bool is_disabled(const LaunchSettings& settings) {
   const auto& o = settings.options();
   if (o.standalone) return true;
-  return settings.given("nnodes") && (endpoint_given(settings) || parse_node_count(o.nnodes).max == 1);
+  return settings.is_set("nnodes") && (endpoint_given(settings) || parse_node_count(o.nnodes).max == 1);
 }
 
 bool from_cluster(const LaunchSettings& settings, std::string_view option) {
@@ -35,7 +35,7 @@ std::optional<ClusterInfo> apply_cluster(LaunchSettings& settings, const Environ
   auto info = discover_cluster(environment);
   if (!info) return std::nullopt;
   if (!info->error.empty()) {
-    if (settings.given("nnodes")) return std::nullopt;
+    if (settings.is_set("nnodes")) return std::nullopt;
     throw Error(Errc::usage, info->error);
   }
   const auto assign = [&](const std::string& name, const std::string& value) {

@@ -144,11 +144,11 @@ void apply_conf(const Pairs& conf, RendezvousChoice& choice) {
 
 RendezvousChoice::Backend choose_backend(const LaunchSettings& settings, bool node_rank_given) {
   using Backend = RendezvousChoice::Backend;
-  if (settings.given("rdzv_backend")) {
+  if (settings.is_set("rdzv_backend")) {
     const auto& name = settings.options().rdzv_backend;
     return name == "static" ? Backend::static_ : name == "etcd" ? Backend::etcd : Backend::c10d;
   }
-  const bool address_given = settings.given("master_addr") || settings.given("rdzv_endpoint");
+  const bool address_given = settings.is_set("master_addr") || settings.is_set("rdzv_endpoint");
   return node_rank_given && address_given ? Backend::static_ : Backend::c10d;
 }
 
@@ -166,14 +166,14 @@ std::optional<HostPort> named_endpoint(const LaunchSettings& settings, const Env
                                        RendezvousChoice::Backend backend) {
   const auto& o = settings.options();
   const auto master_port = static_cast<std::uint16_t>(o.master_port);
-  if (settings.given("rdzv_endpoint") && !o.rdzv_endpoint.empty()) {
+  if (settings.is_set("rdzv_endpoint") && !o.rdzv_endpoint.empty()) {
     auto endpoint = parse_host_port(o.rdzv_endpoint);
     if (endpoint.host.empty()) endpoint.host = "127.0.0.1";
     const bool is_static = backend == RendezvousChoice::Backend::static_;
     if (!endpoint.port) endpoint.port = is_static ? master_port : default_port;
     return endpoint;
   }
-  if (settings.given("master_addr") || settings.given("master_port")) return HostPort{o.master_addr, master_port};
+  if (settings.is_set("master_addr") || settings.is_set("master_port")) return HostPort{o.master_addr, master_port};
   if (const auto host = environment.get("MASTER_ADDR"); host && !host->empty()) {
     const auto port = environment.get("MASTER_PORT");
     return HostPort{*host, port && !port->empty() ? parse_port(*port) : master_port};
@@ -220,7 +220,7 @@ void refuse_identical_workers(const Environment& environment) {
 }
 
 std::string single_pod_notice() {
-  return "this pod of a Kubernetes indexed Job is a job of its own; for one job of all pods, set the variables that "
+  return "this pod of a Kubernetes indexed Job is a separate job; for one job of all pods, set the variables that "
          "scripts/k8s/train.yaml sets; if one job per pod is intended, confirm it with --nnodes=1";
 }
 
@@ -249,7 +249,7 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
   const auto& o = settings.options();
   const auto nodes = parse_node_count(o.nnodes);
   const auto conf = parse_conf(o.rdzv_conf);
-  const bool rank_given = settings.given("node_rank") || conf.contains("rank");
+  const bool rank_given = settings.is_set("node_rank") || conf.contains("rank");
 
   RendezvousChoice choice;
   choice.policy = {.run_id = o.rdzv_id, .min_nodes = nodes.min, .max_nodes = nodes.max, .max_restarts = o.max_restarts};
@@ -262,13 +262,13 @@ RendezvousChoice choose_rendezvous(const LaunchSettings& settings, const Environ
   }
   const auto endpoint = o.standalone ? std::nullopt : named_endpoint(settings, environment, choice.backend);
   const bool endpoint_by_option =
-      (settings.given("rdzv_endpoint") && !o.rdzv_endpoint.empty()) || settings.given("master_port");
+      (settings.is_set("rdzv_endpoint") && !o.rdzv_endpoint.empty()) || settings.is_set("master_port");
   if (o.standalone || (nodes.max == 1 && !endpoint_by_option)) {
     choice.standalone = true;
     choice.backend = RendezvousChoice::Backend::c10d;
     choice.policy.min_nodes = choice.policy.max_nodes = 1;
     choice.node_rank.reset();
-    if (!o.standalone && !settings.given("nnodes") && environment.get("JOB_COMPLETION_INDEX"))
+    if (!o.standalone && !settings.is_set("nnodes") && environment.get("JOB_COMPLETION_INDEX"))
       choice.notice = single_pod_notice();
     return choice;
   }

@@ -13,11 +13,12 @@ class io_context;
 
 namespace ddprun {
 
-// A Unix socket in the runtime folder on which the owner of this agent can ask it for its status or to stop. The
+// The Unix socket in the runtime folder over which ddprun status and ddprun stop of the same user reach this agent. A
 // request is one line, "status" or "stop REQUESTER"; so is the answer. After "stop" the connection stays open until the
 // agent exits.
 //
-// The socket exists as long as this object. Used on the loop of the io_context; the handlers are called from there.
+// Ownership: owns the socket, which the destructor removes; the loop must outlive it. Threads: single-threaded on the
+// loop, which calls the handlers. Errors: none thrown; an invalid request closes its connection.
 class ControlSocket {
  public:
   struct Handlers {

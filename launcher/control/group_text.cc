@@ -135,7 +135,7 @@ std::string groups_json(const JobStatus& job, const std::vector<GroupProgress>& 
     json::array ranks;
     for (std::size_t number = 0; number < group.ranks.size(); ++number)
       ranks.push_back(to_object(number, group.ranks[number]));
-    array.push_back(json::object{{"name", group.name}, {"verdict", diagnose(group)}, {"ranks", std::move(ranks)}});
+    array.push_back(json::object{{"name", group.name}, {"diagnosis", diagnose(group)}, {"ranks", std::move(ranks)}});
   }
   return json::serialize(json::object{
       {"run_id", job.run_id}, {"generation", job.generation}, {"store", job.store}, {"groups", std::move(array)}});

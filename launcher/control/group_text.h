@@ -19,7 +19,7 @@ std::string group_text(const GroupProgress& group);
 // The text for a job without any process group.
 std::string no_groups_text();
 
-// {"run_id": ..., "generation": ..., "store": ..., "groups": [{"name", "verdict", "ranks": [...]}]}, on one line.
+// {"run_id": ..., "generation": ..., "store": ..., "groups": [{"name", "diagnosis", "ranks": [...]}]}, on one line.
 std::string groups_json(const JobStatus& job, const std::vector<GroupProgress>& groups);
 
 }  // namespace ddprun

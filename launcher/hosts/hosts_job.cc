@@ -108,7 +108,7 @@ class HostsJob {
     execute(state_.on_start());
     loop_.run();
     console_.drain(std::chrono::seconds(5));
-    return exit_code_;
+    return exit_code_ == exit_success && console_.write_failed() ? exit_fault : exit_code_;
   }
 
  private:

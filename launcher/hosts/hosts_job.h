@@ -9,11 +9,22 @@
 #include "ddprun/launcher/cli/options.h"
 #include "ddprun/launcher/hosts/host_entries.h"
 #include "ddprun/launcher/hosts/hosts_job_state.h"
-#include "ddprun/launcher/hosts/hosts_options.h"
 #include "ddprun/launcher/hosts/remote_protocol.h"
 #include "ddprun/launcher/workers/guardian.h"
 
 namespace ddprun {
+
+// The options of a job on a list of hosts.
+struct HostsOptions {
+  std::string hosts;
+  std::string hostfile;
+  std::string ssh = "ssh";
+  std::string env;
+
+  // Adds them to the settings, bound to this object.
+  void add_to(LaunchSettings& settings);
+  bool names_hosts() const { return !hosts.empty() || !hostfile.empty(); }
+};
 
 // A job whose agents this process starts on a list of hosts. A value.
 struct HostsJobSpec {
@@ -27,7 +38,7 @@ struct HostsJobSpec {
   LaunchRequest request;  // the part that is the same for all hosts
   std::string backend;    // for --rdzv_backend
   std::string nnodes;     // for --nnodes
-  std::string rdzv_conf;  // as given
+  std::string rdzv_conf;  // as typed
 };
 
 // Makes the specification from --hosts or --hostfile and the other options. arguments: as typed. Throws Errc::usage,

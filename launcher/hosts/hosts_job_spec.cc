@@ -33,12 +33,12 @@ std::vector<HostEntry> named_hosts(const HostsOptions& options) {
 
 void refuse_options_of_one_node(const LaunchSettings& settings) {
   for (const auto* name : {"standalone", "node_rank", "local_addr"})
-    if (settings.given(name) && !(std::string_view(name) == "standalone" && !settings.options().standalone))
+    if (settings.is_set(name) && !(std::string_view(name) == "standalone" && !settings.options().standalone))
       throw make_error(Errc::usage, "--{} is for one node: it cannot be combined with --hosts", name);
 }
 
 bool endpoint_given(const LaunchSettings& settings) {
-  return settings.given("rdzv_endpoint") || settings.given("master_addr") || settings.given("master_port");
+  return settings.is_set("rdzv_endpoint") || settings.is_set("master_addr") || settings.is_set("master_port");
 }
 
 std::string working_directory() {
@@ -50,7 +50,7 @@ std::string working_directory() {
 
 std::string given_endpoint(const LaunchSettings& settings) {
   const auto& o = settings.options();
-  if (settings.given("rdzv_endpoint")) return o.rdzv_endpoint;
+  if (settings.is_set("rdzv_endpoint")) return o.rdzv_endpoint;
   return endpoint_given(settings) ? fmt::format("{}:{}", o.master_addr, o.master_port) : "";
 }
 
@@ -74,11 +74,11 @@ HostsJobSpec make_hosts_job_spec(const LaunchSettings& settings, const HostsOpti
   HostsJobSpec spec{.hosts = named_hosts(options), .ssh = options.ssh, .program = program, .token = random_token()};
   const auto count = static_cast<int>(spec.hosts.size());
   spec.environment = environment;
-  spec.nnodes = settings.given("nnodes") ? o.nnodes : std::to_string(count);
+  spec.nnodes = settings.is_set("nnodes") ? o.nnodes : std::to_string(count);
   const auto nodes = parse_node_count(spec.nnodes);
   if (nodes.min > count)
     throw make_error(Errc::usage, "--nnodes = {}: expected at most the number of hosts, {}", spec.nnodes, count);
-  spec.backend = settings.given("rdzv_backend") ? o.rdzv_backend : "c10d";
+  spec.backend = settings.is_set("rdzv_backend") ? o.rdzv_backend : "c10d";
   spec.rdzv_conf = o.rdzv_conf;
   spec.policy = {.version = version,
                  .endpoint = given_endpoint(settings),

@@ -15,8 +15,8 @@ struct JobHost {
 
 struct HostsJobPolicy {
   std::string version;           // of this ddprun
-  std::string endpoint;          // as the user gave it; empty: the first host's agent runs the rendezvous server
-  int min_nodes = 1;             // with fewer hosts left the job cannot go on
+  std::string endpoint;          // as the user typed it; empty: the first host's agent runs the rendezvous server
+  int min_nodes = 1;             // with fewer hosts left the job cannot continue
   std::chrono::seconds grace{};  // for workers to stop
 };
 
@@ -26,6 +26,7 @@ struct RemoteAddresses {
   std::string server;
 };
 
+// The actions of HostsJobState, to be executed in order.
 struct SendRequest {
   std::size_t host;
   std::string endpoint;  // port 0: a free one
@@ -51,8 +52,10 @@ struct FinishHostsJob {
 using HostsJobAction = std::variant<SendRequest, SendSignal, KillConnection, SetTimer, LogError, FinishHostsJob>;
 using HostsJobActions = std::vector<HostsJobAction>;
 
-// What the ddprun that starts agents on hosts does when an agent sends a message, ends, or a signal arrives: events in,
-// actions out, no I/O. Not thread-safe. Hosts are numbered in the order given to the constructor.
+// The state machine of the ddprun that starts agents on hosts: messages of agents, ends of connections and signals in,
+// actions out, no I/O. Hosts are numbered in the order of the constructor's argument.
+//
+// A value. Threads: not thread-safe. Errors: none thrown; a failure of a host becomes an action. Units: seconds.
 //
 // The first host's agent runs the rendezvous server, on a free port and at the address at which ssh reached it: all
 // other hosts can connect to that host, as their workers must, while the starting machine may accept no connections. So
@@ -61,6 +64,7 @@ class HostsJobState {
  public:
   HostsJobState(std::vector<JobHost> hosts, HostsJobPolicy policy);
 
+  // Call once, first.
   HostsJobActions on_start();
   // The host's agent runs.
   HostsJobActions on_started(std::size_t host, const std::string& version, const RemoteAddresses& addresses);
@@ -72,6 +76,7 @@ class HostsJobState {
   HostsJobActions on_closed(std::size_t host, const std::string& reason);
   // A signal that ends the job.
   HostsJobActions on_signal(int signal_number);
+  // The time of the latest SetTimer has passed.
   HostsJobActions on_timer();
 
  private:

@@ -13,9 +13,10 @@ namespace ddprun {
 // The command line of an agent on a host is this, followed by the token.
 inline constexpr std::string_view remote_agent_option = "--remote_agent=";
 
-// The agent's end of the protocol in remote_protocol.h. It takes over standard input; workers get /dev/null instead.
+// The agent's end of the protocol in remote_protocol.h. It reads standard input, so workers get /dev/null instead.
 //
-// Used on the main thread; forward_signals() starts a thread of its own, which report_exit() and the destructor end.
+// Ownership: owns its copy of standard input and its thread. Threads: used on the main thread; forward_signals() starts
+// a thread, which report_exit() and the destructor join. Errors: see each function.
 class RemoteAgent : public StarterConnection {
  public:
   // Sends the message that ddprun runs. Throws Errc::io.

@@ -16,7 +16,7 @@ struct LaunchRequest {
   std::string directory;
   std::vector<std::string> environment;                      // "NAME=value", added to the host's own
   std::vector<std::string> arguments;                        // as typed, without the program
-  std::vector<std::pair<std::string, std::string>> options;  // name and value; they beat the arguments
+  std::vector<std::pair<std::string, std::string>> options;  // name and value; they override the arguments
 };
 
 // "<bytes>\n", then that many bytes: counts and texts, each followed by a zero byte.

@@ -10,7 +10,10 @@
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
+#include "ddprun/common/error.h"
+#include "ddprun/common/log.h"
 #include "ddprun/launcher/output/pseudo_terminal.h"
 
 namespace ddprun {
@@ -56,6 +59,7 @@ struct Console::Impl {
   bool stopping = false;
   bool finished = false;
   bool started = false;
+  bool failed[2] = {false, false};  // a text could not be written
   std::thread thread;
 
   // Called for the first text, so that a job that writes nothing has no thread.
@@ -127,11 +131,22 @@ struct Console::Impl {
       const auto got = ::write(fd, rest.data(), rest.size());
       const int cause = got < 0 ? errno : 0;
       if (cause == EAGAIN) wait_writable(fd);
-      // The reader is gone or the disk is full: output that cannot be written must not stop the job.
-      if (cause != 0 && cause != EAGAIN && cause != EINTR) return;
+      if (cause != 0 && cause != EAGAIN && cause != EINTR) return note_error(item.stream, cause);
       if (got > 0) rest.remove_prefix(static_cast<std::size_t>(got));
       if (!note_written(got > 0 ? static_cast<std::size_t>(got) : 0)) return;
     }
+  }
+
+  // Output that cannot be written must not stop the job.
+  void note_error(Stream stream, int cause) {
+    const auto i = index_of(stream);
+    const bool reader_gone = cause == EPIPE || (cause == EIO && screens[i]);  // EIO: the terminal was hung up
+    if (reader_gone) return;
+    {
+      const std::lock_guard lock(mutex);
+      if (std::exchange(failed[i], true)) return;
+    }
+    if (stream == Stream::out) log::error("cannot write to standard output: {}", errno_text(cause));
   }
 
   // Returns false when the console is being destroyed.
@@ -190,6 +205,11 @@ std::optional<WindowSize> Console::window(Stream stream) const {
 bool Console::full() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->was_full;
+}
+
+bool Console::write_failed() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failed[0] || impl_->failed[1];
 }
 
 bool Console::drain(std::chrono::milliseconds without_progress) {

@@ -11,16 +11,16 @@
 
 namespace ddprun {
 
-// The agent's standard output and standard error, written by a thread of its own, so that a slow or stopped terminal
+// The agent's standard output and standard error, written by a separate thread, so that a slow or stopped terminal
 // delays nothing but its own lines. Texts are written whole, in the order of write() and update(). Where a stream is a
 // terminal, progress bars are drawn below the lines (see Screen); two streams on the same terminal share one screen.
 //
 // Ownership: borrows its descriptors. The destructor drops what is still queued; call drain() first.
 // Threads: thread-safe. The writing thread starts with the first text and receives none of the process's signals.
-// Errors: a stream that cannot be written (no reader, full disk) is ignored; output must not stop the job. The first
-// write() throws std::system_error when the thread cannot be started.
-// Units: bytes. write() always accepts the text; the producers bound the queue: while full() they stop reading from the
-// workers, which then block on their pipes.
+// Errors: a stream that cannot be written (full disk) does not stop the job: the first error on standard output is
+// logged at once, and write_failed() lets the program exit with an error. A reader that is gone is no error. The first
+// write() throws std::system_error when the thread cannot be started. Units: bytes. write() always accepts the text;
+// the producers bound the queue: while full() they stop reading from the workers, which then block on their pipes.
 class Console {
  public:
   enum class Stream { out, err };
@@ -43,6 +43,8 @@ class Console {
   // Waits until everything is written, or until nothing was written for the given time. Returns whether everything was
   // written.
   bool drain(std::chrono::milliseconds without_progress);
+  // Whether any text could not be written, though the stream has a reader.
+  bool write_failed() const;
 
  private:
   struct Impl;

@@ -44,7 +44,7 @@ fs::path make_temporary_folder(const fs::path& parent) {
   try {
     return make_unique_folder(parent / temporary_prefix);
   } catch (const Error& e) {
-    throw make_error(Errc::io, "{}; set TMPDIR, or --log_dir (/dev/null: no files)", e.what());
+    throw make_error(Errc::io, "{}; set TMPDIR, or --log_dir (/dev/null: no log files)", e.what());
   }
 }
 
@@ -113,7 +113,10 @@ fs::path temporary_folder(const Environment& environment) {
 
 LogFolder::LogFolder(const std::string& base, const std::string& run_id, const fs::path& temporary_folder,
                      Temporary kind) {
-  if (base == "/dev/null") return;
+  if (base == "/dev/null") {
+    make_error_folder(temporary_folder);
+    return;
+  }
   if (base.empty()) {
     remove_abandoned_folders(temporary_folder);
     temporary_ = make_temporary_folder(temporary_folder);
@@ -124,6 +127,22 @@ LogFolder::LogFolder(const std::string& base, const std::string& run_id, const f
   std::string name = run_id + "_";
   std::replace(name.begin(), name.end(), '/', '_');
   root_ = make_unique_folder((base.empty() ? temporary_ : fs::absolute(base)) / name);
+}
+
+// Not required: without it each worker reports its failure on standard error alone.
+void LogFolder::make_error_folder(const fs::path& parent) {
+  remove_abandoned_folders(parent);
+  try {
+    temporary_ = make_temporary_folder(parent);
+    owner_ = mark_owned(temporary_);
+  } catch (const Error&) {
+    temporary_.clear();
+  }
+}
+
+fs::path LogFolder::error_file(std::int64_t attempt, int local_rank) const {
+  if (enabled()) return attempt_folder(attempt) / std::to_string(local_rank) / "error.json";
+  return temporary_.empty() ? fs::path() : temporary_ / fmt::format("error_{}_{}.json", attempt, local_rank);
 }
 
 fs::path LogFolder::attempt_folder(std::int64_t attempt) const {

@@ -16,21 +16,24 @@ std::filesystem::path temporary_folder(const Environment& environment);
 // The folder of an agent's logs, in torchrun's layout:
 //   <base>/<run id>_<8 random characters>/attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}
 //
-// Without a base given by the user, the base is a new folder torchelastic_<8 random characters> in the temporary
+// If the user chose no base, it is a new folder torchelastic_<8 random characters> in the temporary
 // folder. Unless it holds output that the user asked for, it belongs to the running agent: a file in it names the host
 // and is locked (flock) while the agent lives. The constructor removes such folders of this user whose agent has ended.
+//
+// With the base /dev/null there are no log files. The workers' error files, by which they report a failure to the
+// agent, are written to a temporary folder even then, if one can be created.
 //
 // Not thread-safe. Errors: Errc::io naming the folder.
 class LogFolder {
  public:
   enum class Temporary { removable, kept };  // kept: it is for output that the user asked for
 
-  // base: empty for a temporary one, /dev/null for no files at all.
+  // base: empty for a temporary one, /dev/null for no log files.
   LogFolder(const std::string& base, const std::string& run_id, const std::filesystem::path& temporary_folder,
             Temporary kind = Temporary::removable);
 
   bool enabled() const { return !root_.empty(); }
-  // The folder that remove_if_temporary() removes; empty when the user gave the base.
+  // The folder that remove_if_temporary() removes; empty when the user chose the base.
   const std::filesystem::path& temporary() const { return temporary_; }
   // The folder of this run; empty when there are no files.
   const std::filesystem::path& root() const { return root_; }
@@ -39,10 +42,15 @@ class LogFolder {
   // Creates the folder of one worker in one attempt, empty. Returns an empty path when there are no files.
   std::filesystem::path worker_folder(std::int64_t attempt, int local_rank) const;
 
+  // The path of a worker's error file, which the worker creates; empty when there is no folder for it.
+  std::filesystem::path error_file(std::int64_t attempt, int local_rank) const;
+
   // At the end of the job: removes a temporary folder, unless keep (it holds output or the error file of a failure).
   void remove_if_temporary(bool keep) const;
 
  private:
+  void make_error_folder(const std::filesystem::path& parent);
+
   std::filesystem::path temporary_;
   std::filesystem::path root_;
   UniqueFd owner_;  // the locked file in temporary_

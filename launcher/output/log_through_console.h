@@ -9,7 +9,10 @@
 namespace ddprun {
 
 // Redirects the log to the console for its lifetime, so that log lines keep their order among the workers' lines and
-// logging never waits for a terminal. Borrows the console. Create and destroy it on one thread.
+// logging never waits for a terminal.
+//
+// Borrows the console, which must outlive it. Threads: create and destroy it on one thread; any thread may log. Errors:
+// none. There may be one at a time.
 class LogThroughConsole {
  public:
   explicit LogThroughConsole(Console& console) {

@@ -25,7 +25,7 @@ std::string Screen::to_first_row() const {
   return drawn_ == 1 ? "\r" : fmt::format("\r\x1b[{}A", drawn_ - 1);
 }
 
-// A full row is not erased behind: the cursor still stands on its last column.
+// A full row is not erased behind: the cursor is still on its last column.
 std::string Screen::rows(bool erase_behind) {
   const auto width = static_cast<std::size_t>(std::max(size_.columns, 1));
   const auto fit = std::max(1, size_.rows - 1);

@@ -13,9 +13,9 @@ struct WindowSize {
 };
 
 // Computes what to write to a terminal that several workers share. Whole lines scroll; the progress bars (lines that
-// are still being redrawn) stand below the last line, one a row, ordered by source. New lines are inserted above the
-// bars. Uses only sequences that every current terminal supports: carriage return, cursor up (CUU), erase to the end of
-// the line (EL) and of the screen (ED).
+// are still being redrawn) are drawn below the last line, one per row, ordered by source. New lines are inserted above
+// the bars. Uses only sequences that every current terminal supports: carriage return, cursor up (CUU), erase to the
+// end of the line (EL) and of the screen (ED).
 //
 // No I/O: takes text, returns bytes for the terminal. Not thread-safe, never fails. Sizes are columns and rows.
 class Screen {

@@ -14,13 +14,16 @@ struct Streams {
 
 // The value of --redirects and --tee: one digit for all local ranks, or RANK:DIGIT,... where ranks that are not named
 // get 0. Digits: 0 none, 1 stdout, 2 stderr, 3 both.
+//
+// A value. Threads: const functions are thread-safe. Errors: parse() throws Errc::usage.
 class StreamSpec {
  public:
   StreamSpec() = default;
-  // option: the option's name for the error message. Throws Errc::usage.
+  // option: the option's name for the error message, which shows the grammar.
   static StreamSpec parse(std::string_view text, std::string_view option);
 
   Streams of(int local_rank) const;
+  // Whether any stream of any rank is selected.
   bool any() const;
 
  private:

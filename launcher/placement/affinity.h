@@ -9,7 +9,9 @@ namespace ddprun {
 // The processors that the calling thread may run on (sched_getaffinity). Throws Errc::io.
 CpuList current_affinity();
 
-// A set of processors in the kernel's format, of any size; built before a fork. A value.
+// A set of processors in the kernel's format, of any size. Build it before a fork and apply() it in the child.
+//
+// A value. Threads: const functions are thread-safe. Errors: see apply().
 class CpuMask {
  public:
   explicit CpuMask(const CpuList& cpus);

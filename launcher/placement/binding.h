@@ -14,7 +14,7 @@ enum class Binding {
   none,
   // --bind: cores of the NUMA node of the worker's GPU if that is known for all workers, else an even part of the
   // machine.
-  cores,   // cores of its own
+  cores,   // its own cores
   l3,      // the cores that share a last-level cache
   numa,    // a NUMA node
   socket,  // a package

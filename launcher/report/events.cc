@@ -66,8 +66,8 @@ void EventReporter::on_event(const RoundStarted& event) {
 }
 
 void EventReporter::on_event(const JobEnded& event) {
-  const auto& verdict = event.verdict;
-  report({.name = "closed", .node_state = verdict.success ? "SUCCEEDED" : "FAILED", .message = verdict.reason});
+  const auto& result = event.result;
+  report({.name = "closed", .node_state = result.success ? "SUCCEEDED" : "FAILED", .message = result.reason});
 }
 
 void EventReporter::on_event(const ContactBroken& event) {

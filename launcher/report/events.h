@@ -22,7 +22,7 @@ struct EventFacts {
   std::int64_t pid = 0;
 };
 
-// Reports the life of a job as torchrun's events, one JSON object each:
+// Reports the events of a job as torchrun does, one JSON object each:
 //   {"name": "torchelastic.worker.status.<STATE>", "source": "AGENT"|"WORKER", "timestamp": MILLISECONDS, "metadata":
 //   {run_id, global_rank, ...}}, STATE one of START, SUCCEEDED, FAILED, TERMINATED (stopped by the agent) of a worker,
 //   and RENDEZVOUS, ASSIGN_WORKER_RANKS, SUCCEEDED, FAILED of the agent;
@@ -31,8 +31,8 @@ struct EventFacts {
 // In the nested metadata numbers are arrays of one element, as torchrun writes them. duration_ms of RENDEZVOUS is the
 // time until a round was agreed, that of ASSIGN_WORKER_RANKS from then until all nodes were ready.
 //
-// Does no I/O but reading the error files of failed workers: the clock and the sink are passed in. Not thread-safe;
-// never fails.
+// A value; the clock and the sink are passed in. Its only I/O is reading the error files of failed workers. Threads:
+// not thread-safe. Errors: none. Units: milliseconds.
 class EventReporter {
  public:
   using Clock = std::function<std::chrono::milliseconds()>;  // since the epoch
@@ -40,6 +40,7 @@ class EventReporter {
 
   EventReporter(EventFacts facts, Clock clock, Sink sink);
 
+  // The agent is about to join the rendezvous.
   void joining();
   void on(const RendezvousEvent& event);
   void workers_started(const std::vector<WorkerStatus>& workers);

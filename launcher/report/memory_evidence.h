@@ -38,8 +38,10 @@ std::optional<KernelKill> parse_kernel_kill(std::string_view record);
 // Formats a size: "64 MiB".
 std::string memory_text(std::int64_t kib);
 
-// Finds out whether the kernel killed a process for lack of memory since begin(). Owns its descriptor of the kernel's
-// log. Not thread-safe. Never fails: a source that cannot be read gives the answer unknown. Sizes are KiB.
+// Finds out whether the kernel killed a process since begin() because memory was exhausted.
+//
+// Ownership: owns its descriptor of the kernel's log. Threads: not thread-safe. Errors: none; if no source can be read
+// the answer is unknown. Units: KiB.
 class MemoryEvidence {
  public:
   struct Sources {

@@ -4,7 +4,7 @@
 #include <string>
 #include <sys/types.h>
 
-// What is known of a worker process: where it stands and how it ended. Plain values, shared by the code that runs
+// The state of a worker process and how it ended. Plain values, shared by the code that runs
 // workers and the code that reports on them.
 namespace ddprun {
 

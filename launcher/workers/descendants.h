@@ -9,7 +9,7 @@ namespace ddprun {
 // is just being forked.
 
 // Makes this process the parent of its orphaned descendants (PR_SET_CHILD_SUBREAPER), so that none escapes by starting
-// a session of its own. Returns false where the kernel cannot do that.
+// its own session. Returns false where the kernel cannot do that.
 bool become_subreaper();
 
 // The living children of this process, from /proc; without zombies.

@@ -15,9 +15,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/signal_name.h"
-#include "ddprun/launcher/workers/signals_blocked.h"
 
 namespace ddprun {
 namespace {
@@ -141,14 +141,17 @@ std::string text_of(const Record& record) {
   ::_exit(0);
 }
 
-// Only async-signal-safe calls: other threads of the parent may have held locks at the fork.
-[[noreturn]] void execute_guardian(int pipe) {
+// Only async-signal-safe calls: other threads of the parent may have held locks at the fork. Writes the error of a
+// failed exec to error_pipe.
+[[noreturn]] void execute_guardian(int pipe, int error_pipe) {
   char program[] = "ddprun";
   char option[16] = {};
   Guardian::run_option.copy(option, sizeof(option) - 1);
   char* const arguments[] = {program, option, nullptr};
   ::setsid();  // before the exec, which tells the parent that this process has left its group
   if (::dup2(pipe, STDIN_FILENO) == 0) ::execve("/proc/self/exe", arguments, environ);
+  const int error = errno;
+  if (::write(error_pipe, &error, sizeof(error)) < 0) ::_exit(126);
   ::_exit(127);
 }
 
@@ -191,19 +194,26 @@ void Guardian::start(bool by_exec) {
   const UniqueFd detached(detached_ends[0]);
   UniqueFd until_detached(detached_ends[1]);
   int pidfd = -1;
-  const SignalsBlocked blocked;
+  const BlockedSignals blocked;
   // Like fork(), but without an exit signal, so that waitpid(-1) reports only workers and their children.
   const auto pid = static_cast<pid_t>(::syscall(SYS_clone, CLONE_PIDFD, 0UL, &pidfd, 0UL, 0UL));
   if (pid < 0) throw make_error(Errc::io, "cannot start the guardian process: {}", errno_text(errno));
-  if (pid == 0) by_exec ? execute_guardian(read_end.get()) : guard(read_end.get());
-  pid_ = pid;
-  pipe_ = std::move(write_end);
-  pidfd_ = UniqueFd(pidfd);
+  if (pid == 0) by_exec ? execute_guardian(read_end.get(), until_detached.get()) : guard(read_end.get());
+  UniqueFd new_pidfd(pidfd);
   // End of file: the guardian has closed what it inherited, so it has left this process's session. Until then a signal
   // to this process group would end both, and no process would kill the workers.
   until_detached.reset();
-  char byte;
-  while (::read(detached.get(), &byte, 1) < 0 && errno == EINTR) continue;
+  int exec_error = 0;
+  ssize_t got = 0;
+  do got = ::read(detached.get(), &exec_error, sizeof(exec_error));
+  while (got < 0 && errno == EINTR);
+  if (got > 0) {
+    while (::waitpid(pid, nullptr, __WALL) < 0 && errno == EINTR) continue;
+    throw make_error(Errc::io, "cannot execute ddprun as the guardian process: {}", errno_text(exec_error));
+  }
+  pid_ = pid;
+  pipe_ = std::move(write_end);
+  pidfd_ = std::move(new_pidfd);
 }
 
 std::string Guardian::restart() {

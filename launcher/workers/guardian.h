@@ -9,17 +9,17 @@
 
 namespace ddprun {
 
-// A small process that outlives the agent briefly: when the agent has ended, in whatever way (SIGKILL included), the
-// guardian kills every process that the agent had started, and exits. It reads a pipe whose only writers are the agent
+// A small process that outlives the agent briefly: when the agent has ended, also by SIGKILL, the guardian
+// kills every process that the agent had started, and exits. It reads a pipe whose only writers are the agent
 // and, until their exec, the workers; end of file means that the agent has ended.
 //
 // It kills every process group that was added and not removed, then every process with the marker in its environment
 // (children of workers in sessions of their own). It misses a process that has both left the worker's group and cleared
-// its environment, or that has no marker (--log_dir=/dev/null), when the agent gets SIGKILL. While the agent lives it
-// finds those itself (descendants.h).
+// its environment, or that has no marker (no folder for error files), when the agent gets SIGKILL. While the agent
+// lives it finds those itself (descendants.h).
 //
 // Ownership: construct it first in main, before any thread exists. The destructor closes the pipe and reaps the
-// process. The guardian leads a session of its own, ignores the signals of a terminal and has no descriptor but the
+// process. The guardian leads its own session, ignores the signals of a terminal and has no descriptor but the
 // pipe. waitpid(-1) does not report it unless it was restarted. Threads: single-threaded, except add_own_group().
 // Errors: the constructor and restart() throw Errc::io. Other functions ignore that the guardian has ended: restart()
 // makes up for it. GuardianWatch does that in an event loop.
@@ -33,7 +33,7 @@ class Guardian {
   // Call in a child between fork and exec, once it leads its own group; async-signal-safe. Returns false when the
   // guardian has ended.
   bool add_own_group() const noexcept;
-  // Call in the parent after the fork: a restarted guardian learns these groups.
+  // Call in the parent after the fork: a restarted guardian is sent these groups.
   void remember_group(pid_t group) { groups_.push_back(group); }
   // The group is empty; the kernel may reuse its number.
   void remove_group(pid_t group);

@@ -1,6 +1,7 @@
 #include "ddprun/launcher/workers/guardian_watch.h"
 
 #include <fcntl.h>
+#include <utility>
 
 #include <boost/asio/io_context.hpp>
 
@@ -42,10 +43,12 @@ void GuardianWatch::replace() {
     const auto signal = guardian_.restart();
     log::warn("the guardian process (pid {}) has ended{}{}; started another (pid {})", old,
               signal.empty() ? "" : " by ", signal, guardian_.pid());
+    failing_ = false;
     watch();
   } catch (const Error& e) {
-    log::error("the guardian process (pid {}) has ended: {}; if ddprun is killed now, processes of workers may survive",
-               old, e.what());
+    if (!std::exchange(failing_, true))
+      log::error("the guardian process (pid {}) has ended: {}; if ddprun is killed now, workers may survive", old,
+                 e.what());
     timer_.expires_after(retry_interval);
     timer_.async_wait([this](boost::system::error_code cancelled) {
       if (!cancelled) replace();

@@ -8,7 +8,7 @@
 // Sends signals that are meant as notifications (SIGUSR1, SIGUSR2), but only to processes that they would not end.
 namespace ddprun {
 
-// The signal masks in /proc/<pid>/task/<tid>/status: bit n-1 stands for signal n.
+// The signal masks in /proc/<pid>/task/<tid>/status: bit n-1 is signal n.
 struct ThreadSignals {
   std::uint64_t blocked = 0;
   std::uint64_t ignored = 0;  // by the whole process

@@ -19,7 +19,9 @@ struct ExpiredTimer {
 };
 
 // The timers that workers set over torchrun's watchdog pipe. A process has one for each scope; a new one replaces the
-// old one. No I/O and no clock. Not thread-safe. Times are seconds since the epoch.
+// old one.
+//
+// A value without I/O or clock. Threads: not thread-safe. Errors: see request(). Units: seconds since the epoch.
 class WatchdogTimers {
  public:
   // Applies one line: {"version": 1, "pid": N, "scope_id": TEXT, "expiration_time": SECONDS, "signal": N}; a negative

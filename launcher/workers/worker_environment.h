@@ -31,7 +31,8 @@ Environment worker_environment(const Environment& agent, const WorkerEnvSpec& sp
 // The environments of one round's workers in the form for execve, one at a time. The shared variables are written once,
 // since every page that is written between two forks is copied.
 //
-// Borrows its arguments, which must outlive it. Not thread-safe.
+// Ownership: borrows its arguments, which must outlive it. Threads: not thread-safe. Errors: of() throws Errc::usage as
+// own_device() does.
 class WorkerEnvironments {
  public:
   WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round);

@@ -133,7 +133,7 @@ struct WorkerGroup::Impl {
 
 void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environments) {
   const auto folder = logs.worker_folder(round.generation, local_rank);
-  Worker worker{.local_rank = local_rank, .error_file = folder.empty() ? "" : (folder / "error.json").string()};
+  Worker worker{.local_rank = local_rank, .error_file = logs.error_file(round.generation, local_rank).string()};
   const auto descriptors = output->open(local_rank, folder);
   worker.process = start_process({.executable = spec.command.executable,
                                   .arguments = arguments_for(spec.command, local_rank),
@@ -161,14 +161,16 @@ std::string WorkerGroup::Impl::cause_of_end(const Worker& worker, ProcessExit& e
 WorkerFailure WorkerGroup::Impl::failure_of(const Worker& worker, std::int64_t noticed_us) {
   auto exit = *worker.exit;
   const auto cause = cause_of_end(worker, exit);
-  return describe_failure({.rank = self().first_rank + worker.local_rank,
-                           .local_rank = worker.local_rank,
-                           .group_rank = self().group_rank,
-                           .host = spec.host,
-                           .error_file = worker.error_file,
-                           .last_lines = output->last_lines(worker.local_rank),
-                           .cause = cause},
-                          exit, noticed_us);
+  auto failure = describe_failure({.rank = self().first_rank + worker.local_rank,
+                                   .local_rank = worker.local_rank,
+                                   .group_rank = self().group_rank,
+                                   .host = spec.host,
+                                   .error_file = worker.error_file,
+                                   .last_lines = output->last_lines(worker.local_rank),
+                                   .cause = cause},
+                                  exit, noticed_us);
+  if (!logs.enabled()) failure.error_file.clear();  // it is removed with the temporary folder
+  return failure;
 }
 
 // The workers that have failed, the root cause first. All are stamped with the same time.

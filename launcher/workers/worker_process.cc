@@ -9,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ddprun/common/blocked_signals.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/process_limits.h"
 #include "ddprun/launcher/placement/affinity.h"
-#include "ddprun/launcher/workers/signals_blocked.h"
 
 namespace ddprun {
 namespace {
@@ -59,7 +59,7 @@ struct Child {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
     // The parent may have died before the line above, which then has no effect.
     if (::getppid() != parent) return ESRCH;
-    // A guardian that was killed is replaced by the parent, which remembers this group; the broken pipe must not end
+    // A guardian that was killed is replaced by the parent, which has stored this group; the broken pipe must not end
     // this process.
     if (!guardian.add_own_group()) discard_broken_pipe();
     if (const int error = cpus.empty() ? 0 : cpus.apply(); error != 0) return error;
@@ -133,7 +133,7 @@ StartedProcess start_process(const ProcessSpec& spec, Guardian& guardian) {
               .descriptors = spec.descriptors,
               .guardian = guardian,
               .error_pipe = write_end.get()};
-  const SignalsBlocked blocked;
+  const BlockedSignals blocked;
   const pid_t pid = ::fork();
   if (pid == 0) child.run();
   if (pid < 0) throw make_error(Errc::io, "cannot start {}: {}", spec.executable.string(), fork_failure(errno));

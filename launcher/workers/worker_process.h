@@ -32,7 +32,7 @@ struct StartedProcess {
   UniqueFd exec_error;  // see exec_error()
 };
 
-// Forks a process that leads a session, hence a process group, of its own. Before its exec the guardian knows its
+// Forks a process that leads its own session, hence its own process group. Before its exec the guardian knows its
 // group, its CPUs are bound, every descriptor but 0 to 2 is closed, signal handlers are reset and no signal is blocked.
 // The kernel kills it when the calling thread ends (a parent-death signal belongs to a thread), so call on the main
 // thread.

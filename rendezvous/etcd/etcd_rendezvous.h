@@ -44,7 +44,7 @@ class EtcdRendezvous final : public Rendezvous {
   void request_stop(const std::string& who) override;
   void leave(const std::string& reason) override;
 
-  // Removes this node's keys, and the job's if this node leads and all others have the verdict. Calls done once from
+  // Removes this node's keys, and the job's if this node leads and all others have the job result. Calls done once from
   // the loop, at the deadline at the latest.
   void finish(Deadline deadline, std::function<void()> done);
 

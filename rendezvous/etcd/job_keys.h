@@ -4,9 +4,11 @@
 #include <string_view>
 #include <utility>
 
-// The etcd keys of a job (ETCD.md).
 namespace ddprun {
 
+// The names of a job's keys in etcd (ETCD.md), all of which begin with "<prefix>/<run id>/".
+//
+// A value. Threads: const functions are thread-safe. Errors: none.
 class JobKeys {
  public:
   JobKeys(std::string_view prefix, std::string_view run_id) {
@@ -14,10 +16,12 @@ class JobKeys {
     root_ = std::string(prefix) + "/" + escaped(run_id) + "/";
   }
 
+  // The prefix of all keys of the job.
   const std::string& all() const { return root_; }
+  // The prefix of the keys that every node watches.
   std::string control() const { return root_ + "control/"; }
   std::string leader() const { return root_ + "control/leader"; }
-  std::string announcement() const { return root_ + "control/board"; }
+  std::string announcement() const { return root_ + "control/announcement"; }
   std::string state() const { return root_ + "state"; }
   std::string node(std::string_view id) const { return nodes() + std::string(id); }
   // The id of the node that key belongs to; empty if it is not a node's key.

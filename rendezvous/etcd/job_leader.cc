@@ -172,9 +172,9 @@ void JobLeader::apply(const std::vector<std::string>& to, const MembershipMessag
   } else if (const auto* started = std::get_if<RoundStarted>(&what)) {
     announcement_.phase = JobAnnouncement::Phase::running;
     announcement_.round = started->round;
-  } else if (const auto* verdict = std::get_if<JobEnded>(&what)) {
+  } else if (const auto* ended = std::get_if<JobEnded>(&what)) {
     announcement_.phase = JobAnnouncement::Phase::ended;
-    announcement_.verdict = verdict->verdict;
+    announcement_.result = ended->result;
     announcement_.recipients = to;
   }
 }

@@ -43,7 +43,7 @@ class JobLeader {
   JobState take_state(EtcdMoment now);
 
   bool ended() const { return membership_->ended(); }
-  // The job has ended, and all other recipients of the verdict have left.
+  // The job has ended, and all other recipients of the job result have left.
   bool all_others_left(const std::string& self) const;
 
  private:

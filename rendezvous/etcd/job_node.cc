@@ -183,7 +183,7 @@ void JobNode::handle_announcement(const std::string& text) {
   const auto& concerned = announcement.recipients;
   closed_ = std::find(concerned.begin(), concerned.end(), record_.info.id) != concerned.end();
   if (closed_)
-    events_.push_back(JobEnded{announcement.verdict});
+    events_.push_back(JobEnded{announcement.result});
   else
     report_waiting({.waiting = fmt::format("run id '{}' is in use by a job that is ending; waiting for it",
                                            record_.policy.run_id)});

@@ -34,8 +34,8 @@ class JobNode {
   void preempted(EtcdMoment now, std::int64_t generation);
   void failure(EtcdMoment now, std::int64_t generation, const std::vector<WorkerFailure>& failures);
   void request_stop(const std::string& who);
-  // Removes the node's keys. A leader waits until all others have the verdict, and removes the job's keys too. gone()
-  // is true afterwards.
+  // Removes the node's keys. A leader waits until all others have the job result, and removes the job's keys too.
+  // gone() is true afterwards.
   void finish();
   bool gone() const { return gone_; }
   // The transaction with which this node leaves at once.

@@ -59,7 +59,7 @@ void fields(Visit& at, Round& v) {
   at("world_size", v.world_size), at("master_addr", v.master_addr), at("master_port", v.master_port);
 }
 template <class Visit>
-void fields(Visit& at, Verdict& v) {
+void fields(Visit& at, JobResult& v) {
   at("success", v.success), at("exit_code", v.exit_code), at("reason", v.reason), at("failures", v.failures);
 }
 template <class Visit>
@@ -69,7 +69,7 @@ void fields(Visit& at, NodeRecord& v) {
   at("info", v.info), at("policy", v.policy);
   at("addresses", v.addresses), at("report", v.report), at("generation", v.generation);
   at("worker_store_port", v.worker_store_port), at("failures", v.failures), at("sent_us", v.sent_us);
-  at("roll_call", v.liveness_check), at("left", v.left), at("stop", v.stop);
+  at("liveness_check", v.liveness_check), at("left", v.left), at("stop", v.stop);
 }
 template <class Visit>
 void fields(Visit& at, JobAnnouncement::Rejected& v) {
@@ -79,23 +79,23 @@ template <class Visit>
 void fields(Visit& at, JobAnnouncement& v) {
   at("phase", v.phase), at("round", v.round), at("sessions", v.sessions), at("reason", v.reason);
   at("waiting", v.waiting);
-  at("roll_call", v.liveness_check), at("turned_away", v.rejected), at("verdict", v.verdict);
-  at("heard_by", v.recipients);
+  at("liveness_check", v.liveness_check), at("rejected", v.rejected), at("result", v.result);
+  at("recipients", v.recipients);
 }
 template <class Visit>
 void fields(Visit& at, MembershipSnapshot::Node& v) {
   at("info", v.info), at("addresses", v.addresses), at("arrival", v.arrival), at("rank", v.rank);
-  at("here_for_ms", v.joined_ago), at("rank_of", v.rank_of);
+  at("joined_ago_ms", v.joined_ago), at("rank_of", v.rank_of);
   at("member", v.member), at("ready", v.ready), at("succeeded", v.succeeded), at("failed", v.failed);
 }
 template <class Visit>
 void fields(Visit& at, MembershipSnapshot& v) {
-  at("policy", v.policy), at("founder", v.policy_host), at("phase", v.phase), at("nodes", v.nodes);
+  at("policy", v.policy), at("policy_host", v.policy_host), at("phase", v.phase), at("nodes", v.nodes);
   at("former_ranks", v.former_ranks), at("arrivals", v.arrivals), at("round", v.round);
   at("next_generation", v.next_generation), at("worker_store_port", v.worker_store_port);
   at("restarts_used", v.restarts_used), at("preempted", v.preempted), at("form_left_ms", v.form_left),
       at("last_call_left_ms", v.last_call_left);
-  at("ready_left_ms", v.ready_left), at("settle_left_ms", v.settle_left), at("failures", v.failures);
+  at("ready_left_ms", v.ready_left), at("judgement_left_ms", v.judgement_left), at("failures", v.failures);
   at("last_change", v.last_change);
 }
 template <class Visit>

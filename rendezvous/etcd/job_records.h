@@ -13,7 +13,7 @@
 // The values of a job's keys in etcd (ETCD.md), and their JSON.
 namespace ddprun {
 
-inline constexpr int job_records_version = 2;
+inline constexpr int job_records_version = 3;
 
 // The value of a node's key: its join data and its latest report.
 struct NodeRecord {
@@ -49,8 +49,8 @@ struct JobAnnouncement {
   std::string waiting;
   std::int64_t liveness_check = 0;           // a number; every node copies a new one to its own key
   std::map<std::string, Rejected> rejected;  // by session
-  Verdict verdict;                           // ended
-  std::vector<std::string> recipients;       // ended: the nodes that the verdict is for
+  JobResult result;                          // ended
+  std::vector<std::string> recipients;       // ended: the nodes that the job result is for
 };
 
 // The state that a leader keeps for the next one.

@@ -11,9 +11,9 @@
 
 namespace ddprun {
 
-// What the host of an endpoint runs: the store server, and the jobs' memberships behind its sessions.
+// The server at an endpoint: the store server, and the memberships of the jobs whose agents have sessions with it.
 // Ownership: owns the server; the event loop must outlive it. The destructor closes all connections.
-// Threads: the server's event loop only. Errors: none of its own.
+// Threads: the server's event loop only. Errors: none thrown.
 class HostedEndpoint {
  public:
   HostedEndpoint(boost::asio::io_context& loop, std::unique_ptr<StoreServer> server, MembershipHubOptions options = {});
@@ -21,6 +21,7 @@ class HostedEndpoint {
   HostedEndpoint(const HostedEndpoint&) = delete;
   HostedEndpoint& operator=(const HostedEndpoint&) = delete;
 
+  // The TCP port on which the server listens.
   std::uint16_t port() const { return server_->port(); }
   StoreServer& server() { return *server_; }
   MembershipHub& hub() { return hub_; }

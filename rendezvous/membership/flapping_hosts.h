@@ -7,9 +7,10 @@
 
 namespace ddprun {
 
-// Detects hosts whose nodes join and leave again and again; each time costs every other node two rounds. Counts the
-// consecutive short stays of a host's nodes in a round, and blocks the host when there were too many. Bounded memory. A
-// value; times are passed in. Not thread-safe.
+// Detects hosts whose nodes join and leave repeatedly; each time costs every other node two rounds. Counts the
+// consecutive short stays of a host's nodes, and blocks the host when there were too many.
+//
+// A value of bounded size; times are passed in. Threads: not thread-safe. Errors: none.
 class FlappingHosts {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -22,6 +23,7 @@ class FlappingHosts {
 
   explicit FlappingHosts(Options options) : options_(options) {}
 
+  // A node of this host has joined.
   void joined(const std::string& host) {
     Row& row = rows_[host];
     row.most_nodes = std::max(row.most_nodes, ++row.nodes);
@@ -39,11 +41,13 @@ class FlappingHosts {
     if (row.nodes == 0 && (row.short_stays == 0 || rows_.size() > max_hosts)) rows_.erase(host);
   }
 
+  // Whether nodes of this host are to be refused now.
   bool is_blocked(Time now, const std::string& host) const {
     const auto row = rows_.find(host);
     return row != rows_.end() && row->second.short_stays > options_.max_short_stays * row->second.most_nodes &&
            now - row->second.last < options_.quiet_period;
   }
+  // The consecutive short stays, for messages.
   int short_stays(const std::string& host) const {
     const auto row = rows_.find(host);
     return row == rows_.end() ? 0 : row->second.short_stays;

@@ -403,7 +403,7 @@ void Membership::judge_failures(Time now) {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
   const WorkerFailure& cause = failures_.front();
   if (cause.usage_error) {  // the same again after a restart
-    auto reason = verdict_text(cause, static_cast<int>(round_.members.size()));
+    auto reason = job_result_text(cause, static_cast<int>(round_.members.size()));
     return end({.exit_code = exit_code_of(cause), .reason = std::move(reason), .failures = std::move(failures_)});
   }
   if (restarts_used_ < policy_.max_restarts) {
@@ -421,18 +421,18 @@ void Membership::judge_failures(Time now) {
 // The job cannot continue after a loss. If failures were observed before the loss, the first of them is the cause.
 void Membership::end_by_loss(const std::string& why, Pending failures) {
   std::stable_sort(failures_.begin(), failures_.end(), is_likelier_cause);
-  Verdict verdict{.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)};
-  if (failures == Pending::cause && !verdict.failures.empty()) {
-    verdict.exit_code = exit_code_of(verdict.failures.front());
-    verdict.reason = fmt::format("{}; then {}", failure_text(verdict.failures.front()), why);
+  JobResult result{.exit_code = exit_fault, .reason = why, .failures = std::move(failures_)};
+  if (failures == Pending::cause && !result.failures.empty()) {
+    result.exit_code = exit_code_of(result.failures.front());
+    result.reason = fmt::format("{}; then {}", failure_text(result.failures.front()), why);
   }
-  end(std::move(verdict));
+  end(std::move(result));
 }
 
-void Membership::end(Verdict verdict) {
+void Membership::end(JobResult result) {
   phase_ = Phase::ended;
   for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &judgement_due_}) timer->reset();
-  post(all_nodes(), JobEnded{std::move(verdict)});
+  post(all_nodes(), JobEnded{std::move(result)});
 }
 
 // ---- time
@@ -465,7 +465,7 @@ void Membership::check_heartbeats(Time now) {
          Pending::consequence);
 }
 
-// When the node heard least recently will count as lost.
+// The time at which the node with the oldest heartbeat counts as lost.
 std::optional<Membership::Time> Membership::next_heartbeat_deadline(Time now) const {
   if (options_.leased || nodes_.empty() || !liveness_clock_.reliable()) return std::nullopt;
   const auto oldest = std::min_element(nodes_.begin(), nodes_.end(), [](const auto& a, const auto& b) {
@@ -506,8 +506,8 @@ void Membership::check_failures(Time now) {
   if (all_reported || (now >= *judgement_due_ && !any_member_suspect())) judge_failures(now);
 }
 
-// A member that has missed a heartbeat may be the cause of the failures seen elsewhere: judge once it is heard again or
-// counts as lost.
+// A member that has missed a heartbeat may be the cause of the failures seen elsewhere: judge once it sends a heartbeat
+// again or counts as lost.
 bool Membership::any_member_suspect() const {
   const auto bound = 2 * StallAwareClock::Duration(policy_.keep_alive_interval);
   return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {

@@ -23,7 +23,8 @@ struct MembershipOptions {
   std::chrono::milliseconds settle{200};
   FlappingHosts::Options flapping;
   // Liveness is tracked by leases (etcd), not by heartbeats: missing heartbeats are ignored here. A lease ends later
-  // than a connection, so failures are judged only once every other member of the round has been heard since the first.
+  // than a connection, so failures are judged only once every other member of the round has sent a heartbeat since the
+  // first.
   bool leased = false;
 };
 
@@ -48,29 +49,37 @@ class Membership {
   explicit Membership(JobPolicy policy, MembershipOptions options = {});
   // Restores a snapshot. The time between snapshot and now does not count.
   Membership(Time now, const MembershipSnapshot& snapshot, MembershipOptions options = {});
+  // The state for another process, which continues with it.
   MembershipSnapshot snapshot(Time now) const;
 
   // If the node has joined before, this replaces its old session.
   MembershipMessages join(Time now, const NodeInfo& info, const JobPolicy& policy, const SessionAddresses& addresses);
+  // The node runs no workers of an earlier round and is ready for this one. worker_store_port: of the node with group
+  // rank 0; 0 if the endpoint's store serves the workers.
   MembershipMessages ready(Time now, const std::string& node, std::int64_t generation, std::uint16_t worker_store_port);
+  // All workers of the node have exited with 0.
   MembershipMessages success(Time now, const std::string& node, std::int64_t generation);
   // As success(), but the job ends with exit_preempted: it is to be started again later.
   MembershipMessages preempted(Time now, const std::string& node, std::int64_t generation);
   // Times in failures are by the server's clock.
   MembershipMessages failure(Time now, const std::string& node, std::int64_t generation,
                              const std::vector<WorkerFailure>& failures);
+  // The node leaves the job at once.
   MembershipMessages leave(Time now, const std::string& node, const std::string& reason);
+  // The node's connection has closed without leave(); how: for messages.
   MembershipMessages session_closed(Time now, const std::string& node, const std::string& how);
+  // A heartbeat.
   MembershipMessages beat(Time now, const std::string& node);
   // The server shuts down. Ends the job, unless the job can wait for a new server.
   MembershipMessages server_leaves(Time now, const std::string& why);
   // Another rendezvous uses the job's run id. Ends the job with exit_usage, unless it has formed a round before.
   MembershipMessages conflict(Time now, const std::string& why);
   bool has_formed() const { return next_generation_ > 0; }
-  // Ends the job at a user's request; `who` appears in the verdict.
+  // Ends the job at a user's request; `who` appears in the job result.
   MembershipMessages stop(Time now, const std::string& who);
   // Updates the state of a node's workers, for status() alone.
   void workers(Time now, const std::string& node, std::int64_t generation, const std::vector<WorkerReport>& changed);
+  // Acts on deadlines that have passed.
   MembershipMessages tick(Time now);
   Time next_tick() const;
 
@@ -130,7 +139,7 @@ class Membership {
   void finish_if_all_succeeded();
   void judge_failures(Time now);
   void end_by_loss(const std::string& why, Pending failures);
-  void end(Verdict verdict);
+  void end(JobResult result);
 
   void check_heartbeats(Time now);
   void check_forming(Time now);
@@ -176,7 +185,7 @@ class Membership {
   std::optional<Time> last_call_;       // forming, enough nodes
   std::optional<Time> ready_deadline_;  // proposed
   std::optional<Time> judgement_due_;   // running, a failure has been reported
-  std::optional<Time> heartbeat_due_;   // of the node heard least recently
+  std::optional<Time> heartbeat_due_;   // of the node with the oldest heartbeat
   std::vector<WorkerFailure> failures_;
   std::string last_change_;  // why the job is forming again; empty before the first round
   std::string announced_;    // the current waiting text, and its number

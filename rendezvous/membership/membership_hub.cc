@@ -381,7 +381,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     const auto found = jobs_.find(job->membership.policy().run_id);
     if (found == jobs_.end() || found->second != job) return;
     jobs_.erase(found);
-    job->timer.expires_after(options_.verdict_grace);
+    job->timer.expires_after(options_.result_grace);
     job->timer.async_wait(
         [weak_self = weak_from_this(), weak_job = std::weak_ptr(job)](boost::system::error_code error) {
           const auto self = weak_self.lock();

@@ -18,8 +18,8 @@ namespace ddprun {
 
 struct MembershipHubOptions {
   MembershipOptions membership;
-  // A node closes its session once it has the verdict; after this time the server closes it.
-  std::chrono::milliseconds verdict_grace{std::chrono::seconds(60)};
+  // A node closes its session once it has the job result; after this time the server closes it.
+  std::chrono::milliseconds result_grace{std::chrono::seconds(60)};
   std::size_t max_jobs = 4096;
 };
 
@@ -45,8 +45,8 @@ class MembershipHub final : public SessionHub {
 
   // From now on a session that sends JOIN is closed without an answer, so that the node redials.
   void refuse_new_sessions();
-  // The server shuts down: refuses new sessions, and ends every session, with the verdict if the job cannot wait for a
-  // new server, otherwise with the reason.
+  // The server shuts down: refuses new sessions, and ends every session, with the job result if the job cannot wait for
+  // a new server, otherwise with the reason.
   void announce_shutdown(const std::string& reason);
   // Open sessions, and connections of refused agents that have not closed yet.
   std::size_t sessions() const;

@@ -35,7 +35,7 @@ MembershipSnapshot Membership::snapshot(Time now) const {
                        .form_left = left_until(form_deadline_, now),
                        .last_call_left = left_until(last_call_, now),
                        .ready_left = left_until(ready_deadline_, now),
-                       .settle_left = left_until(judgement_due_, now),
+                       .judgement_left = left_until(judgement_due_, now),
                        .failures = failures_,
                        .last_change = last_change_};
   for (const auto& [id, node] : nodes_)
@@ -52,7 +52,8 @@ MembershipSnapshot Membership::snapshot(Time now) const {
   return s;
 }
 
-// Every node counts as heard now, but not since the failure that awaits judgement, and as having got no waiting text.
+// Every node's heartbeat counts as received now, but before the failure that awaits judgement; no node has received the
+// waiting text.
 Membership::Membership(Time now, const MembershipSnapshot& s, MembershipOptions options)
     : Membership(s.policy, options) {
   liveness_clock_.advance(now);
@@ -83,7 +84,7 @@ Membership::Membership(Time now, const MembershipSnapshot& s, MembershipOptions 
   form_deadline_ = after(s.form_left, now);
   last_call_ = after(s.last_call_left, now);
   ready_deadline_ = after(s.ready_left, now);
-  judgement_due_ = after(s.settle_left, now);
+  judgement_due_ = after(s.judgement_left, now);
   failures_ = s.failures;
   last_change_ = s.last_change;
 }

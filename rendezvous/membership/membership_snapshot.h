@@ -37,7 +37,7 @@ struct MembershipSnapshot {
   std::uint16_t worker_store_port = 0;
   int restarts_used = 0;
   bool preempted = false;
-  std::optional<std::chrono::milliseconds> form_left, last_call_left, ready_left, settle_left;
+  std::optional<std::chrono::milliseconds> form_left, last_call_left, ready_left, judgement_left;
   std::vector<WorkerFailure> failures;
   std::string last_change;
 };

@@ -251,14 +251,14 @@ Round read_round(Reader& in) {
   return round;
 }
 
-void write(Writer& out, const Verdict& verdict) {
-  out.integer<std::uint8_t>(verdict.success);
-  out.integer<std::int32_t>(verdict.exit_code);
-  out.text(verdict.reason, Limits::text);
-  write(out, verdict.failures);
+void write(Writer& out, const JobResult& result) {
+  out.integer<std::uint8_t>(result.success);
+  out.integer<std::int32_t>(result.exit_code);
+  out.text(result.reason, Limits::text);
+  write(out, result.failures);
 }
 
-Verdict read_verdict(Reader& in) {
+JobResult read_job_result(Reader& in) {
   return {.success = in.flag("success"),
           .exit_code = in.integer<std::int32_t>("exit code", 0, 255),
           .reason = in.text("reason", Limits::text),
@@ -358,7 +358,7 @@ std::string encode_one(const SessionStarted& frame) {
 }
 std::string encode_one(const JobEnded& frame) {
   Writer out(Kind::ended);
-  write(out, frame.verdict);
+  write(out, frame.result);
   return out.take();
 }
 
@@ -372,7 +372,7 @@ void check_version(Reader& in) {
   const auto version = in.integer<std::uint16_t>("version", 0, 65535);
   if (version != session_protocol_version)
     throw make_error(Errc::unsupported,
-                     "the agent speaks version {} of the session protocol, the rendezvous server version {}: run the "
+                     "the agent has version {} of the session protocol, the rendezvous server version {}: run the "
                      "same ddprun on all nodes",
                      version, session_protocol_version);
 }
@@ -464,7 +464,7 @@ ServerFrame read_server_frame(Reader& in) {
                             .master_addr = in.text("master address", Limits::name),
                             .master_port = in.integer<std::uint16_t>("master port", 0, 65535)};
     case Kind::ended:
-      return JobEnded{read_verdict(in)};
+      return JobEnded{read_job_result(in)};
     case Kind::shutdown:
       return SessionShutdown{in.text("reason", Limits::text)};
     case Kind::answer:

@@ -21,7 +21,7 @@ struct ServerAddress {
 std::vector<JobStatus> ask_for_status(const ServerAddress& server, const std::string& run_id, Deadline deadline);
 
 // Stops the job of this run id, or the server's only job if it is empty. Returns the job's status when its agents have
-// been notified; they may still be running. `who` appears in the verdict.
+// been notified; they may still be running. `who` appears in the job result.
 JobStatus ask_to_stop(const ServerAddress& server, const std::string& run_id, const std::string& who,
                       Deadline deadline);
 

@@ -4,9 +4,11 @@
 
 namespace ddprun {
 
-// A clock for heartbeat ages that advances only while this process runs: after the process was stopped, swapped out or
-// starved, its peers have not aged. A value; call advance() with the time at least once every `period`. Not
-// thread-safe.
+// A clock for the ages of heartbeats that advances only while this process runs. Without it, a process that was
+// stopped, swapped out or starved would take the heartbeats that it has not read yet for missing ones.
+//
+// A value; the owner calls advance() with the time at least once every `period`. Threads: not thread-safe. Errors:
+// none.
 class StallAwareClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,6 +29,7 @@ class StallAwareClock {
   // False for one period after a stall: heartbeats that arrived meanwhile have to be read before any peer is declared
   // lost.
   bool reliable() const { return elapsed_ >= reliable_from_; }
+  // The time since the first advance(), without stalls.
   Duration elapsed() const { return elapsed_; }
 
  private:

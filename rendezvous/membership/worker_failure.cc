@@ -21,7 +21,7 @@ std::string failure_text(const WorkerFailure& failure) {
                      failure.host, end_description(failure));
 }
 
-std::string verdict_text(const WorkerFailure& failure, int nodes) {
+std::string job_result_text(const WorkerFailure& failure, int nodes) {
   if (!failure.usage_error) return failure_text(failure);
   return nodes == 1 ? failure.message
                     : fmt::format("{} (rank {} on host {})", failure.message, failure.rank, failure.host);

@@ -15,7 +15,7 @@ std::string failure_text(const WorkerFailure& failure);
 
 // Why a job ends by this failure: failure_text(), or the bare sentence of a usage error, with the host if the job has
 // several nodes.
-std::string verdict_text(const WorkerFailure& failure, int nodes);
+std::string job_result_text(const WorkerFailure& failure, int nodes);
 
 // The exit code of ddprun if this is the root cause: the worker's own code or 128 + signal; never 0.
 int exit_code_of(const WorkerFailure& failure);

@@ -17,11 +17,15 @@ std::optional<T> number_in(std::string_view text) {
   return value;
 }
 
-// Splits a text into fields. good() is false once a number was missing or malformed.
+// Splits a text into fields, each of which ends with a separator chosen by the caller. good() is false once a number
+// was missing or malformed, so that the caller checks it once after all fields.
+//
+// Borrows the text, which must outlive it. Threads: not thread-safe. Errors: none thrown.
 class Fields {
  public:
   explicit Fields(std::string_view text) : rest_(text) {}
 
+  // The text up to `end`, which is skipped, or up to the end of the text.
   std::string_view next(char end) {
     const auto size = std::min(rest_.find(end), rest_.size());
     const auto field = rest_.substr(0, size);

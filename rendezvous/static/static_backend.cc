@@ -1,8 +1,8 @@
 // static: torchrun's static rendezvous on the wire. Node rank 0 serves the store, each node declares its rank, all
-// nodes have to join, and the workers use the same store. If all agents are ddprun's, rounds, failures and the verdict
-// travel over sessions to that server, job-wide as with c10d. With a torchrun agent among them this agent behaves as
-// torchrun's does: it restarts its own workers from a budget of its own, and meets the others at torchrun's exit
-// barrier.
+// nodes have to join, and the workers use the same store. If all agents are ddprun's, rounds, failures and the job
+// result travel over sessions to that server, job-wide as with c10d. With a torchrun agent among them this agent
+// behaves as torchrun's does: it restarts its own workers with its own budget, and synchronises with the others at
+// torchrun's exit barrier.
 #include <chrono>
 #include <csignal>
 #include <stop_token>
@@ -63,7 +63,7 @@ std::shared_ptr<TcpStore> dial(const Endpoint& endpoint, Deadline deadline, cons
 
 }  // namespace
 
-// Ownership: the loop must outlive it. Threads: calls on the loop; the blocking exchange runs on a thread of its own
+// Ownership: the loop must outlive it. Threads: calls on the loop; the blocking exchange runs on a separate thread
 // and posts its result to the loop. Errors: as SessionClient.
 class StaticRendezvous final : public Rendezvous {
  public:
@@ -122,10 +122,10 @@ class StaticRendezvous final : public Rendezvous {
   void report_failure(std::int64_t generation, const std::vector<WorkerFailure>& failures) override {
     if (client_) return client_->report_failure(generation, failures);
     if (generation != generation_ || !started_ || failures.empty()) return;
-    const std::string cause = verdict_text(failures.front(), policy_.max_nodes);
+    const std::string cause = job_result_text(failures.front(), policy_.max_nodes);
     if (restarts_used_ == policy_.max_restarts || failures.front().usage_error) {
-      const Verdict verdict{.exit_code = exit_code_of(failures.front()), .reason = cause, .failures = failures};
-      return later([this, verdict] { emit(JobEnded{verdict}); });
+      const JobResult result{.exit_code = exit_code_of(failures.front()), .reason = cause, .failures = failures};
+      return later([this, result] { emit(JobEnded{result}); });
     }
     ++restarts_used_;
     ++generation_;
@@ -269,7 +269,7 @@ class StaticBackend final : public RendezvousBackend {
     if (!server) return;
     hosted_ = std::make_unique<HostedEndpoint>(loop, std::move(server));
     hosted_->hub().on_round_start([this](const std::string& run_id, std::int64_t generation) {
-      if (generation > 0 && hosted_->hub().jobs() == 1) forget_workers_keys(run_id);
+      if (generation > 0 && hosted_->hub().jobs() == 1) erase_workers_keys(run_id);
     });
   }
 
@@ -291,7 +291,7 @@ class StaticBackend final : public RendezvousBackend {
  private:
   // The workers of every round use this store, and newer PyTorch versions expect an empty one in each round. The
   // agents' keys stay, for agents that join later.
-  void forget_workers_keys(const std::string& run_id) {
+  void erase_workers_keys(const std::string& run_id) {
     const std::string agents = fmt::format("/{}/torchelastic/", run_id);
     hosted_->server().erase_if([&](std::string_view key) { return key != "init/" && !key.starts_with(agents); });
   }

@@ -16,7 +16,7 @@ namespace ddprun {
 // A Store in a file that several processes share, also over a network file system with flock(2). No server.
 //
 // The file is a log: every change is one request of the wire protocol (protocol.h), appended under an exclusive lock.
-// Each process replays it into a map of its own, so reads do no I/O until the file grows. A partial record, left by a
+// Each process replays it into its own map, so reads do no I/O until the file grows. A partial record, left by a
 // process that died, is ignored by readers and truncated by the next writer. The log only grows. Start each run with a
 // file that does not exist or is empty: the keys of an earlier run are still valid.
 //

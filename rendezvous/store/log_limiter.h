@@ -7,13 +7,14 @@
 
 namespace ddprun::rendezvous {
 
-// Rate limit for log lines that a port scan or a broken client can cause: at most burst lines per window. A value;
-// times are passed in. Not thread-safe.
+// A rate limit for log lines that a port scan or a broken client can cause: at most `burst` lines per window.
+//
+// A value; times are passed in. Threads: not thread-safe. Errors: none.
 class LogLimiter {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
-    std::size_t burst = 10;
+    std::size_t burst = 10;  // lines
     std::chrono::milliseconds window{10'000};
   };
   explicit LogLimiter(const Options& options) : options_(options) {}

@@ -13,7 +13,7 @@ namespace ddprun {
 
 using namespace rendezvous;
 
-// The state machine. Each call uses a connection number of its own, so that it can wait for its own reply.
+// The state machine. Each call uses its own connection number, so that it can wait for its own reply.
 class MemoryStore::Map {
  public:
   ConnectionId new_number() {
@@ -93,9 +93,9 @@ class MemoryStore::Map {
 };
 
 MemoryStore::MemoryStore() : MemoryStore(std::make_shared<Map>()) {}
-MemoryStore::MemoryStore(std::shared_ptr<Map> map) : map_(std::move(map)), will_owner_(map_->new_number()) {}
+MemoryStore::MemoryStore(std::shared_ptr<Map> map) : map_(std::move(map)), last_will_owner_(map_->new_number()) {}
 MemoryStore::~MemoryStore() {
-  map_->close(will_owner_);
+  map_->close(last_will_owner_);
 }
 std::unique_ptr<MemoryStore> MemoryStore::another_client() const {
   return std::unique_ptr<MemoryStore>(new MemoryStore(map_));
@@ -196,11 +196,11 @@ void MemoryStore::barrier(std::string_view key, std::int64_t world_size, Deadlin
 void MemoryStore::set_will(std::string_view key, std::string_view value, Deadline) {
   require_key(key);
   require_value(value, key);
-  map_->ask_as(will_owner_, WillRequest{key, value});
+  map_->ask_as(last_will_owner_, LastWillRequest{key, value});
 }
 
 void MemoryStore::clear_will(Deadline) {
-  map_->ask_as(will_owner_, ClearWillRequest{});
+  map_->ask_as(last_will_owner_, ClearLastWillRequest{});
 }
 
 }  // namespace ddprun

@@ -45,7 +45,7 @@ class MemoryStore final : public Store {
   explicit MemoryStore(std::shared_ptr<Map> map);
 
   std::shared_ptr<Map> map_;
-  std::uint64_t will_owner_;  // the connection number of this client's last will
+  std::uint64_t last_will_owner_;  // the connection number of this client's last will
 };
 
 }  // namespace ddprun

@@ -36,8 +36,8 @@ constexpr std::array layouts = {OpLayout{Op::validate, "VALIDATE", "u"},
                                 OpLayout{Op::list_keys, "LIST_KEYS", ""},
                                 OpLayout{Op::barrier, "BARRIER", "ki"},
                                 OpLayout{Op::session, "SESSION", "v"},
-                                OpLayout{Op::will, "WILL", "kv"},
-                                OpLayout{Op::clear_will, "CLEAR_WILL", ""},
+                                OpLayout{Op::last_will, "LAST_WILL", "kv"},
+                                OpLayout{Op::clear_last_will, "CLEAR_LAST_WILL", ""},
                                 OpLayout{Op::wait_get, "WAIT_GET", "k"}};
 
 constexpr auto make_index() {
@@ -109,8 +109,8 @@ struct Encoder {
     put_le(out, r.world_size);
   }
   void operator()(const SessionRequest& r) const { put_strings(out, Op::session, {r.frame}); }
-  void operator()(const WillRequest& r) const { put_strings(out, Op::will, {r.key, r.value}); }
-  void operator()(const ClearWillRequest&) const { put_op(out, Op::clear_will); }
+  void operator()(const LastWillRequest& r) const { put_strings(out, Op::last_will, {r.key, r.value}); }
+  void operator()(const ClearLastWillRequest&) const { put_op(out, Op::clear_last_will); }
   void operator()(const WaitGetRequest& r) const { put_strings(out, Op::wait_get, {r.key}); }
 };
 
@@ -344,11 +344,11 @@ void RequestParser::build_request() {
     case Op::session:
       request_ = SessionRequest{s[0]};
       break;
-    case Op::will:
-      request_ = WillRequest{s[0], s[1]};
+    case Op::last_will:
+      request_ = LastWillRequest{s[0], s[1]};
       break;
-    case Op::clear_will:
-      request_ = ClearWillRequest{};
+    case Op::clear_last_will:
+      request_ = ClearLastWillRequest{};
       break;
     case Op::wait_get:
       request_ = WaitGetRequest{s[0]};

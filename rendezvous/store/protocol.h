@@ -43,77 +43,101 @@ enum class Op : std::uint8_t {
   list_keys = 17,
   barrier = 18,
   session = 0x80,
-  will = 0x81,
-  clear_will = 0x82,
+  last_will = 0x81,
+  clear_last_will = 0x82,
   wait_get = 0x83,
 };
 
 // "SET"; "opcode 200" if unknown.
 std::string op_name(std::uint8_t op);
 
-// One struct per opcode. Views refer to the caller's bytes, or to the parser's until its next call.
+// One struct per opcode, with the fields of the reply (PROTOCOL.md). Views refer to the caller's bytes, or to the
+// parser's until its next call.
 struct KeyValueView {
   std::string_view key;
   std::string_view value;
 };
+// The first request of a connection. No reply.
 struct ValidateRequest {};
+// No reply.
 struct SetRequest {
   std::string_view key, value;
 };
+// Stores desired if the value equals expected, or if key is missing and expected is empty. Reply: vec.
 struct CompareSetRequest {
   std::string_view key, expected, desired;
 };
+// Reply: vec, empty for a missing key.
 struct GetRequest {
   std::string_view key;
 };
+// The value is decimal text. Reply: i64 sum.
 struct AddRequest {
   std::string_view key;
   std::int64_t delta = 0;
 };
+// Reply: u8, 0 if all keys exist, otherwise 1.
 struct CheckRequest {
   std::span<const std::string_view> keys;
 };
+// Reply once all keys exist: u8 0.
 struct WaitRequest {
   std::span<const std::string_view> keys;
 };
+// Reply: i64. Queues are not counted.
 struct NumKeysRequest {};
+// Reply: i64, 1, or 0 if key was missing.
 struct DeleteKeyRequest {
   std::string_view key;
 };
+// No reply.
 struct AppendRequest {
   std::string_view key, suffix;
 };
+// Reply: one vec per key.
 struct MultiGetRequest {
   std::span<const std::string_view> keys;
 };
+// No reply.
 struct MultiSetRequest {
   std::span<const KeyValueView> pairs;
 };
+// Cancels the pending wait. Reply: u8 1, also if there is none.
 struct CancelWaitRequest {};
+// Reply: u32 nonce.
 struct PingRequest {
   std::uint32_t nonce = 0;
 };
+// No reply. Queues are separate from keys.
 struct QueuePushRequest {
   std::string_view queue, item;
 };
+// Reply: i64 items before the pop, and if there was one, vec.
 struct QueuePopRequest {
   std::string_view queue;
 };
+// Reply: i64.
 struct QueueLengthRequest {
   std::string_view queue;
 };
+// Reply: i64 n, n str, in any order.
 struct ListKeysRequest {};
+// Adds 1 to the counter at key. Reply once it has reached world_size: u8 0.
 struct BarrierRequest {
   std::string_view key;
   std::int64_t world_size = 0;
 };
+// Makes the connection a session. Replies: the server's frames, at any time.
 struct SessionRequest {
   std::string_view frame;
 };
-struct WillRequest {
+// A last will as in MQTT. Reply: u8 0.
+struct LastWillRequest {
   std::string_view key, value;
 };
-struct ClearWillRequest {};
+// Reply: u8 0.
+struct ClearLastWillRequest {};
+// Reply once key has a value: u8 0, vec.
 struct WaitGetRequest {
   std::string_view key;
 };
@@ -122,7 +146,7 @@ using Request =
     std::variant<ValidateRequest, SetRequest, CompareSetRequest, GetRequest, AddRequest, CheckRequest, WaitRequest,
                  NumKeysRequest, DeleteKeyRequest, AppendRequest, MultiGetRequest, MultiSetRequest, CancelWaitRequest,
                  PingRequest, QueuePushRequest, QueuePopRequest, QueueLengthRequest, ListKeysRequest, BarrierRequest,
-                 SessionRequest, WillRequest, ClearWillRequest, WaitGetRequest>;
+                 SessionRequest, LastWillRequest, ClearLastWillRequest, WaitGetRequest>;
 
 // Appends the encoded request. The caller checks the limits.
 void encode(const Request& request, std::string& out);
@@ -190,11 +214,12 @@ class RequestParser {
   Request request_;
 };
 
-// Parses the frames (vec) that a server sends over a session. Not thread-safe.
+// Parses the frames (vec) that a server sends over a session, from bytes in pieces of any size. Owns a copy of the
+// bytes. Threads: not thread-safe. Errors: see next().
 class FrameParser {
  public:
   void feed(std::string_view bytes) { buffer_.append(bytes); }
-  // Throws Errc::protocol for a frame longer than max_value_bytes.
+  // The next complete frame, or nullopt. Throws Errc::protocol for a frame longer than max_value_bytes.
   std::optional<std::string> next();
 
  private:

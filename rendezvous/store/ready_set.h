@@ -17,7 +17,8 @@ namespace ddprun::rendezvous {
 
 // An epoll set behind one Asio descriptor. Asio re-arms a descriptor for every wait, a system call per request; here an
 // interest stays registered until it is changed, and one call returns all descriptors that are ready.
-// Ownership: the event loop must outlive it; it does not own the descriptors. Threads: the loop's.
+// Ownership: the event loop must outlive it; it does not own the descriptors. Threads: the loop's. Errors: the
+//   constructor, add() and change() throw Errc::io.
 class ReadySet {
  public:
   explicit ReadySet(boost::asio::io_context& loop);

@@ -8,13 +8,16 @@
 
 namespace ddprun::rendezvous {
 
-// Reads a complete reply of the state machine field by field. REQUIRES: the reply has the fields.
+// Reads a complete reply of StoreState field by field, in order. REQUIRES: the reply has the fields that are read.
+//
+// Owns its bytes. Threads: not thread-safe. Errors: none.
 class ReplyReader {
  public:
   explicit ReplyReader(std::string bytes) : bytes_(std::move(bytes)) {}
 
   std::uint8_t u8() { return take<std::uint8_t>(); }
   std::int64_t i64() { return take<std::int64_t>(); }
+  // A byte string with its length before it.
   std::string vec() {
     const auto size = take<std::uint64_t>();
     position_ += size;

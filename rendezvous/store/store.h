@@ -52,8 +52,9 @@ class Store {
   virtual void barrier(std::string_view key, std::int64_t world_size, Deadline deadline) = 0;
 
   // A last will, as in MQTT: if this client is lost before clear_will() (its process died, its connection broke), the
-  // store sets key to value unless the key exists. Survivors that wait() on the key learn at once who was lost. A
-  // client has one will; a second replaces it. Errc::unsupported if the server has no wills (PyTorch's own store).
+  // store sets key to value unless the key exists. Survivors that wait() on the key see at once which client was lost.
+  // A client has one last will; a second replaces it. Errc::unsupported if the server has no last wills (PyTorch's own
+  // store).
   virtual void set_will(std::string_view key, std::string_view value, Deadline deadline) = 0;
   virtual void clear_will(Deadline deadline) = 0;
 

@@ -358,7 +358,7 @@ void StoreServer::Impl::mark_dirty(const ConnectionPtr& c) {
 // Flushing
 
 void StoreServer::Impl::flush_dirty() {
-  // dirty_ may grow meanwhile: the will of a connection that closes can end waits of others.
+  // dirty_ may grow meanwhile: the last will of a connection that closes can end waits of others.
   for (std::size_t i = 0; i < dirty_.size(); ++i) {  // NOLINT(modernize-loop-convert)
     const auto c = dirty_[i];
     c->dirty = false;

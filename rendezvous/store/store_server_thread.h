@@ -13,11 +13,13 @@ namespace ddprun {
 // Errors: the constructor throws Errc::io if it cannot listen.
 class StoreServerThread {
  public:
+  // Listens when it returns.
   explicit StoreServerThread(const StoreServerOptions& options = {});
   ~StoreServerThread();
   StoreServerThread(const StoreServerThread&) = delete;
   StoreServerThread& operator=(const StoreServerThread&) = delete;
 
+  // The TCP port, and "HOST:PORT", on which the server listens.
   std::uint16_t port() const { return port_; }
   const std::string& endpoint() const { return endpoint_; }
 

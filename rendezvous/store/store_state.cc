@@ -66,11 +66,11 @@ void StoreState::close(ConnectionId id, std::vector<Reply>& replies) {
   stop_waiting(id);
   const auto client = clients_.find(id);
   if (client == clients_.end()) return;
-  const auto will = std::move(client->second.will);
+  const auto last_will = std::move(client->second.last_will);
   clients_.erase(client);
-  if (!will || values_.contains(will->first)) return;
-  store(will->first, will->second);
-  wake_all(will->first, replies);
+  if (!last_will || values_.contains(last_will->first)) return;
+  store(last_will->first, last_will->second);
+  wake_all(last_will->first, replies);
 }
 
 bool StoreState::is_waiting(ConnectionId id) const {
@@ -237,16 +237,16 @@ void StoreState::on(ConnectionId from, const QueueLengthRequest& r, Replies& rep
   reply_i64(replies, from, queue == queues_.end() ? 0 : static_cast<std::int64_t>(queue->second.size()));
 }
 
-// Wills
+// Last wills
 
-void StoreState::on(ConnectionId from, const WillRequest& r, Replies& replies) {
-  clients_[from].will.emplace(r.key, r.value);
+void StoreState::on(ConnectionId from, const LastWillRequest& r, Replies& replies) {
+  clients_[from].last_will.emplace(r.key, r.value);
   reply_u8(replies, from, done);
 }
 
-void StoreState::on(ConnectionId from, const ClearWillRequest&, Replies& replies) {
-  if (const auto client = clients_.find(from); client != clients_.end()) client->second.will.reset();
-  forget_if_idle(from);
+void StoreState::on(ConnectionId from, const ClearLastWillRequest&, Replies& replies) {
+  if (const auto client = clients_.find(from); client != clients_.end()) client->second.last_will.reset();
+  erase_if_idle(from);
   reply_u8(replies, from, done);
 }
 
@@ -331,7 +331,7 @@ bool StoreState::satisfy(ConnectionId id, Replies& replies) {
   reply_u8(replies, id, stop_waiting_reply);
   if (wait->wants_value) put_vec(replies.back().bytes, value_of(wait->registrations.front().first));
   wait.reset();
-  forget_if_idle(id);
+  erase_if_idle(id);
   return true;
 }
 
@@ -345,12 +345,12 @@ void StoreState::stop_waiting(ConnectionId id) {
     if (waiters->second.empty()) waiters_.erase(waiters);
   }
   wait.reset();
-  forget_if_idle(id);
+  erase_if_idle(id);
 }
 
-void StoreState::forget_if_idle(ConnectionId id) {
+void StoreState::erase_if_idle(ConnectionId id) {
   const auto client = clients_.find(id);
-  if (client != clients_.end() && !client->second.wait && !client->second.will) clients_.erase(client);
+  if (client != clients_.end() && !client->second.wait && !client->second.last_will) clients_.erase(client);
 }
 
 }  // namespace ddprun::rendezvous

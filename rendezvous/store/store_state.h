@@ -16,8 +16,10 @@
 
 namespace ddprun::rendezvous {
 
+// A number that the caller chooses for each connection.
 using ConnectionId = std::uint64_t;
 
+// The bytes to send to one connection.
 struct Reply {
   ConnectionId to = 0;
   std::string bytes;
@@ -42,8 +44,8 @@ class StoreState {
   // the caller calls close().
   void apply(ConnectionId from, const Request& request, std::vector<Reply>& replies);
 
-  // The connection has closed: removes its waits and executes its will. Call it once for every connection that applied
-  // a request, before its number is reused.
+  // The connection has closed: removes its waits and executes its last will. Call it once for every connection that
+  // applied a request, before its number is reused.
   void close(ConnectionId id, std::vector<Reply>& replies);
 
   // True while a WAIT, WAIT_GET or BARRIER of this connection has no reply.
@@ -53,7 +55,7 @@ class StoreState {
   void erase_if(const std::function<bool(std::string_view)>& predicate);
 
   std::size_t num_keys() const { return values_.size(); }
-  // Connections with a pending wait or a will, and registered waits; for tests that no state is leaked.
+  // Connections with a pending wait or a last will, and registered waits; for tests that no state is leaked.
   std::size_t client_count() const { return clients_.size(); }
   std::size_t registrations() const;
 
@@ -70,7 +72,7 @@ class StoreState {
 
   struct Client {
     std::optional<PendingWait> wait;
-    std::optional<std::pair<std::string, std::string>> will;
+    std::optional<std::pair<std::string, std::string>> last_will;
   };
 
   void on(ConnectionId from, const SetRequest& r, Replies& replies);
@@ -91,8 +93,8 @@ class StoreState {
   void on(ConnectionId from, const QueueLengthRequest& r, Replies& replies);
   void on(ConnectionId from, const ListKeysRequest& r, Replies& replies);
   void on(ConnectionId from, const BarrierRequest& r, Replies& replies);
-  void on(ConnectionId from, const WillRequest& r, Replies& replies);
-  void on(ConnectionId from, const ClearWillRequest& r, Replies& replies);
+  void on(ConnectionId from, const LastWillRequest& r, Replies& replies);
+  void on(ConnectionId from, const ClearLastWillRequest& r, Replies& replies);
   void on(ConnectionId from, const WaitGetRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const ValidateRequest& r, Replies& replies);
   [[noreturn]] void on(ConnectionId from, const SessionRequest& r, Replies& replies);
@@ -109,7 +111,7 @@ class StoreState {
   // One awaited key is present; returns whether it was the last and the wait ended.
   bool satisfy(ConnectionId id, Replies& replies);
   void stop_waiting(ConnectionId id);
-  void forget_if_idle(ConnectionId id);
+  void erase_if_idle(ConnectionId id);
 
   KeyMap<std::string> values_;
   KeyMap<std::deque<std::string>> queues_;  // no empty ones

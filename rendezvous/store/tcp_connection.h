@@ -20,11 +20,13 @@ namespace ddprun::rendezvous {
 // Errors: a cancelled wait throws WaitTimeout and leaves the connection usable; any Error leaves it unusable.
 class TcpConnection {
  public:
+  // The deadline of a wait has passed, and the server has confirmed the cancellation.
   struct WaitTimeout {};
 
   // grace: how long the server may take to reply once a deadline has passed. A stop request shuts the socket down.
   TcpConnection(UniqueFd fd, std::chrono::milliseconds grace, const std::stop_token& stop);
 
+  // Returns once the kernel has accepted all bytes.
   void send(const Request& request, Deadline deadline);
   // VALIDATE and PING. Returns whether the server has ddprun's extensions.
   bool handshake(Deadline deadline);
@@ -34,6 +36,7 @@ class TcpConnection {
     return get_le<T>(read(sizeof(T), deadline));
   }
   std::string read_vec(Deadline deadline);
+  // Reads the status byte of a request without another result. Throws Errc::protocol for any other value than 0.
   void read_done(Deadline deadline);
 
   // The deadline, but at least grace from now: for requests that complete or cancel a wait.

@@ -30,7 +30,8 @@ UniqueFd accept_from(int listener);
 // requested. The name lookup may exceed the deadline.
 UniqueFd connect_once(const std::string& host, std::uint16_t port, Deadline deadline, const std::stop_token& stop = {});
 
-// While it lives, a stop request shuts the socket down, which ends a blocking read or poll of it.
+// For its lifetime a stop request shuts the socket down, which ends a blocking read or poll of it. Borrows the socket,
+// which must stay open. Threads: the stop may be requested on any thread. Errors: none.
 class ShutdownOnStop {
  public:
   ShutdownOnStop(int fd, const std::stop_token& stop) : callback_(stop, Break{fd}) {}

@@ -355,22 +355,22 @@ void TcpStore::barrier(std::string_view key, std::int64_t world_size, Deadline d
 }
 
 void TcpStore::set_will(std::string_view key, std::string_view value, Deadline deadline) {
-  require_extensions("a will");
+  require_extensions("a last will");
   require_value(value, key);
   call_at_once(
       "set_will", deadline, [&] { return quoted(key); },
       [&, wire = wire_key(key)](TcpConnection& c) {
-        c.send(WillRequest{wire, value}, deadline);
+        c.send(LastWillRequest{wire, value}, deadline);
         c.read_done(deadline);
       });
 }
 
 void TcpStore::clear_will(Deadline deadline) {
-  require_extensions("a will");
+  require_extensions("a last will");
   call_at_once(
       "clear_will", deadline, [] { return ""; },
       [&](TcpConnection& c) {
-        c.send(ClearWillRequest{}, deadline);
+        c.send(ClearLastWillRequest{}, deadline);
         c.read_done(deadline);
       });
 }

@@ -1,7 +1,7 @@
 # ddprun_library(NAME SOURCES ... PUBLIC ... PRIVATE ... [ROOT_HEADERS_PUBLIC]): one part of the project as the static
 # library ddprun::NAME.
 #
-# A part's headers are seen as "ddprun/<path in the tree>" through a link of its own in the build tree, so that a part which
+# A part's headers are seen as "ddprun/<path in the tree>" through a separate link in the build tree, so that a part which
 # includes what it does not link fails to build. PUBLIC are the parts that its headers need, PRIVATE those of its sources.
 # All headers are installed; with ROOT_HEADERS_PUBLIC only those in the part's own folder, not those in its sub-folders.
 function(ddprun_library name)
@@ -31,7 +31,7 @@ function(ddprun_library name)
   endif()
 endfunction()
 
-# The target <target>_headers compiles each header of the part in a source of its own; the tests build it.
+# The target <target>_headers compiles each header of the part in a separate source; the tests build it.
 function(ddprun_header_check target path)
   file(GLOB_RECURSE headers RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.h)
   if(NOT DDPRUN_HAS_NCCL)

@@ -1,4 +1,4 @@
-"""Checks scripts/k8s against the schemas of Kubernetes, and that the manifests hand ddprun what it looks for.
+"""Checks scripts/k8s against the schemas of Kubernetes, and that the manifests set the variables that ddprun reads.
 
 usage: check_manifests.py FOLDER       exit code 4: the Python package kubernetes-validate is missing
 """

@@ -1,5 +1,5 @@
-// Process groups of two hosts whose link is cut beneath them: no connection closes, packets vanish. The ranks' store is
-// on the first host, so that the second one loses it too.
+// Process groups of two hosts whose link goes down: packets are dropped and no connection is closed. The ranks' store
+// is on the first host, so the second host loses it too.
 #include <sched.h>
 #include <set>
 
@@ -23,14 +23,14 @@ using failure::contains;
 namespace {
 
 constexpr auto freeze_bound = 2s;
-constexpr auto bound =
-    freeze_bound + 18s;  // from the cut to each rank's last word; no timeout of the group is as short
+// From the loss of the link to the result of each rank. Shorter than every timeout of the group.
+constexpr auto result_bound = freeze_bound + 18s;
 
 std::string host_name(int host) {
   return "cut-" + std::to_string(host);
 }
 
-// The life of one rank, on the first host or the second.
+// One rank, on the first host or the second.
 class CutRank {
  public:
   CutRank(const NetnsHosts& hosts, int rank, int ranks_per_host, std::uint16_t outer_port)
@@ -49,7 +49,8 @@ class CutRank {
     port_ = static_cast<std::uint16_t>(std::stoi(outer_->get("port", Deadline::in(failure::patience))));
   }
 
-  // What a group fails with whose store is known to be rank 0's, or to be on the first host.
+  // Runs allreduces until the group fails, and returns the failure. rank_known: the group knows that rank 0 has the
+  // store; otherwise it knows only that the store is on the first host.
   std::string lose_store_host(const std::string& backend, bool rank_known) {
     auto described = options();
     described.rank = rank_;
@@ -59,24 +60,24 @@ class CutRank {
     const auto group = comm::make_group(backend, described);
     group->barrier()->wait();
     await_heartbeats(*described.connect_store(), text_of({described.prefix, rank_}));
-    outer_->barrier("all know each other", described.size, Deadline::in(failure::patience));
-    const auto said = failure::reduce_until_failure(*group, *outer_);
+    outer_->barrier("all ranks have read the records", described.size, Deadline::in(failure::patience));
+    const auto text = failure::reduce_until_failure(*group, *outer_);
     await_all();
-    return said;
+    return text;
   }
 
-  // What the first group failed with; on the first host also what the next one gives.
-  std::string go_on(const std::string& backend) {
+  // The failure of the first group; on the first host followed by the result of an allreduce in the next group.
+  std::string continue_without_peers(const std::string& backend) {
     ElasticGroup elastic(backend, options(), std::to_string(rank_));
     elastic.reconfigure(0, members(2 * ranks_per_host_));
-    auto said = failure::reduce_until_failure(elastic.group(), *outer_);
+    auto text = failure::reduce_until_failure(elastic.group(), *outer_);
     if (host_ == 0) {
       std::vector<float> values(1000, 1.0f);
       elastic.reconfigure(1, members(ranks_per_host_)).allreduce(span_of(values))->wait();
-      said += fmt::format("; then a sum of {}", values.back());
+      text += fmt::format("; then a sum of {}", values.back());
     }
     await_all();
-    return said;
+    return text;
   }
 
  private:
@@ -84,9 +85,10 @@ class CutRank {
     const InNetwork outside(network_.outside());
     return failure::connect(port);
   }
-  // Rank 0 has the store; and the end of a process would be another sign than the cut, as both hosts are one machine.
-  void await_all() { outer_->barrier("all have said", 2 * ranks_per_host_, Deadline::in(failure::patience)); }
-  // Two of this rank since it was in an operation: by then it has met the others' records.
+  // Keeps all processes alive until every rank has its result: rank 0 serves the store, and both hosts are on one
+  // machine, so ranks on the other host would see the end of a process.
+  void await_all() { outer_->barrier("all ranks have failed", 2 * ranks_per_host_, Deadline::in(failure::patience)); }
+  // Waits for three heartbeats of this rank after its first operation: by then it has read the records of all ranks.
   static void await_heartbeats(Store& store, const std::string& key) {
     std::set<std::uint64_t> beats;
     while (beats.size() < 3) {
@@ -120,27 +122,27 @@ class CutRank {
 
 }  // namespace
 
-TEST_CASE("a link that is cut is told of at every rank, and the host that has the store goes on without the other") {
+TEST_CASE("when the link is lost every rank reports it, and the host with the store continues without the other") {
   need_hosts();
   for (const auto* backend : {"gloo", "hierarchical"}) {
     for (const int ranks_per_host : {1, 2, 4}) {
       INFO(backend << ", " << ranks_per_host << " ranks a host");
       NetnsHosts hosts(2);
       ForkedRanks ranks(2 * ranks_per_host, [&](int rank, std::uint16_t port) {
-        return CutRank(hosts, rank, ranks_per_host, port).go_on(backend);
+        return CutRank(hosts, rank, ranks_per_host, port).continue_without_peers(backend);
       });
       failure::await(ranks, "under way");
       hosts.link_down(1);
-      const auto deadline = Deadline::in(bound);
+      const auto deadline = Deadline::in(result_bound);
       for (int rank = 0; rank < 2 * ranks_per_host; ++rank) {
-        const auto said = ranks.result(rank, deadline);
-        INFO("rank " << rank << ": " << said);
+        const auto text = ranks.result(rank, deadline);
+        INFO("rank " << rank << ": " << text);
         if (rank < ranks_per_host) {
-          CHECK(contains(said, fmt::format("peer_lost: rank {} (pid ", ranks_per_host)));
-          CHECK(contains(said, " on host " + host_name(1)));
-          CHECK(contains(said, fmt::format("; then a sum of {}", ranks_per_host)));
+          CHECK(contains(text, fmt::format("peer_lost: rank {} (pid ", ranks_per_host)));
+          CHECK(contains(text, " on host " + host_name(1)));
+          CHECK(contains(text, fmt::format("; then a sum of {}", ranks_per_host)));
         } else {
-          CHECK(contains(said, fmt::format("{} on host {}) lost the group's store: store {}:", ranks.pid(rank),
+          CHECK(contains(text, fmt::format("{} on host {}) lost the group's store: store {}:", ranks.pid(rank),
                                            host_name(1), hosts.address(0))));
         }
       }
@@ -148,7 +150,7 @@ TEST_CASE("a link that is cut is told of at every rank, and the host that has th
   }
 }
 
-TEST_CASE("ranks that a cut link keeps from the rank with the store name it and its host") {
+TEST_CASE("ranks that a lost link separates from the rank with the store name that rank and its host") {
   need_hosts();
   for (const auto* backend : {"gloo", "hierarchical"}) {
     INFO(backend);
@@ -157,33 +159,33 @@ TEST_CASE("ranks that a cut link keeps from the rank with the store name it and 
         4, [&](int rank, std::uint16_t port) { return CutRank(hosts, rank, 2, port).lose_store_host(backend, true); });
     failure::await(ranks, "under way");
     hosts.link_down(1);
-    const auto deadline = Deadline::in(bound);
+    const auto deadline = Deadline::in(result_bound);
     for (int rank = 0; rank < 4; ++rank) {
-      const auto said = ranks.result(rank, deadline);
-      INFO("rank " << rank << ": " << said);
+      const auto text = ranks.result(rank, deadline);
+      INFO("rank " << rank << ": " << text);
       const int lost = rank < 2 ? 2 : 0;
-      CHECK(contains(said, fmt::format("peer_lost: rank {} (pid {} on host {})", lost, ranks.pid(lost),
+      CHECK(contains(text, fmt::format("peer_lost: rank {} (pid {} on host {})", lost, ranks.pid(lost),
                                        host_name(lost == 2 ? 1 : 0))));
     }
   }
 }
 
-TEST_CASE("ranks that a cut link keeps from a store that no rank serves name a rank beside it") {
+TEST_CASE("ranks that a lost link separates from a store that no rank serves name a rank on the store's host") {
   need_hosts();
   NetnsHosts hosts(2);
   ForkedRanks ranks(
       4, [&](int rank, std::uint16_t port) { return CutRank(hosts, rank, 2, port).lose_store_host("gloo", false); });
   failure::await(ranks, "under way");
   hosts.link_down(1);
-  const auto deadline = Deadline::in(bound);
+  const auto deadline = Deadline::in(result_bound);
   for (int rank = 0; rank < 4; ++rank) {
-    const auto said = ranks.result(rank, deadline);
-    INFO("rank " << rank << ": " << said);
+    const auto text = ranks.result(rank, deadline);
+    INFO("rank " << rank << ": " << text);
     const auto lost = [&](int other) {
       return contains(
-          said, fmt::format("peer_lost: rank {} (pid {} on host {})", other, ranks.pid(other), host_name(other / 2)));
+          text, fmt::format("peer_lost: rank {} (pid {} on host {})", other, ranks.pid(other), host_name(other / 2)));
     };
     CHECK((rank < 2 ? lost(2) || lost(3) : lost(0) || lost(1)));
-    if (rank >= 2) CHECK(contains(said, "on whose host the store is"));
+    if (rank >= 2) CHECK(contains(text, "on whose host the store is"));
   }
 }

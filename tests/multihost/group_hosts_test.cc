@@ -11,14 +11,14 @@
 #include "tests/support/forked_ranks.h"
 #include "tests/support/host_network.h"
 
-// Process groups across hosts. The ranks' store is outside the hosts, so that their link carries the groups' bytes
-// alone.
+// Process groups across hosts. The ranks' store is outside the hosts, so that the link carries only the bytes of the
+// groups.
 using namespace ddprun;
 using namespace ddprun::testing;
 
 namespace {
 
-constexpr std::chrono::seconds patience{60};
+constexpr std::chrono::seconds timeout{60};
 
 // Two hosts with ranks 0, 1, ... on the first and the rest on the second.
 class RankOnHost {
@@ -35,10 +35,10 @@ class RankOnHost {
     options.connect_store = [this] {
       const InNetwork outside(network_.outside());
       return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = store_port_},
-                                        Deadline::in(patience));
+                                        Deadline::in(timeout));
     };
     options.prefix = backend + "/";
-    options.config.timeout = patience;
+    options.config.timeout = timeout;
     options.config.local_address = address;
     options.config.host = "host " + std::to_string(host_);
     options.config.heartbeat = std::chrono::milliseconds(200);
@@ -59,19 +59,19 @@ std::string sum_of(ProcessGroup& group) {
   return fmt::format("{} {}", values.front(), values.back());
 }
 
-// What each rank's body returns, or what() of what it throws.
+// The value that each rank's body returns, or what() of the exception that it throws.
 template <class Body>
 std::vector<std::string> results_of(const NetnsHosts& hosts, int ranks_per_host, Body body) {
   ForkedRanks ranks(2 * ranks_per_host,
                     [&](int rank, std::uint16_t port) { return body(RankOnHost(hosts, rank, ranks_per_host, port)); });
   std::vector<std::string> results;
-  for (int rank = 0; rank < 2 * ranks_per_host; ++rank) results.push_back(ranks.result(rank, Deadline::in(patience)));
+  for (int rank = 0; rank < 2 * ranks_per_host; ++rank) results.push_back(ranks.result(rank, Deadline::in(timeout)));
   return results;
 }
 
 }  // namespace
 
-TEST_CASE("between hosts a loopback address gives way to the one that routes to the others") {
+TEST_CASE("between hosts a loopback address is replaced by the address of the route to the other hosts") {
   need_hosts();
   const NetnsHosts hosts(2);
   for (const auto* backend : {"gloo", "hierarchical"}) {
@@ -82,7 +82,7 @@ TEST_CASE("between hosts a loopback address gives way to the one that routes to 
   }
 }
 
-TEST_CASE("hosts that know of nothing but loopback are told to name an interface") {
+TEST_CASE("if a host has only loopback addresses the error says to set the interface") {
   need_hosts();
   const NetnsHosts hosts(2);
   const auto results = results_of(hosts, 1, [&](const RankOnHost& rank) { return sum_of(*rank.join("gloo", "")); });
@@ -93,7 +93,7 @@ TEST_CASE("hosts that know of nothing but loopback are told to name an interface
   }
 }
 
-TEST_CASE("in two levels the link carries two thirds of what a flat ring sends") {
+TEST_CASE("a hierarchical allreduce sends two thirds of a flat ring's bytes over the link") {
   need_hosts();
   const NetnsHosts hosts(2);
   constexpr std::size_t count = 1 << 20;
@@ -103,7 +103,7 @@ TEST_CASE("in two levels the link carries two thirds of what a flat ring sends")
       const auto group = rank.join(backend, "eth0");
       std::vector<float> values(count, 1);
       const auto before = bytes_sent("eth0");
-      group->barrier()->wait();  // nobody begins before all have looked
+      group->barrier()->wait();  // no rank starts before all have read the counter
       group->allreduce(span_of(values))->wait();
       group->barrier()->wait();
       sent[backend] = static_cast<double>(bytes_sent("eth0") - before) / (count * sizeof(float));
@@ -113,11 +113,11 @@ TEST_CASE("in two levels the link carries two thirds of what a flat ring sends")
   });
   for (const auto& result : results) {
     INFO(result);
-    double flat = 0, levels = 0;
-    REQUIRE(std::sscanf(result.c_str(), "%lf %lf", &flat, &levels) == 2);
+    double flat = 0, hierarchical = 0;
+    REQUIRE(std::sscanf(result.c_str(), "%lf %lf", &flat, &hierarchical) == 2);
     CHECK(flat >= 1.5);
-    CHECK(levels >= 1.0);
-    CHECK(levels < 1.15);  // headers, acknowledgements, the barriers
+    CHECK(hierarchical >= 1.0);
+    CHECK(hierarchical < 1.15);  // headers, acknowledgements, the barriers
   }
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("a rank of the other host that is killed is named at every rank") {
     }
   });
   for (int rank = 0; rank < 3; ++rank) {
-    const auto result = ranks.result(rank, Deadline::in(patience));
+    const auto result = ranks.result(rank, Deadline::in(timeout));
     INFO(result);
     CHECK(result.find("rank 3") != std::string::npos);
     CHECK(result.find(fmt::format("pid {}", ranks.pid(3))) != std::string::npos);

@@ -7,7 +7,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/netns.h"
 
-// Agents on hosts of their own. The hosts share the file system and nothing else.
+// Agents on separate hosts, which share only the file system.
 namespace ddprun::testing {
 
 inline void need_hosts() {
@@ -23,12 +23,12 @@ struct Hosts {
 
   std::string endpoint() const { return net.address(0) + ":29400"; }
 
-  // Puts what enters a host before a command line.
+  // The command line with the prefix that runs it on a host.
   static Words behind(Words enter, const Words& words) {
     enter.insert(enter.end(), words.begin(), words.end());
     return enter;
   }
-  // A node whose one worker prints its environment in each round, and ends when the test says so.
+  // A node with one worker, which prints its environment in each round and exits when the test creates a file.
   Node start(int host, const Words& options) const { return start(net.enter(host), options); }
   Node start(const Words& enter, const Words& options) const {
     return {behind(enter, command(options, {"env", "wait-file=" + done()})), marker.variables()};

@@ -2,10 +2,10 @@
 
 #include "tests/multihost/hosts.h"
 
-// Hosts that come, go, fall silent and come back, and the names and addresses they go by.
+// Hosts that join, leave, are disconnected and rejoin; their names and addresses.
 using namespace ddprun::testing;
 
-TEST_CASE("a host joins late, one leaves, one is cut off and comes back when its link does") {
+TEST_CASE("a host joins late, one leaves, one loses its link and rejoins when the link is restored") {
   need_hosts();
   Hosts hosts(4);
   const auto options = hosts.meeting({"--nnodes=2:4",
@@ -37,7 +37,7 @@ TEST_CASE("a host joins late, one leaves, one is cut off and comes back when its
   for (auto* node : {&a, &b, &c}) CHECK(node->wait().code == 0);
 }
 
-TEST_CASE("hosts with names that nobody can resolve meet at the address that was typed, and work at one") {
+TEST_CASE("hosts with names that nobody can resolve meet at the endpoint's address and use addresses") {
   need_hosts();
   const Hosts hosts(2);
   const auto options = hosts.meeting({"--nnodes=2"});
@@ -107,7 +107,7 @@ TEST_CASE("two agents of one host that name no endpoint meet at the default port
   auto a = hosts.start(0, {"--nproc_per_node=1", "--nnodes=2"});
   auto b = hosts.start(0, {"--nproc_per_node=1", "--nnodes=2"});
   for (auto* node : {&a, &b}) node->wait_for_round(2);
-  CHECK((a.said("waiting at 127.0.0.1:29400") && b.said("waiting at 127.0.0.1:29400")));
+  CHECK((a.has_logged("waiting at 127.0.0.1:29400") && b.has_logged("waiting at 127.0.0.1:29400")));
   CHECK(a.variable("MASTER_ADDR") == "127.0.0.1");
   hosts.finish();
   CHECK(a.wait().code == 0);

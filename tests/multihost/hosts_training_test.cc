@@ -4,8 +4,8 @@
 #include "tests/multihost/hosts.h"
 #include "tests/support/host_network.h"
 
-// Training across hosts whose ranks share no memory, so that the link carries the gradients, with faults of hosts,
-// links and workers. Everything is checked to the last bit.
+// Training on two hosts whose ranks share no memory, so that the gradients cross the link, with faults of hosts, links
+// and workers. All results are compared bit for bit.
 using namespace ddprun::testing;
 
 namespace {
@@ -27,7 +27,7 @@ struct Backend {
 };
 const std::vector<Backend> backends_of_hosts{{"gloo", 1}, {"hierarchical", 2}};
 
-// Two hosts in one training. One at a time: hosts are named after this process.
+// Two hosts in one training job. Only one object may exist at a time: the names of its hosts contain this process's id.
 class TrainingHosts {
  public:
   explicit TrainingHosts(Backend backend, const Words& overrides = {})
@@ -50,7 +50,7 @@ class TrainingHosts {
     const InNetwork network(hosts.net.network(host));
     return bytes_sent("eth0");
   }
-  // Bytes of all parameters, which are those of all gradients, less than the file's: it has a header.
+  // The size of all parameters, which is that of all gradients: a lower bound of the checkpoint file's size.
   std::uint64_t gradient_bytes() const {
     for (const auto& entry : std::filesystem::directory_iterator(training.folder / "checkpoints"))
       if (const auto file = entry.path() / "model.safetensors"; std::filesystem::exists(file))
@@ -66,7 +66,7 @@ class TrainingHosts {
   Words overrides_;
 };
 
-// The digest that both hosts' jobs end with.
+// The digest that the jobs of both hosts print at the end.
 std::string joint_parameters(Child& first, Child& second) {
   const auto a = first.wait(timeout);
   const auto b = second.wait(timeout);
@@ -85,7 +85,8 @@ std::string parameters_of_hosts(const Backend& backend, const Words& overrides =
   return joint_parameters(first, second);
 }
 
-// Of two ranks that share memory. The sum of two gradients has one order, so every back end gives these bits.
+// The digest of two ranks that share memory. A sum of two gradients has only one order, so it is the same with every
+// back end.
 std::string parameters_of_shared_memory(Words overrides = {}) {
   overrides.push_back("--dist.backend=shm");
   const Training training;
@@ -95,7 +96,7 @@ std::string parameters_of_shared_memory(Words overrides = {}) {
   return parameters_of(result.out);
 }
 
-// Undisturbed, at another time or over another back end.
+// Without faults, in another run or over another back end.
 std::string expected_parameters(const Backend& backend, const Words& overrides = {}) {
   return backend.ranks_per_host == 1 ? parameters_of_shared_memory(overrides) : parameters_of_hosts(backend, overrides);
 }
@@ -113,7 +114,7 @@ void wait_for_checkpoint(Child& job, const TrainingHosts& two) {
 
 }  // namespace
 
-TEST_CASE("a training over Gloo, and in two levels: several buckets, equal replicas, the gradients cross the link") {
+TEST_CASE("training over Gloo and hierarchical: several buckets, equal replicas, the gradients cross the link") {
   need_isolated_hosts();
   for (const auto& backend : backends_of_hosts) {
     INFO(backend.name);
@@ -129,7 +130,7 @@ TEST_CASE("a training over Gloo, and in two levels: several buckets, equal repli
   }
 }
 
-TEST_CASE("a narrow link that carries the gradients changes no bit of a training") {
+TEST_CASE("a slow link does not change the result of a training") {
   need_isolated_hosts();
   const Backend gloo{"gloo", 1};
   const auto overrides = steps_in_buckets(gloo);
@@ -142,7 +143,7 @@ TEST_CASE("a narrow link that carries the gradients changes no bit of a training
   CHECK(two.sent(1) - before >= steps * two.gradient_bytes());
 }
 
-TEST_CASE("a worker of one host is killed in the middle: the training resumes over Gloo, and in two levels") {
+TEST_CASE("a worker of one host is killed during the training, which resumes over Gloo and hierarchical") {
   need_isolated_hosts();
   for (const auto& backend : backends_of_hosts) {
     INFO(backend.name);
@@ -159,7 +160,8 @@ TEST_CASE("a worker of one host is killed in the middle: the training resumes ov
   }
 }
 
-TEST_CASE("the store's host loses power in the middle and is started again: the training resumes from its checkpoint") {
+TEST_CASE(
+    "the store's host loses power during the training and is restarted: the training resumes from its checkpoint") {
   need_isolated_hosts();
   for (const auto& backend : backends_of_hosts) {
     INFO(backend.name);
@@ -177,7 +179,7 @@ TEST_CASE("the store's host loses power in the middle and is started again: the 
   }
 }
 
-TEST_CASE("a training over IPv6") {
+TEST_CASE("training over IPv6") {
   need_isolated_hosts();
   const Backend gloo{"gloo", 1};
   const auto overrides = steps_in_buckets(gloo);
@@ -188,7 +190,7 @@ TEST_CASE("a training over IPv6") {
   CHECK(joint_parameters(first, second) == parameters_of_shared_memory(overrides));
 }
 
-TEST_CASE("auto chooses two levels for hosts whose ranks share no memory with the other's") {
+TEST_CASE("auto chooses hierarchical for hosts whose ranks share no memory with those of the other") {
   need_isolated_hosts();
   const Backend automatic{"auto", 2};
   const TrainingHosts two(automatic, {"--train.epochs=1", "--data.samples=640"});

@@ -209,7 +209,7 @@ TEST_CASE("a host whose link goes down ends a job of fixed size with a line that
   CHECK(result.code == 1);
   CHECK(count(result.err, "no heartbeat for 5 s, frozen or cut off (ranks 2-3)") == 1);
   CHECK(count(result.err, "lost contact with host " + two.second) == 1);
-  wait_for_nothing_left(*job, two);  // on the host that is cut off, too: its agent hears no server
+  wait_for_nothing_left(*job, two);  // also on the disconnected host, whose agent has lost the server
 }
 
 TEST_CASE("an elastic job continues without a host whose link goes down") {
@@ -226,7 +226,7 @@ TEST_CASE("an elastic job continues without a host whose link goes down") {
   CHECK(count(result.err, "lost contact with host " + two.second) == 1);
 }
 
-TEST_CASE("the starting ddprun's error file has the root cause, whichever host it was on") {
+TEST_CASE("the starting ddprun's error file has the root cause of a failure on any host") {
   need_hosts();
   const TwoHosts two;
   const TempDir folder;

@@ -87,13 +87,13 @@ TEST_CASE("a host that is cut off is lost within the keep-alive bound, and the o
   CHECK(a.code == 0);
   CHECK(count(a.out, ":WORLD_SIZE=2\n") == 2);
   CHECK(count(a.out, ":TORCHELASTIC_RESTART_COUNT=1\n") == 2);
-  // The host that is cut off cannot know that the other continues: it ends by itself and says what it lost.
+  // The disconnected host cannot know that the other continues: it exits and reports the lost server.
   const auto b = second.wait();
   CHECK(b.code == 1);
   CHECK(b.err.find(two.hosts.address(0)) != std::string::npos);
 }
 
-TEST_CASE("a training whose peer is cut off ends with an error that names its rank, within the deadline") {
+TEST_CASE("a training whose peer is disconnected ends with an error that names the peer's rank, within the deadline") {
   need_hosts();
   if (const auto why = NetnsHosts::why_not_isolated(); !why.empty()) SKIP(why);
   TwoHosts two;

@@ -27,7 +27,7 @@ TEST_CASE("a launcher under measurement leaves no worker behind, whether it stop
   CHECK(marker.processes() == 0);
 }
 
-TEST_CASE("a benchmark whose reader leaves ends without a word, though another process than it prints") {
+TEST_CASE("a benchmark whose reader closes the pipe ends without a message, also while another process prints") {
   Child bench({BENCH_PROGRAM, "collectives", "--ranks=2", "--max-bytes=64", "--seconds=0.2"});
   bench.wait_for_out("\n");
   bench.leave_out();
@@ -46,7 +46,7 @@ TEST_CASE("collectives are measured, and their results found right, for any numb
 }
 
 TEST_CASE("a benchmark that is killed leaves no launcher behind, and none of its workers") {
-  // A launcher, and what its workers have in their environment; none: the floor.
+  // A launcher, and a variable of its workers; none for the baseline.
   const auto [launcher, variable] =
       GENERATE(table<std::string, std::string>({{"", ""},
                                                 {"ddprun", "TORCHELASTIC_RUN_ID"},

@@ -1,4 +1,4 @@
-// Ranks started by hand, without ddprun: rank 0 serves the store itself.
+// Ranks that are started without ddprun: rank 0 serves the store.
 #include <csignal>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("ranks meet at MASTER_ADDR and MASTER_PORT, and rank 0 stays until all have left") {
+TEST_CASE("ranks connect to MASTER_ADDR and MASTER_PORT, and rank 0 stays until all have left") {
   constexpr int size = 3;
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t) {
@@ -46,7 +46,7 @@ TEST_CASE("ranks meet at MASTER_ADDR and MASTER_PORT, and rank 0 stays until all
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "3");
 }
 
-TEST_CASE("rank 0, which serves the store, may stand still for as long as any other rank") {
+TEST_CASE("rank 0, which serves the store, may be frozen for as long as any other rank") {
   constexpr int size = 2;
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t outside) {
@@ -54,7 +54,7 @@ TEST_CASE("rank 0, which serves the store, may stand still for as long as any ot
     const auto world =
         init_process_group({.config = {.timeout = 60s, .freeze_bound = 30s}, .env = place(rank, size, port)});
     test.barrier("up", size + 1, Deadline::in(30s));
-    test.wait({"goes on"}, Deadline::in(30s));
+    test.wait({"resumed"}, Deadline::in(30s));
     std::vector<std::int64_t> sum = {rank};
     allreduce(world->group(), sum, ReduceOp::sum);
     return std::to_string(sum[0]);
@@ -62,9 +62,9 @@ TEST_CASE("rank 0, which serves the store, may stand still for as long as any ot
   TcpStore test({.host = "127.0.0.1", .port = ranks.store_port()}, Deadline::in(30s));
   test.barrier("up", size + 1, Deadline::in(30s));
   ranks.signal(0, SIGSTOP);
-  ::usleep(4'000'000);  // a silence to be borne, not an event to be waited for
+  ::usleep(4'000'000);  // the freeze itself: there is no event to wait for
   ranks.signal(0, SIGCONT);
-  test.set("goes on", "", Deadline::in(30s));
+  test.set("resumed", "", Deadline::in(30s));
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(40s)) == "1");
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("when rank 0 dies with the store, the others name it") {
     const auto world = init_process_group({.config = {.timeout = 60s}, .env = place(rank, size, port)});
     std::vector<float> values(1000);
     try {
-      allreduce(world->group(), values, ReduceOp::sum);  // the others may not be through yet when rank 0 is
+      allreduce(world->group(), values, ReduceOp::sum);  // rank 0 may complete it before the others
       if (rank == 0) ::raise(SIGKILL);
       while (true) allreduce(world->group(), values, ReduceOp::sum);
     } catch (const Error& error) {
@@ -90,7 +90,7 @@ TEST_CASE("when rank 0 dies with the store, the others name it") {
   }
 }
 
-TEST_CASE("a world that stays incomplete ends with the missing ranks' names") {
+TEST_CASE("if ranks are missing the error names them") {
   constexpr int size = 3;
   const auto port = free_port();
   ForkedRanks ranks(size, [port](int rank, std::uint16_t) -> std::string {

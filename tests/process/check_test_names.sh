@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: check_test_names.sh CTEST BUILD_FOLDER PAGE
-# Each row of the page's table ends with the tests that show it, as `ctest -R` takes them: each has to match one.
+# The last column of the page's table has regular expressions for `ctest -R`: each has to match a test.
 set -euo pipefail
 ctest=$1 build=$2 page=$3
 registered=$("$ctest" --test-dir "$build" -N | sed -n 's/^ *Test *#[0-9]*: //p')

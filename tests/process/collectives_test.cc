@@ -44,14 +44,14 @@ struct Job {
     if (jobs.size() != 1 || jobs[0].at("groups").as_array().size() != 1) return {};
     return jobs[0].at("groups").at(0);
   }
-  // Asks until the diagnosis contains all parts.
+  // Repeats the request until the diagnosis contains all parts.
   boost::json::value await_diagnosis(const Words& parts) {
     boost::json::value found;
     agent.wait_until(
         [&] {
           found = group();
           if (!found.is_object()) return false;
-          const std::string diagnosis(found.at("verdict").as_string());
+          const std::string diagnosis(found.at("diagnosis").as_string());
           return std::all_of(parts.begin(), parts.end(), [&](const auto& part) { return contains(diagnosis, part); });
         },
         "the diagnosis");
@@ -61,14 +61,14 @@ struct Job {
 
 }  // namespace
 
-TEST_CASE("ddprun status --collectives names the rank that has not entered an operation, and where it is") {
+TEST_CASE("ddprun status --collectives names the rank that has not entered an operation, and its current operation") {
   Job job({STRAGGLER_PROGRAM, "1", "FILE"});
   const auto group = job.await_diagnosis({"operation #1, ", "; 2 ranks wait in it, for up to "});
   const auto& straggler = group.at("ranks").at(1);
   const auto pid = straggler.at("pid").as_int64();
   INFO(boost::json::serialize(group));
   CHECK(group.at("name").as_string() == "group/0");
-  const std::string diagnosis(group.at("verdict").as_string());
+  const std::string diagnosis(group.at("diagnosis").as_string());
   CHECK(contains(diagnosis, "operation #1, allreduce(sum) of 1000 float32: rank 1 (pid " + std::to_string(pid)));
   CHECK(contains(diagnosis, "it is between operations; its last, #0, barrier, ended "));
   CHECK(contains(diagnosis, ") has not entered it: "));
@@ -90,7 +90,7 @@ TEST_CASE("ddprun status --collectives names the rank that has not entered an op
   CHECK(job.agent.wait().code == 0);
 }
 
-TEST_CASE("ddprun status --collectives shows a group whose keys have a prefix of the program's own") {
+TEST_CASE("ddprun status --collectives shows a group with a key prefix that the program chose") {
   Job job({STRAGGLER_PROGRAM, "2", "FILE", "mine/"});
   const auto group =
       job.await_diagnosis({"operation #1, allreduce(sum) of 1000 float32: rank 2 (pid ", "; 2 ranks wait"});

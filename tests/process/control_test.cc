@@ -16,7 +16,7 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A runtime folder and a marker of this test's own.
+// A runtime folder and a marker that only this test uses.
 struct Machine {
   TempDir runtime;
   TempDir folder;

@@ -1,11 +1,12 @@
-"""A DistributedDataParallel job over Gloo as people write it for torchrun: nothing in it knows of ddprun.
+"""A DistributedDataParallel job over Gloo, written for torchrun, without any reference to ddprun.
 
 usage: ddp_script.py CHECKPOINT [STEPS [HOLD_STEP RELEASE_FILE]]
 
-Trains a small regression, writes a checkpoint after each step (rank 0) and goes on from it when it is started again.
-Ranks other than 0 stand still before HOLD_STEP until there is RELEASE_FILE, so that whoever watches can break
-something in the middle. In the end rank 0 compares with the same training done by one process.
-DDP_SCRIPT_MEETING, if it is set, is a file in which the ranks meet, one for each attempt; else the launcher's store.
+Trains a small regression, writes a checkpoint after each step (rank 0) and continues from it when it is started again.
+Ranks other than 0 wait before HOLD_STEP until RELEASE_FILE exists, so that a test can kill a rank at that step. At the
+end rank 0 compares its parameters with those of the same training in one process.
+DDP_SCRIPT_FILE_STORE, if set, is the prefix of the file of each attempt's FileStore. If it is not set, the ranks use
+the launcher's store.
 """
 import os
 import sys
@@ -51,10 +52,10 @@ def main():
     hold_step, release_file = (int(sys.argv[3]), sys.argv[4]) if len(sys.argv) > 4 else (-1, "")
 
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    meeting = os.environ.get("DDP_SCRIPT_MEETING")
-    if meeting:
-        place = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
-        dist.init_process_group("gloo", init_method=f"file://{meeting}-{attempt}", **place)
+    file_store = os.environ.get("DDP_SCRIPT_FILE_STORE")
+    if file_store:
+        coordinates = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+        dist.init_process_group("gloo", init_method=f"file://{file_store}-{attempt}", **coordinates)
     else:
         dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()

@@ -6,7 +6,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// The first line of a failure report names the rank, the host and the cause, also where the exit code says little.
+// The first line of a failure report names the rank, the host and the cause, also where the exit code does not show the
+// cause.
 using namespace ddprun::testing;
 
 namespace {

@@ -19,10 +19,10 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto patience = 100s;  // several leases, on a loaded machine
+constexpr auto timeout = 100s;  // several leases, on a loaded machine
 
 // A lease long enough for any load, for tests without a loss.
-const std::string patient = "keep_alive_max_attempt=60,last_call_timeout=1";
+const std::string long_lease = "keep_alive_max_attempt=60,last_call_timeout=1";
 // A lease short enough to wait for its end.
 const std::string quick = "keep_alive_max_attempt=8,last_call_timeout=1,join_timeout=60";
 
@@ -38,8 +38,8 @@ struct Job {
   std::string file(const std::string& name) const { return (folder / name).string(); }
   bool there(const std::string& name) const { return std::filesystem::exists(folder / name); }
   void make(const std::string& name) const { std::ofstream(file(name)).put('\n'); }
-  // In each of so many attempts: leave a mark "<name>-<attempt>", then wait for the end. In the next one: leave it, and
-  // wait for the file "go".
+  // In each of the first attempts, as many as given: creates the file "<name>-<attempt>" and waits to be stopped. In
+  // the next attempt: creates it and waits for the file "go".
   Words marks(const std::string& name, int attempts) const {
     Words verbs;
     for (int i = 0; i <= attempts; ++i) {
@@ -50,7 +50,7 @@ struct Job {
     return verbs;
   }
   void wait_for_mark(Child& child, const std::string& name) const {
-    child.wait_until([&] { return there(name); }, "mark " + name, patience);
+    child.wait_until([&] { return there(name); }, "mark " + name, timeout);
   }
 
   Marker marker;
@@ -96,10 +96,10 @@ std::set<std::string> keys(const EtcdCluster& etcd) {
 TEST_CASE("two agents with one etcd form one job and leave no keys") {
   const EtcdCluster etcd;
   const Job job(etcd);
-  auto a = job.start("2", {"env"}, patient, {"--nproc_per_node=2"});
-  auto b = job.start("2", {"env"}, patient, {"--nproc_per_node=2"});
-  const auto from_a = a.wait(patience);
-  const auto from_b = b.wait(patience);
+  auto a = job.start("2", {"env"}, long_lease, {"--nproc_per_node=2"});
+  auto b = job.start("2", {"env"}, long_lease, {"--nproc_per_node=2"});
+  const auto from_a = a.wait(timeout);
+  const auto from_b = b.wait(timeout);
   CHECK(from_a.code == 0);
   CHECK(from_b.code == 0);
   CHECK(errors_of(from_a.err).empty());
@@ -125,10 +125,10 @@ TEST_CASE("a failure ends every agent of an etcd job with the root cause's code 
                        "exit=9",
                        "end-if",
                        "pause"};
-  auto a = job.start("2", verbs, patient);
-  auto b = job.start("2", verbs, patient);
+  auto a = job.start("2", verbs, long_lease);
+  auto b = job.start("2", verbs, long_lease);
   for (auto* node : {&a, &b}) {
-    const auto result = node->wait(patience);
+    const auto result = node->wait(timeout);
     CHECK(result.code == 9);
     CHECK(contains(result.err, "  rank      : 1 (local_rank: 0)\n"));
     CHECK(contains(result.err, "The end of rank 1's standard error:\n  why\n"));
@@ -142,10 +142,10 @@ TEST_CASE("the restart budget of an etcd job is job-wide") {
   const Job job(etcd);
   const Words verbs = {"env",       "if-rank=1",    "if-attempt=0", "exit=9", "end-if",
                        "if-rank=0", "if-attempt=1", "exit=8",       "end-if", "pause"};
-  auto a = job.start("2", verbs, patient, {"--max_restarts=1"});
-  auto b = job.start("2", verbs, patient, {"--max_restarts=1"});
+  auto a = job.start("2", verbs, long_lease, {"--max_restarts=1"});
+  auto b = job.start("2", verbs, long_lease, {"--max_restarts=1"});
   for (auto* node : {&a, &b}) {
-    const auto result = node->wait(patience);
+    const auto result = node->wait(timeout);
     CHECK(contains(result.out, "TORCHELASTIC_RESTART_COUNT=1\n"));
     CHECK(contains(result.err, "restart 1 of 1"));
     CHECK(result.code == 8);
@@ -155,16 +155,16 @@ TEST_CASE("the restart budget of an etcd job is job-wide") {
 TEST_CASE("an etcd job accepts a node that joins later, and continues when it leaves") {
   const EtcdCluster etcd;
   const Job job(etcd);
-  auto a = job.start("1:2", job.marks("a", 2), patient);
+  auto a = job.start("1:2", job.marks("a", 2), long_lease);
   job.wait_for_mark(a, "a-0");
-  auto b = job.start("1:2", job.marks("b", 2), patient);
+  auto b = job.start("1:2", job.marks("b", 2), long_lease);
   job.wait_for_mark(a, "a-1");
   job.wait_for_mark(b, "b-1");
   b.signal(SIGTERM);
-  CHECK(b.wait(patience).code == 128 + SIGTERM);
+  CHECK(b.wait(timeout).code == 128 + SIGTERM);
   job.wait_for_mark(a, "a-2");
   job.make("go");
-  const auto result = a.wait(patience);
+  const auto result = a.wait(timeout);
   CHECK(result.code == 0);
   CHECK(contains(result.err, "left: stopped by SIGTERM"));
   CHECK(keys(etcd).empty());
@@ -176,20 +176,20 @@ TEST_CASE("SIGKILL of each agent of an etcd job in turn, store host and leader i
   // Wait for a round of all three: the first one leads, the second serves the workers' store.
   const auto conf = "keep_alive_max_attempt=8,last_call_timeout=300";
   auto leader = job.start("1:3", job.marks("a", 2), conf, {"--node_rank=1"});
-  leader.wait_until([&] { return keys(etcd).contains("/ddprun/job/control/leader"); }, "a leader", patience);
+  leader.wait_until([&] { return keys(etcd).contains("/ddprun/job/control/leader"); }, "a leader", timeout);
   auto store_host = job.start("1:3", job.marks("b", 2), conf, {"--node_rank=0"});
-  store_host.wait_until([&] { return keys(etcd).size() == 5; }, "two nodes", patience);
+  store_host.wait_until([&] { return keys(etcd).size() == 5; }, "two nodes", timeout);
   auto last = job.start("1:3", job.marks("c", 2), conf);
   for (const auto* mark : {"a-0", "b-0", "c-0"}) job.wait_for_mark(last, mark);
 
   store_host.signal(SIGKILL);
-  CHECK(store_host.wait(patience).signal_number == SIGKILL);
+  CHECK(store_host.wait(timeout).signal_number == SIGKILL);
   for (const auto* mark : {"a-1", "c-1"}) job.wait_for_mark(last, mark);
   leader.signal(SIGKILL);
-  CHECK(leader.wait(patience).signal_number == SIGKILL);
+  CHECK(leader.wait(timeout).signal_number == SIGKILL);
   job.wait_for_mark(last, "c-2");
   job.make("go");
-  const auto result = last.wait(patience);
+  const auto result = last.wait(timeout);
   CHECK(result.code == 0);
   CHECK(contains(result.err, "its lease ended"));
   CHECK(job.marker.processes() == 0);
@@ -206,9 +206,9 @@ TEST_CASE("a failure caused by the loss of an etcd job's node costs no restart")
   job.wait_for_mark(a, "a-0");
   job.wait_for_mark(a, "b-0");
   b.signal(SIGKILL);
-  CHECK(b.wait(patience).signal_number == SIGKILL);
+  CHECK(b.wait(timeout).signal_number == SIGKILL);
   job.make("killed");
-  const auto result = a.wait(patience);
+  const auto result = a.wait(timeout);
   CHECK(result.code == 0);
   CHECK(contains(result.err, "its lease ended"));
   CHECK(!contains(result.err, "restart"));
@@ -222,11 +222,11 @@ TEST_CASE("an etcd job that cannot continue without a lost node ends with one li
   job.wait_for_mark(a, "a-0");
   job.wait_for_mark(b, "b-0");
   b.signal(SIGKILL);
-  const auto result = a.wait(patience);
+  const auto result = a.wait(timeout);
   CHECK(result.code == 1);
   CHECK(errors_of(result.err).size() == 1);
   CHECK(contains(result.err, "was lost: its lease ended"));
-  b.wait_until([&] { return job.marker.processes() == 0; }, "end of every process", patience);
+  b.wait_until([&] { return job.marker.processes() == 0; }, "end of every process", timeout);
 }
 
 TEST_CASE("a frozen agent loses its lease, the other agents of the etcd job continue, and it exits when it resumes") {
@@ -239,11 +239,11 @@ TEST_CASE("a frozen agent loses its lease, the other agents of the etcd job cont
   b.signal(SIGSTOP);
   job.wait_for_mark(a, "a-1");
   b.signal(SIGCONT);
-  const auto woken = b.wait(patience);
+  const auto woken = b.wait(timeout);
   CHECK(woken.code == 1);
   CHECK(contains(woken.err, "lease"));
   job.make("go");
-  CHECK(a.wait(patience).code == 0);
+  CHECK(a.wait(timeout).code == 0);
 }
 
 TEST_CASE("two jobs with two ids share one etcd") {
@@ -254,37 +254,37 @@ TEST_CASE("two jobs with two ids share one etcd") {
   for (const auto* job : {&one, &other, &one, &other})
     children.push_back(
         std::make_unique<Child>(command({"--nnodes=2", "--rdzv_backend=etcd", "--rdzv_endpoint=" + job->endpoints,
-                                         "--rdzv_id=" + job->id, "--rdzv_conf=" + patient},
+                                         "--rdzv_id=" + job->id, "--rdzv_conf=" + long_lease},
                                         verbs(*job))));
-  for (auto& child : children) child->wait_for_out("WORLD_SIZE=2", patience);
+  for (auto& child : children) child->wait_for_out("WORLD_SIZE=2", timeout);
   for (const auto* job : {&one, &other}) job->make("go");
-  for (auto& child : children) CHECK(child->wait(patience).code == 0);
+  for (auto& child : children) CHECK(child->wait(timeout).code == 0);
 }
 
 TEST_CASE("an agent with other options is refused by an etcd job") {
   const EtcdCluster etcd;
   const Job job(etcd);
-  auto a = job.start("2", {"pause"}, patient);
-  a.wait_for_err("waiting up to", patience);
-  auto b = job.start("2", {"pause"}, patient, {"--max_restarts=3"});
-  const auto refused = b.wait(patience);
+  auto a = job.start("2", {"pause"}, long_lease);
+  a.wait_for_err("waiting up to", timeout);
+  auto b = job.start("2", {"pause"}, long_lease, {"--max_restarts=3"});
+  const auto refused = b.wait(timeout);
   CHECK(refused.code == 2);
   CHECK(contains(refused.err, "--max_restarts 3 where the job has 0"));
   a.signal(SIGTERM);
-  CHECK(a.wait(patience).code == 128 + SIGTERM);
+  CHECK(a.wait(timeout).code == 128 + SIGTERM);
 }
 
 TEST_CASE("a restart of etcd during a job has no effect") {
   EtcdCluster etcd;
   const Job job(etcd);
-  auto a = job.start("2", job.marks("a", 0), patient);
-  auto b = job.start("2", job.marks("b", 0), patient);
+  auto a = job.start("2", job.marks("a", 0), long_lease);
+  auto b = job.start("2", job.marks("b", 0), long_lease);
   job.wait_for_mark(a, "a-0");
   job.wait_for_mark(b, "b-0");
   etcd.restart(0);
   job.make("go");
   for (auto* node : {&a, &b}) {
-    const auto result = node->wait(patience);
+    const auto result = node->wait(timeout);
     CHECK(result.code == 0);
     CHECK(errors_of(result.err).empty());
     CHECK(!contains(result.err, "new round"));
@@ -300,7 +300,7 @@ TEST_CASE("an etcd that is down for longer than a lease ends the job with one li
   job.wait_for_mark(b, "b-0");
   etcd.kill(0);
   for (auto* node : {&a, &b}) {
-    const auto result = node->wait(patience);
+    const auto result = node->wait(timeout);
     CHECK(result.code == 1);
     CHECK(errors_of(result.err).size() == 1);
     CHECK(contains(result.err, "lost etcd"));
@@ -322,13 +322,13 @@ TEST_CASE("without an etcd server the agent ends with one line after join_timeou
 TEST_CASE("an etcd cluster of three works without any one member") {
   EtcdCluster etcd(3);
   const Job job(etcd);
-  auto a = job.start("1:2", job.marks("a", 1), patient);
+  auto a = job.start("1:2", job.marks("a", 1), long_lease);
   job.wait_for_mark(a, "a-0");
   etcd.kill(0);  // the member dialled first
-  auto b = job.start("1:2", job.marks("b", 1), patient);
+  auto b = job.start("1:2", job.marks("b", 1), long_lease);
   job.wait_for_mark(a, "a-1");
   job.wait_for_mark(b, "b-1");
   job.make("go");
-  CHECK(a.wait(patience).code == 0);
-  CHECK(b.wait(patience).code == 0);
+  CHECK(a.wait(timeout).code == 0);
+  CHECK(b.wait(timeout).code == 0);
 }

@@ -32,7 +32,7 @@ Words names_in(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("the events of a job, restart included, are written to a file") {
+TEST_CASE("the events of a job, including a restart, are written to a file") {
   const TempDir folder;
   const auto log = (folder / "events").string();
   const auto result = run_child(command(two_workers({"--max_restarts=1", "--event_log_handler=file:" + log}),

@@ -114,7 +114,7 @@ TEST_CASE("the limit of open files that ddprun asks for is enough") {
 }
 
 TEST_CASE("a program that the kernel does not execute is a fault with its cause") {
-  // It passes every check but the kernel's.
+  // ddprun's checks accept it, and the kernel refuses it.
   const TempDir folder;
   const auto junk = (folder / "junk").string();
   std::ofstream(junk) << "neither a script nor a binary\n";

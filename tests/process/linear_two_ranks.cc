@@ -14,7 +14,7 @@ using namespace ddprun;
 int main() try {
   spawn(2, [](const WorkerEnv& env) {
     const auto world = init_process_group({.env = env});
-    Generator weights(1), samples(2, static_cast<unsigned>(env.rank));  // each rank has samples of its own
+    Generator weights(1), samples(2, static_cast<unsigned>(env.rank));  // each rank has its own samples
     nn::Linear truth(8, 1, weights), model(8, 1, weights);
     DistributedDataParallel ddp(model, world->group());
     const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1}, model.named_parameters());
@@ -23,7 +23,7 @@ int main() try {
       fill_normal(inputs, 0, 1, samples);
       const Variable loss = mse_loss(ddp.forward(Variable(inputs)), truth(Variable(inputs)).value());
       optimizer->zero_grad();
-      loss.backward();  // averages the gradients of both ranks meanwhile
+      loss.backward();  // averages the gradients of both ranks at the same time
       optimizer->step();
       if (env.rank == 0 && step % 20 == 0) std::printf("step %3d  loss %.6f\n", step, loss.value().item());
     }

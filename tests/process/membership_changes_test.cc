@@ -33,10 +33,10 @@ TEST_CASE("nodes join late, leave by a signal and are killed: the others continu
   a.wait_for_err("was lost: its connection closed");
   job.finish();
   CHECK(a.wait().code == 0);
-  CHECK_FALSE(a.said("restart 1"));
+  CHECK_FALSE(a.has_logged("restart 1"));
 }
 
-TEST_CASE("a spare beyond the maximum stands by and steps in at once when a node is lost") {
+TEST_CASE("a spare beyond the maximum waits and replaces a lost node at once") {
   Nodes job{.options = {"--nnodes=2", "--max_restarts=1"}};
   auto a = job.host();
   auto b = job.guest();
@@ -56,7 +56,7 @@ TEST_CASE("a spare beyond the maximum stands by and steps in at once when a node
   CHECK(spare.wait().code == 0);
 }
 
-TEST_CASE("a wish for a rank (--node_rank) is honoured as a wish among nodes that meet by c10d") {
+TEST_CASE("with c10d a node gets the rank that it requests with --node_rank if that rank is free") {
   Nodes job{.options = {"--nnodes=3", "--rdzv_backend=c10d"}};
   auto a = job.host("", {"--node_rank=2"});
   auto b = job.guest("", {"--node_rank=0"});
@@ -73,7 +73,7 @@ TEST_CASE("a node that becomes group rank 0 in a later round serves the workers'
   auto b = job.guest("", {"--node_rank=0"});
   auto a = job.host("", {"--node_rank=1"});
   for (auto* node : {&a, &b}) node->wait_for_round(2);
-  // The first node to join may have had a round of its own, as rank 0.
+  // The first node to join may have been rank 0 of a round of one node.
   const auto first = a.variable("GROUP_RANK") == "0" ? "a" : "b";
   CAPTURE(first);
   const auto port = a.variable("MASTER_PORT");
@@ -108,7 +108,7 @@ TEST_CASE("a frozen agent is lost within the bound, and rejoins by itself when i
   CHECK(b.wait().code == 0);
 }
 
-TEST_CASE("a node that comes and goes without end is refused, and the job continues without it") {
+TEST_CASE("a node that joins and leaves repeatedly is refused, and the job continues without it") {
   Nodes job{.options = {"--nnodes=1:2", "--max_restarts=0"}};
   auto a = job.host();
   a.wait_for_round(1);
@@ -117,8 +117,8 @@ TEST_CASE("a node that comes and goes without end is refused, and the job contin
   for (bool refused = false; !refused; ++accepted) {
     REQUIRE(accepted < 15);  // five times for each of the two nodes that this host has at a time
     auto b = job.guest();
-    b.wait_until([&] { return b.number("WORLD_SIZE") == 2 || b.said(refusal); }, "round or refusal");
-    refused = b.said(refusal);
+    b.wait_until([&] { return b.number("WORLD_SIZE") == 2 || b.has_logged(refusal); }, "round or refusal");
+    refused = b.has_logged(refusal);
     if (refused) {
       CHECK(b.wait().code == 1);
       continue;

@@ -7,7 +7,7 @@
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// No process of a job is left, whatever is killed and whenever, its first milliseconds included.
+// No process of a job remains, whichever process is killed at whatever time, including the job's first milliseconds.
 using namespace ddprun::testing;
 
 namespace {

@@ -23,7 +23,7 @@ inline std::string last_value(const std::string& out, const std::string& name) {
 
 class Node {
  public:
-  static constexpr std::chrono::seconds patience{60};
+  static constexpr std::chrono::seconds default_timeout{60};
 
   Node(const Words& words, const Variables& variables) : child_(words, variables) {}
 
@@ -32,21 +32,22 @@ class Node {
   int number(const std::string& name) const { return std::atoi(variable(name).c_str()); }
   int generation() const { return number("TORCHELASTIC_RESTART_COUNT"); }
   const std::string& err() const { return child_.err(); }
-  bool said(const std::string& text) const { return err().find(text) != std::string::npos; }
+  bool has_logged(const std::string& text) const { return err().find(text) != std::string::npos; }
   pid_t pid() const { return child_.pid(); }
 
-  // Until this node's workers run in a round of that many nodes with at least that generation.
+  // Waits until this node's workers run in a round of this many nodes with at least this generation.
   void wait_for_round(int nodes, int generation = 0) {
     child_.wait_until([&] { return number("WORLD_SIZE") == nodes && this->generation() >= generation; },
-                      "round of " + std::to_string(nodes) + " from generation " + std::to_string(generation), patience);
+                      "round of " + std::to_string(nodes) + " from generation " + std::to_string(generation),
+                      default_timeout);
   }
   void wait_until(const std::function<bool()>& condition, const std::string& what,
-                  std::chrono::milliseconds timeout = patience) {
+                  std::chrono::milliseconds timeout = default_timeout) {
     child_.wait_until(condition, what, timeout);
   }
-  void wait_for_err(const std::string& text) { child_.wait_for_err(text, patience); }
+  void wait_for_err(const std::string& text) { child_.wait_for_err(text, default_timeout); }
   void signal(int number) const { child_.signal(number); }
-  Child::Result wait() { return child_.wait(patience); }
+  Child::Result wait() { return child_.wait(default_timeout); }
 
  private:
   Child child_;

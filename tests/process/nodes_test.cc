@@ -37,7 +37,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("two agents with one endpoint form one job, on either back end") {
+TEST_CASE("two agents with one endpoint form one job, with c10d and static") {
   const std::string backend = GENERATE("c10d", "static");
   CAPTURE(backend);
   const TwoNodes nodes;
@@ -84,7 +84,7 @@ TEST_CASE("a failure on one node stops both, and both end with the root cause's 
   CHECK(nodes.marker.processes() == 0);
 }
 
-TEST_CASE("a usage error of a worker is one line on each node, naming the host, and exit code 2") {
+TEST_CASE("a usage error of a worker is one line with the host on each node, and exit code 2") {
   const TwoNodes nodes;
   const Words verbs = {
       "if-rank=2", "error-file={\"message\": {\"message\": \"no such key\", \"extraInfo\": {\"usage_error\": true}}}",

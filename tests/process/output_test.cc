@@ -32,7 +32,7 @@ TEST_CASE("lines of several workers are whole and carry the rank, also a last li
   CHECK(sorted_lines(result.err) == Words{"[r0]:e", "[r1]:e"});
 }
 
-TEST_CASE("a job that goes well says nothing of its own") {
+TEST_CASE("a job that succeeds prints nothing of its own") {
   const auto result = run_child(command(two_workers(), {"exit=0"}), {{"LOGLEVEL", ""}});
   CHECK(result.code == 0);
   CHECK(result.out.empty());
@@ -43,6 +43,20 @@ TEST_CASE("a single worker's output is passed on unchanged") {
   const auto result = run_child(command({}, {"out=a\\rb", "err=x"}));
   CHECK(result.out == "a\rb");
   CHECK(result.err == "x");
+}
+
+TEST_CASE("output of several workers that cannot be written is one error, and the exit code is 1") {
+  Words line{"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh"};
+  for (const auto& word : command(two_workers(), {"out=a\\n", "out=b\\n", "exit=0"})) line.push_back(word);
+  const auto result = run_child(line);
+  CHECK(result.code == 1);
+  CHECK(result.err == "[ddprun] error: cannot write to standard output: No space left on device\n");
+}
+
+TEST_CASE("the exit code of a failed worker is kept though output cannot be written") {
+  Words line{"/bin/sh", "-c", "exec \"$@\" >/dev/full", "sh"};
+  for (const auto& word : command(two_workers(), {"out=a\\n", "exit=3"})) line.push_back(word);
+  CHECK(run_child(line).code == 3);
 }
 
 TEST_CASE("redirects and tee, with torchrun's layout of files") {
@@ -128,7 +142,7 @@ TEST_CASE("the end of standard error is reported also when it went to a file") {
   CHECK(result.err.find("The end of rank 0's standard error:\n  why\n") != std::string::npos);
 }
 
-TEST_CASE("a TMPDIR that cannot be used is named, and /tmp takes its place") {
+TEST_CASE("a TMPDIR that cannot be used is named in a warning, and /tmp is used") {
   const TempDir folder;
   const auto file = (folder / "file").string();
   std::ofstream(file) << "x";
@@ -174,13 +188,13 @@ TEST_CASE("no temporary folder is left of a job that succeeded") {
   CHECK(fs::is_empty(temporary.path()));
 }
 
-TEST_CASE("a terminal that accepts nothing does not keep ddprun from stopping the job") {
+TEST_CASE("a terminal that accepts no output does not prevent ddprun from stopping the job") {
   // The pipes are not read until the end: 64 KiB fill them, ddprun's queue fills, the workers block.
   const Marker marker;
   const TempDir folder;
   Child child(command(two_workers(), {"touch=" + (folder / "${local_rank}").string(), "flood"}), marker.variables());
   while (!fs::exists(folder / "0") || !fs::exists(folder / "1")) ::usleep(2000);
-  ::usleep(50'000);  // not needed for the result: lets the pipes fill, so that more often the hard case is tried
+  ::usleep(50'000);  // does not change the result: fills the pipes, so that the blocked case is tested more often
   child.signal(SIGTERM);
   while (marker.processes() > 1) ::usleep(2000);  // the workers end while the pipes are full
   CHECK(child.wait().code == 128 + SIGTERM);

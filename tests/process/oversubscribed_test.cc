@@ -6,7 +6,7 @@
 #include "tests/process/nodes.h"
 #include "tests/support/catch.h"
 
-// With the default heartbeat interval and bound, no node is taken for lost on a machine whose cores are all four times
+// With the default heartbeat interval and bound, no node counts as lost on a machine whose cores are all four times
 // oversubscribed. `ctest -C nightly -L nightly` runs the long form.
 using namespace ddprun::testing;
 
@@ -70,10 +70,10 @@ void no_node_is_lost_for(std::chrono::seconds time) {
 
 }  // namespace
 
-TEST_CASE("no node is taken for lost while every core is four times oversubscribed") {
+TEST_CASE("no node counts as lost while every core is four times oversubscribed") {
   no_node_is_lost_for(std::chrono::seconds(15));
 }
 
-TEST_CASE("no node is taken for lost in ten minutes of four times oversubscription", "[.nightly]") {
+TEST_CASE("no node counts as lost in ten minutes of four times oversubscription", "[.nightly]") {
   no_node_is_lost_for(std::chrono::minutes(10));
 }

@@ -145,7 +145,7 @@ TEST_CASE("an interactive zsh completes a whole line") {
   shell.type("ddprun() { echo args:$* }; echo set''up\n");
   shell.wait_for("setup\r\n");
   shell.type("ddprun --nproc-per-n\t");
-  shell.wait_for("_node");  // drawn over the dashes, bit by bit
+  shell.wait_for("_node");  // zsh redraws the dashes piece by piece
   shell.type("c\t--stand\t\n");
   shell.wait_for("args:--nproc_per_node=cpu --standalone\r\n");
   shell.type("ddprun statu\t\n");

@@ -94,7 +94,7 @@ TEST_CASE("a frozen rank is named by all others after their timeout") {
   }
 }
 
-TEST_CASE("a rank that lives but does not enter an operation is named, with its last operation") {
+TEST_CASE("a rank that runs but does not enter an operation is named, with its last operation") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) {
     const auto store = connect(port);
@@ -139,7 +139,7 @@ TEST_CASE("a rank killed while the others form the group is named") {
   constexpr int size = 3;
   ForkedRanks ranks(size, [](int rank, std::uint16_t port) -> std::string {
     if (rank == 2) {
-      // It sets its last will, as the first half of joining does, and dies before it publishes its location.
+      // It sets its last will (as in MQTT) and dies before it publishes its address.
       const auto store = connect(port);
       store->set_will("group/0/failure", "1\nrank 2 was lost", Deadline::in(10s));
       store->set("announced", "", Deadline::in(10s));

@@ -1,6 +1,6 @@
-// oneDNN's generated code uses the stack pointer for data of its own: the frame of a signal handler that runs on a
-// thread inside it overwrites the heap, which glibc notices at some later free(). So 100,000 preemption requests arrive
-// while this thread does nothing but such calls.
+// oneDNN's generated code uses the stack pointer for its data: the frame of a signal handler on a thread that executes
+// that code overwrites the heap, which glibc detects at a later free(). This test sends 100,000 preemption requests
+// while the thread executes only such calls.
 #include <atomic>
 #include <csignal>
 #include <iterator>
@@ -20,7 +20,7 @@ using namespace ddprun;
 
 namespace {
 
-// 100,000 unless the environment says otherwise: for a loop of many runs.
+// The number of requests: 100,000 unless the environment sets it.
 std::int64_t wanted_requests() {
   const auto value = Environment::capture().get("DDPRUN_TEST_SIGNALS");
   return value ? std::stoll(*value) : 100'000;
@@ -65,7 +65,8 @@ class Multiplication {
   const std::vector<float> a_, b_, expected_;
 };
 
-// As fast as the kernel takes them, until so many have been counted: those that arrive while one is pending merge.
+// Sends requests as fast as the kernel accepts them, until this many have been counted: the kernel merges those that
+// arrive while one is pending.
 void send_until_counted(const trainer::PreemptionListener& listener, std::int64_t requests) {
   const auto deadline = Deadline::in(std::chrono::seconds(100));
   while (listener.requests() < requests && !deadline.expired()) ::kill(::getpid(), SIGUSR1);

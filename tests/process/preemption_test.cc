@@ -9,8 +9,8 @@
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// A preemption request: all ranks stop after the same step, its checkpoint is complete, the exit code says so, and the
-// same command resumes with the bits of an undisturbed run.
+// A preemption request: all ranks stop after the same step, its checkpoint is complete, the exit code is 75, and the
+// same command resumes with the bits of an uninterrupted run.
 using namespace ddprun::testing;
 
 namespace {
@@ -57,7 +57,7 @@ struct Preemptible : Training {
   }
 };
 
-// A job that has done its first step and cannot reach its last one before finish().
+// A job that has completed its first step and cannot reach its last one before finish().
 class BlockedJob {
  public:
   BlockedJob(const Preemptible& training, const Words& launch, Words overrides) : training_(training) {
@@ -66,7 +66,7 @@ class BlockedJob {
     child_->wait_until([&] { return metrics_.has_lines(); }, "the first step", std::chrono::seconds(60));
   }
   Child& child() { return *child_; }
-  // The agent handles events in order: when it answers the later question it has passed the signal on.
+  // The agent handles events in order: when it answers this later request it has forwarded the signal.
   void signal(int number) {
     child_->signal(number);
     Child({DDPRUN_PROGRAM, "status"}, training_.variables()).wait();
@@ -82,7 +82,7 @@ class BlockedJob {
   std::optional<Child> child_;
 };
 
-std::string undisturbed_parameters() {
+std::string uninterrupted_parameters() {
   const Preemptible training;
   const auto result = Child(training.command()).wait(std::chrono::seconds(100));
   INFO(result.err);
@@ -90,7 +90,7 @@ std::string undisturbed_parameters() {
   return parameters_of(result.out);
 }
 
-// After a preempted job: the same command resumes, and ends with the bits of an undisturbed run.
+// After a preempted job: the same command resumes, and ends with the bits of an uninterrupted run.
 void check_resumes(const Preemptible& training, const Words& launch, const Words& overrides,
                    const std::string& expected) {
   const auto result = Child(training.command(launch, overrides)).wait(std::chrono::seconds(100));
@@ -100,7 +100,7 @@ void check_resumes(const Preemptible& training, const Words& launch, const Words
   CHECK(parameters_of(result.out) == expected);
 }
 
-// Of "SigBlk:\t0000000000000200" and its like in /proc/<pid>/status: bit n-1 stands for signal n.
+// The value of a line such as "SigBlk:\t0000000000000200" in /proc/<pid>/status: bit n-1 is signal n.
 std::uint64_t signal_set(const std::string& status, const std::string& key) {
   const auto at = status.find("\n" + key + ":\t");
   REQUIRE(at != std::string::npos);
@@ -109,8 +109,8 @@ std::uint64_t signal_set(const std::string& status, const std::string& key) {
 
 }  // namespace
 
-// A handler could run on a thread inside oneDNN, whose generated code uses the stack pointer for data of its own.
-TEST_CASE("a training worker has no signal handler, and every thread of it blocks the preemption signal") {
+// A handler could run on a thread inside oneDNN, whose generated code uses the stack pointer for its data.
+TEST_CASE("a training worker has no signal handler, and all of its threads block the preemption signal") {
   const Preemptible training;
   BlockedJob job(training, {}, {});
   const auto workers = workers_of(training.marker);
@@ -132,10 +132,12 @@ TEST_CASE("a training worker has no signal handler, and every thread of it block
   CHECK(job.finish().code == 75);
 }
 
-TEST_CASE("preemption by SIGUSR1 or SIGTERM: exit code 75, one whole checkpoint, no restart, and the same bits later") {
+TEST_CASE(
+    "preemption by SIGUSR1 or SIGTERM: exit code 75, one complete checkpoint, no restart, and the same bits after the "
+    "resume") {
   const bool term = GENERATE(false, true);
   CAPTURE(term);
-  const auto expected = undisturbed_parameters();
+  const auto expected = uninterrupted_parameters();
   const Words launch{"--max_restarts=3"};
   const Words overrides = term ? Words{"--train.preempt_signal=TERM"} : Words{};
   const Preemptible training;
@@ -167,7 +169,7 @@ TEST_CASE("a preemption request to one rank stops all ranks after the same step"
   CHECK(training.checkpoints() == 1);
 }
 
-TEST_CASE("without a checkpoint folder a preemption request is not passed on, and SIGTERM ends the job") {
+TEST_CASE("without a checkpoint folder a preemption request is not forwarded, and SIGTERM ends the job") {
   const Preemptible training;
   BlockedJob job(training, {}, {"--checkpoint.dir=", "--checkpoint.every_steps=0", "--train.preempt_signal=TERM"});
   job.child().signal(SIGUSR1);

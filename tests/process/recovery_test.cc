@@ -4,19 +4,20 @@
 #include "tests/process/training.h"
 #include "tests/support/catch.h"
 
-// A job that loses a worker recovers to the same bits; a job that loses a peer for good names it.
+// A job that loses a worker is restarted and ends with the same bits. A job that ends because a peer was lost names
+// that peer.
 using namespace ddprun::testing;
 
 namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 
-struct Undisturbed {
+struct UninterruptedRun {
   std::string parameters;
   Milliseconds duration;
 };
 
-Undisturbed undisturbed_run(const Words& overrides = {}) {
+UninterruptedRun run_uninterrupted(const Words& overrides = {}) {
   const Training training;
   const auto start = std::chrono::steady_clock::now();
   const auto result =
@@ -27,16 +28,12 @@ Undisturbed undisturbed_run(const Words& overrides = {}) {
   return {parameters_of(result.out + result.err), std::chrono::duration_cast<Milliseconds>(duration)};
 }
 
-}  // namespace
-
-namespace {
-
 void kill_at_random_moments(const std::string& backend, int times) {
   const Words overrides{"--dist.backend=" + backend};
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  const auto expected = undisturbed_run(overrides);
+  const auto expected = run_uninterrupted(overrides);
   REQUIRE(expected.parameters.size() == 64);
   std::uniform_int_distribution<Milliseconds::rep> moments(0, expected.duration.count() * 9 / 10);
 
@@ -45,14 +42,14 @@ void kill_at_random_moments(const std::string& backend, int times) {
     Child child(training.job({"--standalone", "--nproc_per_node=2", "--max_restarts=1"}, overrides),
                 training.marker.variables());
     const auto moment = ddprun::Deadline::in(Milliseconds(moments(random)));
-    child.wait_until([&] { return moment.expired(); }, "the moment");
+    child.wait_until([&] { return moment.expired(); }, "the time of the kill");
     const auto workers = workers_of(training.marker);
     const bool killed = !workers.empty() && ::kill(workers[random() % workers.size()], SIGKILL) == 0;
     const auto result = child.wait(std::chrono::seconds(60));
-    INFO("kill " << kills << (killed ? "" : " (fell before or after the workers' life)") << "\n" << result.err);
+    INFO("kill " << kills << (killed ? "" : " (no worker was running)") << "\n" << result.err);
     REQUIRE(result.code == 0);
     REQUIRE(parameters_of(result.out + result.err) == expected.parameters);
-    // What was written before the kill could be read after it.
+    // Every checkpoint written before the kill could be read after it.
     REQUIRE(result.err.find("skipped") == std::string::npos);
     if (killed) ++kills;
   }
@@ -60,17 +57,17 @@ void kill_at_random_moments(const std::string& backend, int times) {
 
 }  // namespace
 
-TEST_CASE("kill -9 of a random worker at a random moment, twenty times: the same parameters to the last bit") {
+TEST_CASE("SIGKILL of a random worker at a random time, twenty times: the same bits of all parameters") {
   kill_at_random_moments("shm", 20);
 }
 
-TEST_CASE("kill -9 of a random worker at a random moment over Gloo: the same parameters to the last bit") {
+TEST_CASE("SIGKILL of a random worker at a random time over Gloo: the same bits of all parameters") {
   kill_at_random_moments("gloo", 5);
 }
 
 TEST_CASE("two ranks train to the same bits over Gloo and shared memory, in several buckets with equal replicas") {
   const auto parameters_over = [](const std::string& backend) {
-    return undisturbed_run({"--dist.backend=" + backend, "--dist.bucket_mb=0.02", "--train.check_replicas=true"})
+    return run_uninterrupted({"--dist.backend=" + backend, "--dist.bucket_mb=0.02", "--train.check_replicas=true"})
         .parameters;
   };
   const auto expected = parameters_over("shm");
@@ -78,8 +75,8 @@ TEST_CASE("two ranks train to the same bits over Gloo and shared memory, in seve
   CHECK(parameters_over("gloo") == expected);
 }
 
-TEST_CASE("kill -9 of the whole job: the next command goes on where the last checkpoint was") {
-  const auto expected = undisturbed_run();
+TEST_CASE("SIGKILL of the whole job: the next command resumes from the last checkpoint") {
+  const auto expected = run_uninterrupted();
   const Training training;
   {
     Child child(training.job({"--standalone", "--nproc_per_node=2"}), training.marker.variables());
@@ -93,7 +90,7 @@ TEST_CASE("kill -9 of the whole job: the next command goes on where the last che
   CHECK(parameters_of(result.out + result.err) == expected.parameters);
 }
 
-TEST_CASE("where nobody says how often, a checkpoint is written at the end of each epoch") {
+TEST_CASE("by default a checkpoint is written at the end of each epoch") {
   const Training training;
   const auto result =
       run_child(training.job({"--standalone", "--nproc_per_node=2"},
@@ -103,7 +100,7 @@ TEST_CASE("where nobody says how often, a checkpoint is written at the end of ea
   CHECK(training.checkpoints() == 3);
 }
 
-TEST_CASE("a frozen worker: the other ends with an error that names its rank, within the bound") {
+TEST_CASE("if a worker is frozen the other one ends with an error that names its rank, within the bound") {
   const std::string backend = GENERATE("shm", "gloo");
   const std::string frozen = GENERATE("0", "1");
   CAPTURE(backend, frozen);

@@ -97,7 +97,7 @@ TEST_CASE("spawn refuses a process that has threads, and a number of ranks below
   CHECK(contains(error, "2 threads"));
 }
 
-TEST_CASE("ranks die with the process that spawned them") {
+TEST_CASE("ranks end with the process that spawned them") {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const pid_t middle = ::fork();

@@ -1,11 +1,12 @@
 #include <csignal>
 #include <fstream>
+#include <sys/resource.h>
 
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
-// However a job ends, no process of it is left, and ddprun does not hang.
+// No process of a job remains, however it ends, and ddprun does not hang.
 using namespace ddprun::testing;
 
 namespace {
@@ -165,7 +166,7 @@ TEST_CASE("a signal during the stop for a new round ends the job gracefully, a s
   CHECK(marker.processes() == 0);
 }
 
-TEST_CASE("the grace is --shutdown_timeout also after a failure and before a new round") {
+TEST_CASE("the grace period is --shutdown_timeout also after a failure and before a new round") {
   const int restarts = GENERATE(0, 1);
   CAPTURE(restarts);
   const Marker marker;
@@ -285,6 +286,28 @@ TEST_CASE("a guardian that is killed repeatedly is replaced each time, and the j
   job.child.signal(SIGTERM);
   CHECK(job.child.wait().code == 128 + SIGTERM);
   job.check_nothing_left();
+}
+
+TEST_CASE("a guardian that cannot be executed again is one error, and the job ends as usual") {
+  const Marker marker;
+  const TempDir folder;
+  auto variables = marker.variables();
+  for (const char* name : {"FIRST", "SECOND"}) variables[name] = std::string(100'000, 'x');
+  Child child(command({}, {"touch=" + (folder / "up").string(), "wait-file=" + (folder / "go").string()}), variables);
+  child.wait_until([&] { return std::filesystem::exists(folder / "up"); }, "worker");
+  pid_t guardian = -1;
+  child.wait_until([&] { return (guardian = marker.process_named("ddprun-guardian")) > 0; }, "guardian");
+  const rlimit small_stack{512 * 1024, 512 * 1024};  // a quarter of it is the limit of an environment
+  REQUIRE(::prlimit(child.pid(), RLIMIT_STACK, &small_stack, nullptr) == 0);
+  ::kill(guardian, SIGKILL);
+  const std::string error = "[ddprun] error: the guardian process (pid " + std::to_string(guardian) +
+                            ") has ended: cannot execute ddprun as the guardian process: Argument list too long; if "
+                            "ddprun is killed now, workers may survive\n";
+  child.wait_for_err(error);
+  std::ofstream(folder / "go").put('\n');
+  const auto result = child.wait();
+  CHECK(result.code == 0);
+  CHECK(result.err == error);
 }
 
 TEST_CASE("the death of the guardian does not end workers") {

@@ -56,7 +56,7 @@ TEST_CASE("another agent on the same machine takes over the endpoint") {
   CHECK(c.wait().code == 0);
 }
 
-TEST_CASE("an agent that is stopped while it serves the endpoint tells the agents that wait there") {
+TEST_CASE("an agent that is stopped while it serves the endpoint notifies the agents that wait there") {
   Nodes job{.options = {"--nnodes=3"}};
   auto host = job.host();
   auto b = job.guest();
@@ -84,7 +84,7 @@ TEST_CASE("a store's host that was frozen continues with the same nodes") {
   CHECK(b.wait().code == 0);
 }
 
-TEST_CASE("agents are told at once that the store's host is stopped, and wait for the next one") {
+TEST_CASE("agents are notified at once when the store's host is stopped, and wait for the next one") {
   Nodes job{.options = {"--nnodes=1:2"}};
   auto host = job.host();
   auto b = job.guest("store_timeout=60");

@@ -1,6 +1,6 @@
-// Ranks that meet in an allreduce, but for one that stays in its own code until there is a file of the name given.
+// All ranks call an allreduce, except one, which stays in its own code until the given file exists.
 //   straggler RANK FILE [PREFIX]
-// With a prefix, in the second generation of an ElasticGroup whose keys begin so, apart from the job's.
+// With a prefix they do so in the second generation of an ElasticGroup with that key prefix instead of the job's.
 #include <cstdio>
 #include <cstdlib>
 #include <unistd.h>

@@ -75,7 +75,7 @@ TEST_CASE("a new size of the terminal is passed to the workers") {
   CHECK(child.rows() == Words{"[default0]:ready", "[default0]:got 28"});
 }
 
-TEST_CASE("exit code, summary and log files are the same as without a terminal") {
+TEST_CASE("the exit code, the summary and the log files are the same as without a terminal") {
   const TempDir folder;
   TerminalChild child(command(two_workers({"--log_dir=" + folder.path().string(), "--tee=3", "--rdzv-id=job"}),
                               rank(1, {"err=\\r10%\\r20%\\nwhy\\n", "exit=5"})));

@@ -16,7 +16,7 @@
 namespace ddprun::testing {
 
 // Importing torch takes each worker seconds, and many of them share few cores.
-constexpr std::chrono::seconds torch_patience{400};
+constexpr std::chrono::seconds torch_timeout{400};
 
 class TorchJob {
  public:
@@ -33,8 +33,8 @@ class TorchJob {
 
   bool checkpoint_there() const { return std::filesystem::exists(checkpoint()); }
   std::string release_file() const { return (folder_ / "release").string(); }
-  // For a script whose ranks do not meet in a launcher's store.
-  Variables meeting() const { return {{"DDP_SCRIPT_MEETING", (folder_ / "meeting").string()}}; }
+  // For a script whose ranks do not use the launcher's store.
+  Variables meeting() const { return {{"DDP_SCRIPT_FILE_STORE", (folder_ / "meeting").string()}}; }
   void release() const { std::ofstream{release_file()}; }
 
  private:

@@ -1,5 +1,5 @@
-// PyTorch's own DistributedDataParallel, in a script that knows nothing of ddprun (ddp_script.py): started, killed in
-// the middle, restarted, and right in the end.
+// PyTorch's DistributedDataParallel in a script without any reference to ddprun (ddp_script.py): a worker is killed
+// during the training, the job restarts, and the result is correct.
 #include <csignal>
 #include <regex>
 
@@ -21,15 +21,15 @@ Words one_node(int workers, const Words& more) {
   return options;
 }
 
-// Kills the job's rank 1 where all stand still at the held step, and lets the job go on.
+// Kills the job's rank 1 while all ranks wait at the hold step, then releases the job.
 void kill_in_the_middle(const TorchJob& job, Child& node_of_rank_1) {
-  node_of_rank_1.wait_for_out("rank 1 of ", torch_patience);
-  node_of_rank_1.wait_until([&] { return job.checkpoint_there(); }, "a checkpoint", torch_patience);
+  node_of_rank_1.wait_for_out("rank 1 of ", torch_timeout);
+  node_of_rank_1.wait_until([&] { return job.checkpoint_there(); }, "a checkpoint", torch_timeout);
   REQUIRE(::kill(pid_of_rank(node_of_rank_1.out(), 1), SIGKILL) == 0);
   job.release();
 }
 
-void check_restarted_and_right(const TorchPython& python, const Child::Result& result) {
+void check_restarted_and_correct(const TorchPython& python, const Child::Result& result) {
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   CHECK_THAT(result.err, Catch::Contains("SIGKILL"));
@@ -45,7 +45,7 @@ void one_node_killed_in_the_middle(const TorchPython& python, int workers, const
   auto node = job.start(one_node(workers, options), {"40", std::to_string(held_step), job.release_file()},
                         std::move(variables));
   kill_in_the_middle(job, node);
-  check_restarted_and_right(python, node.wait(torch_patience));
+  check_restarted_and_correct(python, node.wait(torch_timeout));
 }
 
 void two_nodes_killed_in_the_middle(const TorchPython& python, Words options) {
@@ -59,10 +59,10 @@ void two_nodes_killed_in_the_middle(const TorchPython& python, Words options) {
   auto first = job.start(options, arguments);
   auto second = job.start(second_options, arguments);
   kill_in_the_middle(job, first);
-  const auto from_second = second.wait(torch_patience);
+  const auto from_second = second.wait(torch_timeout);
   INFO(from_second.out << from_second.err);
   CHECK(from_second.code == 0);
-  check_restarted_and_right(python, first.wait(torch_patience));
+  check_restarted_and_correct(python, first.wait(torch_timeout));
 }
 
 Words c10d_endpoint() {
@@ -86,7 +86,7 @@ TEST_CASE("PyTorch before 2.2, 2 workers, one killed in the middle") {
   one_node_killed_in_the_middle(*python, 2, {"--no_agent_store"});
 }
 
-TEST_CASE("PyTorch before 2.2, 4 workers, one killed in the middle, told by torchrun's variable") {
+TEST_CASE("PyTorch before 2.2, 4 workers, one killed in the middle, with torchrun's variable") {
   const auto python = find_old_torch();
   if (!python) SKIP(no_old_torch);
   one_node_killed_in_the_middle(*python, 4, {}, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}});
@@ -108,7 +108,7 @@ TEST_CASE("PyTorch before 2.2 with an agent's store fails, and a line says what 
   const auto python = find_old_torch();
   if (!python) SKIP(no_old_torch);
   const TorchJob job(*python);
-  const auto result = job.start({"--standalone", "--nproc_per_node=2"}, {"5"}).wait(torch_patience);
+  const auto result = job.start({"--standalone", "--nproc_per_node=2"}, {"5"}).wait(torch_timeout);
   INFO(result.err);
   CHECK(result.code == 1);
   CHECK_THAT(result.err, Catch::Contains("PyTorch before 2.2, which needs ddprun's --no_agent_store"));
@@ -128,7 +128,7 @@ TEST_CASE("current PyTorch, two agents with 2 workers each, one worker killed in
   two_nodes_killed_in_the_middle(*python, c10d_endpoint());
 }
 
-// Workers meet at the endpoint in every round; PyTorch expects a new store in each.
+// The workers use the endpoint's store in every round; PyTorch expects a new store in each.
 TEST_CASE("current PyTorch, two static agents, one worker killed in the middle") {
   const auto python = find_current_torch();
   if (!python) SKIP(no_current_torch);

@@ -1,5 +1,5 @@
 // Jobs of two nodes, one under PyTorch's own torchrun and one under ddprun: a static job, with either as node rank 0;
-// and c10d, with which they refuse each other.
+// and c10d jobs, in which they refuse each other.
 #include <csignal>
 #include <optional>
 
@@ -51,8 +51,8 @@ TEST_CASE("torchrun and ddprun share a static job that trains, either of them as
   const StaticJob nodes;
   auto ours = job.start(nodes.node(our_rank), {"40"});
   auto theirs = job.start_by_torchrun(nodes.node(1 - our_rank), {"40"});
-  const auto from_ours = ours.wait(torch_patience);
-  const auto from_theirs = theirs.wait(torch_patience);
+  const auto from_ours = ours.wait(torch_timeout);
+  const auto from_theirs = theirs.wait(torch_timeout);
   check_ended_well(from_ours);
   check_ended_well(from_theirs);
   CHECK_THAT(from_ours.out + from_theirs.out, Catch::Contains("rank 0 of 4") && Catch::Contains("rank 3 of 4") &&
@@ -60,7 +60,7 @@ TEST_CASE("torchrun and ddprun share a static job that trains, either of them as
 }
 
 // The workers do not communicate, so those of the other node are not affected.
-TEST_CASE("in a static job with torchrun a worker fails on either side, and its own launcher restarts it") {
+TEST_CASE("in a static job with torchrun a worker fails on either side, and its launcher restarts it") {
   const auto python = find_current_torch();
   if (!python) SKIP(no_current_torch);
   const int our_rank = GENERATE(0, 1);
@@ -76,8 +76,8 @@ TEST_CASE("in a static job with torchrun a worker fails on either side, and its 
                      "env"};
   Child ours(joined(joined({DDPRUN_PROGRAM}, nodes.node(our_rank)), worker));
   Child theirs(joined(joined({python->path, "-m", "torch.distributed.run"}, nodes.node(1 - our_rank)), worker));
-  const auto from_ours = ours.wait(torch_patience);
-  const auto from_theirs = theirs.wait(torch_patience);
+  const auto from_ours = ours.wait(torch_timeout);
+  const auto from_theirs = theirs.wait(torch_timeout);
   check_ended_well(from_ours);
   check_ended_well(from_theirs);
   const auto& failed = ours_fails ? from_ours.out : from_theirs.out;
@@ -102,12 +102,12 @@ TEST_CASE("in a static job with torchrun a training worker is killed on either s
   auto theirs = job.start_by_torchrun(nodes.node(1 - our_rank), arguments, job.meeting());
   auto& dying = ours_dies ? ours : theirs;
   const int rank = 2 * (ours_dies ? our_rank : 1 - our_rank) + 1;  // its node's local rank 1
-  ours.wait_until([&] { return job.checkpoint_there(); }, "a checkpoint", torch_patience);
-  dying.wait_for_out("rank " + std::to_string(rank) + " of 4, attempt 0", torch_patience);
+  ours.wait_until([&] { return job.checkpoint_there(); }, "a checkpoint", torch_timeout);
+  dying.wait_for_out("rank " + std::to_string(rank) + " of 4, attempt 0", torch_timeout);
   ::kill(pid_of_rank(dying.out(), rank), SIGKILL);
   job.release();
-  const auto from_ours = ours.wait(torch_patience);
-  const auto from_theirs = theirs.wait(torch_patience);
+  const auto from_ours = ours.wait(torch_timeout);
+  const auto from_theirs = theirs.wait(torch_timeout);
   check_ended_well(from_ours);
   check_ended_well(from_theirs);
   for (const auto* out : {&from_ours.out, &from_theirs.out}) CHECK_THAT(*out, Catch::Contains("of 4, attempt 1"));
@@ -149,10 +149,10 @@ TEST_CASE("torchrun with c10d that joins a ddprun job: both end at once, and ddp
   CAPTURE(python->version_text);
   const C10dJob job;
   auto ours = job.start({DDPRUN_PROGRAM}, true);
-  ours.wait_for_err("1 of 2 nodes are here", torch_patience);
+  ours.wait_for_err("1 of 2 nodes are here", torch_timeout);
   auto theirs = job.start({python->path, "-m", "torch.distributed.run"}, false);
-  check_refused(ours.wait(torch_patience));
-  CHECK(theirs.wait(torch_patience).code != 0);
+  check_refused(ours.wait(torch_timeout));
+  CHECK(theirs.wait(torch_timeout).code != 0);
 }
 
 TEST_CASE("ddprun with c10d that joins a torchrun job ends at once and says what to set") {
@@ -162,7 +162,7 @@ TEST_CASE("ddprun with c10d that joins a torchrun job ends at once and says what
   const C10dJob job;
   auto theirs = job.start({python->path, "-m", "torch.distributed.run"}, true);
   auto ours = job.start({DDPRUN_PROGRAM}, false);
-  check_refused(ours.wait(torch_patience));
+  check_refused(ours.wait(torch_timeout));
   theirs.signal(SIGKILL);  // torchrun waits for its join timeout
-  theirs.wait(torch_patience);
+  theirs.wait(torch_timeout);
 }

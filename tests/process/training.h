@@ -10,7 +10,7 @@
 #include "tests/process/launch.h"
 #include "tests/support/temp_dir.h"
 
-// ddprun with its own worker training a small CNN, and a hand on the workers' processes.
+// ddprun with ddprun-worker, which trains a small CNN; and access to the workers' processes.
 namespace ddprun::testing {
 
 // A few seconds of training on generated digits: 100 steps of two ranks, checkpoints every 7.

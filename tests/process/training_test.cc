@@ -1,4 +1,4 @@
-// The main job and its likes, run by ddprun with real workers.
+// The main job and similar jobs, run by ddprun with real workers.
 #include <fstream>
 #include <random>
 
@@ -17,7 +17,7 @@ std::int64_t last_step(const std::filesystem::path& metrics) {
   return steps;
 }
 
-// A short job on the digits with checkpoints, and the steps it takes: 2,000 samples, 16 steps an epoch.
+// A short job on the digits with checkpoints, and its number of steps: 2,000 samples, 16 steps per epoch.
 Words short_job(const TempDir& dir) {
   return {"--data.name=digits",
           "--data.samples=2000",
@@ -32,19 +32,19 @@ constexpr std::int64_t short_job_steps = 96;
 
 }  // namespace
 
-TEST_CASE("the main job twice gives the same bits at every rank") {
+TEST_CASE("two runs of the main job have the same bits on every rank") {
   const Words arguments{"--data.name=digits", "--data.samples=2000", "--train.epochs=2", "--train.check_replicas=true"};
   const auto first = run_job(two_ranks(arguments));
   CHECK(digest_of(first) == digest_of(run_job(two_ranks(arguments))));
   CHECK_THAT(first.out, Catch::Contains("done: 32 steps"));
 }
 
-TEST_CASE("the store may be served by worker 0 at a port that the agent keeps for it") {
+TEST_CASE("worker 0 may serve the store at a port that the agent has reserved for it") {
   const Words arguments{"--data.name=digits", "--data.samples=2000", "--train.epochs=2"};
   CHECK(digest_of(run_job(two_ranks(arguments, {"--no_agent_store"}))) == digest_of(run_job(two_ranks(arguments))));
 }
 
-TEST_CASE("ranks started by hand meet without ddprun") {
+TEST_CASE("ranks that are started without ddprun form a group") {
   TempDir dir;
   const std::map<std::string, std::string> common{{"WORLD_SIZE", "2"},
                                                   {"MASTER_ADDR", "127.0.0.1"},
@@ -64,10 +64,10 @@ TEST_CASE("ranks started by hand meet without ddprun") {
   digest_of(result);
 }
 
-// Where a kill falls is drawn anew each time; the seed is printed.
-TEST_CASE("a killed worker costs time, not bits") {
-  TempDir undisturbed;
-  const auto expected = digest_of(run_job(two_ranks(short_job(undisturbed))));
+// The time of the kill is random; the seed is printed on failure.
+TEST_CASE("after a killed worker and a restart the result has the same bits") {
+  TempDir uninterrupted;
+  const auto expected = digest_of(run_job(two_ranks(short_job(uninterrupted))));
   const auto seed = std::random_device{}();
   std::mt19937 random(seed);
   const auto value = Environment::capture().get("DDPRUN_TEST_KILLS");
@@ -80,7 +80,7 @@ TEST_CASE("a killed worker costs time, not bits") {
     Child job(two_ranks(short_job(dir), {"--max_restarts=1"}), one_thread);
     job.wait_until([&] { return last_step(dir / "metrics") >= at_step; }, "step " + std::to_string(at_step));
     const auto workers = processes_of("ddprun-worker", dir.path().string());
-    if (workers.size() == 2) ::kill(workers[victim], SIGKILL);  // fewer: the job was quicker than we
+    if (workers.size() == 2) ::kill(workers[victim], SIGKILL);  // fewer: the job has already ended
     auto result = job.wait(std::chrono::seconds(60));
     result.out = without_prefixes(result.out);
     CHECK(digest_of(result) == expected);

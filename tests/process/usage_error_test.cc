@@ -28,6 +28,18 @@ TEST_CASE("ddprun prints a mistake in a train.cfg once, without a failure summar
   CHECK(result.err == "[ddprun] error: " + mistake.sentence + "\n");
 }
 
+TEST_CASE("a mistake is printed once without log files too, and its temporary folder is removed") {
+  const Mistake mistake;
+  const TempDir temporary;
+  auto variables = one_thread;
+  variables["TMPDIR"] = temporary.path().string();
+  const auto result = run_child(
+      {DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=3", "--log_dir=/dev/null", mistake.config}, variables);
+  CHECK(result.code == 2);
+  CHECK(result.err == "[ddprun] error: " + mistake.sentence + "\n");
+  CHECK(std::filesystem::is_empty(temporary.path()));
+}
+
 TEST_CASE("a model that does not fit the data is a usage error too") {
   const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", config("mnist.cfg"),
                                "--data.name=random", "--data.samples=64", "--data.shape=7", "--model.name=cnn"});

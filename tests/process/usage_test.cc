@@ -47,7 +47,7 @@ TEST_CASE("a script, program or hostfile that is missing or of the wrong kind is
                     "--hostfile: cannot open /nonexistent: No such file or directory");
 }
 
-TEST_CASE("a key of a train.cfg before the file is refused with its right place") {
+TEST_CASE("a key of a train.cfg before the file is refused, and the error shows where it belongs") {
   check_usage_error({"--train.epochs=3", "train.cfg"},
                     "--train.epochs is a key of a train.cfg: put it after the file's name");
   check_usage_error({"--launch.nproc_per_node=3", "train.cfg"},
@@ -84,7 +84,7 @@ TEST_CASE("output that cannot be written is an error") {
   }
 }
 
-TEST_CASE("the [launch] section of a train.cfg sets options, and the environment and the command line beat it") {
+TEST_CASE("the [launch] section of a train.cfg sets options, which the environment and the command line override") {
   const TempDir folder;
   const auto config = (folder / "job.cfg").string();
   std::ofstream(config) << "[launch]\nnproc_per_node = 3\nrole = trainer\nmax_restart = 1\n";

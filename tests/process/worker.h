@@ -26,7 +26,7 @@ inline std::filesystem::path config(const std::string& name) {
   return std::filesystem::path(DDPRUN_CONFIGS) / name;
 }
 
-// One thread a rank: the bits of a job are compared, and they may depend on the number of threads.
+// One thread per rank: tests compare the bits of jobs, which may depend on the number of threads.
 inline const std::map<std::string, std::string> one_thread{{"OMP_NUM_THREADS", "1"}};
 
 inline Child::Result run_worker(Words arguments, std::map<std::string, std::string> variables = one_thread) {
@@ -34,7 +34,7 @@ inline Child::Result run_worker(Words arguments, std::map<std::string, std::stri
   return Child(arguments, variables).wait(std::chrono::seconds(100));
 }
 
-// "sha256:..." of the last line; fails the test when the job did not end well.
+// "sha256:..." of the last line; fails the test if the job has failed.
 inline std::string digest_of(const Child::Result& result) {
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
@@ -44,7 +44,7 @@ inline std::string digest_of(const Child::Result& result) {
   return match[1];
 }
 
-// In percent, of the last line.
+// The accuracy on the last line, in percent.
 inline double accuracy_of(const Child::Result& result) {
   digest_of(result);
   std::smatch match;
@@ -57,7 +57,7 @@ inline std::string without_prefixes(const std::string& out) {
   return std::regex_replace(out, std::regex("(^|\n)\\[default[0-9]+\\]:"), "$1");
 }
 
-// The main job with two ranks under ddprun.
+// The main job (configs/mnist.cfg) with two ranks under ddprun.
 inline Words two_ranks(const Words& more, const Words& options = {}) {
   Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
   words.insert(words.end(), options.begin(), options.end());
@@ -72,7 +72,7 @@ inline Child::Result run_job(const Words& words) {
   return result;
 }
 
-// The processes of this program whose command line holds a text, in the order of their ids.
+// The processes of this program whose command line contains a text, in the order of their ids.
 inline std::vector<pid_t> processes_of(const std::string& program, const std::string& text) {
   std::vector<pid_t> found;
   DIR* folder = ::opendir("/proc");

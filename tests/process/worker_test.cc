@@ -15,7 +15,7 @@ bool has_line(const std::string& text, const std::string& pattern) {
 
 }  // namespace
 
-TEST_CASE("a worker started by hand trains alone") {
+TEST_CASE("a worker that is started without a launcher trains as the only rank") {
   const auto result = run_worker({linear});
   digest_of(result);
   CHECK_THAT(result.out, Catch::Contains("step 100/785, epoch 1/5, loss "));
@@ -39,7 +39,7 @@ TEST_CASE("the effective configuration is printed with the origin of each value"
   CHECK(run_worker({dir / "again.cfg", "--print-config"}).code == 0);
 }
 
-TEST_CASE("the reference page is what the tree holds") {
+TEST_CASE("configs/reference.md is the output of --reference") {
   CHECK(run_worker({"--reference"}).out == read_whole_file(config("reference.md")));
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("a usage error is one line and exit code 2") {
              Catch::Contains("--dist.backend: dist.backend = nccl: NCCL exchanges"));
 }
 
-TEST_CASE("bytes of a file that is no train.cfg do not reach the terminal") {
+TEST_CASE("bytes of a file that is not a train.cfg are not written to the terminal unescaped") {
   TempDir dir;
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i * 7 + 27);
@@ -103,7 +103,7 @@ TEST_CASE("output that cannot be written is an error") {
   }
 }
 
-TEST_CASE("output that is closed is an error, and does not get into another file") {
+TEST_CASE("closed standard output is an error, and no other file gets the output") {
   TempDir dir;
   const auto metrics = (dir / "m").string();
   const auto result = Child({"/bin/sh", "-c",
@@ -149,21 +149,21 @@ TEST_CASE("a loss that is not finite ends the run before a checkpoint is written
                                                     std::to_string(step) + "\\), parameters")));
 }
 
-TEST_CASE("one step is a step") {
+TEST_CASE("the last line counts one step in the singular") {
   CHECK_THAT(run_worker({linear, "--train.max_steps=1"}).out, Catch::Contains("\ndone: 1 step, loss "));
 }
 
-TEST_CASE("a usage error is logged by each worker, and under a launcher written to the error file alone") {
+TEST_CASE("a usage error is logged by each worker, and under a launcher written only to the error file") {
   TempDir dir;
   std::map<std::string, std::string> second{
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}};
-  const auto by_hand = run_worker({"/nonexistent.cfg"}, second);  // in a terminal of its own
+  const auto by_hand = run_worker({"/nonexistent.cfg"}, second);  // without a launcher
   CHECK(by_hand.code == 2);
   CHECK_THAT(by_hand.err, Catch::Contains("/nonexistent.cfg"));
   second["TORCHELASTIC_ERROR_FILE"] = (dir / "error.json").string();
   const auto launched = run_worker({"/nonexistent.cfg"}, second);
   CHECK(launched.code == 2);
-  CHECK_THAT(launched.err, Catch::Contains("/nonexistent.cfg"));  // without TORCHELASTIC_RUN_ID nobody else shows it
+  CHECK_THAT(launched.err, Catch::Contains("/nonexistent.cfg"));  // without TORCHELASTIC_RUN_ID no launcher prints it
   second["TORCHELASTIC_RUN_ID"] = "job";
   const auto under_launcher = run_worker({"/nonexistent.cfg"}, second);
   CHECK(under_launcher.code == 2);
@@ -171,7 +171,7 @@ TEST_CASE("a usage error is logged by each worker, and under a launcher written 
   CHECK_THAT(read_whole_file(dir / "error.json"), Catch::Contains("/nonexistent.cfg"));
 }
 
-TEST_CASE("a failing worker leaves its reason where the launcher looks") {
+TEST_CASE("a worker that fails writes the reason to its error file") {
   TempDir dir;
   const auto file = (dir / "error.json").string();
   auto variables = one_thread;
@@ -208,7 +208,7 @@ TEST_CASE("the metrics file has every step and every evaluation") {
   CHECK(evaluations == 2);
 }
 
-TEST_CASE("a finished run that is started again has nothing left to do") {
+TEST_CASE("a completed run that is started again does no further step") {
   TempDir dir;
   const Words arguments{linear, "--checkpoint.dir=" + (dir / "c").string(), "--checkpoint.every_steps=100"};
   const auto first = run_worker(arguments);
@@ -218,7 +218,7 @@ TEST_CASE("a finished run that is started again has nothing left to do") {
   CHECK(second.out.find("step 800") == std::string::npos);
 }
 
-TEST_CASE("checkpoints of which none can be read end the run, and are as they were afterwards") {
+TEST_CASE("if no checkpoint can be read the run fails and leaves them unchanged") {
   TempDir dir;
   const auto folder = dir / "c";
   const Words arguments{linear, "--train.max_steps=6", "--checkpoint.dir=" + folder.string(),
@@ -252,7 +252,7 @@ TEST_CASE("a worker ended by SIGTERM is ended by SIGTERM") {
   CHECK(child.wait().signal_number == SIGTERM);
 }
 
-TEST_CASE("get-data fetches, goes on where it stopped, and says what is wrong") {
+TEST_CASE("get-data downloads, resumes an interrupted download, and reports errors") {
   TempDir dir;
   TempDir mirror;
   std::string sums;
@@ -275,7 +275,7 @@ TEST_CASE("get-data fetches, goes on where it stopped, and says what is wrong") 
   CHECK(wrong.code == 1);
   CHECK_THAT(wrong.err, Catch::Contains("expected f68b3c2dcbeaaa9fbdd348bbdeb94873"));
 
-  write_file_atomically(dir / "mnist/t10k-images-idx3-ubyte.gz.part", "content");  // as if cut off
+  write_file_atomically(dir / "mnist/t10k-images-idx3-ubyte.gz.part", "content");  // as after an interrupted download
   const auto fetched = get({"--mirror", url, "--sums", dir / "sums"});
   INFO(fetched.err);
   CHECK(fetched.code == 0);

@@ -8,7 +8,7 @@
 // The store that the workers of a round connect to.
 using namespace ddprun::testing;
 
-TEST_CASE("after a restart workers find no keys of the attempt before, on either back end") {
+TEST_CASE("after a restart workers find no keys of the previous attempt, with c10d and static") {
   const std::string backend = GENERATE("c10d", "static");
   CAPTURE(backend);
   const auto result =
@@ -20,7 +20,7 @@ TEST_CASE("after a restart workers find no keys of the attempt before, on either
   CHECK(result.out.find("attempt 1: no stale key\n") != std::string::npos);
 }
 
-TEST_CASE("a job of one node listens on loopback only, whatever its endpoint is called") {
+TEST_CASE("a job of one node listens on loopback only, whatever host name its endpoint has") {
   const Nodes files;
   const Words named{"--rdzv_backend=c10d", "--rdzv_endpoint=" + ddprun::local_host_name() + ":0"};
   const Words options = GENERATE_COPY(Words{"--standalone"}, Words{}, named);
@@ -40,7 +40,7 @@ TEST_CASE("a job of one node listens on loopback only, whatever its endpoint is 
   CHECK(node.wait().code == 0);
 }
 
-TEST_CASE("nodes that meet at a loopback address have a workers' store that listens there only") {
+TEST_CASE("if the endpoint is a loopback address the workers' store listens on loopback only") {
   Nodes job{.options = {"--nnodes=2"}};
   auto host = job.host();
   auto guest = job.guest();
@@ -51,7 +51,7 @@ TEST_CASE("nodes that meet at a loopback address have a workers' store that list
   for (auto* node : {&host, &guest}) CHECK(node->wait().code == 0);
 }
 
-TEST_CASE("two jobs side by side need no port option") {
+TEST_CASE("two jobs at the same time need no port option") {
   Nodes files;
   const Words job{"--nproc_per_node=1"};
   const Words verbs{"env", "wait-file=" + (files.folder / "done").string()};

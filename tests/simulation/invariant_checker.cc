@@ -22,7 +22,7 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 }  // namespace
 
 void InvariantChecker::Counts::add(const Counts& other) {
-  for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::verdicts,
+  for (const auto field : {&Counts::proposals, &Counts::starts, &Counts::drops, &Counts::failures, &Counts::results,
                            &Counts::successes, &Counts::servers, &Counts::reads, &Counts::superseded, &Counts::rejoins})
     this->*field += other.*field;
 }
@@ -77,12 +77,12 @@ void InvariantChecker::reported_failure(int number) {
 }
 
 void InvariantChecker::message_sent(int number, const MembershipMessage& message) {
-  require(!jobs_.at(static_cast<std::size_t>(number)).verdict || std::holds_alternative<JoinRefused>(message.what),
-          "a message follows the verdict");
+  require(!jobs_.at(static_cast<std::size_t>(number)).result || std::holds_alternative<JoinRefused>(message.what),
+          "a message follows the job result");
   std::visit([&](const auto& what) { on(number, message.to, what); }, message.what);
 }
 
-// Each of these agents that stays reachable from now on has learnt of the message when delivery_bound has passed.
+// Requires that each of these agents, if it stays reachable, has received the message when delivery_bound has passed.
 template <class Learnt>
 void InvariantChecker::expect_delivery(int number, const std::vector<std::string>& ids, const char* what,
                                        Learnt learnt) {
@@ -170,25 +170,25 @@ void InvariantChecker::on(int number, const std::vector<std::string>& to, const 
 }
 
 void InvariantChecker::on(int number, const std::vector<std::string>&, const JobEnded& what) {
-  ++counts_.verdicts;
+  ++counts_.results;
   Job& job = jobs_.at(static_cast<std::size_t>(number));
-  const Verdict& verdict = what.verdict;
-  counts_.successes += verdict.success;
-  require(verdict.success == (verdict.exit_code == 0), "exit code {} with success {}", verdict.exit_code,
-          verdict.success);
-  require(!verdict.reason.empty(), "a verdict without a reason");
-  if (verdict.success) {
+  const JobResult& result = what.result;
+  counts_.successes += result.success;
+  require(result.success == (result.exit_code == 0), "exit code {} with success {}", result.exit_code, result.success);
+  require(!result.reason.empty(), "a job result without a reason");
+  if (result.success) {
     const RoundFacts& last = job.rounds.rbegin()->second;
     for (const auto& member : last.round.members)
       require(last.succeeded.contains(member.node_id), "success before node {} has succeeded", member.node_id);
-  } else if (!verdict.failures.empty()) {
+  } else if (!result.failures.empty()) {
     const int used = std::max(job.rounds.rbegin()->second.round.restarts_used, job.restarts_before);
     require(used == job.policy.max_restarts, "a failure ends the job after {} of {} restarts", used,
             job.policy.max_restarts);
   }
-  job.verdict = verdict;
+  job.result = result;
   const std::vector<std::string> all(job.present.begin(), job.present.end());
-  expect_delivery(number, all, "the verdict", [](const AgentFacts&) { return false; });  // an agent that has is exiting
+  expect_delivery(number, all, "the job result",
+                  [](const AgentFacts&) { return false; });  // an agent that has received it is exiting
 }
 
 void InvariantChecker::on(int number, const std::vector<std::string>& to, const NodeDropped&) {
@@ -226,13 +226,13 @@ void InvariantChecker::workers_ended(const AgentFacts& agent) {
   }
 }
 
-void InvariantChecker::agent_ended(const AgentFacts& agent, int number, bool by_verdict) {
+void InvariantChecker::agent_ended(const AgentFacts& agent, int number, bool by_job_result) {
   for (const auto& [running, ids] : running_)
     require(!ids.contains(agent.id), "node {} ends and leaves workers of generation {}", agent.id, running.second);
-  if (!by_verdict) return;
-  const auto& verdict = jobs_.at(static_cast<std::size_t>(number)).verdict;
-  require(verdict && verdict->exit_code == *agent.exit_code, "node {} ends with {}, the verdict says {}", agent.id,
-          *agent.exit_code, verdict ? verdict->exit_code : -1);
+  if (!by_job_result) return;
+  const auto& result = jobs_.at(static_cast<std::size_t>(number)).result;
+  require(result && result->exit_code == *agent.exit_code, "node {} ends with {}, the job result has {}", agent.id,
+          *agent.exit_code, result ? result->exit_code : -1);
 }
 
 void InvariantChecker::read(const std::string& value, int number, std::int64_t generation, int rank) {

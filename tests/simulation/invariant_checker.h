@@ -18,7 +18,7 @@ namespace ddprun::testing {
 struct AgentFacts {
   std::string id;
   bool alive = true;
-  bool exiting = false;  // after a verdict, a signal or a lost contact
+  bool exiting = false;  // after a job result, a signal or a lost contact
   std::optional<int> exit_code;
   Time disturbed_until{};                               // stopped or cut off: it may miss messages
   std::pair<int, std::int64_t> proposed_round{-1, -1};  // latest round proposed to it: job and generation
@@ -31,9 +31,9 @@ using AgentFactsPtr = std::shared_ptr<AgentFacts>;
 //   1. the ranks of a round are unique and dense, and a node that stays keeps its group rank
 //   2. no node runs in two rounds: a node starts workers only if it has none, and no other member of the round has
 //      workers of an earlier one; a round starts when each of its members has sent READY for this round
-//   3. every agent that is alive and reachable learns of each round, its start and the verdict
-//   4. no more restarts than the budget, none without a failure, no verdict for a failure while restarts are left
-//   5. no message follows a verdict, and every agent exits with its exit code (the time bound: SimulatedJob)
+//   3. every agent that is alive and reachable learns of each round, its start and the job result
+//   4. no more restarts than the budget, none without a failure, no job result for a failure while restarts are left
+//   5. no message follows a job result, and every agent exits with its exit code (the time bound: SimulatedJob)
 //   6. no worker reads a key of another generation
 //   7. a node's session is never replaced by an earlier one
 class InvariantChecker {
@@ -41,7 +41,7 @@ class InvariantChecker {
   explicit InvariantChecker(VirtualTime& time) : time_(time) {}
 
   struct Counts {
-    int proposals = 0, starts = 0, drops = 0, failures = 0, verdicts = 0, successes = 0, servers = 0, reads = 0;
+    int proposals = 0, starts = 0, drops = 0, failures = 0, results = 0, successes = 0, servers = 0, reads = 0;
     int rejoins = 0;     // sessions lost and redialled
     int superseded = 0;  // sessions replaced by a later one of the same node
 
@@ -67,7 +67,7 @@ class InvariantChecker {
 
   void workers_started(const AgentFacts& agent, int job, const Round& round);
   void workers_ended(const AgentFacts& agent);
-  void agent_ended(const AgentFacts& agent, int job, bool by_verdict);
+  void agent_ended(const AgentFacts& agent, int job, bool by_job_result);
   // A worker of this generation has read the key of rank, whose value is to be "job/generation/rank".
   void read(const std::string& value, int job, std::int64_t generation, int rank);
   void counted(std::int64_t sum, int world_size);
@@ -86,7 +86,7 @@ class InvariantChecker {
     std::map<std::string, Time> session_ended;  // the last time, by node
     int failures = 0;
     int restarts_before = 0;  // at servers before this one
-    std::optional<Verdict> verdict;
+    std::optional<JobResult> result;
   };
 
   void on(int number, const std::vector<std::string>& to, const RoundProposed& what);

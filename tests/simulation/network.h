@@ -63,8 +63,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_handlers(Side side, Handlers handlers) { ends_[side].handlers = std::move(handlers); }
   void send(Side from, Packet packet);
   void close(Side side);
-  // Closes and discards what the other side has not read (a TCP reset; a server checks for it before it opens a
-  // session).
+  // Closes, and discards the bytes that the other side has not read (a TCP reset; a server checks for it before it
+  // opens a session).
   void reset(Side side);
   bool open(Side side) const { return ends_[side].open; }
   const Host& host(Side side) const { return *ends_[side].host; }

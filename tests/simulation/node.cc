@@ -108,7 +108,7 @@ void Node::handle_event(Agent& agent, int job, const RendezvousEvent& event) {
   }
   if (std::holds_alternative<JobEnded>(event)) {
     agent.job = job;
-    agent.verdict = !agent.facts->exiting;
+    agent.result = !agent.facts->exiting;
     agent.facts->exiting = true;
   }
   if (const auto* lost = std::get_if<ContactLost>(&event)) {
@@ -200,10 +200,10 @@ void Node::execute(Agent& agent, const Finish& action) {
   simulation_.note(spec_.name, "ends with {}", action.exit_code);
   agent.facts->exiting = true;
   agent.facts->exit_code = action.exit_code;
-  ended_by_verdict_ = agent.verdict;
-  simulation_.checker.agent_ended(*agent.facts, agent.job, agent.verdict);
+  ended_by_result_ = agent.result;
+  simulation_.checker.agent_ended(*agent.facts, agent.job, agent.result);
   stop_store(agent);
-  // Frames sent last are still delivered, and others may need the endpoint to get the verdict. A weak pointer: the
+  // Frames sent last are still delivered, and others may need the endpoint to get the job result. A weak pointer: the
   // server of an agent that is killed meanwhile must not keep it alive.
   const auto leave = [this, life = std::weak_ptr(agent_)] {
     if (life.lock() == agent_ && up()) end_life(false);

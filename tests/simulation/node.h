@@ -39,7 +39,7 @@ class Node {
   Node(Simulation& simulation, NodeSpec spec, Host& host, Host& endpoint, FindHost find_host);
 
   bool up() const { return agent_ && agent_->process->alive(); }
-  bool restartable() const { return !up() && !ended_by_verdict_; }
+  bool restartable() const { return !up() && !ended_by_result_; }
   const std::string& name() const { return spec_.name; }
   // The facts of the current agent. REQUIRES: it has been started.
   const AgentFacts& facts() const { return *agent_->facts; }
@@ -69,7 +69,7 @@ class Node {
     RoundMember self;
     int running = 0;  // workers that have not exited
     bool stopping = false;
-    bool verdict = false;
+    bool result = false;
     std::deque<AgentAction> queue;
     bool acting = false;
   };
@@ -105,7 +105,7 @@ class Node {
   AgentPtr agent_;
   int lives_ = 0;
   bool workers_fail_ = true;
-  bool ended_by_verdict_ = false;
+  bool ended_by_result_ = false;
   Time disturbed_until_{};
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration verdict_grace = 60s;
+constexpr Duration result_grace = 60s;
 const std::string who = "server";
 
 ServerFrame to_frame(const RoundStarted& what) {
@@ -190,7 +190,7 @@ void Server::deliver(const JobPtr& job, const MembershipMessages& messages) {
   if (!job->membership.ended() && !job->membership.empty()) return arm(job);
   if (job_ != job) return;
   job_.reset();
-  process_->after(verdict_grace, [self = shared_from_this(), job] {
+  process_->after(result_grace, [self = shared_from_this(), job] {
     for (const auto& [node, id] : std::exchange(job->sessions, {})) self->end_session(id);
   });
 }

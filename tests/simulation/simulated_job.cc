@@ -100,7 +100,7 @@ void SimulatedJob::start_later(Node& node, std::chrono::microseconds longest) {
   ++starting_;
   simulation_.time.after(simulation_.random.duration(0us, longest), [this, &node] {
     --starting_;
-    if (simulation_.checker.counts().verdicts == 0) node.start();
+    if (simulation_.checker.counts().results == 0) node.start();
   });
 }
 

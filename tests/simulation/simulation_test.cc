@@ -1,4 +1,4 @@
-// Two thousand jobs under virtual time. A failing seed is printed with the command that replays it.
+// 2,000 jobs under virtual time. A failing seed is printed with the command that replays it.
 #include <exception>
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ void sweep_and_check_reach(std::uint64_t first, std::uint64_t last) {
   CHECK(result.counts.drops > 100);
   CHECK(result.counts.failures > 100);
   CHECK(result.counts.successes > 100);
-  CHECK(result.counts.verdicts - result.counts.successes > 100);
+  CHECK(result.counts.results - result.counts.successes > 100);
   CHECK(result.counts.rejoins > 100);
   CHECK(result.counts.superseded > 10);
   CHECK(result.counts.reads > 1000);

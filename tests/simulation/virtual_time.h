@@ -10,7 +10,7 @@ namespace ddprun::testing {
 using Time = std::chrono::steady_clock::time_point;
 using Duration = std::chrono::steady_clock::duration;
 
-// A clock that stands still during an event and then jumps to the next one. Events of the same time run in the order in
+// A clock that advances only from one event to the next. Events of the same time run in the order in
 // which they were scheduled.
 class VirtualTime {
  public:

@@ -78,7 +78,7 @@ void Worker::dial() {
                                         if (const auto self = weak.lock()) self->broken();
                                       }});
   const auto own = fmt::format("{}/{}/{}", job_, generation_, rank_);
-  send(encode(ValidateRequest{}) + encode(WillRequest{key("lost"), own}) +
+  send(encode(ValidateRequest{}) + encode(LastWillRequest{key("lost"), own}) +
        encode(SetRequest{key(fmt::format("rank/{}", rank_)), own}));
 }
 
@@ -130,7 +130,7 @@ bool Worker::advance() {
         if (self->plan_.exit_code != 0) return self->finish(self->plan_.exit_code);
         self->step_ = Step::done;
         self->process_->after(give_up_after, [self] { self->finish(gave_up); });
-        self->send(encode(AddRequest{self->key("done"), 1}) + encode(ClearWillRequest{}));
+        self->send(encode(AddRequest{self->key("done"), 1}) + encode(ClearLastWillRequest{}));
       });
       return false;
     case Step::work:

@@ -14,8 +14,8 @@ namespace ddprun::testing {
 // Finds a host by its address in the environment.
 using FindHost = std::function<Host&(const std::string& address)>;
 
-// A worker as the store sees it: it connects to the address and port in its environment, exchanges keys with the others
-// under the prefix of its generation, works for a while, increments a counter and exits; or it fails. It exits with an
+// The store client of a worker: it connects to the address and port in its environment, exchanges keys with the others
+// under the prefix of its generation, waits for a while, increments a counter and exits; or it fails. It exits with an
 // error if the store does not answer.
 class Worker : public std::enable_shared_from_this<Worker> {
  public:

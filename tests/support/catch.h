@@ -17,8 +17,8 @@ using Matchers::StartsWith;
 #include <cstdlib>
 
 #include <catch2/catch.hpp>
-// Catch2 2 cannot skip: say why and leave with the code that ctest reads as skipped. Each test case is a process of its
-// own.
+// Catch2 2 has no SKIP: prints the reason and exits with the code that ctest counts as skipped. Each test case is a
+// process of its own.
 #define SKIP(reason)                                          \
   do {                                                        \
     std::puts((std::string("SKIPPED: ") + (reason)).c_str()); \

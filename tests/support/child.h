@@ -22,11 +22,11 @@
 namespace ddprun::testing {
 
 // A program under test, started with pipes as its standard output and standard error. They are read during every wait.
-// The destructor kills and reaps a program that still runs. Every wait has a deadline and ends with an exception that
-// says what was waited for and what the program had written.
+// The destructor kills and reaps a program that still runs. Every wait has a deadline. The exception at the
+// deadline contains the awaited condition and the program's output.
 class Child {
  public:
-  static constexpr std::chrono::seconds patience{20};
+  static constexpr std::chrono::seconds default_timeout{20};
 
   struct Result {
     int code = 0;           // exit code; 0 when ended by a signal
@@ -81,7 +81,7 @@ class Child {
   }
 
   // Waits until the program has ended and its pipes have no writer left.
-  Result wait(std::chrono::milliseconds timeout = patience) {
+  Result wait(std::chrono::milliseconds timeout = default_timeout) {
     pump_until([&] { return out_.ended && err_.ended; }, "the end", timeout);
     int status = 0;
     while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) continue;
@@ -93,15 +93,15 @@ class Child {
       std::fputs(err_.text.c_str(), stderr);  // shows reports of sanitizers
     return *result_;
   }
-  void wait_for_out(const std::string& text, std::chrono::milliseconds timeout = patience) {
+  void wait_for_out(const std::string& text, std::chrono::milliseconds timeout = default_timeout) {
     pump_until([&] { return out_.text.find(text) != std::string::npos; }, "'" + text + "' on stdout", timeout);
   }
-  void wait_for_err(const std::string& text, std::chrono::milliseconds timeout = patience) {
+  void wait_for_err(const std::string& text, std::chrono::milliseconds timeout = default_timeout) {
     pump_until([&] { return err_.text.find(text) != std::string::npos; }, "'" + text + "' on stderr", timeout);
   }
   // Polls every few milliseconds, for conditions outside of the pipes (a file, a process).
   void wait_until(const std::function<bool()>& condition, const std::string& what,
-                  std::chrono::milliseconds timeout = patience) {
+                  std::chrono::milliseconds timeout = default_timeout) {
     pump_until(condition, what, timeout);
   }
 

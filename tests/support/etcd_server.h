@@ -16,7 +16,7 @@
 // Real etcd servers, each in a folder of its own under the test's temporary folder.
 namespace ddprun::testing {
 
-// A cluster of one or more members. Members can be stopped and started again, with what they had stored.
+// A cluster of one or more members. Members can be stopped and started again with their data.
 class EtcdCluster {
  public:
   // Skips the test where etcd is not installed.
@@ -38,7 +38,7 @@ class EtcdCluster {
   int port(std::size_t index = 0) const { return members_.at(index).client_port; }
 
   void kill(std::size_t index) { members_.at(index).process.reset(); }
-  // SIGKILL, then again with the same data. Returns when it serves.
+  // Sends SIGKILL and starts the member again with the same data. Returns when it serves.
   void restart(std::size_t index) {
     kill(index);
     if (!start(index) || !wait_until_ready(index))
@@ -62,7 +62,7 @@ class EtcdCluster {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // Another process may have taken a port meanwhile: then all of it anew.
+  // Another process may have taken a port meanwhile: then all members are started again with new ports.
   bool try_to_start() {
     ++attempt_;
     for (auto& member : members_) member = {.client_port = free_port(), .peer_port = free_port()};

@@ -13,8 +13,8 @@
 
 namespace ddprun::testing {
 
-// etcd's store as a value: revisions, transactions, leases, and the history that a watch tells. No time: leases end
-// when told to.
+// etcd's store in memory: revisions, transactions, leases, and the events of a watch. Without a clock: a lease ends
+// when the test ends it.
 class FakeEtcd {
  public:
   struct LeaseGone : std::runtime_error {
@@ -31,7 +31,7 @@ class FakeEtcd {
   }
   bool alive(std::int64_t lease) const { return leases_.contains(lease); }
 
-  // All keys of the lease go in one revision.
+  // Removes all keys of the lease in one revision.
   void end_lease(std::int64_t lease) {
     if (leases_.erase(lease) == 0) return;
     std::vector<std::string> keys;
@@ -80,7 +80,7 @@ class FakeEtcd {
   std::int64_t revision() const { return revision_; }
   const std::vector<Recorded>& history() const { return history_; }
 
-  // Called for each put, before it counts.
+  // Called for each put, before it takes effect.
   std::function<void(const FakeEtcd&, const std::string& key, const std::string& value)> on_put;
 
  private:

@@ -77,7 +77,7 @@ std::string ForkedRanks::result(int rank, Deadline deadline) {
   while (true) {
     pollfd waiting{fd, POLLIN, 0};
     if (::poll(&waiting, 1, deadline.poll_timeout_ms()) == 0) {
-      throw make_error(Errc::timeout, "rank {} has not ended; so far it said \"{}\"", rank, text);
+      throw make_error(Errc::timeout, "rank {} has not ended; its output so far: \"{}\"", rank, text);
     }
     char buffer[4096];
     const auto count = ::read(fd, buffer, sizeof(buffer));

@@ -13,11 +13,11 @@
 
 namespace ddprun::testing {
 
-// Ranks as real processes that a test may kill or freeze, and a store server for them in the test's own process. Forks,
-// so the test must have no threads. The destructor kills and reaps what is left.
+// Ranks as real processes that a test may kill or freeze, and a store server for them in the test's process. It forks,
+// so the test must have no threads. The destructor kills and reaps the remaining processes.
 class ForkedRanks {
  public:
-  // Runs in the child; its result, or what() of what it throws, is what result() gives.
+  // Runs in the child. result() returns its return value, or what() of the exception that it throws.
   using Body = std::function<std::string(int rank, std::uint16_t store_port)>;
 
   ForkedRanks(int size, const Body& body);

@@ -16,7 +16,7 @@
 
 namespace ddprun::testing {
 
-// Whether nobody else has it in this moment, and no other process of the tests is given it while this one lives.
+// Whether the port is free now. If it is, no other test process gets it while this process runs.
 inline bool claim_port(std::uint16_t port) {
   static std::vector<UniqueFd> claims;
   sockaddr_un name{};  // an abstract one: the kernel drops it with its process
@@ -37,8 +37,8 @@ inline bool claim_port(std::uint16_t port) {
   return true;
 }
 
-// A port for a server that has to be given a number. It lies below those that the kernel hands out by itself, so that
-// no connection of a program beside this one takes it before the server does.
+// A free port for a server that needs an explicit port number. It is below the kernel's ephemeral ports, so that no
+// connection of another program takes it before the server listens.
 inline std::uint16_t free_port() {
   std::random_device random;
   std::uniform_int_distribution<int> number(10'000, 28'999);

@@ -7,7 +7,7 @@
 
 namespace ddprun::testing {
 
-// "00 CE f7" as bytes; blanks anywhere.
+// Bytes from hexadecimal digits, such as "00 CE f7"; blanks are ignored.
 inline std::string from_hex(std::string_view text) {
   std::string digits, bytes;
   for (const char c : text)

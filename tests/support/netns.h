@@ -11,12 +11,12 @@
 #include <fmt/format.h>
 
 // Hosts as network namespaces: each has a loopback and one interface on a common switch (a bridge in a namespace of its
-// own), so that the machine's own network is never touched. Needs root and iproute2.
+// own), so that the network of this machine is not changed. Needs root and iproute2.
 namespace ddprun::testing {
 
 class NetnsHosts {
  public:
-  // Empty when hosts can be made here, else the reason.
+  // Empty if hosts can be created here, else the reason.
   static std::string why_not() {
     if (::geteuid() != 0) return "network namespaces need root";
     const auto probe = fmt::format("ddp{}p", ::getpid());
@@ -59,7 +59,7 @@ class NetnsHosts {
     for (const auto& word : isolated()) words.push_back(word);
     return words;
   }
-  // Empty when enter_isolated works here, else the reason.
+  // Empty if enter_isolated works here, else the reason.
   static std::string why_not_isolated() {
     std::string probe;
     for (const auto& word : isolated()) probe += word + " ";
@@ -87,11 +87,11 @@ class NetnsHosts {
   }
   // Path of the network namespace, for setns(2).
   std::string network(int host) const { return "/run/netns/" + name(host); }
-  // A cable unplugged and plugged in again: the host's packets are dropped, no connection is closed.
+  // Takes the host's link down, and up again: its packets are dropped, no connection is closed.
   void link_down(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} down", prefix_, host)); }
   void link_up(int host) { inside(prefix_ + "s", fmt::format("link set {}v{} up", prefix_, host)); }
-  // Bandwidth of the cable in both directions, for example "100mbit". The bucket holds the largest packet that the
-  // kernel passes on in one piece: splitting those would cost a core. The queue is as short as a switch's.
+  // Sets the bandwidth of the link in both directions, for example "100mbit". The bucket holds the largest packet that
+  // the kernel passes on in one piece: splitting those would cost a core. The queue is as short as a switch's.
   void limit(int host, const std::string& rate) {
     const auto bucket = fmt::format("root tbf rate {} burst 256kb latency 5ms", rate);
     must(fmt::format("nsenter --net=/run/netns/{0}s tc qdisc add dev {0}v{1} {2}", prefix_, host, bucket));

@@ -43,7 +43,8 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
 }
 
 // The gradient of a scalar function by central differences in double against backward()'s, over every element of every
-// input: the worst difference(). Inputs away from kinks (relu at 0, equal maxima) are the caller's business.
+// input: the worst difference(). The caller chooses inputs at which the function is differentiable (not relu at 0, no
+// equal maxima).
 inline double grad_check(const std::function<Variable(const std::vector<Variable>&)>& function,
                          std::vector<Tensor> inputs) {
   std::vector<Variable> variables;

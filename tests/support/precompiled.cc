@@ -1,1 +1,1 @@
-// Carries the precompiled headers of the test programs: CMake makes them with the first file that uses them.
+// CMake builds the test programs' precompiled headers with this source file.

@@ -12,12 +12,12 @@
 
 namespace ddprun::testing {
 
-// A connection to a store server by which a test says exactly the bytes it likes.
+// A connection to a store server through which a test sends any bytes.
 class RawSocket {
  public:
   explicit RawSocket(std::uint16_t port) : fd_(rendezvous::connect_once("127.0.0.1", port, soon())) {}
 
-  // Connected, and VALIDATE said.
+  // Connects and sends VALIDATE.
   static RawSocket validated(std::uint16_t port) {
     RawSocket socket(port);
     socket.send(rendezvous::encode(rendezvous::ValidateRequest{}));

@@ -10,8 +10,8 @@
 
 namespace ddprun::testing {
 
-// Runs body as the given number of ranks, threads of this process; the first exception (in rank order) comes out.
-// Catch2's assertions belong to the main thread: bodies leave results behind, or throw.
+// Runs body as the given number of ranks, which are threads of this process. Rethrows the first exception in the order
+// of ranks. Catch2's assertions are allowed only on the main thread: a body stores its results, or throws.
 inline void run_ranks(int size, const std::function<void(ProcessGroup&)>& body) {
   auto groups = comm::make_thread_groups(size, std::chrono::seconds(30));
   std::vector<std::exception_ptr> failures(groups.size());

@@ -9,8 +9,8 @@
 
 namespace ddprun::testing {
 
-// Messages for a store, by a seed: sound requests over few keys, the same with bytes changed, cut off or inserted, and
-// noise.
+// Messages for a store, generated from a seed: valid requests over few keys, such requests with changed, missing or
+// inserted bytes, and random bytes.
 class StoreJunk {
  public:
   explicit StoreJunk(std::uint32_t seed) : random_(seed) {}
@@ -18,7 +18,7 @@ class StoreJunk {
   std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
   bool one_in(std::uint32_t n) { return below(n) == 0; }
 
-  // Mostly sound, so that conversations last.
+  // Mostly valid, so that connections stay open.
   std::string message() {
     if (one_in(50)) return noise(1 + below(64));
     auto bytes = request();
@@ -69,11 +69,11 @@ class StoreJunk {
       case 17:
         return encode(QueueLengthRequest{key});
       case 18:
-        return encode(one_in(8) ? Request(ListKeysRequest{}) : Request(ClearWillRequest{}));
+        return encode(one_in(8) ? Request(ListKeysRequest{}) : Request(ClearLastWillRequest{}));
       case 19:
         return encode(BarrierRequest{key, below(4)});
       case 20:
-        return encode(WillRequest{key, value});
+        return encode(LastWillRequest{key, value});
       default:
         return encode(WaitGetRequest{key});
     }

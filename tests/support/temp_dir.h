@@ -7,7 +7,7 @@
 
 namespace ddprun::testing {
 
-// A fresh folder, removed with its content.
+// A new, empty folder. The destructor removes it with its content.
 class TempDir {
  public:
   TempDir() {

@@ -25,7 +25,7 @@ namespace ddprun::testing {
 // rows. It is read during every wait. Otherwise like Child.
 class TerminalChild {
  public:
-  static constexpr std::chrono::seconds patience{20};
+  static constexpr std::chrono::seconds default_timeout{20};
 
   // arguments[0] is a path. Added variables replace those of this process.
   explicit TerminalChild(const std::vector<std::string>& arguments,
@@ -54,9 +54,9 @@ class TerminalChild {
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
   }
 
-  // Everything that was written.
+  // All output so far.
   const std::string& text() const { return text_; }
-  // What the terminal shows.
+  // The rows that the terminal shows.
   std::vector<std::string> rows() const { return screen_.rows(); }
 
   // The exit code, 1000 + n when ended by signal n.
@@ -94,7 +94,7 @@ class TerminalChild {
   }
 
   void pump_until(const std::function<bool()>& done, const std::string& what) {
-    const auto deadline = Deadline::in(patience);
+    const auto deadline = Deadline::in(default_timeout);
     while (!done()) {
       if (deadline.expired()) throw std::runtime_error("no " + what + " in time\n--- terminal\n" + text_);
       pump();

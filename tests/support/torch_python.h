@@ -49,7 +49,7 @@ inline std::optional<TorchPython> find_torch(std::pair<int, int> from, std::pair
   return std::nullopt;
 }
 
-constexpr std::pair<int, int> agent_store_torch{2, 2};  // the first that can use an agent's store of today
+constexpr std::pair<int, int> agent_store_torch{2, 2};  // the first that can use an agent's current store
 
 inline std::optional<TorchPython> find_old_torch() {
   return find_torch({1, 9}, agent_store_torch);

@@ -82,7 +82,7 @@ TEST_CASE("errors name file, line, key and the valid values") {
   CHECK(fails("[train]\nepochs = \xff\n") == "t.cfg:2: train.epochs = \\xff: expected a whole number at least 1");
   CHECK(fails("\x7f"
               "ELF\x02") == "t.cfg:1: this is not a text file: the line contains the byte 0x7f");
-  CHECK(fails("epochs = 3\n") == "t.cfg:1: 'epochs' stands before any [section]");
+  CHECK(fails("epochs = 3\n") == "t.cfg:1: 'epochs' comes before any [section]");
   CHECK(fails("[train]\nepochs\n") == "t.cfg:2: expected 'key = value' or '[section]', got 'epochs'");
   CHECK(fails("[train]\nepochs = 1\nepochs = 2\n") == "t.cfg:3: train.epochs was already given at t.cfg:2");
   CHECK(fails("[data]\ndir = \"x\n") == "t.cfg:2: the quote is not closed");
@@ -132,7 +132,7 @@ TEST_CASE("the reference page has a row for every setting") {
   CHECK(page.find("one of `cnn`, `mlp`") != std::string::npos);
 }
 
-TEST_CASE("the bytes of a file that is not text do not reach the terminal") {
+TEST_CASE("the bytes of a file that is not text are escaped") {
   const std::string escape("\x1b[2J");
   for (const auto& line :
        {"[tr" + escape + "ain]", "x = " + escape, "nonsense" + escape, std::string("\xff\xfe[\0t", 5)}) {
@@ -151,7 +151,7 @@ TEST_CASE("the bytes of a file that is not text do not reach the terminal") {
   CHECK(parse_config("[train]\nname = \"Größe\"\t# tab\r\n", "good.cfg").front().value == "Größe");
 }
 
-TEST_CASE("an abbreviation of one key is completed, other words are matched by spelling") {
+TEST_CASE("an abbreviation of one key is completed, other words are matched by edit distance") {
   const std::vector<std::string> keys{"launch.role", "launch.nproc_per_node", "launch.nnodes", "launch.node_rank"};
   CHECK(nearest("launch.nproc", keys) == "launch.nproc_per_node");
   CHECK(nearest("launch.nnode", keys) == "launch.nnodes");

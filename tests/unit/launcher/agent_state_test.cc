@@ -91,7 +91,7 @@ TEST_CASE("a job that succeeds") {
   CHECK(f.signal(SIGTERM).empty());
 }
 
-TEST_CASE("a failure stops the node's workers and is reported, and the verdict ends the job after the stop") {
+TEST_CASE("a failure stops the node's workers and is reported, and the job result ends the job after the stop") {
   Fixture f;
   f.run(0);
   CHECK(f.failed(1) == "stop 15; failure 0 of rank 1");
@@ -99,7 +99,7 @@ TEST_CASE("a failure stops the node's workers and is reported, and the verdict e
   CHECK(f.stopped() == "finish 3");
 }
 
-TEST_CASE("the verdict may arrive after the workers have stopped") {
+TEST_CASE("the job result may arrive after the workers have stopped") {
   Fixture f;
   f.run(0);
   f.failed(1);
@@ -150,15 +150,14 @@ TEST_CASE("a signal while nothing runs ends at once") {
   CHECK(f.signal(SIGTERM) == "leave; finish 143");
 }
 
-TEST_CASE("workers that all end well after a signal end the job just the same") {
+TEST_CASE("if all workers succeed after a signal, the job ends by that signal nevertheless") {
   Fixture f;
   f.run(0);
   f.signal(SIGTERM);
   CHECK(f.succeeded() == "finish 143");
 }
 
-TEST_CASE(
-    "the first signal keeps the grace period of a stop in progress, the second kills, and the verdict's code stays") {
+TEST_CASE("a signal during a stop keeps its grace period, a second one kills, and the job result is the exit code") {
   Fixture f;
   f.run(0);
   f.failed(0);
@@ -177,7 +176,7 @@ TEST_CASE("a signal while workers stop for a new round ends the job, a second on
   CHECK(f.stopped() == "finish 130");
 }
 
-TEST_CASE("preempted workers are reported when all have exited, and the verdict is the exit code") {
+TEST_CASE("preempted workers are reported when all have exited, and the job result is the exit code") {
   Fixture f;
   f.run(0);
   CHECK(names(f.state.on_workers_preempted()) == "preempted 0");
@@ -207,7 +206,7 @@ TEST_CASE("workers preempted by a membership change start again in the next roun
   CHECK(f.started(1) == "start 1");
 }
 
-TEST_CASE("a stop request is passed to the rendezvous, and the verdict ends the job") {
+TEST_CASE("a stop request is passed to the rendezvous, and the job result ends the job") {
   Fixture f;
   f.run(0);
   CHECK(names(f.state.on_stop_request("root on host a")) == "request stop: root on host a");
@@ -222,7 +221,7 @@ TEST_CASE("a failure is announced once, as the job's root cause") {
   state.on(RoundProposed{round_of(0), "first round"});
   state.on(RoundStarted{round_of(0)});
   CHECK(announced(state.on_workers_failed({failure})).empty());
-  SECTION("a verdict") {
+  SECTION("a job result") {
     CHECK(announced(state.on(JobEnded{{.exit_code = 9, .reason = "rank 7 on host b failed"}})) ==
           "rank 7 on host b failed\n");
   }
@@ -234,7 +233,7 @@ TEST_CASE("a failure is announced once, as the job's root cause") {
     CHECK(announced(state.on(RoundProposed{round_of(1), "node c was lost"})) ==
           failure_text(failure) + "\nnew round: node c was lost\n");
   }
-  SECTION("a lost rendezvous, without a verdict") {
+  SECTION("a lost rendezvous, without a job result") {
     CHECK(announced(state.on(ContactLost{Error(Errc::connection_lost, "gone")})) == failure_text(failure) + "\ngone\n");
   }
 }
@@ -248,7 +247,7 @@ TEST_CASE("a lost rendezvous stops the workers, and its error is the exit code")
   CHECK(names(refused.state.on(ContactLost{Error(Errc::usage, "differs")})) == "finish 2");
 }
 
-TEST_CASE("without contact no worker runs, and the next proposed round is prepared") {
+TEST_CASE("without the rendezvous no worker runs, and the next proposed round is prepared") {
   Fixture f;
   f.run(3);
   CHECK(names(f.state.on(ContactBroken{"gone"})) == "stop 15");
@@ -262,7 +261,7 @@ TEST_CASE("without contact no worker runs, and the next proposed round is prepar
   CHECK(slow.stopped() == "prepare 5");
 }
 
-TEST_CASE("a round that was proposed before contact broke is not started") {
+TEST_CASE("a round that was proposed before the rendezvous was lost is not started") {
   Fixture f;
   f.proposed(3);
   CHECK(names(f.state.on(ContactBroken{"gone"})).empty());
@@ -270,7 +269,7 @@ TEST_CASE("a round that was proposed before contact broke is not started") {
   CHECK(names(f.state.on(ContactLost{Error(Errc::connection_lost, "gone for good")})) == "finish 1");
 }
 
-TEST_CASE("an agent with an error tells the other nodes before it ends") {
+TEST_CASE("an agent with an error notifies the other nodes before it ends") {
   Fixture f;
   f.proposed(0);
   CHECK(names(f.state.on_fault(Error(Errc::io, "no descriptors"))) == "leave; finish 1");

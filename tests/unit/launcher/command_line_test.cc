@@ -67,7 +67,7 @@ TEST_CASE("the command line assigns options, the last of several wins") {
   CHECK(s.options().standalone);
   CHECK(s.options().monitor_interval == 5);
   CHECK(s.origin("nnodes") == Origin::command_line);
-  CHECK_FALSE(s.given("max_restarts"));
+  CHECK_FALSE(s.is_set("max_restarts"));
 }
 
 TEST_CASE("an empty value is a value, such as an unset variable in a shell script") {

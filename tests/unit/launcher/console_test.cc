@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "ddprun/common/unique_fd.h"
+#include "ddprun/launcher/output/log_through_console.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -49,7 +50,7 @@ TEST_CASE("texts are written to their stream in order") {
   CHECK(err.read_all(1) == "x");
 }
 
-TEST_CASE("a terminal that accepts nothing blocks neither the writer nor the destructor") {
+TEST_CASE("a terminal that accepts no output blocks neither the writer nor the destructor") {
   const Pipe out;
   Console console(out.write_end.get(), out.write_end.get(), nullptr);
   for (int i = 0; i < 4; ++i) console.write(Console::Stream::out, std::string(512 * 1024, 'x'));
@@ -76,4 +77,19 @@ TEST_CASE("a stream whose reader is gone does not block the console") {
   Console console(out.write_end.get(), out.write_end.get(), nullptr);
   console.write(Console::Stream::out, "lost");
   CHECK(console.drain(5s));
+  CHECK_FALSE(console.write_failed());
+}
+
+TEST_CASE("a full device is an error, and the other stream is written") {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  const Pipe err;
+  Console console(full.get(), err.write_end.get(), nullptr);
+  const LogThroughConsole log(console);
+  console.write(Console::Stream::out, "lost");
+  console.write(Console::Stream::out, "lost");
+  CHECK(console.drain(5s));
+  CHECK(console.write_failed());
+  const std::string line = "[ddprun] error: cannot write to standard output: No space left on device\n";
+  console.write(Console::Stream::err, "x");
+  CHECK(err.read_all(line.size() + 1) == line + "x");
 }

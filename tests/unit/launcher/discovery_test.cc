@@ -59,7 +59,7 @@ TEST_CASE("nothing is discovered without a scheduler") {
   CHECK(outcome(Environment(Variables{})).choice.standalone);
 }
 
-TEST_CASE("one ddprun a node of a Slurm step: nodes, rank, endpoint and id") {
+TEST_CASE("one ddprun per node of a Slurm step: nodes, rank, endpoint and id") {
   const auto info = discover_slurm(environment(slurm::second_of_two));
   REQUIRE(info);
   CHECK(info->error.empty());
@@ -88,7 +88,7 @@ TEST_CASE("a Slurm step becomes a c10d job whose first node runs the rendezvous 
   CHECK(outcome(environment(slurm::second_of_two, {{"SLURM_NODEID", "0"}})).choice.is_host == true);
 }
 
-TEST_CASE("GPUs that Slurm allotted become workers, unless their number is given") {
+TEST_CASE("GPUs that Slurm allotted become workers, unless the number of workers is set") {
   const auto with_gpus = environment(slurm::second_with_gpus);
   CHECK(outcome(with_gpus).nproc == "2");
   CHECK(outcome(with_gpus).line == "Slurm job 3, step 0: node 1 of 2, rendezvous at n1:16495, 2 workers for its GPUs");
@@ -138,7 +138,7 @@ TEST_CASE("an error about Slurm's variables names the variable") {
                     "Slurm job 1, step 0: SLURM_NODEID = 2, but SLURM_STEP_NODELIST names 2 nodes");
 }
 
-TEST_CASE("each option and PET_ variable beats what was discovered") {
+TEST_CASE("each option and PET_ variable overrides what was discovered") {
   const auto& base = slurm::second_of_two;
   const auto elastic = outcome(environment(base), {{"nnodes", "1:2"}});
   CHECK(elastic.choice.policy.min_nodes == 1);

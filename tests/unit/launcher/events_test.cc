@@ -117,7 +117,7 @@ TEST_CASE("the end of the job and the loss of the rendezvous are reported") {
   log.reporter.on(ContactBroken{.text = "trying again"});
   CHECK(log.last().at("name") == "rendezvous.broken");
   CHECK(log.last().at("message") == "trying again");
-  log.reporter.on(JobEnded{.verdict = {.success = false, .exit_code = 1, .reason = "why"}});
+  log.reporter.on(JobEnded{.result = {.success = false, .exit_code = 1, .reason = "why"}});
   CHECK(log.last().at("node_state") == "FAILED");
   CHECK(log.last().at("message") == "why");
   log.reporter.on(ContactLost{Error(Errc::connection_lost, "gone")});

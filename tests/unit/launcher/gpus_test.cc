@@ -62,7 +62,7 @@ TEST_CASE("without the driver's folder, the GPUs on the PCI bus that use the dri
   const FakeMachine machine;
   machine.on_pci_bus("0000:11:00.0", "0x10de", "0x030000", -1, "nvidia");
   machine.on_pci_bus("0000:21:00.0", "0x10de", "0x068000", -1, "nvidia");    // a switch
-  machine.on_pci_bus("0000:31:00.0", "0x10de", "0x030200", -1, "vfio-pci");  // a guest's
+  machine.on_pci_bus("0000:31:00.0", "0x10de", "0x030200", -1, "vfio-pci");  // of a virtual machine
   machine.on_pci_bus("0000:41:00.0", "0x10de", "0x030200", -1, "");          // without a driver
   machine.on_pci_bus("0000:51:00.0", "0x1002", "0x030000", 0, "amdgpu");
   machine.on_pci_bus("0000:61:00.0", "0x10de", "0x030200", 0, "nvidia");

@@ -72,7 +72,7 @@ TEST_CASE("this machine alone uses the loopback address, and without addresses f
   CHECK(all<SendRequest>(rsh.state.on_started(0, "1", none))[0].endpoint == "a:0");
 }
 
-TEST_CASE("an endpoint that the user gave is passed to all hosts, which decide themselves who serves it") {
+TEST_CASE("an endpoint from the user is sent to all hosts, which decide themselves which one serves it") {
   Job job({{"a"}, {"b"}}, 2, "store:29400");
   const auto requests = all<SendRequest>(job.state.on_started(1, "1", none));
   REQUIRE(requests.size() == 1);

@@ -121,7 +121,7 @@ TEST_CASE("messages are separated from the output wherever the stream is split")
   }
 }
 
-TEST_CASE("a launch request has the options of its host, which beat the arguments") {
+TEST_CASE("a launch request has the options of its host, which override the arguments") {
   HostsOptions hosts;
   LaunchSettings settings;
   hosts.add_to(settings);

@@ -38,7 +38,7 @@ TEST_CASE("files of an earlier attempt are removed") {
   CHECK(fs::is_empty(logs.worker_folder(0, 0)));
 }
 
-TEST_CASE("without a base the folder is temporary, and removed unless it is to be kept") {
+TEST_CASE("without a base the folder is temporary, and removed unless it has to be kept") {
   const testing::TempDir temporary;
   const LogFolder logs("", "x", temporary.path());
   CHECK(logs.root().parent_path().filename().string().starts_with("torchelastic_"));
@@ -113,10 +113,22 @@ TEST_CASE("TMPDIR is used where it is a writable folder") {
   CHECK(temporary_folder(Environment({{"TMPDIR", (folder / "missing").string()}})) == "/tmp");
 }
 
-TEST_CASE("/dev/null means no files") {
-  const LogFolder logs("/dev/null", "x", "/nowhere");
+TEST_CASE("with /dev/null there are no log files, and error files are in a temporary folder that is removed") {
+  const testing::TempDir folder;
+  const LogFolder logs("/dev/null", "x", folder.path());
   CHECK_FALSE(logs.enabled());
   CHECK(logs.worker_folder(0, 0).empty());
+  CHECK(logs.error_file(2, 1) == logs.temporary() / "error_2_1.json");
+  CHECK(fs::is_directory(logs.temporary()));
+  logs.remove_if_temporary(false);
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("with /dev/null and no temporary folder there are no files at all") {
+  const LogFolder logs("/dev/null", "x", "/nowhere");
+  CHECK_FALSE(logs.enabled());
+  CHECK(logs.temporary().empty());
+  CHECK(logs.error_file(0, 0).empty());
 }
 
 TEST_CASE("a folder that cannot be created is named") {

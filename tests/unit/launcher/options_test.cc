@@ -23,10 +23,10 @@ TEST_CASE("defaults are torchrun's") {
   CHECK(s.options().shutdown_timeout == 30);
   CHECK(s.options().role == "default");
   CHECK(s.options().rdzv_id == "none");
-  CHECK_FALSE(s.given("nnodes"));
+  CHECK_FALSE(s.is_set("nnodes"));
 }
 
-TEST_CASE("command line beats PET_ beats file beats default, in whatever order they come") {
+TEST_CASE("precedence is command line, PET_ variable, file, default, in whatever order they are read") {
   LaunchSettings s;
   s.assign_from_command_line("nnodes", "4");
   s.apply_environment(with({{"PET_NNODES", "3"}, {"PET_MAX_RESTARTS", "2"}}));
@@ -53,7 +53,7 @@ TEST_CASE("an empty variable counts as unset") {
   CHECK(s.options().max_restarts == 0);
 }
 
-TEST_CASE("TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the grace period, but PET_SHUTDOWN_TIMEOUT beats it") {
+TEST_CASE("TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the grace period, and PET_SHUTDOWN_TIMEOUT overrides it") {
   LaunchSettings s;
   s.apply_environment(with({{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7"}}));
   CHECK(s.options().shutdown_timeout == 7);
@@ -61,7 +61,7 @@ TEST_CASE("TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the grace period, but PET_SHUTDOW
   CHECK(s.options().shutdown_timeout == 8);
 }
 
-TEST_CASE("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the template, but PET_LOG_LINE_PREFIX_TEMPLATE beats it") {
+TEST_CASE("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the template, and PET_LOG_LINE_PREFIX_TEMPLATE overrides it") {
   LaunchSettings s;
   s.apply_environment(with({{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "a"}}));
   CHECK(s.options().log_line_prefix_template == "a");
@@ -69,7 +69,7 @@ TEST_CASE("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE sets the template, but PET_LOG_
   CHECK(s.options().log_line_prefix_template == "b");
 }
 
-TEST_CASE("TORCH_DISABLE_SHARE_RDZV_TCP_STORE sets --no_agent_store, but PET_NO_AGENT_STORE beats it") {
+TEST_CASE("TORCH_DISABLE_SHARE_RDZV_TCP_STORE sets --no_agent_store, and PET_NO_AGENT_STORE overrides it") {
   LaunchSettings s;
   s.apply_environment(with({{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0"}}));
   CHECK_FALSE(s.options().no_agent_store);

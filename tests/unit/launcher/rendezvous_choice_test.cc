@@ -53,7 +53,7 @@ TEST_CASE("several nodes without an endpoint use this machine, and a notice says
 
 TEST_CASE("a pod of an indexed Job without the manifest's variables is alone, and a notice says so unless --nnodes=1") {
   const Variables pod = {{"JOB_COMPLETION_INDEX", "1"}};
-  CHECK_THAT(choose({}, pod).notice, Catch::Contains("is a job of its own") && Catch::Contains("--nnodes=1"));
+  CHECK_THAT(choose({}, pod).notice, Catch::Contains("is a separate job") && Catch::Contains("--nnodes=1"));
   CHECK(choose({}, pod).standalone);
   CHECK(choose({{"nnodes", "1"}}, pod).notice.empty());
   CHECK(choose({{"standalone", "true"}}, pod).notice.empty());

@@ -1,6 +1,6 @@
 #pragma once
 
-// The variables that Slurm 22.05 gave to real jobs of two nodes, n1 and n2 (paths left out).
+// The variables that Slurm 22.05 set for real jobs of two nodes, n1 and n2, without paths.
 namespace ddprun::testing::slurm {
 
 // A task of a job array, on one node: sbatch --array=3-4, srun
@@ -179,7 +179,7 @@ SLURM_TOPOLOGY_ADDR_PATTERN=node
 SLURM_UMASK=0022
 SLURM_WORKING_CLUSTER=test:ctl:6817:9728:109)";
 
-// Srun -N1 -n1 in the same job of two nodes
+// srun -N1 -n1 in the same job of two nodes
 constexpr const char* one_node_step = R"(
 SLURMD_NODENAME=n1
 SLURM_CLUSTER_NAME=test
@@ -227,7 +227,7 @@ SLURM_TOPOLOGY_ADDR_PATTERN=node
 SLURM_UMASK=0022
 SLURM_WORKING_CLUSTER=test:ctl:6817:9728:109)";
 
-// Srun -N2 --ntasks-per-node=2 --gpus-per-node=2
+// srun -N2 --ntasks-per-node=2 --gpus-per-node=2
 constexpr const char* several_tasks = R"(
 SLURMD_NODENAME=n2
 SLURM_CLUSTER_NAME=test

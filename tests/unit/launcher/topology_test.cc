@@ -97,7 +97,7 @@ TEST_CASE("a quota of cgroup version 2 is the least of the group and those above
   CHECK(cpu_quota(machine.root()) == 2.0);
 }
 
-TEST_CASE("a container that sees the host's path finds its quota in the root group") {
+TEST_CASE("a container that sees the host's path reads its quota from the root group") {
   const FakeMachine machine;
   machine.write("proc/self/cgroup", "0::/kubepods/pod1/container2");
   machine.write("sys/fs/cgroup/cpu.max", "50000 100000");

@@ -180,7 +180,7 @@ TEST_CASE("the shortest unique prefixes of torchrun's options mean these options
 TEST_CASE("options that need Python in the launcher are refused with a reason") {
   CHECK_THROWS_WITH(value_of("nnodes", {"--run-path"}),
                     "--run_path runs the script inside the launcher's own Python interpreter, and ddprun has none; "
-                    "leave it out, the script then runs in a Python process of its own");
+                    "leave it out, the script then runs in its own Python process");
   CHECK_THROWS_WITH(value_of("nnodes", {}, {{"PET_RUN_PATH", "1"}}),
                     Catch::StartsWith("PET_RUN_PATH: --run_path runs the script inside"));
   CHECK_NOTHROW(value_of("nnodes", {}, {{"PET_RUN_PATH", "0"}}));  // off

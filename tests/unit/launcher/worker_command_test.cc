@@ -27,7 +27,7 @@ struct Folder : testing::TempDir {
 
 }  // namespace
 
-TEST_CASE("a train.cfg runs the built-in worker, from the own folder or from PATH") {
+TEST_CASE("a train.cfg runs the built-in worker, from ddprun's folder or from PATH") {
   const Folder folder;
   CHECK_THROWS_WITH(folder.resolve({"a.cfg"}),
                     "the built-in worker ddprun-worker is neither in " + (folder / "own").string() + " nor on PATH");

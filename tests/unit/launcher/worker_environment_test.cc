@@ -23,7 +23,7 @@ Round two_nodes() {
 
 }  // namespace
 
-TEST_CASE("a worker's environment is the agent's and exactly what torchrun adds") {
+TEST_CASE("a worker's environment is the agent's and exactly the variables that torchrun adds") {
   const Environment agent({{"HOME", "/h"}, {"RANK", "stale"}});
   const auto env =
       worker_environment(agent, {.omp_threads = {6, 6, 5}, .role = "trainer", .run_id = "job", .max_restarts = 4},

@@ -31,7 +31,7 @@ class Net : public nn::Module {
     Generator generator(seed);
     first_ = &register_module("first", std::make_unique<nn::Linear>(4, hidden, generator));
     second_ = &register_module("second", std::make_unique<nn::Linear>(hidden, 1, generator));
-    mean = register_buffer("mean", Tensor::full({3}, static_cast<double>(seed)));
+    mean = register_buffer("mean", Tensor::full({3}, static_cast<double>(seed))).value();
   }
   Variable forward(const Variable& input) override {
     const Variable hidden = (*first_)(input);

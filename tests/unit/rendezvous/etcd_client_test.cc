@@ -153,7 +153,7 @@ TEST_CASE("calls to etcd share one connection") {
   CHECK(server.connections() == 1);
 }
 
-TEST_CASE("a connection that etcd has closed is dialled anew") {
+TEST_CASE("a connection that etcd has closed is redialled") {
   Scripted server({ok() + then_close, ok("[1]")});
   Caller caller({server.endpoint()});
   CHECK(!caller.call().code);
@@ -188,7 +188,7 @@ TEST_CASE("a request that etcd refuses is not retried, a temporary error is") {
     CHECK(outcome.code == Errc::io);
     CHECK(outcome.text == "etcd at " + server.name() + ": etcdserver: permission denied (/v3/kv/range for 'the key')");
   }
-  SECTION("a lease that is gone") {
+  SECTION("a lease that has expired") {
     Scripted server({refusal(5, "etcdserver: requested lease not found")});
     CHECK(Caller({server.endpoint()}).call().code == Errc::peer_lost);
   }
@@ -197,7 +197,7 @@ TEST_CASE("a request that etcd refuses is not retried, a temporary error is") {
     CHECK(!Caller({server.endpoint()}).call().code);
     CHECK(server.requests() == 2);
   }
-  SECTION("a torn answer") {
+  SECTION("an incomplete response") {
     Scripted server({"HTTP/1.1 200 X\r\nContent-Length: 100\r\n\r\n{" + then_close, ok()});
     CHECK(!Caller({server.endpoint()}).call().code);
   }

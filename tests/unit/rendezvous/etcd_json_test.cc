@@ -98,7 +98,7 @@ TEST_CASE("a job's records survive encoding and parsing") {
   JobAnnouncement announcement{.phase = JobAnnouncement::Phase::ended,
                                .round = {.generation = 4, .members = {{.node_id = "n", .nproc = 2}}, .world_size = 2},
                                .rejected = {{"s", {.lost = true, .text = "t"}}},
-                               .verdict = {.exit_code = 7, .reason = "r"},
+                               .result = {.exit_code = 7, .reason = "r"},
                                .recipients = {"n"}};
   CHECK(to_json(parse_job_announcement("k", to_json(announcement))) == to_json(announcement));
   CHECK(parse_job_announcement("k", to_json(announcement)).rejected.at("s").lost);
@@ -111,10 +111,11 @@ TEST_CASE("a job's records survive encoding and parsing") {
 }
 
 TEST_CASE("the error for an unexpected record names its key and the field") {
-  CHECK_THROWS_WITH(parse_job_announcement("/ddprun/a/control/board", "{}"),
-                    "etcd's key '/ddprun/a/control/board' does not hold what this version of ddprun writes there: "
-                    "'phase' is missing or not as expected");
+  CHECK_THROWS_WITH(
+      parse_job_announcement("/ddprun/a/control/announcement", "{}"),
+      "etcd's key '/ddprun/a/control/announcement' does not hold what this version of ddprun writes there: "
+      "'phase' is missing or not as expected");
   CHECK_THROWS_AS(parse_job_state("k", "torn {"), Error);
   CHECK_THROWS_WITH(parse_node_record("k", R"({"version": 1, "session": 4})"), Catch::Contains("'session'"));
-  CHECK(parse_node_record("k", R"({"version": 3, "session": "s", "more": 1})").version == 3);
+  CHECK(parse_node_record("k", R"({"version": 9, "session": "s", "more": 1})").version == 9);
 }

@@ -13,8 +13,8 @@ namespace ddprun::testing {
 
 inline const JobKeys job_keys("/ddprun", "job");
 
-// A JobNode with the work of EtcdRendezvous (lease, watch, one transaction at a time), and an agent that obeys every
-// event.
+// A JobNode with the work of EtcdRendezvous (lease, watch, one transaction at a time), and an agent that
+// executes every event.
 struct Member {
   Member(FakeEtcd& store, const std::string& name, const JobPolicy& policy, std::string session_name = "")
       : etcd(store),
@@ -62,7 +62,7 @@ struct Member {
         running = started->round;
         if (on_start) on_start(*this);
       }
-      if (auto* ended = std::get_if<JobEnded>(&event)) verdict = ended->verdict, running.reset();
+      if (auto* ended = std::get_if<JobEnded>(&event)) job_result = ended->result, running.reset();
       if (auto* lost = std::get_if<ContactLost>(&event)) contact_lost = lost->error.what(), running.reset();
       if (auto* waiting = std::get_if<RendezvousWaiting>(&event)) last_wait = waiting->text;
     }
@@ -90,7 +90,7 @@ struct Member {
   std::optional<Round> proposed, running;
   std::set<std::int64_t> prepared;
   bool slow = false;  // the owner calls get_ready()
-  std::optional<Verdict> verdict;
+  std::optional<JobResult> job_result;
   std::string contact_lost, reason, last_wait;
   std::function<void(Member&)> on_start;
 };

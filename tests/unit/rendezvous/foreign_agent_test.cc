@@ -30,7 +30,7 @@ TEST_CASE("the keys of workers and other programs are no agent's") {
   }
 }
 
-TEST_CASE("a run id with control characters does not reach the terminal") {
+TEST_CASE("a run id with control characters is escaped") {
   const auto agent = parse_foreign_agent("/torch.rendezvous.\x1b[2J", "");
   CHECK_THAT(conflict_text(*agent), Catch::Contains("'\\x1b[2J'"));
   CHECK_THAT(refusal_text(*agent), Catch::Contains("'\\x1b[2J'"));

@@ -5,7 +5,7 @@
 #include "tests/support/catch.h"
 #include "tests/unit/rendezvous/etcd_member.h"
 
-// Nodes of one job with an etcd in memory: first in the usual order, then in any.
+// Nodes of one job with an etcd in memory.
 using namespace ddprun;
 using namespace ddprun::testing;
 using namespace std::chrono_literals;
@@ -29,7 +29,7 @@ struct Job {
   Member& add(const std::string& name, const JobPolicy& policy, const std::string& session = "") {
     return *members.emplace_back(std::make_unique<Member>(etcd, name, policy, session));
   }
-  // Until there are no more events.
+  // Runs until there are no more events.
   void settle() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -69,9 +69,9 @@ TEST_CASE("nodes of an etcd job form a round, run it and leave no keys") {
   a.node.success(job.now, 0);
   b.node.success(job.now, 0);
   job.settle();
-  REQUIRE(a.verdict);
-  REQUIRE(b.verdict);
-  CHECK(a.verdict->success);
+  REQUIRE(a.job_result);
+  REQUIRE(b.job_result);
+  CHECK(a.job_result->success);
   a.node.finish();
   b.node.finish();
   job.settle();
@@ -109,8 +109,8 @@ TEST_CASE("when the leader of an etcd job is lost another node takes over with i
   c.node.failure(job.now, c.running->generation, {{.rank = 0, .host = "c", .exit_code = 4}});
   job.settle();
   job.pass(1s);
-  REQUIRE(b.verdict);
-  CHECK(b.verdict->exit_code == 4);
+  REQUIRE(b.job_result);
+  CHECK(b.job_result->exit_code == 4);
 }
 
 TEST_CASE("a failure of an etcd job is judged once all other nodes have answered") {
@@ -123,19 +123,19 @@ TEST_CASE("a failure of an etcd job is judged once all other nodes have answered
   const auto generation = a.running->generation;
   a.node.failure(job.now, generation, {{.rank = 0, .host = "a", .exit_code = 3}});
 
-  SECTION("the other one lives: the failure is the root cause") {
+  SECTION("the other one is alive: the failure is the root cause") {
     job.settle();
     job.pass(1s);
-    REQUIRE(a.verdict);
-    REQUIRE(b.verdict);
-    CHECK(b.verdict->exit_code == 3);
+    REQUIRE(a.job_result);
+    REQUIRE(b.job_result);
+    CHECK(b.job_result->exit_code == 3);
   }
-  SECTION("the other one is dead, which turns out later: a change of membership") {
+  SECTION("the other one is dead, which is detected later: a change of membership") {
     auto dead = std::move(job.members[1]);
     job.members.pop_back();
     job.settle();
     for (int i = 0; i < 60; ++i) job.pass(100ms);
-    CHECK(!a.verdict);
+    CHECK(!a.job_result);
     job.etcd.end_lease(dead->lease);
     job.settle();
     REQUIRE(a.running);
@@ -155,13 +155,13 @@ TEST_CASE("a failure caused by the loss of a node is not the cause of an etcd jo
   a.node.failure(job.now, a.running->generation, {{.rank = 0, .host = "a", .exit_code = 3}});
   job.settle();
   job.pass(1s);
-  CHECK(!a.verdict);
+  CHECK(!a.job_result);
   job.etcd.end_lease(dead->lease);
   job.settle();
-  REQUIRE(a.verdict);
-  CHECK(a.verdict->exit_code == 1);
-  CHECK(a.verdict->reason == "node b was lost: its lease ended (rank 1)");
-  CHECK(a.verdict->failures.size() == 1);
+  REQUIRE(a.job_result);
+  CHECK(a.job_result->exit_code == 1);
+  CHECK(a.job_result->reason == "node b was lost: its lease ended (rank 1)");
+  CHECK(a.job_result->failures.size() == 1);
 }
 
 TEST_CASE("the next leader of an etcd job knows which node was preempted") {
@@ -175,11 +175,11 @@ TEST_CASE("the next leader of an etcd job knows which node was preempted") {
   job.settle();
   job.die(a);
   REQUIRE(b.node.leads());
-  CHECK(!b.verdict);
+  CHECK(!b.job_result);
   b.node.success(job.now, b.running->generation);
   job.settle();
-  REQUIRE(b.verdict);
-  CHECK(b.verdict->exit_code == 75);
+  REQUIRE(b.job_result);
+  CHECK(b.job_result->exit_code == 75);
 }
 
 TEST_CASE("any node of an etcd job may stop the job") {
@@ -193,9 +193,9 @@ TEST_CASE("any node of an etcd job may stop the job") {
   b.node.request_stop("somebody");
   job.settle();
   for (const auto* node : {&a, &b}) {
-    REQUIRE(node->verdict);
-    CHECK(node->verdict->exit_code == 143);
-    CHECK(node->verdict->reason == "stopped by somebody");
+    REQUIRE(node->job_result);
+    CHECK(node->job_result->exit_code == 143);
+    CHECK(node->job_result->reason == "stopped by somebody");
   }
 }
 
@@ -232,7 +232,7 @@ TEST_CASE("an etcd job refuses other options by name, and a record of another ve
                                .lease = EtcdOperation::Lease::node}}},
                  lease, 0);
   job.settle();
-  const auto announcement = parse_job_announcement("board", job.etcd.find(job_keys.announcement())->value);
+  const auto announcement = parse_job_announcement("announcement", job.etcd.find(job_keys.announcement())->value);
   REQUIRE(announcement.rejected.contains("of c"));
   CHECK_THAT(announcement.rejected.at("of c").text, Catch::Contains("version 99"));
 }
@@ -244,7 +244,7 @@ TEST_CASE("a run id is free again once its job has ended") {
   REQUIRE(a.running);
   a.node.success(job.now, 0);
   job.settle();
-  REQUIRE(a.verdict);
+  REQUIRE(a.job_result);
   auto& b = job.add("b", nodes(1, 1, 2));  // of the next job
   job.settle();
   CHECK_THAT(b.last_wait, Catch::Contains("by a job that is ending"));

@@ -38,7 +38,7 @@ class Schedule {
     calm();
   }
 
-  int starts = 0, verdicts = 0, takeovers = 0;
+  int starts = 0, results = 0, takeovers = 0;
 
  private:
   using MemberPtr = std::unique_ptr<Member>;
@@ -121,7 +121,7 @@ class Schedule {
     member.pending.reset();
     member.node.answered(result);
     member.process_events();
-    if (member.verdict) member.node.finish();
+    if (member.job_result) member.node.finish();
     if (member.node.gone()) leave(index);
   }
 
@@ -159,7 +159,7 @@ class Schedule {
   }
 
   void leave(std::size_t index) {
-    ++verdicts;
+    ++results;
     etcd_.end_lease(members_[index]->lease);
     members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(index));
   }
@@ -183,7 +183,8 @@ class Schedule {
     for (int round = 0; round < 400 && !members_.empty(); ++round) {
       for (std::size_t i = members_.size(); i-- > 0;) behave(i);
       pass(100);
-      if (members_.empty() || std::any_of(members_.begin(), members_.end(), [](const auto& m) { return !m->verdict; }))
+      if (members_.empty() ||
+          std::any_of(members_.begin(), members_.end(), [](const auto& m) { return !m->job_result; }))
         continue;
     }
     std::string stuck;
@@ -193,7 +194,7 @@ class Schedule {
     const bool waits = static_cast<int>(members_.size()) < policy_.min_nodes;
     if (!members_.empty() && !waits) {
       for (const auto& e : etcd_.range("")) stuck += "\n" + e.key + " = " + e.value;
-      fail("no verdict for" + stuck);
+      fail("no job result for" + stuck);
     }
     if (members_.empty() && !etcd_.range("").empty()) leftovers();
   }
@@ -214,7 +215,7 @@ class Schedule {
       member.running.reset();
       member.node.success(now_, generation);
     }
-    if (member.verdict) member.node.finish();
+    if (member.job_result) member.node.finish();
     write(index, 9);
   }
 
@@ -232,7 +233,7 @@ class Schedule {
 }  // namespace
 
 TEST_CASE("etcd jobs under random schedules: one leader writes, no node runs in two rounds, every job ends") {
-  int starts = 0, verdicts = 0, takeovers = 0;
+  int starts = 0, results = 0, takeovers = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     Schedule schedule(seed);
     try {
@@ -241,11 +242,11 @@ TEST_CASE("etcd jobs under random schedules: one leader writes, no node runs in 
       FAIL("seed " << seed << ": " << broken.what());
     }
     starts += schedule.starts;
-    verdicts += schedule.verdicts;
+    results += schedule.results;
     takeovers += schedule.takeovers;
   }
   // The schedules reach the code paths that they test.
   CHECK(starts > 400);
-  CHECK(verdicts > 400);
+  CHECK(results > 400);
   CHECK(takeovers > 400);
 }

@@ -142,16 +142,16 @@ TEST_CASE("a server reports one job or all, and lists its jobs if the run id is 
   CHECK(hub.sender.closed == std::vector<SessionId>{3, 4, 5});
 }
 
-TEST_CASE("a stop request ends the job it names, and the verdict says who asked") {
+TEST_CASE("a stop request ends the job it names, and the job result says who asked") {
   Hub hub;
   hub.join(1, "x");
   hub.join(2, "y");
   CHECK_THAT(std::get<JoinRefused>(hub.ask(3, StopRequest{})).text, Catch::Contains("several jobs"));
   CHECK(jobs_in(hub.ask(4, StopRequest{"y", "root on host h"})).size() == 1);
   REQUIRE(hub.sender.sent.back().first == 2);
-  const auto verdict = std::get<JobEnded>(hub.sender.sent.back().second).verdict;
-  CHECK(verdict.exit_code == 128 + SIGTERM);
-  CHECK(verdict.reason == "stopped by root on host h");
+  const auto result = std::get<JobEnded>(hub.sender.sent.back().second).result;
+  CHECK(result.exit_code == 128 + SIGTERM);
+  CHECK(result.reason == "stopped by root on host h");
   // The other job is still running, and the only one.
   CHECK(jobs_in(hub.ask(5, StopRequest{"", "me"})).at(0).run_id == "x");
 }
@@ -162,7 +162,7 @@ TEST_CASE("an agent may stop its own job") {
   hub.join(2, "y");
   hub.say(1, StopRequest{"", "a key"});
   REQUIRE(hub.sender.sent.back().first == 1);
-  CHECK(std::get<JobEnded>(hub.sender.sent.back().second).verdict.reason == "stopped by a key");
+  CHECK(std::get<JobEnded>(hub.sender.sent.back().second).result.reason == "stopped by a key");
   CHECK(hub.hub.jobs() == 1);
 }
 
@@ -171,10 +171,10 @@ TEST_CASE("a job whose workers were preempted ends with that exit code once all 
   CHECK(job.membership.preempted(job.now, "a", 0).empty());
   const auto messages = job.membership.success(job.now, "b", 0);
   REQUIRE(messages.size() == 1);
-  const auto verdict = std::get<JobEnded>(messages[0].what).verdict;
-  CHECK(verdict.exit_code == 75);
-  CHECK_FALSE(verdict.success);
-  CHECK_THAT(verdict.reason, Catch::Contains("preempted"));
+  const auto result = std::get<JobEnded>(messages[0].what).result;
+  CHECK(result.exit_code == 75);
+  CHECK_FALSE(result.success);
+  CHECK_THAT(result.reason, Catch::Contains("preempted"));
 }
 
 TEST_CASE("a failure that blames a peer is not the cause, and of simultaneous failures a signal is") {

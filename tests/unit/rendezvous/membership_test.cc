@@ -83,7 +83,7 @@ class Job {
   std::map<std::string, std::string> refused, dropped, waiting;
   std::map<std::string, RoundProposed> proposed;
   std::map<std::string, Round> started;
-  std::map<std::string, Verdict> ended;
+  std::map<std::string, JobResult> ended;
   int proposals = 0;
 
  private:
@@ -107,7 +107,7 @@ class Job {
     what.round.self = static_cast<int>(index);
     started[node] = std::move(what.round);
   }
-  void record(const std::string& node, std::size_t, const JobEnded& what) { ended[node] = what.verdict; }
+  void record(const std::string& node, std::size_t, const JobEnded& what) { ended[node] = what.result; }
 
   void deliver(const MembershipMessages& messages) {
     for (const auto& message : messages) {
@@ -187,10 +187,10 @@ TEST_CASE("with too few nodes the job ends after the join timeout, naming those 
   CHECK(job.ended.empty());
   job.pass(1s);
   REQUIRE(job.ended.size() == 2);
-  const Verdict& verdict = job.ended["a"];
-  CHECK_FALSE(verdict.success);
-  CHECK(verdict.exit_code == 1);
-  CHECK_THAT(verdict.reason, Catch::Contains("after 600 s only 2 of 3 nodes are here (here: a, b; missing: 1 node)"));
+  const JobResult& result = job.ended["a"];
+  CHECK_FALSE(result.success);
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.reason, Catch::Contains("after 600 s only 2 of 3 nodes are here (here: a, b; missing: 1 node)"));
 }
 
 TEST_CASE("with fixed ranks the missing ranks are named") {
@@ -363,7 +363,7 @@ TEST_CASE("below the minimum the job waits for a replacement, and continues with
   CHECK(job.running().restarts_used == 0);
 }
 
-TEST_CASE("with a fixed number of nodes and no restarts a lost node is the end of the job") {
+TEST_CASE("with a fixed number of nodes and no restarts a lost node ends the job") {
   Job job({.min_nodes = 2, .max_nodes = 2, .join_timeout = 600s});
   job.join_and_start({"a", "b"});
   job.lose("b");
@@ -476,7 +476,7 @@ TEST_CASE("after a freeze the server reads queued heartbeats before it drops a n
   CHECK(job.dropped.empty());
 }
 
-TEST_CASE("a node that never gets ready is dropped after the join timeout") {
+TEST_CASE("a node that never reports ready is dropped after the join timeout") {
   Job job({.min_nodes = 1, .max_nodes = 2, .join_timeout = 60s});
   job.join("a");
   job.join("b");
@@ -635,12 +635,12 @@ TEST_CASE("in a job without restarts a failure observed before a loss is the cau
     CHECK_THAT(job.ended["a"].reason, Catch::Contains("exit code 5; then node b was lost: its connection closed"));
     CHECK(job.ended["a"].failures.size() == 1);
   }
-  SECTION("the server goes") {
+  SECTION("the server shuts down") {
     job.fail("a", {.rank = 0, .exit_code = 5});
     job.server_leaves();
     CHECK(job.ended["b"].exit_code == 5);
   }
-  SECTION("the node had fallen silent before: the failure may come of that") {
+  SECTION("the node had missed heartbeats before: the failure may be a consequence") {
     job.silence("b");
     job.pass(3s);
     job.fail("a", {.rank = 0, .exit_code = 5});
@@ -704,7 +704,7 @@ TEST_CASE("a new server does not count more restarts than the budget") {
   CHECK_THAT(job.ended["a"].reason, Catch::Contains("all 2 restarts used"));
 }
 
-TEST_CASE("a verdict says that all restarts are used, also if there was one") {
+TEST_CASE("a job result says that all restarts are used, also if there was one") {
   Job job({.min_nodes = 1, .max_nodes = 1, .max_restarts = 1});
   job.rejoin("a", {.generation = 1, .restarts_used = 1});
   job.ready_all();
@@ -733,7 +733,7 @@ TEST_CASE("a node that rejoins late at a new server leads to a later generation"
 
 // ---- flapping hosts
 
-TEST_CASE("a host that comes and goes without end is turned away after the fifth time, and taken again after a rest") {
+TEST_CASE("a host that joins and leaves repeatedly is refused after the fifth time, and accepted again after a pause") {
   Job job({.min_nodes = 1, .max_nodes = 2, .last_call = 0s});
   job.join_and_start({"a"});
   const auto come = [&] {
@@ -781,7 +781,7 @@ TEST_CASE("new sessions of a node count as joining and leaving") {
   CHECK(job.ranks() == Ranks{{"a", 0}});
 }
 
-TEST_CASE("after the verdict the state does not change and no node joins") {
+TEST_CASE("after the job result the state does not change and no node joins") {
   Job job({});
   job.join_and_start({"a"});
   job.success("a");

@@ -107,7 +107,7 @@ TEST_CASE("rare requests are never polled for") {
   CHECK(client.requests_polled_for == 0);
 }
 
-TEST_CASE("many clients at once count by their requests, not by their turns") {
+TEST_CASE("many clients at once count by their requests, not by the server's wake-ups") {
   Polling polling;
   Polling::Clock::time_point now(100s);
   for (int i = 0; i < 1'000; ++i) CHECK(polling.served(8, now += 60us, false) == 0us);

@@ -103,7 +103,7 @@ const std::map<std::string, Example>& examples() {
         {self, "09 0200000000000000 2F61 0100000000000000 62", ""},
         {self, set_k, ""},
         {self, "07", "03 00 00 00 00 00 00 00"}}},
-      {"PROTOCOL.md: probe, will, wait_get",
+      {"PROTOCOL.md: probe, last will, wait_get",
        {other_connects,
         {self, hello, ""},
         {self, "0D 34 12 00 00", "34 12 00 00"},

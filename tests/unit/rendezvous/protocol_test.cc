@@ -34,8 +34,8 @@ std::vector<std::string> one_of_each() {
           encode(ListKeysRequest{}),
           encode(BarrierRequest{"key", 1 << 20}),
           encode(SessionRequest{"frame"}),
-          encode(WillRequest{"key", "value"}),
-          encode(ClearWillRequest{}),
+          encode(LastWillRequest{"key", "value"}),
+          encode(ClearLastWillRequest{}),
           encode(WaitGetRequest{"key"})};
 }
 

@@ -63,7 +63,7 @@ std::vector<ServerFrame> server_frames() {
   return {SessionBeat{},
           JoinRefused{"no"},
           NodeDropped{"silent"},
-          NodeDropped{"restless", false},
+          NodeDropped{"rejoins too often", false},
           SessionShutdown{"stopped by SIGTERM"},
           RendezvousWaiting{"1 of 2"},
           example_round(),
@@ -95,13 +95,13 @@ TEST_CASE("every field of a join survives encoding") {
   CHECK(join.policy.last_call == 30s);
 }
 
-TEST_CASE("every field of a failure and a verdict survives encoding") {
+TEST_CASE("every field of a failure and a job result survives encoding") {
   const auto ended = std::get<JobEnded>(decode_server_frame(encode(server_frames().back())));
-  CHECK(ended.verdict.exit_code == 137);
-  CHECK_FALSE(ended.verdict.success);
-  CHECK(ended.verdict.reason == "rank 5 failed");
-  REQUIRE(ended.verdict.failures.size() == 1);
-  const WorkerFailure& failure = ended.verdict.failures[0];
+  CHECK(ended.result.exit_code == 137);
+  CHECK_FALSE(ended.result.success);
+  CHECK(ended.result.reason == "rank 5 failed");
+  REQUIRE(ended.result.failures.size() == 1);
+  const WorkerFailure& failure = ended.result.failures[0];
   CHECK(failure.rank == 5);
   CHECK(failure.pid == 4711);
   CHECK(failure.signal_number == 9);

@@ -41,7 +41,7 @@ JobPolicy quick(int min_nodes, int max_nodes, int max_restarts = 0) {
           .keep_alive_max_attempt = 5};
 }
 
-// The event loops of a test; each stands for a process that can be frozen.
+// The event loops of a test; each represents a process that can be frozen.
 class Loops {
  public:
   asio::io_context& make() { return *loops_.emplace_back(std::make_unique<asio::io_context>()); }
@@ -85,7 +85,7 @@ class Agent {
 
   std::optional<RoundProposed> proposed;
   std::optional<Round> started;
-  std::optional<Verdict> ended;
+  std::optional<JobResult> ended;
   std::optional<Error> lost;
   std::string waiting;
   std::string broken;
@@ -98,7 +98,7 @@ class Agent {
     rendezvous_.ready(what.round.generation, 4242);
   }
   void record(RoundStarted what) { started = what.round; }
-  void record(JobEnded what) { ended = what.verdict; }
+  void record(JobEnded what) { ended = what.result; }
   void record(ContactBroken what) {
     started.reset();
     broken = what.text;
@@ -163,7 +163,7 @@ TEST_CASE("a failure restarts every node while restarts are left, then ends the 
 
 namespace {
 
-// Instead of a server's connections.
+// Replaces a server's connections.
 class Sent final : public SessionSender {
  public:
   void send(SessionId session, std::string frame) override { last[session] = decode_server_frame(frame); }
@@ -186,10 +186,10 @@ TEST_CASE("failures are ordered by when they were observed, whatever the clocks 
   hub.on_frame(1, encode(NodeFrame{SessionFailure{0, 9'000'000, {{.rank = 0, .exit_code = 3, .time_us = 8'900'000}}}}));
   hub.on_frame(2, encode(NodeFrame{SessionFailure{
                       0, ahead + 9'000'000, {{.rank = 1, .exit_code = 4, .time_us = ahead + 2'000'000}}}}));
-  CHECK(std::get<JobEnded>(sent.last.at(1)).verdict.exit_code == 4);
+  CHECK(std::get<JobEnded>(sent.last.at(1)).result.exit_code == 4);
 }
 
-TEST_CASE("a report with invalid times reaches the verdict with valid ones") {
+TEST_CASE("a report with invalid times reaches the job result with valid ones") {
   asio::io_context loop;
   Sent sent;
   MembershipHub hub(loop, sent);
@@ -200,7 +200,7 @@ TEST_CASE("a report with invalid times reaches the verdict with valid ones") {
   hub.on_frame(1,
                encode(NodeFrame{SessionFailure{
                    0, 0, {{.rank = 0, .exit_code = 3, .time_us = most}, {.rank = 1, .exit_code = 4, .time_us = 0}}}}));
-  for (const auto& failure : std::get<JobEnded>(sent.last.at(1)).verdict.failures)
+  for (const auto& failure : std::get<JobEnded>(sent.last.at(1)).result.failures)
     CHECK((failure.time_us >= 0 && failure.time_us < most / 2));
 }
 
@@ -219,7 +219,7 @@ TEST_CASE("when an agent's connection closes the others form a new round") {
   CHECK(a.started->members.size() == 1);
 }
 
-TEST_CASE("an agent that leaves gives a reason") {
+TEST_CASE("an agent that leaves sends a reason") {
   Loops loops;
   auto& loop = loops.make();
   const auto server = host(loop);
@@ -233,7 +233,7 @@ TEST_CASE("an agent that leaves gives a reason") {
   CHECK(a.proposed->reason == "node b left: SIGTERM");
 }
 
-TEST_CASE("a frozen agent counts as lost, learns it when it resumes, and may rejoin") {
+TEST_CASE("a frozen agent counts as lost, is notified when it resumes, and may rejoin") {
   Loops loops;
   auto& loop = loops.make();
   auto& other = loops.make();
@@ -332,7 +332,7 @@ TEST_CASE("a job without restarts does not wait for its server") {
     REQUIRE(loops.run_until([&] { return a.lost.has_value(); }));
     CHECK(a.broken.empty());
   }
-  SECTION("with a word") {
+  SECTION("with a shutdown message") {
     server->hub().announce_shutdown("stopped by SIGTERM");
     REQUIRE(loops.run_until([&] { return a.ended.has_value(); }));
     CHECK(a.ended->reason == "the rendezvous server shuts down: stopped by SIGTERM");
@@ -379,10 +379,10 @@ TEST_CASE("a server that was frozen for a while drops no node when it resumes") 
   auto& server_loop = loops.make();
   auto& loop = loops.make();
   const auto server = host(server_loop);
-  JobPolicy patient = quick(2, 2);
-  patient.keep_alive_max_attempt = 50;
+  JobPolicy many_attempts = quick(2, 2);
+  many_attempts.keep_alive_max_attempt = 50;
   SessionClient first(loop, to(server->port())), second(loop, to(server->port()));
-  Agent a(first, "a", patient), b(second, "b", patient);
+  Agent a(first, "a", many_attempts), b(second, "b", many_attempts);
   REQUIRE(loops.run_until([&] { return a.runs(0) && b.runs(0); }));
   loops.freeze(server_loop);
   CHECK_FALSE(loops.run_until([] { return false; }, 1s));
@@ -406,7 +406,7 @@ TEST_CASE("agents may start before their server") {
   REQUIRE(loops.run_until([&] { return a.started.has_value(); }));
 }
 
-TEST_CASE("an agent that gives up before an answer withdraws its JOIN") {
+TEST_CASE("an agent whose timeout expires before an answer withdraws its JOIN") {
   asio::io_context loop;
   asio::ip::tcp::acceptor server(loop, {asio::ip::address_v4::loopback(), 0});
   std::optional<SessionClient> client(std::in_place, loop, to(server.local_endpoint().port()));
@@ -457,7 +457,7 @@ TEST_CASE("an agent of another version is refused by name") {
   REQUIRE(sender.sent.size() == 1);
   const auto answer = decode_server_frame(sender.sent[0]);
   REQUIRE(std::holds_alternative<JoinRefused>(answer));
-  CHECK_THAT(std::get<JoinRefused>(answer).text, Catch::Contains("the agent speaks version 7"));
+  CHECK_THAT(std::get<JoinRefused>(answer).text, Catch::Contains("the agent has version 7"));
   CHECK(sender.closed == std::vector<SessionId>{1});
 }
 
@@ -516,7 +516,7 @@ TEST_CASE("a node with other options is refused and the job continues") {
   CHECK(loops.run_until([&] { return a.started && b.started; }));
 }
 
-TEST_CASE("two jobs with different ids share a server, and an id is free again after its verdict") {
+TEST_CASE("two jobs with different ids share a server, and an id is free again after its job result") {
   Loops loops;
   auto& loop = loops.make();
   const auto server = host(loop);
@@ -534,7 +534,7 @@ TEST_CASE("two jobs with different ids share a server, and an id is free again a
 
 // ---- back ends
 
-TEST_CASE("of two agents on one host one serves the endpoint until the other has its verdict") {
+TEST_CASE("of two agents on one host one serves the endpoint until the other has its job result") {
   Loops loops;
   auto& loop = loops.make();
   auto& other = loops.make();

@@ -43,7 +43,7 @@ struct Served {
   ~Served() { CHECK_NOTHROW(witness.settle()); }
 
   RawSocket connect() { return RawSocket::validated(server.port()); }
-  // Until the witness sees a value of key.
+  // Waits until the witness reads a value of key.
   std::string await(std::string_view key) {
     witness.send(WaitGetRequest{key});
     REQUIRE(witness.receive(1) == zero);
@@ -69,16 +69,16 @@ TEST_CASE("a connection that does not begin with VALIDATE is closed, and no othe
 
 TEST_CASE("VALIDATE may arrive in pieces, but has to arrive in time") {
   Served served({.start_timeout = 300ms});
-  RawSocket patient(served.server.port()), silent(served.server.port()), half(served.server.port());
+  RawSocket slow(served.server.port()), silent(served.server.port()), half(served.server.port());
   for (const auto* piece : {"00", "CE F7", "85 3C"}) {
-    patient.send(from_hex(piece));
+    slow.send(from_hex(piece));
     served.witness.settle();  // the server has run its loop
   }
-  patient.settle();
+  slow.settle();
   half.send(from_hex("00 CE"));
   CHECK(silent.closed_by_server());
   CHECK(half.closed_by_server());
-  patient.settle();
+  slow.settle();
 }
 
 TEST_CASE("requests that violate the protocol close their connection and change nothing") {
@@ -143,11 +143,11 @@ TEST_CASE("a client that reads late gets all replies in order") {
   CHECK(socket.receive(4) == from_hex("05 00 00 00"));
 }
 
-// Its will shows that a client was closed: a read from its socket would change the test.
+// The client's last will shows that it was closed: a read from its socket would change the test.
 TEST_CASE("a client that never reads is closed") {
   Served served({.write_timeout = 300ms});
   auto socket = served.connect();
-  socket.send(WillRequest{"gone", "yes"});
+  socket.send(LastWillRequest{"gone", "yes"});
   socket.send(SetRequest{"k", std::string(large, 'v')});
   for (int i = 0; i < 6; ++i) socket.send(GetRequest{"k"});
   CHECK(served.await("gone") == "yes");
@@ -156,7 +156,7 @@ TEST_CASE("a client that never reads is closed") {
 TEST_CASE("a client that queues more than the limit is closed") {
   Served served({.max_queued_bytes = 1 << 20});
   auto socket = served.connect();
-  socket.send(WillRequest{"gone", "yes"});
+  socket.send(LastWillRequest{"gone", "yes"});
   socket.send(SetRequest{"k", std::string(large, 'v')});
   socket.send(MultiGetRequest{Views(10, "k")});
   CHECK(served.await("gone") == "yes");
@@ -167,7 +167,7 @@ TEST_CASE("a connection that closes during a wait leaves no state") {
   for (int i = 0; i < 50; ++i) {
     auto waiter = served.connect();
     waiter.send(WaitRequest{Views{"k", "l"}});
-    waiter.send(WillRequest{"w" + std::to_string(i), ""});
+    waiter.send(LastWillRequest{"w" + std::to_string(i), ""});
     waiter.receive(1);
     waiter.close();
     served.await("w" + std::to_string(i));  // the server has closed it
@@ -179,19 +179,19 @@ TEST_CASE("a connection that closes during a wait leaves no state") {
   next.settle();  // no stray byte before the reply
 }
 
-TEST_CASE("a will is executed when the connection breaks, unless it was cleared") {
+TEST_CASE("a last will is executed when the connection breaks, unless it was cleared") {
   Served served;
   auto polite = served.connect(), lost = served.connect(), bad = served.connect();
-  polite.send(WillRequest{"polite", ""});
+  polite.send(LastWillRequest{"polite", ""});
   polite.receive(1);
-  polite.send(ClearWillRequest{});
+  polite.send(ClearLastWillRequest{});
   polite.receive(1);
   polite.close();
-  lost.send(WillRequest{"lost", "rank 3"});
+  lost.send(LastWillRequest{"lost", "rank 3"});
   lost.receive(1);
   lost.close();
   CHECK(served.await("lost") == "rank 3");
-  bad.send(WillRequest{"bad", "rank 4"});
+  bad.send(LastWillRequest{"bad", "rank 4"});
   bad.receive(1);
   bad.send(from_hex("FF"));
   CHECK(served.await("bad") == "rank 4");
@@ -272,7 +272,7 @@ struct EchoHub final : SessionHub {
   }
 };
 
-// A server with a hub, its loop on a thread of the test's own.
+// A server with a hub, whose loop runs on a separate thread.
 struct SessionServer {
   explicit SessionServer(StoreServerOptions options = {}) {
     server.emplace(loop, options);
@@ -295,7 +295,7 @@ struct SessionServer {
   std::vector<std::string> seen() {
     return on_loop([this] { return hub.seen; });
   }
-  // Once the hub has been told that a session closed.
+  // Waits until the hub has been notified that a session closed.
   std::vector<std::string> seen_when_closed() {
     for (const auto deadline = Deadline::in(20s); !deadline.expired(); std::this_thread::yield())
       if (const auto all = seen(); !all.empty() && all.back() == "close") return all;
@@ -335,7 +335,7 @@ TEST_CASE("a client that has closed before it was served opens no session") {
   CHECK(served.seen() == std::vector<std::string>{"open 127.0.0.1 127.0.0.1", "hello"});
 }
 
-TEST_CASE("a session carries frames both ways, and the hub is told when it opens and closes") {
+TEST_CASE("a session carries frames both ways, and the hub is notified when it opens and closes") {
   SessionServer s;
   auto client = RawSocket::validated(s.server->port());
   client.send(SetRequest{"k", ""});  // ordinary requests before the first frame

@@ -62,9 +62,9 @@ using Ids = std::vector<ConnectionId>;
 
 TEST_CASE("the compare_set table") {
   Store s;
-  CHECK(s.ask(1, CompareSetRequest{"k", "X", "Y"}) == vec("X"));  // missing, an expectation
+  CHECK(s.ask(1, CompareSetRequest{"k", "X", "Y"}) == vec("X"));  // missing, with an expected value
   CHECK(s.ask(1, CheckRequest{Views{"k"}}) == one);
-  CHECK(s.ask(1, CompareSetRequest{"k", "", "A"}) == vec("A"));   // missing, none
+  CHECK(s.ask(1, CompareSetRequest{"k", "", "A"}) == vec("A"));   // missing, without an expected value
   CHECK(s.ask(1, CompareSetRequest{"k", "A", "B"}) == vec("B"));  // equal
   CHECK(s.ask(1, CompareSetRequest{"k", "A", "C"}) == vec("B"));  // different
   CHECK(s.ask(1, CompareSetRequest{"k", "", "C"}) == vec("B"));
@@ -284,31 +284,31 @@ TEST_CASE("a cancelled barrier stays counted") {
   CHECK(s.ask(2, BarrierRequest{"b", 2}) == zero);
 }
 
-TEST_CASE("a will is executed when its connection closes, unless it was cleared or the key exists") {
+TEST_CASE("a last will is executed when its connection closes, unless it was cleared or the key exists") {
   Store s;
-  CHECK(s.ask(1, WillRequest{"dead", "1"}) == zero);
-  CHECK(s.ask(1, WillRequest{"dead", "one"}) == zero);  // replaces
+  CHECK(s.ask(1, LastWillRequest{"dead", "1"}) == zero);
+  CHECK(s.ask(1, LastWillRequest{"dead", "one"}) == zero);  // replaces
   s.wait(2, {"dead"});
   const auto released = s.close(1);
   REQUIRE(released.size() == 1);
   CHECK(released[0].to == 2);
   CHECK(s.value("dead") == "one");
 
-  s.ask(3, WillRequest{"dead", "three"});
+  s.ask(3, LastWillRequest{"dead", "three"});
   s.close(3);
   CHECK(s.value("dead") == "one");
 
-  s.ask(4, WillRequest{"left", ""});
-  CHECK(s.ask(4, ClearWillRequest{}) == zero);
+  s.ask(4, LastWillRequest{"left", ""});
+  CHECK(s.ask(4, ClearLastWillRequest{}) == zero);
   s.close(4);
   CHECK(s.ask(9, CheckRequest{Views{"left"}}) == one);
   CHECK(s.has_no_clients());
 }
 
-TEST_CASE("a will ends another connection's wait for its value") {
+TEST_CASE("a last will ends another connection's wait for its value") {
   Store s;
   s.apply(1, WaitGetRequest{"dead"});
-  s.ask(2, WillRequest{"dead", "2"});
+  s.ask(2, LastWillRequest{"dead", "2"});
   const auto released = s.close(2);
   REQUIRE(released.size() == 1);
   CHECK(released[0].bytes == zero + vec("2"));
