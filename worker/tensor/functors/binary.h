@@ -180,14 +180,28 @@ struct KlDivergence {
 };
 
 // The rows of the table of binary functions: name, functor.
-#define DDPRUN_BINARY_FUNCTORS(row)                                                                       \
-  row(add, Add) row(subtract, Subtract) row(multiply, Multiply) row(divide, Divide) row(maximum, Maximum) \
-      row(minimum, Minimum) row(smooth_l1, SmoothL1) row(binary_cross_entropy, BinaryCrossEntropy)        \
-          row(binary_cross_entropy_with_logits, BinaryCrossEntropyWithLogits) row(kl_divergence, KlDivergence)
+// clang-format off
+#define DDPRUN_BINARY_FUNCTORS(row) \
+  row(add, Add) \
+  row(subtract, Subtract) \
+  row(multiply, Multiply) \
+  row(divide, Divide) \
+  row(maximum, Maximum) \
+  row(minimum, Minimum) \
+  row(smooth_l1, SmoothL1) \
+  row(binary_cross_entropy, BinaryCrossEntropy) \
+  row(binary_cross_entropy_with_logits, BinaryCrossEntropyWithLogits) \
+  row(kl_divergence, KlDivergence)
 
 // Comparisons, 1 where true: name, C++ operator.
 #define DDPRUN_COMPARISONS(row) \
-  row(equal, ==) row(not_equal, !=) row(less, <) row(less_equal, <=) row(greater, >) row(greater_equal, >=)
+  row(equal, ==) \
+  row(not_equal, !=) \
+  row(less, <) \
+  row(less_equal, <=) \
+  row(greater, >) \
+  row(greater_equal, >=)
+// clang-format on
 
 #define DDPRUN_FUNCTOR_NAME(name, functor) name,
 enum class Binary : std::uint8_t { DDPRUN_BINARY_FUNCTORS(DDPRUN_FUNCTOR_NAME) };

@@ -170,9 +170,21 @@ struct Silu {
 };
 
 // The rows of the table of unary functions: name, functor.
-#define DDPRUN_UNARY_FUNCTORS(row)                                                                            \
-  row(scale, Scale) row(shift, Shift) row(abs, Abs) row(exp, Exp) row(log, Log) row(sqrt, Sqrt) row(pow, Pow) \
-      row(clamp, Clamp) row(relu, Relu) row(tanh, Tanh) row(sigmoid, Sigmoid) row(silu, Silu)
+// clang-format off
+#define DDPRUN_UNARY_FUNCTORS(row) \
+  row(scale, Scale) \
+  row(shift, Shift) \
+  row(abs, Abs) \
+  row(exp, Exp) \
+  row(log, Log) \
+  row(sqrt, Sqrt) \
+  row(pow, Pow) \
+  row(clamp, Clamp) \
+  row(relu, Relu) \
+  row(tanh, Tanh) \
+  row(sigmoid, Sigmoid) \
+  row(silu, Silu)
+// clang-format on
 
 #define DDPRUN_FUNCTOR_NAME(name, functor) name,
 enum class Unary : std::uint8_t { DDPRUN_UNARY_FUNCTORS(DDPRUN_FUNCTOR_NAME) };
