@@ -60,6 +60,8 @@ std::vector<OperationRow> make_table() {
       {"tanh", [](In in) { return tanh(in[0]); }, {{{3, 4}, -3, 3}}, 1},
       {"sigmoid", [](In in) { return sigmoid(in[0]); }, {{{3, 4}, -4, 4}}, 1},
       {"silu", [](In in) { return silu(in[0]); }, {{{3, 4}, -4, 4}}, 1},
+      {"gelu", [](In in) { return gelu(in[0]); }, {{{3, 4}, -4, 4}}, 1},
+      {"gelu_tanh", [](In in) { return gelu_tanh(in[0]); }, {{{3, 4}, -4, 4}}, 1},
       {"dropout rows",
        [](In in) {
          return dropout(in[0], 0.4, 3, {1, 2, 9});

@@ -23,6 +23,12 @@ Variable sigmoid(const Variable& input) {
 Variable silu(const Variable& input) {
   return unary("silu", Unary::silu, input);
 }
+Variable gelu(const Variable& input) {
+  return unary("gelu", Unary::gelu, input);
+}
+Variable gelu_tanh(const Variable& input) {
+  return unary("gelu_tanh", Unary::gelu_tanh, input);
+}
 
 Variable dropout(const Variable& input, double probability, Generator& generator) {
   // A stream for this call; the caller's generator moves on.

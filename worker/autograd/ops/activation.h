@@ -14,6 +14,9 @@ Variable tanh(const Variable& input);
 Variable sigmoid(const Variable& input);
 // x sigmoid(x), also known as swish.
 Variable silu(const Variable& input);
+// x P(X <= x) for a normal X, exactly and with the approximation by tanh that GPT-2 uses.
+Variable gelu(const Variable& input);
+Variable gelu_tanh(const Variable& input);
 
 // Zero with the given probability, the rest scaled by 1 / (1 - probability).
 Variable dropout(const Variable& input, double probability, Generator& generator);

@@ -169,6 +169,40 @@ struct Silu {
   }
 };
 
+// x times the probability that a normal variable is below x (Hendrycks and Gimpel 2016).
+struct Gelu {
+  static constexpr Saves saves = Saves::input;
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    const T below = T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
+    const T density = T(0.39894228040143267794) * exp(T(-0.5) * x * x);
+    return grad * (below + x * density);
+  }
+};
+
+// The same with the probability approximated by tanh, as GPT-2 has it.
+struct GeluTanh {
+  static constexpr Saves saves = Saves::input;
+  template <class T>
+  DDPRUN_HOST_DEVICE static T argument(T x) {
+    return T(0.79788456080286535588) * x * (T(1) + T(0.044715) * x * x);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    return T(0.5) * x * (T(1) + tanh(argument(x)));
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    const T t = tanh(argument(x));
+    const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
+    return grad * T(0.5) * (T(1) + t + x * (T(1) - t * t) * slope);
+  }
+};
+
 // The rows of the table of unary functions: name, functor.
 // clang-format off
 #define DDPRUN_UNARY_FUNCTORS(row) \
@@ -183,7 +217,9 @@ struct Silu {
   row(relu, Relu) \
   row(tanh, Tanh) \
   row(sigmoid, Sigmoid) \
-  row(silu, Silu)
+  row(silu, Silu) \
+  row(gelu, Gelu) \
+  row(gelu_tanh, GeluTanh)
 // clang-format on
 
 #define DDPRUN_FUNCTOR_NAME(name, functor) name,
