@@ -15,7 +15,8 @@ struct SampleLayout {
   DType input_dtype = DType::float32;
   std::vector<std::int64_t> target_shape;  // empty for a class label
   DType target_dtype = DType::int64;
-  int classes = 0;  // labels are 0 .. classes-1; 0 when the target is no label
+  int classes = 0;              // labels are 0 .. classes-1; 0 when the target is no label
+  std::int64_t vocabulary = 0;  // input and target are tokens 0 .. vocabulary-1; 0 when they are not
 
   std::size_t input_bytes() const;
   std::size_t target_bytes() const;

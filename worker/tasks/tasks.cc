@@ -16,7 +16,10 @@ struct Row {
 
 constexpr Row rows[] = {
     {"classification", "class labels", [](const data::SampleLayout& l) { return l.classes > 0; }, make_classification},
-    {"regression", "numbers as targets", [](const data::SampleLayout& l) { return l.classes == 0; }, make_regression},
+    {"language_modelling", "tokens", [](const data::SampleLayout& l) { return l.vocabulary > 0; },
+     make_language_modelling},
+    {"regression", "numbers as targets",
+     [](const data::SampleLayout& l) { return l.classes == 0 && l.vocabulary == 0; }, make_regression},
 };
 
 }  // namespace

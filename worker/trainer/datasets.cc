@@ -6,6 +6,7 @@
 #include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/data/images.h"
 #include "ddprun/worker/data/random_tensors.h"
+#include "ddprun/worker/data/tokens.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -39,6 +40,14 @@ std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split spli
                                  .split = split});
 }
 
+std::unique_ptr<data::Dataset> make_text(const TrainConfig& config, Split split) {
+  return data::load_text(config.data.dir, split, config.data.context);
+}
+
+std::unique_ptr<data::Dataset> make_tokens(const TrainConfig& config, Split split) {
+  return data::load_token_shards(config.data.dir, split, config.data.context, config.data.vocabulary);
+}
+
 using Maker = std::unique_ptr<data::Dataset>(const TrainConfig&, Split);
 
 Datasets both_splits(const TrainConfig& config, Maker& make, std::string note = {}) {
@@ -68,6 +77,8 @@ Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
 Datasets make_datasets(const TrainConfig& config, const Settings& settings) {
   if (config.data.name == "mnist") return mnist_or_digits(config, settings);
   if (config.data.name == "digits") return both_splits(config, make_digits);
+  if (config.data.name == "text") return both_splits(config, make_text);
+  if (config.data.name == "tokens") return both_splits(config, make_tokens);
   return both_splits(config, make_random);
 }
 

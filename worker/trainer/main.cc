@@ -24,6 +24,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
+#include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/trainer.h"
 
@@ -34,12 +35,15 @@ namespace {
 
 constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker generate train.cfg [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
     "decides:\n"
     "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, as ddprun and torchrun set them, or the variables of mpirun and "
     "srun.\n"
+    "\n"
+    "generate continues a text with the model of the newest checkpoint; its keys are those of [generate].\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
     "  --print-config        print the effective configuration and the source of each value\n"
@@ -49,6 +53,7 @@ constexpr const char* usage_text =
 struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
+  bool generate = false;
   bool print_config = false;
   bool reference = false;
   bool help = false;
@@ -62,6 +67,10 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   parsed.reference = take_flag("--reference");
   parsed.help = take_flag("--help");
   parsed.version = take_flag("--version");
+  if (!arguments.empty() && arguments.front() == "generate") {
+    parsed.generate = true;
+    arguments.erase(arguments.begin());
+  }
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
     parsed.config_file = arguments.front();
     arguments.erase(arguments.begin());
@@ -131,6 +140,10 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
     write_standard_output(version_text("ddprun-worker", libraries()));
   } else {
     read_settings(settings, config, arguments);
+    if (arguments.generate && !arguments.print_config) {
+      generate(config);
+      return exit_success;
+    }
     if (!arguments.print_config) return train(config, settings, place, training);
     write_standard_output(settings.effective());
   }

@@ -39,11 +39,15 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
       "data.name", d.name,
       {.help =
            "mnist: the IDX files in data.dir, or generated digits when the default folder does not hold them; digits: "
-           "generated digits; random: random tensors with a linear rule to learn",
-       .choices = {"mnist", "digits", "random"}});
+           "generated digits; random: random tensors with a linear rule to learn; text: the bytes of input.txt in "
+           "data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the files train*.bin and "
+           "val*.bin "
+           "in data.dir",
+       .choices = {"mnist", "digits", "random", "text", "tokens"}});
   s.add("data.dir", d.dir,
         {.help = "folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                 "t10k-labels-idx1-ubyte, each plain or .gz (mnist)"});
+                 "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with input.txt (text), or with train*.bin and "
+                 "val*.bin (tokens)"});
   s.add("data.shuffle", d.shuffle, {.help = "shuffle the samples in each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
         {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
@@ -59,6 +63,9 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
         {.help = "number of generated test samples (digits, random)", .min = 1, .max = 100'000'000});
   s.add("data.seed", d.seed, {.help = "seed of the generated samples (digits, random)", .min = 0});
   s.add("data.shape", d.shape, {.help = "shape of a sample, such as 16 or 1x28x28 (random)"});
+  s.add("data.context", d.context,
+        {.help = "tokens of a sample (text, tokens)", .unit = "tokens", .min = 1, .max = 1'000'000});
+  s.add("data.vocabulary", d.vocabulary, {.help = "number of different tokens (tokens)", .min = 2, .max = 65'536});
   s.add("data.outputs", d.outputs,
         {.help = "number of outputs to predict, or of classes (random)", .min = 1, .max = 1'000'000});
   s.add("data.labels", d.labels, {.help = "targets are class labels instead of numbers (random)"});
@@ -67,7 +74,9 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
 
 void bind_train(Settings& s, TrainConfig::Train& t) {
   s.add("train.task", t.task,
-        {.help = "what is learnt; auto: classification from class labels, regression from numbers",
+        {.help =
+             "what is learnt; auto: classification from class labels, language_modelling from tokens, regression from "
+             "numbers",
          .choices = tasks::task_names()});
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
   s.add("train.batch_size", t.batch_size,
@@ -191,6 +200,18 @@ void bind_rest(Settings& s, TrainConfig& c) {
         {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none"});
 }
 
+void bind_generate(Settings& s, TrainConfig::Generate& g) {
+  s.add("generate.prompt", g.prompt, {.help = "text to continue (ddprun-worker generate)"});
+  s.add("generate.tokens", g.tokens,
+        {.help = "number of tokens to generate", .unit = "tokens", .min = 1, .max = 1'000'000});
+  s.add("generate.temperature", g.temperature,
+        {.help = "divides the scores: below 1 likely tokens become likelier; 0: always the most likely one",
+         .min = 0,
+         .max = 100});
+  s.add("generate.top_k", g.top_k, {.help = "choose among so many of the most likely tokens; 0: among all", .min = 0});
+  s.add("generate.seed", g.seed, {.help = "seed of the choice of tokens", .min = 0});
+}
+
 [[noreturn]] void reject(const Settings& settings, std::string_view key, const std::string& what) {
   const auto* setting = settings.find(key);
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
@@ -239,6 +260,15 @@ void check_size(const Settings& settings, std::string_view key, const char* what
   if (product(sizes) > limit)
     reject(settings, key,
            fmt::format("{} of {} numbers is larger than the limit of {}", what, fmt::join(sizes, " x "), limit));
+}
+
+// Tokens are numbers of entries, not measurements: only an embedding can read them.
+void check_model_of_tokens(const TrainConfig& c, const Settings& settings) {
+  const bool tokens = c.data.name == "text" || c.data.name == "tokens";
+  if (tokens != (c.model.name == "gpt"))
+    reject(settings, "model.name",
+           tokens ? "tokens (data.name = text or tokens) need a language model: gpt"
+                  : "gpt is trained on tokens: data.name = text or tokens");
 }
 
 void check_random_data(const TrainConfig& c, const Settings& settings) {
@@ -293,6 +323,7 @@ void bind(Settings& settings, TrainConfig& config) {
   bind_optim(settings, config.optim);
   bind_schedule(settings, config.optim);
   bind_rest(settings, config);
+  bind_generate(settings, config.generate);
 }
 
 std::string reference_page() {
@@ -346,6 +377,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
     reject(settings, "data.outputs", "labels need at least 2 classes");
   if (c.data.name == "random") check_random_data(c, settings);
   if (c.data.name == "digits") check_digits(c, settings);
+  check_model_of_tokens(c, settings);
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
   if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
@@ -360,12 +392,13 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 14> others{"train.epochs",
+  static constexpr std::array<std::string_view, 15> others{"train.epochs",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
                                                            "train.stop_on_nonfinite",
                                                            "train.detect_anomaly",
+                                                           "generate.",
                                                            "train.preempt_signal",
                                                            "data.dir",
                                                            "data.workers",

@@ -30,6 +30,8 @@ struct TrainConfig {
     std::int64_t test_samples = 2000;
     std::int64_t seed = 0;
     std::string shape = "16";
+    std::int64_t context = 128;
+    std::int64_t vocabulary = 50304;
     std::int64_t outputs = 1;
     bool labels = false;
     double noise = 0.1;
@@ -89,6 +91,13 @@ struct TrainConfig {
   struct Metrics {
     std::filesystem::path file;
   } metrics;
+  struct Generate {
+    std::string prompt;
+    std::int64_t tokens = 200;
+    double temperature = 0.8;
+    std::int64_t top_k = 0;
+    std::int64_t seed = 0;
+  } generate;
 };
 
 // Binds every member to its key. config must outlive the settings and not move.

@@ -5,6 +5,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/data/random_tensors.h"
+#include "ddprun/worker/data/tokens.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -31,7 +32,7 @@ Forward always(Tensor output) {
 }  // namespace
 
 TEST_CASE("the task follows from the samples, or from its name") {
-  CHECK(task_names() == std::vector<std::string>{"auto", "classification", "regression"});
+  CHECK(task_names() == std::vector<std::string>{"auto", "classification", "language_modelling", "regression"});
   CHECK(make_task("auto", {.layout = labels})->outputs() == 3);
   CHECK(make_task("classification", {.layout = labels})->outputs() == 3);
   CHECK(make_task("auto", {.layout = numbers})->outputs() == 4);
@@ -67,4 +68,31 @@ TEST_CASE("a regression has the mean squared error, every sample alike, and no a
   const auto found = task->finish(sums);
   CHECK(found.loss == Approx((3 * 1.0 + 4.0) / 4));
   CHECK_FALSE(found.accuracy);
+}
+
+TEST_CASE("language modelling counts tokens, each once, and knows perplexity and bits per byte") {
+  const data::SampleLayout layout{.input_shape = {2},
+                                  .input_dtype = DType::int64,
+                                  .target_shape = {2},
+                                  .target_dtype = DType::int64,
+                                  .vocabulary = 256};
+  const auto task = tasks::make_task("auto", {.layout = layout});
+  CHECK(task->outputs() == 256);
+  CHECK(task->items_per_sample() == 2);
+  data::Batch batch;
+  batch.add("input", Tensor::zeros({2, 2}, DType::int64));
+  batch.add("target", Tensor::from<std::int64_t>({1, 2, 3, data::ignored_target}, {2, 2}));
+  batch.samples = {0, 1};
+  const tasks::Forward uniform = [](const Variable& input) {
+    return Variable(Tensor::zeros({input.shape()[0], input.shape()[1], 256}));
+  };
+  std::vector<double> sums(task->sum_count());
+  task->add_to(sums, uniform, batch);
+  CHECK(sums[1] == 3);
+  const auto result = task->finish(sums);
+  CHECK(result.loss == Approx(std::log(256.0)));
+  REQUIRE(result.others.size() == 2);
+  CHECK(result.others[0].value == Approx(256.0));
+  CHECK(result.others[1].value == Approx(8.0));
+  CHECK_THROWS_WITH(tasks::make_task("regression", {.layout = layout}), Catch::Contains("regression needs"));
 }

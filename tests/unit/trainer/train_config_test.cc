@@ -68,7 +68,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:4: optim.warmup = 9: expected less than optim.schedule_length");
   CHECK(error_of("[optim]\nschedule = cosine\nschedule_length = 9\nwarmup = 8\n") == "no error");
   CHECK(error_of("[train]\ntask = classify\n") ==
-        "t.cfg:2: train.task = classify: expected one of auto, classification, regression");
+        "t.cfg:2: train.task = classify: expected one of auto, classification, language_modelling, regression");
   CHECK(error_of("[dist]\nbackend = nccl\n") ==
         "t.cfg:2: dist.backend = nccl: NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use "
         "auto");

@@ -1,0 +1,99 @@
+#include "ddprun/worker/data/tokens.h"
+
+#include <cstring>
+#include <fstream>
+#include <numeric>
+
+#include "ddprun/common/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::data;
+using testing::TempDir;
+
+namespace {
+
+void write(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+// So many 16-bit tokens, counting up from first.
+std::string shard(std::uint16_t first, int count) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    const auto token = static_cast<std::uint16_t>(first + i);
+    bytes += static_cast<char>(token & 0xff);
+    bytes += static_cast<char>(token >> 8);
+  }
+  return bytes;
+}
+
+struct Sample {
+  std::vector<std::int64_t> input, target;
+};
+Sample sample(const Dataset& dataset, std::int64_t index) {
+  const auto context = static_cast<std::size_t>(dataset.layout().input_shape[0]);
+  Sample result{std::vector<std::int64_t>(context), std::vector<std::int64_t>(context)};
+  dataset.read(index, std::as_writable_bytes(std::span(result.input)),
+               std::as_writable_bytes(std::span(result.target)));
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a text is bytes, nine tenths to learn from and the rest to test") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += static_cast<char>(i);
+  write(dir / "input.txt", text);
+  const auto train = load_text(dir.path(), Split::train, 4);
+  CHECK(train->layout().vocabulary == 256);
+  CHECK(train->size() == 22);  // 89 targets, of which 88 fill samples
+  CHECK(sample(*train, 0).input == std::vector<std::int64_t>{0, 1, 2, 3});
+  CHECK(sample(*train, 0).target == std::vector<std::int64_t>{1, 2, 3, 4});
+  CHECK(sample(*train, 21).target.back() == 88);
+  // 10 bytes are 9 targets: each counts once, the rest of the last sample is ignored.
+  const auto test = load_text(dir.path(), Split::test, 4);
+  REQUIRE(test->size() == 3);
+  CHECK(sample(*test, 0).input.front() == 90);
+  CHECK(sample(*test, 2).input == std::vector<std::int64_t>{98, 0, 0, 0});
+  CHECK(sample(*test, 2).target == std::vector<std::int64_t>{99, ignored_target, ignored_target, ignored_target});
+}
+
+TEST_CASE("token shards follow each other, and no sample crosses from one to the next") {
+  const TempDir dir;
+  write(dir / "train_1.bin", shard(1000, 9));
+  write(dir / "train_0.bin", shard(0, 6));
+  write(dir / "val.bin", shard(500, 3));
+  const auto train = load_token_shards(dir.path(), Split::train, 4, 2000);
+  REQUIRE(train->size() == 3);
+  CHECK(sample(*train, 0).target == std::vector<std::int64_t>{1, 2, 3, 4});
+  CHECK(sample(*train, 1).input == std::vector<std::int64_t>{1000, 1001, 1002, 1003});
+  CHECK(sample(*train, 2).target == std::vector<std::int64_t>{1005, 1006, 1007, 1008});
+  CHECK(load_token_shards(dir.path(), Split::test, 4, 2000)->size() == 1);
+}
+
+TEST_CASE("a shard larger than a sample's reach is read where it is needed alone") {
+  const TempDir dir;
+  write(dir / "train.bin", "");
+  // A sparse file of 8 GiB: reading it whole would not end well.
+  std::filesystem::resize_file(dir / "train.bin", std::uintmax_t{8} << 30);
+  write(dir / "val.bin", shard(0, 9));
+  const auto train = load_token_shards(dir.path(), Split::train, 1024, 10);
+  CHECK(train->size() == (std::int64_t{4} << 20) - 1);
+  CHECK(sample(*train, train->size() - 1).input == std::vector<std::int64_t>(1024));
+}
+
+TEST_CASE("what is no text or no tokens is one line that names the file") {
+  const TempDir dir;
+  CHECK_THROWS_WITH(load_text(dir.path(), Split::train, 4), Catch::Contains("input.txt"));
+  write(dir / "input.txt", "short");
+  CHECK_THROWS_WITH(load_text(dir.path(), Split::train, 4), Catch::Contains("too short"));
+  CHECK_THROWS_WITH(load_token_shards(dir.path(), Split::train, 4, 10), Catch::Contains("train*.bin"));
+  write(dir / "train.bin", shard(0, 20) + "x");
+  CHECK_THROWS_WITH(load_token_shards(dir.path(), Split::train, 4, 10), Catch::Contains("41 bytes"));
+  write(dir / "train.bin", shard(0, 20));
+  const auto train = load_token_shards(dir.path(), Split::train, 4, 10);
+  CHECK_THROWS_WITH(sample(*train, 2), Catch::Contains("token 10 at position 10") && Catch::Contains("of 10"));
+}

@@ -1,0 +1,108 @@
+#include "ddprun/worker/data/tokens.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::data {
+namespace {
+
+std::int64_t token_count(const MappedFile& file, int token_bytes) {
+  return std::ssize(file.bytes()) / token_bytes;
+}
+
+void store(std::span<std::byte> row, std::int64_t at, std::int64_t token) {
+  std::memcpy(row.data() + static_cast<std::size_t>(at) * sizeof token, &token, sizeof token);
+}
+
+std::vector<std::filesystem::path> shards_in(const std::filesystem::path& dir, const std::string& prefix) {
+  std::vector<std::filesystem::path> shards;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const auto name = entry.path().filename().string();
+    if (name.starts_with(prefix) && name.ends_with(".bin")) shards.push_back(entry.path());
+  }
+  if (error) throw make_error(Errc::usage, "cannot read the folder {}: {}", dir.string(), error.message());
+  if (shards.empty()) throw make_error(Errc::usage, "{}: there is no {}*.bin", dir.string(), prefix);
+  std::sort(shards.begin(), shards.end());
+  return shards;
+}
+
+}  // namespace
+
+TokenDataset::TokenDataset(std::vector<TokenRange> ranges, const TokenOptions& options)
+    : ranges_(std::move(ranges)), options_(options), starts_{0} {
+  for (const TokenRange& range : ranges_) starts_.push_back(starts_.back() + samples_in(range));
+  if (size() == 0) {
+    throw make_error(Errc::usage, "the text is too short: a sample takes {} tokens and one more", options_.context);
+  }
+  layout_ = token_layout(options_.context, options_.vocabulary);
+}
+
+std::int64_t TokenDataset::samples_in(const TokenRange& range) const {
+  const std::int64_t targets = range.end - range.begin - 1;
+  if (targets < 1) return 0;
+  return options_.keep_rest ? (targets + options_.context - 1) / options_.context : targets / options_.context;
+}
+
+std::int64_t TokenDataset::token(const TokenRange& range, std::int64_t position) const {
+  const auto* from = range.file->bytes().data() + position * options_.token_bytes;
+  std::uint32_t value = 0;
+  std::memcpy(&value, from, static_cast<std::size_t>(options_.token_bytes));  // little-endian, as this machine is
+  if (value < static_cast<std::uint64_t>(options_.vocabulary)) return value;
+  throw make_error(Errc::usage, "token {} at position {} is not within the vocabulary of {}", value, position,
+                   options_.vocabulary);
+}
+
+void TokenDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
+  const auto next = std::upper_bound(starts_.begin(), starts_.end(), index);
+  const auto number = static_cast<std::size_t>(next - starts_.begin()) - 1;
+  const TokenRange& range = ranges_[number];
+  const std::int64_t begin = range.begin + (index - starts_[number]) * options_.context;
+  for (std::int64_t i = 0; i < options_.context; ++i) {
+    const std::int64_t position = begin + i;
+    const bool inside = position + 1 < range.end;
+    store(input, i, inside ? token(range, position) : 0);
+    store(target, i, inside ? token(range, position + 1) : ignored_target);
+  }
+}
+
+SampleLayout token_layout(std::int64_t context, std::int64_t vocabulary) {
+  return {.input_shape = {context},
+          .input_dtype = DType::int64,
+          .target_shape = {context},
+          .target_dtype = DType::int64,
+          .vocabulary = vocabulary};
+}
+
+std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context) {
+  auto file = std::make_shared<const MappedFile>(dir / "input.txt");
+  const std::int64_t count = token_count(*file, 1), boundary = count * 9 / 10;
+  const bool test = split == Split::test;
+  std::vector<TokenRange> ranges{{std::move(file), test ? boundary : 0, test ? count : boundary}};
+  return std::make_unique<TokenDataset>(std::move(ranges), TokenOptions{.context = context, .keep_rest = test});
+}
+
+std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Split split, std::int64_t context,
+                                           std::int64_t vocabulary) {
+  constexpr int token_bytes = 2;
+  std::vector<TokenRange> ranges;
+  for (const auto& path : shards_in(dir, split == Split::test ? "val" : "train")) {
+    auto file = std::make_shared<const MappedFile>(path);
+    if (file->bytes().size() % token_bytes != 0) {
+      throw make_error(Errc::usage, "{} has {} bytes, which is no number of 16-bit tokens", path.string(),
+                       file->bytes().size());
+    }
+    const std::int64_t count = token_count(*file, token_bytes);
+    ranges.push_back({std::move(file), 0, count});
+  }
+  return std::make_unique<TokenDataset>(
+      std::move(ranges),
+      TokenOptions{
+          .context = context, .vocabulary = vocabulary, .token_bytes = token_bytes, .keep_rest = split == Split::test});
+}
+
+}  // namespace ddprun::data

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "ddprun/common/mapped_file.h"
+#include "ddprun/worker/data/dataset.h"
+
+namespace ddprun::data {
+
+// A part of a file of tokens: unsigned little-endian numbers of one size, one after the other.
+struct TokenRange {
+  std::shared_ptr<const MappedFile> file;
+  std::int64_t begin = 0;  // in tokens
+  std::int64_t end = 0;
+};
+
+struct TokenOptions {
+  std::int64_t context = 128;     // tokens of a sample
+  std::int64_t vocabulary = 256;  // tokens are below
+  int token_bytes = 1;            // 1, 2 or 4
+  // Whether the tokens that do not fill a last sample make a shorter one, its other targets ignored, so that each token
+  // counts once: for evaluation. Otherwise they are left out.
+  bool keep_rest = false;
+};
+
+// The value of a target that counts for nothing.
+inline constexpr std::int64_t ignored_target = -100;
+
+// Text to continue: sample i of a range is the tokens [i context, (i + 1) context), its target the tokens one further.
+// Every token but the first of each range is a target once. Ranges lie in mapped files, which may be larger than
+// memory; no sample crosses from one range to the next.
+//
+// Errors: the constructor throws Errc::usage for ranges in which no sample fits; read() throws Errc::usage for a token
+// outside of the vocabulary, naming its position.
+class TokenDataset : public Dataset {
+ public:
+  TokenDataset(std::vector<TokenRange> ranges, const TokenOptions& options);
+
+  std::int64_t size() const override { return starts_.back(); }
+  const SampleLayout& layout() const override { return layout_; }
+  void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
+
+ private:
+  std::int64_t samples_in(const TokenRange& range) const;
+  std::int64_t token(const TokenRange& range, std::int64_t position) const;
+
+  const std::vector<TokenRange> ranges_;
+  const TokenOptions options_;
+  std::vector<std::int64_t> starts_;  // the first sample of each range, and the number of samples
+  SampleLayout layout_;
+};
+
+// The layout of the samples of a TokenDataset.
+SampleLayout token_layout(std::int64_t context, std::int64_t vocabulary);
+
+// data.dir/input.txt as bytes: the first nine tenths to learn from, the rest to test. Throws Errc::usage, or Errc::io,
+// naming the file.
+std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context);
+
+// The shards train*.bin or val*.bin of a folder, in the order of their names: 16-bit tokens, as nanoGPT and llm.c write
+// them (without llm.c's header).
+std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Split split, std::int64_t context,
+                                           std::int64_t vocabulary);
+
+}  // namespace ddprun::data

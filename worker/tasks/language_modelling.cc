@@ -1,0 +1,52 @@
+#include <cmath>
+#include <numbers>
+
+#include "ddprun/worker/autograd/ops/loss.h"
+#include "ddprun/worker/autograd/ops/shape.h"
+#include "ddprun/worker/data/tokens.h"
+#include "ddprun/worker/tasks/tasks.h"
+
+namespace ddprun::tasks {
+namespace {
+
+std::int64_t count_targets(const Tensor& targets) {
+  const auto* target = targets.data<std::int64_t>();
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < targets.numel(); ++i) count += target[i] != data::ignored_target;
+  return count;
+}
+
+// The next token at each position: cross-entropy over the vocabulary. Its items are tokens.
+class LanguageModelling : public Task {
+ public:
+  LanguageModelling(std::int64_t vocabulary, std::int64_t context) : vocabulary_(vocabulary), context_(context) {}
+
+  std::int64_t outputs() const override { return vocabulary_; }
+  double items_per_sample() const override { return static_cast<double>(context_); }
+
+  WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
+    const Variable logits = model(Variable(batch.input()));
+    const Tensor targets = batch.target().reshape({-1});
+    return {cross_entropy(reshape(logits, {-1, vocabulary_}), targets, {.ignore_index = data::ignored_target}),
+            static_cast<double>(count_targets(targets))};
+  }
+
+  Evaluation finish(std::span<const double> sums) const override {
+    const double loss = sums[0] / sums[1];
+    Evaluation result{.loss = loss, .others = {{"perplexity", std::exp(loss)}}};
+    if (vocabulary_ == 256) result.others.push_back({"bits_per_byte", loss / std::numbers::ln2});
+    return result;
+  }
+
+ private:
+  const std::int64_t vocabulary_;
+  const std::int64_t context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_language_modelling(const TaskOptions& options) {
+  return std::make_unique<LanguageModelling>(options.layout.vocabulary, options.layout.input_shape.at(0));
+}
+
+}  // namespace ddprun::tasks
