@@ -126,6 +126,25 @@ TEST_CASE("gradients are clipped after they are averaged, by the same norm at al
   }
 }
 
+TEST_CASE("each key of the optimizer reaches it") {
+  const auto digest = [](const std::string& optimizer) {
+    const TrainingJob job(job_text + "[optim]\nname = " + optimizer);
+    auto replicas = replicas_of(job, 1);
+    train(replicas, 3);
+    return trainer::parameter_digest(*replicas[0]->state.model);
+  };
+  const std::string sgd = "sgd\nlr = 0.05\nmomentum = 0.9\nweight_decay = 0.1\n", adamw = "adamw\nweight_decay = 0.1\n";
+  const auto plain = digest(sgd), decoupled = digest(adamw);
+  CHECK(digest(sgd) == plain);
+  for (const char* more : {"nesterov = true\n", "dampening = 0.5\n", "decay_one_dimensional = false\n",
+                           "clip_norm = 0.01\n", "clip_value = 0.01\n"}) {
+    INFO(more);
+    CHECK(digest(sgd + more) != plain);
+  }
+  CHECK(digest("adam\nweight_decay = 0.1\n") != decoupled);
+  CHECK(digest(adamw + "beta1 = 0.5\n") != decoupled);
+}
+
 TEST_CASE("without optim.clip_norm no norm is computed") {
   const TrainingJob job(job_text);
   auto replicas = replicas_of(job, 1);
