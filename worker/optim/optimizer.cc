@@ -1,5 +1,8 @@
 #include "ddprun/worker/optim/optimizer.h"
 
+#include <map>
+#include <set>
+
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
@@ -26,33 +29,58 @@ void check(const OptimOptions& options) {
   check_below_one("beta1", options.beta1);
   check_below_one("beta2", options.beta2);
   check_at_least_zero("eps", options.eps);
+  check_at_least_zero("dampening", options.dampening);
+  if (options.nesterov && (options.momentum == 0 || options.dampening > 0))
+    throw make_error(Errc::usage, "optimizer: nesterov needs a momentum and no dampening, not {} and {}",
+                     options.momentum, options.dampening);
+}
+
+// Names are those of the state, so they differ. Tied parameters may be in one group.
+void check(const std::vector<ParameterGroup>& groups) {
+  std::set<std::string_view> names;
+  std::map<const void*, std::size_t> group_of;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    check_at_least_zero("a group's lr_factor", groups[i].options.lr_factor);
+    check_at_least_zero("a group's weight_decay", groups[i].options.weight_decay.value_or(0));
+    for (const auto& [name, parameter] : groups[i].parameters) {
+      if (!names.insert(name).second) throw make_error(Errc::usage, "optimizer: two parameters are named {}", name);
+      if (parameter.value().numel() > 0 && group_of.emplace(parameter.value().raw(), i).first->second != i)
+        throw make_error(Errc::usage, "optimizer: parameter {} is in two groups", name);
+    }
+  }
 }
 
 template <class T>
-std::unique_ptr<Optimizer> make(const OptimOptions& options, NamedParameters parameters) {
-  return std::make_unique<T>(std::move(parameters), options);
+std::unique_ptr<Optimizer> make(const OptimOptions& options, std::vector<ParameterGroup> groups) {
+  return std::make_unique<T>(std::move(groups), options);
 }
 
 struct Entry {
   std::string_view name;
-  std::unique_ptr<Optimizer> (*make)(const OptimOptions&, NamedParameters);
+  std::unique_ptr<Optimizer> (*make)(const OptimOptions&, std::vector<ParameterGroup>);
 };
-constexpr Entry optimizers[] = {{"sgd", make<Sgd>}, {"adam", make<Adam>}};
+constexpr Entry optimizers[] = {{"sgd", make<Sgd>}, {"adam", make<Adam>}, {"adamw", make<AdamW>}};
 
 }  // namespace
 
-Optimizer::Optimizer(NamedParameters parameters, OptimOptions options)
-    : parameters_(std::move(parameters)), options_(options) {}
+Optimizer::Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& options) : options_(options) {
+  for (ParameterGroup& group : groups) {
+    const std::size_t begin = parameters_.size();
+    for (auto& parameter : group.parameters) parameters_.push_back(std::move(parameter));
+    groups_.push_back({.lr_factor = group.options.lr_factor,
+                       .weight_decay = group.options.weight_decay.value_or(options.weight_decay),
+                       .begin = begin,
+                       .end = parameters_.size()});
+  }
+}
 
 void Optimizer::step() {
   ++step_count_;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Variable& parameter = parameters_[i].second;
-    if (!parameter.grad().defined()) continue;
-    Tensor value = parameter.value();
-    update(i, value, parameter.grad());
-    value.storage()->bump_version();
-  }
+  for (const Group& group : groups_)
+    update({.lr = options_.lr * group.lr_factor,
+            .weight_decay = group.weight_decay,
+            .begin = group.begin,
+            .end = group.end});
 }
 
 void Optimizer::zero_grad() {
@@ -68,13 +96,29 @@ std::vector<Tensor> Optimizer::add_state(const std::string& suffix) {
   return tensors;
 }
 
+std::vector<Tensor> Optimizer::add_counters(const std::string& suffix) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, parameter] : parameters_) {
+    tensors.push_back(Tensor::zeros({}, DType::int64));
+    state_.emplace_back(name + "." + suffix, tensors.back());
+  }
+  return tensors;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
-                                          NamedParameters parameters) {
+                                          std::vector<ParameterGroup> groups) {
   check(options);
+  check(groups);
   for (const Entry& entry : optimizers) {
-    if (entry.name == name) return entry.make(options, std::move(parameters));
+    if (entry.name == name) return entry.make(options, std::move(groups));
   }
   throw make_error(Errc::usage, "there is no optimizer '{}'; there are: {}", name, fmt::join(optimizer_names(), ", "));
+}
+
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
+                                          NamedParameters parameters) {
+  return make_optimizer(name, options,
+                        std::vector<ParameterGroup>{{.parameters = std::move(parameters), .options = {}}});
 }
 
 std::vector<std::string_view> optimizer_names() {

@@ -7,57 +7,97 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/optim/parameter_group.h"
 
 namespace ddprun::optim {
 
-using NamedParameters = std::vector<std::pair<std::string, Variable>>;
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
+// Of all groups. An optimizer does not use those that are not its own, but all of them are checked.
 struct OptimOptions {
   double lr = 1e-3;
-  double momentum = 0;      // sgd
-  double weight_decay = 0;  // added to the gradient, times the parameter (L2)
-  double beta1 = 0.9;       // adam
-  double beta2 = 0.999;     // adam
-  double eps = 1e-8;        // adam
+  double momentum = 0;  // sgd
+  // sgd, adam: added to the gradient, times the parameter (L2). adamw: see AdamW.
+  double weight_decay = 0;
+  double beta1 = 0.9;     // adam, adamw
+  double beta2 = 0.999;   // adam, adamw
+  double eps = 1e-8;      // adam, adamw
+  double dampening = 0;   // sgd: this share of the gradient does not enter the momentum
+  bool nesterov = false;  // sgd: with momentum and without dampening
 };
 
 // Changes parameters by their gradients; a parameter without a gradient is left alone. Deterministic: one pass a
-// tensor, in the parameters' order. One thread at a time.
+// tensor, in the order of groups and parameters, and no memory is allocated.
+//
+// Ownership: it holds handles on the parameters, and owns its state.
+// Threads: one at a time.
+// Errors: Errc::mismatch for a parameter whose dtype or shape is another than when the optimizer was made.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
   void step();
   void zero_grad();
 
+  // Before the groups' factors.
   double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }
 
-  // Steps taken; part of the state (Adam's bias correction).
+  // Steps taken; part of the state (Adam's bias correction, which counts the optimizer's steps, not a parameter's).
   std::int64_t step_count() const { return step_count_; }
   void set_step_count(std::int64_t count) { step_count_ = count; }
   // "conv1.weight.exp_avg", ...: there from construction on and shared, so writing into them restores a checkpoint.
   const NamedTensors& state() const { return state_; }
 
  protected:
-  Optimizer(NamedParameters parameters, OptimOptions options);
+  // The hyper-parameters of a group in this step, and where its parameters are among all.
+  struct GroupStep {
+    double lr, weight_decay;
+    std::size_t begin, end;
+  };
+
+  Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& options);
   // One zeroed state tensor like each parameter, in their order.
   std::vector<Tensor> add_state(const std::string& suffix);
-  virtual void update(std::size_t index, Tensor& value, const Tensor& gradient) = 0;
+  // One zeroed number, int64 and in host memory, for each parameter.
+  std::vector<Tensor> add_counters(const std::string& suffix);
+
+  // Updates all parameters of a group.
+  virtual void update(const GroupStep& group) = 0;
+  // Calls function(index, value, gradient) for each parameter of the group that has a gradient.
+  template <class Function>
+  void for_each(const GroupStep& group, Function function) {
+    for (std::size_t i = group.begin; i < group.end; ++i) {
+      const Variable& parameter = parameters_[i].second;
+      if (!parameter.grad().defined()) continue;
+      Tensor value = parameter.value();
+      function(i, value, parameter.grad());
+      value.storage()->bump_version();
+    }
+  }
 
   const OptimOptions& options() const { return options_; }
 
  private:
-  NamedParameters parameters_;
+  struct Group {
+    double lr_factor, weight_decay;
+    std::size_t begin, end;
+  };
+
+  NamedParameters parameters_;  // of all groups
+  std::vector<Group> groups_;
   OptimOptions options_;
   NamedTensors state_;
   std::int64_t step_count_ = 0;
 };
 
-// "sgd" and "adam", both as PyTorch defines them. Throws Errc::usage for an unknown name (naming the known ones) or a
-// value out of bounds.
+// "sgd", "adam" and "adamw", as PyTorch defines them. Throws Errc::usage for an unknown name (naming the known ones), a
+// value out of bounds, nesterov without momentum or with dampening, a parameter in two groups, and two of one name.
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
+                                          std::vector<ParameterGroup> groups);
+// All parameters in one group.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
                                           NamedParameters parameters);
 

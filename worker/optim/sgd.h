@@ -4,16 +4,23 @@
 
 namespace ddprun::optim {
 
-// With g the gradient plus weight_decay times the parameter p: v = momentum v + g (v starts as g), p -= lr v.
-// Without momentum, p -= lr g and no state. PyTorch's SGD (without dampening and Nesterov's variant).
+// With g the gradient plus weight_decay times the parameter p: v = momentum v + (1 - dampening) g, in a parameter's
+// first step v = g, then p -= lr v. Nesterov's variant: p -= lr (g + momentum v). Without momentum, p -= lr g and no
+// state. PyTorch's SGD (Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML
+// 2013, with the learning rate outside of v).
+//
+// State: momentum_buffer of each parameter, and with dampening momentum_started, which is 1 after its first step
+// (without dampening the first step is like all others, since v is zero before).
 class Sgd : public Optimizer {
  public:
-  Sgd(NamedParameters parameters, const OptimOptions& options);
+  Sgd(std::vector<ParameterGroup> groups, const OptimOptions& options);
 
  private:
-  void update(std::size_t index, Tensor& value, const Tensor& gradient) override;
+  void update(const GroupStep& group) override;
+  // Whether this is the first step of a parameter, which is not the first any more.
+  bool take_first(std::size_t index);
 
-  std::vector<Tensor> momentum_;
+  std::vector<Tensor> momentum_, started_;
 };
 
 }  // namespace ddprun::optim

@@ -36,9 +36,11 @@ bool belongs(std::string_view line, std::int64_t last_step) {
 }  // namespace
 
 std::string to_json(const StepRecord& r) {
-  return fmt::format(
-      R"({{"step": {}, "epoch": {}, "loss": {}, "lr": {}, "samples_per_s": {:.1f}, "compute": {:.4f}, "wait": {:.4f}}})",
+  auto text = fmt::format(
+      R"({{"step": {}, "epoch": {}, "loss": {}, "lr": {}, "samples_per_s": {:.1f}, "compute": {:.4f}, "wait": {:.4f})",
       r.step, r.epoch, number(r.loss), number(r.lr), r.samples_per_s, r.compute, r.wait);
+  if (r.grad_norm) text += fmt::format(R"(, "grad_norm": {})", number(*r.grad_norm));
+  return text + "}";
 }
 
 std::string to_json(const EvalRecord& r) {

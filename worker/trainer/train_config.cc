@@ -120,11 +120,26 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
   s.add("optim.name", o.name, {.help = "optimizer", .choices = texts(optim::optimizer_names())});
   s.add("optim.lr", o.lr, {.help = "learning rate", .min = 0});
   s.add("optim.momentum", o.momentum, {.help = "momentum of sgd", .min = 0, .max = 1});
+  s.add("optim.dampening", o.dampening,
+        {.help = "share of the gradient that does not enter the momentum of sgd, from its second step on",
+         .min = 0,
+         .max = 1});
+  s.add("optim.nesterov", o.nesterov, {.help = "Nesterov's variant of the momentum of sgd"});
   s.add("optim.weight_decay", o.weight_decay,
-        {.help = "factor of the parameter that is added to its gradient", .min = 0});
-  s.add("optim.beta1", o.beta1, {.help = "decay rate of adam's mean of gradients", .min = 0, .max = 1});
-  s.add("optim.beta2", o.beta2, {.help = "decay rate of adam's mean of squared gradients", .min = 0, .max = 1});
-  s.add("optim.eps", o.eps, {.help = "number that adam adds to the denominator", .min = 0});
+        {.help = "sgd, adam: factor of the parameter that is added to its gradient; adamw: the parameter shrinks by "
+                 "learning rate x this, apart from the gradient",
+         .min = 0});
+  s.add("optim.decay_one_dimensional", o.decay_one_dimensional,
+        {.help = "optim.weight_decay applies to biases and to the weights of norms too, which have one dimension"});
+  s.add("optim.beta1", o.beta1, {.help = "decay rate of the mean of gradients (adam, adamw)", .min = 0, .max = 1});
+  s.add("optim.beta2", o.beta2,
+        {.help = "decay rate of the mean of squared gradients (adam, adamw)", .min = 0, .max = 1});
+  s.add("optim.eps", o.eps, {.help = "number that is added to the denominator (adam, adamw)", .min = 0});
+  s.add("optim.clip_norm", o.clip_norm,
+        {.help = "scales the gradients of all parameters down to this Euclidean norm, as clip_grad_norm_; 0: not",
+         .min = 0});
+  s.add("optim.clip_value", o.clip_value,
+        {.help = "limits each element of a gradient to this magnitude, as clip_grad_value_; 0: not", .min = 0});
 }
 
 // PyTorch's names where it has the same.
@@ -232,6 +247,24 @@ void check_extents(const Settings& settings, std::string_view key, const std::st
   } catch (const Error& e) {
     reject(settings, key, e.what());
   }
+}
+
+// Of keys that only make sense with a momentum.
+void check_momentum(const TrainConfig::Optim& o, const Settings& settings, std::string_view key) {
+  if (o.name != "sgd") reject(settings, key, fmt::format("optim.name = {} has no momentum, only sgd has", o.name));
+  if (o.momentum == 0) reject(settings, key, "optim.momentum has to be given as well");
+}
+
+void check_optimizer(const TrainConfig::Optim& o, const Settings& settings) {
+  if (o.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
+  if (o.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
+  if (o.nesterov) check_momentum(o, settings, "optim.nesterov");
+  if (o.dampening > 0) check_momentum(o, settings, "optim.dampening");
+  if (o.nesterov && o.dampening > 0)
+    reject(settings, "optim.dampening", "optim.nesterov = true needs a momentum without dampening");
+  if (o.clip_norm > 0 && o.clip_value > 0)
+    reject(settings, "optim.clip_value",
+           fmt::format("optim.clip_norm = {} is given as well; give one of the two", o.clip_norm));
 }
 
 void check_schedule(const TrainConfig::Optim& o, const Settings& settings) {
@@ -380,8 +413,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_model_of_tokens(c, settings);
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
-  if (c.optim.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
-  if (c.optim.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
+  check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
   check_backend(settings, c.dist.backend);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");

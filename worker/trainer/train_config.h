@@ -62,6 +62,11 @@ struct TrainConfig {
     double beta1 = 0.9;
     double beta2 = 0.999;
     double eps = 1e-8;
+    double dampening = 0;
+    bool nesterov = false;
+    bool decay_one_dimensional = true;
+    double clip_norm = 0;
+    double clip_value = 0;
     std::string schedule = "constant";
     std::string schedule_unit = "steps";
     std::int64_t schedule_length = 0;

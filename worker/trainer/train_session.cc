@@ -10,6 +10,7 @@
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/trainer/schedule.h"
 
 namespace ddprun::trainer {
@@ -63,6 +64,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       state_(state),
       group_(group),
       ddp_(*state.model, group, ddp_options(config_)),
+      parameters_(state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
       micro_batch_(batch_sizes(config_.train, group.size()).micro) {
   state_.run.world_size = group.size();
@@ -145,6 +147,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   else
     forward_and_backward(batches.back(), items, sums[0]);
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
+  result.grad_norm = clip_gradients();
   state_.optimizer->step();
   result.times.wait = ddp_.waited() - waited_before;
   result.times.compute = watch.lap() - result.times.wait;
@@ -152,6 +155,13 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   result.times.wait += watch.lap();
   result.loss = without_nan_sign(sums[0] / items);
   result.stop_requested = sums[1] > 0;
+}
+
+// The gradients are averaged by now, so all ranks clip alike.
+std::optional<double> TrainSession::clip_gradients() const {
+  if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
+  if (config_.optim.clip_norm == 0) return std::nullopt;
+  return optim::clip_grad_norm(parameters_, config_.optim.clip_norm);
 }
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its

@@ -35,9 +35,10 @@ struct StepTimes {
 
 // One optimizer step. Everything but the times is the same at all ranks.
 struct StepResult {
-  std::int64_t epoch = 0;    // 1 is the first
-  std::int64_t samples = 0;  // of all ranks together
-  double loss = 0;           // mean over the items of all ranks
+  std::int64_t epoch = 0;           // 1 is the first
+  std::int64_t samples = 0;         // of all ranks together
+  double loss = 0;                  // mean over the items of all ranks
+  std::optional<double> grad_norm;  // before clipping; with optim.clip_norm
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -79,6 +80,7 @@ class TrainSession {
   void open_epoch();
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result);
+  std::optional<double> clip_gradients() const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum);
   void advance(StepResult& result);
 
@@ -88,6 +90,7 @@ class TrainSession {
   TrainState& state_;
   ProcessGroup& group_;
   DistributedDataParallel ddp_;
+  const optim::NamedParameters parameters_;
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;
   std::optional<LrSchedule> lr_schedule_;  // from the first step on: the run's length is known once it has resumed

@@ -24,8 +24,12 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn:
                                     .weight_decay = c.optim.weight_decay,
                                     .beta1 = c.optim.beta1,
                                     .beta2 = c.optim.beta2,
-                                    .eps = c.optim.eps};
-  return optim::make_optimizer(c.optim.name, options, model.named_parameters());
+                                    .eps = c.optim.eps,
+                                    .dampening = c.optim.dampening,
+                                    .nesterov = c.optim.nesterov};
+  const auto parameters = model.named_parameters();
+  if (c.optim.decay_one_dimensional) return optim::make_optimizer(c.optim.name, options, parameters);
+  return optim::make_optimizer(c.optim.name, options, optim::split_one_dimensional(parameters));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/optim/clip.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -27,8 +28,13 @@ std::vector<float> values(const Tensor& tensor) {
 }  // namespace
 
 TEST_CASE("writing the saved state into a new optimizer goes on with the same bits") {
-  for (const char* name : {"adam", "sgd"}) {
-    const optim::OptimOptions options{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01};
+  const optim::OptimOptions plain{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01};
+  optim::OptimOptions nesterov = plain, dampening = plain;
+  nesterov.nesterov = true;
+  dampening.dampening = 0.3;
+  const std::vector<std::pair<const char*, optim::OptimOptions>> variants = {
+      {"adam", plain}, {"adamw", plain}, {"sgd", plain}, {"sgd", nesterov}, {"sgd", dampening}};
+  for (const auto& [name, options] : variants) {
     Problem original;
     const auto optimizer = optim::make_optimizer(name, options, original.named());
     for (int i = 0; i < 3; ++i) original.step(*optimizer);
@@ -62,6 +68,10 @@ TEST_CASE("the state has names and is there before the first step") {
   CHECK(values(adam->state()[0].second) == std::vector<float>{0, 0, 0});
   CHECK(optim::make_optimizer("sgd", {}, problem.named())->state().empty());
   CHECK(optim::make_optimizer("sgd", {.momentum = 0.9}, problem.named())->state()[0].first == "p.momentum_buffer");
+  const auto dampened = optim::make_optimizer("sgd", {.momentum = 0.9, .dampening = 0.1}, problem.named());
+  REQUIRE(dampened->state().size() == 2);
+  CHECK(dampened->state()[1].first == "p.momentum_started");
+  CHECK(dampened->state()[1].second.item() == 0);
 }
 
 TEST_CASE("the learning rate can change between steps") {
@@ -85,7 +95,75 @@ TEST_CASE("a parameter without a gradient is left alone") {
 TEST_CASE("a wrong name or value is one line") {
   Problem problem;
   CHECK_THROWS_WITH(optim::make_optimizer("adm", {}, problem.named()),
-                    "there is no optimizer 'adm'; there are: sgd, adam");
+                    "there is no optimizer 'adm'; there are: sgd, adam, adamw");
   CHECK_THROWS_WITH(optim::make_optimizer("sgd", {.lr = -1}, problem.named()), Catch::Contains("lr is -1"));
   CHECK_THROWS_WITH(optim::make_optimizer("adam", {.beta2 = 1}, problem.named()), Catch::Contains("beta2 is 1"));
+  CHECK_THROWS_WITH(optim::make_optimizer("sgd", {.dampening = -1}, problem.named()),
+                    Catch::Contains("dampening is -1"));
+  CHECK_THROWS_WITH(optim::make_optimizer("sgd", {.nesterov = true}, problem.named()),
+                    "optimizer: nesterov needs a momentum and no dampening, not 0 and 0");
+  CHECK_THROWS_WITH(
+      optim::make_optimizer("sgd", {.momentum = 0.9, .dampening = 0.5, .nesterov = true}, problem.named()),
+      "optimizer: nesterov needs a momentum and no dampening, not 0.9 and 0.5");
+}
+
+TEST_CASE("each group has its own learning rate and weight decay") {
+  Problem fast, slow;
+  const std::vector<optim::ParameterGroup> groups = {
+      {.parameters = {{"fast", fast.parameter}}, .options = {.lr_factor = 2, .weight_decay = 0}},
+      {.parameters = {{"slow", slow.parameter}}, .options = {}}};
+  const auto sgd = optim::make_optimizer("sgd", {.lr = 0.125, .weight_decay = 2}, groups);
+  sum(add(mul(fast.parameter, fast.parameter), mul(slow.parameter, slow.parameter))).backward();
+  sgd->step();
+  CHECK(values(fast.parameter.value()) == std::vector<float>{0.5, -1, 0.25});  // p - 2 lr 2 p
+  CHECK(values(slow.parameter.value()) == std::vector<float>{0.5, -1, 0.25});  // p - lr (2 p + 2 p)
+  sgd->set_lr(0.0625);
+  sgd->step();
+  CHECK(values(fast.parameter.value()) == std::vector<float>{0.25, -0.5, 0.125});
+  sgd->zero_grad();
+  CHECK_FALSE(slow.parameter.grad().defined());
+}
+
+TEST_CASE("parameters of one dimension are split off, without weight decay") {
+  const Variable matrix(Tensor::zeros({2, 3}), true), bias(Tensor::zeros({3}), true), scalar(Tensor::zeros({}), true);
+  const auto groups = optim::split_one_dimensional({{"bias", bias}, {"matrix", matrix}, {"scalar", scalar}});
+  REQUIRE(groups.size() == 2);
+  REQUIRE(groups[0].parameters.size() == 1);
+  CHECK(groups[0].parameters[0].second.is(matrix));
+  CHECK_FALSE(groups[0].options.weight_decay.has_value());
+  REQUIRE(groups[1].parameters.size() == 2);
+  CHECK(groups[1].parameters[0].second.is(bias));
+  CHECK(groups[1].options.weight_decay == 0);
+  CHECK(optim::split_one_dimensional({{"matrix", matrix}}).size() == 1);
+}
+
+TEST_CASE("wrong groups are one line") {
+  Problem problem, other;
+  const auto make = [](const std::vector<optim::ParameterGroup>& groups) { optim::make_optimizer("sgd", {}, groups); };
+  CHECK_THROWS_WITH(make({{.parameters = problem.named(), .options = {}},
+                          {.parameters = {{"again", problem.parameter}}, .options = {}}}),
+                    "optimizer: parameter again is in two groups");
+  CHECK_THROWS_WITH(
+      make({{.parameters = problem.named(), .options = {}}, {.parameters = other.named(), .options = {}}}),
+      "optimizer: two parameters are named p");
+  CHECK_THROWS_WITH(make({{.parameters = problem.named(), .options = {.lr_factor = -1}}}),
+                    Catch::Contains("a group's lr_factor is -1"));
+  CHECK_THROWS_WITH(make({{.parameters = problem.named(), .options = {.weight_decay = -1}}}),
+                    Catch::Contains("a group's weight_decay is -1"));
+}
+
+TEST_CASE("a step and clipping allocate no tensor") {
+  const Device device{DeviceType::cpu, 1};
+  Variable parameter(Tensor::full({100}, 1, DType::float32, device), true);
+  const optim::NamedParameters named{{"p", parameter}};
+  sum(mul(parameter, parameter)).backward();
+  for (const char* name : {"sgd", "adam", "adamw"}) {
+    const auto optimizer = optim::make_optimizer(name, {.momentum = 0.9, .dampening = 0.1}, named);
+    reset_peak_memory(device);
+    const auto before = memory_stats(device).allocated;
+    optim::clip_grad_norm(named, 0.1);
+    optim::clip_grad_value(named, 0.01);
+    optimizer->step();
+    CHECK(memory_stats(device).peak == before);
+  }
 }

@@ -33,6 +33,9 @@ TEST_CASE("records are JSON objects with the promised keys") {
   CHECK(step.at("samples_per_s").as_double() == 1234.5);
   CHECK(step.at("compute").as_double() == 0.75);
   CHECK(step.at("wait").as_double() == 0.25);
+  const auto clipped = boost::json::parse(to_json(StepRecord{.grad_norm = 1.5}));
+  CHECK(clipped.as_object().size() == 8);
+  CHECK(clipped.at("grad_norm").as_double() == 1.5);
 
   const auto eval = boost::json::parse(to_json(EvalRecord{.epoch = 3, .eval_loss = 0.25, .accuracy = 0.5}));
   CHECK(eval.as_object().size() == 3);

@@ -55,6 +55,20 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
+  CHECK(error_of("[optim]\nname = adamax\n") == "t.cfg:2: optim.name = adamax: expected one of sgd, adam, adamw");
+  CHECK(error_of("[optim]\ndampening = 2\n") == "t.cfg:2: optim.dampening = 2: expected a number from 0 to 1");
+  CHECK(error_of("[optim]\nclip_norm = -1\n") == "t.cfg:2: optim.clip_norm = -1: expected a number at least 0");
+  CHECK(error_of("[optim]\nnesterov = true\n") ==
+        "t.cfg:2: optim.nesterov = true: optim.name = adam has no momentum, only sgd has");
+  CHECK(error_of("[optim]\nname = sgd\nnesterov = true\n") ==
+        "t.cfg:3: optim.nesterov = true: optim.momentum has to be given as well");
+  CHECK(error_of("[optim]\nname = sgd\ndampening = 0.5\n") ==
+        "t.cfg:3: optim.dampening = 0.5: optim.momentum has to be given as well");
+  CHECK(error_of("[optim]\nname = sgd\nmomentum = 0.9\nnesterov = true\ndampening = 0.5\n") ==
+        "t.cfg:5: optim.dampening = 0.5: optim.nesterov = true needs a momentum without dampening");
+  CHECK(error_of("[optim]\nname = sgd\nmomentum = 0.9\nnesterov = true\n") == "no error");
+  CHECK(error_of("[optim]\nclip_norm = 1\nclip_value = 0.5\n") ==
+        "t.cfg:3: optim.clip_value = 0.5: optim.clip_norm = 1 is given as well; give one of the two");
   CHECK(error_of("[optim]\nschedule = cosin\n") ==
         "t.cfg:2: optim.schedule = cosin: expected one of constant, step, multistep, cosine, linear, onecycle, "
         "inverse_sqrt");

@@ -5,6 +5,7 @@
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/sessions.h"
 
@@ -17,6 +18,13 @@ namespace {
 const std::string job_text =
     "[model]\nname = mlp\nhidden = 8 5\ndropout = 0.2\n[data]\nname = random\nsamples = 100\ntest_samples = 10\n"
     "[train]\nepochs = 3\nbatch_size = 8\n";
+
+const std::vector<std::string> optimizers = {
+    "[optim]\nname = adam\n", "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\n",
+    "[optim]\nname = adamw\nweight_decay = 0.1\ndecay_one_dimensional = false\nclip_norm = 0.5\nschedule = "
+    "cosine\nschedule_length = 21\n",
+    "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\nnesterov = true\nclip_value = 0.1\n",
+    "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\ndampening = 0.5\n"};
 
 // Some steps in a session of its own on a group of its own, at every rank.
 void train(std::vector<std::unique_ptr<Replica>>& replicas, std::int64_t steps) {
@@ -35,7 +43,7 @@ std::vector<std::unique_ptr<Replica>> replicas_of(const TrainingJob& job, int ra
 }  // namespace
 
 TEST_CASE("a state goes on in another session on another group with the same bits") {
-  for (const char* optimizer : {"[optim]\nname = adam\n", "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\n"}) {
+  for (const std::string& optimizer : optimizers) {
     TrainingJob job(job_text + optimizer);
     const auto undisturbed = job.run(2)[0];
     REQUIRE(undisturbed.steps == 21);
@@ -75,4 +83,92 @@ TEST_CASE("the number of steps of a run is the same from anywhere in it") {
       if (i < 21) session->step(false);
     }
   });
+}
+
+TEST_CASE("a run that goes on from a checkpoint has the bits of one that never stopped, with every optimizer") {
+  for (const std::string& optimizer : optimizers) {
+    INFO(optimizer);
+    const auto run = [&](const TempDir& dir, int steps) {
+      TrainingJob job(job_text + "max_steps = " + std::to_string(steps) + "\n" + optimizer + "[checkpoint]\ndir = " +
+                      (dir / "checkpoints").string() + "\n[metrics]\nfile = " + (dir / "metrics").string() + "\n");
+      return job.run(2)[0];
+    };
+    const TempDir undisturbed, stopped;
+    const auto expected = run(undisturbed, 21);
+    for (const int steps : {1, 9, 14}) run(stopped, steps);
+    CHECK(run(stopped, 21).parameter_digest == expected.parameter_digest);
+    CHECK(losses_in(stopped / "metrics") == losses_in(undisturbed / "metrics"));
+  }
+}
+
+TEST_CASE("gradients are clipped after they are averaged, by the same norm at all ranks") {
+  const std::string text =
+      "[model]\nname = linear\n[data]\nname = random\nsamples = 96\ntest_samples = 10\n"
+      "[train]\nglobal_batch_size = 24\naccumulate = 2\n[optim]\nname = sgd\nlr = 0.1\nclip_norm = 0.25\n";
+  const TrainingJob job(text);
+  // The norm of each step at each rank, and the parameters at the end.
+  const auto train_with = [&](int ranks) {
+    auto replicas = replicas_of(job, ranks);
+    std::vector<std::vector<double>> norms(replicas.size());
+    run_ranks(ranks, [&](ProcessGroup& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      const auto session = replicas[rank]->session(group);
+      for (int i = 0; i < 4; ++i) norms[rank].push_back(session->step(false).grad_norm.value());
+    });
+    return norms;
+  };
+  const auto one = train_with(1)[0];
+  CHECK(one[0] > 0.25);
+  CHECK(one[3] < one[0]);
+  for (const auto& norms : train_with(3)) {
+    CHECK(norms == train_with(3)[0]);
+    for (std::size_t i = 0; i < norms.size(); ++i) CHECK(norms[i] == Approx(one[i]).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("each key of the optimizer reaches it") {
+  const auto digest = [](const std::string& optimizer) {
+    const TrainingJob job(job_text + "[optim]\nname = " + optimizer);
+    auto replicas = replicas_of(job, 1);
+    train(replicas, 3);
+    return trainer::parameter_digest(*replicas[0]->state.model);
+  };
+  const std::string sgd = "sgd\nlr = 0.05\nmomentum = 0.9\nweight_decay = 0.1\n", adamw = "adamw\nweight_decay = 0.1\n";
+  const auto plain = digest(sgd), decoupled = digest(adamw);
+  CHECK(digest(sgd) == plain);
+  for (const char* more : {"nesterov = true\n", "dampening = 0.5\n", "decay_one_dimensional = false\n",
+                           "clip_norm = 0.01\n", "clip_value = 0.01\n"}) {
+    INFO(more);
+    CHECK(digest(sgd + more) != plain);
+  }
+  CHECK(digest("adam\nweight_decay = 0.1\n") != decoupled);
+  CHECK(digest(adamw + "beta1 = 0.5\n") != decoupled);
+}
+
+TEST_CASE("without optim.clip_norm no norm is computed") {
+  const TrainingJob job(job_text);
+  auto replicas = replicas_of(job, 1);
+  run_ranks(1, [&](ProcessGroup& group) {
+    if (replicas[0]->session(group)->step(false).grad_norm) throw std::runtime_error("a norm");
+  });
+}
+
+TEST_CASE("weight decay leaves out parameters of one dimension if told so") {
+  // Almost no gradient: what changes is by the decay.
+  const auto shrinks = [](const std::string& more) {
+    const TrainingJob job(job_text + "[optim]\nname = sgd\nlr = 0.5\nweight_decay = 1\nclip_value = 1e-9\n" + more);
+    auto replicas = replicas_of(job, 1);
+    const auto parameters = replicas[0]->state.model->named_parameters();
+    std::vector<Tensor> before;
+    for (const auto& [name, parameter] : parameters) before.push_back(parameter.value().clone());
+    train(replicas, 1);
+    std::vector<bool> weights_and_biases;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const Tensor& now = parameters[i].second.value();
+      weights_and_biases.push_back(std::abs(now.data<float>()[0]) < 0.6 * std::abs(before[i].data<float>()[0]));
+    }
+    return weights_and_biases;
+  };
+  CHECK(shrinks("") == std::vector<bool>{true, true});
+  CHECK(shrinks("decay_one_dimensional = false\n") == std::vector<bool>{true, false});
 }

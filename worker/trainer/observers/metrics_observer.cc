@@ -28,7 +28,8 @@ class MetricsObserver : public Observer {
                           .lr = run.lr,
                           .samples_per_s = static_cast<double>(result.samples) / total.count(),
                           .compute = result.times.compute / total,
-                          .wait = result.times.wait / total});
+                          .wait = result.times.wait / total,
+                          .grad_norm = result.grad_norm});
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "ddprun/worker/optim/parameter_group.h"
+
+namespace ddprun::optim {
+
+// Gradient clipping, between backward() and the optimizer's step: PyTorch's torch.nn.utils.clip_grad. Gradients are
+// changed in place; a parameter without one is left out.
+//
+// With data-parallel training: call these once the gradients are averaged. All ranks then have the same gradients, so
+// the same norm, and clip alike without another message.
+//
+// Threads: as the parameters' gradients, one at a time.
+// Errors: Errc::usage for a bound that is not above 0.
+
+// With n the Euclidean norm of all gradients together, taken in double: multiplies them by max_norm / (n + 1e-6) if
+// that is below 1. Returns n, as it was before. A norm that is not finite is returned too, and then gradients become
+// zero or NaN, as in PyTorch (error_if_nonfinite = False).
+double clip_grad_norm(const NamedParameters& parameters, double max_norm);
+
+// Limits every element to [-clip_value, clip_value]. A NaN stays one.
+void clip_grad_value(const NamedParameters& parameters, double clip_value);
+
+}  // namespace ddprun::optim

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+
+namespace ddprun::optim {
+
+using NamedParameters = std::vector<std::pair<std::string, Variable>>;
+
+// What a group of parameters has of its own.
+struct GroupOptions {
+  double lr_factor = 1;                // the group's learning rate is the optimizer's times this
+  std::optional<double> weight_decay;  // none: the optimizer's
+};
+
+// Parameters that are updated with the same hyper-parameters: PyTorch's param_groups. A value; the variables in it are
+// handles on the model's.
+struct ParameterGroup {
+  NamedParameters parameters;
+  GroupOptions options;
+};
+
+// Two groups: parameters of at least two dimensions (weights of linear layers and convolutions, embeddings), with the
+// optimizer's weight decay, and the others (biases, weights of norms) with none. A group without parameters is left
+// out.
+std::vector<ParameterGroup> split_one_dimensional(const NamedParameters& parameters);
+
+}  // namespace ddprun::optim
