@@ -10,25 +10,23 @@
 // over them vectorise.
 namespace ddprun {
 
-namespace float16_detail {
-
 template <class To, class From>
 DDPRUN_HOST_DEVICE constexpr To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-DDPRUN_HOST_DEVICE constexpr float from_bfloat16(std::uint16_t bits) {
+DDPRUN_HOST_DEVICE constexpr float float_from_bfloat16(std::uint16_t bits) {
   return bits_as<float>(std::uint32_t{bits} << 16);
 }
 
-DDPRUN_HOST_DEVICE constexpr std::uint16_t to_bfloat16(float value) {
+DDPRUN_HOST_DEVICE constexpr std::uint16_t bfloat16_from_float(float value) {
   const auto bits = bits_as<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const std::uint32_t not_a_number = (bits >> 16) | 0x40;
   return static_cast<std::uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? not_a_number : rounded);
 }
 
-DDPRUN_HOST_DEVICE constexpr float from_float16(std::uint16_t bits) {
+DDPRUN_HOST_DEVICE constexpr float float_from_float16(std::uint16_t bits) {
   const std::uint32_t sign = (std::uint32_t{bits} & 0x8000u) << 16;
   const std::uint32_t rest = bits & 0x7fffu;
   // The exponent is rebiased by a multiplication, which normalises subnormal numbers too.
@@ -37,7 +35,7 @@ DDPRUN_HOST_DEVICE constexpr float from_float16(std::uint16_t bits) {
   return bits_as<float>(sign | (rest >= 0x7c00 ? special : finite));
 }
 
-DDPRUN_HOST_DEVICE constexpr std::uint16_t to_float16(float value) {
+DDPRUN_HOST_DEVICE constexpr std::uint16_t float16_from_float(float value) {
   const auto bits = bits_as<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000;
   const std::uint32_t rest = bits & 0x7fffffff;
@@ -50,22 +48,20 @@ DDPRUN_HOST_DEVICE constexpr std::uint16_t to_float16(float value) {
   return static_cast<std::uint16_t>(sign | (rest >= 0x477ff000 ? large : finite));
 }
 
-}  // namespace float16_detail
-
 struct BFloat16 {
   std::uint16_t bits;
 
   BFloat16() = default;
-  DDPRUN_HOST_DEVICE constexpr explicit BFloat16(float value) : bits(float16_detail::to_bfloat16(value)) {}
-  DDPRUN_HOST_DEVICE constexpr explicit operator float() const { return float16_detail::from_bfloat16(bits); }
+  DDPRUN_HOST_DEVICE constexpr explicit BFloat16(float value) : bits(bfloat16_from_float(value)) {}
+  DDPRUN_HOST_DEVICE constexpr explicit operator float() const { return float_from_bfloat16(bits); }
 };
 
 struct Float16 {
   std::uint16_t bits;
 
   Float16() = default;
-  DDPRUN_HOST_DEVICE constexpr explicit Float16(float value) : bits(float16_detail::to_float16(value)) {}
-  DDPRUN_HOST_DEVICE constexpr explicit operator float() const { return float16_detail::from_float16(bits); }
+  DDPRUN_HOST_DEVICE constexpr explicit Float16(float value) : bits(float16_from_float(value)) {}
+  DDPRUN_HOST_DEVICE constexpr explicit operator float() const { return float_from_float16(bits); }
 };
 
 static_assert(sizeof(BFloat16) == 2 && sizeof(Float16) == 2);

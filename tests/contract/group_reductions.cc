@@ -5,9 +5,9 @@
 
 #include <fmt/core.h>
 
+#include "ddprun/common/float16.h"
 #include "ddprun/worker/comm/backends/local/thread_group.h"
 #include "ddprun/worker/comm/operations/operation.h"
-#include "ddprun/worker/comm/reduce/half.h"
 #include "tests/contract/group_contract.h"
 #include "tests/contract/group_values.h"
 
@@ -136,13 +136,13 @@ void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size) {
   auto groups = make(size, patience);
   const auto ranks = static_cast<std::size_t>(size);
   constexpr std::size_t part = 700;
-  const auto expected = comm::bfloat16_from_float(229.0f + static_cast<float>(size - 1) * 8931);
+  const auto expected = bfloat16_from_float(229.0f + static_cast<float>(size - 1) * 8931);
   const auto span = [](std::vector<std::uint16_t>& values) {
     return Span{values.data(), values.size(), DType::bfloat16};
   };
   run_ranks(groups, [&](ProcessGroup& group) {
     const auto factor = Reduction::premultiplied_sum(group.rank() == 0 ? 1 : 39);
-    const std::vector<std::uint16_t> input(ranks * part, comm::bfloat16_from_float(229));
+    const std::vector<std::uint16_t> input(ranks * part, bfloat16_from_float(229));
     auto in_place = input, to_root = input, parts = input;
     std::vector<std::uint16_t> own(part);
     group.allreduce(span(in_place), factor)->wait();

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 
 namespace ddprun::contract {
 namespace {
@@ -15,9 +15,9 @@ void put(std::vector<std::byte>& bytes, DType dtype, std::size_t index, double v
     case DType::float64:
       return store(value);
     case DType::float16:
-      return store(comm::float16_from_float(static_cast<float>(value)));
+      return store(float16_from_float(static_cast<float>(value)));
     case DType::bfloat16:
-      return store(comm::bfloat16_from_float(static_cast<float>(value)));
+      return store(bfloat16_from_float(static_cast<float>(value)));
     case DType::int8:
       return store(static_cast<std::int8_t>(value));
     case DType::uint8:

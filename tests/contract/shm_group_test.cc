@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 #include "ddprun/worker/comm/registry/auto_group.h"
 #include "tests/contract/store_groups.h"
 #include "tests/support/catch.h"
@@ -168,7 +168,7 @@ TEST_CASE("sums of 16-bit floats are rounded once over shared memory, whichever 
   for (const std::size_t count : {4u, 1'000u, 40'000u, 400'000u}) {
     contract::run_ranks(groups, [&](ProcessGroup& group) {
       const auto all = [&](std::size_t elements, float value) {
-        return std::vector<std::uint16_t>(elements, comm::bfloat16_from_float(value));
+        return std::vector<std::uint16_t>(elements, bfloat16_from_float(value));
       };
       const auto span = [](std::vector<std::uint16_t>& values) {
         return Span{values.data(), values.size(), DType::bfloat16};

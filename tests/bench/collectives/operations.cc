@@ -6,7 +6,7 @@
 #include <map>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 
 namespace ddprun::bench {
 namespace {
@@ -82,9 +82,9 @@ void with_stored(DType dtype, Action action) {
     case DType::float64:
       return action([](double v) { return v; });
     case DType::float16:
-      return action([](double v) { return comm::float16_from_float(static_cast<float>(v)); });
+      return action([](double v) { return float16_from_float(static_cast<float>(v)); });
     case DType::bfloat16:
-      return action([](double v) { return comm::bfloat16_from_float(static_cast<float>(v)); });
+      return action([](double v) { return bfloat16_from_float(static_cast<float>(v)); });
     case DType::int8:
     case DType::uint8:
       return action([](double v) { return static_cast<std::uint8_t>(v); });

@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 #include "tests/support/fake_nccl/fake_clique.h"
 #include "tests/support/fake_nccl/fake_failure.h"
 #include "tests/support/fake_nccl/fake_stream.h"
@@ -144,9 +144,9 @@ double factor_from(const void* scalar, ncclDataType_t type) {
     case ncclFloat32:
       return read(float{});
     case ncclFloat16:
-      return comm::float_from_float16(read(std::uint16_t{}));
+      return float_from_float16(read(std::uint16_t{}));
     default:
-      return comm::float_from_bfloat16(read(std::uint16_t{}));
+      return float_from_bfloat16(read(std::uint16_t{}));
   }
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 #include "ddprun/worker/comm/reduce/variant.h"
 #include "tests/support/catch.h"
 

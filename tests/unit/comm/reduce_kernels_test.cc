@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -9,7 +9,7 @@
 #endif
 
 #include "ddprun/common/dtype.h"
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 
 namespace ddprun::comm {
 namespace {

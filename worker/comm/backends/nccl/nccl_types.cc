@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 
 namespace ddprun::comm {
 

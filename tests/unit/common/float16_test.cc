@@ -1,11 +1,11 @@
-#include "ddprun/worker/comm/reduce/half.h"
+#include "ddprun/common/float16.h"
 
 #include <cmath>
 #include <limits>
 
 #include "tests/support/catch.h"
 
-using namespace ddprun::comm;
+using namespace ddprun;
 
 TEST_CASE("every float16 converts to float32 and back unchanged") {
   for (std::uint32_t bits = 0; bits <= 0xffff; ++bits) {
