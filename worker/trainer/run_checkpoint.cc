@@ -21,7 +21,7 @@ constexpr std::array<std::pair<std::string_view, Resume>, 3> resume_choices{
 // Settings that decide which tensors there are.
 constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden", "data.name",
                                                      "data.shape", "data.outputs", "data.labels"};
-constexpr std::array<std::string_view, 2> optimizer_keys{"optim.name", "optim.momentum"};
+constexpr std::array<std::string_view, 3> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening"};
 
 // Parameters, then buffers.
 NamedTensors tensors_of(const nn::Module& model) {
