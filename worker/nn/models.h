@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,22 +10,40 @@
 
 namespace ddprun::nn {
 
-struct ModelOptions {
-  Shape input{1, 28, 28};                      // of one sample, without the batch
-  std::int64_t outputs = 10;                   // classes, or values of a regression
-  std::vector<std::int64_t> hidden{128, 128};  // "mlp": sizes of the hidden layers
-  double dropout = 0;                          // "mlp": after each hidden layer
+// Sizes of gpt; 0: the preset's.
+struct GptOptions {
+  std::string preset = "nano";  // one of gpt_presets()
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;       // width is a multiple of it
+  std::int64_t width = 0;       // features of a token
+  std::int64_t context = 0;     // tokens that it sees at most
+  std::int64_t vocabulary = 0;  // 0, in a preset without one: ModelOptions::outputs
+  bool bias = true;             // in linear layers and normalisations
 };
 
-// Builds the model by name, its parameters drawn from the generator:
-//   cnn     conv 5x5 to 10 channels, max-pool 2, relu, conv 5x5 to 20, max-pool 2, relu, linear to 50, relu, linear to
-//   outputs;
-//           input (channels, height, width). 21,840 parameters for [1, 28, 28].
-//   mlp     linear and relu for each hidden size, then linear to outputs; any input, flattened
-//   linear  one linear layer; any input, flattened
-// Throws Errc::usage for an unknown name (naming the known ones) or an input that the model cannot take.
+struct ModelOptions {
+  Shape input{1, 28, 28};  // of one sample, without the batch
+  DType input_dtype = DType::float32;
+  std::int64_t outputs = 10;                   // classes, tokens, or values of a regression
+  std::vector<std::int64_t> hidden{128, 128};  // mlp: sizes of the hidden layers
+  double dropout = 0;                          // mlp: after each hidden layer; gpt: where GPT-2 has it
+  std::string stem = "cifar";                  // resnet18: one of resnet_stems()
+  std::int64_t channels = 64;                  // resnet18: of its first layer
+  GptOptions gpt;
+};
+
+// Builds the model by name, its parameters drawn from the generator. docs/training.md has a table of the models, the
+// headers and sources in models/ have their shapes. Throws Errc::usage for an unknown name (naming the known ones), an
+// input that the model cannot take and options that it cannot have.
 std::unique_ptr<Module> make_model(std::string_view name, const ModelOptions& options, Generator& generator);
 
 std::vector<std::string_view> model_names();
+// The smallest height and width of the images, (channels, height, width), that the model takes; 0: it takes any shape.
+std::int64_t smallest_image(std::string_view name);
+
+std::vector<std::string_view> resnet_stems();  // "cifar", "imagenet"
+std::vector<std::string_view> gpt_presets();   // "nano", "small", "gpt2"
+// The options with the preset's sizes in place of zeros. Throws Errc::usage for a preset that does not exist.
+GptOptions with_preset(const GptOptions& options);
 
 }  // namespace ddprun::nn

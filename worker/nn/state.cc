@@ -32,8 +32,14 @@ struct Plan {
   LoadReport report;
 };
 
-Plan plan_for(const Module& module, const SafetensorsFile& file, const std::string& prefix) {
+bool is_ignored(const std::string& name, const LoadOptions& options) {
+  const auto& suffixes = options.ignored_suffixes;
+  return std::any_of(suffixes.begin(), suffixes.end(), [&](const auto& suffix) { return name.ends_with(suffix); });
+}
+
+Plan plan_for(const Module& module, const SafetensorsFile& file, const LoadOptions& options) {
   Plan plan;
+  const std::string& prefix = options.prefix;
   const NamedTensors targets = tensors_of(module);
   for (const auto& [name, target] : targets) {
     if (const TensorInfo* info = file.find(prefix + name)) {
@@ -44,7 +50,7 @@ Plan plan_for(const Module& module, const SafetensorsFile& file, const std::stri
     }
   }
   for (const TensorInfo& info : file.tensors()) {
-    if (!info.name.starts_with(prefix)) continue;
+    if (!info.name.starts_with(prefix) || is_ignored(info.name, options)) continue;
     const std::string name = info.name.substr(prefix.size());
     const auto is_target = [&](const auto& each) { return each.first == name; };
     if (std::none_of(targets.begin(), targets.end(), is_target)) plan.report.unexpected.push_back(name);
@@ -69,7 +75,7 @@ void check(const Plan& plan, const std::string& path, bool strict) {
 
 LoadReport load_state(Module& module, const std::filesystem::path& path, const LoadOptions& options) {
   const SafetensorsFile file(path);
-  Plan plan = plan_for(module, file, options.prefix);
+  Plan plan = plan_for(module, file, options);
   check(plan, path.string(), options.strict);
   for (auto& [info, target] : plan.copies) {
     Tensor read = Tensor::empty(info->shape, info->dtype);

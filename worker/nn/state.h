@@ -16,6 +16,9 @@ struct LoadOptions {
   // Only the tensors of the file whose names begin with it, and without it: "transformer." for a model that is part of
   // a larger one.
   std::string prefix;
+  // Tensors of the file whose names end in one of these are passed over, such as ".attn.bias" and ".attn.masked_bias":
+  // the causal masks that older files of GPT-2 have.
+  std::vector<std::string> ignored_suffixes;
 };
 
 struct LoadReport {

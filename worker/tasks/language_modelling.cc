@@ -27,8 +27,9 @@ class LanguageModelling : public Task {
   WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
     const Variable logits = model(Variable(batch.input()));
     const Tensor targets = batch.target().reshape({-1});
-    return {cross_entropy(reshape(logits, {-1, vocabulary_}), targets, {.ignore_index = data::ignored_target}),
-            static_cast<double>(count_targets(targets))};
+    return {
+        cross_entropy(reshape(logits, {-1, logits.shape().back()}), targets, {.ignore_index = data::ignored_target}),
+        static_cast<double>(count_targets(targets))};
   }
 
   Evaluation finish(std::span<const double> sums) const override {

@@ -24,6 +24,7 @@ std::vector<std::string> task_names();
 // Each in a file of its own. REQUIRES: samples as the table says.
 std::unique_ptr<Task> make_classification(const TaskOptions& options);
 std::unique_ptr<Task> make_language_modelling(const TaskOptions& options);
+std::unique_ptr<Task> make_mean_output(const TaskOptions& options);
 std::unique_ptr<Task> make_regression(const TaskOptions& options);
 
 }  // namespace ddprun::tasks

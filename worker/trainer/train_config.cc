@@ -31,7 +31,31 @@ void bind_model(Settings& s, TrainConfig::Model& m) {
   s.add("model.name", m.name, {.help = "network to train", .choices = texts(nn::model_names())});
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
-        {.help = "probability of dropping an activation after a hidden layer of mlp", .min = 0, .max = 0.99});
+        {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt of the embeddings, the "
+                 "attention weights and the results of attention and MLP",
+         .min = 0,
+         .max = 0.99});
+  s.add("model.stem", m.stem,
+        {.help = "first layers of resnet18: cifar, 3x3 with stride 1, for small images; imagenet, 7x7 with stride 2 "
+                 "and max-pooling",
+         .choices = texts(nn::resnet_stems())});
+  s.add("model.channels", m.channels,
+        {.help = "channels of the first layer of resnet18; the last one has 8 times as many", .min = 1, .max = 1024});
+}
+
+void bind_gpt(Settings& s, TrainConfig::Model& m) {
+  s.add("model.preset", m.preset, {.help = "sizes of gpt where none are given", .choices = texts(nn::gpt_presets())});
+  s.add("model.layers", m.layers, {.help = "blocks of gpt; 0: the preset's", .min = 0, .max = 1000});
+  s.add("model.heads", m.heads, {.help = "attention heads of a block of gpt; 0: the preset's", .min = 0, .max = 1000});
+  s.add("model.width", m.width,
+        {.help = "features of a token in gpt, a multiple of the heads; 0: the preset's", .min = 0, .max = 65536});
+  s.add("model.context", m.context,
+        {.help = "number of tokens that gpt sees at most; 0: the preset's", .min = 0, .max = 1'000'000});
+  s.add("model.vocabulary", m.vocabulary,
+        {.help = "number of tokens that gpt knows; 0: the preset's, or where it has none the data set's",
+         .min = 0,
+         .max = 1'000'000});
+  s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalisations of gpt"});
 }
 
 void bind_data(Settings& s, TrainConfig::Data& d) {
@@ -331,10 +355,30 @@ void check_hidden(const TrainConfig& c, const Settings& settings) {
     check_size(settings, "model.hidden", "a layer", {widths[i - 1], widths[i]}, max_tensor_elements);
 }
 
-// What the smallest layers of the CNN can take.
-void check_image(const Settings& settings, const std::vector<std::int64_t>& shape) {
-  if (shape.size() == 3 && shape[1] >= 16 && shape[2] >= 16) return;
-  reject(settings, "data.shape", "model cnn takes channels, height and width, at least 1x16x16");
+// What the model's layers can take at least; 0: any shape.
+void check_image(const Settings& settings, const std::string& model, const std::vector<std::int64_t>& shape) {
+  const std::int64_t least = nn::smallest_image(model);
+  if (least == 0 || (shape.size() == 3 && shape[1] >= least && shape[2] >= least)) return;
+  reject(settings, "data.shape",
+         fmt::format("model {} takes channels, height and width, at least 1x{}x{}", model, least, least));
+}
+
+void check_gpt(const TrainConfig& c, const Settings& settings) {
+  const TrainConfig::Model& m = c.model;
+  const nn::GptOptions sizes = nn::with_preset({.preset = m.preset,
+                                                .layers = m.layers,
+                                                .heads = m.heads,
+                                                .width = m.width,
+                                                .context = m.context,
+                                                .vocabulary = m.vocabulary});
+  if (sizes.width % sizes.heads != 0)
+    reject(settings, "model.heads", fmt::format("{} features do not divide by {} heads", sizes.width, sizes.heads));
+  if (c.data.context > sizes.context)
+    reject(settings, "data.context",
+           fmt::format("gpt sees at most {} tokens (model.context, model.preset)", sizes.context));
+  check_size(settings, "model.width", "a layer", {4, sizes.width, sizes.width}, max_tensor_elements);
+  check_size(settings, "model.vocabulary", "an embedding", {sizes.vocabulary, sizes.width}, max_tensor_elements);
+  check_size(settings, "model.context", "an embedding", {sizes.context, sizes.width}, max_tensor_elements);
 }
 
 // Not choices of the setting: a name that other programs accept deserves the reason.
@@ -350,6 +394,7 @@ void check_backend(const Settings& settings, const std::string& name) {
 
 void bind(Settings& settings, TrainConfig& config) {
   bind_model(settings, config.model);
+  bind_gpt(settings, config.model);
   bind_data(settings, config.data);
   bind_train(settings, config.train);
   bind_eval(settings, config.eval);
@@ -412,7 +457,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "digits") check_digits(c, settings);
   check_model_of_tokens(c, settings);
   if (c.model.name == "mlp") check_hidden(c, settings);
-  if (c.model.name == "cnn" && c.data.name == "random") check_image(settings, parse_extents(c.data.shape));
+  if (c.model.name == "gpt") check_gpt(c, settings);
+  if (c.data.name == "random") check_image(settings, c.model.name, parse_extents(c.data.shape));
   check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
   check_backend(settings, c.dist.backend);

@@ -17,6 +17,15 @@ struct TrainConfig {
     std::string name = "cnn";
     std::string hidden = "128 128";
     double dropout = 0;
+    std::string stem = "cifar";
+    std::int64_t channels = 64;
+    std::string preset = "nano";
+    std::int64_t layers = 0;
+    std::int64_t heads = 0;
+    std::int64_t width = 0;
+    std::int64_t context = 0;
+    std::int64_t vocabulary = 0;
+    bool bias = true;
   } model;
   struct Data {
     std::string name = "mnist";

@@ -11,9 +11,19 @@ namespace {
 std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout,
                                        const tasks::Task& task) {
   const nn::ModelOptions options{.input = layout.input_shape,
+                                 .input_dtype = layout.input_dtype,
                                  .outputs = task.outputs(),
                                  .hidden = parse_extents(c.model.hidden),
-                                 .dropout = c.model.dropout};
+                                 .dropout = c.model.dropout,
+                                 .stem = c.model.stem,
+                                 .channels = c.model.channels,
+                                 .gpt = {.preset = c.model.preset,
+                                         .layers = c.model.layers,
+                                         .heads = c.model.heads,
+                                         .width = c.model.width,
+                                         .context = c.model.context,
+                                         .vocabulary = c.model.vocabulary,
+                                         .bias = c.model.bias}};
   Generator generator(static_cast<std::uint64_t>(c.train.seed), parameter_stream);
   return nn::make_model(c.model.name, options, generator);
 }

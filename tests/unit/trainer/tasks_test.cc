@@ -32,7 +32,8 @@ Forward always(Tensor output) {
 }  // namespace
 
 TEST_CASE("the task follows from the samples, or from its name") {
-  CHECK(task_names() == std::vector<std::string>{"auto", "classification", "language_modelling", "regression"});
+  CHECK(task_names() ==
+        std::vector<std::string>{"auto", "classification", "language_modelling", "regression", "mean_output"});
   CHECK(make_task("auto", {.layout = labels})->outputs() == 3);
   CHECK(make_task("classification", {.layout = labels})->outputs() == 3);
   CHECK(make_task("auto", {.layout = numbers})->outputs() == 4);
@@ -95,4 +96,13 @@ TEST_CASE("language modelling counts tokens, each once, and knows perplexity and
   CHECK(result.others[0].value == Approx(256.0));
   CHECK(result.others[1].value == Approx(8.0));
   CHECK_THROWS_WITH(tasks::make_task("regression", {.layout = layout}), Catch::Contains("regression needs"));
+}
+
+TEST_CASE("mean_output has the mean of the outputs, whatever the targets") {
+  const auto task = make_task("mean_output", {.layout = numbers});
+  CHECK(task->outputs() == 4);
+  const auto model = always(Tensor::from(std::vector<float>{2, 0, 0, 0, 0, 1, 5, 0}, {2, 4}));
+  const auto [loss, weight] = task->loss(model, batch_of(Tensor::full({2, 4}, 9.0, DType::float32)));
+  CHECK(loss.value().item() == 1);
+  CHECK(weight == 2);
 }

@@ -44,7 +44,22 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[train]\nepoch = 3\n") == "t.cfg:2: unknown key train.epoch; did you mean train.epochs?");
   CHECK(error_of("[train]\nbatch_size = 0\n") ==
         "t.cfg:2: train.batch_size = 0: expected a whole number from 1 to 1000000000");
-  CHECK(error_of("[model]\nname = resnet\n") == "t.cfg:2: model.name = resnet: expected one of cnn, mlp, linear");
+  CHECK(error_of("[model]\nname = resnet\n") ==
+        "t.cfg:2: model.name = resnet: expected one of cnn, cnn_bn, conv_net, sequential_cnn, two_part_resnet, "
+        "resnet18, mlp, linear, linear_pair, gpt");
+  CHECK(error_of("[model]\nname = resnet18\nstem = tiny\n") ==
+        "t.cfg:3: model.stem = tiny: expected one of cifar, imagenet");
+  CHECK(error_of("[data]\nname = text\n[model]\nname = gpt\nwidth = 100\nheads = 3\n") ==
+        "t.cfg:6: model.heads = 3: 100 features do not divide by 3 heads");
+  CHECK(error_of("[data]\nname = text\n[model]\nname = gpt\nwidth = 65536\n") ==
+        "t.cfg:5: model.width = 65536: a layer of 4 x 65536 x 65536 numbers is larger than the limit of 268435456");
+  CHECK(error_of("[data]\nname = text\n[model]\nname = gpt\npreset = gpt2\ncontext = 1000000\n") ==
+        "t.cfg:6: model.context = 1000000: an embedding of 1000000 x 768 numbers is larger than the limit of "
+        "268435456");
+  CHECK(error_of("[data]\nname = text\ncontext = 200\n[model]\nname = gpt\n") ==
+        "t.cfg:3: data.context = 200: gpt sees at most 128 tokens (model.context, model.preset)");
+  CHECK(error_of("[model]\nname = sequential_cnn\n[data]\nname = random\nshape = 1x5x9\n") ==
+        "t.cfg:5: data.shape = 1x5x9: model sequential_cnn takes channels, height and width, at least 1x6x6");
   CHECK(error_of("[data]\n\nshape = 3xx\n") == "no error");
   CHECK(error_of("[data]\nshape = 3x0\n") ==
         "t.cfg:2: data.shape = 3x0: expected sizes from 1 to 1000000, such as 128 64 or 1x28x28");
@@ -82,7 +97,8 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:4: optim.warmup = 9: expected less than optim.schedule_length");
   CHECK(error_of("[optim]\nschedule = cosine\nschedule_length = 9\nwarmup = 8\n") == "no error");
   CHECK(error_of("[train]\ntask = classify\n") ==
-        "t.cfg:2: train.task = classify: expected one of auto, classification, language_modelling, regression");
+        "t.cfg:2: train.task = classify: expected one of auto, classification, language_modelling, regression, "
+        "mean_output");
   CHECK(error_of("[dist]\nbackend = nccl\n") ==
         "t.cfg:2: dist.backend = nccl: NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use "
         "auto");

@@ -1,0 +1,162 @@
+#include "ddprun/worker/nn/models.h"
+
+#include <cmath>
+
+#include "ddprun/worker/nn/random_scope.h"
+#include "tests/support/numerics.h"
+
+using namespace ddprun;
+using namespace ddprun::test;
+
+namespace {
+
+std::unique_ptr<nn::Module> make(std::string_view name, const nn::ModelOptions& options = {}) {
+  Generator generator(1);
+  return nn::make_model(name, options, generator);
+}
+
+std::int64_t parameters(const nn::Module& model) {
+  std::int64_t count = 0;
+  for (const auto& [name, parameter] : model.named_parameters()) count += parameter.value().numel();
+  return count;
+}
+
+std::vector<std::string> names(const nn::Module& model) {
+  std::vector<std::string> all;
+  for (const auto& [name, parameter] : model.named_parameters()) all.push_back(name);
+  return all;
+}
+
+nn::ModelOptions small_gpt(double dropout = 0) {
+  return {.input = {6},
+          .input_dtype = DType::int64,
+          .outputs = 11,
+          .dropout = dropout,
+          .gpt = {.layers = 2, .heads = 2, .width = 8, .context = 6}};
+}
+
+Variable tokens(std::int64_t batch, std::int64_t time, std::int64_t first = 0) {
+  Tensor all = Tensor::empty({batch, time}, DType::int64);
+  for (std::int64_t i = 0; i < all.numel(); ++i) all.data<std::int64_t>()[i] = (first + i * 7) % 11;
+  return Variable(all);
+}
+
+double deviation_of(const nn::Module& model, const std::string& name) {
+  const auto all = values(model.parameter(name).value());
+  double square = 0;
+  for (const double value : all) square += value * value / static_cast<double>(all.size());
+  return std::sqrt(square);
+}
+
+}  // namespace
+
+TEST_CASE("every image model takes the smallest image of its row, and other channels and outputs") {
+  for (const std::string_view name : nn::model_names()) {
+    const std::int64_t size = nn::smallest_image(name);
+    if (size == 0) continue;
+    INFO(name);
+    const auto model = make(name, {.input = {3, size, size}, .outputs = 7, .channels = 4});
+    model->train(false);
+    CHECK((*model)(Variable(Tensor::zeros({2, 3, size, size}))).shape() == Shape{2, 7});
+    CHECK_THROWS_WITH(make(name, {.input = {3, size, size - 1}}), Catch::Contains("the input has shape"));
+    CHECK_THROWS_WITH(make(name, {.input_dtype = DType::int64}), Catch::Contains("is int64, not float32"));
+  }
+}
+
+TEST_CASE("the image models have the layers of their description") {
+  CHECK(parameters(*make("conv_net")) == 20 * 26 + 20 * 501 + 50 * 321 + 10 * 51);
+  CHECK(names(*make("sequential_cnn")) ==
+        std::vector<std::string>{"0.weight", "0.bias", "4.weight", "4.bias", "6.weight", "6.bias"});
+  CHECK(make("sequential_cnn")->parameter("4.weight").shape() == Shape{50, 1440});
+  CHECK(parameters(*make("cnn_bn")) == 21840 + 2 * (10 + 20));
+  const auto parts = make("two_part_resnet");
+  CHECK(parts->module("part1").parameter("conv.weight").shape() == Shape{64, 1, 7, 7});
+  CHECK(parts->module("part2").parameter("fc.weight").shape() == Shape{10, 128});
+  CHECK(parts->named_parameters().size() == 8);
+}
+
+TEST_CASE("ResNet-18 for ImageNet has torchvision's number of parameters") {
+  const auto model = make("resnet18", {.input = {3, 224, 224}, .outputs = 1000, .stem = "imagenet"});
+  CHECK(parameters(*model) == 11689512);
+  CHECK(names(*model).front() == "conv1.weight");
+  CHECK(names(*model).back() == "fc.bias");
+  CHECK_THROWS_WITH(make("resnet18", {.stem = "tiny"}),
+                    "model resnet18: there is no stem 'tiny'; there are: cifar, imagenet");
+  CHECK_THROWS_WITH(make("resnet18", {.channels = 0}), "model resnet18: 0 channels are not possible");
+}
+
+TEST_CASE("the presets of GPT have the sizes of their table, and options take precedence") {
+  const nn::GptOptions gpt2 = nn::with_preset({.preset = "gpt2"});
+  CHECK(gpt2.layers == 12);
+  CHECK(gpt2.heads == 12);
+  CHECK(gpt2.width == 768);
+  CHECK(gpt2.context == 1024);
+  CHECK(gpt2.vocabulary == 50257);
+  CHECK(nn::with_preset({.preset = "small", .context = 64}).context == 64);
+  CHECK(nn::with_preset({.preset = "small", .context = 64}).width == 384);
+  const auto nano = make("gpt", {.input = {128}, .input_dtype = DType::int64, .outputs = 65});
+  // 12 width^2 + 13 width a layer, embeddings, the last normalisation.
+  CHECK(parameters(*nano) == 4 * (12 * 128 * 128 + 13 * 128) + (65 + 128) * 128 + 2 * 128);
+  CHECK(nano->parameter("wte.weight").shape() == Shape{65, 128});
+}
+
+TEST_CASE("a wrong GPT is one line") {
+  nn::ModelOptions options = small_gpt();
+  options.gpt.heads = 3;
+  CHECK_THROWS_WITH(make("gpt", options), "model gpt: a width of 8 is no multiple of 3 heads");
+  options = small_gpt();
+  options.gpt.preset = "huge";
+  CHECK_THROWS_WITH(make("gpt", options), "model gpt: there is no preset 'huge'; there are: nano, small, gpt2");
+  options = small_gpt();
+  options.input = {7};
+  CHECK_THROWS_WITH(make("gpt", options), "model gpt: the input has shape [7], not (time) of at most 6 tokens");
+  options = small_gpt();
+  options.gpt.vocabulary = 10;
+  CHECK_THROWS_WITH(make("gpt", options), "model gpt: a vocabulary of 10 is too small for 11 tokens");
+  CHECK_THROWS_WITH(make("gpt"), "model gpt: the input is float32, not int64 tokens");
+  CHECK_THROWS_WITH((*make("gpt", small_gpt()))(tokens(1, 7)), Catch::Contains("tokens of shape [1, 7]"));
+}
+
+TEST_CASE("GPT is drawn as GPT-2, residual projections smaller by the number of layers") {
+  nn::ModelOptions options = small_gpt();
+  options.gpt.width = 64;
+  const auto model = make("gpt", options);
+  CHECK(deviation_of(*model, "wpe.weight") == Approx(0.02).epsilon(0.1));
+  CHECK(deviation_of(*model, "h.0.attn.c_attn.weight") == Approx(0.02).epsilon(0.1));
+  CHECK(deviation_of(*model, "h.1.attn.c_proj.weight") == Approx(0.01).epsilon(0.1));
+  CHECK(deviation_of(*model, "h.1.mlp.c_proj.weight") == Approx(0.01).epsilon(0.1));
+  CHECK(deviation_of(*model, "h.0.mlp.c_fc.bias") == 0);
+}
+
+TEST_CASE("a token of GPT sees those before it alone") {
+  const auto model = make("gpt", small_gpt());
+  const Tensor before = (*model)(tokens(1, 6)).value();
+  CHECK(before.shape() == Shape{1, 6, 11});
+  Variable changed(tokens(1, 6).value().clone());
+  Tensor(changed.value()).data<std::int64_t>()[4] = 10;
+  const Tensor after = (*model)(changed).value();
+  CHECK(difference(after.slice(1, 0, 4), before.slice(1, 0, 4)) == 0);
+  CHECK(difference(after.slice(1, 4, 2), before.slice(1, 4, 2)) > 1e-4);
+}
+
+TEST_CASE("GPT's dropout follows the samples, and is off in evaluation") {
+  const auto model = make("gpt", small_gpt(0.3)), plain = make("gpt", small_gpt());
+  for (const auto& [name, parameter] : model->named_parameters())
+    Tensor(plain->parameter(name).value()).copy_from(parameter.value());
+  const auto run = [&](const std::vector<std::int64_t>& samples) {
+    const nn::RandomScope scope({.seed = 7, .epoch = 1, .samples = samples});
+    return (*model)(tokens(static_cast<std::int64_t>(samples.size()), 6)).value();
+  };
+  CHECK(difference(run({3}), run({3, 4}).slice(0, 0, 1)) < 1e-6);
+  CHECK(difference(run({3}), run({5})) > 1e-3);
+  model->train(false);
+  CHECK(difference(run({3}), (*plain)(tokens(1, 6)).value()) < 1e-6);
+}
+
+TEST_CASE("attention with dropout that drops nothing is the operation without it") {
+  // A probability so small that no weight of this size is dropped: the other path through the same values.
+  const auto model = make("gpt", small_gpt(1e-12)), plain = make("gpt", small_gpt());
+  for (const auto& [name, parameter] : model->named_parameters())
+    Tensor(plain->parameter(name).value()).copy_from(parameter.value());
+  CHECK(difference((*model)(tokens(2, 6)).value(), (*plain)(tokens(2, 6)).value()) < 1e-6);
+}

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "ddprun/worker/nn/module.h"
+
+namespace ddprun::nn {
+
+// (batch, ...) -> (batch, everything else)
+class Flatten : public Module {
+ private:
+  Variable forward(const Variable& input) override;
+};
+
+// One after the other; children named as given, or "0", "1", ...
+class Sequential : public Module {
+ public:
+  Sequential& add(const std::string& name, std::unique_ptr<Module> module);
+  Sequential& add(std::unique_ptr<Module> module) { return add(std::to_string(order_.size()), std::move(module)); }
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  std::vector<Module*> order_;
+};
+
+}  // namespace ddprun::nn

@@ -1,0 +1,28 @@
+#include "ddprun/worker/nn/layers/convolution.h"
+
+#include "ddprun/worker/nn/layers/initial.h"
+
+namespace ddprun::nn {
+namespace {
+
+Tensor initial_weight(std::int64_t in, std::int64_t out, std::int64_t kernel, ConvWeights kind, Generator& generator) {
+  const Shape shape{out, in, kernel, kernel};
+  const std::int64_t area = kernel * kernel;
+  return kind == ConvWeights::kaiming_normal ? kaiming_normal(shape, out * area, generator)
+                                             : uniform_by_fan_in(shape, in * area, generator);
+}
+
+}  // namespace
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
+               const Conv2dOptions& options)
+    : options_{.stride = options.stride, .padding = options.padding},
+      weight_(register_parameter("weight", initial_weight(in, out, kernel, options.weights, generator))) {
+  if (options.bias) bias_ = register_parameter("bias", uniform_by_fan_in({out}, in * kernel * kernel, generator));
+}
+
+Variable Conv2d::forward(const Variable& input) {
+  return conv2d(input, weight_, bias_, options_);
+}
+
+}  // namespace ddprun::nn

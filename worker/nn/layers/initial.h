@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ddprun/worker/tensor/random.h"
+
+// Initial values of parameters, drawn from a generator.
+namespace ddprun::nn {
+
+// Uniform within 1 / sqrt(fan_in): PyTorch's default of Linear and Conv2d, its Kaiming-uniform with a = sqrt(5).
+Tensor uniform_by_fan_in(const Shape& shape, std::int64_t fan_in, Generator& generator);
+// Normal with variance 2 / fan_out (He et al. 2015): what keeps the size of gradients through convolutions and relus.
+Tensor kaiming_normal(const Shape& shape, std::int64_t fan_out, Generator& generator);
+// Normal with mean 0.
+Tensor normal(const Shape& shape, double deviation, Generator& generator);
+
+}  // namespace ddprun::nn

@@ -1,0 +1,47 @@
+#include "ddprun/worker/nn/layers/norm.h"
+
+#include "ddprun/worker/autograd/ops/norm.h"
+
+namespace ddprun::nn {
+
+BatchNorm::BatchNorm(std::int64_t channels, NormOptions options)
+    : options_(options),
+      weight_(register_parameter("weight", Tensor::full({channels}, 1))),
+      bias_(register_parameter("bias", Tensor::zeros({channels}))),
+      running_mean_(register_buffer("running_mean", Tensor::zeros({channels}))),
+      running_var_(register_buffer("running_var", Tensor::full({channels}, 1))),
+      batches_(register_buffer("num_batches_tracked", Tensor::zeros({}, DType::int64))) {}
+
+Variable BatchNorm::forward(const Variable& input) {
+  if (training()) ++*Tensor(batches_.value()).data<std::int64_t>();
+  return batch_norm(input, weight_, bias_, running_mean_.value(), running_var_.value(),
+                    {.training = training(), .momentum = options_.momentum, .eps = options_.eps});
+}
+
+LayerNorm::LayerNorm(std::int64_t width, double eps, bool bias)
+    : eps_(eps), weight_(register_parameter("weight", Tensor::full({width}, 1))) {
+  if (bias) bias_ = register_parameter("bias", Tensor::zeros({width}));
+}
+
+Variable LayerNorm::forward(const Variable& input) {
+  return layer_norm(input, weight_, bias_, eps_);
+}
+
+RmsNorm::RmsNorm(std::int64_t width, double eps)
+    : eps_(eps), weight_(register_parameter("weight", Tensor::full({width}, 1))) {}
+
+Variable RmsNorm::forward(const Variable& input) {
+  return rms_norm(input, weight_, eps_);
+}
+
+GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps)
+    : groups_(groups),
+      eps_(eps),
+      weight_(register_parameter("weight", Tensor::full({channels}, 1))),
+      bias_(register_parameter("bias", Tensor::zeros({channels}))) {}
+
+Variable GroupNorm::forward(const Variable& input) {
+  return group_norm(input, groups_, weight_, bias_, eps_);
+}
+
+}  // namespace ddprun::nn

@@ -1,0 +1,64 @@
+#pragma once
+
+#include "ddprun/worker/nn/module.h"
+
+// Normalisation, followed by a weight (1 at first) and a bias (0 at first) for each channel or feature.
+namespace ddprun::nn {
+
+struct NormOptions {
+  double momentum = 0.1;
+  double eps = 1e-5;
+};
+
+// (batch, channels) or (batch, channels, ...): PyTorch's BatchNorm1d and BatchNorm2d in one (Ioffe and Szegedy 2015).
+class BatchNorm : public Module {
+ public:
+  explicit BatchNorm(std::int64_t channels, NormOptions options = {});
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  NormOptions options_;
+  Variable weight_, bias_;
+  Variable running_mean_, running_var_, batches_;
+};
+
+// (..., width), over the last dimension (Ba, Kiros and Hinton 2016).
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(std::int64_t width, double eps = 1e-5, bool bias = true);
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  double eps_;
+  Variable weight_;
+  Variable bias_;  // undefined without one
+};
+
+// (..., width), over the last dimension, without subtracting the mean and without a bias (Zhang and Sennrich 2019).
+class RmsNorm : public Module {
+ public:
+  explicit RmsNorm(std::int64_t width, double eps = 1e-6);
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  double eps_;
+  Variable weight_;
+};
+
+// (batch, channels, ...), over groups of channels of each sample (Wu and He 2018). channels is a multiple of groups.
+class GroupNorm : public Module {
+ public:
+  GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5);
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  std::int64_t groups_;
+  double eps_;
+  Variable weight_, bias_;
+};
+
+}  // namespace ddprun::nn

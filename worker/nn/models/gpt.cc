@@ -1,0 +1,237 @@
+// GPT-2 (Radford et al. 2019): a transformer decoder with normalisation before each part of a block, learned position
+// embeddings and an output layer that shares the token embedding's weight. Parameter names, layouts and order are those
+// of Hugging Face's GPT2Model: its weights load without conversion.
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/nn/layers.h"
+#include "ddprun/worker/nn/layers/initial.h"
+#include "ddprun/worker/nn/models/makers.h"
+
+namespace ddprun::nn {
+namespace {
+
+constexpr double deviation = 0.02;
+
+struct Preset {
+  std::string_view name;
+  std::int64_t layers, heads, width, context;
+  std::int64_t vocabulary = 0;
+};
+constexpr Preset presets[] = {
+    {"nano", 4, 4, 128, 128},
+    {"small", 6, 6, 384, 256},
+    {"gpt2", 12, 12, 768, 1024, 50257},
+};
+
+struct GptConfig {
+  GptOptions sizes;
+  double dropout = 0;
+};
+
+// (..., in) -> (..., out). GPT-2's linear layer: the weight is stored (in, out), the other way round than Linear's.
+class Conv1D : public Module {
+ public:
+  Conv1D(std::int64_t in, std::int64_t out, double weight_deviation, bool bias, Generator& generator)
+      : weight_(register_parameter("weight", normal({in, out}, weight_deviation, generator))) {
+    if (bias) bias_ = register_parameter("bias", Tensor::zeros({out}));
+  }
+
+ private:
+  Variable forward(const Variable& input) override {
+    Shape shape = input.shape();
+    Variable product = matmul(reshape(input, {-1, shape.back()}), weight_);
+    if (bias_.defined()) product = add(product, bias_);
+    shape.back() = weight_.shape()[1];
+    return reshape(product, shape);
+  }
+
+  Variable weight_, bias_;
+};
+
+// The projections whose results are added to the residual stream: scaled so that its variance does not grow with the
+// number of layers.
+double residual_deviation(const GptOptions& sizes) {
+  return deviation / std::sqrt(2 * static_cast<double>(sizes.layers));
+}
+
+// (batch, time, width) -> the same: each position sees itself and those before.
+class CausalSelfAttention : public Module {
+ public:
+  CausalSelfAttention(const GptConfig& config, Generator& generator)
+      : heads_(config.sizes.heads),
+        drops_weights_(config.dropout > 0),
+        c_attn_(register_module("c_attn", std::make_unique<Conv1D>(config.sizes.width, 3 * config.sizes.width,
+                                                                   deviation, config.sizes.bias, generator))),
+        c_proj_(register_module(
+            "c_proj", std::make_unique<Conv1D>(config.sizes.width, config.sizes.width, residual_deviation(config.sizes),
+                                               config.sizes.bias, generator))),
+        attn_dropout_(register_module("attn_dropout", make_dropout(config.dropout, generator))),
+        resid_dropout_(register_module("resid_dropout", make_dropout(config.dropout, generator))) {}
+
+ private:
+  Variable forward(const Variable& input) override {
+    const Shape shape = input.shape();
+    const std::vector<Variable> parts = split(c_attn_(input), {shape[2], shape[2], shape[2]}, 2);
+    const Variable seen = attend(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]));
+    return resid_dropout_(c_proj_(reshape(permute(seen, {0, 2, 1, 3}), shape)));
+  }
+
+  // (batch, time, width) -> (batch, heads, time, width / heads)
+  Variable by_head(const Variable& x) const {
+    const Shape& shape = x.shape();
+    return permute(reshape(x, {shape[0], shape[1], heads_, shape[2] / heads_}), {0, 2, 1, 3});
+  }
+
+  Variable attend(const Variable& query, const Variable& key, const Variable& value) {
+    if (!drops_weights_ || !training()) return attention(query, key, value, {.causal = true});
+    const double scale = 1 / std::sqrt(static_cast<double>(query.shape().back()));
+    const Variable scores = add(mul(matmul(query, transpose(key, -2, -1)), scale), causal_mask(query));
+    return matmul(attn_dropout_(softmax(scores)), value);
+  }
+
+  // (time, time): minus infinity where a position is later than the query's.
+  static Variable causal_mask(const Variable& query) {
+    const std::int64_t time = query.shape()[2];
+    Tensor mask = Tensor::zeros({time, time});
+    for (std::int64_t i = 0; i < time; ++i)
+      for (std::int64_t j = i + 1; j < time; ++j)
+        mask.data<float>()[i * time + j] = -std::numeric_limits<float>::infinity();
+    return Variable(mask.to(query.dtype()).to(query.device()));
+  }
+
+  std::int64_t heads_;
+  bool drops_weights_;
+  Conv1D &c_attn_, &c_proj_;
+  Dropout &attn_dropout_, &resid_dropout_;
+};
+
+// (batch, time, width) -> the same, each position by itself.
+class Mlp : public Module {
+ public:
+  Mlp(const GptConfig& config, Generator& generator)
+      : c_fc_(register_module("c_fc", std::make_unique<Conv1D>(config.sizes.width, 4 * config.sizes.width, deviation,
+                                                               config.sizes.bias, generator))),
+        c_proj_(register_module(
+            "c_proj", std::make_unique<Conv1D>(4 * config.sizes.width, config.sizes.width,
+                                               residual_deviation(config.sizes), config.sizes.bias, generator))),
+        dropout_(register_module("dropout", make_dropout(config.dropout, generator))) {}
+
+ private:
+  Variable forward(const Variable& input) override { return dropout_(c_proj_(gelu_tanh(c_fc_(input)))); }
+
+  Conv1D &c_fc_, &c_proj_;
+  Dropout& dropout_;
+};
+
+std::unique_ptr<LayerNorm> make_norm(const GptOptions& sizes) {
+  return std::make_unique<LayerNorm>(sizes.width, 1e-5, sizes.bias);
+}
+
+class Block : public Module {
+ public:
+  Block(const GptConfig& config, Generator& generator)
+      : ln_1_(register_module("ln_1", make_norm(config.sizes))),
+        attn_(register_module("attn", std::make_unique<CausalSelfAttention>(config, generator))),
+        ln_2_(register_module("ln_2", make_norm(config.sizes))),
+        mlp_(register_module("mlp", std::make_unique<Mlp>(config, generator))) {}
+
+ private:
+  Variable forward(const Variable& input) override {
+    const Variable x = add(input, attn_(ln_1_(input)));
+    return add(x, mlp_(ln_2_(x)));
+  }
+
+  LayerNorm& ln_1_;
+  CausalSelfAttention& attn_;
+  LayerNorm& ln_2_;
+  Mlp& mlp_;
+};
+
+class Gpt : public Module {
+ public:
+  Gpt(const GptConfig& config, Generator& generator)
+      : wte_(register_module(
+            "wte", std::make_unique<Embedding>(config.sizes.vocabulary, config.sizes.width, generator, deviation))),
+        wpe_(register_module(
+            "wpe", std::make_unique<Embedding>(config.sizes.context, config.sizes.width, generator, deviation))),
+        drop_(register_module("drop", make_dropout(config.dropout, generator))),
+        h_(register_module("h", std::make_unique<Sequential>())),
+        ln_f_(register_module("ln_f", make_norm(config.sizes))) {
+    for (std::int64_t i = 0; i < config.sizes.layers; ++i) h_.add(std::make_unique<Block>(config, generator));
+  }
+
+ private:
+  Variable forward(const Variable& input) override {
+    const Variable x = drop_(add(wte_(input), positions(input.shape())));
+    return linear(ln_f_(h_(x)), wte_.parameter("weight"));
+  }
+
+  // (time, width)
+  Variable positions(const Shape& tokens) const {
+    const Variable weight = wpe_.parameter("weight");
+    if (tokens.size() != 2 || tokens[1] > weight.shape()[0])
+      throw make_error(Errc::mismatch, "model gpt: tokens of shape {}, not (batch, time) with at most {} of them",
+                       to_string(tokens), weight.shape()[0]);
+    return slice(weight, 0, 0, tokens[1]);
+  }
+
+  Embedding &wte_, &wpe_;
+  Dropout& drop_;
+  Sequential& h_;
+  LayerNorm& ln_f_;
+};
+
+const Preset& preset_of(std::string_view name) {
+  for (const Preset& preset : presets)
+    if (preset.name == name) return preset;
+  throw make_error(Errc::usage, "model gpt: there is no preset '{}'; there are: {}", name,
+                   fmt::join(gpt_presets(), ", "));
+}
+
+void check(const GptOptions& sizes) {
+  for (const std::int64_t size : {sizes.layers, sizes.heads, sizes.width, sizes.context})
+    if (size < 1) throw make_error(Errc::usage, "model gpt: a size of {} is not possible", size);
+  if (sizes.width % sizes.heads != 0)
+    throw make_error(Errc::usage, "model gpt: a width of {} is no multiple of {} heads", sizes.width, sizes.heads);
+}
+
+}  // namespace
+
+std::vector<std::string_view> gpt_presets() {
+  std::vector<std::string_view> names;
+  for (const Preset& preset : presets) names.push_back(preset.name);
+  return names;
+}
+
+GptOptions with_preset(const GptOptions& options) {
+  const Preset& preset = preset_of(options.preset);
+  const auto either = [](std::int64_t given, std::int64_t otherwise) { return given != 0 ? given : otherwise; };
+  GptOptions sizes = options;
+  sizes.layers = either(options.layers, preset.layers);
+  sizes.heads = either(options.heads, preset.heads);
+  sizes.width = either(options.width, preset.width);
+  sizes.context = either(options.context, preset.context);
+  sizes.vocabulary = either(options.vocabulary, preset.vocabulary);
+  return sizes;
+}
+
+std::unique_ptr<Module> make_gpt(const ModelOptions& options, Generator& generator) {
+  GptConfig config{.sizes = with_preset(options.gpt), .dropout = options.dropout};
+  check(config.sizes);
+  if (config.sizes.vocabulary == 0) config.sizes.vocabulary = options.outputs;
+  if (config.sizes.vocabulary < options.outputs)
+    throw make_error(Errc::usage, "model gpt: a vocabulary of {} is too small for {} tokens", config.sizes.vocabulary,
+                     options.outputs);
+  if (options.input.size() != 1 || options.input[0] > config.sizes.context)
+    throw make_error(Errc::usage, "model gpt: the input has shape {}, not (time) of at most {} tokens",
+                     to_string(options.input), config.sizes.context);
+  return std::make_unique<Gpt>(config, generator);
+}
+
+}  // namespace ddprun::nn
