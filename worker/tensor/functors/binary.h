@@ -74,7 +74,7 @@ struct Divide {
 struct Maximum {
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T a, T b) const {
-    return a != a || a > b ? a : b;
+    return is_nan(a) || a > b ? a : b;
   }
   template <class T>
   DDPRUN_HOST_DEVICE T gradient_a(T a, T b, T grad) const {
@@ -89,7 +89,7 @@ struct Maximum {
 struct Minimum {
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T a, T b) const {
-    return a != a || a < b ? a : b;
+    return is_nan(a) || a < b ? a : b;
   }
   template <class T>
   DDPRUN_HOST_DEVICE T gradient_a(T a, T b, T grad) const {

@@ -18,6 +18,11 @@ DDPRUN_HOST_DEVICE double fma(double a, double b, double c) {
   return __builtin_fma(a, b, c);
 }
 
+template <class T>
+DDPRUN_HOST_DEVICE bool is_nan(T x) {
+  return __builtin_isnan(x);
+}
+
 // 2^exponent for -126 <= exponent <= 127
 DDPRUN_HOST_DEVICE float power_of_two(std::int32_t exponent) {
   return __builtin_bit_cast(float, (exponent + 127) << 23);
@@ -42,7 +47,7 @@ DDPRUN_HOST_DEVICE float exp(float x) {
       __builtin_bit_cast(std::int32_t, shifted) - __builtin_bit_cast(std::int32_t, to_integer);
   const std::int32_t half = exponent >> 1;
   const float result = p * power_of_two(half) * power_of_two(exponent - half);
-  return x == x ? result : x;
+  return is_nan(x) ? x : result;
 }
 DDPRUN_HOST_DEVICE double exp(double x) {
   return std::exp(x);
@@ -74,9 +79,9 @@ DDPRUN_HOST_DEVICE float log(float x) {
   y = fma(n, -2.12194440e-4F, y);
   y = fma(z, -0.5F, y);
   const float result = fma(n, 0.693359375F, m + y);
-  const float at_zero = x == 0 ? -__builtin_inff() : __builtin_nanf("");
+  const float not_positive = x == 0 ? -__builtin_inff() : __builtin_nanf("");
   const float positive = x == __builtin_inff() ? x : result;
-  return x > 0 ? positive : x == x ? at_zero : x;
+  return x > 0 ? positive : is_nan(x) ? x : not_positive;
 }
 DDPRUN_HOST_DEVICE double log(double x) {
   return std::log(x);
