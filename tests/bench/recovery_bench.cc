@@ -42,7 +42,7 @@ struct Options {
   std::string torch_python;
 };
 
-constexpr std::chrono::seconds patience{30};  // for one run
+constexpr std::chrono::seconds time_limit{30};  // for one run
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
@@ -67,7 +67,7 @@ class Records {
 
   // Until as many workers of one attempt run; of a later attempt than `after`.
   std::vector<RecoveryRecord> wait_for(int workers, int after, const std::string& launcher) {
-    const auto deadline = Deadline::in(patience);
+    const auto deadline = Deadline::in(time_limit);
     for (;;) {
       const int newest = newest_attempt();
       std::vector<RecoveryRecord> running;
@@ -77,7 +77,7 @@ class Records {
       pollfd entry{fd_.get(), POLLIN, 0};
       if (::poll(&entry, 1, deadline.poll_timeout_ms()) == 0 && deadline.expired())
         throw make_error(Errc::timeout, "{}: {} of {} workers of attempt {} ran within {} s", launcher, running.size(),
-                         workers, newest, patience.count());
+                         workers, newest, time_limit.count());
       RecoveryRecord record;
       while (::read(fd_.get(), &record, sizeof record) == sizeof record) seen_.push_back(record);
     }

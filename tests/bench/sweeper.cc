@@ -23,8 +23,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* variable = "DDPRUN_BENCH_RUN";
-constexpr auto grace = 3s;      // for launchers to stop their workers
-constexpr auto patience = 10s;  // for the kernel to end what was killed
+constexpr auto grace = 3s;        // for launchers to stop their workers
+constexpr auto time_limit = 10s;  // for the kernel to end what was killed
 
 // Tells each process that carries the mark once, until none is left or the time is over; whatever is forked meanwhile
 // is found next time.
@@ -52,7 +52,7 @@ void let_go_of_everything_but(int pipe) {
   char nothing = 0;
   while (::read(0, &nothing, 1) < 0 && errno == EINTR) continue;
   end_marked(mark, SIGTERM, grace);
-  end_marked(mark, SIGKILL, patience);
+  end_marked(mark, SIGKILL, time_limit);
   testing::NetnsHosts::remove_all_of(program);
   ::_exit(0);
 }

@@ -17,7 +17,7 @@ constexpr const char* script = R"py(
 import datetime, os, signal, sys, time
 import torch.distributed as dist
 op, n, size, seconds, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])
-patience = datetime.timedelta(seconds=60)
+time_limit = datetime.timedelta(seconds=60)
 def child(work):
     down, up = os.pipe(), os.pipe()
     pid = os.fork()
@@ -28,7 +28,7 @@ def child(work):
             os._exit(0)
     return pid, os.fdopen(down[1], 'w', 1), os.fdopen(up[0])
 def serve(ears, mouth):
-    store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, timeout=patience)
+    store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False, timeout=time_limit)
     print(store.port, file=mouth)
     ears.readline()
 servers = [] if port else [child(serve)]
@@ -36,7 +36,7 @@ for server in servers:
     port = int(server[2].readline())
 def client(number):
     def work(ears, mouth):
-        store = dist.TCPStore('127.0.0.1', port, is_master=False, wait_for_workers=False, timeout=patience)
+        store = dist.TCPStore('127.0.0.1', port, is_master=False, wait_for_workers=False, timeout=time_limit)
         key, value, times, clock = 'bench/%d' % number, 'v' * size, [], time.perf_counter
         store.set(key, value)
         store.get(key)

@@ -42,7 +42,7 @@ struct Options {
 
 // The warm-up is the first epoch: the digits are drawn in it.
 constexpr int steps_an_epoch = 25;
-constexpr std::chrono::seconds patience{120};  // for one run
+constexpr std::chrono::seconds time_limit{120};  // for one run
 
 // What one row is: so many ranks, started by ddprun or, the floor, the worker by itself.
 struct Row {
@@ -127,11 +127,11 @@ Words command_of(const Row& row, const std::filesystem::path& config) {
 void follow(const Process& process, Records& records) {
   const UniqueFd ended(static_cast<int>(::syscall(SYS_pidfd_open, process.pid(), 0)));
   if (!ended) throw make_error(Errc::io, "pidfd_open: {}", errno_text(errno));
-  const auto deadline = Deadline::in(patience);
+  const auto deadline = Deadline::in(time_limit);
   pollfd entries[2] = {{records.fd(), POLLIN, 0}, {ended.get(), POLLIN, 0}};
   while (entries[1].revents == 0) {
     if (deadline.expired())
-      throw make_error(Errc::timeout, "the job did not end within {} s: {} steps were done", patience.count(),
+      throw make_error(Errc::timeout, "the job did not end within {} s: {} steps were done", time_limit.count(),
                        records.steps());
     ::poll(entries, 2, deadline.poll_timeout_ms());
     records.take();

@@ -75,7 +75,7 @@ TEST_CASE("gloo groups give every rank the same bits, whichever algorithm a size
       return comm::make_gloo_group(options);
     };
     for (const int size : {2, 3, 4, 5}) {
-      auto groups = contract::make_groups(make, size, contract::patience);
+      auto groups = contract::make_groups(make, size, contract::test_timeout);
       for (const std::size_t count : {3'000u, 12'000u, 30'001u, 80'003u, 300'007u, 700'001u})
         expect_one_result(groups, count);
     }
@@ -87,7 +87,7 @@ TEST_CASE("gloo groups give every rank the same bits, whichever algorithm a size
 TEST_CASE("after an abort in the middle of a large message, its memory is no longer accessed") {
   constexpr std::size_t marks = 2'000, count = 4096 * marks;
   for (const auto delay : {0, 1, 2, 4, 8}) {
-    auto groups = contract::make_groups(comm::make_gloo_group, 2, contract::patience);
+    auto groups = contract::make_groups(comm::make_gloo_group, 2, contract::test_timeout);
     std::vector<std::vector<float>> memory{std::vector<float>(count, 1), std::vector<float>(count, 1)};
     contract::run_ranks(groups, [&](ProcessGroup& group) {
       auto& values = memory[static_cast<std::size_t>(group.rank())];
@@ -115,7 +115,7 @@ TEST_CASE("checked gloo groups compare every call") {
     return comm::make_gloo_group(options);
   };
   for (const int size : {2, 3}) {
-    auto groups = contract::make_groups(make, size, contract::patience);
+    auto groups = contract::make_groups(make, size, contract::test_timeout);
     contract::run_ranks(groups, [&](ProcessGroup& group) {
       std::vector<float> values(10);
       group.allreduce(span_of(values), ReduceOp::sum)->wait();
@@ -202,7 +202,7 @@ TEST_CASE("checked gloo groups compare the parts of all_to_allv") {
     options.config.checked = true;
     return comm::make_gloo_group(options);
   };
-  auto groups = contract::make_groups(make, 2, contract::patience);
+  auto groups = contract::make_groups(make, 2, contract::test_timeout);
   contract::run_ranks(groups, [&](ProcessGroup& group) {
     std::vector<float> input(4), output(4);
     const Counts even = {2, 2}, less = group.rank() == 0 ? Counts{2, 1} : Counts{1, 2};

@@ -24,7 +24,7 @@ struct Spans {
 }  // namespace
 
 void coalesced_spans_are_one_operation(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     Spans spans(group.rank());
     group.allreduce_coalesced(spans.list(), ReduceOp::sum)->wait();
@@ -42,7 +42,7 @@ void coalesced_spans_are_one_operation(const MakeGroups& make, int size) {
 }
 
 void coalesced_parts_are_placed_in_rank_order(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   const auto ranks = static_cast<std::size_t>(size);
   run_ranks(groups, [&](ProcessGroup& group) {
     constexpr std::size_t counts[] = {3, 0, 1001, 200'001, 1};

@@ -21,7 +21,7 @@ using Groups = std::vector<std::unique_ptr<ProcessGroup>>;
 using MakeGroups = std::function<Groups(int size, std::chrono::milliseconds timeout)>;
 using RankBody = std::function<void(ProcessGroup&)>;
 
-inline constexpr std::chrono::milliseconds patience = std::chrono::seconds(30);
+inline constexpr std::chrono::milliseconds test_timeout = std::chrono::seconds(30);
 
 // Runs body for each group on a thread of its own; rethrows the first exception in rank order.
 void run_ranks(Groups& groups, const RankBody& body);

@@ -10,7 +10,7 @@
 namespace ddprun::contract {
 
 void wrong_arguments_are_refused(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   auto& group = *groups[0];
   std::vector<std::int32_t> values(3), odd(3 * static_cast<std::size_t>(size) + 1);
   std::vector<float> other(3 * static_cast<std::size_t>(size) + 1);
@@ -75,7 +75,7 @@ void wrong_arguments_are_refused(const MakeGroups& make, int size) {
 }
 
 void abort_ends_a_blocked_call(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   std::vector<float> values(1000);
   if (size > 1) {
     auto work = groups[0]->allreduce(span_of(values), ReduceOp::sum);
@@ -146,7 +146,7 @@ void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
   if (size < 2 || size > 3) return;  // the waiting does not depend on the number of ranks
   for (const auto& [name, start] : operations_that_wait()) {
     for (const bool blocking : {false, true}) {
-      auto groups = make(size, patience);
+      auto groups = make(size, test_timeout);
       std::vector<float> values(2'000'000);
       std::thread aborter;
       const auto error = error_of([&] {
@@ -169,7 +169,7 @@ void abort_ends_every_kind_of_operation(const MakeGroups& make, int size) {
 
 void a_rank_that_does_not_call_is_named(const MakeGroups& make, int size) {
   if (size < 2) return;
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     group.barrier()->wait();
     std::vector<float> values(10);
@@ -184,7 +184,7 @@ void a_rank_that_does_not_call_is_named(const MakeGroups& make, int size) {
 
 void a_rank_that_leaves_is_named(const MakeGroups& make, int size) {
   if (size < 2) return;
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     if (group.rank() == size - 1) {
       group.barrier()->wait();

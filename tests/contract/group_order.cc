@@ -16,7 +16,7 @@ namespace ddprun::contract {
 using comm::OpKind;
 
 void knows_its_rank_and_size(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   expect(groups.size() == static_cast<std::size_t>(size), "one group per rank");
   for (int r = 0; r < size; ++r) {
     expect(groups[static_cast<std::size_t>(r)]->rank() == r, "rank");
@@ -25,7 +25,7 @@ void knows_its_rank_and_size(const MakeGroups& make, int size) {
 }
 
 void allocated_memory_is_zero_and_of_the_requested_size(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const auto& group : groups) {
     for (const std::size_t bytes : {0u, 1u, 10'000u}) {
       const auto memory = group->allocate(bytes);
@@ -39,7 +39,7 @@ void allocated_memory_is_zero_and_of_the_requested_size(const MakeGroups& make, 
 }
 
 void barrier_waits_for_all_ranks(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   std::atomic<int> arrived = 0;
   for (int round = 1; round <= 20; ++round) {
     run_ranks(groups, [&](ProcessGroup& group) {
@@ -51,7 +51,7 @@ void barrier_waits_for_all_ranks(const MakeGroups& make, int size) {
 }
 
 void zero_length_is_legal(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     group.allreduce({}, ReduceOp::sum)->wait();
     group.broadcast({}, size - 1)->wait();
@@ -76,7 +76,7 @@ void zero_length_is_legal(const MakeGroups& make, int size) {
 }
 
 void many_operations_are_in_flight(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     constexpr int count = 100;
     std::vector<std::vector<float>> buffers;
@@ -160,7 +160,7 @@ struct EveryKind {
 
 // Consecutive operations of a kind differ in their values only: none may receive the values of another.
 void operations_of_every_kind_are_in_flight(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     std::vector<EveryKind> rounds;
     for (int i = 0; i < 20; ++i) rounds.emplace_back(1000 * i, group.rank(), size);
@@ -232,7 +232,7 @@ void an_abort_at_any_point_ends_all_ranks(const MakeGroups& make, int size) {
 
 // A rank that has finished one operation must not overwrite, for the next, what other ranks still read.
 void consecutive_large_operations_do_not_interfere(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     constexpr std::size_t count = 20'011;
     const OpOptions blocking{.blocking = true};
@@ -266,7 +266,7 @@ void consecutive_large_operations_do_not_interfere(const MakeGroups& make, int s
 
 void an_expired_wait_does_not_end_its_operation(const MakeGroups& make, int size) {
   if (size < 2) return;
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   std::vector<float> small(5, 1), large(100'000, 1), received(3);
   const std::vector<WorkPtr> works = {groups[0]->recv(span_of(received), 1, 4), groups[0]->allreduce(span_of(small)),
                                       groups[0]->allreduce(span_of(large))};
@@ -283,7 +283,7 @@ void an_expired_wait_does_not_end_its_operation(const MakeGroups& make, int size
     std::vector<float> values(5, 1), more(100'000, 1), sent(3, 7);
     if (group.rank() == 1) group.send(span_of(sent), 0, 4)->wait();
     group.allreduce(span_of(values))->wait();
-    group.allreduce(span_of(more))->wait(Deadline::in(patience));
+    group.allreduce(span_of(more))->wait(Deadline::in(test_timeout));
   });
   for (const auto& work : works) work->wait();
   expect(received == std::vector<float>(3, 7), "the message");
@@ -292,7 +292,7 @@ void an_expired_wait_does_not_end_its_operation(const MakeGroups& make, int size
 }
 
 void a_blocking_call_returns_when_it_has_finished(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     std::vector<std::int64_t> values(1001, 1);
     const auto work = group.allreduce(span_of(values), ReduceOp::sum, {.blocking = true});

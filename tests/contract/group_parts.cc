@@ -25,7 +25,7 @@ Span part_of(std::vector<std::int64_t>& values, const Counts& counts, int rank) 
 }  // namespace
 
 void broadcast_copies_the_roots_values(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (int root = 0; root < size; ++root) {
     for (const std::size_t count : lengths) {
       run_ranks(groups, [&](ProcessGroup& group) {
@@ -38,7 +38,7 @@ void broadcast_copies_the_roots_values(const MakeGroups& make, int size) {
 }
 
 void allgather_orders_by_rank(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t count : lengths) {
     run_ranks(groups, [&](ProcessGroup& group) {
       std::vector<std::int32_t> input(count, 100 + group.rank());
@@ -52,7 +52,7 @@ void allgather_orders_by_rank(const MakeGroups& make, int size) {
 }
 
 void allgatherv_takes_unequal_parts(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t scale : {2u, 30u, 60'000u}) {
     const auto counts = uneven_counts(size, scale);
     run_ranks(groups, [&](ProcessGroup& group) {
@@ -73,7 +73,7 @@ void allgatherv_takes_unequal_parts(const MakeGroups& make, int size) {
 }
 
 void gather_collects_parts_at_the_root(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (int root = 0; root < size; ++root) {
     for (const std::size_t count : {1u, 1001u, 70'001u}) {
       run_ranks(groups, [&](ProcessGroup& group) {
@@ -96,7 +96,7 @@ void gather_collects_parts_at_the_root(const MakeGroups& make, int size) {
 }
 
 void gatherv_takes_unequal_parts(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t scale : {2u, 30u, 60'000u}) {
     const auto counts = uneven_counts(size, scale);
     const int root = size - 1;
@@ -126,7 +126,7 @@ void gatherv_takes_unequal_parts(const MakeGroups& make, int size) {
 }
 
 void scatter_distributes_the_roots_parts(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (int root = 0; root < size; ++root) {
     for (const std::size_t count : {1u, 1001u, 70'001u}) {
       run_ranks(groups, [&](ProcessGroup& group) {
@@ -152,7 +152,7 @@ void scatter_distributes_the_roots_parts(const MakeGroups& make, int size) {
 }
 
 void scatterv_takes_unequal_parts(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t scale : {2u, 30u, 60'000u}) {
     const auto counts = uneven_counts(size, scale);
     const int root = size / 2;
@@ -175,7 +175,7 @@ void scatterv_takes_unequal_parts(const MakeGroups& make, int size) {
 }
 
 void all_to_all_exchanges_parts(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t count : {1u, 63u, 40'001u}) {
     run_ranks(groups, [&](ProcessGroup& group) {
       std::vector<std::int64_t> input, expected;
@@ -193,7 +193,7 @@ void all_to_all_exchanges_parts(const MakeGroups& make, int size) {
 }
 
 void all_to_allv_takes_unequal_parts(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t scale : {2u, 30u, 30'000u}) {
     const auto count = [&](int from, int to) { return uneven((from + 2 * to) % size, size, scale); };
     run_ranks(groups, [&](ProcessGroup& group) {
@@ -213,7 +213,7 @@ void all_to_allv_takes_unequal_parts(const MakeGroups& make, int size) {
 }
 
 void reduce_scatter_and_allgather_work_in_place(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t count : {3u, 1001u, 70'001u}) {
     run_ranks(groups, [&](ProcessGroup& group) {
       std::vector<std::int64_t> values, expected;
@@ -269,7 +269,7 @@ Bytes joined(int size, Part part) {
 }  // namespace
 
 void bytes_have_any_length_and_alignment(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t count : {1u, 3u, 103u, 105u, 4'097u, 16'385u, 65'537u}) {
     run_ranks(groups, [&](ProcessGroup& group) {
       const int own = group.rank(), last = size - 1, right = (own + 1) % size, left = (own + last) % size;

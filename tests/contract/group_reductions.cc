@@ -75,7 +75,7 @@ std::vector<Case> all_cases(int size, std::size_t parts) {
 }  // namespace
 
 void allreduce_combines_every_type(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   const auto cases = all_cases(size, 1);
   run_ranks(groups, [&](ProcessGroup& group) {
     for (const auto& [dtype, op, count, expected] : cases) {
@@ -88,7 +88,7 @@ void allreduce_combines_every_type(const MakeGroups& make, int size) {
 }
 
 void allreduce_does_not_change_its_input(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t count : {7u, 70'001u}) {
     for (const auto op : {ReduceOp::sum, ReduceOp::premultiplied_sum}) {
       const auto expected = expected_allreduce(DType::float32, op, count, size)[0];
@@ -106,7 +106,7 @@ void allreduce_does_not_change_its_input(const MakeGroups& make, int size) {
 }
 
 void allreduce_results_are_bit_identical(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t count : {5u, 4'099u, 300'007u}) {
     std::vector<std::vector<float>> results(groups.size());
     std::vector<double> exact(count, 0.0);
@@ -133,7 +133,7 @@ void allreduce_results_are_bit_identical(const MakeGroups& make, int size) {
 
 // 229 * 39 = 8931 is 8960 in bfloat16: rounding it first changes the sum for every number of ranks.
 void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   const auto ranks = static_cast<std::size_t>(size);
   constexpr std::size_t part = 700;
   const auto expected = bfloat16_from_float(229.0f + static_cast<float>(size - 1) * 8931);
@@ -156,7 +156,7 @@ void premultiplied_halves_are_rounded_once(const MakeGroups& make, int size) {
 }
 
 void coalesced_spans_take_every_reduction(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   const auto cases = all_cases(size, 1);
   run_ranks(groups, [&](ProcessGroup& group) {
     for (const auto& [dtype, op, count, expected] : cases) {
@@ -169,7 +169,7 @@ void coalesced_spans_take_every_reduction(const MakeGroups& make, int size) {
 }
 
 void reduce_combines_at_the_root(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   const auto cases = all_cases(size, 1);
   run_ranks(groups, [&](ProcessGroup& group) {
     int root = 0;
@@ -189,7 +189,7 @@ void reduce_combines_at_the_root(const MakeGroups& make, int size) {
 }
 
 void reduce_works_apart_from_its_input(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (int root = 0; root < size; ++root) {
     for (const auto op : {ReduceOp::max, ReduceOp::premultiplied_sum}) {
       const auto expected = expected_allreduce(DType::float64, op, 1001, size)[0];
@@ -207,7 +207,7 @@ void reduce_works_apart_from_its_input(const MakeGroups& make, int size) {
 }
 
 void reduce_scatter_returns_each_ranks_block(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   const auto cases = all_cases(size, static_cast<std::size_t>(size));
   run_ranks(groups, [&](ProcessGroup& group) {
     for (const auto& [dtype, op, count, expected] : cases) {
@@ -224,7 +224,7 @@ void reduce_scatter_returns_each_ranks_block(const MakeGroups& make, int size) {
 }
 
 void reduce_scatterv_takes_unequal_parts(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t scale : {2u, 30u, 60'000u}) {
     const auto counts = uneven_counts(size, scale);
     std::size_t total = 0;

@@ -4,7 +4,7 @@
 namespace ddprun::contract {
 
 void subgroups_are_independent_of_their_parent(const MakeGroups& make, int size) {
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     const int rank = group.rank();
     // Odd and even ranks in reverse order; and all ranks in reverse order.

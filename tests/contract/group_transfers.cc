@@ -9,7 +9,7 @@ namespace ddprun::contract {
 
 void send_and_recv_match_by_tag(const MakeGroups& make, int size) {
   if (size < 2) return;
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   const std::size_t large = 200'003;
   run_ranks(groups, [&](ProcessGroup& group) {
     // Every rank sends to its right neighbour before it receives from its left: two tags in another order, and two
@@ -52,7 +52,7 @@ void many_sends_match_receives_in_any_order(const MakeGroups& make, int size) {
 
 void a_recv_from_any_source_reports_the_sender(const MakeGroups& make, int size) {
   if (size < 2) return;
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   for (const std::size_t count : {0u, 5u, 70'001u}) {
     run_ranks(groups, [&](ProcessGroup& group) {
       if (group.rank() > 0) {
@@ -76,7 +76,7 @@ void a_recv_from_any_source_reports_the_sender(const MakeGroups& make, int size)
 
 void recvs_from_any_source_match_their_tag(const MakeGroups& make, int size) {
   if (size < 2) return;
-  auto groups = make(size, patience);
+  auto groups = make(size, test_timeout);
   run_ranks(groups, [&](ProcessGroup& group) {
     if (group.rank() > 1) return;
     const auto first = message(1, 1, 9), second = message(1, 2, 9), third = message(1, 3, 9);

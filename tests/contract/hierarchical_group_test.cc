@@ -45,7 +45,7 @@ contract::Groups make_one_alone(int size, std::chrono::milliseconds timeout) {
 }
 
 std::string selected(HostOf host_of, int size) {
-  const auto groups = make_on(comm::make_auto_group, host_of, size, contract::patience);
+  const auto groups = make_on(comm::make_auto_group, host_of, size, contract::test_timeout);
   for (const auto& group : groups) CHECK(group->backend() == groups[0]->backend());
   return std::string(groups[0]->backend());
 }
@@ -61,7 +61,7 @@ TEST_CASE("auto selects a back end by which ranks share a host") {
 
 TEST_CASE("a large buffer moves through the levels in chunks and has the same bits at every rank") {
   for (const auto make : {make_pairs, make_one_alone}) {
-    auto groups = make(4, contract::patience);
+    auto groups = make(4, contract::test_timeout);
     constexpr std::size_t count = 3'000'001;
     std::vector<std::vector<float>> results(4);
     contract::run_ranks(groups, [&](ProcessGroup& group) {
@@ -83,7 +83,7 @@ TEST_CASE("a large buffer moves through the levels in chunks and has the same bi
 }
 
 TEST_CASE("registered memory works in two levels like other memory") {
-  auto groups = make_pairs(4, contract::patience);
+  auto groups = make_pairs(4, contract::test_timeout);
   contract::run_ranks(groups, [](ProcessGroup& group) {
     constexpr std::size_t count = 500'001;
     const auto memory = group.allocate(count * sizeof(float));

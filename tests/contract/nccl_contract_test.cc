@@ -31,7 +31,7 @@ contract::Groups make_nccl(int size, std::chrono::milliseconds timeout) {
 }
 
 contract::Groups make_auto(int size) {
-  return contract::make_groups(comm::make_auto_group, size, contract::patience);
+  return contract::make_groups(comm::make_auto_group, size, contract::test_timeout);
 }
 
 // Device memory, allocated as a program does.
@@ -60,7 +60,7 @@ class DeviceValues {
 }  // namespace
 
 TEST_CASE("nccl refuses operations that NCCL lacks and host memory, and the group stays usable") {
-  auto groups = contract::make_groups(make_one, 2, contract::patience);
+  auto groups = contract::make_groups(make_one, 2, contract::test_timeout);
   run_ranks(groups, [](ProcessGroup& group) {
     std::vector<std::int32_t> host(4);
     DeviceValues device(4, 1);
@@ -82,7 +82,7 @@ TEST_CASE("nccl refuses operations that NCCL lacks and host memory, and the grou
 }
 
 TEST_CASE("nccl messages of different tags may overtake each other, those of one tag may not") {
-  auto groups = contract::make_groups(make_one, 2, contract::patience);
+  auto groups = contract::make_groups(make_one, 2, contract::test_timeout);
   run_ranks(groups, [](ProcessGroup& group) {
     DeviceValues a(3, 1), b(3, 2), c(3, 3);
     constexpr int many = 20;  // none is received before the last messages
@@ -114,7 +114,7 @@ TEST_CASE("checked nccl groups compare every message before they receive it") {
         options.config.heartbeat = std::chrono::hours(1);  // no rank publishes its operations
         return make_one(options);
       },
-      2, contract::patience);
+      2, contract::test_timeout);
   run_ranks(groups, [](ProcessGroup& group) {
     DeviceValues some(3, 1), more(4, 2), none(1, 3);
     const Span nothing{none.span().data, 0, DType::float32};
@@ -135,7 +135,7 @@ TEST_CASE("checked nccl groups compare every message before they receive it") {
 
 TEST_CASE("an asynchronous error of NCCL breaks the group and is its cause") {
   DeviceValues memory[] = {{10, 1}, {10, 1}};  // outlives the groups: after a failure a device may still write to it
-  auto groups = contract::make_groups(make_one, 2, contract::patience);
+  auto groups = contract::make_groups(make_one, 2, contract::test_timeout);
   fake_nccl::break_communicators();
   run_ranks(groups, [&](ProcessGroup& group) {
     auto& values = memory[group.rank()];
@@ -156,10 +156,10 @@ fake_nccl::CreatedCommunicators created_between(const Members& before, const Mem
                               [server] {
                                 return std::make_shared<TcpStore>(
                                     TcpStoreOptions{.host = "127.0.0.1", .port = server->port()},
-                                    Deadline::in(contract::patience));
+                                    Deadline::in(contract::test_timeout));
                               },
                           .prefix = "job/",
-                          .config = {.timeout = contract::patience, .heartbeat = std::chrono::milliseconds(200)}};
+                          .config = {.timeout = contract::test_timeout, .heartbeat = std::chrono::milliseconds(200)}};
   Members all = before;
   for (const auto& each : after)
     if (std::find(all.begin(), all.end(), each) == all.end()) all.push_back(each);
@@ -255,7 +255,7 @@ TEST_CASE("an auto group with a rank without NCCL works on host memory, and name
         if (options.rank == 1) no_device.emplace("cudaGetDeviceCount");
         return comm::make_auto_group(options);
       },
-      3, contract::patience);
+      3, contract::test_timeout);
   run_ranks(groups, [](ProcessGroup& group) {
     std::vector<float> host(5, 1);
     group.allreduce(span_of(host))->wait();

@@ -30,7 +30,7 @@ contract::Groups make_with_small_slots(int size, std::chrono::milliseconds timeo
 }  // namespace
 
 TEST_CASE("auto selects shared memory where ranks can share it") {
-  const auto groups = contract::make_groups(comm::make_auto_group, 2, contract::patience);
+  const auto groups = contract::make_groups(comm::make_auto_group, 2, contract::test_timeout);
   CHECK(groups[0]->backend() == "shm");
   CHECK(groups[1]->backend() == "shm");
 }
@@ -72,7 +72,7 @@ TEST_CASE("shared memory compares what is sent with what is expected") {
 }
 
 TEST_CASE("a rank that only sends returns before its peers call the operation") {
-  auto groups = make_shm(3, contract::patience);
+  auto groups = make_shm(3, contract::test_timeout);
   for (int call = 0; call < 4; ++call) {
     std::vector<float> values{static_cast<float>(call)}, part{1};
     groups[0]->broadcast(span_of(values), 0, {.blocking = true});
@@ -101,7 +101,7 @@ TEST_CASE("a call that differs from the others' is detected, even if no rank wai
                                                       {4, 0, false, "broadcast of 4 float32 from rank 0"},
                                                       {3, 1, true, "broadcast of 3 float32 from rank 1"},
                                                       {3, 1, false, "broadcast of 3 float32 from rank 1"}}) {
-    auto groups = make_shm(2, contract::patience);
+    auto groups = make_shm(2, contract::test_timeout);
     const auto rank = [&](ProcessGroup& group) {
       const bool other = group.rank() == 1;
       std::vector<float> values(8);
@@ -121,7 +121,7 @@ TEST_CASE("a call that differs from the others' is detected, even if no rank wai
 
 TEST_CASE("ranks that run ahead of each other receive only what is meant for them") {
   constexpr int ranks = 4, calls = 3000;
-  auto groups = make_shm(ranks, contract::patience);
+  auto groups = make_shm(ranks, contract::test_timeout);
   const auto rank = [](ProcessGroup& group) {
     std::mt19937 random(7);  // the same at every rank
     struct Broadcast {
@@ -164,7 +164,7 @@ TEST_CASE("ranks that run ahead of each other receive only what is meant for the
 
 // 256 + 1 is 256 in bfloat16, and 256 + 1 + 1 + 1, rounded once, is 260.
 TEST_CASE("sums of 16-bit floats are rounded once over shared memory, whichever protocol their size selects") {
-  auto groups = make_shm(4, contract::patience);
+  auto groups = make_shm(4, contract::test_timeout);
   for (const std::size_t count : {4u, 1'000u, 40'000u, 400'000u}) {
     contract::run_ranks(groups, [&](ProcessGroup& group) {
       const auto all = [&](std::size_t elements, float value) {

@@ -20,7 +20,7 @@ using contract::run_ranks;
 namespace {
 
 contract::Groups make_shm(int size) {
-  return contract::make_groups(comm::make_shm_group, size, contract::patience);
+  return contract::make_groups(comm::make_shm_group, size, contract::test_timeout);
 }
 
 // Around the limits of the payload in an announcement, of inline data, and of a staging slot; odd, so that slices have
@@ -103,7 +103,7 @@ TEST_CASE("ranks that share memory, also in a hierarchical group, use the stagin
           options.config.host = options.rank < 2 ? "one" : "other";
           return make(options);
         },
-        size, contract::patience);
+        size, contract::test_timeout);
     return shared_bytes();
   };
   CHECK(bytes_used(comm::make_shm_group, 2, 65'536) - bytes_used(comm::make_shm_group, 2, 4096) == 2 * 2 * 2 * 61'440);
@@ -221,7 +221,7 @@ TEST_CASE("an operation whose Work is dropped is completed") {
   const auto work = groups[0]->allreduce(span_of(mine));
   groups[1]->allreduce(span_of(theirs), {}, {.timeout = {}, .blocking = true});
   CHECK(theirs[0] == 3);
-  work->wait(Deadline::in(contract::patience));
+  work->wait(Deadline::in(contract::test_timeout));
   CHECK(mine[0] == 3);
 }
 

@@ -18,7 +18,7 @@ DDPRUN_GROUP_CONTRACT("self", make_self, {1})
 DDPRUN_GROUP_CONTRACT("thread", ddprun::comm::make_thread_groups, {1, 2, 3, 4, 5, 8})
 
 TEST_CASE("a recv from any source fails when all other threads have left") {
-  auto groups = ddprun::comm::make_thread_groups(2, ddprun::contract::patience);
+  auto groups = ddprun::comm::make_thread_groups(2, ddprun::contract::test_timeout);
   groups[1].reset();
   std::vector<float> values(1);
   CHECK_THROWS_WITH(groups[0]->recv(ddprun::span_of(values), ddprun::any_source, 0)->wait(),

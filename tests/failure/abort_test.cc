@@ -56,14 +56,14 @@ TEST_CASE("an abort ends every waiting call, and every later one, with its reaso
       ForkedRanks ranks(size, [&](int rank, std::uint16_t port) {
         const auto group = comm::make_group(backend, options_for(backend, rank, size, port));
         group->barrier()->wait();
-        connect(port)->barrier("connected", size, Deadline::in(patience));
+        connect(port)->barrier("connected", size, Deadline::in(test_timeout));
         if (rank == 0) return abort_everything(*group);
         std::vector<float> received(10);
         return wait_for(group->recv(span_of(received), 0, 9));
       });
-      CHECK(ranks.result(0, Deadline::in(patience)) == "aborted: " + reason);
+      CHECK(ranks.result(0, Deadline::in(test_timeout)) == "aborted: " + reason);
       for (int rank = 1; rank < size; ++rank) {
-        const auto text = ranks.result(rank, Deadline::in(patience));
+        const auto text = ranks.result(rank, Deadline::in(test_timeout));
         INFO(text);
         CHECK(contains(text, "peer_lost: " + named(ranks, 0)));
         CHECK(contains(text, "aborted the group: " + reason));
@@ -81,7 +81,7 @@ TEST_CASE("a group that forms can be told to stop") {
       auto options = options_for(backend, rank, 3, port);  // the third never joins
       options.stop = stop.get_token();
       std::thread stopper([&] {
-        store->wait({"group/0/record/0", "group/0/record/1"}, Deadline::in(patience));
+        store->wait({"group/0/record/0", "group/0/record/1"}, Deadline::in(test_timeout));
         if (rank == 0) stop.request_stop();
       });
       std::string said = "it formed";
@@ -93,8 +93,8 @@ TEST_CASE("a group that forms can be told to stop") {
       stopper.join();
       return said;
     });
-    CHECK(contains(ranks.result(0, Deadline::in(patience)), "aborted: the group was told to stop"));
-    const auto other = ranks.result(1, Deadline::in(patience));
+    CHECK(contains(ranks.result(0, Deadline::in(test_timeout)), "aborted: the group was told to stop"));
+    const auto other = ranks.result(1, Deadline::in(test_timeout));
     INFO(other);
     CHECK(contains(other, "peer_lost: " + named(ranks, 0)));
   }

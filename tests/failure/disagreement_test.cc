@@ -23,7 +23,7 @@ std::string outcome_of(const std::string& backend, const GroupOptions& options) 
 }
 
 std::string result(ForkedRanks& ranks, int rank) {
-  return ranks.result(rank, Deadline::in(patience));
+  return ranks.result(rank, Deadline::in(test_timeout));
 }
 
 // Rank 0 has one value, rank 1 the other, and the errors of both name both; either may join first.
@@ -74,11 +74,11 @@ TEST_CASE("ranks that differ in an option that has to be the same both fail at o
 
 TEST_CASE("two ranks that disagree fail while others are missing, and so do those when they join") {
   ForkedRanks ranks(4, [](int rank, std::uint16_t port) {
-    if (rank > 1) connect(port)->wait({"others may join"}, Deadline::in(patience));
+    if (rank > 1) connect(port)->wait({"others may join"}, Deadline::in(test_timeout));
     return outcome_of(rank == 1 ? "shm" : "gloo", options_for("gloo", rank, 4, port));
   });
   check_both_named(ranks, "back end gloo", "back end shm");
-  connect(ranks.store_port())->set("others may join", "", Deadline::in(patience));
+  connect(ranks.store_port())->set("others may join", "", Deadline::in(test_timeout));
   for (const int late : {2, 3}) CHECK(contains(result(ranks, late), "back end shm"));
 }
 

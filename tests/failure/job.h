@@ -17,10 +17,10 @@ namespace ddprun::failure {
 using namespace std::chrono_literals;
 
 inline const std::vector<std::string> backends = {"gloo", "shm", "hierarchical"};
-inline constexpr auto patience = 60s;  // of a test; groups have to be much faster
+inline constexpr auto test_timeout = 60s;  // of a test; groups have to be much faster
 
 inline std::shared_ptr<TcpStore> connect(std::uint16_t port) {
-  return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(patience));
+  return std::make_shared<TcpStore>(TcpStoreOptions{.host = "127.0.0.1", .port = port}, Deadline::in(test_timeout));
 }
 
 // The timeout of operations is far longer than a test: failures have to be found without it.
@@ -54,7 +54,7 @@ inline std::string reduce_until_failure(ProcessGroup& group, Store& store) {
   try {
     for (int step = 1;; ++step) {
       group.allreduce(span_of(values), ReduceOp::average)->wait();
-      if (step == 10 && group.rank() == 0) store.set("under way", "", Deadline::in(patience));
+      if (step == 10 && group.rank() == 0) store.set("under way", "", Deadline::in(test_timeout));
     }
   } catch (const Error& error) {
     return code_and_text(error);
@@ -62,7 +62,7 @@ inline std::string reduce_until_failure(ProcessGroup& group, Store& store) {
 }
 
 inline void await(const testing::ForkedRanks& ranks, const std::string& key) {
-  connect(ranks.store_port())->wait({key}, Deadline::in(patience));
+  connect(ranks.store_port())->wait({key}, Deadline::in(test_timeout));
 }
 
 // The name of a rank in error messages.

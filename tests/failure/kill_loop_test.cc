@@ -86,7 +86,7 @@ std::string survive(const std::string& backend, int rank, int victim, std::uint1
     std::string failure;
     try {
       elastic.reconfigure(0, all);
-      store->set("formed/" + std::to_string(rank), "", Deadline::in(patience));
+      store->set("formed/" + std::to_string(rank), "", Deadline::in(test_timeout));
       failure = work_until_failure(elastic.group());
     } catch (const Error& error) {
       failure = code_and_text(error);  // killed while the group formed
@@ -117,11 +117,11 @@ void kill_at_random(const std::string& backend, int kills, unsigned seed) {
     INFO(backend << ", kill " << kill << " of seed " << seed << ": rank " << victim << " after " << microseconds
                  << " us");
     ForkedRanks ranks(size, [&](int rank, std::uint16_t port) { return survive(backend, rank, victim, port); });
-    connect(ranks.store_port())->wait({"job/generation/0/attempt/0/decision"}, Deadline::in(patience));
+    connect(ranks.store_port())->wait({"job/generation/0/attempt/0/decision"}, Deadline::in(test_timeout));
     ::usleep(static_cast<useconds_t>(microseconds));
     ranks.signal(victim, SIGKILL);
     for (int rank = 0; rank < size; ++rank) {
-      if (rank != victim) REQUIRE(ranks.result(rank, Deadline::in(patience)) == "survived");
+      if (rank != victim) REQUIRE(ranks.result(rank, Deadline::in(test_timeout)) == "survived");
     }
   }
   CHECK(open_descriptors() == descriptors);

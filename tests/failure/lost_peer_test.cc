@@ -25,7 +25,7 @@ ForkedRanks reducing_ranks(const std::string& backend, int size, std::chrono::mi
 }
 
 void check_failure(ForkedRanks& ranks, int rank, const std::vector<std::string>& parts) {
-  const auto text = ranks.result(rank, Deadline::in(patience));
+  const auto text = ranks.result(rank, Deadline::in(test_timeout));
   for (const auto& part : parts) {
     INFO("rank " << rank << ": " << text << "\nhas to contain: " << part);
     CHECK(contains(text, part));
@@ -48,7 +48,7 @@ TEST_CASE("a rank that dies before it joins a subgroup is named at once by those
       if (rank == 3) {
         std::vector<std::int64_t> own{1, 0, 0}, all(12);  // as split() exchanges
         group->allgather(span_of(own), span_of(all))->wait();
-        connect(port)->wait({"never"}, Deadline::in(patience));
+        connect(port)->wait({"never"}, Deadline::in(test_timeout));
       }
       try {
         split(*group, 0, 0);
@@ -60,7 +60,7 @@ TEST_CASE("a rank that dies before it joins a subgroup is named at once by those
     for (const int rank : {0, 1, 2}) await(ranks, "group/0/sub/0.0/place/" + std::to_string(rank));
     ranks.signal(3, SIGKILL);
     for (const int rank : {0, 1, 2}) {
-      const auto said = ranks.result(rank, Deadline::in(patience));
+      const auto said = ranks.result(rank, Deadline::in(test_timeout));
       INFO(said);
       CHECK(contains(said, "peer_lost: " + named(ranks, 3)));
     }
@@ -144,7 +144,7 @@ TEST_CASE("neighbours that freeze together are all named") {
   await(ranks, "under way");
   for (const int rank : {1, 2}) ranks.signal(rank, SIGSTOP);
   for (const int rank : {0, 3}) {
-    const auto text = ranks.result(rank, Deadline::in(patience));
+    const auto text = ranks.result(rank, Deadline::in(test_timeout));
     INFO(text);
     CHECK(contains(text, named(ranks, 1)));
     CHECK(contains(text, named(ranks, 2)));
@@ -160,10 +160,10 @@ TEST_CASE("a rank that freezes while no rank waits for it is found before one do
     const auto group = comm::make_group("gloo", options);
     group->barrier()->wait();
     if (rank == 1) {
-      store->set("under way", "", Deadline::in(patience));
-      store->wait({"never"}, Deadline::in(patience));
+      store->set("under way", "", Deadline::in(test_timeout));
+      store->wait({"never"}, Deadline::in(test_timeout));
     }
-    store->wait({"group/0/failure"}, Deadline::in(patience));
+    store->wait({"group/0/failure"}, Deadline::in(test_timeout));
     try {
       group->barrier()->wait();
     } catch (const Error& error) {
@@ -173,7 +173,7 @@ TEST_CASE("a rank that freezes while no rank waits for it is found before one do
   });
   await(ranks, "under way");
   ranks.signal(1, SIGSTOP);
-  CHECK(contains(ranks.result(0, Deadline::in(patience)), "peer_lost: " + named(ranks, 1)));
+  CHECK(contains(ranks.result(0, Deadline::in(test_timeout)), "peer_lost: " + named(ranks, 1)));
 }
 
 TEST_CASE("the default bound is five seconds of silence, and a shorter silence breaks nothing") {
@@ -189,7 +189,7 @@ TEST_CASE("the default bound is five seconds of silence, and a shorter silence b
   ranks.signal(1, SIGSTOP);
   ::usleep(1'500'000);  // the length of the silence, which no event ends
   ranks.signal(1, SIGCONT);
-  connect(ranks.store_port())->erase("under way", Deadline::in(patience));
+  connect(ranks.store_port())->erase("under way", Deadline::in(test_timeout));
   ranks.signal(1, SIGSTOP);
   check_others(ranks, size, 1, "sent no heartbeat for ");
 }
@@ -203,7 +203,7 @@ TEST_CASE("without a bound for silence a frozen rank is waited for") {
     ::usleep(1'000'000);  // ten heartbeats are missed
     ranks.signal(1, SIGCONT);
     const auto store = connect(ranks.store_port());
-    CHECK_FALSE(store->check({"group/0/failure"}, Deadline::in(patience)));
+    CHECK_FALSE(store->check({"group/0/failure"}, Deadline::in(test_timeout)));
     ranks.signal(2, SIGKILL);
     check_others(ranks, 3, 2, "was lost");
   }
@@ -272,10 +272,10 @@ TEST_CASE("an operation that times out names the rank that has not entered it, a
         group->barrier()->wait();
         std::vector<float> values(10);
         try {
-          if (rank == size - 1) store->wait(failed, Deadline::in(patience));
+          if (rank == size - 1) store->wait(failed, Deadline::in(test_timeout));
           group->allreduce(span_of(values), {}, {.timeout = 500ms})->wait();
         } catch (const Error& error) {
-          store->set("failed/" + std::to_string(rank), "", Deadline::in(patience));
+          store->set("failed/" + std::to_string(rank), "", Deadline::in(test_timeout));
           return code_and_text(error);
         }
         return "no error";
@@ -327,19 +327,19 @@ TEST_CASE("a rank that leaves with no operation pending is no loss until another
       const auto group = comm::make_group(backend, options);
       group->barrier()->wait();
       if (rank == 2) return "left";
-      store->wait({"gone"}, Deadline::in(patience));
+      store->wait({"gone"}, Deadline::in(test_timeout));
       std::int32_t value = 7;
       const auto peer = 1 - rank;
       const Span memory{&value, 1, DType::int32};
       (rank == 0 ? group->send(memory, peer, 0) : group->recv(memory, peer, 0))->wait();
-      store->barrier("transferred", 2, Deadline::in(patience));
+      store->barrier("transferred", 2, Deadline::in(test_timeout));
       return reduce_until_failure(*group, *store);
     });
-    CHECK(ranks.result(2, Deadline::in(patience)) == "left");
+    CHECK(ranks.result(2, Deadline::in(test_timeout)) == "left");
     ::usleep(1'000'000);  // twice the bound: a rank that left sends no heartbeats
-    connect(ranks.store_port())->set("gone", "", Deadline::in(patience));
+    connect(ranks.store_port())->set("gone", "", Deadline::in(test_timeout));
     for (const int rank : {0, 1}) {
-      const auto text = ranks.result(rank, Deadline::in(patience));
+      const auto text = ranks.result(rank, Deadline::in(test_timeout));
       INFO(text);
       CHECK(contains(text, "peer_lost: " + named(ranks, 2)));
       CHECK(contains(text, "left the group"));

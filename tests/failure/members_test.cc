@@ -36,7 +36,7 @@ std::string member(const ForkedRanks& ranks, int process, int rank) {
 constexpr const char* died = "its process died or its connection broke\n";
 
 std::string result(ForkedRanks& ranks, int rank) {
-  return ranks.result(rank, Deadline::in(patience));
+  return ranks.result(rank, Deadline::in(test_timeout));
 }
 
 }  // namespace
@@ -112,11 +112,11 @@ TEST_CASE("a list with a member that is gone is refused at once by the member th
     elastic.reconfigure(0, members_upto(3));
     reduce_until_failure(elastic.group(), *store);
     if (process == 2) {
-      store->wait({"refused"}, Deadline::in(patience));
+      store->wait({"refused"}, Deadline::in(test_timeout));
       return works(elastic.reconfigure(1, {"0", "2"}));
     }
     const auto said = failure_of([&] { elastic.reconfigure(1, members_upto(3)); });
-    store->set("refused", "", Deadline::in(patience));
+    store->set("refused", "", Deadline::in(test_timeout));
     return said + works(elastic.reconfigure(1, elastic.survivors()));
   });
   await(ranks, "under way");
@@ -137,7 +137,7 @@ TEST_CASE("a member that freezes before it joins ends the agreement within the b
       const auto store = connect(port);
       auto elastic = make_elastic(backend, process, port, 10min, 1s);
       elastic.reconfigure(0, members_upto(3));
-      if (process == 1) store->wait({"never"}, Deadline::in(patience));
+      if (process == 1) store->wait({"never"}, Deadline::in(test_timeout));
       return failure_of([&] { elastic.reconfigure(1, members_upto(3)); });
     });
     for (const auto* waiting : {"0", "2"}) await(ranks, std::string("job/generation/1/attempt/0/joined/") + waiting);
@@ -157,7 +157,7 @@ TEST_CASE("another process may take the name of a lost member") {
     const auto store = connect(port);
     auto elastic = make_elastic("shm", std::min(process, 1), port);
     if (process == 2) {
-      store->wait({"job/generation/1/attempt/0/joined/0"}, Deadline::in(patience));
+      store->wait({"job/generation/1/attempt/0/joined/0"}, Deadline::in(test_timeout));
     } else {
       elastic.reconfigure(0, members_upto(2));
       reduce_until_failure(elastic.group(), *store);
@@ -203,10 +203,10 @@ TEST_CASE("a member that left is reported as such, and so is one that the new li
     auto elastic = make_elastic("gloo", process, port);
     elastic.reconfigure(0, members_upto(4)).barrier()->wait();
     if (process == 3) return "left";
-    store->wait({"it has left"}, Deadline::in(patience));
+    store->wait({"it has left"}, Deadline::in(test_timeout));
     const auto lost = text_of(elastic.lost());
     if (process == 2) {
-      store->wait({"they have gone on"}, Deadline::in(patience));
+      store->wait({"they have gone on"}, Deadline::in(test_timeout));
       return "dropped";
     }
     elastic.reconfigure(1, members_upto(2));
@@ -214,10 +214,10 @@ TEST_CASE("a member that left is reported as such, and so is one that the new li
   });
   CHECK(result(ranks, 3) == "left");
   const auto store = connect(ranks.store_port());
-  store->set("it has left", "", Deadline::in(patience));
+  store->set("it has left", "", Deadline::in(test_timeout));
   const auto left = member(ranks, 3, 3) + ": it left\n";
   const auto dropped = member(ranks, 2, 2) + ": it is not a member of generation 1\n";
   for (const int process : {0, 1}) CHECK(result(ranks, process) == left + "gone\n" + dropped + left + "new\n");
-  store->set("they have gone on", "", Deadline::in(patience));
+  store->set("they have gone on", "", Deadline::in(test_timeout));
   CHECK(result(ranks, 2) == "dropped");
 }

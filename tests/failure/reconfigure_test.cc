@@ -27,7 +27,7 @@ TEST_CASE("the survivors of a kill form a group of their own") {
       await(ranks, "under way");
       ranks.signal(size - 1, SIGKILL);
       for (int rank = 0; rank < size - 1; ++rank)
-        CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, size - 1));
+        CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(rank, size - 1));
     }
   }
 }
@@ -48,11 +48,11 @@ TEST_CASE("after each of two kills the survivors form a group that works") {
       });
       for (const int victim : {size - 1, size - 2}) {
         await(ranks, "under way");
-        connect(ranks.store_port())->erase("under way", Deadline::in(patience));
+        connect(ranks.store_port())->erase("under way", Deadline::in(test_timeout));
         ranks.signal(victim, SIGKILL);
       }
       for (int rank = 0; rank < size - 2; ++rank)
-        CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, size - 2));
+        CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(rank, size - 2));
     }
   }
 }
@@ -73,9 +73,9 @@ TEST_CASE("a healthy group shrinks, and then grows by a newcomer") {
         }
         return works(elastic.reconfigure(2, {all.rbegin(), all.rend() - 1}));
       });
-      CHECK(ranks.result(0, Deadline::in(patience)) == "dropped");
+      CHECK(ranks.result(0, Deadline::in(test_timeout)) == "dropped");
       for (int rank = 1; rank <= size; ++rank)
-        CHECK(ranks.result(rank, Deadline::in(patience)) == expected(size - rank, size));
+        CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(size - rank, size));
     }
   }
 }
@@ -100,7 +100,8 @@ TEST_CASE("a used generation and an invalid list are refused, and break nothing"
         if (!contains(said, "usage: generation 5 has been formed before")) return said;
         return works(group);
       });
-      for (int rank = 0; rank < size; ++rank) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, size));
+      for (int rank = 0; rank < size; ++rank)
+        CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(rank, size));
     }
   }
 }
@@ -112,16 +113,16 @@ TEST_CASE("members that do not agree keep their group, and may try again under t
     auto& group = elastic.reconfigure(0, {"0", "1", "2"});
     if (rank == 2) {
       // Is late, and finds that the others have cancelled.
-      store->wait({"cancelled/0", "cancelled/1"}, Deadline::in(patience));
+      store->wait({"cancelled/0", "cancelled/1"}, Deadline::in(test_timeout));
     } else {
       const auto said = failure_of([&] { elastic.reconfigure(1, {"2", "1", "0"}); });
       if (!contains(said, "aborted: generation 1 was not formed, and the current group is unchanged")) return said;
       if (!contains(said, "for member 2")) return said;
-      store->set("cancelled/" + std::to_string(rank), "", Deadline::in(patience));
+      store->set("cancelled/" + std::to_string(rank), "", Deadline::in(test_timeout));
     }
     if (const auto said = works(group); said != expected(rank, 3)) return said;
     // The next attempt: ranks 0 and 1 propose different lists, and rank 2 does not take part.
-    if (rank == 1) store->wait({"job/generation/1/attempt/1/joined/0"}, Deadline::in(patience));
+    if (rank == 1) store->wait({"job/generation/1/attempt/1/joined/0"}, Deadline::in(test_timeout));
     if (rank < 2) {
       const auto list = rank == 0 ? Members{"0", "1", "2"} : Members{"2", "1", "0"};
       const auto said = failure_of([&] { elastic.reconfigure(1, list); });
@@ -130,7 +131,7 @@ TEST_CASE("members that do not agree keep their group, and may try again under t
     group.barrier()->wait();
     return works(elastic.reconfigure(1, {"2", "1", "0"}));
   });
-  for (const int rank : {0, 1, 2}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(2 - rank, 3));
+  for (const int rank : {0, 1, 2}) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(2 - rank, 3));
 }
 
 TEST_CASE("members with different back ends keep their group, and fail to agree at once") {
@@ -144,7 +145,7 @@ TEST_CASE("members with different back ends keep their group, and fail to agree 
       if (!contains(said, part)) return said;
     return works(group);
   });
-  for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank, 2));
+  for (const int rank : {0, 1}) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(rank, 2));
 }
 
 TEST_CASE("a member that dies while the others agree is named, and they continue without it") {
@@ -154,7 +155,7 @@ TEST_CASE("a member that dies while the others agree is named, and they continue
       const auto store = connect(port);
       auto elastic = make_elastic(backend, rank, port);
       elastic.reconfigure(0, {"0", "1", "2", "3"});
-      if (rank == 0) store->wait({"never"}, Deadline::in(patience));
+      if (rank == 0) store->wait({"never"}, Deadline::in(test_timeout));
       const auto said = failure_of([&] { elastic.reconfigure(1, {"0", "1", "2", "3"}); });
       if (!contains(said, "aborted: generation 1 was not formed") || !contains(said, "member 3 (pid ")) return said;
       return works(elastic.reconfigure(2, {"1", "2"}));
@@ -163,7 +164,7 @@ TEST_CASE("a member that dies while the others agree is named, and they continue
     await(ranks, "job/generation/1/attempt/0/joined/2");
     await(ranks, "job/generation/1/attempt/0/joined/3");
     ranks.signal(3, SIGKILL);
-    for (const int rank : {1, 2}) CHECK(ranks.result(rank, Deadline::in(patience)) == expected(rank - 1, 2));
+    for (const int rank : {1, 2}) CHECK(ranks.result(rank, Deadline::in(test_timeout)) == expected(rank - 1, 2));
   }
 }
 
@@ -173,25 +174,25 @@ TEST_CASE("an abort ends an agreement in progress for all members that wait in i
     auto elastic = make_elastic("gloo", rank, port);
     elastic.reconfigure(0, {"0", "1", "2"});
     if (rank == 2) {
-      store->wait({"done"}, Deadline::in(patience));
+      store->wait({"done"}, Deadline::in(test_timeout));
       return "done";
     }
     std::thread aborter([&] {
       if (rank != 0) return;
       store->wait({"job/generation/1/attempt/0/joined/0", "job/generation/1/attempt/0/joined/1"},
-                  Deadline::in(patience));
+                  Deadline::in(test_timeout));
       elastic.abort("the program says so");
     });
     const auto said = failure_of([&] { elastic.reconfigure(1, {"0", "1", "2"}); });
     aborter.join();
     return said;
   });
-  CHECK(ranks.result(0, Deadline::in(patience)) == "aborted: the program says so");
-  const auto other = ranks.result(1, Deadline::in(patience));
+  CHECK(ranks.result(0, Deadline::in(test_timeout)) == "aborted: the program says so");
+  const auto other = ranks.result(1, Deadline::in(test_timeout));
   INFO(other);
   CHECK(contains(other, "member 0 (pid "));
   CHECK(contains(other, "was aborted by its program"));
-  connect(ranks.store_port())->set("done", "", Deadline::in(patience));
+  connect(ranks.store_port())->set("done", "", Deadline::in(test_timeout));
 }
 
 // Member 1 agrees, and does not join the group.
@@ -204,8 +205,8 @@ TEST_CASE("an abort while the next group connects ends it with the caller's reas
         auto options = options_for(backend, 0, 1, port);
         options.prefix = "job/";
         options.connect_store = [&store, port] {
-          if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(patience)))
-            store->wait({"continue"}, Deadline::in(patience));
+          if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(test_timeout)))
+            store->wait({"continue"}, Deadline::in(test_timeout));
           return connect(port);
         };
         ElasticGroup elastic(backend, options, "1");
@@ -213,17 +214,17 @@ TEST_CASE("an abort while the next group connects ends it with the caller's reas
       }
       auto elastic = make_elastic(backend, rank, port);
       std::thread aborter([&] {
-        store->wait({"job/generation/0/group/0/config"}, Deadline::in(patience));
+        store->wait({"job/generation/0/group/0/config"}, Deadline::in(test_timeout));
         elastic.abort("the program says so");
       });
       auto said = failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
       aborter.join();
       return said + "; " + failure_of([&] { elastic.group(); });
     });
-    CHECK(ranks.result(0, Deadline::in(patience)) ==
+    CHECK(ranks.result(0, Deadline::in(test_timeout)) ==
           "aborted: the program says so; usage: member 0 is in no group: generation 0 did not form");
-    connect(ranks.store_port())->set("continue", "", Deadline::in(patience));
-    const auto other = ranks.result(1, Deadline::in(patience));
+    connect(ranks.store_port())->set("continue", "", Deadline::in(test_timeout));
+    const auto other = ranks.result(1, Deadline::in(test_timeout));
     INFO(other);
     CHECK(contains(other, named(ranks, 0)));
   }
@@ -237,7 +238,7 @@ TEST_CASE("a member that loses the store while it agrees does not keep the other
       return failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
     }
     // A cancelled attempt fails the members that have joined it.
-    store->wait({"job/generation/0/attempt/0/joined/0"}, Deadline::in(patience));
+    store->wait({"job/generation/0/attempt/0/joined/0"}, Deadline::in(test_timeout));
     auto options = options_for("gloo", 0, 1, port);
     options.prefix = "job/";
     bool connected = false;
@@ -247,15 +248,15 @@ TEST_CASE("a member that loses the store while it agrees does not keep the other
     };
     ElasticGroup elastic("gloo", options, "1");
     const auto said = failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
-    store->wait({"the other knows"}, Deadline::in(patience));
+    store->wait({"the other knows"}, Deadline::in(test_timeout));
     return said;
   });
-  const auto other = ranks.result(0, Deadline::in(patience));
+  const auto other = ranks.result(0, Deadline::in(test_timeout));
   INFO(other);
   CHECK(contains(other, "aborted: generation 0 was not formed"));
   CHECK(contains(other, "member 1 (pid "));
-  connect(ranks.store_port())->set("the other knows", "", Deadline::in(patience));
-  CHECK(contains(ranks.result(1, Deadline::in(patience)), "no answer"));
+  connect(ranks.store_port())->set("the other knows", "", Deadline::in(test_timeout));
+  CHECK(contains(ranks.result(1, Deadline::in(test_timeout)), "no answer"));
 }
 
 TEST_CASE("a member that cannot join the group that it agreed on reports the cause to the others") {
@@ -265,20 +266,20 @@ TEST_CASE("a member that cannot join the group that it agreed on reports the cau
     options.prefix = "job/";
     if (rank == 1) {
       options.connect_store = [&store, port] {
-        if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(patience)))
+        if (store->check({"job/generation/0/attempt/0/decision"}, Deadline::in(test_timeout)))
           throw Error(Errc::unreachable, "no answer");
         return connect(port);
       };
     }
     ElasticGroup elastic("gloo", options, std::to_string(rank));
     const auto said = failure_of([&] { elastic.reconfigure(0, {"0", "1"}); });
-    if (rank == 1) store->wait({"the other knows"}, Deadline::in(patience));
+    if (rank == 1) store->wait({"the other knows"}, Deadline::in(test_timeout));
     return said;
   });
-  const auto other = ranks.result(0, Deadline::in(patience));
+  const auto other = ranks.result(0, Deadline::in(test_timeout));
   INFO(other);
   CHECK(contains(other, "rank 1 (pid "));
   CHECK(contains(other, ": no answer"));
-  connect(ranks.store_port())->set("the other knows", "", Deadline::in(patience));
-  CHECK(contains(ranks.result(1, Deadline::in(patience)), "no answer"));
+  connect(ranks.store_port())->set("the other knows", "", Deadline::in(test_timeout));
+  CHECK(contains(ranks.result(1, Deadline::in(test_timeout)), "no answer"));
 }

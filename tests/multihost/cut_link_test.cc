@@ -44,9 +44,9 @@ class CutRank {
       throw std::runtime_error("a host without a name of its own");
     if (rank == 0) {
       server_.emplace(StoreServerOptions{.host = hosts.address(0)});
-      outer_->set("port", std::to_string(server_->port()), Deadline::in(failure::patience));
+      outer_->set("port", std::to_string(server_->port()), Deadline::in(failure::test_timeout));
     }
-    port_ = static_cast<std::uint16_t>(std::stoi(outer_->get("port", Deadline::in(failure::patience))));
+    port_ = static_cast<std::uint16_t>(std::stoi(outer_->get("port", Deadline::in(failure::test_timeout))));
   }
 
   // Runs allreduces until the group fails, and returns the failure. rank_known: the group knows that rank 0 has the
@@ -60,7 +60,7 @@ class CutRank {
     const auto group = comm::make_group(backend, described);
     group->barrier()->wait();
     await_heartbeats(*described.connect_store(), text_of({described.prefix, rank_}));
-    outer_->barrier("all ranks have read the records", described.size, Deadline::in(failure::patience));
+    outer_->barrier("all ranks have read the records", described.size, Deadline::in(failure::test_timeout));
     const auto text = failure::reduce_until_failure(*group, *outer_);
     await_all();
     return text;
@@ -87,12 +87,14 @@ class CutRank {
   }
   // Keeps all processes alive until every rank has its result: rank 0 serves the store, and both hosts are on one
   // machine, so ranks on the other host would see the end of a process.
-  void await_all() { outer_->barrier("all ranks have failed", 2 * ranks_per_host_, Deadline::in(failure::patience)); }
+  void await_all() {
+    outer_->barrier("all ranks have failed", 2 * ranks_per_host_, Deadline::in(failure::test_timeout));
+  }
   // Waits for three heartbeats of this rank after its first operation: by then it has read the records of all ranks.
   static void await_heartbeats(Store& store, const std::string& key) {
     std::set<std::uint64_t> beats;
     while (beats.size() < 3) {
-      const auto record = decode_rank_record(store.get(key, Deadline::in(failure::patience)));
+      const auto record = decode_rank_record(store.get(key, Deadline::in(failure::test_timeout)));
       if (record && record->sequence > 0) beats.insert(record->beat);
     }
   }
@@ -106,7 +108,7 @@ class CutRank {
         .connect_store =
             [address = hosts_.address(0), port = port_] {
               return std::make_shared<TcpStore>(TcpStoreOptions{.host = address, .port = port, .grace = freeze_bound},
-                                                Deadline::in(failure::patience));
+                                                Deadline::in(failure::test_timeout));
             },
         .prefix = "job/",
         .config = {.timeout = 10min, .local_address = "eth0", .host = host_name(host_), .freeze_bound = freeze_bound}};
