@@ -1,6 +1,5 @@
 // Compiled by nvcc where it is installed, and always as C++ over launch.h.
 #include "tests/cuda/functors.h"
-
 #include "tests/cuda/launch.h"
 
 namespace ddprun::test {

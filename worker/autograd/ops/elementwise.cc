@@ -14,10 +14,7 @@ using kernels::Unary;
 
 Tensor compare(const char* name, Comparison comparison, const Tensor& a, const Tensor& b) {
   const autograd::Operation operation(name, {}, {a, b});
-  if (a.dtype() != b.dtype()) {
-    throw make_error(Errc::mismatch, "{}: the operands differ: {} of shape {} and {} of shape {}", name,
-                     name_of(a.dtype()), to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
-  }
+  autograd::check_same_dtype(name, a, b);
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
   Tensor out = Tensor::empty(shape, DType::uint8, a.device());
   kernels::of(out).compare(comparison, a.expand(shape), b.expand(shape), out);
@@ -27,10 +24,7 @@ Tensor compare(const char* name, Comparison comparison, const Tensor& a, const T
 // The gradient of a sum's or a difference's operand needs nothing but the shapes.
 Variable add_or_subtract(const char* name, Binary function, const Variable& a, const Variable& b, double sign_of_b) {
   const autograd::Operation operation(name, {a, b});
-  if (a.dtype() != b.dtype()) {
-    throw make_error(Errc::mismatch, "{}: the operands differ: {} of shape {} and {} of shape {}", name,
-                     name_of(a.dtype()), to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
-  }
+  autograd::check_same_dtype(name, a.value(), b.value());
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
   Tensor out = Tensor::empty(shape, a.dtype(), a.device());
   kernels::of(out).binary(function, {}, a.value().expand(shape), b.value().expand(shape), out);

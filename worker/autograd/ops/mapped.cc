@@ -16,12 +16,6 @@ using kernels::Unary;
 constexpr std::array saves_of{DDPRUN_UNARY_FUNCTORS(DDPRUN_ROW)};
 #undef DDPRUN_ROW
 
-void check_same_dtype(const char* name, const Variable& a, const Variable& b) {
-  if (a.dtype() == b.dtype()) return;
-  throw make_error(Errc::mismatch, "{}: the operands differ: {} of shape {} and {} of shape {}", name,
-                   name_of(a.dtype()), to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
-}
-
 // The gradient of one operand, summed over the dimensions in which it was broadcast.
 void add_operand_gradient(Backward& pass, std::size_t operand, Binary function, const Arguments& arguments) {
   if (!pass.wants(operand)) return;
@@ -34,6 +28,12 @@ void add_operand_gradient(Backward& pass, std::size_t operand, Binary function, 
 }
 
 }  // namespace
+
+void check_same_dtype(const char* name, const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype()) return;
+  throw make_error(Errc::mismatch, "{}: the operands differ: {} of shape {} and {} of shape {}", name,
+                   name_of(a.dtype()), to_string(a.shape()), name_of(b.dtype()), to_string(b.shape()));
+}
 
 Variable unary(const char* name, Unary function, const Variable& input, const Arguments& arguments) {
   const Operation operation(name, {input});
@@ -52,7 +52,7 @@ Variable unary(const char* name, Unary function, const Variable& input, const Ar
 
 Variable binary(const char* name, Binary function, const Variable& a, const Variable& b, const Arguments& arguments) {
   const Operation operation(name, {a, b});
-  check_same_dtype(name, a, b);
+  check_same_dtype(name, a.value(), b.value());
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
   Tensor out = Tensor::empty(shape, a.dtype(), a.device());
   kernels::of(out).binary(function, arguments, a.value().expand(shape), b.value().expand(shape), out);

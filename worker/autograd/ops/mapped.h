@@ -6,6 +6,9 @@
 // Operations that consist of one functor.
 namespace ddprun::autograd {
 
+// Throws Errc::mismatch naming both operands.
+void check_same_dtype(const char* name, const Tensor& a, const Tensor& b);
+
 Variable unary(const char* name, kernels::Unary function, const Variable& input,
                const kernels::Arguments& arguments = {});
 // Broadcasts.
