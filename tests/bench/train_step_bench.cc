@@ -1,20 +1,26 @@
-// One training step without communication: forward, backward, optimizer, on random data. Figures are medians of wall
-// time. Set OMP_NUM_THREADS=1 for what one of several ranks on a machine has.
+// One training step of each model, on one or several ranks of one thread each, beside the floor of its arithmetic in
+// the same run. The parts alternate, so that a busy moment of the machine hits them all.
+#include <algorithm>
+#include <fstream>
 #include <memory>
+#include <omp.h>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
 
 #include "ddprun/common/deadline.h"
-#include "ddprun/common/environment.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/nn/models.h"
-#include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/common/standard_output.h"
+#include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/comm/spawn.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "tests/bench/latency.h"
 #include "tests/bench/subcommand.h"
+#include "tests/bench/train_step/floor.h"
+#include "tests/bench/train_step/workload.h"
 
 namespace ddprun::bench {
 namespace {
@@ -22,10 +28,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::vector<std::string> models{"cnn", "mlp"};
-  std::int64_t batch = 64;
-  std::vector<std::int64_t> hidden{1024, 1024};
-  std::string optimizer = "adam";
+  std::vector<std::string> models{"cnn", "mlp", "gpt_nano"};
+  std::vector<int> ranks{1};
+  std::int64_t batch = 0;
   double seconds = 3;
 };
 
@@ -33,85 +38,169 @@ struct Times {
   Latencies forward, backward, optimizer, step;
 };
 
-class Training {
- public:
-  Training(const std::string& name, const Options& options) : generator_(1) {
-    model_ = nn::make_model(name, {.hidden = options.hidden}, generator_);
-    optimizer_ = optim::make_optimizer(options.optimizer, {}, model_->named_parameters());
-    images_ = Tensor::empty({options.batch, 1, 28, 28});
-    fill_normal(images_, 0, 1, generator_);
-    labels_ = Tensor::empty({options.batch}, DType::int64);
-    for (std::int64_t i = 0; i < options.batch; ++i) {
-      labels_.data<std::int64_t>()[i] = static_cast<std::int64_t>(generator_.below(10));
-    }
-  }
+constexpr int block = 4;    // steps before the next part's turn
+constexpr int warm_up = 5;  // steps
 
-  void step(Times& times) {
-    const auto start = Clock::now();
-    const Variable loss = cross_entropy((*model_)(Variable(images_)), labels_);
-    const auto forward_done = Clock::now();
-    loss.backward();
-    const auto backward_done = Clock::now();
-    optimizer_->step();
-    optimizer_->zero_grad();
-    const auto end = Clock::now();
-    times.forward.add(forward_done - start);
-    times.backward.add(backward_done - forward_done);
-    times.optimizer.add(end - backward_done);
-    times.step.add(end - start);
-  }
-
- private:
-  Generator generator_;
-  std::unique_ptr<nn::Module> model_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  Tensor images_, labels_;
-};
-
-std::string threads_in_use() {
-  return Environment::capture().get("OMP_NUM_THREADS").value_or(std::to_string(std::thread::hardware_concurrency()));
+// The process's own memory, without what it was forked from.
+double peak_rss_mib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stod(line.substr(6)) / 1024;
+  return 0;
 }
 
-void print(const std::string& model, const Options& options, Times& times, bool json) {
+template <class Forward>
+void take_step(TrainingStep& training, Times& times, Forward forward) {
+  const auto start = Clock::now();
+  const Variable loss = training.loss(forward);
+  const auto forward_done = Clock::now();
+  loss.backward();
+  const auto backward_done = Clock::now();
+  training.update();
+  const auto end = Clock::now();
+  times.forward.add(forward_done - start);
+  times.backward.add(backward_done - forward_done);
+  times.optimizer.add(end - backward_done);
+  times.step.add(end - start);
+}
+
+// What one rank measures: its steps within the group, steps of its own beside equally busy neighbours, and the floor.
+class Measurement {
+ public:
+  Measurement(const Workload& workload, ProcessGroup& group)
+      : group_(group), together_(workload), alone_(workload), arithmetic_(workload.arithmetic) {
+    if (group.size() > 1) ddp_.emplace(together_.model(), group);
+    Times unused;
+    for (int i = 0; i < warm_up; ++i) {
+      step_together(unused);
+      // The memory of the group's model alone: the other one, and the floor, take theirs later.
+      rss_mib_ = peak_rss_mib();
+    }
+    if (ddp_) step_alone();
+    floor_.emplace(arithmetic_);
+    floor_->run();
+  }
+
+  void run_for(double seconds) {
+    const auto end =
+        Deadline::in(std::chrono::duration_cast<Deadline::Duration>(std::chrono::duration<double>(seconds)));
+    do {
+      for (int i = 0; i < block; ++i) step_together(times_);
+      if (ddp_) {
+        group_.barrier({.blocking = true});
+        for (int i = 0; i < block; ++i) alone_times_.add(timed([this] { step_alone(); }));
+        group_.barrier({.blocking = true});
+      }
+      floor_times_.add(timed([this] { floor_->run(); }));
+    } while (!agreed(end.expired()));
+  }
+
+  Times& times() { return times_; }
+  double alone_ms() { return mean_over_ranks(alone_times_); }
+  double floor_ms() { return mean_over_ranks(floor_times_); }
+  double step_ms() { return mean_over_ranks(times_.step); }
+  double rss_mib() const { return rss_mib_; }
+
+ private:
+  template <class Act>
+  static std::chrono::nanoseconds timed(Act act) {
+    const auto start = Clock::now();
+    act();
+    return Clock::now() - start;
+  }
+
+  void step_together(Times& times) {
+    take_step(together_, times, [this](const Variable& x) { return ddp_ ? ddp_->forward(x) : together_.model()(x); });
+  }
+  void step_alone() {
+    Times unused;
+    take_step(alone_, unused, [this](const Variable& x) { return alone_.model()(x); });
+  }
+
+  // Rank 0's answer, for all ranks.
+  bool agreed(bool own) {
+    std::vector<std::int64_t> answer{own ? 1 : 0};
+    group_.broadcast(span_of(answer), 0, {.blocking = true});
+    return answer[0] != 0;
+  }
+
+  // Of the ranks' medians, in milliseconds.
+  double mean_over_ranks(Latencies& latencies) {
+    std::vector<double> sum{latencies.quantile_us(0.5) / 1e3};
+    allreduce(group_, sum);
+    return sum[0] / group_.size();
+  }
+
+  ProcessGroup& group_;
+  TrainingStep together_, alone_;
+  std::optional<DistributedDataParallel> ddp_;
+  const Arithmetic& arithmetic_;
+  std::optional<ArithmeticFloor> floor_;
+  Times times_;
+  Latencies alone_times_, floor_times_;
+  double rss_mib_ = 0;
+};
+
+void print_head() {
+  fmt::print("{:<10}{:>6}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>8}{:>12}{:>8}{:>9}\n", "model", "prec", "ranks", "batch",
+             "fwd_ms", "bwd_ms", "opt_ms", "step_ms", "floor_ms", "x floor", "items_per_s", "share", "rss_mib");
+}
+
+void print(const Workload& workload, Measurement& measured, int ranks, bool json, bool speaks) {
+  const double step = measured.step_ms(), floor = measured.floor_ms(), alone = measured.alone_ms();
+  const double share = ranks > 1 ? alone / step : 1;
+  if (!speaks) return;
   const auto median_ms = [](Latencies& latencies) { return latencies.quantile_us(0.5) / 1e3; };
-  const double step_ms = median_ms(times.step);
+  Times& times = measured.times();
   const auto text = fmt::runtime(
-      json
-          ? R"({{"model": "{}", "batch": {}, "threads": {}, "steps": {}, "forward_ms": {:.3f}, "backward_ms": {:.3f}, )"
-            R"("optimizer_ms": {:.3f}, "step_ms": {:.3f}, "samples_per_s": {:.0f}}})"
-            "\n"
-          : "{:<8}{:>6}{:>9}{:>7}{:>12.3f}{:>13.3f}{:>14.3f}{:>9.3f}{:>15.0f}\n");
-  fmt::print(text, model, options.batch, threads_in_use(), times.step.count(), median_ms(times.forward),
-             median_ms(times.backward), median_ms(times.optimizer), step_ms,
-             static_cast<double>(options.batch) * 1e3 / step_ms);
+      json ? R"({{"model": "{}", "precision": "{}", "ranks": {}, "batch": {}, "forward_ms": {:.3f}, )"
+             R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "step_ms": {:.3f}, "floor_ms": {:.3f}, )"
+             R"("over_floor": {:.3f}, "items_per_s": {:.0f}, "share_of_independent": {:.4f}, "rss_mib": {:.1f}}})"
+             "\n"
+           : "{:<10}{:>6}{:>6}{:>6}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>8.2f}{:>12.0f}{:>8.3f}{:>9.1f}\n");
+  fmt::print(text, workload.name, "fp32", ranks, workload.batch, median_ms(times.forward), median_ms(times.backward),
+             median_ms(times.optimizer), step, floor, step / floor,
+             static_cast<double>(ranks * workload.items()) * 1e3 / step, share, measured.rss_mib());
+  flush_standard_output();
+}
+
+void run_rank(const WorkerEnv& env, const Options& options, const std::string& model, int ranks, bool json) {
+  ::omp_set_num_threads(1);
+  const auto world = init_process_group({.env = env});
+  const Workload workload = workload_named(model, options.batch);
+  Measurement measurement(workload, world->group());
+  measurement.run_for(options.seconds);
+  print(workload, measurement, ranks, json, env.rank == 0);
 }
 
 void run(const Options& options, bool json) {
-  if (!json) {
-    fmt::print("{:<8}{:>6}{:>9}{:>7}{:>12}{:>13}{:>14}{:>9}{:>15}\n", "model", "batch", "threads", "steps",
-               "forward_ms", "backward_ms", "optimizer_ms", "step_ms", "samples_per_s");
-  }
-  for (const std::string& model : options.models) {
-    Training training(model, options);
-    Times warm_up, times;
-    for (int i = 0; i < 5; ++i) training.step(warm_up);
-    const auto end =
-        Deadline::in(std::chrono::duration_cast<Deadline::Duration>(std::chrono::duration<double>(options.seconds)));
-    do training.step(times);
-    while (!end.expired());
-    print(model, options, times, json);
-  }
+  for (const std::string& model : options.models) workload_named(model);
+  if (!json) print_head();
+  flush_standard_output();
+  for (const std::string& model : options.models)
+    for (const int ranks : options.ranks)
+      spawn(ranks, [&](const WorkerEnv& env) { run_rank(env, options, model, ranks, json); });
 }
 
 }  // namespace
 
 Run train_step_bench(CLI::App& subcommand) {
   auto options = std::make_shared<Options>();
-  subcommand.add_option("--model", options->models, "models, each a row (default: cnn and mlp)");
-  subcommand.add_option("--batch", options->batch, "samples a step (default: 64)")->check(CLI::PositiveNumber);
-  subcommand.add_option("--hidden", options->hidden, "hidden sizes of the mlp (default: 1024 1024)");
-  subcommand.add_option("--optimizer", options->optimizer, "adam or sgd (default: adam)");
-  subcommand.add_option("--seconds", options->seconds, "how long each row is measured (default: 3)");
+  subcommand.footer(
+      "One thread a rank, random data, medians. floor_ms: the step's matrix products and convolutions alone, straight\n"
+      "through oneDNN in its preferred layouts. share: the rate of the ranks together as a share of what as many\n"
+      "independent jobs reach beside each other. rss_mib: peak of one rank, before the other parts take memory.\n"
+      "Measure on a quiet machine.");
+  subcommand
+      .add_option("--model", options->models, "models, each a row: cnn, mlp, mlp_sgd, gpt_nano, gpt_small, resnet18")
+      ->delimiter(',');
+  subcommand.add_option("--ranks", options->ranks, "ranks, each a row")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  subcommand.add_option("--batch", options->batch, "samples a step and rank (default: the model's own)")
+      ->check(CLI::PositiveNumber);
+  subcommand.add_option("--seconds", options->seconds, "how long each row is measured")->capture_default_str();
   return [options](bool json) { run(*options, json); };
 }
 

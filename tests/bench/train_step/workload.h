@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/optim/optimizer.h"
+#include "tests/bench/train_step/floor.h"
+
+namespace ddprun::bench {
+
+// A model at the sizes at which it is compared: one row of the table in workload.cc.
+struct Workload {
+  std::string name;
+  std::string model;  // of nn::make_model()
+  nn::ModelOptions options;
+  std::int64_t batch = 64;
+  std::int64_t tokens = 0;  // of a sample of text; 0: images
+  std::string optimizer = "adam";
+  Arithmetic arithmetic;  // of one step
+
+  std::int64_t items() const { return batch * (tokens > 0 ? tokens : 1); }  // samples or tokens of a step
+};
+
+// batch: samples of a step, 0: the model's own. Throws Errc::usage for an unknown name, naming the known ones.
+Workload workload_named(std::string_view name, std::int64_t batch = 0);
+std::vector<std::string_view> workload_names();
+
+// A model with its optimizer and one batch of random data.
+class TrainingStep {
+ public:
+  explicit TrainingStep(const Workload& workload);
+
+  nn::Module& model() { return *model_; }
+  // The loss of a forward pass; forward: through the model itself or what wraps it.
+  template <class Forward>
+  Variable loss(Forward forward) {
+    return cross_entropy_of(forward(Variable(inputs_)));
+  }
+  void update();
+
+ private:
+  Variable cross_entropy_of(const Variable& scores) const;
+
+  std::unique_ptr<nn::Module> model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  Tensor inputs_, labels_;
+};
+
+}  // namespace ddprun::bench
