@@ -82,6 +82,12 @@ void VariableNode::accumulate(Tensor contribution) {
   }
 }
 
+Backward::Target VariableNode::target() {
+  if (gradient.defined()) return {gradient, true};
+  gradient = storage;
+  return {gradient, false};
+}
+
 void VariableNode::run_hooks() const {
   for (const auto& [number, hook] : hooks) hook();
 }
@@ -154,10 +160,10 @@ class Step final : public Backward {
     add_to(node_.edges[input], std::move(gradient));
   }
 
-  Tensor accumulator(std::size_t input) override {
+  Target target(std::size_t input) override {
     const Edge& edge = node_.edges[input];
-    if (!edge.leaf || anomaly_detection()) return Tensor();
-    return edge.leaf->gradient;
+    if (!edge.leaf || anomaly_detection()) return {};
+    return edge.leaf->target();
   }
 
  private:

@@ -28,6 +28,8 @@ struct VariableNode {
   std::uint64_t next_hook = 1;
 
   void accumulate(Tensor contribution);  // of this shape; takes over its memory where it is not shared
+  // Where to write a contribution in place of accumulate(); its memory is undefined where the gradient has none yet.
+  Backward::Target target();
   void run_hooks() const;
 };
 

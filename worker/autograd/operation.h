@@ -31,9 +31,25 @@ class Backward {
   // Whether the gradient of this input is needed; skip the work otherwise.
   virtual bool wants(std::size_t input) const = 0;
   virtual void add(std::size_t input, Tensor gradient) = 0;
-  // The memory to which a gradient can be added in place (a leaf's own), or undefined: then use add().
-  virtual Tensor accumulator(std::size_t input) = 0;
+  // The memory of a leaf's gradient, where its operation can write it in place of add(): all of it, or added to what is
+  // there. Undefined memory: there is none.
+  struct Target {
+    Tensor memory;
+    bool accumulate = false;
+  };
+  virtual Target target(std::size_t input) = 0;
 };
+
+// The gradient of an input by compute(Tensor& out, bool accumulate), in place where its memory is there already.
+template <class Compute>
+void add_computed(Backward& pass, std::size_t input, const Shape& shape, Compute compute) {
+  if (!pass.wants(input)) return;
+  Backward::Target target = pass.target(input);
+  const bool in_place = target.memory.defined();
+  if (!in_place) target.memory = Tensor::empty(shape, pass.grad().dtype(), pass.grad().device());
+  compute(target.memory, target.accumulate);
+  if (!in_place) pass.add(input, std::move(target.memory));
+}
 
 // Captures numbers and shapes; tensors are saved with record(), where their memory is accounted for and changes in
 // place are noticed. Never captures a variable: that would keep the tape alive.

@@ -65,8 +65,8 @@ struct AttentionOptions {
   double scale = 1;     // of the scores
 };
 struct AttentionResult {
-  Tensor out;      // (heads, queries, width)
-  Tensor log_sum;  // (heads, queries): of the exponentials of the scores, float32 or float64
+  Tensor out;
+  Tensor log_sum;  // (batch, heads, queries): of the exponentials of the scores, float32 or float64
 };
 struct AttentionGradients {
   Tensor query, key, value;
@@ -209,11 +209,13 @@ struct Table {
   DDPRUN_ENTRY(cross_entropy_backward,
                Tensor(In log_probabilities, In targets, const CrossEntropyOptions&, double factor));
 
-  // Scaled-dot-product attention: query (heads, queries, width), key and value (heads, keys, width); mask undefined, or
-  // (queries, keys) or (heads, queries, keys), added to the scores.
-  DDPRUN_ENTRY(attention, AttentionResult(In query, In key, In value, In mask, const AttentionOptions&));
-  DDPRUN_ENTRY(attention_backward, AttentionGradients(In query, In key, In value, In mask, const AttentionResult&,
-                                                      In grad, const AttentionOptions&));
+  // Scaled-dot-product attention: query (batch, heads, queries, width), key and value (batch, heads, keys, width), and
+  // result and gradients likewise, all strided but for the last dimension; mask undefined, or (queries, keys),
+  // contiguous, added to the scores.
+  DDPRUN_ENTRY(attention,
+               void(In query, In key, In value, In mask, const AttentionOptions&, const AttentionResult& out));
+  DDPRUN_ENTRY(attention_backward, void(In query, In key, In value, In mask, In log_sum, In grad,
+                                        const AttentionOptions&, const AttentionGradients& out));
 
   // Optimizers: one pass over a tensor, in place. momentum: undefined: none.
   DDPRUN_ENTRY(sgd_step, void(Tensor& value, In grad, Tensor& momentum, const SgdStep&));

@@ -9,6 +9,12 @@
 namespace ddprun {
 namespace {
 
+void check_mask(const Tensor& mask, DType dtype, std::int64_t queries, std::int64_t keys) {
+  if (!mask.defined() || (mask.shape() == Shape{queries, keys} && mask.dtype() == dtype)) return;
+  throw make_error(Errc::mismatch, "attention: a {} mask of shape {} does not fit {} {} queries and {} keys",
+                   name_of(mask.dtype()), to_string(mask.shape()), queries, name_of(dtype), keys);
+}
+
 void check(const Variable& query, const Variable& key, const Variable& value, const Tensor& mask) {
   const Shape &q = query.shape(), &k = key.shape(), &v = value.shape();
   const std::size_t rank = q.size();
@@ -21,18 +27,25 @@ void check(const Variable& query, const Variable& key, const Variable& value, co
                      "attention: a query of shape {}, a key of shape {} and a value of shape {} do not fit",
                      to_string(q), to_string(k), to_string(v));
   }
-  if (!mask.defined()) return;
-  if (mask.shape() != Shape{q[rank - 2], k[rank - 2]} || mask.dtype() != query.dtype()) {
-    throw make_error(Errc::mismatch, "attention: a {} mask of shape {} does not fit a {} query of shape {} and {} keys",
-                     name_of(mask.dtype()), to_string(mask.shape()), name_of(query.dtype()), to_string(q), k[rank - 2]);
-  }
+  check_mask(mask, query.dtype(), q[rank - 2], k[rank - 2]);
 }
 
-// (..., rows, width) as (heads, rows, width)
+// (..., rows, width) as (batch, heads, rows, width), of which only the last dimension has to be dense.
 Tensor as_heads(const Tensor& x) {
+  if (x.dim() == 4 && (x.strides()[3] == 1 || x.size(3) <= 1)) return x;
   const Tensor dense = x.contiguous();
   const std::int64_t size = dense.size(-2) * dense.size(-1);
-  return dense.reshape({size > 0 ? dense.numel() / size : 0, dense.size(-2), dense.size(-1)});
+  return dense.reshape({1, size > 0 ? dense.numel() / size : 0, dense.size(-2), dense.size(-1)});
+}
+
+kernels::AttentionOptions settings_of(const AttentionOptions& options, std::int64_t width) {
+  return {.causal = options.causal,
+          .scale = options.scale.value_or(width > 0 ? 1 / std::sqrt(static_cast<double>(width)) : 1)};
+}
+
+Tensor empty_log_sum(const Tensor& query) {
+  const DType dtype = query.dtype() == DType::float64 ? DType::float64 : DType::float32;
+  return Tensor::empty({query.size(0), query.size(1), query.size(2)}, dtype, query.device());
 }
 
 }  // namespace
@@ -43,24 +56,62 @@ Variable attention(const Variable& query, const Variable& key, const Variable& v
   check(query, key, value, given_mask);
   const Tensor q = as_heads(query.value()), k = as_heads(key.value()), v = as_heads(value.value());
   const Tensor mask = given_mask.defined() ? given_mask.contiguous() : Tensor();
-  const double width = static_cast<double>(q.size(2));
-  const kernels::AttentionOptions settings{.causal = options.causal,
-                                           .scale = options.scale.value_or(width > 0 ? 1 / std::sqrt(width) : 1)};
-  kernels::AttentionResult result = kernels::of(q).attention(q, k, v, mask, settings);
+  const kernels::AttentionOptions settings = settings_of(options, q.size(3));
   Shape shape = query.shape();
-  shape.back() = v.size(2);
-  const Tensor out = result.out;
+  shape.back() = v.size(3);
+  const Tensor out = Tensor::empty(shape, q.dtype(), q.device()), log_sum = empty_log_sum(q);
+  kernels::of(q).attention(q, k, v, mask, settings, {as_heads(out), log_sum});
   return operation.record(
-      out.reshape(shape), {q, k, v, mask, out, result.log_sum},
+      out, {q, k, v, mask, log_sum},
       [settings, shapes = std::array{query.shape(), key.shape(), value.shape()}](autograd::Backward& pass) {
-        const Tensor& forward = pass.saved(4);
-        const kernels::AttentionGradients gradients = kernels::of(forward).attention_backward(
-            pass.saved(0), pass.saved(1), pass.saved(2), pass.saved(3), {forward, pass.saved(5)},
-            pass.grad().reshape(forward.shape()), settings);
+        const Tensor &saved_q = pass.saved(0), &saved_k = pass.saved(1), &saved_v = pass.saved(2);
+        const kernels::AttentionGradients gradients{Tensor::empty_like(saved_q), Tensor::empty_like(saved_k),
+                                                    Tensor::empty_like(saved_v)};
+        kernels::of(saved_q).attention_backward(saved_q, saved_k, saved_v, pass.saved(3), pass.saved(4),
+                                                as_heads(pass.grad()), settings, gradients);
         if (pass.wants(0)) pass.add(0, gradients.query.reshape(shapes[0]));
         if (pass.wants(1)) pass.add(1, gradients.key.reshape(shapes[1]));
         if (pass.wants(2)) pass.add(2, gradients.value.reshape(shapes[2]));
       });
+}
+
+namespace {
+
+// (batch, time, parts, heads, width) -> part i as (batch, heads, time, width)
+Tensor part_of(const Tensor& packed, std::int64_t i) {
+  return packed.select(2, i).transpose(1, 2);
+}
+Tensor as_parts(const Tensor& tensor, std::int64_t parts, std::int64_t heads) {
+  return tensor.reshape({tensor.size(0), tensor.size(1), parts, heads, tensor.size(2) / (parts * heads)});
+}
+
+}  // namespace
+
+Variable packed_attention(const Variable& packed, std::int64_t heads, const AttentionOptions& options,
+                          const Tensor& given_mask) {
+  const autograd::Operation operation("packed_attention", {packed}, {given_mask});
+  const Shape& shape = packed.shape();
+  if (shape.size() != 3 || heads < 1 || shape[2] % (3 * heads) != 0) {
+    throw make_error(Errc::mismatch, "packed_attention: {} heads do not fit an input of shape {}", heads,
+                     to_string(shape));
+  }
+  check_mask(given_mask, packed.dtype(), shape[1], shape[1]);
+  const Tensor x = packed.value().contiguous(), parts = as_parts(x, 3, heads), query = part_of(parts, 0);
+  const Tensor mask = given_mask.defined() ? given_mask.contiguous() : Tensor();
+  const kernels::AttentionOptions settings = settings_of(options, query.size(3));
+  const Tensor out = Tensor::empty({shape[0], shape[1], shape[2] / 3}, x.dtype(), x.device());
+  const Tensor log_sum = empty_log_sum(query);
+  kernels::of(x).attention(query, part_of(parts, 1), part_of(parts, 2), mask, settings,
+                           {part_of(as_parts(out, 1, heads), 0), log_sum});
+  return operation.record(out, {x, mask, log_sum}, [settings, heads](autograd::Backward& pass) {
+    const Tensor& saved = pass.saved(0);
+    Tensor gradient = Tensor::empty_like(saved);
+    const Tensor from = as_parts(saved, 3, heads), into = as_parts(gradient, 3, heads);
+    kernels::of(saved).attention_backward(part_of(from, 0), part_of(from, 1), part_of(from, 2), pass.saved(1),
+                                          pass.saved(2), part_of(as_parts(pass.grad(), 1, heads), 0), settings,
+                                          {part_of(into, 0), part_of(into, 1), part_of(into, 2)});
+    pass.add(0, std::move(gradient));
+  });
 }
 
 }  // namespace ddprun

@@ -18,4 +18,10 @@ struct AttentionOptions {
 Variable attention(const Variable& query, const Variable& key, const Variable& value,
                    const AttentionOptions& options = {}, const Tensor& mask = {});
 
+// Self-attention of heads that lie side by side, without copies of its operands: packed (batch, time, 3 width), the
+// query, key and value of each position one after the other, each of `heads` heads of width / heads; the result is
+// (batch, time, width).
+Variable packed_attention(const Variable& packed, std::int64_t heads, const AttentionOptions& options = {},
+                          const Tensor& mask = {});
+
 }  // namespace ddprun

@@ -57,26 +57,15 @@ ConvGeometry conv_geometry(const Variable& input, const Variable& weight, ConvOp
 }
 
 void add_weight_gradient(autograd::Backward& pass, const ConvGeometry& geometry, const Tensor& x, const Shape& shape) {
-  if (!pass.wants(1)) return;
-  if (Tensor sum = pass.accumulator(1); sum.defined()) {
-    kernels::of(x).conv2d_backward_weight(geometry, x, pass.grad(), sum, true);
-    return;
-  }
-  Tensor gradient = Tensor::empty(shape, x.dtype(), x.device());
-  kernels::of(x).conv2d_backward_weight(geometry, x, pass.grad(), gradient, false);
-  pass.add(1, std::move(gradient));
+  autograd::add_computed(pass, 1, shape, [&](Tensor& out, bool accumulate) {
+    kernels::of(x).conv2d_backward_weight(geometry, x, pass.grad(), out, accumulate);
+  });
 }
 
 void add_bias_gradient(autograd::Backward& pass, const ConvGeometry& geometry) {
-  if (!pass.wants(2)) return;
-  const std::int64_t inner = geometry.out_h * geometry.out_w;
-  if (Tensor sum = pass.accumulator(2); sum.defined()) {
-    kernels::of(pass.grad()).sum_to_bias(pass.grad(), geometry.batch, inner, sum, true);
-    return;
-  }
-  Tensor gradient = Tensor::empty({geometry.out_channels}, pass.grad().dtype(), pass.grad().device());
-  kernels::of(pass.grad()).sum_to_bias(pass.grad(), geometry.batch, inner, gradient, false);
-  pass.add(2, std::move(gradient));
+  autograd::add_computed(pass, 2, {geometry.out_channels}, [&](Tensor& out, bool accumulate) {
+    kernels::of(out).sum_to_bias(pass.grad(), geometry.batch, geometry.out_h * geometry.out_w, out, accumulate);
+  });
 }
 
 PoolGeometry pool_geometry(const char* name, const Shape& x, PoolOptions options) {

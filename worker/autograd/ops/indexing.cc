@@ -64,13 +64,10 @@ Variable embedding(const Tensor& given, const Variable& weight) {
   Tensor out = Tensor::empty(shape, rows.dtype(), rows.device());
   kernels::of(rows).gather_rows(rows, indices, out);
   return operation.record(std::move(out), {indices}, [shape_of_weight = rows.shape()](autograd::Backward& pass) {
-    if (Tensor sum = pass.accumulator(0); sum.defined()) {
+    autograd::add_computed(pass, 0, shape_of_weight, [&](Tensor& sum, bool accumulate) {
+      if (!accumulate) sum.fill(0);
       kernels::of(sum).scatter_add_rows(pass.grad(), pass.saved(0), sum);
-      return;
-    }
-    Tensor gradient = Tensor::zeros(shape_of_weight, pass.grad().dtype(), pass.grad().device());
-    kernels::of(gradient).scatter_add_rows(pass.grad(), pass.saved(0), gradient);
-    pass.add(0, std::move(gradient));
+    });
   });
 }
 

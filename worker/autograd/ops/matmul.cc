@@ -8,30 +8,20 @@
 namespace ddprun {
 namespace {
 
-// Adds op(a) op(b) to the gradient of an input, in place where its memory is there already.
+// Adds op(a) op(b) to the gradient of an input.
 void add_product(autograd::Backward& pass, std::size_t input, const Shape& shape, const Tensor& a, const Tensor& b,
                  kernels::MatmulOptions options) {
-  if (!pass.wants(input)) return;
-  if (Tensor sum = pass.accumulator(input); sum.defined()) {
-    options.accumulate = true;
-    kernels::of(a).matmul(a, b, sum, options);
-    return;
-  }
-  Tensor gradient = Tensor::empty(shape, a.dtype(), a.device());
-  kernels::of(a).matmul(a, b, gradient, options);
-  pass.add(input, std::move(gradient));
+  autograd::add_computed(pass, input, shape, [&](Tensor& out, bool accumulate) {
+    options.accumulate = accumulate;
+    kernels::of(a).matmul(a, b, out, options);
+  });
 }
 
 void add_bias_gradient(autograd::Backward& pass, std::size_t input) {
-  if (!pass.wants(input)) return;
   const Tensor& grad = pass.grad();
-  if (Tensor sum = pass.accumulator(input); sum.defined()) {
-    kernels::of(grad).sum_to_bias(grad, grad.size(0), 1, sum, true);
-    return;
-  }
-  Tensor gradient = Tensor::empty({grad.size(1)}, grad.dtype(), grad.device());
-  kernels::of(grad).sum_to_bias(grad, grad.size(0), 1, gradient, false);
-  pass.add(input, std::move(gradient));
+  autograd::add_computed(pass, input, {grad.size(1)}, [&](Tensor& out, bool accumulate) {
+    kernels::of(grad).sum_to_bias(grad, grad.size(0), 1, out, accumulate);
+  });
 }
 
 [[noreturn]] void throw_no_product(const char* name, const Variable& a, const Variable& b) {
@@ -117,6 +107,26 @@ Variable matmul(const Variable& a, const Variable& b) {
     const Tensor &saved_x = pass.saved(0), &saved_y = pass.saved(1);
     add_product(pass, 0, saved_x.shape(), pass.grad(), saved_y, {.transpose_b = true});
     add_product(pass, 1, saved_y.shape(), saved_x, pass.grad(), {.transpose_a = true});
+  });
+}
+
+Variable addmm(const Variable& bias, const Variable& a, const Variable& b) {
+  const autograd::Operation operation("addmm", {a, b, bias});
+  check_product("addmm", a, b);
+  if (a.shape().size() != 2) throw_no_product("addmm", a, b);
+  if (bias.shape() != Shape{b.shape()[1]} || bias.dtype() != b.dtype()) {
+    throw make_error(Errc::mismatch, "addmm: a bias of shape {} does not fit a product of {} columns",
+                     to_string(bias.shape()), b.shape()[1]);
+  }
+  const Tensor x = a.value().contiguous(), y = b.value().contiguous();
+  Tensor value = Tensor::empty({x.size(0), y.size(1)}, x.dtype(), x.device());
+  kernels::of(x).matmul(x, y, value, {});
+  kernels::of(x).add_bias(value, bias.value().contiguous(), x.size(0), 1);
+  return operation.record(std::move(value), {x, y}, [](autograd::Backward& pass) {
+    const Tensor &saved_x = pass.saved(0), &saved_y = pass.saved(1);
+    add_bias_gradient(pass, 2);
+    add_product(pass, 1, saved_y.shape(), saved_x, pass.grad(), {.transpose_a = true});
+    add_product(pass, 0, saved_x.shape(), pass.grad(), saved_y, {.transpose_b = true});
   });
 }
 

@@ -45,10 +45,9 @@ class Conv1D : public Module {
  private:
   Variable forward(const Variable& input) override {
     Shape shape = input.shape();
-    Variable product = matmul(reshape(input, {-1, shape.back()}), weight_);
-    if (bias_.defined()) product = add(product, bias_);
+    const Variable rows = reshape(input, {-1, shape.back()});
     shape.back() = weight_.shape()[1];
-    return reshape(product, shape);
+    return reshape(bias_.defined() ? addmm(bias_, rows, weight_) : matmul(rows, weight_), shape);
   }
 
   Variable weight_, bias_;
@@ -76,10 +75,10 @@ class CausalSelfAttention : public Module {
 
  private:
   Variable forward(const Variable& input) override {
-    const Shape shape = input.shape();
-    const std::vector<Variable> parts = split(c_attn_(input), {shape[2], shape[2], shape[2]}, 2);
-    const Variable seen = attend(by_head(parts[0]), by_head(parts[1]), by_head(parts[2]));
-    return resid_dropout_(c_proj_(reshape(permute(seen, {0, 2, 1, 3}), shape)));
+    const Variable packed = c_attn_(input);
+    const bool drops = drops_weights_ && training();
+    return resid_dropout_(c_proj_(drops ? attend_with_dropout(packed, input.shape())
+                                        : packed_attention(packed, heads_, {.causal = true})));
   }
 
   // (batch, time, width) -> (batch, heads, time, width / heads)
@@ -88,11 +87,14 @@ class CausalSelfAttention : public Module {
     return permute(reshape(x, {shape[0], shape[1], heads_, shape[2] / heads_}), {0, 2, 1, 3});
   }
 
-  Variable attend(const Variable& query, const Variable& key, const Variable& value) {
-    if (!drops_weights_ || !training()) return attention(query, key, value, {.causal = true});
+  // The probabilities have to exist for some of them to be dropped.
+  Variable attend_with_dropout(const Variable& packed, const Shape& shape) {
+    const std::vector<Variable> parts = split(packed, {shape[2], shape[2], shape[2]}, 2);
+    const Variable query = by_head(parts[0]), key = by_head(parts[1]), value = by_head(parts[2]);
     const double scale = 1 / std::sqrt(static_cast<double>(query.shape().back()));
     const Variable scores = add(mul(matmul(query, transpose(key, -2, -1)), scale), causal_mask(query));
-    return matmul(attn_dropout_(softmax(scores)), value);
+    const Variable seen = matmul(attn_dropout_(softmax(scores)), value);
+    return reshape(permute(seen, {0, 2, 1, 3}), shape);
   }
 
   // (time, time): minus infinity where a position is later than the query's.

@@ -3,29 +3,33 @@
 #include <limits>
 
 #include "ddprun/worker/tensor/cpu/lanes.h"
+#include "ddprun/worker/tensor/cpu/matrix_product.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/vectorize.h"
 #include "ddprun/worker/tensor/cpu/visit_dtype.h"
 #include "ddprun/worker/tensor/functors/math.h"
 
-// Attention head by head: the scores of one head are a scratch that stays in the cache, what is saved for the backward
-// pass is the logarithm of each query's sum (Dao et al., "FlashAttention", 2022, without its tiles).
+// Attention by tiles of queries of one head: the scores of a tile are a scratch that stays in the cache, and keys that
+// causality hides from the whole tile are left out. What is saved for the backward pass is the logarithm of each
+// query's sum (Dao et al., "FlashAttention", 2022).
 namespace ddprun::cpu {
 namespace {
 
 using kernels::AttentionGradients;
 using kernels::AttentionOptions;
 using kernels::AttentionResult;
-using kernels::MatmulOptions;
+
+constexpr std::int64_t tile_rows = 64;
 
 struct Sizes {
   Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
-      : heads(query.size(0)),
-        queries(query.size(1)),
-        keys(key.size(1)),
-        width(query.size(2)),
-        value_width(value.size(2)) {}
-  std::int64_t heads, queries, keys, width, value_width;
+      : batch(query.size(0)),
+        heads(query.size(1)),
+        queries(query.size(2)),
+        keys(key.size(2)),
+        width(query.size(3)),
+        value_width(value.size(3)) {}
+  std::int64_t batch, heads, queries, keys, width, value_width;
 
   // How many keys query i sees.
   std::int64_t visible(std::int64_t i, bool causal) const {
@@ -33,11 +37,36 @@ struct Sizes {
   }
 };
 
+// Queries [first, last) of a head, and how many keys at least one of them sees.
+struct Tile {
+  std::int64_t first, last, visible;
+  std::int64_t rows() const { return last - first; }
+};
+
+// From the last tile to the first: the one that sees all keys comes first.
+template <class Visit>
+void for_each_tile(const Sizes& sizes, bool causal, Visit visit) {
+  for (std::int64_t tile = (sizes.queries + tile_rows - 1) / tile_rows; tile-- > 0;) {
+    const std::int64_t first = tile * tile_rows, last = std::min(first + tile_rows, sizes.queries);
+    visit(Tile{first, last, sizes.visible(last - 1, causal)});
+  }
+}
+
+// The rows of one head of a (batch, heads, rows, width) tensor.
 template <class T>
-const T* mask_row(const Tensor& mask, const Sizes& sizes, std::int64_t head, std::int64_t query) {
-  if (!mask.defined()) return nullptr;
-  const std::int64_t first = mask.dim() == 3 ? head * sizes.queries : 0;
-  return mask.data<T>() + (first + query) * sizes.keys;
+struct Rows {
+  Rows(const Tensor& tensor, std::int64_t batch, std::int64_t head)
+      : data(static_cast<T*>(const_cast<void*>(tensor.raw())) + batch * tensor.strides()[0] +
+             head * tensor.strides()[1]),
+        stride(std::max(tensor.strides()[2], tensor.size(3))) {}  // a single row may have any stride
+  T* at(std::int64_t row) const { return data + row * stride; }
+  T* data;
+  std::int64_t stride;
+};
+
+template <class T>
+const T* mask_row(const Tensor& mask, const Sizes& sizes, std::int64_t query) {
+  return mask.defined() ? mask.data<T>() + query * sizes.keys : nullptr;
 }
 
 // scores[0, visible) become scale * score + mask; the rest becomes minus infinity where it is read at all.
@@ -84,67 +113,112 @@ DDPRUN_VECTORIZED void score_gradient(std::int64_t keys, T scale, const T* p, T*
   for (std::int64_t j = 0; j < keys; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
 }
 
-void multiply(const Tensor& a, const Tensor& b, Tensor out, MatmulOptions options) {
-  kernels::of(a).matmul(a, b, out, options);
+// One head. scores: a scratch of a tile's rows times all keys.
+template <class T>
+void attend(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> value, const Tensor& mask,
+            const AttentionOptions& options, T* scores, Rows<T> out, T* log_sum) {
+  for_each_tile(sizes, options.causal, [&](const Tile& tile) {
+    const std::int64_t seen = tile.visible;
+    multiply({tile.rows(), seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}},
+             query.at(tile.first), key.data, scores);
+    for (std::int64_t i = tile.first; i < tile.last; ++i) {
+      T* row = scores + (i - tile.first) * seen;
+      const std::int64_t visible = sizes.visible(i, options.causal);
+      scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, i), row);
+      log_sum[i] = softmax_visible(visible, seen, row);
+    }
+    multiply({tile.rows(), sizes.value_width, seen, seen, value.stride, out.stride, {}}, scores, value.data,
+             out.at(tile.first));
+  });
 }
 
-AttentionResult attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
-                          const AttentionOptions& options) {
+void attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+               const AttentionOptions& options, const AttentionResult& result) {
   if (is_16_bit(query)) {
-    AttentionResult wide = attention(widened(query), widened(key), widened(value), widened(mask), options);
-    return {wide.out.to(query.dtype()), wide.log_sum};
+    Tensor wide = Tensor::empty(result.out.shape(), DType::float32, query.device()), out = result.out;
+    attention(widened(query), widened(key), widened(value), widened(mask), options, {wide, result.log_sum});
+    return kernels::copy(wide, out);
   }
   const Sizes sizes(query, key, value);
-  AttentionResult result{Tensor::empty({sizes.heads, sizes.queries, sizes.value_width}, query.dtype(), query.device()),
-                         Tensor::empty({sizes.heads, sizes.queries}, query.dtype(), query.device())};
-  Tensor scores = Tensor::empty({sizes.queries, sizes.keys}, query.dtype(), query.device());
+  Tensor scores = Tensor::empty({tile_rows, sizes.keys}, query.dtype(), query.device()), log_sums = result.log_sum;
   visit_wide(query.dtype(), [&]<class T>() {
-    for (std::int64_t head = 0; head < sizes.heads; ++head) {
-      multiply(query.select(0, head), key.select(0, head), scores, {.transpose_b = true});
-      T* log_sum = result.log_sum.data<T>() + head * sizes.queries;
-      for (std::int64_t i = 0; i < sizes.queries; ++i) {
-        T* row = scores.data<T>() + i * sizes.keys;
-        const std::int64_t visible = sizes.visible(i, options.causal);
-        scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, head, i), row);
-        log_sum[i] = softmax_visible(visible, sizes.keys, row);
-      }
-      multiply(scores, value.select(0, head), result.out.select(0, head), {});
-    }
+    T* log_sum = log_sums.data<T>();
+    for (std::int64_t b = 0; b < sizes.batch; ++b)
+      for (std::int64_t h = 0; h < sizes.heads; ++h, log_sum += sizes.queries)
+        attend<T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, mask, options, scores.data<T>(), {result.out, b, h},
+                  log_sum);
   });
-  return result;
 }
 
-AttentionGradients attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
-                                      const AttentionResult& result, const Tensor& grad,
-                                      const AttentionOptions& options) {
+// The scratches of a tile: probabilities, and the gradient of the scores.
+template <class T>
+struct Scratch {
+  T *probabilities, *gradient;
+};
+
+template <class T>
+struct HeadGradients {
+  Rows<T> query, key, value;
+};
+
+// One head. The first tile sees all keys and writes their gradients, the others add to them.
+template <class T>
+void attend_backward(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> value, Rows<T> grad, const Tensor& mask,
+                     const AttentionOptions& options, const T* log_sum, Scratch<T> scratch, HeadGradients<T> out) {
+  const auto [p, gradient] = scratch;
+  bool accumulate = false;
+  for_each_tile(sizes, options.causal, [&](const Tile& tile) {
+    const std::int64_t seen = tile.visible, rows = tile.rows();
+    const T *q = query.at(tile.first), *g = grad.at(tile.first);
+    multiply({rows, seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}}, q, key.data, p);
+    multiply({rows, seen, sizes.value_width, grad.stride, value.stride, seen, {.transpose_b = true}}, g, value.data,
+             gradient);
+    for (std::int64_t i = tile.first; i < tile.last; ++i) {
+      const std::int64_t at = (i - tile.first) * seen, visible = sizes.visible(i, options.causal);
+      scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, i), p + at);
+      restore_probabilities(visible, seen, log_sum[i], p + at);
+      score_gradient<T>(seen, static_cast<T>(options.scale), p + at, gradient + at);
+    }
+    multiply({seen,
+              sizes.value_width,
+              rows,
+              seen,
+              grad.stride,
+              out.value.stride,
+              {.transpose_a = true, .accumulate = accumulate}},
+             p, g, out.value.data);
+    multiply(
+        {seen, sizes.width, rows, seen, query.stride, out.key.stride, {.transpose_a = true, .accumulate = accumulate}},
+        gradient, q, out.key.data);
+    multiply({rows, sizes.width, seen, seen, key.stride, out.query.stride, {}}, gradient, key.data,
+             out.query.at(tile.first));
+    accumulate = true;
+  });
+}
+
+void attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                        const Tensor& log_sum, const Tensor& grad, const AttentionOptions& options,
+                        const AttentionGradients& out) {
   if (is_16_bit(query)) {
-    const AttentionGradients wide = attention_backward(widened(query), widened(key), widened(value), widened(mask),
-                                                       {widened(result.out), result.log_sum}, widened(grad), options);
-    return {wide.query.to(query.dtype()), wide.key.to(query.dtype()), wide.value.to(query.dtype())};
+    const AttentionGradients wide{Tensor::empty(query.shape(), DType::float32, query.device()),
+                                  Tensor::empty(key.shape(), DType::float32, query.device()),
+                                  Tensor::empty(value.shape(), DType::float32, query.device())};
+    AttentionGradients narrow = out;
+    attention_backward(widened(query), widened(key), widened(value), widened(mask), log_sum, widened(grad), options,
+                       wide);
+    kernels::copy(wide.query, narrow.query);
+    kernels::copy(wide.key, narrow.key);
+    return kernels::copy(wide.value, narrow.value);
   }
   const Sizes sizes(query, key, value);
-  AttentionGradients out{Tensor::empty_like(query), Tensor::empty_like(key), Tensor::empty_like(value)};
-  Tensor p = Tensor::empty({sizes.queries, sizes.keys}, query.dtype(), query.device());
-  Tensor gradient = Tensor::empty_like(p);
+  Tensor p = Tensor::empty({tile_rows, sizes.keys}, query.dtype(), query.device()), gradient = Tensor::empty_like(p);
   visit_wide(query.dtype(), [&]<class T>() {
-    for (std::int64_t head = 0; head < sizes.heads; ++head) {
-      const Tensor q = query.select(0, head), k = key.select(0, head), g = grad.select(0, head);
-      multiply(q, k, p, {.transpose_b = true});
-      multiply(g, value.select(0, head), gradient, {.transpose_b = true});
-      const T* log_sum = result.log_sum.data<T>() + head * sizes.queries;
-      for (std::int64_t i = 0; i < sizes.queries; ++i) {
-        T* row = p.data<T>() + i * sizes.keys;
-        const std::int64_t visible = sizes.visible(i, options.causal);
-        scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, head, i), row);
-        restore_probabilities(visible, sizes.keys, log_sum[i], row);
-        score_gradient<T>(sizes.keys, static_cast<T>(options.scale), row, gradient.data<T>() + i * sizes.keys);
-      }
-      multiply(p, g, out.value.select(0, head), {.transpose_a = true});
-      multiply(gradient, k, out.query.select(0, head), {});
-      multiply(gradient, q, out.key.select(0, head), {.transpose_a = true});
-    }
+    const T* sums = log_sum.data<T>();
+    for (std::int64_t b = 0; b < sizes.batch; ++b)
+      for (std::int64_t h = 0; h < sizes.heads; ++h, sums += sizes.queries)
+        attend_backward<T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, {grad, b, h}, mask, options, sums,
+                           {p.data<T>(), gradient.data<T>()}, {{out.query, b, h}, {out.key, b, h}, {out.value, b, h}});
   });
-  return out;
 }
 
 }  // namespace

@@ -205,9 +205,13 @@ template <class T>
 DDPRUN_VECTORIZED void row_backward(const Axis& axis, const T* x, const T* grad, Row<T> row, bool centred,
                                     const T* weight, T* scaled, T* x_grad, T* weight_grad, T* bias_grad) {
   const std::int64_t count = axis.n * axis.inner;
-  for (std::int64_t c = 0; c < axis.n; ++c) {
-    const T factor = weight != nullptr ? weight[c] : T(1);
-    for (std::int64_t i = c * axis.inner; i < (c + 1) * axis.inner; ++i) scaled[i] = grad[i] * factor;
+  if (axis.inner == 1 && weight != nullptr) {
+    for (std::int64_t i = 0; i < count; ++i) scaled[i] = grad[i] * weight[i];
+  } else {
+    for (std::int64_t c = 0; c < axis.n; ++c) {
+      const T factor = weight != nullptr ? weight[c] : T(1);
+      for (std::int64_t i = c * axis.inner; i < (c + 1) * axis.inner; ++i) scaled[i] = grad[i] * factor;
+    }
   }
   const T n = static_cast<T>(count);
   const T total = centred ? lane_sum<T>(
@@ -220,6 +224,13 @@ DDPRUN_VECTORIZED void row_backward(const Axis& axis, const T* x, const T* grad,
                     n;
   for (std::int64_t i = 0; i < count; ++i)
     x_grad[i] = row.inverse * (scaled[i] - total - (x[i] - row.mean) * row.inverse * product);
+  if (axis.inner == 1 && weight_grad != nullptr && bias_grad != nullptr) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      weight_grad[i] += grad[i] * ((x[i] - row.mean) * row.inverse);
+      bias_grad[i] += grad[i];
+    }
+    return;
+  }
   for (std::int64_t c = 0; c < axis.n && weight_grad != nullptr; ++c) {
     for (std::int64_t i = c * axis.inner; i < (c + 1) * axis.inner; ++i)
       weight_grad[c] += grad[i] * ((x[i] - row.mean) * row.inverse);

@@ -4,11 +4,14 @@
 
 namespace ddprun::onednn {
 
-struct MatmulSizes {
+// out (m, n) = op(a) (m, k) op(b) (k, n), row-major, with the distances between rows in memory.
+struct Product {
   std::int64_t m, n, k;
+  std::int64_t a_stride, b_stride, out_stride;
+  kernels::MatmulOptions options;
 };
 
-// kernels::Table::matmul for float32 through oneDNN's sgemm.
-void matmul(MatmulSizes sizes, const float* a, const float* b, float* out, kernels::MatmulOptions options);
+// Of float32, through oneDNN's sgemm.
+void multiply(const Product& product, const float* a, const float* b, float* out);
 
 }  // namespace ddprun::onednn

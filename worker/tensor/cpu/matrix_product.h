@@ -1,0 +1,13 @@
+#pragma once
+
+#include "ddprun/worker/tensor/onednn/matmul.h"
+
+namespace ddprun::cpu {
+
+using onednn::multiply;
+using onednn::Product;
+
+// Of float64: plain loops, the oracle of the tests.
+void multiply(const Product& product, const double* a, const double* b, double* out);
+
+}  // namespace ddprun::cpu
