@@ -67,8 +67,7 @@ void take_step(TrainingStep& training, Times& times, Forward forward) {
 // What one rank measures: its steps within the group, steps of its own beside equally busy neighbours, and the floor.
 class Measurement {
  public:
-  Measurement(const Workload& workload, ProcessGroup& group)
-      : group_(group), together_(workload), alone_(workload), arithmetic_(workload.arithmetic) {
+  Measurement(const Workload& workload, ProcessGroup& group) : group_(group), together_(workload) {
     if (group.size() > 1) ddp_.emplace(together_.model(), group);
     Times unused;
     for (int i = 0; i < warm_up; ++i) {
@@ -76,8 +75,11 @@ class Measurement {
       // The memory of the group's model alone: the other one, and the floor, take theirs later.
       rss_mib_ = peak_rss_mib();
     }
-    if (ddp_) step_alone();
-    floor_.emplace(arithmetic_);
+    if (ddp_) {
+      alone_.emplace(workload);
+      step_alone();
+    }
+    floor_.emplace(workload.arithmetic);
     floor_->run();
   }
 
@@ -114,7 +116,7 @@ class Measurement {
   }
   void step_alone() {
     Times unused;
-    take_step(alone_, unused, [this](const Variable& x) { return alone_.model()(x); });
+    take_step(*alone_, unused, [this](const Variable& x) { return alone_->model()(x); });
   }
 
   // Rank 0's answer, for all ranks.
@@ -132,9 +134,9 @@ class Measurement {
   }
 
   ProcessGroup& group_;
-  TrainingStep together_, alone_;
+  TrainingStep together_;
   std::optional<DistributedDataParallel> ddp_;
-  const Arithmetic& arithmetic_;
+  std::optional<TrainingStep> alone_;  // with several ranks
   std::optional<ArithmeticFloor> floor_;
   Times times_;
   Latencies alone_times_, floor_times_;

@@ -187,19 +187,21 @@ struct Gelu {
 // The same with the probability approximated by tanh, as GPT-2 has it.
 struct GeluTanh {
   static constexpr Saves saves = Saves::input;
+  // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u): one exponential and no case distinction; an infinite one gives 0, as it should.
   template <class T>
-  DDPRUN_HOST_DEVICE static T argument(T x) {
-    return T(0.79788456080286535588) * x * (T(1) + T(0.044715) * x * x);
+  DDPRUN_HOST_DEVICE static T share(T x) {
+    const T u = T(0.79788456080286535588) * x * (T(1) + T(0.044715) * x * x);
+    return T(1) / (T(1) + exp(T(-2) * u));
   }
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {
-    return T(0.5) * x * (T(1) + tanh(argument(x)));
+    return x * share(x);
   }
   template <class T>
   DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
-    const T t = tanh(argument(x));
-    const T slope = T(0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
-    return grad * T(0.5) * (T(1) + t + x * (T(1) - t * t) * slope);
+    const T s = share(x);
+    const T slope = T(2 * 0.79788456080286535588) * (T(1) + T(3 * 0.044715) * x * x);
+    return grad * s * (T(1) + x * (T(1) - s) * slope);
   }
 };
 
