@@ -34,8 +34,13 @@ const std::vector<kernels::ConvGeometry> geometries = {
     geometry(64, 10, 12, 12, 20, 5, 1, 0), geometry(1, 1, 1, 1, 1, 1, 1, 0),
     geometry(3, 3, 13, 11, 7, 3, 2, 1),  // the last column and row are not covered by a window
     geometry(2, 16, 9, 9, 33, 3, 1, 1),    geometry(2, 5, 8, 6, 4, 4, 3, 2),
-    geometry(5, 2, 7, 17, 3, 7, 1, 3),
+    geometry(5, 2, 7, 17, 3, 7, 1, 3),     geometry(2, 3, 9, 9, 32, 3, 1, 1),  // channels that fill blocks
+    geometry(2, 32, 9, 7, 48, 3, 2, 1),    geometry(2, 16, 6, 6, 16, 3, 1, 1),
 };
+
+Tensor blocked(const Tensor& tensor, std::int64_t block) {
+  return tensor.in_layout_of(Tensor::empty_blocked(tensor.shape(), block, tensor.dtype(), tensor.device()));
+}
 
 }  // namespace
 
@@ -86,6 +91,69 @@ TEST_CASE("convolution agrees with the plain loops, forward and backward") {
       CHECK(difference(out, expected) < 1e-5);
     }
   }
+}
+
+TEST_CASE("convolution takes images in any layout, and by Winograd's algorithm") {
+  for (const bool winograd : {false, true}) {
+    auto g = geometry(2, 32, 10, 10, 16, 3, 1, 1);
+    g.winograd = winograd;
+    const Tensor x = random_tensor({2, 32, 10, 10}, 1), weight = random_tensor({16, 32, 3, 3}, 2);
+    const Tensor grad = random_tensor({2, 16, 10, 10}, 3);
+    const double tolerance = winograd ? 1e-4 : 1e-5;
+    for (const std::int64_t block : {8, 16}) {
+      CHECK(difference(cpu.conv2d(g, blocked(x, block), weight, {}), cpu.conv2d(g, wide(x), wide(weight), {})) <
+            tolerance);
+      CHECK(difference(cpu.conv2d_backward_input(g, blocked(grad, block), weight),
+                       cpu.conv2d_backward_input(g, wide(grad), wide(weight))) < tolerance);
+      Tensor out = Tensor::zeros(weight.shape()), expected = wide(out);
+      cpu.conv2d_backward_weight(g, blocked(x, block), blocked(grad, block), out, false);
+      cpu.conv2d_backward_weight(g, wide(x), wide(grad), expected, false);
+      CHECK(difference(out, expected) < tolerance);
+    }
+  }
+}
+
+TEST_CASE("elementwise operations and batch norm keep a blocked layout") {
+  const Tensor x = random_tensor({3, 32, 9, 9}, 1), other = random_tensor(x.shape(), 2);
+  const Tensor weight = random_tensor({32}, 3), bias = random_tensor({32}, 4);
+  for (const std::int64_t block : {8, 16}) {
+    const Tensor b = blocked(x, block), c = blocked(other, block);
+    CHECK(same_bits(kernels::unary(kernels::Unary::relu, b), kernels::unary(kernels::Unary::relu, x)));
+    CHECK(kernels::unary(kernels::Unary::relu, b).channel_block() == block);
+    CHECK(same_bits(kernels::add(b, c), kernels::add(x, other)));
+    CHECK(same_bits(kernels::add(b, other), kernels::add(x, other)));
+    CHECK(same_bits(kernels::add(x, c), kernels::add(x, other)));
+    Tensor variance, expected_variance;
+    const auto statistics = cpu.batch_statistics(b, 3, 81, 1e-5, variance);
+    const auto expected = cpu.batch_statistics(wide(x), 3, 81, 1e-5, expected_variance);
+    CHECK(difference(statistics.mean, expected.mean) < 1e-6);
+    CHECK(difference(variance, expected_variance) < 1e-6);
+    const Tensor y = cpu.batch_norm(b, 3, 81, statistics, weight, bias);
+    CHECK(y.channel_block() == block);
+    CHECK(difference(y, cpu.batch_norm(wide(x), 3, 81, expected, wide(weight), wide(bias))) < 1e-6);
+    for (const bool training : {false, true}) {
+      const auto gradients = cpu.batch_norm_backward(b, c, 3, 81, statistics, weight, training);
+      const auto plain = cpu.batch_norm_backward(wide(x), wide(other), 3, 81, expected, wide(weight), training);
+      CHECK(difference(gradients.x, plain.x) < 1e-5);
+      CHECK(difference(gradients.weight, plain.weight) < 1e-5);
+      CHECK(difference(gradients.bias, plain.bias) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("a residual block of images in blocks has the gradients of double") {
+  const Tensor input = random_tensor({2, 16, 8, 8}, 1), kernel = random_tensor({16, 16, 3, 3}, 2);
+  const auto gradients = [&](DType dtype) {
+    const Variable x(input.to(dtype), true), w(kernel.to(dtype), true);
+    const Variable gain(Tensor::full({16}, 0.5, dtype), true), shift(Tensor::zeros({16}, dtype), true);
+    Tensor mean = Tensor::zeros({16}, dtype), variance = Tensor::full({16}, 1, dtype);
+    const Variable inner = batch_norm(conv2d(x, w, {}, {.padding = 1}), gain, shift, mean, variance, {});
+    const Variable pooled = max_pool2d(relu(add(inner, x)), {.kernel = 2});
+    sum(mul(adaptive_avg_pool2d(relu(conv2d(pooled, w, {}, {.stride = 2, .padding = 1})), 1, 1), 3)).backward();
+    return std::vector{x.grad(), w.grad(), gain.grad(), shift.grad()};
+  };
+  const auto single = gradients(DType::float32), exact = gradients(DType::float64);
+  for (std::size_t i = 0; i < single.size(); ++i) CHECK(difference(single[i], exact[i]) < 1e-4);
 }
 
 TEST_CASE("the plain convolution is the sum of its definition") {

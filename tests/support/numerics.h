@@ -38,7 +38,8 @@ inline double difference(const Tensor& a, const Tensor& b) {
   return difference(values(a), values(b));
 }
 
-inline bool same_bits(const Tensor& a, const Tensor& b) {
+inline bool same_bits(const Tensor& given_a, const Tensor& given_b) {
+  const Tensor a = given_a.contiguous(), b = given_b.contiguous();
   return a.shape() == b.shape() && a.dtype() == b.dtype() && std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 

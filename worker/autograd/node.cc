@@ -127,13 +127,13 @@ void add_to_node(Tensor& sum, Tensor gradient) {
     sum = std::move(gradient);
     return;
   }
-  if (!sum.sole_owner() || !sum.is_contiguous()) sum = sum.clone();
+  if (!sum.sole_owner() || !sum.is_dense()) sum = sum.clone();
   kernels::add_in_place(sum, gradient);
 }
 
 void add_to(const Edge& edge, Tensor gradient) {
   if (edge.leaf) {
-    edge.leaf->accumulate(gradient.is_contiguous() ? std::move(gradient) : gradient.clone());
+    edge.leaf->accumulate(gradient.is_contiguous() ? std::move(gradient) : gradient.contiguous());
   } else if (edge.node) {
     add_to_node(edge.node->gradient, std::move(gradient));
   }
@@ -143,7 +143,14 @@ class Step final : public Backward {
  public:
   explicit Step(Node& node) : node_(node) {}
 
-  const Tensor& grad() const override { return node_.gradient; }
+  const Tensor& grad() const override {
+    if (!node_.gradient.is_contiguous()) node_.gradient = node_.gradient.contiguous();
+    return node_.gradient;
+  }
+  const Tensor& dense_grad() const override {
+    if (!node_.gradient.is_dense()) node_.gradient = node_.gradient.contiguous();
+    return node_.gradient;
+  }
   bool wants(std::size_t input) const override { return node_.edges[input].leaf || node_.edges[input].node; }
 
   const Tensor& saved(std::size_t index) const override {
@@ -191,7 +198,6 @@ class PassScope {
 void run_node(Node& node) {
   // An operation may give an input no gradient at all; then there is nothing to pass on either.
   if (node.gradient.defined()) {
-    node.gradient = node.gradient.contiguous();
     Step step(node);
     node.function(step);
   }

@@ -25,7 +25,8 @@ namespace ddprun::autograd {
 class Backward {
  public:
   virtual ~Backward() = default;
-  virtual const Tensor& grad() const = 0;  // contiguous
+  virtual const Tensor& grad() const = 0;        // contiguous
+  virtual const Tensor& dense_grad() const = 0;  // contiguous, or blocked by channels
   // Throws Errc::usage if the tensor was changed in place since it was saved.
   virtual const Tensor& saved(std::size_t index) const = 0;
   // Whether the gradient of this input is needed; skip the work otherwise.

@@ -34,21 +34,29 @@ Tensor unary(Unary function, const Tensor& x, const Arguments& arguments) {
   return y;
 }
 
-Tensor add(const Tensor& a, const Tensor& b) {
+namespace {
+
+Tensor binary(Binary function, const Tensor& a, const Tensor& b) {
   Tensor out = Tensor::empty_like(a);
-  of(a).binary(Binary::add, {}, a, b, out);
+  const bool blocked = out.channel_block() != 0 || b.channel_block() != 0;
+  of(a).binary(function, {}, a, blocked ? b.in_layout_of(out) : b, out);
   return out;
 }
 
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  return binary(Binary::add, a, b);
+}
+
 void add_in_place(Tensor& a, const Tensor& b) {
-  of(a).binary(Binary::add, {}, a, b, a);
+  const bool blocked = a.channel_block() != 0 || b.channel_block() != 0;
+  of(a).binary(Binary::add, {}, a, blocked ? b.in_layout_of(a) : b, a);
   a.storage()->bump_version();
 }
 
 Tensor multiply(const Tensor& a, const Tensor& b) {
-  Tensor out = Tensor::empty_like(a);
-  of(a).binary(Binary::multiply, {}, a, b, out);
-  return out;
+  return binary(Binary::multiply, a, b);
 }
 
 Tensor scale(const Tensor& a, double factor) {

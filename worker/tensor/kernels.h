@@ -10,8 +10,8 @@
 
 // Operations on tensors without gradients: one table of functions per type of device. autograd/ops is the user's side:
 // it checks shapes, dtypes and devices, and knows the gradients. Here they are REQUIRED to fit, and inputs are
-// contiguous unless a comment says "strided". Results are new tensors unless they are arguments; "accumulate" adds to
-// them instead of overwriting.
+// contiguous unless a comment says "strided", or "dense": row-major or blocked by channels, all operands alike. Results
+// are new tensors unless they are arguments; "accumulate" adds to them instead of overwriting.
 //
 // Types: float32, float64, and bfloat16 and float16, which are stored in 16 bits and computed in float32.
 // Sums are taken in an order that depends on shapes alone, so the same input gives the same bits.
@@ -38,6 +38,7 @@ struct ConvGeometry {
   std::int64_t out_h, out_w;
   std::int64_t dilation = 1;
   std::int64_t groups = 1;
+  bool winograd = false;  // Winograd's algorithm may be used: faster, and less exact
   friend auto operator<=>(const ConvGeometry&, const ConvGeometry&) = default;
 };
 
@@ -133,10 +134,10 @@ struct Table {
   Entry<__VA_ARGS__> name {     \
 #name                       \
   }
-  // Elementwise, driven by functors/.
+  // Elementwise, driven by functors/; dense.
   DDPRUN_ENTRY(unary, void(Unary, const Arguments&, In x, Tensor& y));
   DDPRUN_ENTRY(unary_gradient, void(Unary, const Arguments&, In saved, In grad, Tensor& out));
-  // a, b and cond are strided, of out's shape; grad and out are contiguous.
+  // a, b and cond are strided, of out's shape; grad and out are contiguous. binary: or all are blocked alike.
   DDPRUN_ENTRY(binary, void(Binary, const Arguments&, In a, In b, Tensor& out));
   DDPRUN_ENTRY(binary_gradient, void(Binary, const Arguments&, int operand, In a, In b, In grad, Tensor& out));
   DDPRUN_ENTRY(compare, void(Comparison, In a, In b, Tensor& out));  // out: uint8, 0 or 1
@@ -170,7 +171,8 @@ struct Table {
   DDPRUN_ENTRY(matmul, void(In a, In b, Tensor& out, MatmulOptions));
   DDPRUN_ENTRY(batched_matmul, void(In a, In b, Tensor& out, MatmulOptions));
 
-  // weight (out, in / groups, kh, kw); bias (out) or undefined
+  // weight (out, in / groups, kh, kw); bias (out) or undefined. Images are dense, the result has the layout that suits
+  // the device.
   DDPRUN_ENTRY(conv2d, Tensor(const ConvGeometry&, In x, In weight, In bias));
   DDPRUN_ENTRY(conv2d_backward_input, Tensor(const ConvGeometry&, In grad, In weight));
   DDPRUN_ENTRY(conv2d_backward_weight, void(const ConvGeometry&, In x, In grad, Tensor& weight_grad, bool accumulate));
@@ -184,7 +186,7 @@ struct Table {
   DDPRUN_ENTRY(adaptive_avg_pool2d, Tensor(const PoolGeometry&, In x, const Shape& out_shape));
   DDPRUN_ENTRY(adaptive_avg_pool2d_backward, Tensor(const PoolGeometry&, In grad, const Shape& in_shape));
 
-  // Batch normalisation of x (outer, channels, inner); variance: the biased one.
+  // Batch normalisation of x (outer, channels, inner), dense; variance: the biased one.
   DDPRUN_ENTRY(batch_statistics,
                NormStatistics(In x, std::int64_t outer, std::int64_t inner, double eps, Tensor& variance));
   DDPRUN_ENTRY(inverse_deviation, Tensor(In variance, double eps));  // 1 / sqrt(variance + eps), element by element

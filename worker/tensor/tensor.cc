@@ -26,7 +26,7 @@ Shape with_open_size(const Shape& from, Shape to) {
   return to;
 }
 
-bool is_dense(const Shape& shape, const Strides& strides) {
+bool is_row_major(const Shape& shape, const Strides& strides) {
   std::int64_t expected = 1;
   for (std::size_t i = shape.size(); i-- > 0;) {
     if (shape[i] == 0) return true;
@@ -69,11 +69,25 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, const Shape& shape, const Strid
       strides_(strides),
       numel_(ddprun::numel(shape)),
       dtype_(dtype),
-      contiguous_(is_dense(shape, strides)) {}
+      contiguous_(is_row_major(shape, strides)) {}
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   const auto bytes = static_cast<std::size_t>(ddprun::numel(shape)) * size_of(dtype);
   return {Storage::allocate(bytes, device), shape, contiguous_strides(shape), 0, dtype};
+}
+
+Tensor Tensor::empty_like(const Tensor& other) {
+  if (other.channel_block_ != 0) return empty_blocked(other.shape_, other.channel_block_, other.dtype_, other.device());
+  return empty(other.shape_, other.dtype_, other.device());
+}
+
+Tensor Tensor::empty_blocked(const Shape& shape, std::int64_t block, DType dtype, Device device) {
+  if (shape.size() != 4 || block < 1 || shape[1] % block != 0)
+    throw make_error(Errc::usage, "a tensor of shape {} cannot be blocked by {} channels", to_string(shape), block);
+  Tensor result = empty(shape, dtype, device);
+  result.channel_block_ = block;
+  result.contiguous_ = false;
+  return result;
 }
 
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
@@ -108,11 +122,20 @@ Tensor Tensor::view(const Shape& shape, const Strides& strides, std::int64_t off
   result.shape_ = shape;
   result.strides_ = strides;
   result.numel_ = ddprun::numel(shape);
-  result.contiguous_ = is_dense(shape, strides);
+  result.contiguous_ = is_row_major(shape, strides);
   return result;
 }
 
+Tensor Tensor::by_blocks() const {
+  const std::int64_t b = channel_block_, height = size(2), width = size(3);
+  const std::int64_t row = width * b, image = height * row;
+  Tensor dense = *this;
+  dense.channel_block_ = 0;
+  return dense.view({shape_[0], shape_[1] / b, b, height, width}, {shape_[1] / b * image, image, 1, row, b});
+}
+
 Tensor Tensor::reshape(Shape shape) const {
+  if (channel_block_ != 0) return contiguous().reshape(shape);
   const Shape to = with_open_size(shape_, std::move(shape));
   if (contiguous_) return view(to, contiguous_strides(to));
   if (const auto strides = strides_of_view(shape_, strides_, to)) return view(to, *strides);
@@ -122,6 +145,7 @@ Tensor Tensor::reshape(Shape shape) const {
 }
 
 Tensor Tensor::permute(const std::vector<std::int64_t>& dims) const {
+  if (channel_block_ != 0) return contiguous().permute(dims);
   std::array<bool, Shape::max_rank> seen{};
   Shape shape;
   Strides strides;
@@ -139,6 +163,7 @@ Tensor Tensor::permute(const std::vector<std::int64_t>& dims) const {
 }
 
 Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
+  if (channel_block_ != 0) return contiguous().transpose(dim0, dim1);
   const std::size_t a = checked_dim("transpose", dim0, shape_.size()),
                     b = checked_dim("transpose", dim1, shape_.size());
   Shape shape = shape_;
@@ -149,6 +174,7 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
 }
 
 Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+  if (channel_block_ != 0) return contiguous().slice(dim, start, length);
   const std::size_t at = checked_dim("slice", dim, shape_.size());
   if (start < 0 || length < 0 || start + length > shape_[at]) {
     throw make_error(Errc::usage, "slice: [{}, {}) is not within dimension {} of a tensor of shape {}", start,
@@ -170,6 +196,7 @@ Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
 }
 
 Tensor Tensor::expand(const Shape& shape) const {
+  if (channel_block_ != 0) return contiguous().expand(shape);
   if (shape == shape_) return *this;
   if (shape.size() < shape_.size() || !(broadcast_shape("expand", shape_, shape) == shape)) {
     throw make_error(Errc::mismatch, "expand: a tensor of shape {} does not broadcast to {}", to_string(shape_),
@@ -182,7 +209,22 @@ Tensor Tensor::expand(const Shape& shape) const {
 }
 
 Tensor Tensor::contiguous() const {
-  return contiguous_ ? *this : clone();
+  if (contiguous_) return *this;
+  Tensor result = empty(shape_, dtype_, device());
+  kernels::copy(*this, result);
+  return result;
+}
+
+Tensor Tensor::dense() const {
+  return is_dense() ? *this : contiguous();
+}
+
+Tensor Tensor::in_layout_of(const Tensor& other) const {
+  if (is_dense() && channel_block_ == other.channel_block_) return *this;
+  if (other.channel_block_ == 0) return contiguous();
+  Tensor result = empty_blocked(shape_, other.channel_block_, dtype_, device());
+  kernels::copy(*this, result);
+  return result;
 }
 
 Tensor Tensor::clone() const {
@@ -231,7 +273,15 @@ double Tensor::item() const {
   return value;
 }
 
+void Tensor::throw_blocked() const {
+  throw make_error(
+      Errc::mismatch,
+      "a tensor of shape {}, blocked by {} channels, was accessed as strided memory; call contiguous() first",
+      to_string(shape_), channel_block_);
+}
+
 void Tensor::throw_access(DType asked) const {
+  if (channel_block_ != 0) throw_blocked();
   if (asked == dtype_) {
     throw make_error(Errc::mismatch, "a tensor of shape {} and strides {} was accessed as contiguous memory",
                      to_string(shape_), to_string(strides_));

@@ -20,6 +20,10 @@ namespace ddprun {
 // View operations (reshape, permute, ...) share the memory. Where an operation needs row-major memory it says so, and
 // contiguous() makes it; data() insists on it, so that no loop walks a strided tensor as if it were dense.
 //
+// Images, (batch, channels, height, width), may also be blocked by channels: memory is (batch, channels / b, height,
+// width, b), which is what vectorised convolutions work on. Convolutions make such tensors, and what follows them keeps
+// the layout, so that it is converted once and not at every operation. Views of a blocked tensor see a contiguous copy.
+//
 // Ownership: the storage lives as long as a tensor sees it. Its own memory is 64-byte aligned; wrapped memory is where
 //   its owner put it.
 // Threads: not synchronised: one writer, or many readers.
@@ -31,8 +35,10 @@ class Tensor {
   static Tensor empty(const Shape& shape, DType dtype = DType::float32, Device device = {});  // uninitialised
   static Tensor zeros(const Shape& shape, DType dtype = DType::float32, Device device = {});
   static Tensor full(const Shape& shape, double value, DType dtype = DType::float32, Device device = {});
-  // Uninitialised, with the shape, dtype and device of another.
-  static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
+  // Uninitialised, with the shape, dtype, device and, where it is dense, layout of another.
+  static Tensor empty_like(const Tensor& other);
+  // Uninitialised, blocked by channels; the number of channels is a multiple of block.
+  static Tensor empty_blocked(const Shape& shape, std::int64_t block, DType dtype, Device device);
   static Tensor zeros_like(const Tensor& other) { return zeros(other.shape(), other.dtype(), other.device()); }
   // A copy of the values; their number has to be that of the shape.
   template <class T>
@@ -43,14 +49,20 @@ class Tensor {
 
   bool defined() const { return storage_ != nullptr; }
   const Shape& shape() const { return shape_; }
-  const Strides& strides() const { return strides_; }  // in elements
+  // In elements. Throws Errc::mismatch for a blocked tensor, which has none.
+  const Strides& strides() const {
+    if (channel_block_ != 0) throw_blocked();
+    return strides_;
+  }
+  std::int64_t channel_block() const { return channel_block_; }  // channels side by side in memory; 0: not blocked
   std::int64_t dim() const { return static_cast<std::int64_t>(shape_.size()); }
   std::int64_t size(std::int64_t dim) const;  // negative counts from the end
   std::int64_t numel() const { return numel_; }
   DType dtype() const { return dtype_; }
   Device device() const { return storage_ ? storage_->device() : Device{}; }
   std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }  // of the elements
-  bool is_contiguous() const { return contiguous_; }
+  bool is_contiguous() const { return contiguous_; }                                        // row-major
+  bool is_dense() const { return contiguous_ || channel_block_ != 0; }                      // row-major or blocked
 
   // The first element. Throws Errc::mismatch if T is not the element type, and for strided memory.
   template <class T>
@@ -61,6 +73,17 @@ class Tensor {
   template <class T>
   const T* data() const {
     check_access(dtype_of<T>);
+    return static_cast<const T*>(raw());
+  }
+  // The elements of dense memory in its own order, for what looks at each by itself. Throws as data() does.
+  template <class T>
+  T* elements() {
+    if (channel_block_ == 0) check_access(dtype_of<T>);
+    return static_cast<T*>(raw());
+  }
+  template <class T>
+  const T* elements() const {
+    if (channel_block_ == 0) check_access(dtype_of<T>);
     return static_cast<const T*>(raw());
   }
   // The first element, whatever type and strides.
@@ -75,8 +98,13 @@ class Tensor {
   Tensor select(std::int64_t dim, std::int64_t index) const;  // without that dimension
   Tensor expand(const Shape& shape) const;                    // broadcast: sizes of 1 are repeated without memory
 
-  Tensor contiguous() const;  // itself where it is
-  Tensor clone() const;       // contiguous
+  // Of a blocked tensor: (batch, channels / block, block, height, width), strided.
+  Tensor by_blocks() const;
+
+  Tensor contiguous() const;                       // itself where it is
+  Tensor dense() const;                            // itself where it is, else contiguous
+  Tensor in_layout_of(const Tensor& other) const;  // of a dense tensor of this shape; itself where it has it
+  Tensor clone() const;                            // dense
   // Itself where nothing has to change. Rounds to nearest even; a value out of an integer type's range is undefined.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
@@ -98,6 +126,7 @@ class Tensor {
     if (asked != dtype_ || !contiguous_) throw_access(asked);
   }
   [[noreturn]] void throw_access(DType asked) const;
+  [[noreturn]] void throw_blocked() const;
   static void check_count(std::size_t count, const Shape& shape);
 
   std::shared_ptr<Storage> storage_;
@@ -105,6 +134,7 @@ class Tensor {
   Shape shape_{0};
   Strides strides_{1};
   std::int64_t numel_ = 0;
+  std::int64_t channel_block_ = 0;
   DType dtype_ = DType::float32;
   bool contiguous_ = true;
 };

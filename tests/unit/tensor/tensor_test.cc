@@ -1,6 +1,8 @@
 #include "ddprun/worker/tensor/tensor.h"
 
 #include <cmath>
+#include <cstring>
+#include <vector>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/storage.h"
@@ -172,4 +174,54 @@ TEST_CASE("a change in place moves the version on") {
   const Tensor view = a.reshape({1, 2});
   a.fill(1);
   CHECK(view.version() > before);
+}
+
+namespace {
+
+// 0, 1, 2, ... in a shape
+Tensor counting(const Shape& shape, DType dtype = DType::float32) {
+  Tensor result = Tensor::empty(shape, DType::float32);
+  for (std::int64_t i = 0; i < result.numel(); ++i) result.data<float>()[i] = static_cast<float>(i);
+  return result.to(dtype);
+}
+
+Tensor blocked(const Tensor& tensor, std::int64_t block) {
+  return tensor.in_layout_of(Tensor::empty_blocked(tensor.shape(), block, tensor.dtype(), tensor.device()));
+}
+
+}  // namespace
+
+TEST_CASE("an image blocked by channels has the channels of a block side by side") {
+  const Tensor image = counting({2, 4, 2, 3}), block = blocked(image, 2);
+  CHECK(block.shape() == image.shape());
+  CHECK(block.channel_block() == 2);
+  CHECK(block.is_dense());
+  CHECK_FALSE(block.is_contiguous());
+  // The first position of channels 0 and 1, then the second.
+  const float* memory = block.elements<float>();
+  CHECK(std::vector<float>(memory, memory + 4) == std::vector<float>{0, 6, 1, 7});
+}
+
+TEST_CASE("a blocked image comes back as it was, in every type, from any strides") {
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
+    const Tensor image = counting({2, 8, 2, 3}, dtype), block = blocked(image, 4);
+    CHECK(block.contiguous().is_contiguous());
+    CHECK(std::memcmp(block.contiguous().raw(), image.raw(), image.bytes()) == 0);
+    CHECK(std::memcmp(blocked(block, 8).contiguous().raw(), image.raw(), image.bytes()) == 0);
+    CHECK(std::memcmp(block.clone().raw(), block.raw(), image.bytes()) == 0);
+    CHECK(std::memcmp(blocked(image.transpose(2, 3), 4).contiguous().raw(), image.transpose(2, 3).contiguous().raw(),
+                      image.bytes()) == 0);
+  }
+  CHECK(blocked(counting({1, 4, 1, 2}), 4).to(DType::float64).data<double>()[7] == 7);
+}
+
+TEST_CASE("what needs strided memory refuses a blocked image, views see its elements") {
+  const Tensor image = counting({1, 4, 2, 2}), block = blocked(image, 4);
+  CHECK_THROWS_WITH(block.data<float>(), Catch::Contains("blocked by 4 channels"));
+  CHECK_THROWS_WITH(block.strides(), Catch::Contains("call contiguous() first"));
+  CHECK_THROWS_WITH(Tensor::empty_blocked({1, 6, 2, 2}, 4, DType::float32, {}), Catch::Contains("6"));
+  CHECK(block.reshape({16}).data<float>()[5] == 5);
+  CHECK(block.permute({0, 2, 3, 1}).contiguous().data<float>()[1] == 4);
+  CHECK(block.select(1, 3).contiguous().data<float>()[0] == 12);
+  CHECK(block.expand({2, 4, 2, 2}).contiguous().data<float>()[17] == 1);
 }

@@ -32,7 +32,7 @@ void check(const Variable& query, const Variable& key, const Variable& value, co
 
 // (..., rows, width) as (batch, heads, rows, width), of which only the last dimension has to be dense.
 Tensor as_heads(const Tensor& x) {
-  if (x.dim() == 4 && (x.strides()[3] == 1 || x.size(3) <= 1)) return x;
+  if (x.dim() == 4 && x.channel_block() == 0 && (x.strides()[3] == 1 || x.size(3) <= 1)) return x;
   const Tensor dense = x.contiguous();
   const std::int64_t size = dense.size(-2) * dense.size(-1);
   return dense.reshape({1, size > 0 ? dense.numel() / size : 0, dense.size(-2), dense.size(-1)});

@@ -1,5 +1,7 @@
 #include "ddprun/worker/autograd/ops/conv.h"
 
+#include <utility>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
@@ -9,6 +11,8 @@ namespace {
 
 using kernels::ConvGeometry;
 using kernels::PoolGeometry;
+
+thread_local bool winograd_allowed = false;
 
 // How many windows of an extent there are along one direction.
 std::int64_t windows(std::int64_t size, std::int64_t extent, std::int64_t stride, std::int64_t padding) {
@@ -48,7 +52,8 @@ ConvGeometry conv_geometry(const Variable& input, const Variable& weight, ConvOp
       .out_h = windows(x[2], (w[2] - 1) * options.dilation + 1, options.stride, options.padding),
       .out_w = windows(x[3], (w[3] - 1) * options.dilation + 1, options.stride, options.padding),
       .dilation = options.dilation,
-      .groups = options.groups};
+      .groups = options.groups,
+      .winograd = winograd_allowed};
   if (geometry.out_h < 1 || geometry.out_w < 1) {
     throw make_error(Errc::mismatch, "conv2d: a weight of shape {} is larger than the padded input of shape {}",
                      to_string(w), to_string(x));
@@ -58,7 +63,7 @@ ConvGeometry conv_geometry(const Variable& input, const Variable& weight, ConvOp
 
 void add_weight_gradient(autograd::Backward& pass, const ConvGeometry& geometry, const Tensor& x, const Shape& shape) {
   autograd::add_computed(pass, 1, shape, [&](Tensor& out, bool accumulate) {
-    kernels::of(x).conv2d_backward_weight(geometry, x, pass.grad(), out, accumulate);
+    kernels::of(x).conv2d_backward_weight(geometry, x, pass.dense_grad(), out, accumulate);
   });
 }
 
@@ -90,17 +95,22 @@ PoolGeometry pool_geometry(const char* name, const Shape& x, PoolOptions options
 
 }  // namespace
 
+WinogradScope::WinogradScope() : before_(std::exchange(winograd_allowed, true)) {}
+WinogradScope::~WinogradScope() {
+  winograd_allowed = before_;
+}
+
 Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias, ConvOptions options) {
   const autograd::Operation operation("conv2d", {input, weight, bias});
   const ConvGeometry geometry = conv_geometry(input, weight, options);
   check_bias(weight, bias);
-  const Tensor x = input.value().contiguous(), w = weight.value().contiguous();
+  const Tensor x = input.value().dense(), w = weight.value().contiguous();
   Tensor value = kernels::of(x).conv2d(geometry, x, w, bias.value());
   return operation.record(std::move(value), {x, w}, [geometry](autograd::Backward& pass) {
     const Tensor& saved_w = pass.saved(1);
     add_bias_gradient(pass, geometry);
     add_weight_gradient(pass, geometry, pass.saved(0), saved_w.shape());
-    if (pass.wants(0)) pass.add(0, kernels::of(saved_w).conv2d_backward_input(geometry, pass.grad(), saved_w));
+    if (pass.wants(0)) pass.add(0, kernels::of(saved_w).conv2d_backward_input(geometry, pass.dense_grad(), saved_w));
   });
 }
 

@@ -18,6 +18,19 @@ struct ConvOptions {
 // conv2d.
 Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias = {}, ConvOptions options = {});
 
+// While one exists on a thread, its convolutions may use Winograd's algorithm where the processor has a fast one: the
+// 3x3 ones then take about half the time, and lose some of float32's accuracy.
+class WinogradScope {
+ public:
+  WinogradScope();
+  ~WinogradScope();
+  WinogradScope(const WinogradScope&) = delete;
+  WinogradScope& operator=(const WinogradScope&) = delete;
+
+ private:
+  bool before_;
+};
+
 struct PoolOptions {
   std::int64_t kernel = 2;
   std::int64_t stride = 0;   // 0: the kernel's size

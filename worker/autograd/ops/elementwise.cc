@@ -21,18 +21,28 @@ Tensor compare(const char* name, Comparison comparison, const Tensor& a, const T
   return out;
 }
 
+Tensor add_or_subtract(const char* name, Binary function, const Tensor& a, const Tensor& b) {
+  const Shape shape = broadcast_shape(name, a.shape(), b.shape());
+  const bool blocked = a.shape() == b.shape() && a.channel_block() != 0;
+  Tensor out = blocked ? Tensor::empty_like(a) : Tensor::empty(shape, a.dtype(), a.device());
+  kernels::of(out).binary(function, {}, blocked ? a : a.expand(shape), blocked ? b.in_layout_of(a) : b.expand(shape),
+                          out);
+  return out;
+}
+
+Tensor gradient_of(autograd::Backward& pass, const Shape& operand) {
+  return pass.dense_grad().shape() == operand ? pass.dense_grad() : kernels::sum_to(pass.grad(), operand);
+}
+
 // The gradient of a sum's or a difference's operand needs nothing but the shapes.
 Variable add_or_subtract(const char* name, Binary function, const Variable& a, const Variable& b, double sign_of_b) {
   const autograd::Operation operation(name, {a, b});
   autograd::check_same_dtype(name, a.value(), b.value());
-  const Shape shape = broadcast_shape(name, a.shape(), b.shape());
-  Tensor out = Tensor::empty(shape, a.dtype(), a.device());
-  kernels::of(out).binary(function, {}, a.value().expand(shape), b.value().expand(shape), out);
-  return operation.record(std::move(out), {},
+  return operation.record(add_or_subtract(name, function, a.value(), b.value()), {},
                           [shape_a = a.shape(), shape_b = b.shape(), sign_of_b](autograd::Backward& pass) {
-                            if (pass.wants(0)) pass.add(0, kernels::sum_to(pass.grad(), shape_a));
+                            if (pass.wants(0)) pass.add(0, gradient_of(pass, shape_a));
                             if (!pass.wants(1)) return;
-                            const Tensor gradient = kernels::sum_to(pass.grad(), shape_b);
+                            const Tensor gradient = gradient_of(pass, shape_b);
                             pass.add(1, sign_of_b == 1 ? gradient : kernels::scale(gradient, sign_of_b));
                           });
 }

@@ -37,15 +37,16 @@ void check_same_dtype(const char* name, const Tensor& a, const Tensor& b) {
 
 Variable unary(const char* name, Unary function, const Variable& input, const Arguments& arguments) {
   const Operation operation(name, {input});
-  const Tensor x = input.value().contiguous();
+  const Tensor x = input.value().dense();
   Tensor y = kernels::unary(function, x, arguments);
   const Saves saves = saves_of[static_cast<std::size_t>(function)];
   std::vector<Tensor> saved;
   if (saves != Saves::nothing) saved.push_back(saves == Saves::input ? x : y);
   return operation.record(std::move(y), std::move(saved), [function, arguments, saves](Backward& pass) {
-    Tensor out = Tensor::empty_like(pass.grad());
-    kernels::of(out).unary_gradient(function, arguments, saves == Saves::nothing ? Tensor() : pass.saved(0),
-                                    pass.grad(), out);
+    const Tensor from = saves == Saves::nothing ? Tensor() : pass.saved(0);
+    const Tensor grad = from.defined() ? pass.dense_grad().in_layout_of(from) : pass.dense_grad();
+    Tensor out = Tensor::empty_like(grad);
+    kernels::of(out).unary_gradient(function, arguments, from, grad, out);
     pass.add(0, std::move(out));
   });
 }

@@ -55,7 +55,7 @@ Variable batch_norm(const Variable& input, const Variable& weight, const Variabl
                     Tensor running_var, const BatchNormOptions& options) {
   const autograd::Operation operation("batch_norm", {input, weight, bias}, {running_mean, running_var});
   const Extent extent = extent_of(input);
-  const Tensor x = input.value().contiguous();
+  const Tensor x = input.value().dense();
   check_channels("the weight", weight.value(), input);
   check_channels("the bias", bias.value(), input);
   check_channels("the running mean", running_mean, input);
@@ -64,10 +64,10 @@ Variable batch_norm(const Variable& input, const Variable& weight, const Variabl
   Tensor value = kernels::of(x).batch_norm(x, extent.outer, extent.inner, statistics, weight.value(), bias.value());
   return operation.record(std::move(value), {x, weight.value(), statistics.mean, statistics.inverse},
                           [extent, training = options.training](autograd::Backward& pass) {
-                            auto gradients =
-                                kernels::of(pass.grad())
-                                    .batch_norm_backward(pass.saved(0), pass.grad(), extent.outer, extent.inner,
-                                                         {pass.saved(2), pass.saved(3)}, pass.saved(1), training);
+                            const Tensor& from = pass.saved(0);
+                            auto gradients = kernels::of(from).batch_norm_backward(
+                                from, pass.dense_grad().in_layout_of(from), extent.outer, extent.inner,
+                                {pass.saved(2), pass.saved(3)}, pass.saved(1), training);
                             pass.add(2, std::move(gradients.bias));
                             pass.add(1, std::move(gradients.weight));
                             pass.add(0, std::move(gradients.x));

@@ -87,23 +87,41 @@ const T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
+onednn::Image<const float> image(const Tensor& tensor) {
+  return {tensor.elements<float>(), tensor.channel_block()};
+}
+onednn::Image<float> image(Tensor& tensor) {
+  return {tensor.elements<float>(), tensor.channel_block()};
+}
+
+Tensor empty_image(const Shape& shape, std::int64_t block, Device device) {
+  return block != 0 ? Tensor::empty_blocked(shape, block, DType::float32, device)
+                    : Tensor::empty(shape, DType::float32, device);
+}
+
 Tensor conv2d(const ConvGeometry& g, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (is_16_bit(x)) return conv2d(g, widened(x), widened(weight), widened(bias)).to(x.dtype());
-  Tensor y = Tensor::empty({g.batch, g.out_channels, g.out_h, g.out_w}, x.dtype(), x.device());
-  if (x.dtype() == DType::float64)
+  const Shape shape{g.batch, g.out_channels, g.out_h, g.out_w};
+  if (x.dtype() == DType::float64) {
+    Tensor y = Tensor::empty(shape, x.dtype(), x.device());
     forward(g, x.data<double>(), weight.data<double>(), data_or_null<double>(bias), y.data<double>());
-  else
-    onednn::conv_forward(g, x.data<float>(), weight.data<float>(), data_or_null<float>(bias), y.data<float>());
+    return y;
+  }
+  Tensor y = empty_image(shape, onednn::preferred_blocks(g).y, x.device());
+  onednn::conv_forward(g, image(x), weight.data<float>(), data_or_null<float>(bias), image(y));
   return y;
 }
 
 Tensor conv2d_backward_input(const ConvGeometry& g, const Tensor& grad, const Tensor& weight) {
   if (is_16_bit(grad)) return conv2d_backward_input(g, widened(grad), widened(weight)).to(grad.dtype());
-  Tensor out = Tensor::empty({g.batch, g.in_channels, g.height, g.width}, grad.dtype(), grad.device());
-  if (grad.dtype() == DType::float64)
+  const Shape shape{g.batch, g.in_channels, g.height, g.width};
+  if (grad.dtype() == DType::float64) {
+    Tensor out = Tensor::empty(shape, grad.dtype(), grad.device());
     backward_input(g, grad.data<double>(), weight.data<double>(), out.data<double>());
-  else
-    onednn::conv_backward_input(g, grad.data<float>(), weight.data<float>(), out.data<float>());
+    return out;
+  }
+  Tensor out = empty_image(shape, onednn::preferred_blocks(g).x, grad.device());
+  onednn::conv_backward_input(g, image(grad), weight.data<float>(), image(out));
   return out;
 }
 
@@ -118,8 +136,7 @@ void conv2d_backward_weight(const ConvGeometry& g, const Tensor& x, const Tensor
     backward_weight(g, x.data<double>(), grad.data<double>(), weight_grad.data<double>(), accumulate);
   } else {
     const Tensor wide_x = widened(x), wide_grad = widened(grad);
-    onednn::conv_backward_weight(g, wide_x.data<float>(), wide_grad.data<float>(), weight_grad.data<float>(),
-                                 accumulate);
+    onednn::conv_backward_weight(g, image(wide_x), image(wide_grad), weight_grad.data<float>(), accumulate);
   }
 }
 

@@ -102,15 +102,20 @@ Tensor shaped_like(const Tensor& from, const Tensor& to) {
   return from.shape() == to.shape() ? from : from.reshape(to.shape());
 }
 
+// A blocked tensor as a strided one, and the other operand in the same five dimensions.
+void copy_blocks(const Tensor& from, Tensor& to);
+
 void copy(const Tensor& given, Tensor& to) {
   if (given.numel() != to.numel()) {
     throw make_error(Errc::mismatch, "copy: a tensor of shape {} does not fit one of shape {}",
                      to_string(given.shape()), to_string(to.shape()));
   }
-  if (given.dtype() == to.dtype() && given.is_contiguous() && to.is_contiguous()) {
+  const bool same_layout = given.is_dense() && to.is_dense() && given.channel_block() == to.channel_block();
+  if (given.dtype() == to.dtype() && same_layout) {
     if (given.raw() != to.raw()) std::memmove(to.raw(), given.raw(), to.bytes());
     return;
   }
+  if (given.channel_block() != 0 || to.channel_block() != 0) return copy_blocks(given, to);
   if (is_cast(given, to, DType::bfloat16)) return cast<BFloat16>(given, to);
   if (is_cast(given, to, DType::float16)) return cast<Float16>(given, to);
   const Tensor from = shaped_like(given, to);
@@ -120,15 +125,23 @@ void copy(const Tensor& given, Tensor& to) {
   });
 }
 
+void copy_blocks(const Tensor& from, Tensor& to) {
+  if (from.channel_block() != 0 && to.channel_block() != 0) return copy(from.contiguous(), to);
+  const Shape shape = from.channel_block() != 0 ? from.by_blocks().shape() : to.by_blocks().shape();
+  const Tensor source = from.channel_block() != 0 ? from.by_blocks() : from.reshape(shape);
+  Tensor target = to.channel_block() != 0 ? to.by_blocks() : to.reshape(shape);
+  copy(source, target);
+}
+
 void fill(Tensor& to, double value) {
-  if (value == 0 && to.is_contiguous()) {
+  if (value == 0 && to.is_dense()) {
     std::memset(to.raw(), 0, to.bytes());
     return;
   }
   visit_any(to.dtype(), [&]<class T>() {
     const T element = T(static_cast<ComputeType<T>>(value));
-    if (to.is_contiguous()) {
-      std::fill_n(to.data<T>(), to.numel(), element);
+    if (to.is_dense()) {
+      std::fill_n(to.elements<T>(), to.numel(), element);
       return;
     }
     const StridedLoop<1> loop(to.shape(), {&to.strides()});

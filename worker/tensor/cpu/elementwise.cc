@@ -249,14 +249,15 @@ void binary_gradient_row(Binary function, const Arguments& arguments, int operan
 // --- the table's entries
 
 void unary(Unary function, const Arguments& arguments, const Tensor& x, Tensor& y) {
-  visit_floating(x.dtype(), [&]<class T>() { unary_row(function, arguments, x.numel(), x.data<T>(), y.data<T>()); });
+  visit_floating(x.dtype(),
+                 [&]<class T>() { unary_row(function, arguments, x.numel(), x.elements<T>(), y.elements<T>()); });
 }
 
 void unary_gradient(Unary function, const Arguments& arguments, const Tensor& saved, const Tensor& grad, Tensor& out) {
   visit_floating(grad.dtype(), [&]<class T>() {
     // A function that saves nothing does not look at what is passed in its place.
-    const T* from = saved.defined() ? saved.data<T>() : grad.data<T>();
-    unary_gradient_row(function, arguments, grad.numel(), from, grad.data<T>(), out.data<T>());
+    const T* from = saved.defined() ? saved.elements<T>() : grad.elements<T>();
+    unary_gradient_row(function, arguments, grad.numel(), from, grad.elements<T>(), out.elements<T>());
   });
 }
 
@@ -266,6 +267,11 @@ const T* first(const Tensor& tensor) {
 }
 
 void binary(Binary function, const Arguments& arguments, const Tensor& a, const Tensor& b, Tensor& out) {
+  if (out.channel_block() != 0) {
+    return visit_floating(out.dtype(), [&]<class T>() {
+      binary_row(function, arguments, {1, 1, 1}, out.numel(), a.elements<T>(), b.elements<T>(), out.elements<T>());
+    });
+  }
   const StridedLoop<3> loop(out.shape(), {&a.strides(), &b.strides(), &out.strides()});
   visit_floating(out.dtype(), [&]<class T>() {
     loop.for_each_row([&](const auto& at, std::int64_t count, const auto& by) {

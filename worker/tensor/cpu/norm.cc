@@ -16,31 +16,56 @@ using kernels::Axis;
 using kernels::NormGradients;
 using kernels::NormStatistics;
 
-// (outer, channels, inner)
+// Memory is (outer, channels, inner); blocked by B channels: (outer, channels / B, inner, B).
 struct Channels {
   std::int64_t outer, channels, inner;
 };
 
+// Positions of a blocked channel that are summed as they are before the sum is added to a double.
+constexpr std::int64_t short_run = 64;
+
+// Adds the sums of term(channel, position) over positions [from, to) of B channels from c on, which begin at `begin`.
+template <class T, int B, class Term>
+[[gnu::always_inline]] inline void add_block_sums(std::int64_t c, std::int64_t begin, std::int64_t from,
+                                                  std::int64_t to, Term term, double* totals) {
+  T lanes[B] = {};
+  for (std::int64_t i = from; i < to; ++i)
+    for (std::int64_t lane = 0; lane < B; ++lane) lanes[lane] += term(c + lane, begin + i * B + lane);
+  for (std::int64_t lane = 0; lane < B; ++lane) totals[c + lane] += static_cast<double>(lanes[lane]);
+}
+
 // totals[c] = the sum of term(c, position) over all positions of channel c.
-template <class T, class Term>
+template <class T, int B, class Term>
 [[gnu::always_inline]] inline std::vector<double> channel_sums(Channels shape, Term term) {
   std::vector<double> totals(static_cast<std::size_t>(shape.channels), 0.0);
+  std::int64_t begin = 0;
   for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
-    for (std::int64_t c = 0; c < shape.channels; ++c) {
-      const std::int64_t row = (outer * shape.channels + c) * shape.inner;
-      totals[static_cast<std::size_t>(c)] +=
-          static_cast<double>(lane_sum<T>(shape.inner, [&](std::int64_t i) { return term(c, row + i); }));
+    for (std::int64_t c = 0; c < shape.channels; c += B, begin += B * shape.inner) {
+      if constexpr (B == 1) {
+        totals[static_cast<std::size_t>(c)] +=
+            static_cast<double>(lane_sum<T>(shape.inner, [&](std::int64_t i) { return term(c, begin + i); }));
+      } else {
+        for (std::int64_t i = 0; i < shape.inner; i += short_run)
+          add_block_sums<T, B>(c, begin, i, std::min(i + short_run, shape.inner), term, totals.data());
+      }
     }
   }
   return totals;
 }
 
-template <class T>
+// out[position] = function(position, lane) for each position of B channels that begin at `begin`.
+template <class T, int B, class Function>
+[[gnu::always_inline]] inline void fill_block(std::int64_t inner, std::int64_t begin, T* out, Function function) {
+  for (std::int64_t i = 0; i < inner; ++i)
+    for (std::int64_t lane = 0; lane < B; ++lane) out[begin + i * B + lane] = function(begin + i * B + lane, lane);
+}
+
+template <class T, int B>
 DDPRUN_VECTORIZED void channel_statistics(Channels shape, const T* x, T* mean, T* variance) {
   const double count = static_cast<double>(shape.outer * shape.inner);
-  const auto sums = channel_sums<T>(shape, [x](std::int64_t, std::int64_t at) { return x[at]; });
+  const auto sums = channel_sums<T, B>(shape, [x](std::int64_t, std::int64_t at) { return x[at]; });
   for (std::int64_t c = 0; c < shape.channels; ++c) mean[c] = static_cast<T>(sums[static_cast<std::size_t>(c)] / count);
-  const auto squares = channel_sums<T>(shape, [x, mean](std::int64_t c, std::int64_t at) {
+  const auto squares = channel_sums<T, B>(shape, [x, mean](std::int64_t c, std::int64_t at) {
     const T distance = x[at] - mean[c];
     return distance * distance;
   });
@@ -49,13 +74,21 @@ DDPRUN_VECTORIZED void channel_statistics(Channels shape, const T* x, T* mean, T
   }
 }
 
-template <class T>
+template <class T, int B>
 DDPRUN_VECTORIZED void normalise(Channels shape, const T* x, const T* mean, const T* inverse, const T* weight,
                                  const T* bias, T* y) {
+  std::int64_t begin = 0;
   for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
-    for (std::int64_t c = 0; c < shape.channels; ++c, x += shape.inner, y += shape.inner) {
-      const T factor = inverse[c] * weight[c];
-      for (std::int64_t i = 0; i < shape.inner; ++i) y[i] = (x[i] - mean[c]) * factor + bias[c];
+    for (std::int64_t c = 0; c < shape.channels; c += B, begin += B * shape.inner) {
+      T center[B], factor[B], shift[B];
+      for (std::int64_t lane = 0; lane < B; ++lane) {
+        center[lane] = mean[c + lane];
+        factor[lane] = inverse[c + lane] * weight[c + lane];
+        shift[lane] = bias[c + lane];
+      }
+      fill_block<T, B>(shape.inner, begin, y, [&](std::int64_t at, std::int64_t lane) {
+        return (x[at] - center[lane]) * factor[lane] + shift[lane];
+      });
     }
   }
 }
@@ -68,29 +101,52 @@ struct BackwardInput {
 
 // With h = (x - mean) inverse over n values of a channel: d bias = sum grad, d weight = sum grad h, and
 // d x = weight inverse (grad - d bias / n - h d weight / n), the last two terms only where the statistics are x's own.
-template <class T>
+template <class T, int B>
 DDPRUN_VECTORIZED void normalise_backward(Channels shape, const BackwardInput<T>& in, T* x_grad, T* weight_grad,
                                           T* bias_grad) {
   const auto [x, grad, mean, inverse, weight, training] = in;
-  const auto sums = channel_sums<T>(shape, [grad](std::int64_t, std::int64_t at) { return grad[at]; });
-  const auto products =
-      channel_sums<T>(shape, [x, grad, mean](std::int64_t c, std::int64_t at) { return grad[at] * (x[at] - mean[c]); });
+  const auto sums = channel_sums<T, B>(shape, [grad](std::int64_t, std::int64_t at) { return grad[at]; });
+  const auto products = channel_sums<T, B>(
+      shape, [x, grad, mean](std::int64_t c, std::int64_t at) { return grad[at] * (x[at] - mean[c]); });
   const double count = static_cast<double>(shape.outer * shape.inner);
   for (std::int64_t c = 0; c < shape.channels; ++c) {
     bias_grad[c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
     weight_grad[c] = static_cast<T>(products[static_cast<std::size_t>(c)] * static_cast<double>(inverse[c]));
   }
+  std::int64_t begin = 0;
   for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
-    for (std::int64_t c = 0; c < shape.channels; ++c) {
-      const std::int64_t row = (outer * shape.channels + c) * shape.inner;
-      const T factor = inverse[c] * weight[c], center = mean[c];
-      const T shift = training ? static_cast<T>(static_cast<double>(bias_grad[c]) / count) : T(0);
-      const T slope = training ? static_cast<T>(static_cast<double>(weight_grad[c]) / count) * inverse[c] : T(0);
-      for (std::int64_t i = row; i < row + shape.inner; ++i) {
-        x_grad[i] = factor * (grad[i] - shift - (x[i] - center) * slope);
+    for (std::int64_t c = 0; c < shape.channels; c += B, begin += B * shape.inner) {
+      T center[B], factor[B], shift[B], slope[B];
+      for (std::int64_t lane = 0; lane < B; ++lane) {
+        const std::int64_t at = c + lane;
+        center[lane] = mean[at];
+        factor[lane] = inverse[at] * weight[at];
+        shift[lane] = training ? static_cast<T>(static_cast<double>(bias_grad[at]) / count) : T(0);
+        slope[lane] = training ? static_cast<T>(static_cast<double>(weight_grad[at]) / count) * inverse[at] : T(0);
       }
+      fill_block<T, B>(shape.inner, begin, x_grad, [&](std::int64_t at, std::int64_t lane) {
+        return factor[lane] * (grad[at] - shift[lane] - (x[at] - center[lane]) * slope[lane]);
+      });
     }
   }
+}
+
+// Calls visit.template operator()<T, B>() for x's type and layout.
+template <class Visit>
+void visit_layout(const Tensor& x, Visit visit) {
+  visit_wide(x.dtype(), [&]<class T>() {
+    switch (x.channel_block()) {
+      case 0:
+        return visit.template operator()<T, 1>();
+      case 8:
+        return visit.template operator()<T, 8>();
+      case 16:
+        return visit.template operator()<T, 16>();
+      default:
+        throw make_error(Errc::unsupported, "batch_norm of images blocked by {} channels is not supported",
+                         x.channel_block());
+    }
+  });
 }
 
 Channels channels_of(const Tensor& tensor, std::int64_t outer, std::int64_t inner) {
@@ -115,8 +171,9 @@ NormStatistics batch_statistics(const Tensor& given, std::int64_t outer, std::in
   const Channels shape = channels_of(x, outer, inner);
   variance = Tensor::empty({shape.channels}, x.dtype(), x.device());
   NormStatistics result{Tensor::empty({shape.channels}, x.dtype(), x.device()), Tensor()};
-  visit_wide(x.dtype(),
-             [&]<class T>() { channel_statistics(shape, x.data<T>(), result.mean.data<T>(), variance.data<T>()); });
+  visit_layout(x, [&]<class T, int B>() {
+    channel_statistics<T, B>(shape, x.elements<T>(), result.mean.data<T>(), variance.data<T>());
+  });
   result.inverse = inverse_deviation(variance, eps);
   return result;
 }
@@ -131,9 +188,9 @@ Tensor batch_norm(const Tensor& x, std::int64_t outer, std::int64_t inner, const
     return batch_norm(widened(x), outer, inner, widened_statistics(statistics), widened(weight), widened(bias))
         .to(x.dtype());
   Tensor y = Tensor::empty_like(x);
-  visit_wide(x.dtype(), [&]<class T>() {
-    normalise(channels_of(x, outer, inner), x.data<T>(), statistics.mean.data<T>(), statistics.inverse.data<T>(),
-              weight.data<T>(), bias.data<T>(), y.data<T>());
+  visit_layout(x, [&]<class T, int B>() {
+    normalise<T, B>(channels_of(x, outer, inner), x.elements<T>(), statistics.mean.data<T>(),
+                    statistics.inverse.data<T>(), weight.data<T>(), bias.data<T>(), y.elements<T>());
   });
   return y;
 }
@@ -153,11 +210,11 @@ NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int6
                     x, weight);
   }
   NormGradients out{Tensor::empty_like(x), Tensor::empty_like(weight), Tensor::empty_like(weight)};
-  visit_wide(x.dtype(), [&]<class T>() {
-    normalise_backward<T>(channels_of(x, outer, inner),
-                          {x.data<T>(), grad.data<T>(), statistics.mean.data<T>(), statistics.inverse.data<T>(),
-                           weight.data<T>(), training},
-                          out.x.data<T>(), out.weight.data<T>(), out.bias.data<T>());
+  visit_layout(x, [&]<class T, int B>() {
+    normalise_backward<T, B>(channels_of(x, outer, inner),
+                             {x.elements<T>(), grad.elements<T>(), statistics.mean.data<T>(),
+                              statistics.inverse.data<T>(), weight.data<T>(), training},
+                             out.x.elements<T>(), out.weight.data<T>(), out.bias.data<T>());
   });
   return out;
 }

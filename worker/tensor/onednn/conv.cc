@@ -4,6 +4,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,12 +29,16 @@ memory::desc any_desc(const memory::dims& sizes) {
   return plain_desc(sizes, Tag::any);
 }
 
-// The layout in which a convolution wants its images. oneDNN's own choice, blocks of 16 channels, pads the 10 and 20
-// channels of a small net; with channels last its backward pass is 1.6 times faster (conv2 of the CNN, batch 64, one
-// thread of a Sapphire Rapids, reorders counted: 0.95 against 1.50 ms; forward takes 0.45 ms either way). A single
-// channel is a case of its own that only oneDNN's choice serves well: 0.24 against 0.37 ms forward.
-memory::desc image_desc(const memory::dims& x, const memory::dims& sizes) {
-  return plain_desc(sizes, x[1] > 1 ? Tag::nhwc : Tag::any);
+// The layout of images of ours.
+memory::desc image_desc(const memory::dims& sizes, std::int64_t block) {
+  return plain_desc(sizes, block == 16 ? Tag::nChw16c : block == 8 ? Tag::nChw8c : Tag::nchw);
+}
+
+// By how many channels oneDNN blocked an image; 0: in another way, or not at all.
+std::int64_t block_of(const memory::desc& desc, const memory::dims& sizes) {
+  for (const std::int64_t block : {8, 16})
+    if (sizes[1] % block == 0 && desc == image_desc(sizes, block)) return block;
+  return 0;
 }
 
 // The sizes of a convolution's operands and of its window, as oneDNN wants them.
@@ -50,23 +55,36 @@ struct Sizes {
         before{g.padding, g.padding},
         // What the last window does not cover is negative padding at the far side.
         after{(g.out_h - 1) * g.stride + (g.kernel_h - 1) * g.dilation + 1 - g.height - g.padding,
-              (g.out_w - 1) * g.stride + (g.kernel_w - 1) * g.dilation + 1 - g.width - g.padding} {}
+              (g.out_w - 1) * g.stride + (g.kernel_w - 1) * g.dilation + 1 - g.width - g.padding},
+        winograd(g.winograd) {}
   Tag weight_tag() const { return weight.size() == 4 ? Tag::oihw : Tag::goihw; }
-  memory::dims x, weight, bias, y, stride, dilation, before, after;
-};
 
-constexpr auto direct = dnnl::algorithm::convolution_direct;
+  // The layout in which a convolution wants its images. oneDNN's own choice, blocks of 8 or 16 channels, is the fastest
+  // where they fill the blocks; it pads the 10 and 20 channels of a small net, whose backward pass is 1.6 times faster
+  // with channels last (conv2 of the CNN, batch 64, one thread of a Sapphire Rapids, reorders counted: 0.95 against
+  // 1.50 ms; forward takes 0.45 ms either way). A single channel is a case of its own that only oneDNN's choice serves
+  // well: 0.24 against 0.37 ms forward.
+  memory::desc image(const memory::dims& sizes) const {
+    const bool fills_blocks = y[1] % 16 == 0 && (x[1] % 16 == 0 || x[1] <= 4);
+    return plain_desc(sizes, fills_blocks || x[1] == 1 ? Tag::any : Tag::nhwc);
+  }
+  // Winograd's, where oneDNN has it and finds it faster.
+  dnnl::algorithm algorithm() const {
+    return winograd ? dnnl::algorithm::convolution_auto : dnnl::algorithm::convolution_direct;
+  }
+  memory::dims x, weight, bias, y, stride, dilation, before, after;
+  bool winograd;
+};
 
 dnnl::convolution_forward::primitive_desc make_forward(const Sizes& s, bool bias, const dnnl::engine& engine) {
   const auto kind = dnnl::prop_kind::forward_training;
   const memory::desc bias_desc = bias ? plain_desc(s.bias, Tag::a) : memory::desc();
 #if DNNL_VERSION_MAJOR >= 3
-  return {
-      engine,     kind,     direct, image_desc(s.x, s.x), any_desc(s.weight), bias_desc, image_desc(s.x, s.y), s.stride,
-      s.dilation, s.before, s.after};
+  return {engine,   kind,       s.algorithm(), s.image(s.x), any_desc(s.weight), bias_desc, s.image(s.y),
+          s.stride, s.dilation, s.before,      s.after};
 #else
-  return {{kind, direct, image_desc(s.x, s.x), any_desc(s.weight), bias_desc, image_desc(s.x, s.y), s.stride,
-           s.dilation, s.before, s.after},
+  return {{kind, s.algorithm(), s.image(s.x), any_desc(s.weight), bias_desc, s.image(s.y), s.stride, s.dilation,
+           s.before, s.after},
           engine};
 #endif
 }
@@ -74,28 +92,24 @@ dnnl::convolution_forward::primitive_desc make_forward(const Sizes& s, bool bias
 dnnl::convolution_backward_data::primitive_desc make_backward_input(const Sizes& s, const dnnl::engine& engine) {
   const auto hint = make_forward(s, false, engine);
 #if DNNL_VERSION_MAJOR >= 3
-  return {
-      engine,  direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before,
-      s.after, hint};
+  return {engine,   s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation,
+          s.before, s.after,       hint};
 #else
-  return {
-      {direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before, s.after},
-      engine,
-      hint};
+  return {{s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation, s.before, s.after},
+          engine,
+          hint};
 #endif
 }
 
 dnnl::convolution_backward_weights::primitive_desc make_backward_weight(const Sizes& s, const dnnl::engine& engine) {
   const auto hint = make_forward(s, false, engine);
 #if DNNL_VERSION_MAJOR >= 3
-  return {
-      engine,  direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before,
-      s.after, hint};
+  return {engine,   s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation,
+          s.before, s.after,       hint};
 #else
-  return {
-      {direct, image_desc(s.x, s.x), any_desc(s.weight), image_desc(s.x, s.y), s.stride, s.dilation, s.before, s.after},
-      engine,
-      hint};
+  return {{s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation, s.before, s.after},
+          engine,
+          hint};
 #endif
 }
 
@@ -150,70 +164,78 @@ enum class Kind { forward, forward_bias, backward_input, backward_weight };
 // A thread's engine, stream and plans.
 class Context {
  public:
-  Plan& plan(Kind kind, const ConvGeometry& geometry) {
-    const auto key = std::pair(kind, geometry);
+  Plan& plan(Kind kind, const ConvGeometry& geometry, ImageBlocks blocks) {
+    const auto key = std::tuple(kind, geometry, blocks.x, blocks.y);
     if (auto found = plans_.find(key); found != plans_.end()) return found->second;
     // Geometries change with the batch: a stream of ever new ones must not grow without bound.
     if (plans_.size() >= 256) plans_.clear();
-    return plans_.emplace(key, make(kind, geometry)).first->second;
+    return plans_.emplace(key, make(kind, geometry, blocks)).first->second;
+  }
+  ImageBlocks preferred(const ConvGeometry& geometry) {
+    if (auto found = preferred_.find(geometry); found != preferred_.end()) return found->second;
+    if (preferred_.size() >= 256) preferred_.clear();
+    const Sizes sizes(geometry);
+    const auto desc = make_forward(sizes, false, engine_);
+    return preferred_[geometry] = {block_of(desc.src_desc(), sizes.x), block_of(desc.dst_desc(), sizes.y)};
   }
   dnnl::stream& stream() { return stream_; }
 
  private:
-  Plan make(Kind kind, const ConvGeometry& geometry) const {
+  Plan make(Kind kind, const ConvGeometry& geometry, ImageBlocks blocks) const {
     const Sizes sizes(geometry);
     switch (kind) {
       case Kind::forward:
-        return forward(sizes, false);
+        return forward(sizes, blocks, false);
       case Kind::forward_bias:
-        return forward(sizes, true);
+        return forward(sizes, blocks, true);
       case Kind::backward_input:
-        return backward_input(sizes);
+        return backward_input(sizes, blocks);
       case Kind::backward_weight:
         break;
     }
-    return backward_weight(sizes);
+    return backward_weight(sizes, blocks);
   }
 
-  Plan forward(const Sizes& s, bool bias) const {
+  Plan forward(const Sizes& s, ImageBlocks blocks, bool bias) const {
     const auto desc = make_forward(s, bias, engine_);
     Plan plan(engine_, dnnl::convolution_forward(desc));
-    plan.input(DNNL_ARG_SRC, plain_desc(s.x, Tag::nchw), desc.src_desc());
+    plan.input(DNNL_ARG_SRC, image_desc(s.x, blocks.x), desc.src_desc());
     plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.weights_desc());
-    plan.output(DNNL_ARG_DST, plain_desc(s.y, Tag::nchw), desc.dst_desc());
+    plan.output(DNNL_ARG_DST, image_desc(s.y, blocks.y), desc.dst_desc());
     if (bias) plan.input(DNNL_ARG_BIAS, plain_desc(s.bias, Tag::a), desc.bias_desc());
     return plan;
   }
 
-  Plan backward_input(const Sizes& s) const {
+  Plan backward_input(const Sizes& s, ImageBlocks blocks) const {
     const auto desc = make_backward_input(s, engine_);
     Plan plan(engine_, dnnl::convolution_backward_data(desc));
-    plan.input(DNNL_ARG_DIFF_DST, plain_desc(s.y, Tag::nchw), desc.diff_dst_desc());
+    plan.input(DNNL_ARG_DIFF_DST, image_desc(s.y, blocks.y), desc.diff_dst_desc());
     plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.weights_desc());
-    plan.output(DNNL_ARG_DIFF_SRC, plain_desc(s.x, Tag::nchw), desc.diff_src_desc());
+    plan.output(DNNL_ARG_DIFF_SRC, image_desc(s.x, blocks.x), desc.diff_src_desc());
     return plan;
   }
 
-  Plan backward_weight(const Sizes& s) const {
+  Plan backward_weight(const Sizes& s, ImageBlocks blocks) const {
     const auto desc = make_backward_weight(s, engine_);
     Plan plan(engine_, dnnl::convolution_backward_weights(desc));
-    plan.input(DNNL_ARG_SRC, plain_desc(s.x, Tag::nchw), desc.src_desc());
-    plan.input(DNNL_ARG_DIFF_DST, plain_desc(s.y, Tag::nchw), desc.diff_dst_desc());
+    plan.input(DNNL_ARG_SRC, image_desc(s.x, blocks.x), desc.src_desc());
+    plan.input(DNNL_ARG_DIFF_DST, image_desc(s.y, blocks.y), desc.diff_dst_desc());
     plan.output(DNNL_ARG_DIFF_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.diff_weights_desc());
     return plan;
   }
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  std::map<std::pair<Kind, ConvGeometry>, Plan> plans_;
+  std::map<std::tuple<Kind, ConvGeometry, std::int64_t, std::int64_t>, Plan> plans_;
+  std::map<ConvGeometry, ImageBlocks> preferred_;
 };
 
 // Runs act with this thread's context; oneDNN's own exceptions become ours.
 template <class Act>
-void with_context(const char* what, Act act) {
+auto with_context(const char* what, Act act) {
   thread_local Context context;
   try {
-    act(context);
+    return act(context);
   } catch (const dnnl::error& error) {
     throw make_error(Errc::internal, "oneDNN: {}: {}", what, error.what());
   }
@@ -221,30 +243,40 @@ void with_context(const char* what, Act act) {
 
 }  // namespace
 
-void conv_forward(const ConvGeometry& geometry, const float* x, const float* weight, const float* bias, float* y) {
+ImageBlocks preferred_blocks(const ConvGeometry& geometry) {
+  return with_context("choice of a convolution's layout",
+                      [&](Context& context) { return context.preferred(geometry); });
+}
+
+void conv_forward(const ConvGeometry& geometry, Image<const float> x, const float* weight, const float* bias,
+                  Image<float> y) {
   with_context("convolution forward", [&](Context& context) {
     if (bias != nullptr) {
-      context.plan(Kind::forward_bias, geometry).run(context.stream(), {x, weight, y, bias});
+      context.plan(Kind::forward_bias, geometry, {x.block, y.block})
+          .run(context.stream(), {x.data, weight, y.data, bias});
     } else {
-      context.plan(Kind::forward, geometry).run(context.stream(), {x, weight, y});
+      context.plan(Kind::forward, geometry, {x.block, y.block}).run(context.stream(), {x.data, weight, y.data});
     }
   });
 }
 
-void conv_backward_input(const ConvGeometry& geometry, const float* grad, const float* weight, float* x_grad) {
+void conv_backward_input(const ConvGeometry& geometry, Image<const float> grad, const float* weight,
+                         Image<float> x_grad) {
   with_context("convolution backward to the input", [&](Context& context) {
-    context.plan(Kind::backward_input, geometry).run(context.stream(), {grad, weight, x_grad});
+    context.plan(Kind::backward_input, geometry, {x_grad.block, grad.block})
+        .run(context.stream(), {grad.data, weight, x_grad.data});
   });
 }
 
-void conv_backward_weight(const ConvGeometry& geometry, const float* x, const float* grad, float* weight_grad,
-                          bool accumulate) {
+void conv_backward_weight(const ConvGeometry& geometry, Image<const float> x, Image<const float> grad,
+                          float* weight_grad, bool accumulate) {
   const std::int64_t count =
       geometry.out_channels * (geometry.in_channels / geometry.groups) * geometry.kernel_h * geometry.kernel_w;
   std::vector<float> fresh(accumulate ? static_cast<std::size_t>(count) : 0);
   float* out = accumulate ? fresh.data() : weight_grad;
   with_context("convolution backward to the weight", [&](Context& context) {
-    context.plan(Kind::backward_weight, geometry).run(context.stream(), {x, grad, out});
+    context.plan(Kind::backward_weight, geometry, {x.block, grad.block})
+        .run(context.stream(), {x.data, grad.data, out});
   });
   if (accumulate) std::transform(fresh.begin(), fresh.end(), weight_grad, weight_grad, std::plus<>());
 }
