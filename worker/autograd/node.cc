@@ -71,8 +71,14 @@ const std::vector<Tensor>& saved_tensors(const Variable& result) {
   return edge.node ? edge.node->saved : none;
 }
 
+void VariableNode::clear_if_pending() {
+  if (std::exchange(clear_pending, false)) storage.fill(0);
+}
+
 void VariableNode::accumulate(Tensor contribution) {
-  if (gradient.defined()) {
+  if (std::exchange(clear_pending, false)) {
+    storage.copy_from(contribution);
+  } else if (gradient.defined()) {
     kernels::add_in_place(gradient, contribution);
   } else if (storage.defined()) {
     storage.copy_from(contribution);
@@ -83,12 +89,13 @@ void VariableNode::accumulate(Tensor contribution) {
 }
 
 Backward::Target VariableNode::target() {
-  if (gradient.defined()) return {gradient, true};
+  if (gradient.defined()) return {gradient, !std::exchange(clear_pending, false)};
   gradient = storage;
   return {gradient, false};
 }
 
-void VariableNode::run_hooks() const {
+void VariableNode::run_hooks() {
+  clear_if_pending();  // an operation need not give an input a gradient
   for (const auto& [number, hook] : hooks) hook();
 }
 

@@ -24,13 +24,18 @@ struct VariableNode {
   Tensor gradient;  // on the storage, where one was set
   Tensor storage;
   bool lazy = false;  // the gradient may be undefined although there is a storage, which is zero then
+  // The gradient counts as zero although its memory, the storage's, was not cleared: the first contribution overwrites
+  // it.
+  bool clear_pending = false;
   std::vector<std::pair<std::uint64_t, std::function<void()>>> hooks;  // number, function
   std::uint64_t next_hook = 1;
 
   void accumulate(Tensor contribution);  // of this shape; takes over its memory where it is not shared
   // Where to write a contribution in place of accumulate(); its memory is undefined where the gradient has none yet.
   Backward::Target target();
-  void run_hooks() const;
+  // Clears the memory of a gradient that was not overwritten.
+  void clear_if_pending();
+  void run_hooks();
 };
 
 // Where the gradient of an input goes: to a leaf, to the operation that made it, or nowhere.

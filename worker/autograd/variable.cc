@@ -46,6 +46,7 @@ void Variable::set_requires_grad(bool on) {
   if (on) return;
   node_->gradient = Tensor();
   node_->storage = Tensor();
+  node_->clear_pending = false;
 }
 
 void Variable::set_value(Tensor value) {
@@ -54,6 +55,7 @@ void Variable::set_value(Tensor value) {
   node_->value = std::move(value);
   node_->gradient = Tensor();
   node_->storage = Tensor();
+  node_->clear_pending = false;
 }
 
 autograd::VariableNode& Variable::leaf(const char* what) const {
@@ -64,7 +66,9 @@ autograd::VariableNode& Variable::leaf(const char* what) const {
 
 const Tensor& Variable::grad() const {
   static const Tensor none;
-  return node_ ? node_->gradient : none;
+  if (!node_) return none;
+  node_->clear_if_pending();
+  return node_->gradient;
 }
 
 void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
@@ -73,6 +77,7 @@ void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
     throw make_error(Errc::mismatch, "set_grad_storage: a {} storage of shape {} for a {} parameter of shape {}",
                      name_of(storage.dtype()), to_string(storage.shape()), name_of(dtype()), to_string(shape()));
   }
+  leaf.clear_if_pending();
   const bool has_gradient = leaf.gradient.defined();
   if (has_gradient) {
     storage.copy_from(leaf.gradient);
@@ -86,8 +91,10 @@ void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
 
 void Variable::zero_grad() {
   autograd::VariableNode& leaf = this->leaf("zero_grad");
+  leaf.clear_pending = leaf.storage.defined() && !leaf.lazy;
+  if (leaf.clear_pending) return;
   if (leaf.storage.defined()) leaf.storage.fill(0);
-  if (!leaf.storage.defined() || leaf.lazy) leaf.gradient = Tensor();
+  leaf.gradient = Tensor();
 }
 
 void Variable::define_grad() {

@@ -126,6 +126,7 @@ Variable DistributedDataParallel::forward(const Variable& input) {
 void DistributedDataParallel::join_pass() {
   if (state_->no_sync_depth > 0) return;
   if (state_->model.training() && state_->options.broadcast_buffers) sync_buffers();
+  for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // its memory is zero from here on
   state_->reducer.join_pass();
   state_->define_gradients();
 }

@@ -137,11 +137,30 @@ TEST_CASE("gradients accumulate in storage from outside and stay there") {
   run();
   CHECK(bucket == std::vector<float>{7, 6, 6, 6, 6, 7});
   weight.zero_grad();
-  CHECK(bucket == std::vector<float>{7, 0, 0, 0, 0, 7});
+  run();  // overwrites what was there
+  CHECK(bucket == std::vector<float>{7, 3, 3, 3, 3, 7});
+  weight.zero_grad();
   CHECK(weight.grad().raw() == bucket.data() + 1);
+  CHECK(bucket == std::vector<float>{7, 0, 0, 0, 0, 7});
   sum(mul(weight, 2)).backward();
   CHECK(bucket == std::vector<float>{7, 2, 2, 2, 2, 7});
   CHECK_THROWS_WITH(weight.set_grad_storage(Tensor::zeros({4})), Catch::Contains("[4]") && Catch::Contains("[2, 2]"));
+}
+
+TEST_CASE("cleared storage is zero when a hook runs, whether or not the pass wrote it") {
+  std::vector<float> bucket{5, 5};
+  Variable x = leaf({1, 2});
+  x.set_grad_storage(Tensor::wrap(bucket.data(), {2}, DType::float32, nullptr));
+  sum(x).backward();
+  x.zero_grad();
+  std::vector<float> seen;
+  const auto hook = x.on_grad_ready([&] { seen = bucket; });
+  const autograd::Operation operation("constant", {x});
+  operation.record(Tensor::zeros({}), {}, [](autograd::Backward&) {}).backward();
+  CHECK(seen == std::vector<float>{0, 0});
+  x.zero_grad();
+  x.set_grad_storage(Tensor::full({2}, 9));
+  CHECK(x.grad().data<float>()[1] == 0);
 }
 
 TEST_CASE("storage takes over a gradient that is there already") {
