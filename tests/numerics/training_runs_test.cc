@@ -299,6 +299,21 @@ TEST_CASE("a linear model stays under 95 % on the generated digits") {
   CHECK(*summary.evaluation.accuracy > 0.5);
 }
 
+TEST_CASE("a small convolutional network learns the generated images of cifar10, a linear model does not") {
+  TempDir empty;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(empty.path());
+  const auto accuracy_of = [](const std::string& model) {
+    return TrainingJob("[model]\nname = " + model +
+                       "\n[data]\nname = cifar10\n[train]\nepochs = 4\n[eval]\nevery_epochs = 0\n")
+        .run(2)[0]
+        .evaluation.accuracy.value();
+  };
+  CHECK(accuracy_of("cnn") > 0.85);
+  CHECK(accuracy_of("linear") < 0.3);
+  std::filesystem::current_path(before);
+}
+
 TEST_CASE("a linear rule is learnt down to its noise") {
   const auto summary =
       TrainingJob(

@@ -11,6 +11,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/patterns.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/tasks/tasks.h"
@@ -61,17 +62,16 @@ void bind_gpt(Settings& s, TrainConfig::Model& m) {
 void bind_data(Settings& s, TrainConfig::Data& d) {
   s.add(
       "data.name", d.name,
-      {.help =
-           "mnist: the IDX files in data.dir, or generated digits when the default folder does not hold them; digits: "
-           "generated digits; random: random tensors with a linear rule to learn; text: the bytes of input.txt in "
-           "data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the files train*.bin and "
-           "val*.bin "
-           "in data.dir",
-       .choices = {"mnist", "digits", "random", "text", "tokens"}});
+      {.help = "mnist, cifar10: the files in data.dir, or generated digits or images when the default folder does not "
+               "hold them; digits: generated digits; random: random tensors with a linear rule to learn; text: the "
+               "bytes of input.txt in data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the "
+               "files train*.bin and val*.bin in data.dir",
+       .choices = {"mnist", "cifar10", "digits", "random", "text", "tokens"}});
   s.add("data.dir", d.dir,
         {.help = "folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                 "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with input.txt (text), or with train*.bin and "
-                 "val*.bin (tokens)"});
+                 "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with data_batch_1.bin to data_batch_5.bin and "
+                 "test_batch.bin (cifar10), with input.txt (text), or with train*.bin and val*.bin (tokens). Empty: "
+                 "data/mnist, data/cifar10, data/text, data/tokens"});
   s.add("data.shuffle", d.shuffle, {.help = "shuffle the samples in each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
         {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
@@ -80,12 +80,18 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
         {.help = "threads per rank that prepare batches; 0: batches are prepared between steps", .min = 0, .max = 64});
   s.add("data.prefetch", d.prefetch, {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024});
   s.add("data.normalise", d.normalise,
-        {.help = "normalise grey levels by the mean and standard deviation of MNIST (mnist, digits)"});
+        {.help = "normalise levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
+                 "CIFAR-10 (cifar10)"});
   s.add("data.samples", d.samples,
-        {.help = "number of generated training samples (digits, random)", .min = 1, .max = 100'000'000});
+        {.help = "number of generated training samples (digits, random, images in place of cifar10)",
+         .min = 1,
+         .max = 100'000'000});
   s.add("data.test_samples", d.test_samples,
-        {.help = "number of generated test samples (digits, random)", .min = 1, .max = 100'000'000});
-  s.add("data.seed", d.seed, {.help = "seed of the generated samples (digits, random)", .min = 0});
+        {.help = "number of generated test samples (digits, random, images in place of cifar10)",
+         .min = 1,
+         .max = 100'000'000});
+  s.add("data.seed", d.seed,
+        {.help = "seed of the generated samples (digits, random, images in place of cifar10)", .min = 0});
   s.add("data.shape", d.shape, {.help = "shape of a sample, such as 16 or 1x28x28 (random)"});
   s.add("data.context", d.context,
         {.help = "tokens of a sample (text, tokens)", .unit = "tokens", .min = 1, .max = 1'000'000});
@@ -339,12 +345,12 @@ void check_random_data(const TrainConfig& c, const Settings& settings) {
              max_batch_elements);
 }
 
-void check_digits(const TrainConfig& c, const Settings& settings) {
-  constexpr std::int64_t digit_bytes = sizeof(data::Digit);
-  if (c.data.samples + c.data.test_samples > max_dataset_bytes / digit_bytes)
+// Generated images are kept in memory.
+void check_generated(const TrainConfig& c, const Settings& settings, const char* what, std::int64_t bytes) {
+  if (c.data.samples + c.data.test_samples > max_dataset_bytes / bytes)
     reject(settings, c.data.samples >= c.data.test_samples ? "data.samples" : "data.test_samples",
-           fmt::format("generated digits are kept in memory, {} bytes each: at most {} of them", digit_bytes,
-                       max_dataset_bytes / digit_bytes));
+           fmt::format("generated {} are kept in memory, {} bytes each: at most {} of them", what, bytes,
+                       max_dataset_bytes / bytes));
 }
 
 // Layers of mlp between the sample and the outputs.
@@ -454,7 +460,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
     reject(settings, "data.outputs", "labels need at least 2 classes");
   if (c.data.name == "random") check_random_data(c, settings);
-  if (c.data.name == "digits") check_digits(c, settings);
+  if (c.data.name == "digits") check_generated(c, settings, "digits", sizeof(data::Digit));
+  if (c.data.name == "cifar10") check_generated(c, settings, "images", sizeof(data::Pattern));
   check_model_of_tokens(c, settings);
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt") check_gpt(c, settings);

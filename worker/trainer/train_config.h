@@ -29,7 +29,7 @@ struct TrainConfig {
   } model;
   struct Data {
     std::string name = "mnist";
-    std::filesystem::path dir = "data/mnist";
+    std::filesystem::path dir;
     bool shuffle = true;
     bool drop_last = false;
     int workers = 1;
