@@ -79,7 +79,7 @@ using Maker = std::unique_ptr<data::Dataset>(const TrainConfig&, Split);
 Datasets both_splits(const TrainConfig& config, Maker& make, std::string note = {}) {
   auto train = make(config, Split::train);
   auto test = make(config, Split::test);
-  return {std::move(train), std::move(test), std::move(note)};
+  return {.train = std::move(train), .test = std::move(test), .note = std::move(note)};
 }
 
 // A data set in files, and what stands in for it on a machine without them.
@@ -126,15 +126,33 @@ Datasets cifar10_or_patterns(const TrainConfig& config, const Settings& settings
                            dir.string())});
 }
 
-}  // namespace
-
-Datasets make_datasets(const TrainConfig& config, const Settings& settings) {
+Datasets named_datasets(const TrainConfig& config, const Settings& settings) {
   if (config.data.name == "mnist") return mnist_or_digits(config, settings);
   if (config.data.name == "cifar10") return cifar10_or_patterns(config, settings);
   if (config.data.name == "digits") return both_splits(config, make_digits);
   if (config.data.name == "text") return both_splits(config, make_text);
   if (config.data.name == "tokens") return both_splits(config, make_tokens);
   return both_splits(config, make_random);
+}
+
+std::optional<data::Augmentation> augmentation_of(const TrainConfig& config, const Settings& settings,
+                                                  const data::SampleLayout& layout) {
+  const data::AugmentationOptions options{.crop_padding = config.data.crop_padding, .flip = config.data.flip};
+  if (options.crop_padding == 0 && !options.flip) return std::nullopt;
+  try {
+    return data::Augmentation(options, layout);
+  } catch (const Error& e) {
+    const auto* setting = settings.find(options.crop_padding > 0 ? "data.crop_padding" : "data.flip");
+    throw make_error(e.code(), "{}: {} = {}: {}", setting->source.where, setting->key, setting->print(), e.what());
+  }
+}
+
+}  // namespace
+
+Datasets make_datasets(const TrainConfig& config, const Settings& settings) {
+  auto datasets = named_datasets(config, settings);
+  datasets.augmentation = augmentation_of(config, settings, datasets.train->layout());
+  return datasets;
 }
 
 }  // namespace ddprun::trainer

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ddprun/common/config/settings.h"
+#include "ddprun/worker/data/augmentation.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/trainer/train_config.h"
 
@@ -12,7 +14,8 @@ namespace ddprun::trainer {
 struct Datasets {
   std::unique_ptr<data::Dataset> train;
   std::unique_ptr<data::Dataset> test;
-  std::string note;  // one line to print when another data set is used than the configured one; else empty
+  std::optional<data::Augmentation> augmentation = {};  // of training samples
+  std::string note = {};  // one line to print when another data set is used than the configured one; else empty
 };
 
 // The data sets that data.name and its options select. If data.dir is not set and the default folder holds no

@@ -82,6 +82,13 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
   s.add("data.normalise", d.normalise,
         {.help = "normalise levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
                  "CIFAR-10 (cifar10)"});
+  s.add("data.crop_padding", d.crop_padding,
+        {.help = "black pixels added at each side of a training image, of which then a random part of the old size is "
+                 "taken; 0: none",
+         .unit = "pixels",
+         .min = 0,
+         .max = 1024});
+  s.add("data.flip", d.flip, {.help = "mirror every other training image, chosen at random, left to right"});
   s.add("data.samples", d.samples,
         {.help = "number of generated training samples (digits, random, images in place of cifar10)",
          .min = 1,

@@ -35,6 +35,8 @@ struct TrainConfig {
     int workers = 1;
     int prefetch = 4;
     bool normalise = true;
+    std::int64_t crop_padding = 0;
+    bool flip = false;
     std::int64_t samples = 10000;
     std::int64_t test_samples = 2000;
     std::int64_t seed = 0;
