@@ -126,7 +126,20 @@ Datasets cifar10_or_patterns(const TrainConfig& config, const Settings& settings
                            dir.string())});
 }
 
-Datasets named_datasets(const TrainConfig& config, const Settings& settings) {
+Datasets plugin_datasets(const TrainConfig& config, const plugin::Registry& registry) {
+  const auto make = [&](Split split) {
+    return registry.datasets.make("data.name", config.data.name,
+                                  {.split = split,
+                                   .dir = config.data.dir,
+                                   .samples = generated_samples(config, split),
+                                   .seed = static_cast<std::uint64_t>(config.data.seed)});
+  };
+  auto train = make(Split::train);
+  return {.train = std::move(train), .test = make(Split::test)};
+}
+
+Datasets named_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+  if (registry.datasets.contains(config.data.name)) return plugin_datasets(config, registry);
   if (config.data.name == "mnist") return mnist_or_digits(config, settings);
   if (config.data.name == "cifar10") return cifar10_or_patterns(config, settings);
   if (config.data.name == "digits") return both_splits(config, make_digits);
@@ -149,8 +162,8 @@ std::optional<data::Augmentation> augmentation_of(const TrainConfig& config, con
 
 }  // namespace
 
-Datasets make_datasets(const TrainConfig& config, const Settings& settings) {
-  auto datasets = named_datasets(config, settings);
+Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
+  auto datasets = named_datasets(config, settings, registry);
   datasets.augmentation = augmentation_of(config, settings, datasets.train->layout());
   return datasets;
 }

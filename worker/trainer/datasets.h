@@ -18,8 +18,9 @@ struct Datasets {
   std::string note = {};  // one line to print when another data set is used than the configured one; else empty
 };
 
-// The data sets that data.name and its options select. If data.dir is not set and the default folder holds no
-// files of MNIST or CIFAR-10, generated images are used. If the user has set it, that is Errc::usage naming where.
-Datasets make_datasets(const TrainConfig& config, const Settings& settings);
+// The data sets that data.name and its options select, of the plugin's or the built-in ones. If data.dir is not set and
+// the default folder holds no files of MNIST or CIFAR-10, generated images are used. If the user has set it, that is
+// Errc::usage naming where.
+Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry = {});
 
 }  // namespace ddprun::trainer

@@ -80,12 +80,12 @@ void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::i
   }
 }
 
-void generate(const TrainConfig& config) {
+void generate(const TrainConfig& config, const plugin::Registry& registry) {
   if (config.data.name != "text")
     throw make_error(Errc::usage, "generate continues text: it needs data.name = text, not {}", config.data.name);
   const auto layout = data::token_layout(config.data.context, 256);
   const auto task = tasks::make_task("language_modelling", {.layout = layout});
-  const TrainState state = make_train_state(config, {}, layout, *task, 0);
+  const TrainState state = make_train_state(config, {}, layout, *task, 0, registry);
   nn::load_state(*state.model, newest_checkpoint(config) / "model.safetensors");
   const auto& options = config.generate;
   Generator generator(static_cast<std::uint64_t>(options.seed));

@@ -23,6 +23,7 @@
 #include "ddprun/worker/comm/error_file.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/digest/sha256.h"
+#include "ddprun/worker/plugin/load.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/stopwatch.h"
@@ -81,8 +82,28 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   return parsed;
 }
 
-void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments) {
-  if (!arguments.config_file.empty()) apply(settings, read_config(arguments.config_file), Origin::file, {"launch"});
+std::vector<ConfigEntry> entries_of_file(const Arguments& arguments) {
+  if (arguments.config_file.empty() || arguments.help || arguments.reference || arguments.version) return {};
+  return read_config(arguments.config_file);
+}
+
+// Before the settings are bound: it decides which names and keys there are.
+plugin::Registry load_plugin(const std::vector<ConfigEntry>& file, const std::vector<ConfigEntry>& overrides) {
+  ConfigEntry named;
+  for (const auto* entries : {&file, &overrides})
+    for (const auto& entry : *entries)
+      if (entry.key == "model.plugin") named = entry;
+  if (named.value.empty()) return {};
+  try {
+    return plugin::load(named.value);
+  } catch (const Error& e) {
+    throw make_error(e.code(), "{}: model.plugin = {}", named.where, e.what());
+  }
+}
+
+void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments,
+                   const std::vector<ConfigEntry>& file) {
+  apply(settings, file, Origin::file, {"launch"});
   apply(settings, arguments.overrides, Origin::command_line);
   settle_batch_size(settings, config);
   validate(config, settings);
@@ -103,11 +124,12 @@ void occupy_standard_descriptors() {
 }
 
 // Returns the exit code. training: set when the start-up has succeeded.
-int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place, bool& training) {
+int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& place,
+          bool& training) {
   // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
-  const auto datasets = make_datasets(config, settings);
+  const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
   const auto milliseconds = [](double seconds) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(seconds));
@@ -119,7 +141,7 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
                                      .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024},
                           .env = place});
   Trainer trainer(config, settings_that_decide(settings), datasets,
-                  {world->group(), progress, place.restart_count, &preemption});
+                  {world->group(), progress, place.restart_count, &preemption, &registry});
   training = true;
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
@@ -131,20 +153,22 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
 
 int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
   const auto arguments = parse_arguments(command_line);
+  const auto file = entries_of_file(arguments);
+  const auto registry = load_plugin(file, arguments.overrides);
   TrainConfig config;
   Settings settings;
-  bind(settings, config);
+  bind(settings, config, registry);
   if (arguments.help || arguments.reference) {
     write_standard_output(arguments.help ? usage_text : reference_page());
   } else if (arguments.version) {
     write_standard_output(version_text("ddprun-worker", libraries()));
   } else {
-    read_settings(settings, config, arguments);
+    read_settings(settings, config, arguments, file);
     if (arguments.generate && !arguments.print_config) {
-      generate(config);
+      generate(config, registry);
       return exit_success;
     }
-    if (!arguments.print_config) return train(config, settings, place, training);
+    if (!arguments.print_config) return train(config, settings, registry, place, training);
     write_standard_output(settings.effective());
   }
   return exit_success;

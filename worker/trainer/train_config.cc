@@ -26,10 +26,26 @@ std::vector<std::string> texts(const std::vector<std::string_view>& names) {
   return {names.begin(), names.end()};
 }
 
+constexpr std::array<std::string_view, 6> built_in_data{"mnist", "cifar10", "digits", "random", "text", "tokens"};
+
 constexpr double most = 1e9;  // of counts that are multiplied with each other
 
-void bind_model(Settings& s, TrainConfig::Model& m) {
-  s.add("model.name", m.name, {.help = "network to train", .choices = texts(nn::model_names())});
+// The built-in names and the plugin's.
+std::vector<std::string> joined(std::vector<std::string> names, const std::vector<std::string>& added) {
+  for (const auto& name : added) {
+    if (std::ranges::count(names, name) > 0)
+      throw make_error(Errc::usage, "model.plugin: the plugin adds the name {}, which exists", name);
+    names.push_back(name);
+  }
+  return names;
+}
+
+void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& registry) {
+  s.add("model.name", m.name,
+        {.help = "network to train", .choices = joined(texts(nn::model_names()), registry.models.names())});
+  s.add("model.plugin", m.plugin,
+        {.help = "shared library with models, data sets and tasks, whose names model.name, data.name and train.task "
+                 "then accept; its code is executed"});
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
         {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt of the embeddings, the "
@@ -59,14 +75,14 @@ void bind_gpt(Settings& s, TrainConfig::Model& m) {
   s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalisations of gpt"});
 }
 
-void bind_data(Settings& s, TrainConfig::Data& d) {
+void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& registry) {
   s.add(
       "data.name", d.name,
       {.help = "mnist, cifar10: the files in data.dir, or generated digits or images when the default folder does not "
                "hold them; digits: generated digits; random: random tensors with a linear rule to learn; text: the "
                "bytes of input.txt in data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the "
                "files train*.bin and val*.bin in data.dir",
-       .choices = {"mnist", "cifar10", "digits", "random", "text", "tokens"}});
+       .choices = joined(texts({built_in_data.begin(), built_in_data.end()}), registry.datasets.names())});
   s.add("data.dir", d.dir,
         {.help = "folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
                  "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with data_batch_1.bin to data_batch_5.bin and "
@@ -109,12 +125,12 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
   s.add("data.noise", d.noise, {.help = "standard deviation of the noise on the outputs (random)", .min = 0});
 }
 
-void bind_train(Settings& s, TrainConfig::Train& t) {
+void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& registry) {
   s.add("train.task", t.task,
         {.help =
              "what is learnt; auto: classification from class labels, language_modelling from tokens, regression from "
              "numbers",
-         .choices = tasks::task_names()});
+         .choices = joined(tasks::task_names(), registry.tasks.names())});
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
   s.add("train.batch_size", t.batch_size,
         {.help = "samples per rank and micro-batch; 0: from train.global_batch_size", .min = 0, .max = most});
@@ -332,8 +348,16 @@ void check_size(const Settings& settings, std::string_view key, const char* what
            fmt::format("{} of {} numbers is larger than the limit of {}", what, fmt::join(sizes, " x "), limit));
 }
 
-// Tokens are numbers of entries, not measurements: only an embedding can read them.
+bool is_built_in(const TrainConfig::Model& model) {
+  return std::ranges::count(nn::model_names(), model.name) > 0;
+}
+bool is_built_in(const TrainConfig::Data& data) {
+  return std::ranges::count(built_in_data, data.name) > 0;
+}
+
+// Tokens are numbers of entries, not measurements: only an embedding can read them. A plugin's model is what it is.
 void check_model_of_tokens(const TrainConfig& c, const Settings& settings) {
+  if (!is_built_in(c.model) || !is_built_in(c.data)) return;
   const bool tokens = c.data.name == "text" || c.data.name == "tokens";
   if (tokens != (c.model.name == "gpt"))
     reject(settings, "model.name",
@@ -405,16 +429,17 @@ void check_backend(const Settings& settings, const std::string& name) {
 
 }  // namespace
 
-void bind(Settings& settings, TrainConfig& config) {
-  bind_model(settings, config.model);
+void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry) {
+  bind_model(settings, config.model, registry);
   bind_gpt(settings, config.model);
-  bind_data(settings, config.data);
-  bind_train(settings, config.train);
+  bind_data(settings, config.data, registry);
+  bind_train(settings, config.train, registry);
   bind_eval(settings, config.eval);
   bind_optim(settings, config.optim);
   bind_schedule(settings, config.optim);
   bind_rest(settings, config);
   bind_generate(settings, config.generate);
+  registry.bind(settings);
 }
 
 std::string reference_page() {
@@ -472,7 +497,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_model_of_tokens(c, settings);
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt") check_gpt(c, settings);
-  if (c.data.name == "random") check_image(settings, c.model.name, parse_extents(c.data.shape));
+  if (c.data.name == "random" && is_built_in(c.model)) check_image(settings, c.model.name, parse_extents(c.data.shape));
   check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
   check_backend(settings, c.dist.backend);
@@ -484,7 +509,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 15> others{"train.epochs",
+  static constexpr std::array<std::string_view, 16> others{"train.epochs",
+                                                           "model.plugin",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
