@@ -19,6 +19,12 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
+std::unique_ptr<Dataset> dataset_of(CifarRecords records, std::span<const Normalisation> channels) {
+  return std::make_unique<ImageDataset>(cifar_extent, cifar_extent, std::move(records.levels),
+                                        std::move(records.labels), cifar_classes,
+                                        std::vector<Normalisation>(channels.begin(), channels.end()));
+}
+
 }  // namespace
 
 void append_cifar_records(std::span<const std::byte> bytes, const std::string& name, CifarRecords& records) {
@@ -56,9 +62,13 @@ std::unique_ptr<Dataset> load_cifar10(const std::filesystem::path& folder, Split
       throw make_error(Errc::usage, "{} is missing; scripts/get-data cifar10 fetches it", path.string());
     append_cifar_records(MappedFile(path).bytes(), path.string(), records);
   }
-  return std::make_unique<ImageDataset>(cifar_extent, cifar_extent, std::move(records.levels),
-                                        std::move(records.labels), cifar_classes,
-                                        std::vector<Normalisation>(channels.begin(), channels.end()));
+  return dataset_of(std::move(records), channels);
+}
+
+std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalisation> channels) {
+  CifarRecords records;
+  append_cifar_records(MappedFile(path).bytes(), path.string(), records);
+  return dataset_of(std::move(records), channels);
 }
 
 }  // namespace ddprun::data

@@ -43,4 +43,7 @@ bool holds_cifar10(const std::filesystem::path& folder);
 std::unique_ptr<Dataset> load_cifar10(const std::filesystem::path& folder, Split split,
                                       std::span<const Normalisation> channels);
 
+// The images of one file, which may have any name. Throws as load_cifar10().
+std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalisation> channels);
+
 }  // namespace ddprun::data

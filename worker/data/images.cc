@@ -91,4 +91,11 @@ std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split s
                                         std::move(labels.values), mnist_classes, std::vector{normalisation});
 }
 
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation) {
+  auto images = read_idx(path, {.dimensions = 3});
+  std::vector<std::uint8_t> labels(static_cast<std::size_t>(images.shape[0]));
+  return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values), std::move(labels),
+                                        mnist_classes, std::vector{normalisation});
+}
+
 }  // namespace ddprun::data

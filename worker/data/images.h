@@ -61,4 +61,7 @@ std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split 
 // labels that differ in number, a label above 9.
 std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalisation normalisation);
 
+// An IDX file of images alone, in the form of load_mnist(): their labels are 0. Throws as read_idx().
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation);
+
 }  // namespace ddprun::data

@@ -6,6 +6,7 @@
 #include "ddprun/worker/data/cifar.h"
 #include "ddprun/worker/data/digits.h"
 #include "ddprun/worker/data/images.h"
+#include "ddprun/worker/data/numbers.h"
 #include "ddprun/worker/data/patterns.h"
 #include "ddprun/worker/data/random_tensors.h"
 #include "ddprun/worker/data/tokens.h"
@@ -166,6 +167,16 @@ Datasets make_datasets(const TrainConfig& config, const Settings& settings, cons
   auto datasets = named_datasets(config, settings, registry);
   datasets.augmentation = augmentation_of(config, settings, datasets.train->layout());
   return datasets;
+}
+
+std::unique_ptr<data::Dataset> load_samples(const std::filesystem::path& path, const TrainConfig& config,
+                                            const Settings& settings, const plugin::Registry& registry) {
+  if (path.extension() == ".csv") return data::load_csv(path, make_datasets(config, settings, registry).test->layout());
+  if (config.data.name == "mnist" || config.data.name == "digits")
+    return data::load_idx_images(path, normalisation_of(config));
+  if (config.data.name == "cifar10") return data::load_cifar_file(path, cifar_normalisation_of(config));
+  throw make_error(Errc::usage, "{}: samples of data.name = {} are read from a .csv file", path.string(),
+                   config.data.name);
 }
 
 }  // namespace ddprun::trainer

@@ -26,6 +26,7 @@
 #include "ddprun/worker/plugin/load.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/generation.h"
+#include "ddprun/worker/trainer/prediction.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/trainer.h"
 
@@ -37,6 +38,7 @@ namespace {
 constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
     "       ddprun-worker generate train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker predict train.cfg [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
@@ -45,6 +47,7 @@ constexpr const char* usage_text =
     "srun.\n"
     "\n"
     "generate continues a text with the model of the newest checkpoint; its keys are those of [generate].\n"
+    "predict writes what that model predicts for the samples of a file, or the test set, as CSV: [predict].\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
     "  --print-config        print the effective configuration and the source of each value\n"
@@ -54,7 +57,7 @@ constexpr const char* usage_text =
 struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
-  bool generate = false;
+  std::string command = "train";  // or generate, predict
   bool print_config = false;
   bool reference = false;
   bool help = false;
@@ -68,8 +71,8 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   parsed.reference = take_flag("--reference");
   parsed.help = take_flag("--help");
   parsed.version = take_flag("--version");
-  if (!arguments.empty() && arguments.front() == "generate") {
-    parsed.generate = true;
+  if (!arguments.empty() && (arguments.front() == "generate" || arguments.front() == "predict")) {
+    parsed.command = arguments.front();
     arguments.erase(arguments.begin());
   }
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
@@ -164,12 +167,14 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
     write_standard_output(version_text("ddprun-worker", libraries()));
   } else {
     read_settings(settings, config, arguments, file);
-    if (arguments.generate && !arguments.print_config) {
+    if (arguments.print_config)
+      write_standard_output(settings.effective());
+    else if (arguments.command == "generate")
       generate(config, registry);
-      return exit_success;
-    }
-    if (!arguments.print_config) return train(config, settings, registry, place, training);
-    write_standard_output(settings.effective());
+    else if (arguments.command == "predict")
+      predict(config, settings, registry);
+    else
+      return train(config, settings, registry, place, training);
   }
   return exit_success;
 }

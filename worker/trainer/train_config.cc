@@ -280,6 +280,16 @@ void bind_generate(Settings& s, TrainConfig::Generate& g) {
   s.add("generate.seed", g.seed, {.help = "seed of the choice of tokens", .min = 0});
 }
 
+void bind_predict(Settings& s, TrainConfig::Predict& p) {
+  s.add("predict.input", p.input,
+        {.help = "samples to predict (ddprun-worker predict): an IDX file of images (mnist, digits), a file of "
+                 "CIFAR-10's records (cifar10), or a .csv with the numbers of a sample in each line. Empty: the test "
+                 "set"});
+  s.add("predict.output", p.output,
+        {.help = "CSV file with the index, the predicted class and its probability of each sample, or its index and "
+                 "outputs. Empty: standard output"});
+}
+
 [[noreturn]] void reject(const Settings& settings, std::string_view key, const std::string& what) {
   const auto* setting = settings.find(key);
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
@@ -439,6 +449,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_schedule(settings, config.optim);
   bind_rest(settings, config);
   bind_generate(settings, config.generate);
+  bind_predict(settings, config.predict);
   registry.bind(settings);
 }
 
@@ -509,7 +520,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 16> others{"train.epochs",
+  static constexpr std::array<std::string_view, 17> others{"train.epochs",
                                                            "model.plugin",
                                                            "train.max_steps",
                                                            "train.log_every",
@@ -517,6 +528,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
                                                            "train.stop_on_nonfinite",
                                                            "train.detect_anomaly",
                                                            "generate.",
+                                                           "predict.",
                                                            "train.preempt_signal",
                                                            "data.dir",
                                                            "data.workers",

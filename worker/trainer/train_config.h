@@ -116,6 +116,10 @@ struct TrainConfig {
     std::int64_t top_k = 0;
     std::int64_t seed = 0;
   } generate;
+  struct Predict {
+    std::filesystem::path input;
+    std::filesystem::path output;
+  } predict;
 };
 
 // Binds every member to its key, and the plugin's keys; its names are choices as the built-in ones are. config and
