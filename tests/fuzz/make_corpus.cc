@@ -40,12 +40,26 @@ void write_session_seeds(const std::filesystem::path& folder) {
   }
 }
 
+// Small files for each reader of data_fuzz, which the first byte chooses.
+void write_data_seeds(const std::filesystem::path& folder) {
+  using namespace std::string_literals;
+  const std::string record = "\x07"s + std::string(3072, '\x40');
+  write_seed(folder, 0, "\0"s + record);
+  write_seed(folder, 1, "\0"s + record + record);
+  write_seed(folder, 2, "\1\0\0\x08\1\0\0\0\3abc"s);
+  write_seed(folder, 3, "\2\0\0\x08\3\0\0\0\2\0\0\0\1\0\0\0\2abcd"s);
+  write_seed(folder, 4,
+             "\3"
+             "1,2\n-0.5e3 , 4\r\n"s);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   const std::filesystem::path folder = argv[1];
   write_session_seeds(folder / "session_fuzz");
+  write_data_seeds(folder / "data_fuzz");
   ddprun::testing::StoreJunk junk(1);
   for (int i = 0; i < 60; ++i) {
     std::string stream = "\x11", conversation;

@@ -109,6 +109,41 @@ TEST_CASE("the same job twice gives the same bits, another seed others") {
   CHECK(digest(2, "") != digest(1, ""));
 }
 
+// Without a change of the parameters, what an evaluation finds depends on its samples alone.
+TEST_CASE("augmentation changes training samples and no test samples") {
+  TempDir dir;
+  const auto run = [&](const std::string& augmentation) {
+    const auto summary =
+        TrainingJob(
+            digits_job(dir, "m", "[optim]\nname = sgd\nlr = 0\n[data]\n" + augmentation + "[train]\nmax_steps = 3\n"))
+            .run(1)[0];
+    return std::pair(losses_in(dir / "m"), summary.evaluation.loss);
+  };
+  const auto plain = run(""), cropped = run("crop_padding = 4\n"), flipped = run("flip = true\n");
+  for (std::size_t step = 0; step < 3; ++step) {
+    CHECK(plain.first[step] != cropped.first[step]);
+    CHECK(plain.first[step] != flipped.first[step]);
+  }
+  CHECK(plain.second == cropped.second);
+  CHECK(plain.second == flipped.second);
+}
+
+TEST_CASE("augmented samples do not depend on ranks, loader threads or a resume") {
+  TempDir dir;
+  const std::string augmentation = "[data]\ncrop_padding = 4\nflip = true\n";
+  const auto losses = [&](int ranks, const std::string& more) {
+    return losses_of(dir, ranks, sgd + augmentation + more);
+  };
+  CHECK(difference(losses(1, one_rank), losses(2, two_ranks), 50) < 1e-5);
+  CHECK(losses(2, two_ranks) == losses(2, "workers = 0\n" + two_ranks));
+  CHECK(losses(2, two_ranks) == losses(2, "workers = 3\n" + two_ranks));
+
+  const std::string checkpoints = "[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n";
+  const auto whole = losses(2, "[train]\nmax_steps = 9\nbatch_size = 64\n");
+  losses(2, "[train]\nmax_steps = 4\nbatch_size = 64\n" + checkpoints);
+  CHECK(losses(2, "[train]\nmax_steps = 9\nbatch_size = 64\n" + checkpoints) == whole);
+}
+
 TEST_CASE("a run that stopped and went on has the bits of one that never stopped") {
   const std::string model =
       "[model]\nname = mlp\nhidden = 32 16\ndropout = 0.2\n" + adam + "[eval]\nevery_epochs = 2\n";
@@ -297,6 +332,21 @@ TEST_CASE("a linear model stays under 95 % on the generated digits") {
   REQUIRE(summary.evaluation.accuracy);
   CHECK(*summary.evaluation.accuracy < 0.95);
   CHECK(*summary.evaluation.accuracy > 0.5);
+}
+
+TEST_CASE("a small convolutional network learns the generated images of cifar10, a linear model does not") {
+  TempDir empty;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(empty.path());
+  const auto accuracy_of = [](const std::string& model) {
+    return TrainingJob("[model]\nname = " + model +
+                       "\n[data]\nname = cifar10\n[train]\nepochs = 4\n[eval]\nevery_epochs = 0\n")
+        .run(2)[0]
+        .evaluation.accuracy.value();
+  };
+  CHECK(accuracy_of("cnn") > 0.85);
+  CHECK(accuracy_of("linear") < 0.3);
+  std::filesystem::current_path(before);
 }
 
 TEST_CASE("a linear rule is learnt down to its noise") {

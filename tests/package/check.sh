@@ -25,6 +25,11 @@ grep -qx '\[default0\]:shm: 2 ranks, mean loss 0.25, last rank 1' "$work/out"
 # The page shows the program as it is.
 sed -n '/^```cpp$/,/^```$/p' "$consumer/../../../docs/collectives.md" | sed '1d;$d' | diff - "$consumer/collectives.cc"
 
+printf '[model]\nplugin = %s\nname = tanh_net\n[data]\nname = spiral\n[optim]\nlr = 0.01\n' "$work/build/libspiral.so" \
+  >"$work/spiral.cfg"
+"$work/prefix/bin/ddprun" --standalone --nproc_per_node=2 "$work/spiral.cfg" --train.epochs=3 | tee "$work/out"
+grep -Eq 'done: 237 steps, loss [0-9.]+, accuracy [0-9.]+ %' "$work/out"
+
 # One of three ranks is killed. Its shell ends well, so that ddprun does not stop the others.
 for backend in shm gloo; do
   victim= formed= told= survived=

@@ -14,6 +14,12 @@ ddprun_worker_test(training_test SOURCES training_test.cc)
 ddprun_worker_test(usage_error_test SOURCES usage_error_test.cc)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 
+ddprun_worker_test(predict_test SOURCES predict_test.cc)
+target_link_libraries(predict_test PRIVATE ddprun::data ZLIB::ZLIB)
+ddprun_worker_test(plugin_test SOURCES plugin_test.cc)
+target_compile_definitions(plugin_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
+add_subdirectory(plugins)
+
 ddprun_process_test(recovery_test
   SOURCES preemption_test.cc recovery_test.cc
   LIBS ddprun::common

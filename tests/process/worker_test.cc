@@ -287,3 +287,62 @@ TEST_CASE("get-data downloads, resumes an interrupted download, and reports erro
   CHECK_THAT(no_sums.err, Catch::Contains((dir / "none").string()));
   CHECK(Child({DDPRUN_GET_DATA, "imagenet"}).wait().code == 2);
 }
+
+TEST_CASE("get-data unpacks CIFAR-10 in one piece") {
+  TempDir dir;
+  TempDir mirror;
+  const auto shell = [&](const std::string& command) {
+    const auto result = Child({"/usr/bin/env", "sh", "-c", "cd " + mirror.path().string() + " && " + command}).wait();
+    REQUIRE(result.code == 0);
+    return result.out;
+  };
+  const auto get = [&](const Words& more) {
+    Words words{DDPRUN_GET_DATA, "cifar10", "--to", dir / "cifar10", "--mirror", "file://" + mirror.path().string()};
+    words.insert(words.end(), more.begin(), more.end());
+    return Child(words).wait();
+  };
+  shell(
+      "mkdir batches && cd batches && for i in 1 2 3 4 5; do echo $i >data_batch_$i.bin; done && echo a >readme.html");
+  const auto pack = [&] {
+    write_file_atomically(dir / "sums",
+                          shell("tar czf cifar-10-binary.tar.gz batches && sha256sum cifar-10-binary.tar.gz"));
+  };
+
+  pack();
+  const auto wrong = get({});  // not the real CIFAR-10
+  CHECK(wrong.code == 1);
+  CHECK_THAT(wrong.err, Catch::Contains("expected c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"));
+  const auto partial = get({"--sums", dir / "sums"});
+  CHECK(partial.code == 1);
+  CHECK_THAT(partial.err, Catch::Contains("cifar-10-binary.tar.gz does not hold data_batch_1.bin"));
+  CHECK_FALSE(std::filesystem::exists(dir / "cifar10/data_batch_1.bin"));
+
+  shell("echo test >batches/test_batch.bin");
+  pack();
+  const auto fetched = get({"--sums", dir / "sums"});
+  INFO(fetched.err);
+  CHECK(fetched.code == 0);
+  CHECK(read_whole_file(dir / "cifar10/data_batch_4.bin") == "4\n");
+  CHECK(read_whole_file(dir / "cifar10/test_batch.bin") == "test\n");
+  CHECK(std::distance(std::filesystem::directory_iterator(dir / "cifar10"), {}) == 6);
+  shell("rm cifar-10-binary.tar.gz");
+  CHECK_THAT(get({"--sums", dir / "sums"}).out, Catch::Contains("test_batch.bin: there already"));
+}
+
+TEST_CASE("get-data knows Tiny Shakespeare by its SHA-256") {
+  TempDir dir;
+  TempDir mirror;
+  const auto get = [&] {
+    return Child({DDPRUN_GET_DATA, "tinyshakespeare", "--to", dir / "text", "--mirror",
+                  "file://" + mirror.path().string()})
+        .wait();
+  };
+  write_file_atomically(mirror / "input.txt", "another text");
+  CHECK_THAT(get().err, Catch::Contains("expected 86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"));
+  const auto folder = Environment::capture().get("DDPRUN_TEST_DATA");
+  if (!folder) SKIP("DDPRUN_TEST_DATA names no folder with tinyshakespeare");
+  std::filesystem::copy_file(std::filesystem::path(*folder) / "tinyshakespeare/input.txt", mirror / "input.txt",
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK(get().code == 0);
+  CHECK(std::filesystem::file_size(dir / "text/input.txt") == 1115394);
+}

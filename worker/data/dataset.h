@@ -17,6 +17,7 @@ struct SampleLayout {
   DType target_dtype = DType::int64;
   int classes = 0;              // labels are 0 .. classes-1; 0 when the target is no label
   std::int64_t vocabulary = 0;  // input and target are tokens 0 .. vocabulary-1; 0 when they are not
+  std::vector<float> black;     // images: the value of a black pixel in each channel; empty: 0
 
   std::size_t input_bytes() const;
   std::size_t target_bytes() const;

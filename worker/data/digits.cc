@@ -116,24 +116,12 @@ Digit draw_digit(std::uint64_t seed, Split split, std::int64_t index) {
 
 DigitsDataset::DigitsDataset(const DigitsOptions& options)
     : options_(options),
-      layout_{.input_shape = {1, digit_extent, digit_extent}, .classes = 10},
-      kept_(static_cast<std::size_t>(options.size)) {}
-
-Digit DigitsDataset::get(std::int64_t index) const {
-  auto& place = kept_[static_cast<std::size_t>(index)];
-  if (place.state.load(std::memory_order_acquire) == State::ready) return place.digit;
-  const auto digit = draw_digit(options_.seed, options_.split, index);
-  auto expected = State::missing;
-  if (place.state.compare_exchange_strong(expected, State::writing, std::memory_order_acquire)) {
-    place.digit = digit;
-    place.state.store(State::ready, std::memory_order_release);
-  }
-  return digit;
-}
+      layout_(image_layout(digit_extent, digit_extent, 10, std::span(&options.normalisation, 1))),
+      kept_(options.size) {}
 
 void DigitsDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
-  const auto digit = get(index);
-  normalise(digit.levels, options_.normalisation,
+  const auto digit = kept_.get(index, [&] { return draw_digit(options_.seed, options_.split, index); });
+  normalise(digit.levels, std::span(&options_.normalisation, 1),
             {reinterpret_cast<float*>(input.data()), input.size() / sizeof(float)});
   const std::int64_t label = digit.label;
   std::memcpy(target.data(), &label, sizeof(label));

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <vector>
 
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/data/images.h"
+#include "ddprun/worker/data/kept_samples.h"
 
 namespace ddprun::data {
 
@@ -41,18 +40,9 @@ class DigitsDataset : public Dataset {
   void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
 
  private:
-  enum class State : std::uint8_t { missing, writing, ready };
-  // Lets several threads draw the same digit at once; the first to claim its place keeps it.
-  struct Kept {
-    std::atomic<State> state{State::missing};
-    Digit digit;
-  };
-
-  Digit get(std::int64_t index) const;
-
   DigitsOptions options_;
   SampleLayout layout_;
-  mutable std::vector<Kept> kept_;
+  KeptSamples<Digit> kept_;
 };
 
 }  // namespace ddprun::data

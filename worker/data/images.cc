@@ -1,5 +1,6 @@
 #include "ddprun/worker/data/images.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -38,22 +39,31 @@ void check_pair(const MnistFiles& files, const IdxArray& images, const IdxArray&
 
 }  // namespace
 
-void normalise(std::span<const std::uint8_t> levels, Normalisation normalisation, std::span<float> out) {
-  for (std::size_t i = 0; i < levels.size(); ++i)
-    out[i] = (static_cast<float>(levels[i]) / 255.0F - normalisation.mean) / normalisation.standard_deviation;
+void normalise(std::span<const std::uint8_t> levels, std::span<const Normalisation> channels, std::span<float> out) {
+  const std::size_t plane = levels.size() / channels.size();
+  for (std::size_t c = 0; c < channels.size(); ++c)
+    std::ranges::transform(levels.subspan(c * plane, plane), out.begin() + static_cast<std::ptrdiff_t>(c * plane),
+                           channels[c]);
+}
+
+SampleLayout image_layout(std::int64_t height, std::int64_t width, int classes,
+                          std::span<const Normalisation> channels) {
+  SampleLayout layout{.input_shape = {std::ssize(channels), height, width}, .classes = classes};
+  for (const auto& channel : channels) layout.black.push_back(channel(0));
+  return layout;
 }
 
 ImageDataset::ImageDataset(std::int64_t height, std::int64_t width, std::vector<std::uint8_t> levels,
-                           std::vector<std::uint8_t> labels, int classes, Normalisation normalisation)
-    : layout_{.input_shape = {1, height, width}, .classes = classes},
+                           std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels)
+    : layout_(image_layout(height, width, classes, channels)),
       levels_(std::move(levels)),
       labels_(std::move(labels)),
-      normalisation_(normalisation) {}
+      channels_(std::move(channels)) {}
 
 void ImageDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
   const auto i = static_cast<std::size_t>(index);
   const std::size_t pixels = input.size() / sizeof(float);
-  normalise(std::span(levels_).subspan(i * pixels, pixels), normalisation_,
+  normalise(std::span(levels_).subspan(i * pixels, pixels), channels_,
             {reinterpret_cast<float*>(input.data()), pixels});
   const std::int64_t label = labels_[i];
   std::memcpy(target.data(), &label, sizeof(label));
@@ -78,7 +88,14 @@ std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split s
   auto labels = read_idx(files->labels, {.dimensions = 1});
   check_pair(*files, images, labels);
   return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values),
-                                        std::move(labels.values), mnist_classes, normalisation);
+                                        std::move(labels.values), mnist_classes, std::vector{normalisation});
+}
+
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation) {
+  auto images = read_idx(path, {.dimensions = 3});
+  std::vector<std::uint8_t> labels(static_cast<std::size_t>(images.shape[0]));
+  return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values), std::move(labels),
+                                        mnist_classes, std::vector{normalisation});
 }
 
 }  // namespace ddprun::data

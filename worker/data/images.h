@@ -11,22 +11,31 @@
 
 namespace ddprun::data {
 
-// How a grey level 0 .. 255 becomes a number: (level / 255 - mean) / standard_deviation.
+// How a level 0 .. 255 becomes a number: (level / 255 - mean) / standard_deviation.
 struct Normalisation {
   float mean = 0.0F;
   float standard_deviation = 1.0F;
+
+  float operator()(std::uint8_t level) const {
+    return (static_cast<float>(level) / 255.0F - mean) / standard_deviation;
+  }
 };
 // Of the MNIST training set, as most published results use it.
 inline constexpr Normalisation mnist_normalisation{0.1307F, 0.3081F};
 
-void normalise(std::span<const std::uint8_t> levels, Normalisation normalisation, std::span<float> out);
+// levels: the planes of an image, one for each normalisation, back to back.
+void normalise(std::span<const std::uint8_t> levels, std::span<const Normalisation> channels, std::span<float> out);
 
-// Grey images with labels, all in memory. Immutable.
+// The layout of images with one normalisation for each channel.
+SampleLayout image_layout(std::int64_t height, std::int64_t width, int classes,
+                          std::span<const Normalisation> channels);
+
+// Images with labels, all in memory. Immutable.
 class ImageDataset : public Dataset {
  public:
-  // REQUIRES: levels holds labels.size() images of height x width.
+  // REQUIRES: levels holds labels.size() images of one plane of height x width for each normalisation.
   ImageDataset(std::int64_t height, std::int64_t width, std::vector<std::uint8_t> levels,
-               std::vector<std::uint8_t> labels, int classes, Normalisation normalisation);
+               std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
   const SampleLayout& layout() const override { return layout_; }
@@ -36,7 +45,7 @@ class ImageDataset : public Dataset {
   SampleLayout layout_;
   std::vector<std::uint8_t> levels_;
   std::vector<std::uint8_t> labels_;
-  Normalisation normalisation_;
+  std::vector<Normalisation> channels_;
 };
 
 // The two files of a split in a folder laid out as MNIST's is: train-images-idx3-ubyte, train-labels-idx1-ubyte,
@@ -51,5 +60,8 @@ std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split 
 // Throws Errc::usage naming a file that is missing or cannot be opened, Errc::io a malformed one: also images and
 // labels that differ in number, a label above 9.
 std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split split, Normalisation normalisation);
+
+// An IDX file of images alone, in the form of load_mnist(): their labels are 0. Throws as read_idx().
+std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation);
 
 }  // namespace ddprun::data

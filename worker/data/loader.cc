@@ -67,7 +67,9 @@ class Loader::Impl {
     const auto at = static_cast<std::size_t>(number);
     const auto begin = at == 0 ? 0 : list_.ends[at - 1];
     const auto first = list_.indices.begin();
-    return make_batch(dataset_, std::vector(first + begin, first + list_.ends[at]), options_.epoch);
+    Batch batch = make_batch(dataset_, std::vector(first + begin, first + list_.ends[at]), options_.epoch);
+    if (options_.augmentation) options_.augmentation->apply(batch, options_.seed);
+    return batch;
   }
 
   Result attempt(std::int64_t number) const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "ddprun/worker/data/augmentation.h"
 #include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/data/dataset.h"
 
@@ -17,15 +18,17 @@ struct BatchList {
 };
 
 struct LoaderOptions {
-  std::int64_t batch_size = 64;  // where no BatchList is given
-  int workers = 1;               // threads that prepare batches ahead; 0: next() prepares each itself
-  int prefetch = 4;              // batches ready or in the making, at most
-  std::int64_t epoch = 0;        // of the batches
+  std::int64_t batch_size = 64;                // where no BatchList is given
+  int workers = 1;                             // threads that prepare batches ahead; 0: next() prepares each itself
+  int prefetch = 4;                            // batches ready or in the making, at most
+  std::int64_t epoch = 0;                      // of the batches
+  const Augmentation* augmentation = nullptr;  // of the inputs, if any; must outlive the loader
+  std::uint64_t seed = 0;                      // of the augmentation
 };
 
 // Batches over a list of indices, in order: of batch_size, the last one shorter if it has to be, or as a BatchList
-// says. What comes out depends on the indices alone, not on the number of threads. To start in the middle of an epoch,
-// pass the indices that are left.
+// says. What comes out depends on the indices, the epoch and the seed alone, not on the number of threads. To start in
+// the middle of an epoch, pass the indices that are left.
 //
 // Owns its threads; the destructor stops them and waits for them, also before the last batch. One thread at a time may
 // call next(). It blocks until the batch is read, and rethrows an exception of the dataset at the batch concerned and

@@ -7,11 +7,9 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/standard_output.h"
-#include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/data/tokens.h"
-#include "ddprun/worker/nn/state.h"
 #include "ddprun/worker/tasks/tasks.h"
-#include "ddprun/worker/trainer/train_state.h"
+#include "ddprun/worker/trainer/trained_model.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -27,18 +25,6 @@ std::vector<std::int64_t> most_likely(std::span<const float> logits, std::int64_
   std::sort(order.begin(), order.end(), more_likely);
   if (top_k > 0 && top_k < std::ssize(order)) order.resize(static_cast<std::size_t>(top_k));
   return order;
-}
-
-std::filesystem::path newest_checkpoint(const TrainConfig& config) {
-  if (config.checkpoint.dir.empty())
-    throw Error(Errc::usage, "generate needs checkpoint.dir: the folder with the model's checkpoints");
-  std::error_code error;
-  if (!std::filesystem::is_directory(config.checkpoint.dir, error))
-    throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
-  checkpoint::Checkpoints checkpoints({.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
-  const auto found = checkpoints.newest();
-  if (!found) throw make_error(Errc::usage, "{} holds no checkpoint", config.checkpoint.dir.string());
-  return found->folder;
 }
 
 std::vector<std::int64_t> bytes_of(const std::string& text) {
@@ -80,19 +66,18 @@ void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::i
   }
 }
 
-void generate(const TrainConfig& config) {
+void generate(const TrainConfig& config, const plugin::Registry& registry) {
   if (config.data.name != "text")
     throw make_error(Errc::usage, "generate continues text: it needs data.name = text, not {}", config.data.name);
   const auto layout = data::token_layout(config.data.context, 256);
   const auto task = tasks::make_task("language_modelling", {.layout = layout});
-  const TrainState state = make_train_state(config, {}, layout, *task, 0);
-  nn::load_state(*state.model, newest_checkpoint(config) / "model.safetensors");
+  const auto model = load_trained_model("generate", config, layout, *task, registry);
   const auto& options = config.generate;
   Generator generator(static_cast<std::uint64_t>(options.seed));
   // Without a prompt the text begins as after a line.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
   write_standard_output(options.prompt);
-  generate_tokens(*state.model, bytes_of(prompt), config.data.context, options.tokens,
+  generate_tokens(*model, bytes_of(prompt), config.data.context, options.tokens,
                   {.temperature = options.temperature, .top_k = options.top_k}, generator,
                   [](std::int64_t token) { write_standard_output(std::string(1, static_cast<char>(token))); });
   write_standard_output("\n");

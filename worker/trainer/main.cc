@@ -23,8 +23,10 @@
 #include "ddprun/worker/comm/error_file.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/digest/sha256.h"
+#include "ddprun/worker/plugin/load.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/generation.h"
+#include "ddprun/worker/trainer/prediction.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/trainer.h"
 
@@ -36,6 +38,7 @@ namespace {
 constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
     "       ddprun-worker generate train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker predict train.cfg [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
@@ -44,6 +47,7 @@ constexpr const char* usage_text =
     "srun.\n"
     "\n"
     "generate continues a text with the model of the newest checkpoint; its keys are those of [generate].\n"
+    "predict writes what that model predicts for the samples of a file, or the test set, as CSV: [predict].\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
     "  --print-config        print the effective configuration and the source of each value\n"
@@ -53,7 +57,7 @@ constexpr const char* usage_text =
 struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
-  bool generate = false;
+  std::string command = "train";  // or generate, predict
   bool print_config = false;
   bool reference = false;
   bool help = false;
@@ -67,8 +71,8 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   parsed.reference = take_flag("--reference");
   parsed.help = take_flag("--help");
   parsed.version = take_flag("--version");
-  if (!arguments.empty() && arguments.front() == "generate") {
-    parsed.generate = true;
+  if (!arguments.empty() && (arguments.front() == "generate" || arguments.front() == "predict")) {
+    parsed.command = arguments.front();
     arguments.erase(arguments.begin());
   }
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
@@ -81,8 +85,28 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   return parsed;
 }
 
-void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments) {
-  if (!arguments.config_file.empty()) apply(settings, read_config(arguments.config_file), Origin::file, {"launch"});
+std::vector<ConfigEntry> entries_of_file(const Arguments& arguments) {
+  if (arguments.config_file.empty() || arguments.help || arguments.reference || arguments.version) return {};
+  return read_config(arguments.config_file);
+}
+
+// Before the settings are bound: it decides which names and keys there are.
+plugin::Registry load_plugin(const std::vector<ConfigEntry>& file, const std::vector<ConfigEntry>& overrides) {
+  ConfigEntry named;
+  for (const auto* entries : {&file, &overrides})
+    for (const auto& entry : *entries)
+      if (entry.key == "model.plugin") named = entry;
+  if (named.value.empty()) return {};
+  try {
+    return plugin::load(named.value);
+  } catch (const Error& e) {
+    throw make_error(e.code(), "{}: model.plugin = {}", named.where, e.what());
+  }
+}
+
+void read_settings(Settings& settings, const TrainConfig& config, const Arguments& arguments,
+                   const std::vector<ConfigEntry>& file) {
+  apply(settings, file, Origin::file, {"launch"});
   apply(settings, arguments.overrides, Origin::command_line);
   settle_batch_size(settings, config);
   validate(config, settings);
@@ -103,11 +127,12 @@ void occupy_standard_descriptors() {
 }
 
 // Returns the exit code. training: set when the start-up has succeeded.
-int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& place, bool& training) {
+int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& place,
+          bool& training) {
   // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
-  const auto datasets = make_datasets(config, settings);
+  const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
   const auto milliseconds = [](double seconds) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(seconds));
@@ -119,7 +144,7 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
                                      .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024},
                           .env = place});
   Trainer trainer(config, settings_that_decide(settings), datasets,
-                  {world->group(), progress, place.restart_count, &preemption});
+                  {world->group(), progress, place.restart_count, &preemption, &registry});
   training = true;
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
@@ -131,21 +156,25 @@ int train(const TrainConfig& config, const Settings& settings, const WorkerEnv& 
 
 int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
   const auto arguments = parse_arguments(command_line);
+  const auto file = entries_of_file(arguments);
+  const auto registry = load_plugin(file, arguments.overrides);
   TrainConfig config;
   Settings settings;
-  bind(settings, config);
+  bind(settings, config, registry);
   if (arguments.help || arguments.reference) {
     write_standard_output(arguments.help ? usage_text : reference_page());
   } else if (arguments.version) {
     write_standard_output(version_text("ddprun-worker", libraries()));
   } else {
-    read_settings(settings, config, arguments);
-    if (arguments.generate && !arguments.print_config) {
-      generate(config);
-      return exit_success;
-    }
-    if (!arguments.print_config) return train(config, settings, place, training);
-    write_standard_output(settings.effective());
+    read_settings(settings, config, arguments, file);
+    if (arguments.print_config)
+      write_standard_output(settings.effective());
+    else if (arguments.command == "generate")
+      generate(config, registry);
+    else if (arguments.command == "predict")
+      predict(config, settings, registry);
+    else
+      return train(config, settings, registry, place, training);
   }
   return exit_success;
 }

@@ -11,6 +11,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/patterns.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/tasks/tasks.h"
@@ -25,10 +26,26 @@ std::vector<std::string> texts(const std::vector<std::string_view>& names) {
   return {names.begin(), names.end()};
 }
 
+constexpr std::array<std::string_view, 6> built_in_data{"mnist", "cifar10", "digits", "random", "text", "tokens"};
+
 constexpr double most = 1e9;  // of counts that are multiplied with each other
 
-void bind_model(Settings& s, TrainConfig::Model& m) {
-  s.add("model.name", m.name, {.help = "network to train", .choices = texts(nn::model_names())});
+// The built-in names and the plugin's.
+std::vector<std::string> joined(std::vector<std::string> names, const std::vector<std::string>& added) {
+  for (const auto& name : added) {
+    if (std::ranges::count(names, name) > 0)
+      throw make_error(Errc::usage, "model.plugin: the plugin adds the name {}, which exists", name);
+    names.push_back(name);
+  }
+  return names;
+}
+
+void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& registry) {
+  s.add("model.name", m.name,
+        {.help = "network to train", .choices = joined(texts(nn::model_names()), registry.models.names())});
+  s.add("model.plugin", m.plugin,
+        {.help = "shared library with models, data sets and tasks, whose names model.name, data.name and train.task "
+                 "then accept; its code is executed"});
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
         {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt of the embeddings, the "
@@ -58,20 +75,19 @@ void bind_gpt(Settings& s, TrainConfig::Model& m) {
   s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalisations of gpt"});
 }
 
-void bind_data(Settings& s, TrainConfig::Data& d) {
+void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& registry) {
   s.add(
       "data.name", d.name,
-      {.help =
-           "mnist: the IDX files in data.dir, or generated digits when the default folder does not hold them; digits: "
-           "generated digits; random: random tensors with a linear rule to learn; text: the bytes of input.txt in "
-           "data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the files train*.bin and "
-           "val*.bin "
-           "in data.dir",
-       .choices = {"mnist", "digits", "random", "text", "tokens"}});
+      {.help = "mnist, cifar10: the files in data.dir, or generated digits or images when the default folder does not "
+               "hold them; digits: generated digits; random: random tensors with a linear rule to learn; text: the "
+               "bytes of input.txt in data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the "
+               "files train*.bin and val*.bin in data.dir",
+       .choices = joined(texts({built_in_data.begin(), built_in_data.end()}), registry.datasets.names())});
   s.add("data.dir", d.dir,
         {.help = "folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-                 "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with input.txt (text), or with train*.bin and "
-                 "val*.bin (tokens)"});
+                 "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with data_batch_1.bin to data_batch_5.bin and "
+                 "test_batch.bin (cifar10), with input.txt (text), or with train*.bin and val*.bin (tokens). Empty: "
+                 "data/mnist, data/cifar10, data/text, data/tokens"});
   s.add("data.shuffle", d.shuffle, {.help = "shuffle the samples in each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
         {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
@@ -80,12 +96,25 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
         {.help = "threads per rank that prepare batches; 0: batches are prepared between steps", .min = 0, .max = 64});
   s.add("data.prefetch", d.prefetch, {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024});
   s.add("data.normalise", d.normalise,
-        {.help = "normalise grey levels by the mean and standard deviation of MNIST (mnist, digits)"});
+        {.help = "normalise levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
+                 "CIFAR-10 (cifar10)"});
+  s.add("data.crop_padding", d.crop_padding,
+        {.help = "black pixels added at each side of a training image, of which then a random part of the old size is "
+                 "taken; 0: none",
+         .unit = "pixels",
+         .min = 0,
+         .max = 1024});
+  s.add("data.flip", d.flip, {.help = "mirror every other training image, chosen at random, left to right"});
   s.add("data.samples", d.samples,
-        {.help = "number of generated training samples (digits, random)", .min = 1, .max = 100'000'000});
+        {.help = "number of generated training samples (digits, random, images in place of cifar10)",
+         .min = 1,
+         .max = 100'000'000});
   s.add("data.test_samples", d.test_samples,
-        {.help = "number of generated test samples (digits, random)", .min = 1, .max = 100'000'000});
-  s.add("data.seed", d.seed, {.help = "seed of the generated samples (digits, random)", .min = 0});
+        {.help = "number of generated test samples (digits, random, images in place of cifar10)",
+         .min = 1,
+         .max = 100'000'000});
+  s.add("data.seed", d.seed,
+        {.help = "seed of the generated samples (digits, random, images in place of cifar10)", .min = 0});
   s.add("data.shape", d.shape, {.help = "shape of a sample, such as 16 or 1x28x28 (random)"});
   s.add("data.context", d.context,
         {.help = "tokens of a sample (text, tokens)", .unit = "tokens", .min = 1, .max = 1'000'000});
@@ -96,12 +125,12 @@ void bind_data(Settings& s, TrainConfig::Data& d) {
   s.add("data.noise", d.noise, {.help = "standard deviation of the noise on the outputs (random)", .min = 0});
 }
 
-void bind_train(Settings& s, TrainConfig::Train& t) {
+void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& registry) {
   s.add("train.task", t.task,
         {.help =
              "what is learnt; auto: classification from class labels, language_modelling from tokens, regression from "
              "numbers",
-         .choices = tasks::task_names()});
+         .choices = joined(tasks::task_names(), registry.tasks.names())});
   s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = most});
   s.add("train.batch_size", t.batch_size,
         {.help = "samples per rank and micro-batch; 0: from train.global_batch_size", .min = 0, .max = most});
@@ -251,6 +280,16 @@ void bind_generate(Settings& s, TrainConfig::Generate& g) {
   s.add("generate.seed", g.seed, {.help = "seed of the choice of tokens", .min = 0});
 }
 
+void bind_predict(Settings& s, TrainConfig::Predict& p) {
+  s.add("predict.input", p.input,
+        {.help = "samples to predict (ddprun-worker predict): an IDX file of images (mnist, digits), a file of "
+                 "CIFAR-10's records (cifar10), or a .csv with the numbers of a sample in each line. Empty: the test "
+                 "set"});
+  s.add("predict.output", p.output,
+        {.help = "CSV file with the index, the predicted class and its probability of each sample, or its index and "
+                 "outputs. Empty: standard output"});
+}
+
 [[noreturn]] void reject(const Settings& settings, std::string_view key, const std::string& what) {
   const auto* setting = settings.find(key);
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
@@ -319,8 +358,16 @@ void check_size(const Settings& settings, std::string_view key, const char* what
            fmt::format("{} of {} numbers is larger than the limit of {}", what, fmt::join(sizes, " x "), limit));
 }
 
-// Tokens are numbers of entries, not measurements: only an embedding can read them.
+bool is_built_in(const TrainConfig::Model& model) {
+  return std::ranges::count(nn::model_names(), model.name) > 0;
+}
+bool is_built_in(const TrainConfig::Data& data) {
+  return std::ranges::count(built_in_data, data.name) > 0;
+}
+
+// Tokens are numbers of entries, not measurements: only an embedding can read them. A plugin's model is what it is.
 void check_model_of_tokens(const TrainConfig& c, const Settings& settings) {
+  if (!is_built_in(c.model) || !is_built_in(c.data)) return;
   const bool tokens = c.data.name == "text" || c.data.name == "tokens";
   if (tokens != (c.model.name == "gpt"))
     reject(settings, "model.name",
@@ -339,12 +386,12 @@ void check_random_data(const TrainConfig& c, const Settings& settings) {
              max_batch_elements);
 }
 
-void check_digits(const TrainConfig& c, const Settings& settings) {
-  constexpr std::int64_t digit_bytes = sizeof(data::Digit);
-  if (c.data.samples + c.data.test_samples > max_dataset_bytes / digit_bytes)
+// Generated images are kept in memory.
+void check_generated(const TrainConfig& c, const Settings& settings, const char* what, std::int64_t bytes) {
+  if (c.data.samples + c.data.test_samples > max_dataset_bytes / bytes)
     reject(settings, c.data.samples >= c.data.test_samples ? "data.samples" : "data.test_samples",
-           fmt::format("generated digits are kept in memory, {} bytes each: at most {} of them", digit_bytes,
-                       max_dataset_bytes / digit_bytes));
+           fmt::format("generated {} are kept in memory, {} bytes each: at most {} of them", what, bytes,
+                       max_dataset_bytes / bytes));
 }
 
 // Layers of mlp between the sample and the outputs.
@@ -392,16 +439,18 @@ void check_backend(const Settings& settings, const std::string& name) {
 
 }  // namespace
 
-void bind(Settings& settings, TrainConfig& config) {
-  bind_model(settings, config.model);
+void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry) {
+  bind_model(settings, config.model, registry);
   bind_gpt(settings, config.model);
-  bind_data(settings, config.data);
-  bind_train(settings, config.train);
+  bind_data(settings, config.data, registry);
+  bind_train(settings, config.train, registry);
   bind_eval(settings, config.eval);
   bind_optim(settings, config.optim);
   bind_schedule(settings, config.optim);
   bind_rest(settings, config);
   bind_generate(settings, config.generate);
+  bind_predict(settings, config.predict);
+  registry.bind(settings);
 }
 
 std::string reference_page() {
@@ -454,11 +503,12 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "random" && c.data.labels && c.data.outputs < 2)
     reject(settings, "data.outputs", "labels need at least 2 classes");
   if (c.data.name == "random") check_random_data(c, settings);
-  if (c.data.name == "digits") check_digits(c, settings);
+  if (c.data.name == "digits") check_generated(c, settings, "digits", sizeof(data::Digit));
+  if (c.data.name == "cifar10") check_generated(c, settings, "images", sizeof(data::Pattern));
   check_model_of_tokens(c, settings);
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt") check_gpt(c, settings);
-  if (c.data.name == "random") check_image(settings, c.model.name, parse_extents(c.data.shape));
+  if (c.data.name == "random" && is_built_in(c.model)) check_image(settings, c.model.name, parse_extents(c.data.shape));
   check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
   check_backend(settings, c.dist.backend);
@@ -470,13 +520,15 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 15> others{"train.epochs",
+  static constexpr std::array<std::string_view, 17> others{"train.epochs",
+                                                           "model.plugin",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
                                                            "train.stop_on_nonfinite",
                                                            "train.detect_anomaly",
                                                            "generate.",
+                                                           "predict.",
                                                            "train.preempt_signal",
                                                            "data.dir",
                                                            "data.workers",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ddprun/common/config/settings.h"
+#include "ddprun/worker/plugin/registry.h"
 
 namespace ddprun::trainer {
 
@@ -15,6 +16,7 @@ namespace ddprun::trainer {
 struct TrainConfig {
   struct Model {
     std::string name = "cnn";
+    std::filesystem::path plugin;
     std::string hidden = "128 128";
     double dropout = 0;
     std::string stem = "cifar";
@@ -29,12 +31,14 @@ struct TrainConfig {
   } model;
   struct Data {
     std::string name = "mnist";
-    std::filesystem::path dir = "data/mnist";
+    std::filesystem::path dir;
     bool shuffle = true;
     bool drop_last = false;
     int workers = 1;
     int prefetch = 4;
     bool normalise = true;
+    std::int64_t crop_padding = 0;
+    bool flip = false;
     std::int64_t samples = 10000;
     std::int64_t test_samples = 2000;
     std::int64_t seed = 0;
@@ -112,10 +116,16 @@ struct TrainConfig {
     std::int64_t top_k = 0;
     std::int64_t seed = 0;
   } generate;
+  struct Predict {
+    std::filesystem::path input;
+    std::filesystem::path output;
+  } predict;
 };
 
-// Binds every member to its key. config must outlive the settings and not move.
-void bind(Settings& settings, TrainConfig& config);
+// Binds every member to its key, and the plugin's keys; its names are choices as the built-in ones are. config and
+// registry must outlive the settings and not move. Throws Errc::usage for a name or a key of the plugin that is there
+// already.
+void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry = {});
 
 // Decides between train.batch_size and train.global_batch_size by their sources: the one from the stronger source sets
 // the other to 0. Call it once all sources are applied, before validate().

@@ -112,9 +112,12 @@ void TrainSession::open_epoch() {
   }
   if (loader_) return;
   const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
-  loader_.emplace(
-      *datasets_.train, batches_of_rank(plan_, order, run.samples, group_.rank(), micro_batch_),
-      data::LoaderOptions{.workers = config_.data.workers, .prefetch = config_.data.prefetch, .epoch = run.epoch});
+  loader_.emplace(*datasets_.train, batches_of_rank(plan_, order, run.samples, group_.rank(), micro_batch_),
+                  data::LoaderOptions{.workers = config_.data.workers,
+                                      .prefetch = config_.data.prefetch,
+                                      .epoch = run.epoch,
+                                      .augmentation = datasets_.augmentation ? &*datasets_.augmentation : nullptr,
+                                      .seed = run.seed});
 }
 
 // This rank's share of the next so many samples.

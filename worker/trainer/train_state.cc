@@ -8,8 +8,8 @@
 namespace ddprun::trainer {
 namespace {
 
-std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout,
-                                       const tasks::Task& task) {
+std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout, const tasks::Task& task,
+                                       const plugin::Registry& registry) {
   const nn::ModelOptions options{.input = layout.input_shape,
                                  .input_dtype = layout.input_dtype,
                                  .outputs = task.outputs(),
@@ -25,6 +25,8 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleL
                                          .vocabulary = c.model.vocabulary,
                                          .bias = c.model.bias}};
   Generator generator(static_cast<std::uint64_t>(c.train.seed), parameter_stream);
+  if (registry.models.contains(c.model.name))
+    return registry.models.make("model.name", c.model.name, options, generator);
   return nn::make_model(c.model.name, options, generator);
 }
 
@@ -44,10 +46,18 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn:
 
 }  // namespace
 
+std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
+                                       const plugin::Registry& registry) {
+  if (registry.tasks.contains(config.train.task))
+    return registry.tasks.make("train.task", config.train.task, {.layout = layout});
+  return tasks::make_task(config.train.task, {.layout = layout});
+}
+
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
-                            const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation) {
+                            const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
+                            const plugin::Registry& registry) {
   TrainState state;
-  state.model = make_model(config, layout, task);
+  state.model = make_model(config, layout, task, registry);
   state.optimizer = make_optimizer(config, *state.model);
   state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),
                .accumulate = config.train.accumulate,

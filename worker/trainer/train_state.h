@@ -23,9 +23,14 @@ struct TrainState {
   checkpoint::RunState run;                     // step, position in the data, seed, settings
 };
 
+// What train.task names, of the plugin's or the built-in tasks. Throws as tasks::make_task().
+std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
+                                       const plugin::Registry& registry = {});
+
 // As it is before the first step: parameters drawn from the run's seed. deciding: settings_that_decide(); generation:
 // of the job, for the record.
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
-                            const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation);
+                            const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
+                            const plugin::Registry& registry = {});
 
 }  // namespace ddprun::trainer

@@ -7,7 +7,6 @@
 
 #include "ddprun/common/log.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
-#include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/loop.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 #include "ddprun/worker/trainer/replicas.h"
@@ -19,6 +18,10 @@ namespace ddprun::trainer {
 namespace {
 
 using NamedSettings = std::map<std::string, std::string>;
+
+plugin::Registry registry_of(const Trainer::Context& context) {
+  return context.plugin ? *context.plugin : plugin::Registry{};
+}
 
 void warn_of_changes(const NamedSettings& saved, const NamedSettings& own) {
   for (const auto& [key, value] : own) {
@@ -35,8 +38,9 @@ class Trainer::Impl {
   Impl(const TrainConfig& config, NamedSettings deciding, const Datasets& datasets, Context context)
       : config_(config),
         progress_(context.progress),
-        task_(tasks::make_task(config.train.task, {.layout = datasets.train->layout()})),
-        state_(make_train_state(config, std::move(deciding), datasets.train->layout(), *task_, context.generation)),
+        task_(make_task(config, datasets.train->layout(), registry_of(context))),
+        state_(make_train_state(config, std::move(deciding), datasets.train->layout(), *task_, context.generation,
+                                registry_of(context))),
         session_({.config = config, .datasets = datasets, .task = *task_}, state_, context.group) {
     if (!config.checkpoint.dir.empty() && session_.is_first())
       checkpoints_.emplace(

@@ -27,6 +27,7 @@ class Trainer {
     Progress& progress;
     std::int64_t generation = 0;                     // of the job, for the record
     const PreemptionListener* preemption = nullptr;  // none: this rank takes no preemption requests
+    const plugin::Registry* plugin = nullptr;        // where model.plugin is given
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().

@@ -1,30 +1,17 @@
 #include "ddprun/worker/data/images.h"
 
-#include <cstring>
-
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/data/idx_files.h"
+#include "tests/unit/data/images_support.h"
 
 using namespace ddprun;
 using namespace ddprun::data;
 using namespace ddprun::testing;
 
 namespace {
-
-struct Sample {
-  std::vector<float> input;
-  std::int64_t label = -1;
-};
-
-Sample read(const Dataset& set, std::int64_t index) {
-  Sample sample;
-  sample.input.resize(set.layout().input_bytes() / sizeof(float));
-  set.read(index, std::as_writable_bytes(std::span(sample.input)), std::as_writable_bytes(std::span(&sample.label, 1)));
-  return sample;
-}
 
 void write_pair(const TempDir& dir, std::uint32_t images, const std::string& labels) {
   write_compressed(dir / "train-images-idx3-ubyte.gz",
@@ -41,7 +28,7 @@ TEST_CASE("a folder of IDX files becomes normalised images and labels") {
   CHECK(set->size() == 3);
   CHECK(set->layout().input_shape == std::vector<std::int64_t>{1, 2, 2});
   CHECK(set->layout().classes == 10);
-  const auto sample = read(*set, 2);
+  const auto sample = read_image(*set, 2);
   CHECK(sample.label == 9);
   CHECK(sample.input == std::vector<float>(4, (51.0F / 255.0F - 0.1F) / 0.5F));
   CHECK_FALSE(find_mnist(dir.path(), Split::test));
@@ -67,7 +54,7 @@ TEST_CASE("the real digits read") {
   std::vector<int> count(10);
   double sum = 0;
   for (std::int64_t i = 0; i < set->size(); ++i) {
-    const auto sample = read(*set, i);
+    const auto sample = read_image(*set, i);
     ++count[static_cast<std::size_t>(sample.label)];
     for (const auto x : sample.input) sum += x;
   }

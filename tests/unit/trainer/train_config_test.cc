@@ -9,6 +9,7 @@
 #include "ddprun/worker/trainer/datasets.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
+#include "tests/unit/data/images_support.h"
 
 using namespace ddprun;
 using namespace ddprun::trainer;
@@ -128,10 +129,16 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:5: model.hidden = 16385 16384: a layer of 16385 x 16384 numbers is larger than the limit of 268435456");
   CHECK_THAT(error_of("[data]\nname = digits\nsamples = 100000000\n"),
              Catch::StartsWith("t.cfg:3: data.samples = 100000000: generated digits are kept in memory, "));
+  CHECK_THAT(error_of("[data]\nname = cifar10\nsamples = 100000000\n"),
+             Catch::StartsWith("t.cfg:3: data.samples = 100000000: generated images are kept in memory, "));
   CHECK(error_of("[checkpoint]\nresume = require\n") ==
         "t.cfg:2: checkpoint.resume = require: checkpoint.dir has to be given as well");
   CHECK(error_of("[checkpoint]\nresume = yes\n") ==
         "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require");
+  CHECK(error_of("[data]\nname = random\nflip = true\n[model]\nname = linear\n") ==
+        "t.cfg:3: data.flip = true: images can be cropped and flipped, samples of shape 16 cannot");
+  CHECK(error_of("[data]\nname = digits\ncrop_padding = 2000\n") ==
+        "t.cfg:3: data.crop_padding = 2000: expected a whole number from 0 to 1024");
   CHECK(error_of("[data]\nname = random\nlabels = true\n") ==
         "default: data.outputs = 1: labels need at least 2 classes");
   CHECK(error_of("[data]\ndir = /nonexistent\n") ==
@@ -140,11 +147,12 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[launch]\nnnodes = 2\n[train]\nepochs = 2\n") == "no error");
 }
 
-TEST_CASE("the default data folder may be missing, and generated digits say so in one line") {
+TEST_CASE("the default data folder may be missing, and generated samples say so in one line") {
   TempDir dir;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(dir.path());
-  const Bound b;
+  const Bound b, cifar10("[data]\nname = cifar10\nsamples = 300\ntest_samples = 20\n");
+  const auto images = make_datasets(cifar10.config, cifar10.settings);
   const auto datasets = make_datasets(b.config, b.settings);
   std::filesystem::current_path(before);
   CHECK(datasets.train->size() == 10000);
@@ -152,6 +160,30 @@ TEST_CASE("the default data folder may be missing, and generated digits say so i
   CHECK(datasets.note ==
         "data/mnist does not hold the MNIST files: using generated digits instead (scripts/get-data mnist fetches the "
         "real ones)");
+  CHECK(images.train->size() == 300);
+  CHECK(images.test->size() == 20);
+  CHECK(images.note ==
+        "data/cifar10 does not hold the CIFAR-10 files: using generated images instead (scripts/get-data cifar10 "
+        "fetches the real ones)");
+}
+
+TEST_CASE("CIFAR-10 files in data.dir are read, and one that is missing there is an error") {
+  TempDir dir;
+  const std::string text = "[data]\nname = cifar10\ndir = " + dir.path().string() + "\nnormalise = false\n";
+  CHECK(error_of(text) == "t.cfg:3: data.dir = " + dir.path().string() +
+                              ": expected the six files of CIFAR-10's binary version there (data_batch_1.bin to "
+                              "data_batch_5.bin, test_batch.bin)");
+  testing::write_cifar10(dir.path());
+  const Bound b(text);
+  const auto datasets = make_datasets(b.config, b.settings);
+  CHECK(datasets.note.empty());
+  CHECK(datasets.train->size() == 5);
+  CHECK(testing::read_image(*datasets.train, 2).input[1024] == 51 * 3 / 255.0F);
+  const Bound normalised("[data]\nname = cifar10\ndir = " + dir.path().string() + "\n");
+  CHECK(testing::read_image(*make_datasets(normalised.config, normalised.settings).train, 0).input[0] ==
+        -0.4914F / 0.2470F);
+  std::filesystem::remove(dir / "test_batch.bin");
+  CHECK(error_of(text) == (dir / "test_batch.bin").string() + " is missing; scripts/get-data cifar10 fetches it");
 }
 
 TEST_CASE("of the batch size per rank and the global one, the stronger source counts") {

@@ -1,0 +1,87 @@
+// The readers of image and number files with arbitrary bytes: what they accept must have the form that they promise,
+// and what they refuse an error that names the file.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#include "ddprun/common/error.h"
+#include "ddprun/common/unique_fd.h"
+#include "ddprun/worker/data/cifar.h"
+#include "ddprun/worker/data/idx.h"
+#include "ddprun/worker/data/numbers.h"
+
+using namespace ddprun;
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// Bytes as a file that has a path.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::span<const std::uint8_t> bytes) : file_(::memfd_create("fuzz", MFD_CLOEXEC)) {
+    require(::write(file_.get(), bytes.data(), bytes.size()) == std::ssize(bytes));
+  }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_.get()); }
+
+ private:
+  UniqueFd file_;
+};
+
+void read_cifar(std::span<const std::uint8_t> bytes) {
+  data::CifarRecords records;
+  data::append_cifar_records(std::as_bytes(bytes), "fuzz", records);
+  require(records.levels.size() == records.labels.size() * data::cifar_levels);
+  require(bytes.size() == records.levels.size() + records.labels.size());
+  for (const int label : records.labels) require(label < data::cifar_classes);
+}
+
+void read_idx(std::span<const std::uint8_t> bytes, int dimensions) {
+  const MemoryFile file(bytes);
+  const auto array = data::read_idx(file.path(), {.dimensions = dimensions, .max_bytes = 1 << 20});
+  require(std::ssize(array.shape) == dimensions);
+  std::int64_t count = 1;
+  for (const auto extent : array.shape) count *= extent;
+  require(count == std::ssize(array.values));
+}
+
+void read_csv(std::span<const std::uint8_t> bytes) {
+  const MemoryFile file(bytes);
+  const auto set = data::load_csv(file.path(), {.input_shape = {2}});
+  require(set->size() > 0);
+  std::vector<float> input(2);
+  std::int64_t target = 0;
+  for (std::int64_t i = 0; i < set->size(); ++i)
+    set->read(i, std::as_writable_bytes(std::span(input)), std::as_writable_bytes(std::span(&target, 1)));
+}
+
+}  // namespace
+
+// The first byte says which reader.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 1) return 0;
+  const std::span bytes(data + 1, size - 1);
+  try {
+    switch (data[0] % 4) {
+      case 0:
+        read_cifar(bytes);
+        break;
+      case 1:
+        read_idx(bytes, 1);
+        break;
+      case 2:
+        read_idx(bytes, 3);
+        break;
+      default:
+        read_csv(bytes);
+    }
+  } catch (const Error& e) {
+    require(std::string_view(e.what()).size() > 10);
+  }
+  return 0;
+}

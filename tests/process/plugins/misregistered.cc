@@ -1,0 +1,21 @@
+// What ddprun_register() must not do, one mistake a macro.
+#include <stdexcept>
+
+#include "ddprun/worker/plugin/plugin.h"
+
+extern "C" void ddprun_register(ddprun::plugin::Registry& registry) {
+#ifdef THROWS
+  static_cast<void>(registry);
+  throw std::runtime_error("no licence");
+#endif
+#ifdef THROWS_A_NUMBER
+  static_cast<void>(registry);
+  throw 7;
+#endif
+#ifdef NAME_THAT_EXISTS
+  registry.models.add("cnn", nullptr);
+#endif
+#ifdef KEY_THAT_EXISTS
+  registry.setting<double>("optim.lr", 1, {});
+#endif
+}

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ddprun/worker/data/batch.h"
+#include "ddprun/worker/data/dataset.h"
+
+namespace ddprun::data {
+
+struct AugmentationOptions {
+  std::int64_t crop_padding = 0;  // pixels of black added at each side, before a random part of the old size is taken
+  bool flip = false;              // mirrors every other image, left to right
+};
+
+// Random changes of training images, as torchvision's RandomCrop(size, padding) and RandomHorizontalFlip. What happens
+// to a sample is a function of (seed, epoch, index of the sample) alone: the same at any batch size, number of ranks
+// and number of loader threads. Thread-safe.
+class Augmentation {
+ public:
+  // layout: of float32 images, (channels, height, width). Throws Errc::usage for samples that are none.
+  Augmentation(const AugmentationOptions& options, const SampleLayout& layout);
+
+  // Changes the images of a batch in place.
+  void apply(Batch& batch, std::uint64_t seed) const;
+
+ private:
+  void apply(std::span<float> image, std::uint64_t seed, std::int64_t epoch, std::int64_t sample) const;
+
+  AugmentationOptions options_;
+  SampleLayout layout_;
+};
+
+}  // namespace ddprun::data

@@ -1,0 +1,46 @@
+#include "ddprun/worker/trainer/trained_model.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/checkpoint/checkpoint.h"
+#include "ddprun/worker/nn/state.h"
+#include "ddprun/worker/trainer/train_state.h"
+
+namespace ddprun::trainer {
+namespace {
+
+std::filesystem::path newest_checkpoint(std::string_view command, const TrainConfig& config) {
+  if (config.checkpoint.dir.empty())
+    throw make_error(Errc::usage, "{} needs checkpoint.dir: the folder with the model's checkpoints", command);
+  std::error_code error;
+  if (!std::filesystem::is_directory(config.checkpoint.dir, error))
+    throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
+  checkpoint::Checkpoints checkpoints({.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
+  const auto found = checkpoints.newest();
+  if (!found) throw make_error(Errc::usage, "{} holds no checkpoint", config.checkpoint.dir.string());
+  return found->folder;
+}
+
+// A checkpoint of another model is a mistake in the train.cfg.
+void load(nn::Module& model, const std::filesystem::path& file) {
+  try {
+    nn::load_state(model, file);
+  } catch (const Error& e) {
+    throw make_error(e.code() == Errc::mismatch ? Errc::usage : e.code(), "{}", e.what());
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,
+                                               const data::SampleLayout& layout, const tasks::Task& task,
+                                               const plugin::Registry& registry) {
+  TrainState state = make_train_state(config, {}, layout, task, 0, registry);
+  load(*state.model, newest_checkpoint(command, config) / "model.safetensors");
+  state.model->train(false);
+  return std::move(state.model);
+}
+
+}  // namespace ddprun::trainer
