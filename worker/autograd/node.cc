@@ -155,9 +155,12 @@ class Step final : public Backward {
   }
 
   Tensor accumulator(std::size_t input) override {
+    if (anomaly_detection()) return Tensor();
     const Edge& edge = node_.edges[input];
-    if (!edge.leaf || anomaly_detection()) return Tensor();
-    return edge.leaf->gradient;
+    if (edge.leaf) return edge.leaf->gradient;
+    // Of a weight cast to 16 bits: kernels add to float32 from 16 bits, which loses less than a cast of the gradient.
+    if (edge.node && edge.node->narrows_float32 && edge.node->edges[0].leaf) return edge.node->edges[0].leaf->gradient;
+    return Tensor();
   }
 
  private:

@@ -57,6 +57,7 @@ class Node {
   std::vector<std::uint64_t> versions;  // of saved
   BackwardFunction function;            // empty once it has run
   Tensor gradient;                      // of the result, while a pass collects it
+  bool narrows_float32 = false;         // a cast to 16 bits
 };
 
 // The tape's view of a variable.

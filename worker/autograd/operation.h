@@ -31,7 +31,8 @@ class Backward {
   // Whether the gradient of this input is needed; skip the work otherwise.
   virtual bool wants(std::size_t input) const = 0;
   virtual void add(std::size_t input, Tensor gradient) = 0;
-  // The memory to which a gradient can be added in place (a leaf's own), or undefined: then use add().
+  // The memory to which a gradient can be added in place (a leaf's own), or undefined: then use add(). It is float32
+  // where the input is a leaf that was cast to 16 bits.
   virtual Tensor accumulator(std::size_t input) = 0;
 };
 

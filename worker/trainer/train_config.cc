@@ -116,6 +116,10 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
   s.add("train.seed", t.seed, {.help = "seed of the initial parameters, the data order and dropout", .min = 0});
   s.add("train.accumulate", t.accumulate,
         {.help = "micro-batches per optimizer step; gradients are reduced once per step", .min = 1, .max = most});
+  s.add("train.precision", t.precision,
+        {.help = "type in which matrix products and convolutions compute, as torch.autocast; parameters, gradients and "
+                 "the optimizer stay fp32",
+         .choices = {"fp32", "bf16", "fp16"}});
   s.add("train.log_every", t.log_every,
         {.help = "number of steps between two progress lines on standard output; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
@@ -426,6 +430,11 @@ std::vector<std::int64_t> parse_extents(const std::string& text) {
     at = end;
   }
   return extents;
+}
+
+DType compute_dtype(const TrainConfig::Train& train) {
+  if (train.precision == "bf16") return DType::bfloat16;
+  return train.precision == "fp16" ? DType::float16 : DType::float32;
 }
 
 void settle_batch_size(Settings& settings, const TrainConfig& config) {

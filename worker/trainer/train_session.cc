@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
@@ -91,6 +92,7 @@ StepResult TrainSession::step(bool request_stop) {
 }
 
 Evaluation TrainSession::evaluate() {
+  const autograd::AutocastScope precision(compute_dtype(config_.train));
   ddp_.sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
@@ -134,9 +136,10 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   const auto waited_before = ddp_.waited();
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
   state_.optimizer->zero_grad();
+  const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
+  const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
   // A request to stop at one rank is summed with the losses: all ranks learn of it in the same step, without an extra
   // message.
-  const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
   for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
     const auto local = ddp_.no_sync();

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -37,8 +38,11 @@ Tensor as_heads(const Tensor& x) {
 
 }  // namespace
 
-Variable attention(const Variable& query, const Variable& key, const Variable& value, const AttentionOptions& options,
-                   const Tensor& given_mask) {
+Variable attention(const Variable& given_query, const Variable& given_key, const Variable& given_value,
+                   const AttentionOptions& options, const Tensor& mask_as_given) {
+  using autograd::CastClass;
+  const auto [query, key, value] = autograd::autocast(CastClass::lower, given_query, given_key, given_value);
+  const Tensor given_mask = autograd::autocast(CastClass::lower, mask_as_given);
   const autograd::Operation operation("attention", {query, key, value}, {given_mask});
   check(query, key, value, given_mask);
   const Tensor q = as_heads(query.value()), k = as_heads(key.value()), v = as_heads(value.value());

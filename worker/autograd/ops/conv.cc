@@ -1,6 +1,7 @@
 #include "ddprun/worker/autograd/ops/conv.h"
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -101,7 +102,10 @@ PoolGeometry pool_geometry(const char* name, const Shape& x, PoolOptions options
 
 }  // namespace
 
-Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias, ConvOptions options) {
+Variable conv2d(const Variable& given_input, const Variable& given_weight, const Variable& given_bias,
+                ConvOptions options) {
+  const auto [input, weight, bias] =
+      autograd::autocast(autograd::CastClass::lower, given_input, given_weight, given_bias);
   const autograd::Operation operation("conv2d", {input, weight, bias});
   const ConvGeometry geometry = conv_geometry(input, weight, options);
   check_bias(weight, bias);

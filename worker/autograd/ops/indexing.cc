@@ -1,6 +1,7 @@
 #include "ddprun/worker/autograd/ops/indexing.h"
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -64,7 +65,7 @@ Variable embedding(const Tensor& given, const Variable& weight) {
   Tensor out = Tensor::empty(shape, rows.dtype(), rows.device());
   kernels::of(rows).gather_rows(rows, indices, out);
   return operation.record(std::move(out), {indices}, [shape_of_weight = rows.shape()](autograd::Backward& pass) {
-    if (Tensor sum = pass.accumulator(0); sum.defined()) {
+    if (Tensor sum = pass.accumulator(0); sum.defined() && sum.dtype() == pass.grad().dtype()) {
       kernels::of(sum).scatter_add_rows(pass.grad(), pass.saved(0), sum);
       return;
     }
@@ -87,7 +88,8 @@ Variable gather(const Variable& input, std::int64_t dim, const Tensor& given) {
   });
 }
 
-Variable scatter_add(const Variable& input, std::int64_t dim, const Tensor& given, const Variable& source) {
+Variable scatter_add(const Variable& given_input, std::int64_t dim, const Tensor& given, const Variable& given_source) {
+  const auto [input, source] = autograd::autocast(autograd::CastClass::widest, given_input, given_source);
   const autograd::Operation operation("scatter_add", {input, source}, {given});
   const Axis axis = checked_axis("scatter_add", input.shape(), dim, given.shape());
   check_source("scatter_add", input, given, source);
@@ -100,7 +102,8 @@ Variable scatter_add(const Variable& input, std::int64_t dim, const Tensor& give
   });
 }
 
-Variable scatter(const Variable& input, std::int64_t dim, const Tensor& given, const Variable& source) {
+Variable scatter(const Variable& given_input, std::int64_t dim, const Tensor& given, const Variable& given_source) {
+  const auto [input, source] = autograd::autocast(autograd::CastClass::widest, given_input, given_source);
   const autograd::Operation operation("scatter", {input, source}, {given});
   const Axis axis = checked_axis("scatter", input.shape(), dim, given.shape());
   check_source("scatter", input, given, source);

@@ -46,7 +46,7 @@ class Conv1D : public Module {
   Variable forward(const Variable& input) override {
     Shape shape = input.shape();
     Variable product = matmul(reshape(input, {-1, shape.back()}), weight_);
-    if (bias_.defined()) product = add(product, bias_);
+    if (bias_.defined()) product = add(product, cast(bias_, product.dtype()));
     shape.back() = weight_.shape()[1];
     return reshape(product, shape);
   }
