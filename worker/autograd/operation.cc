@@ -8,12 +8,13 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/autograd/recomputation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::autograd {
 namespace {
 
-thread_local std::vector<const std::string*> scopes;
+thread_local NameScopes scopes;
 thread_local bool anomaly = false;
 
 // Compares the devices of an operation's operands, one after the other.
@@ -47,6 +48,7 @@ bool any_requires_grad(const std::vector<Variable>& inputs) {
 
 Operation::Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
     : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  note_inputs(name, inputs_);
   DeviceCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   for (const Tensor& other : others) check(other);
@@ -54,6 +56,7 @@ Operation::Operation(const char* name, std::initializer_list<Variable> inputs, s
 
 Operation::Operation(const char* name, std::vector<Variable> inputs)
     : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  note_inputs(name, inputs_);
   DeviceCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
 }
@@ -85,6 +88,15 @@ NameScope::NameScope(const std::string& name) {
 }
 NameScope::~NameScope() {
   scopes.pop_back();
+}
+
+const NameScopes& name_scopes() {
+  return scopes;
+}
+
+NameScopesRestored::NameScopesRestored(NameScopes names) : before_(std::exchange(scopes, std::move(names))) {}
+NameScopesRestored::~NameScopesRestored() {
+  scopes = std::move(before_);
 }
 
 std::string current_scope() {

@@ -19,9 +19,11 @@ struct StepRecord {
   double loss = 0;         // mean over the global batch
   double lr = 0;
   double samples_per_s = 0;
-  double compute = 0;                    // share of the step's time, on this rank: forward, backward and update
-  double wait = 0;                       // share of the step's time spent waiting for other ranks
-  std::optional<double> grad_norm = {};  // of all gradients, before they are clipped; none: the key is left out
+  double compute = 0;                     // share of the step's time, on this rank: forward, backward and update
+  double wait = 0;                        // share of the step's time spent waiting for other ranks
+  std::optional<double> grad_norm = {};   // of all gradients, before they are clipped; none: the key is left out
+  std::optional<double> loss_scale = {};  // with which the gradients were computed; none: the key is left out
+  std::int64_t skipped_steps = 0;         // of the run so far; with a loss scale
 };
 
 struct EvalRecord {

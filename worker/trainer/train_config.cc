@@ -120,6 +120,25 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
         {.help = "type in which matrix products and convolutions compute, as torch.autocast; parameters, gradients and "
                  "the optimizer stay fp32",
          .choices = {"fp32", "bf16", "fp16"}});
+  s.add("train.recompute", t.recompute,
+        {.help =
+             "what keeps nothing but its input for the backward pass, which computes it again: none; blocks: those of "
+             "gpt and resnet18; all: every layer of a container and every module that has modules. The same bits for "
+             "less memory and more time",
+         .choices = {"none", "blocks", "all"}});
+  s.add("train.loss_scale", t.loss_scale,
+        {.help = "factor of the loss at first, with train.precision = fp16, as torch.amp.GradScaler; a step whose "
+                 "gradients are not finite is skipped",
+         .min = 1e-6,
+         .max = 1e30});
+  s.add("train.loss_scale_growth", t.loss_scale_growth,
+        {.help = "factor of the loss scale after train.loss_scale_growth_interval steps in a row with finite gradients",
+         .min = 1,
+         .max = 1024});
+  s.add("train.loss_scale_backoff", t.loss_scale_backoff,
+        {.help = "factor of the loss scale after a step that is skipped", .min = 0.001, .max = 0.999});
+  s.add("train.loss_scale_growth_interval", t.loss_scale_growth_interval,
+        {.help = "steps after which the loss scale grows", .unit = "steps", .min = 1});
   s.add("train.log_every", t.log_every,
         {.help = "number of steps between two progress lines on standard output; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
@@ -479,12 +498,13 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 15> others{"train.epochs",
+  static constexpr std::array<std::string_view, 16> others{"train.epochs",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
                                                            "train.stop_on_nonfinite",
                                                            "train.detect_anomaly",
+                                                           "train.recompute",
                                                            "generate.",
                                                            "train.preempt_signal",
                                                            "data.dir",

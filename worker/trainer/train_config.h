@@ -55,6 +55,11 @@ struct TrainConfig {
     std::int64_t seed = 0;
     std::int64_t accumulate = 1;
     std::string precision = "fp32";
+    std::string recompute = "none";
+    double loss_scale = 65536;
+    double loss_scale_growth = 2;
+    double loss_scale_backoff = 0.5;
+    std::int64_t loss_scale_growth_interval = 2000;
     std::int64_t log_every = 100;
     bool check_replicas = false;
     bool stop_on_nonfinite = true;

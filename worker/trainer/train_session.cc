@@ -150,14 +150,26 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   else
     forward_and_backward(batches.back(), items, sums[0]);
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
-  result.grad_norm = clip_gradients();
-  state_.optimizer->step();
+  if (unscale_gradients(result)) {
+    result.grad_norm = clip_gradients();
+    state_.optimizer->step();
+  }
   result.times.wait = ddp_.waited() - waited_before;
   result.times.compute = watch.lap() - result.times.wait;
   reduced_sums->wait();
   result.times.wait += watch.lap();
   result.loss = without_nan_sign(sums[0] / items);
   result.stop_requested = sums[1] > 0;
+}
+
+// Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all.
+bool TrainSession::unscale_gradients(StepResult& result) {
+  auto& scaler = state_.scaler;
+  if (!scaler) return true;
+  result.loss_scale = scaler->scale();
+  result.skipped = !scaler->unscale(parameters_);
+  scaler->update(!result.skipped);
+  return !result.skipped;
 }
 
 // The gradients are averaged by now, so all ranks clip alike.
@@ -173,8 +185,9 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
   const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
   loss_sum += loss.value().item() * weight;
-  const double share = weight * group_.size() / items_of_step;
-  (share == 1.0 ? loss : mul(loss, share)).backward();
+  const double scale = state_.scaler ? state_.scaler->scale() : 1;
+  const double factor = weight * group_.size() / items_of_step * scale;
+  (factor == 1.0 ? loss : mul(loss, factor)).backward();
 }
 
 void TrainSession::advance(StepResult& result) {
@@ -182,6 +195,9 @@ void TrainSession::advance(StepResult& result) {
   ++run.step;
   run.samples += result.samples;
   run.lr = state_.optimizer->lr();
+  run.skipped_steps += result.skipped ? 1 : 0;
+  if (const auto& scaler = state_.scaler)
+    run.loss_scale = {.scale = scaler->state().scale, .good_steps = scaler->state().good_steps};
   result.ends_epoch = plan_.left(run.samples) == 0;
   if (!result.ends_epoch) return;
   ++run.epoch;

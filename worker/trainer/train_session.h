@@ -35,10 +35,12 @@ struct StepTimes {
 
 // One optimizer step. Everything but the times is the same at all ranks.
 struct StepResult {
-  std::int64_t epoch = 0;           // 1 is the first
-  std::int64_t samples = 0;         // of all ranks together
-  double loss = 0;                  // mean over the items of all ranks
-  std::optional<double> grad_norm;  // before clipping; with optim.clip_norm
+  std::int64_t epoch = 0;            // 1 is the first
+  std::int64_t samples = 0;          // of all ranks together
+  double loss = 0;                   // mean over the items of all ranks
+  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm
+  std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
+  bool skipped = false;              // gradients were not finite: the optimizer changed nothing
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -80,6 +82,7 @@ class TrainSession {
   void open_epoch();
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result);
+  bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum);
   void advance(StepResult& result);

@@ -2,6 +2,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -45,6 +46,7 @@ kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, co
   }
   Tensor variance;
   auto statistics = kernels::of(x).batch_statistics(x, extent.outer, extent.inner, options.eps, variance);
+  if (autograd::is_recomputing()) return statistics;  // the running ones have this batch already
   update_running(running_mean, statistics.mean, options.momentum, 1);
   update_running(running_var, variance, options.momentum, count / (count - 1));
   return statistics;

@@ -29,7 +29,9 @@ class MetricsObserver : public Observer {
                           .samples_per_s = static_cast<double>(result.samples) / total.count(),
                           .compute = result.times.compute / total,
                           .wait = result.times.wait / total,
-                          .grad_norm = result.grad_norm});
+                          .grad_norm = result.grad_norm,
+                          .loss_scale = result.loss_scale,
+                          .skipped_steps = run.skipped_steps});
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
