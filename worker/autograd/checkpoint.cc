@@ -132,6 +132,7 @@ Variable recorded(Tensor value, const std::vector<Variable>& inputs, Call call) 
   }
   for (const Variable& leaf : call.first.leaves) edges.push_back(Access::edge(leaf));
   call.first.leaves.clear();
+  SavedBytesScope::note(inputs, saved);
   Variable result(std::move(value));
   if (std::none_of(edges.begin(), edges.end(), [](const Edge& edge) { return edge.leaf || edge.node; })) return result;
   auto node = std::make_shared<Node>("checkpoint", std::move(edges), std::move(saved),

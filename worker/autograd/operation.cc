@@ -16,6 +16,7 @@ namespace {
 
 thread_local NameScopes scopes;
 thread_local bool anomaly = false;
+thread_local SavedBytesScope* saved_bytes = nullptr;
 
 // Compares the devices of an operation's operands, one after the other.
 class DeviceCheck {
@@ -68,10 +69,27 @@ Variable Operation::record(Tensor value, std::vector<Tensor> saved, BackwardFunc
   std::vector<Edge> edges;
   edges.reserve(inputs_.size());
   for (const Variable& input : inputs_) edges.push_back(Access::edge(input));
+  SavedBytesScope::note(inputs_, saved);
   auto node = std::make_shared<Node>(name_, std::move(edges), std::move(saved), std::move(backward));
   if (anomaly) node->scope = current_scope();
   Access::set_producer(result, std::move(node));
   return result;
+}
+
+SavedBytesScope::SavedBytesScope(std::map<std::string, std::size_t>& bytes)
+    : bytes_(bytes), before_(std::exchange(saved_bytes, this)) {}
+SavedBytesScope::~SavedBytesScope() {
+  saved_bytes = before_;
+}
+
+void SavedBytesScope::note(const std::vector<Variable>& inputs, const std::vector<Tensor>& saved) {
+  if (!saved_bytes) return;
+  auto& counted = saved_bytes->counted_;
+  for (const Variable& input : inputs)
+    if (input.is_leaf() && input.requires_grad()) counted.insert(input.value().storage().get());
+  for (const Tensor& tensor : saved)
+    if (tensor.defined() && counted.insert(tensor.storage().get()).second)
+      saved_bytes->bytes_[current_scope()] += tensor.storage()->bytes();
 }
 
 AnomalyScope::AnomalyScope() : before_(std::exchange(anomaly, true)) {}

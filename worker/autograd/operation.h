@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <initializer_list>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,25 @@ class Operation {
 
 // What the operation that made this result keeps for the backward pass.
 const std::vector<Tensor>& saved_tensors(const Variable& result);
+
+// While one exists on a thread, counts what operations there keep for the backward pass: bytes by the path of the
+// module that saves them first. Parameters do not count. For one forward pass: memory that is freed and taken again is
+// not counted again.
+class SavedBytesScope {
+ public:
+  explicit SavedBytesScope(std::map<std::string, std::size_t>& bytes);
+  ~SavedBytesScope();
+  SavedBytesScope(const SavedBytesScope&) = delete;
+  SavedBytesScope& operator=(const SavedBytesScope&) = delete;
+
+  // By operations.
+  static void note(const std::vector<Variable>& inputs, const std::vector<Tensor>& saved);
+
+ private:
+  std::map<std::string, std::size_t>& bytes_;
+  std::set<const Storage*> counted_;
+  SavedBytesScope* before_;
+};
 
 // While one exists on a thread, each result and each gradient that operations compute there is checked: a NaN or an
 // infinity throws Errc::unsupported, naming the operation and the module that produced it. Costs a pass over every

@@ -49,12 +49,11 @@ class MetricsFile {
 
   void add(const StepRecord& record) { add_line(to_json(record)); }
   void add(const EvalRecord& record) { add_line(to_json(record)); }
+  void add_line(const std::string& line);  // a record of another kind, without "step"
   // Flushes to the disk: to be called before a checkpoint records that these steps are done.
   void flush();
 
  private:
-  void add_line(const std::string& line);
-
   std::filesystem::path path_;
   UniqueFd fd_;
 };

@@ -126,6 +126,9 @@ void bind_train(Settings& s, TrainConfig::Train& t) {
              "gpt and resnet18; all: every layer of a container and every module that has modules. The same bits for "
              "less memory and more time",
          .choices = {"none", "blocks", "all"}});
+  s.add("train.memory_report", t.memory_report,
+        {.help = "at the end, print a table of rank 0's memory by part of the model: parameters, gradients, optimizer, "
+                 "and what operations keep for the backward pass"});
   s.add("train.loss_scale", t.loss_scale,
         {.help = "factor of the loss at first, with train.precision = fp16, as torch.amp.GradScaler; a step whose "
                  "gradients are not finite is skipped",
@@ -498,13 +501,14 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 16> others{"train.epochs",
+  static constexpr std::array<std::string_view, 17> others{"train.epochs",
                                                            "train.max_steps",
                                                            "train.log_every",
                                                            "train.check_replicas",
                                                            "train.stop_on_nonfinite",
                                                            "train.detect_anomaly",
                                                            "train.recompute",
+                                                           "train.memory_report",
                                                            "generate.",
                                                            "train.preempt_signal",
                                                            "data.dir",

@@ -56,6 +56,7 @@ struct TrainConfig {
     std::int64_t accumulate = 1;
     std::string precision = "fp32";
     std::string recompute = "none";
+    bool memory_report = false;
     double loss_scale = 65536;
     double loss_scale_growth = 2;
     double loss_scale_backoff = 0.5;

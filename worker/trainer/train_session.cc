@@ -141,6 +141,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   // A request to stop at one rank is summed with the losses: all ranks learn of it in the same step, without an extra
   // message.
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
+  auto memory = std::make_optional<MemoryWatch>();
   for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
     const auto local = ddp_.no_sync();
     forward_and_backward(batches[i], items, sums[0]);
@@ -149,6 +150,8 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
     ddp_.join_pass();
   else
     forward_and_backward(batches.back(), items, sums[0]);
+  result.activation_peak = memory->peak();
+  memory.reset();
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
   if (unscale_gradients(result)) {
     result.grad_norm = clip_gradients();
@@ -183,7 +186,10 @@ std::optional<double> TrainSession::clip_gradients() const {
 // mean as it has items. The world size undoes the division of the gradients' average.
 void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum) {
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
+  auto saved_bytes =
+      std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
   const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
+  saved_bytes.reset();
   loss_sum += loss.value().item() * weight;
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
   const double factor = weight * group_.size() / items_of_step * scale;

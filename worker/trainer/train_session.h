@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -41,6 +43,7 @@ struct StepResult {
   std::optional<double> grad_norm;   // before clipping; with optim.clip_norm
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
   bool skipped = false;              // gradients were not finite: the optimizer changed nothing
+  std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -67,6 +70,10 @@ class TrainSession {
   StepResult step(bool request_stop);
   // The state's model on the test set.
   Evaluation evaluate();
+
+  // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
+  void record_saved_bytes() { records_saved_bytes_ = true; }
+  const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
 
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
@@ -96,6 +103,8 @@ class TrainSession {
   const optim::NamedParameters parameters_;
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;
+  bool records_saved_bytes_ = false;
+  std::map<std::string, std::size_t> saved_bytes_;
   std::optional<LrSchedule> lr_schedule_;  // from the first step on: the run's length is known once it has resumed
   std::optional<data::Loader> loader_;     // of what is left of the epoch; none between two epochs
 };
