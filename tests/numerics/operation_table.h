@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/variable.h"
 
 namespace ddprun::test {
@@ -21,7 +22,8 @@ struct InputSpec {
 // against PyTorch's figures (operation_figures.inc). To add one: its row in operation_table.cc and, for the figures,
 // its counterpart in scripts/make-operation-figures.
 struct OperationRow {
-  std::string name;  // as declared; after a space what is special about this call
+  std::string name;              // as declared; after a space what is special about this call
+  autograd::CastClass autocast;  // what it does with its inputs under autocast
   std::function<Variable(const std::vector<Variable>&)> function;
   std::vector<InputSpec> inputs;
   std::size_t saved = 0;  // tensors that the (last) operation keeps for the backward pass

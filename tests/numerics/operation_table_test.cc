@@ -130,6 +130,42 @@ TEST_CASE("every operation runs on a second device, with the same bits") {
   }
 }
 
+namespace {
+
+// What a row computes in under autocast to a type, given its first input in that type if so told, else in float32.
+DType type_under_autocast(const OperationRow& row, DType lower, bool first_is_lower) {
+  using autograd::CastClass;
+  if (row.autocast == CastClass::lower) return lower;
+  if (row.autocast == CastClass::keep && first_is_lower) return lower;
+  if (row.autocast == CastClass::widest && first_is_lower && row.inputs.size() == 1) return lower;
+  return DType::float32;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "under autocast every operation computes in the type of its class, and gradients come in those of its inputs") {
+  for (const DType lower : {DType::bfloat16, DType::float16}) {
+    for (const OperationRow& row : operation_table()) {
+      for (const bool first_is_lower : {false, true}) {
+        INFO(row.name << " under " << name_of(lower) << (first_is_lower ? ", the first input too" : ""));
+        auto inputs = inputs_of(row, DType::float32);
+        for (Tensor& input : inputs) input = input.to(lower).to(DType::float32);
+        if (first_is_lower) inputs[0] = inputs[0].to(lower);
+        const Outcome expected = run(row, widened(inputs));
+        const autograd::AutocastScope scope(lower);
+        const Outcome found = run(row, inputs);
+        CHECK(found.value.dtype() == type_under_autocast(row, lower, first_is_lower));
+        CHECK(difference(found.value, expected.value) < 0.02);
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+          CHECK(found.gradients[i].dtype() == inputs[i].dtype());
+          CHECK(difference(found.gradients[i], expected.gradients[i]) < 0.03);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("an operand on another device is an error that names both devices and the module") {
   for (const OperationRow& row : operation_table()) {
     for (std::size_t moved = 0; row.inputs.size() > 1 && moved < row.inputs.size(); ++moved) {

@@ -144,6 +144,21 @@ TEST_CASE("augmented samples do not depend on ranks, loader threads or a resume"
   CHECK(losses(2, "[train]\nmax_steps = 9\nbatch_size = 64\n" + checkpoints) == whole);
 }
 
+TEST_CASE("what is computed again does not change the bits of a run, over two ranks and micro-batches") {
+  TempDir dir;
+  const auto digest = [&](const std::string& model, const std::string& recompute) {
+    return TrainingJob(digits_job(dir, "m",
+                                  "[model]\n" + model + "[train]\nbatch_size = 4\naccumulate = 2\nmax_steps = 3\n" +
+                                      "recompute = " + recompute + "\n[eval]\nevery_epochs = 0\n"))
+        .run(2)[0]
+        .parameter_digest;
+  };
+  const std::string mlp = "name = mlp\nhidden = 16 16\ndropout = 0.2\n", resnet = "name = resnet18\nchannels = 8\n";
+  CHECK(digest(mlp, "all") == digest(mlp, "none"));
+  const auto plain = digest(resnet, "none");
+  for (const char* recompute : {"blocks", "all"}) CHECK(digest(resnet, recompute) == plain);
+}
+
 TEST_CASE("a run that stopped and went on has the bits of one that never stopped") {
   const std::string model =
       "[model]\nname = mlp\nhidden = 32 16\ndropout = 0.2\n" + adam + "[eval]\nevery_epochs = 2\n";

@@ -137,7 +137,7 @@ TEST_CASE("a loss that is not finite ends the run before a checkpoint is written
   REQUIRE(step > 1);
   CHECK(std::distance(std::filesystem::directory_iterator(dir / "c"), {}) == step - 1);
   const auto metrics = read_whole_file(dir / "m");
-  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == step);
+  CHECK(std::count(metrics.begin(), metrics.end(), '\n') == 1 + step);
   CHECK_THAT(metrics, Catch::Contains("\"loss\": null"));
 
   auto again = arguments;
@@ -188,6 +188,10 @@ TEST_CASE("the metrics file has every step and every evaluation") {
   TempDir dir;
   run_worker({linear, "--metrics.file=" + (dir / "m").string(), "--train.max_steps=200"});
   std::istringstream lines(read_whole_file(dir / "m"));
+  std::string memory;
+  REQUIRE(std::getline(lines, memory));
+  CHECK(
+      memory.starts_with("{\"rank\": 0, \"parameter_bytes\": 272, \"gradient_bytes\": 272, \"optimizer_bytes\": 0, "));
   std::int64_t steps = 0;
   std::int64_t evaluations = 0;
   for (std::string line; std::getline(lines, line);) {

@@ -175,9 +175,12 @@ class Step final : public Backward {
   }
 
   Target target(std::size_t input) override {
+    if (anomaly_detection()) return {};
     const Edge& edge = node_.edges[input];
-    if (!edge.leaf || anomaly_detection()) return {};
-    return edge.leaf->target();
+    if (edge.leaf) return edge.leaf->target();
+    // Of a weight cast to 16 bits: kernels add to float32 from 16 bits, which loses less than a cast of the gradient.
+    if (edge.node && edge.node->narrows_float32 && edge.node->edges[0].leaf) return edge.node->edges[0].leaf->target();
+    return {};
   }
 
  private:
@@ -213,14 +216,12 @@ void run_node(Node& node) {
   node.saved.clear();
 }
 
-}  // namespace
-
-void run_backward(std::vector<Root> roots) {
+// Calls leaf_complete(leaf) once all gradients of a leaf have arrived.
+template <class LeafComplete>
+void walk(std::vector<Root> roots, LeafComplete leaf_complete) {
   Plan plan = plan_from(roots);
-  Actions actions;
-  const PassScope scope(actions);
   const auto use_ended = [&](const Edge& edge) {
-    if (edge.leaf && --plan.awaits[edge.leaf.get()] == 0) edge.leaf->run_hooks();
+    if (edge.leaf && --plan.awaits[edge.leaf.get()] == 0) leaf_complete(*edge.leaf);
   };
   for (Root& root : roots) {
     add_to(root.edge, std::move(root.gradient));
@@ -234,7 +235,19 @@ void run_backward(std::vector<Root> roots) {
     node.reset();
     for (const Edge& edge : edges) use_ended(edge);
   }
+}
+
+}  // namespace
+
+void run_backward(std::vector<Root> roots) {
+  Actions actions;
+  const PassScope scope(actions);
+  walk(std::move(roots), [](VariableNode& leaf) { leaf.run_hooks(); });
   for (const auto& action : actions) action();
+}
+
+void run_inner_backward(std::vector<Root> roots) {
+  walk(std::move(roots), [](const VariableNode&) {});
 }
 
 }  // namespace ddprun::autograd

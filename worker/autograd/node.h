@@ -64,6 +64,7 @@ class Node {
   std::vector<std::uint64_t> versions;  // of saved
   BackwardFunction function;            // empty once it has run
   Tensor gradient;                      // of the result, while a pass collects it
+  bool narrows_float32 = false;         // a cast to 16 bits
 };
 
 // The tape's view of a variable.
@@ -79,6 +80,34 @@ struct Root {
 };
 // Runs the pass that starts at the roots.
 void run_backward(std::vector<Root> roots);
+// A pass within a step of another one, over a tape of its own: leaves' hooks are left to the other pass.
+void run_inner_backward(std::vector<Root> roots);
+
+// Operations record during its lifetime, whatever surrounds it.
+class RecordingScope {
+ public:
+  RecordingScope();
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  bool before_;
+};
+
+// The names of this thread's scopes, the outermost first, and their return on any thread.
+using NameScopes = std::vector<const std::string*>;
+const NameScopes& name_scopes();
+class NameScopesRestored {
+ public:
+  explicit NameScopesRestored(NameScopes names);
+  ~NameScopesRestored();
+  NameScopesRestored(const NameScopesRestored&) = delete;
+  NameScopesRestored& operator=(const NameScopesRestored&) = delete;
+
+ private:
+  NameScopes before_;
+};
 
 bool anomaly_detection();
 // Throws for a value that is not finite: "linear in module fc1 produced a NaN or an infinity in ..."

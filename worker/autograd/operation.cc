@@ -8,13 +8,15 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/autograd/recomputation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::autograd {
 namespace {
 
-thread_local std::vector<const std::string*> scopes;
+thread_local NameScopes scopes;
 thread_local bool anomaly = false;
+thread_local SavedBytesScope* saved_bytes = nullptr;
 
 // Compares the devices of an operation's operands, one after the other.
 class DeviceCheck {
@@ -47,6 +49,7 @@ bool any_requires_grad(const std::vector<Variable>& inputs) {
 
 Operation::Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
     : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  note_inputs(name, inputs_);
   DeviceCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   for (const Tensor& other : others) check(other);
@@ -54,6 +57,7 @@ Operation::Operation(const char* name, std::initializer_list<Variable> inputs, s
 
 Operation::Operation(const char* name, std::vector<Variable> inputs)
     : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
+  note_inputs(name, inputs_);
   DeviceCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
 }
@@ -65,10 +69,27 @@ Variable Operation::record(Tensor value, std::vector<Tensor> saved, BackwardFunc
   std::vector<Edge> edges;
   edges.reserve(inputs_.size());
   for (const Variable& input : inputs_) edges.push_back(Access::edge(input));
+  SavedBytesScope::note(inputs_, saved);
   auto node = std::make_shared<Node>(name_, std::move(edges), std::move(saved), std::move(backward));
   if (anomaly) node->scope = current_scope();
   Access::set_producer(result, std::move(node));
   return result;
+}
+
+SavedBytesScope::SavedBytesScope(std::map<std::string, std::size_t>& bytes)
+    : bytes_(bytes), before_(std::exchange(saved_bytes, this)) {}
+SavedBytesScope::~SavedBytesScope() {
+  saved_bytes = before_;
+}
+
+void SavedBytesScope::note(const std::vector<Variable>& inputs, const std::vector<Tensor>& saved) {
+  if (!saved_bytes) return;
+  auto& counted = saved_bytes->counted_;
+  for (const Variable& input : inputs)
+    if (input.is_leaf() && input.requires_grad()) counted.insert(input.value().storage().get());
+  for (const Tensor& tensor : saved)
+    if (tensor.defined() && counted.insert(tensor.storage().get()).second)
+      saved_bytes->bytes_[current_scope()] += tensor.storage()->bytes();
 }
 
 AnomalyScope::AnomalyScope() : before_(std::exchange(anomaly, true)) {}
@@ -85,6 +106,15 @@ NameScope::NameScope(const std::string& name) {
 }
 NameScope::~NameScope() {
   scopes.pop_back();
+}
+
+const NameScopes& name_scopes() {
+  return scopes;
+}
+
+NameScopesRestored::NameScopesRestored(NameScopes names) : before_(std::exchange(scopes, std::move(names))) {}
+NameScopesRestored::~NameScopesRestored() {
+  scopes = std::move(before_);
 }
 
 std::string current_scope() {

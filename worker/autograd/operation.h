@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <initializer_list>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,7 +35,7 @@ class Backward {
   virtual bool wants(std::size_t input) const = 0;
   virtual void add(std::size_t input, Tensor gradient) = 0;
   // The memory of a leaf's gradient, where its operation can write it in place of add(): all of it, or added to what is
-  // there. Undefined memory: there is none.
+  // there. It is float32 where the input is a leaf that was cast to 16 bits. Undefined memory: there is none.
   struct Target {
     Tensor memory;
     bool accumulate = false;
@@ -79,6 +81,25 @@ class Operation {
 
 // What the operation that made this result keeps for the backward pass.
 const std::vector<Tensor>& saved_tensors(const Variable& result);
+
+// While one exists on a thread, counts what operations there keep for the backward pass: bytes by the path of the
+// module that saves them first. Parameters do not count. For one forward pass: memory that is freed and taken again is
+// not counted again.
+class SavedBytesScope {
+ public:
+  explicit SavedBytesScope(std::map<std::string, std::size_t>& bytes);
+  ~SavedBytesScope();
+  SavedBytesScope(const SavedBytesScope&) = delete;
+  SavedBytesScope& operator=(const SavedBytesScope&) = delete;
+
+  // By operations.
+  static void note(const std::vector<Variable>& inputs, const std::vector<Tensor>& saved);
+
+ private:
+  std::map<std::string, std::size_t>& bytes_;
+  std::set<const Storage*> counted_;
+  SavedBytesScope* before_;
+};
 
 // While one exists on a thread, each result and each gradient that operations compute there is checked: a NaN or an
 // infinity throws Errc::unsupported, naming the operation and the module that produced it. Costs a pass over every

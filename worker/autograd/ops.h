@@ -1,6 +1,7 @@
 #pragma once
 
 // All differentiable operations.
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/ops/activation.h"
 #include "ddprun/worker/autograd/ops/attention.h"
 #include "ddprun/worker/autograd/ops/conv.h"

@@ -171,6 +171,11 @@ bool grad_enabled() {
   return recording;
 }
 
+autograd::RecordingScope::RecordingScope() : before_(std::exchange(recording, true)) {}
+autograd::RecordingScope::~RecordingScope() {
+  recording = before_;
+}
+
 NoGradScope::NoGradScope() : before_(std::exchange(recording, false)) {}
 NoGradScope::~NoGradScope() {
   recording = before_;

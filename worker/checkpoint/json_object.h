@@ -31,6 +31,7 @@ class JsonObject {
     object_ = &value.get_object();
   }
 
+  bool has(std::string_view name) const { return object_->contains(name); }
   template <class T>
   T number(std::string_view name) const {
     boost::json::error_code status;

@@ -10,6 +10,11 @@ namespace json = boost::json;
 
 constexpr std::int64_t format_version = 1;
 
+LossScale loss_scale_from(const json::value& state, const std::string& source) {
+  const JsonObject in(state.as_object().at("loss_scale"), source);
+  return {.scale = in.number<double>("scale"), .good_steps = in.number<std::int64_t>("good_steps")};
+}
+
 }  // namespace
 
 std::string config_digest(const std::map<std::string, std::string>& config) {
@@ -21,7 +26,7 @@ std::string config_digest(const std::map<std::string, std::string>& config) {
 std::string to_json(const RunState& s) {
   json::object config;
   for (const auto& [key, value] : s.config) config[key] = value;
-  const json::object all{
+  json::object all{
       {"version", format_version},
       {"step", s.step},
       {"epoch", s.epoch},
@@ -32,10 +37,12 @@ std::string to_json(const RunState& s) {
       {"accumulate", s.accumulate},
       {"generation", s.generation},
       {"lr", s.lr},
+      {"skipped_steps", s.skipped_steps},
       {"rng", {{"data_order", "seed + epoch"}, {"dropout", "seed, step, rank"}}},
       {"config_digest", config_digest(s.config)},
       {"config", config},
   };
+  if (s.loss_scale) all["loss_scale"] = {{"scale", s.loss_scale->scale}, {"good_steps", s.loss_scale->good_steps}};
   return json::serialize(all) + "\n";
 }
 
@@ -54,6 +61,9 @@ RunState run_state_from_json(std::string_view text, const std::string& source) {
   s.accumulate = in.number<std::int64_t>("accumulate");
   s.generation = in.number<std::int64_t>("generation");
   s.lr = in.number<double>("lr");
+  // Earlier versions wrote neither.
+  if (in.has("skipped_steps")) s.skipped_steps = in.number<std::int64_t>("skipped_steps");
+  if (in.has("loss_scale")) s.loss_scale = loss_scale_from(value, source);
   s.config = in.texts("config");
   return s;
 }

@@ -2,16 +2,25 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace ddprun::checkpoint {
 
+// Of float16: see optim::GradScaler.
+struct LossScale {
+  double scale = 0;
+  std::int64_t good_steps = 0;
+
+  friend bool operator==(const LossScale&, const LossScale&) = default;
+};
+
 // Where a training run stands, besides its tensors: the content of state.json. With the same program, configuration and
 // world size, going on from here gives the same bits as never having stopped: data order is a pure function of (seed,
 // epoch, position), dropout of (seed, step, rank).
 struct RunState {
-  std::int64_t step = 0;     // optimizer steps done
+  std::int64_t step = 0;     // optimizer steps done, skipped ones included
   std::int64_t epoch = 0;    // the one that goes on
   std::int64_t samples = 0;  // of that epoch, done by all ranks together: the length of a prefix of the epoch's order
   std::uint64_t seed = 0;
@@ -20,6 +29,8 @@ struct RunState {
   std::int64_t accumulate = 1;                // micro-batches a step
   std::int64_t generation = 0;                // of the job when this was saved
   double lr = 0;                              // of the last step
+  std::int64_t skipped_steps = 0;             // in which the optimizer changed nothing
+  std::optional<LossScale> loss_scale = {};   // none: the run has no scale
   std::map<std::string, std::string> config;  // settings that decide the bits, for comparison when the run goes on
 
   friend bool operator==(const RunState&, const RunState&) = default;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/operation.h"
 
 namespace ddprun::nn {
@@ -17,7 +18,8 @@ bool has_name(const std::vector<std::pair<std::string, T>>& entries, const std::
 
 Variable Module::operator()(const Variable& input) {
   const autograd::NameScope scope(name_);
-  return forward(input);
+  if (!recompute_ || !training_) return forward(input);
+  return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return forward(inputs[0]); }, {input});
 }
 
 std::vector<std::pair<std::string, Variable>> Module::named_parameters() const {
@@ -58,6 +60,15 @@ void Module::zero_grad() {
 
 void Module::set_requires_grad(bool on) {
   for (auto& [name, parameter] : named_parameters()) parameter.set_requires_grad(on);
+}
+
+void Module::set_recompute(Recompute which) {
+  for (const auto& [name, child] : children_) {
+    const Part kind = child->part();
+    const bool is_part = kind != Part::container && (part() == Part::container || !child->children_.empty());
+    child->recompute_ = which == Recompute::blocks ? kind == Part::block : which == Recompute::all && is_part;
+    child->set_recompute(which);
+  }
 }
 
 template <class Change>

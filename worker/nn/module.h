@@ -9,6 +9,11 @@
 
 namespace ddprun::nn {
 
+// Which modules keep nothing but their inputs for the backward pass, which then computes them again: none; the blocks
+// of the model (those of a transformer, residual blocks); or all layers of a container and all modules with parts
+// below.
+enum class Recompute { none, blocks, all };
+
 // A function with parameters (learnt), buffers (kept, not learnt: running statistics) and child modules. Names are
 // paths as in PyTorch, "conv1.weight", in the order of registration, which is a pure function of the model.
 //
@@ -39,6 +44,9 @@ class Module {
   void zero_grad();
   // Freezes, or frees, all parameters of this module and below.
   void set_requires_grad(bool on);
+  // Of the modules below this one, while they train (autograd::checkpoint()). The same bits, for less memory and more
+  // time.
+  void set_recompute(Recompute which);
   // Moves parameters and buffers in place: optimizers and tied modules see it, gradients are dropped. A dtype applies
   // to floating-point tensors.
   void to(Device device);
@@ -46,6 +54,10 @@ class Module {
 
  protected:
   virtual Variable forward(const Variable& input) = 0;
+
+  // What set_recompute() takes this module for: a block repeats in a model; a container only calls its parts.
+  enum class Part { layer, block, container };
+  virtual Part part() const { return Part::layer; }
 
   Variable register_parameter(const std::string& name, Tensor value);
   // Ties a parameter that another module has registered too.
@@ -73,6 +85,7 @@ class Module {
   NamedVariables buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   bool training_ = true;
+  bool recompute_ = false;
 };
 
 }  // namespace ddprun::nn

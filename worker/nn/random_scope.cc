@@ -32,9 +32,15 @@ std::uint64_t hash_of(const std::string& text) {
 
 }  // namespace
 
-RandomScope::RandomScope(SampleKeys keys) : keys_(std::move(keys)), before_(std::exchange(current_keys, &keys_)) {}
+RandomScope::RandomScope(SampleKeys keys) : RandomScope(std::make_shared<const SampleKeys>(std::move(keys))) {}
+RandomScope::RandomScope(std::shared_ptr<const SampleKeys> keys)
+    : keys_(std::move(keys)), before_(std::exchange(current_keys, keys_.get())) {}
 RandomScope::~RandomScope() {
   current_keys = before_;
+}
+
+autograd::ContextScope::Maker RandomScope::maker() const {
+  return [keys = keys_] { return std::shared_ptr<RandomScope>(new RandomScope(keys)); };
 }
 
 const SampleKeys* RandomScope::current() {

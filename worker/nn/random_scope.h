@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "ddprun/worker/autograd/checkpoint.h"
 
 namespace ddprun::nn {
 
@@ -16,18 +19,20 @@ struct SampleKeys {
 
 // Sets the keys for forward passes on this thread during its lifetime. Without one, a layer that draws random numbers
 // takes them from the generator that it was built with.
-class RandomScope {
+// What autograd::checkpoint() computes again has the same keys.
+class RandomScope final : public autograd::ContextScope {
  public:
   explicit RandomScope(SampleKeys keys);
   ~RandomScope();
-  RandomScope(const RandomScope&) = delete;
-  RandomScope& operator=(const RandomScope&) = delete;
 
   // Of this thread; null outside of any scope.
   static const SampleKeys* current();
 
  private:
-  SampleKeys keys_;
+  explicit RandomScope(std::shared_ptr<const SampleKeys> keys);
+  Maker maker() const override;
+
+  std::shared_ptr<const SampleKeys> keys_;
   const SampleKeys* before_;
 };
 

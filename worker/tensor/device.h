@@ -35,4 +35,23 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device);
 void reset_peak_memory(Device device);
 
+// Counts what its thread allocates less what it frees, on all devices, from its construction on: the same number in
+// every run, whatever other threads do. One within another takes over until it ends.
+class MemoryWatch {
+ public:
+  MemoryWatch();
+  ~MemoryWatch();
+  MemoryWatch(const MemoryWatch&) = delete;
+  MemoryWatch& operator=(const MemoryWatch&) = delete;
+
+  // The most at any time, in bytes.
+  std::size_t peak() const { return static_cast<std::size_t>(peak_); }
+  void add(std::int64_t bytes);  // by the allocator; negative: freed
+
+ private:
+  std::int64_t now_ = 0;
+  std::int64_t peak_ = 0;
+  MemoryWatch* before_;
+};
+
 }  // namespace ddprun

@@ -73,6 +73,8 @@ class BlockCache {
   std::size_t held_bytes_ = 0;
 };
 
+thread_local MemoryWatch* watch = nullptr;
+
 // What a device has allocated.
 class Account {
  public:
@@ -122,6 +124,7 @@ std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
   const std::size_t size = rounded(bytes);
   void* block = from.cache.take(size);
   from.account.add(size);
+  if (watch) watch->add(static_cast<std::int64_t>(size));
   return std::shared_ptr<Storage>(new Storage(block, bytes, device, nullptr, size));
 }
 
@@ -133,7 +136,18 @@ Storage::~Storage() {
   if (block_bytes_ == 0) return;
   CpuAllocator& to = allocator(device_);
   to.account.remove(block_bytes_);
+  if (watch) watch->add(-static_cast<std::int64_t>(block_bytes_));
   to.cache.release(data_, block_bytes_);
+}
+
+MemoryWatch::MemoryWatch() : before_(std::exchange(watch, this)) {}
+MemoryWatch::~MemoryWatch() {
+  watch = before_;
+}
+
+void MemoryWatch::add(std::int64_t bytes) {
+  now_ += bytes;
+  peak_ = std::max(peak_, now_);
 }
 
 MemoryStats memory_stats(Device device) {

@@ -19,9 +19,11 @@ struct StepRecord {
   double loss = 0;         // mean over the global batch
   double lr = 0;
   double samples_per_s = 0;
-  double compute = 0;                    // share of the step's time, on this rank: forward, backward and update
-  double wait = 0;                       // share of the step's time spent waiting for other ranks
-  std::optional<double> grad_norm = {};  // of all gradients, before they are clipped; none: the key is left out
+  double compute = 0;                     // share of the step's time, on this rank: forward, backward and update
+  double wait = 0;                        // share of the step's time spent waiting for other ranks
+  std::optional<double> grad_norm = {};   // of all gradients, before they are clipped; none: the key is left out
+  std::optional<double> loss_scale = {};  // with which the gradients were computed; none: the key is left out
+  std::int64_t skipped_steps = 0;         // of the run so far; with a loss scale
 };
 
 struct EvalRecord {
@@ -47,12 +49,11 @@ class MetricsFile {
 
   void add(const StepRecord& record) { add_line(to_json(record)); }
   void add(const EvalRecord& record) { add_line(to_json(record)); }
+  void add_line(const std::string& line);  // a record of another kind, without "step"
   // Flushes to the disk: to be called before a checkpoint records that these steps are done.
   void flush();
 
  private:
-  void add_line(const std::string& line);
-
   std::filesystem::path path_;
   UniqueFd fd_;
 };

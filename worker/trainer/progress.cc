@@ -38,8 +38,10 @@ std::string duration_text(std::chrono::duration<double> duration) {
 }
 
 std::string progress_line(const ProgressState& s) {
-  return fmt::format("step {}/{}, epoch {}/{}, loss {:.4f}, {:.0f} samples/s, {} left", s.step, s.total_steps, s.epoch,
-                     s.epochs, s.loss, s.samples_per_s, duration_text(s.left));
+  const auto scale =
+      s.loss_scale ? fmt::format(", loss scale {}, {} skipped", *s.loss_scale, s.skipped_steps) : std::string();
+  return fmt::format("step {}/{}, epoch {}/{}, loss {:.4f}{}, {:.0f} samples/s, {} left", s.step, s.total_steps,
+                     s.epoch, s.epochs, s.loss, scale, s.samples_per_s, duration_text(s.left));
 }
 
 std::string progress_bar(const ProgressState& s, int width) {

@@ -19,6 +19,8 @@ struct ProgressState {
   double loss = 0;
   double samples_per_s = 0;
   std::chrono::duration<double> left{0};
+  std::optional<double> loss_scale = {};
+  std::int64_t skipped_steps = 0;  // with a loss scale
 };
 
 // "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s, 25 s left"

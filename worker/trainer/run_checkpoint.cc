@@ -136,7 +136,7 @@ void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Mod
   load_part(found, "model.safetensors", found.model(), tensors_of(model), changes(model_keys, saved, settings));
   load_part(found, "optimizer.safetensors", found.optimizer(), optimizer.state(),
             changes(optimizer_keys, saved, settings));
-  optimizer.set_step_count(found.state.step);
+  optimizer.set_step_count(found.state.step - found.state.skipped_steps);
 }
 
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model, optim::Optimizer& optimizer,
@@ -153,7 +153,7 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   const auto state = checkpoint::run_state_from_json(text, "rank 0's checkpoint");
   broadcast_tensors(tensors_of(model), group);
   broadcast_tensors(optimizer.state(), group);
-  optimizer.set_step_count(state.step);
+  optimizer.set_step_count(state.step - state.skipped_steps);
   return state;
 }
 

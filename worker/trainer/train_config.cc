@@ -145,6 +145,32 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
   s.add("train.seed", t.seed, {.help = "seed of the initial parameters, the data order and dropout", .min = 0});
   s.add("train.accumulate", t.accumulate,
         {.help = "micro-batches per optimizer step; gradients are reduced once per step", .min = 1, .max = most});
+  s.add("train.precision", t.precision,
+        {.help = "type in which matrix products and convolutions compute, as torch.autocast; parameters, gradients and "
+                 "the optimizer stay fp32",
+         .choices = {"fp32", "bf16", "fp16"}});
+  s.add("train.recompute", t.recompute,
+        {.help =
+             "what keeps nothing but its input for the backward pass, which computes it again: none; blocks: those of "
+             "gpt and resnet18; all: every layer of a container and every module that has modules. The same bits for "
+             "less memory and more time",
+         .choices = {"none", "blocks", "all"}});
+  s.add("train.memory_report", t.memory_report,
+        {.help = "at the end, print a table of rank 0's memory by part of the model: parameters, gradients, optimizer, "
+                 "and what operations keep for the backward pass"});
+  s.add("train.loss_scale", t.loss_scale,
+        {.help = "factor of the loss at first, with train.precision = fp16, as torch.amp.GradScaler; a step whose "
+                 "gradients are not finite is skipped",
+         .min = 1e-6,
+         .max = 1e30});
+  s.add("train.loss_scale_growth", t.loss_scale_growth,
+        {.help = "factor of the loss scale after train.loss_scale_growth_interval steps in a row with finite gradients",
+         .min = 1,
+         .max = 1024});
+  s.add("train.loss_scale_backoff", t.loss_scale_backoff,
+        {.help = "factor of the loss scale after a step that is skipped", .min = 0.001, .max = 0.999});
+  s.add("train.loss_scale_growth_interval", t.loss_scale_growth_interval,
+        {.help = "steps after which the loss scale grows", .unit = "steps", .min = 1});
   s.add("train.log_every", t.log_every,
         {.help = "number of steps between two progress lines on standard output; 0: none", .unit = "steps", .min = 0});
   s.add("train.check_replicas", t.check_replicas,
@@ -477,6 +503,11 @@ std::vector<std::int64_t> parse_extents(const std::string& text) {
   return extents;
 }
 
+DType compute_dtype(const TrainConfig::Train& train) {
+  if (train.precision == "bf16") return DType::bfloat16;
+  return train.precision == "fp16" ? DType::float16 : DType::float32;
+}
+
 void settle_batch_size(Settings& settings, const TrainConfig& config) {
   if (config.train.global_batch_size == 0) return;
   const auto batch = settings.find("train.batch_size")->source;
@@ -520,27 +551,31 @@ void validate(const TrainConfig& c, const Settings& settings) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::array<std::string_view, 17> others{"train.epochs",
-                                                           "model.plugin",
-                                                           "train.max_steps",
-                                                           "train.log_every",
-                                                           "train.check_replicas",
-                                                           "train.stop_on_nonfinite",
-                                                           "train.detect_anomaly",
-                                                           "generate.",
-                                                           "predict.",
-                                                           "train.preempt_signal",
-                                                           "data.dir",
-                                                           "data.workers",
-                                                           "data.prefetch",
-                                                           "eval.",
-                                                           "dist.",
-                                                           "checkpoint.",
-                                                           "metrics."};
+  static constexpr std::string_view others[] = {
+      "train.epochs",
+      "model.plugin",
+      "train.max_steps",
+      "train.log_every",
+      "train.check_replicas",
+      "train.stop_on_nonfinite",
+      "train.detect_anomaly",
+      "train.recompute",
+      "train.memory_report",
+      "generate.",
+      "predict.",
+      "train.preempt_signal",
+      "data.dir",
+      "data.workers",
+      "data.prefetch",
+      "eval.",
+      "dist.",
+      "checkpoint.",
+      "metrics.",
+  };
   std::map<std::string, std::string> deciding;
   for (const auto& setting : settings.all()) {
     const auto is_prefix = [&](std::string_view prefix) { return setting.key.starts_with(prefix); };
-    if (std::none_of(others.begin(), others.end(), is_prefix)) deciding[setting.key] = setting.print();
+    if (std::none_of(std::begin(others), std::end(others), is_prefix)) deciding[setting.key] = setting.print();
   }
   return deciding;
 }

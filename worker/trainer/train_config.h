@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ddprun/common/config/settings.h"
+#include "ddprun/common/dtype.h"
 #include "ddprun/worker/plugin/registry.h"
 
 namespace ddprun::trainer {
@@ -57,6 +58,13 @@ struct TrainConfig {
     std::int64_t max_steps = 0;
     std::int64_t seed = 0;
     std::int64_t accumulate = 1;
+    std::string precision = "fp32";
+    std::string recompute = "none";
+    bool memory_report = false;
+    double loss_scale = 65536;
+    double loss_scale_growth = 2;
+    double loss_scale_backoff = 0.5;
+    std::int64_t loss_scale_growth_interval = 2000;
     std::int64_t log_every = 100;
     bool check_replicas = false;
     bool stop_on_nonfinite = true;
@@ -140,6 +148,9 @@ struct BatchSizes {
   std::int64_t micro = 1;  // samples of a rank's micro-batch, at most
 };
 BatchSizes batch_sizes(const TrainConfig::Train& train, int world_size);
+
+// What train.precision means: the lower type of autocast, or float32 without.
+DType compute_dtype(const TrainConfig::Train& train);
 
 // The settings on which the bits of a run's result depend: not its length, its output files or its messages.
 std::map<std::string, std::string> settings_that_decide(const Settings& settings);

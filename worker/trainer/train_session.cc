@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
@@ -91,6 +92,7 @@ StepResult TrainSession::step(bool request_stop) {
 }
 
 Evaluation TrainSession::evaluate() {
+  const autograd::AutocastScope precision(compute_dtype(config_.train));
   ddp_.sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
@@ -137,10 +139,12 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   const auto waited_before = ddp_.waited();
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
   state_.optimizer->zero_grad();
+  const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
+  const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
   // A request to stop at one rank is summed with the losses: all ranks learn of it in the same step, without an extra
   // message.
-  const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
+  auto memory = std::make_optional<MemoryWatch>();
   for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
     const auto local = ddp_.no_sync();
     forward_and_backward(batches[i], items, sums[0]);
@@ -149,15 +153,29 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
     ddp_.join_pass();
   else
     forward_and_backward(batches.back(), items, sums[0]);
+  result.activation_peak = memory->peak();
+  memory.reset();
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
-  result.grad_norm = clip_gradients();
-  state_.optimizer->step();
+  if (unscale_gradients(result)) {
+    result.grad_norm = clip_gradients();
+    state_.optimizer->step();
+  }
   result.times.wait = ddp_.waited() - waited_before;
   result.times.compute = watch.lap() - result.times.wait;
   reduced_sums->wait();
   result.times.wait += watch.lap();
   result.loss = without_nan_sign(sums[0] / items);
   result.stop_requested = sums[1] > 0;
+}
+
+// Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all.
+bool TrainSession::unscale_gradients(StepResult& result) {
+  auto& scaler = state_.scaler;
+  if (!scaler) return true;
+  result.loss_scale = scaler->scale();
+  result.skipped = !scaler->unscale(parameters_);
+  scaler->update(!result.skipped);
+  return !result.skipped;
 }
 
 // The gradients are averaged by now, so all ranks clip alike.
@@ -171,10 +189,14 @@ std::optional<double> TrainSession::clip_gradients() const {
 // mean as it has items. The world size undoes the division of the gradients' average.
 void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum) {
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
+  auto saved_bytes =
+      std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
   const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
+  saved_bytes.reset();
   loss_sum += loss.value().item() * weight;
-  const double share = weight * group_.size() / items_of_step;
-  (share == 1.0 ? loss : mul(loss, share)).backward();
+  const double scale = state_.scaler ? state_.scaler->scale() : 1;
+  const double factor = weight * group_.size() / items_of_step * scale;
+  (factor == 1.0 ? loss : mul(loss, factor)).backward();
 }
 
 void TrainSession::advance(StepResult& result) {
@@ -182,6 +204,9 @@ void TrainSession::advance(StepResult& result) {
   ++run.step;
   run.samples += result.samples;
   run.lr = state_.optimizer->lr();
+  run.skipped_steps += result.skipped ? 1 : 0;
+  if (const auto& scaler = state_.scaler)
+    run.loss_scale = {.scale = scaler->state().scale, .good_steps = scaler->state().good_steps};
   result.ends_epoch = plan_.left(run.samples) == 0;
   if (!result.ends_epoch) return;
   ++run.epoch;

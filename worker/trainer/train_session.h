@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -35,10 +37,13 @@ struct StepTimes {
 
 // One optimizer step. Everything but the times is the same at all ranks.
 struct StepResult {
-  std::int64_t epoch = 0;           // 1 is the first
-  std::int64_t samples = 0;         // of all ranks together
-  double loss = 0;                  // mean over the items of all ranks
-  std::optional<double> grad_norm;  // before clipping; with optim.clip_norm
+  std::int64_t epoch = 0;            // 1 is the first
+  std::int64_t samples = 0;          // of all ranks together
+  double loss = 0;                   // mean over the items of all ranks
+  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm
+  std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
+  bool skipped = false;              // gradients were not finite: the optimizer changed nothing
+  std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -66,6 +71,10 @@ class TrainSession {
   // The state's model on the test set.
   Evaluation evaluate();
 
+  // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
+  void record_saved_bytes() { records_saved_bytes_ = true; }
+  const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
+
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
   TrainState& state() { return state_; }
@@ -80,6 +89,7 @@ class TrainSession {
   void open_epoch();
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result);
+  bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum);
   void advance(StepResult& result);
@@ -93,6 +103,8 @@ class TrainSession {
   const optim::NamedParameters parameters_;
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;
+  bool records_saved_bytes_ = false;
+  std::map<std::string, std::size_t> saved_bytes_;
   std::optional<LrSchedule> lr_schedule_;  // from the first step on: the run's length is known once it has resumed
   std::optional<data::Loader> loader_;     // of what is left of the epoch; none between two epochs
 };

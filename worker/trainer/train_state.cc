@@ -44,6 +44,18 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn:
   return optim::make_optimizer(c.optim.name, options, optim::split_one_dimensional(parameters));
 }
 
+nn::Recompute recompute_of(const TrainConfig::Train& t) {
+  if (t.recompute == "blocks") return nn::Recompute::blocks;
+  return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
+}
+
+optim::GradScaler make_scaler(const TrainConfig::Train& t) {
+  return optim::GradScaler({.scale = t.loss_scale,
+                            .growth = t.loss_scale_growth,
+                            .backoff = t.loss_scale_backoff,
+                            .growth_interval = t.loss_scale_growth_interval});
+}
+
 }  // namespace
 
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
@@ -53,12 +65,23 @@ std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::Sa
   return tasks::make_task(config.train.task, {.layout = layout});
 }
 
+void TrainState::continue_from(const checkpoint::RunState& saved) {
+  run.step = saved.step;
+  run.epoch = saved.epoch;
+  run.samples = saved.samples;
+  run.skipped_steps = saved.skipped_steps;
+  if (scaler && saved.loss_scale)
+    scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
+}
+
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
                             const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
                             const plugin::Registry& registry) {
   TrainState state;
   state.model = make_model(config, layout, task, registry);
+  state.model->set_recompute(recompute_of(config.train));
   state.optimizer = make_optimizer(config, *state.model);
+  if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);
   state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),
                .accumulate = config.train.accumulate,
                .generation = generation,

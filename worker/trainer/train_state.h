@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ddprun/worker/checkpoint/run_state.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/optim/grad_scaler.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/train_config.h"
@@ -20,7 +22,11 @@ namespace ddprun::trainer {
 struct TrainState {
   std::unique_ptr<nn::Module> model;
   std::unique_ptr<optim::Optimizer> optimizer;  // of the model's parameters
+  std::optional<optim::GradScaler> scaler;      // with train.precision = fp16
   checkpoint::RunState run;                     // step, position in the data, seed, settings
+
+  // Goes on where a checkpoint's run stood; its tensors are copied by resume().
+  void continue_from(const checkpoint::RunState& saved);
 };
 
 // What train.task names, of the plugin's or the built-in tasks. Throws as tasks::make_task().

@@ -72,9 +72,7 @@ class Trainer::Impl {
     const auto saved = resume(options, *state_.model, *state_.optimizer, session_.group());
     if (!saved) return;
     if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);
-    state_.run.step = saved->step;
-    state_.run.epoch = saved->epoch;
-    state_.run.samples = saved->samples;
+    state_.continue_from(*saved);
     progress_.line(
         fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
   }

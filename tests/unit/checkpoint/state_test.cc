@@ -18,6 +18,8 @@ RunState some_state() {
           .accumulate = 2,
           .generation = 1,
           .lr = 0.1,
+          .skipped_steps = 3,
+          .loss_scale = LossScale{.scale = 8192, .good_steps = 17},
           .config = {{"optim.lr", "0.1"}, {"model.name", "cnn"}}};
 }
 
@@ -38,6 +40,8 @@ TEST_CASE("a state that was written before the position was counted globally rea
   CHECK(state.samples == 1152);
   CHECK(state.world_size == 2);
   CHECK(state.lr == 0.05);
+  CHECK(state.skipped_steps == 0);
+  CHECK_FALSE(state.loss_scale);
   CHECK(state.config == std::map<std::string, std::string>{{"train.batch_size", "64"}});
 }
 
@@ -53,6 +57,7 @@ TEST_CASE("a state that is damaged is an error naming the member") {
   CHECK_THROWS_WITH(run_state_from_json(with("\"version\":1", "\"version\":2"), "s"),
                     "s: version 2 is not known here, expected 1");
   CHECK_THROWS_WITH(run_state_from_json(text.substr(0, 40), "s"), "s: it ends too early, after 40 bytes");
+  CHECK_THROWS_WITH(run_state_from_json(with("\"good_steps\"", "\"good\""), "s"), "s: member good_steps is missing");
   CHECK_THROWS_WITH(run_state_from_json("[1]", "s"), "s: not a JSON object");
 }
 

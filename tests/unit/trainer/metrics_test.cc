@@ -36,6 +36,10 @@ TEST_CASE("records are JSON objects with the promised keys") {
   const auto clipped = boost::json::parse(to_json(StepRecord{.grad_norm = 1.5}));
   CHECK(clipped.as_object().size() == 8);
   CHECK(clipped.at("grad_norm").as_double() == 1.5);
+  const auto scaled = boost::json::parse(to_json(StepRecord{.loss_scale = 4096, .skipped_steps = 2}));
+  CHECK(scaled.as_object().size() == 9);
+  CHECK(scaled.at("loss_scale").to_number<double>() == 4096);
+  CHECK(scaled.at("skipped_steps").as_int64() == 2);
 
   const auto eval = boost::json::parse(to_json(EvalRecord{.epoch = 3, .eval_loss = 0.25, .accuracy = 0.5}));
   CHECK(eval.as_object().size() == 3);

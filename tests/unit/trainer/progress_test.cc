@@ -36,6 +36,10 @@ TEST_CASE("durations read well at every size") {
 
 TEST_CASE("the bar shows how far, how well, how fast and how long yet, and fits the terminal") {
   CHECK(progress_line(half) == "step 50/100, epoch 2/4, loss 0.1235, 12346 samples/s, 1 min 05 s left");
+  auto scaled = half;
+  scaled.loss_scale = 65536;
+  scaled.skipped_steps = 2;
+  CHECK_THAT(progress_line(scaled), Catch::Contains("loss 0.1235, loss scale 65536, 2 skipped, 12346 samples/s"));
   const std::string text = "step  50/100, epoch 2/4, loss 0.1235, 12346 samples/s, 1 min 05 s left";
   CHECK(progress_bar(half, 100) == "[============>            ] " + text);
   CHECK(progress_bar(half, 69) == "[==>  ]  50/100, epoch 2/4, loss 0.1235, 12346/s, 1 min 05 s left");

@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops/mapped.h"
+#include "ddprun/worker/autograd/recomputation.h"
 #include "ddprun/worker/tensor/random.h"
 
 namespace ddprun {
@@ -32,7 +33,7 @@ Variable gelu_tanh(const Variable& input) {
 
 Variable dropout(const Variable& input, double probability, Generator& generator) {
   // A stream for this call; the caller's generator moves on.
-  const std::uint64_t stream = generator.next_u64();
+  const std::uint64_t stream = autograd::draw_stream(generator);
   const autograd::Operation operation("dropout", {input});
   const Tensor x = input.value().contiguous();
   Tensor y = Tensor::empty_like(x);

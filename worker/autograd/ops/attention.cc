@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -50,8 +51,11 @@ Tensor empty_log_sum(const Tensor& query) {
 
 }  // namespace
 
-Variable attention(const Variable& query, const Variable& key, const Variable& value, const AttentionOptions& options,
-                   const Tensor& given_mask) {
+Variable attention(const Variable& given_query, const Variable& given_key, const Variable& given_value,
+                   const AttentionOptions& options, const Tensor& mask_as_given) {
+  using autograd::CastClass;
+  const auto [query, key, value] = autograd::autocast(CastClass::lower, given_query, given_key, given_value);
+  const Tensor given_mask = autograd::autocast(CastClass::lower, mask_as_given);
   const autograd::Operation operation("attention", {query, key, value}, {given_mask});
   check(query, key, value, given_mask);
   const Tensor q = as_heads(query.value()), k = as_heads(key.value()), v = as_heads(value.value());
@@ -87,8 +91,10 @@ Tensor as_parts(const Tensor& tensor, std::int64_t parts, std::int64_t heads) {
 
 }  // namespace
 
-Variable packed_attention(const Variable& packed, std::int64_t heads, const AttentionOptions& options,
-                          const Tensor& given_mask) {
+Variable packed_attention(const Variable& given_packed, std::int64_t heads, const AttentionOptions& options,
+                          const Tensor& mask_as_given) {
+  const Variable packed = autograd::autocast(autograd::CastClass::lower, given_packed);
+  const Tensor given_mask = autograd::autocast(autograd::CastClass::lower, mask_as_given);
   const autograd::Operation operation("packed_attention", {packed}, {given_mask});
   const Shape& shape = packed.shape();
   if (shape.size() != 3 || heads < 1 || shape[2] % (3 * heads) != 0) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -100,7 +101,10 @@ WinogradScope::~WinogradScope() {
   winograd_allowed = before_;
 }
 
-Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias, ConvOptions options) {
+Variable conv2d(const Variable& given_input, const Variable& given_weight, const Variable& given_bias,
+                ConvOptions options) {
+  const auto [input, weight, bias] =
+      autograd::autocast(autograd::CastClass::lower, given_input, given_weight, given_bias);
   const autograd::Operation operation("conv2d", {input, weight, bias});
   const ConvGeometry geometry = conv_geometry(input, weight, options);
   check_bias(weight, bias);

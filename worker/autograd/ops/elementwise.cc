@@ -6,13 +6,17 @@
 namespace ddprun {
 namespace {
 
+using autograd::autocast;
 using autograd::binary;
+using autograd::CastClass;
 using autograd::unary;
 using kernels::Binary;
 using kernels::Comparison;
 using kernels::Unary;
 
-Tensor compare(const char* name, Comparison comparison, const Tensor& a, const Tensor& b) {
+Tensor compare(const char* name, Comparison comparison, const Tensor& given_a, const Tensor& given_b) {
+  const auto operands = autocast(CastClass::widest, Variable(given_a), Variable(given_b));
+  const Tensor &a = operands[0].value(), &b = operands[1].value();
   const autograd::Operation operation(name, {}, {a, b});
   autograd::check_same_dtype(name, a, b);
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
@@ -35,7 +39,9 @@ Tensor gradient_of(autograd::Backward& pass, const Shape& operand) {
 }
 
 // The gradient of a sum's or a difference's operand needs nothing but the shapes.
-Variable add_or_subtract(const char* name, Binary function, const Variable& a, const Variable& b, double sign_of_b) {
+Variable add_or_subtract(const char* name, Binary function, const Variable& given_a, const Variable& given_b,
+                         double sign_of_b) {
+  const auto [a, b] = autocast(CastClass::widest, given_a, given_b);
   const autograd::Operation operation(name, {a, b});
   autograd::check_same_dtype(name, a.value(), b.value());
   return operation.record(add_or_subtract(name, function, a.value(), b.value()), {},
@@ -81,16 +87,16 @@ Variable abs(const Variable& input) {
   return unary("abs", Unary::abs, input);
 }
 Variable exp(const Variable& input) {
-  return unary("exp", Unary::exp, input);
+  return unary("exp", Unary::exp, autocast(CastClass::float32, input));
 }
 Variable log(const Variable& input) {
-  return unary("log", Unary::log, input);
+  return unary("log", Unary::log, autocast(CastClass::float32, input));
 }
 Variable sqrt(const Variable& input) {
   return unary("sqrt", Unary::sqrt, input);
 }
 Variable pow(const Variable& input, double exponent) {
-  return unary("pow", Unary::pow, input, {.a = exponent});
+  return unary("pow", Unary::pow, autocast(CastClass::float32, input), {.a = exponent});
 }
 Variable clamp(const Variable& input, double low, double high) {
   return unary("clamp", Unary::clamp, input, {.a = low, .b = high});
@@ -115,7 +121,8 @@ Tensor greater_equal(const Tensor& a, const Tensor& b) {
   return compare("greater_equal", Comparison::greater_equal, a, b);
 }
 
-Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
+Variable where(const Tensor& condition, const Variable& given_a, const Variable& given_b) {
+  const auto [a, b] = autocast(CastClass::widest, given_a, given_b);
   const autograd::Operation operation("where", {a, b}, {condition});
   if (condition.dtype() != DType::uint8 || a.dtype() != b.dtype()) {
     throw make_error(Errc::mismatch, "where: a {} condition for {} and {} operands: it is uint8, they are of one dtype",

@@ -3,7 +3,7 @@
 #include "ddprun/worker/autograd/variable.h"
 
 // Element by element. Two operands are broadcast as NumPy does it: aligned at the last dimension, a size of 1 repeated.
-// They have one dtype. Functors: worker/tensor/functors.
+// They have one dtype; under autocast both are cast to the widest. Functors: worker/tensor/functors.
 namespace ddprun {
 
 Variable add(const Variable& a, const Variable& b);

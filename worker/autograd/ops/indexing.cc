@@ -1,6 +1,7 @@
 #include "ddprun/worker/autograd/ops/indexing.h"
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -66,7 +67,7 @@ Variable embedding(const Tensor& given, const Variable& weight) {
   return operation.record(std::move(out), {indices}, [shape_of_weight = rows.shape()](autograd::Backward& pass) {
     autograd::add_computed(pass, 0, shape_of_weight, [&](Tensor& sum, bool accumulate) {
       if (!accumulate) sum.fill(0);
-      kernels::of(sum).scatter_add_rows(pass.grad(), pass.saved(0), sum);
+      kernels::of(sum).scatter_add_rows(pass.grad().to(sum.dtype()), pass.saved(0), sum);
     });
   });
 }
@@ -84,7 +85,8 @@ Variable gather(const Variable& input, std::int64_t dim, const Tensor& given) {
   });
 }
 
-Variable scatter_add(const Variable& input, std::int64_t dim, const Tensor& given, const Variable& source) {
+Variable scatter_add(const Variable& given_input, std::int64_t dim, const Tensor& given, const Variable& given_source) {
+  const auto [input, source] = autograd::autocast(autograd::CastClass::widest, given_input, given_source);
   const autograd::Operation operation("scatter_add", {input, source}, {given});
   const Axis axis = checked_axis("scatter_add", input.shape(), dim, given.shape());
   check_source("scatter_add", input, given, source);
@@ -97,7 +99,8 @@ Variable scatter_add(const Variable& input, std::int64_t dim, const Tensor& give
   });
 }
 
-Variable scatter(const Variable& input, std::int64_t dim, const Tensor& given, const Variable& source) {
+Variable scatter(const Variable& given_input, std::int64_t dim, const Tensor& given, const Variable& given_source) {
+  const auto [input, source] = autograd::autocast(autograd::CastClass::widest, given_input, given_source);
   const autograd::Operation operation("scatter", {input, source}, {given});
   const Axis axis = checked_axis("scatter", input.shape(), dim, given.shape());
   check_source("scatter", input, given, source);

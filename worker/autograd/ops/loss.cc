@@ -8,6 +8,8 @@
 namespace ddprun {
 namespace {
 
+using autograd::autocast;
+using autograd::CastClass;
 using kernels::Axis;
 using kernels::Binary;
 
@@ -45,15 +47,18 @@ void check_like(const char* name, const Variable& input, const Tensor& target) {
 }
 
 // A functor of input and target, element by element.
-Variable element_loss(const char* name, Binary function, const Variable& input, const Tensor& target,
+Variable element_loss(const char* name, Binary function, const Variable& given, const Tensor& given_target,
                       const kernels::Arguments& arguments = {}) {
+  const Variable input = autocast(CastClass::float32, given);
+  const Tensor target = autocast(CastClass::float32, given_target);
   check_like(name, input, target);
   return autograd::binary(name, function, input, Variable(target), arguments);
 }
 
 }  // namespace
 
-Variable nll_loss(const Variable& log_probabilities, const Tensor& targets, const CrossEntropyOptions& options) {
+Variable nll_loss(const Variable& given, const Tensor& targets, const CrossEntropyOptions& options) {
+  const Variable log_probabilities = autocast(CastClass::float32, given);
   const autograd::Operation operation("nll_loss", {log_probabilities}, {targets});
   check_targets("nll_loss", log_probabilities, targets, options);
   const Tensor x = log_probabilities.value().contiguous();
@@ -65,7 +70,8 @@ Variable nll_loss(const Variable& log_probabilities, const Tensor& targets, cons
       });
 }
 
-Variable cross_entropy(const Variable& scores, const Tensor& targets, const CrossEntropyOptions& options) {
+Variable cross_entropy(const Variable& given, const Tensor& targets, const CrossEntropyOptions& options) {
+  const Variable scores = autocast(CastClass::float32, given);
   const autograd::Operation operation("cross_entropy", {scores}, {targets});
   check_targets("cross_entropy", scores, targets, options);
   const Tensor x = scores.value().contiguous();
@@ -79,7 +85,9 @@ Variable cross_entropy(const Variable& scores, const Tensor& targets, const Cros
       });
 }
 
-Variable mse_loss(const Variable& input, const Tensor& target) {
+Variable mse_loss(const Variable& given, const Tensor& given_target) {
+  const Variable input = autocast(CastClass::float32, given);
+  const Tensor target = autocast(CastClass::float32, given_target);
   check_like("mse_loss", input, target);
   const Variable difference = sub(input, Variable(target));
   return mean(mul(difference, difference));

@@ -51,7 +51,9 @@ Variable unary(const char* name, Unary function, const Variable& input, const Ar
   });
 }
 
-Variable binary(const char* name, Binary function, const Variable& a, const Variable& b, const Arguments& arguments) {
+Variable binary(const char* name, Binary function, const Variable& given_a, const Variable& given_b,
+                const Arguments& arguments) {
+  const auto [a, b] = autocast(CastClass::widest, given_a, given_b);
   const Operation operation(name, {a, b});
   check_same_dtype(name, a.value(), b.value());
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());

@@ -1,6 +1,7 @@
 #include "ddprun/worker/autograd/ops/matmul.h"
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/tensor/kernels.h"
@@ -96,7 +97,8 @@ Variable linear_2d(const Variable& input, const Variable& weight, const Variable
 
 }  // namespace
 
-Variable matmul(const Variable& a, const Variable& b) {
+Variable matmul(const Variable& given_a, const Variable& given_b) {
+  const auto [a, b] = autograd::autocast(autograd::CastClass::lower, given_a, given_b);
   const autograd::Operation operation("matmul", {a, b});
   check_product("matmul", a, b);
   if (a.shape().size() > 2) return batched_matmul(operation, a, b);
@@ -110,7 +112,8 @@ Variable matmul(const Variable& a, const Variable& b) {
   });
 }
 
-Variable addmm(const Variable& bias, const Variable& a, const Variable& b) {
+Variable addmm(const Variable& given_bias, const Variable& given_a, const Variable& given_b) {
+  const auto [bias, a, b] = autograd::autocast(autograd::CastClass::lower, given_bias, given_a, given_b);
   const autograd::Operation operation("addmm", {a, b, bias});
   check_product("addmm", a, b);
   if (a.shape().size() != 2) throw_no_product("addmm", a, b);
@@ -130,7 +133,9 @@ Variable addmm(const Variable& bias, const Variable& a, const Variable& b) {
   });
 }
 
-Variable linear(const Variable& input, const Variable& weight, const Variable& bias) {
+Variable linear(const Variable& given_input, const Variable& given_weight, const Variable& given_bias) {
+  const auto [input, weight, bias] =
+      autograd::autocast(autograd::CastClass::lower, given_input, given_weight, given_bias);
   if (input.shape().size() == 2) return linear_2d(input, weight, bias);
   check_linear(input, weight, bias);
   Shape shape = input.shape();

@@ -1,6 +1,8 @@
 #include "ddprun/worker/autograd/ops/norm.h"
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -44,6 +46,7 @@ kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, co
   }
   Tensor variance;
   auto statistics = kernels::of(x).batch_statistics(x, extent.outer, extent.inner, options.eps, variance);
+  if (autograd::is_recomputing()) return statistics;  // the running ones have this batch already
   update_running(running_mean, statistics.mean, options.momentum, 1);
   update_running(running_var, variance, options.momentum, count / (count - 1));
   return statistics;
@@ -51,8 +54,10 @@ kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, co
 
 }  // namespace
 
-Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
-                    Tensor running_var, const BatchNormOptions& options) {
+Variable batch_norm(const Variable& given_input, const Variable& given_weight, const Variable& given_bias,
+                    Tensor running_mean, Tensor running_var, const BatchNormOptions& options) {
+  const auto [input, weight, bias] =
+      autograd::autocast(autograd::CastClass::float32, given_input, given_weight, given_bias);
   const autograd::Operation operation("batch_norm", {input, weight, bias}, {running_mean, running_var});
   const Extent extent = extent_of(input);
   const Tensor x = input.value().dense();
@@ -85,8 +90,10 @@ void check_parameter(const char* name, const char* what, const Variable& paramet
 }
 
 // Rows of axis.n channels of axis.inner values.
-Variable normalise_rows(const char* name, const Variable& input, const kernels::Axis& axis, bool centred, double eps,
-                        std::int64_t channels, const Variable& weight, const Variable& bias) {
+Variable normalise_rows(const char* name, const Variable& given_input, const kernels::Axis& axis, bool centred,
+                        double eps, std::int64_t channels, const Variable& given_weight, const Variable& given_bias) {
+  const auto [input, weight, bias] =
+      autograd::autocast(autograd::CastClass::float32, given_input, given_weight, given_bias);
   const autograd::Operation operation(name, {input, weight, bias});
   check_parameter(name, "weight", weight, channels, input);
   check_parameter(name, "bias", bias, channels, input);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/autograd/ops/shape.h"
@@ -69,7 +70,8 @@ void check_not_empty(const char* name, std::int64_t count, const Shape& shape) {
 }
 
 // Rows of softmax along a dimension: that dimension moved to the end.
-Variable softmax_along(const char* name, const Variable& input, std::int64_t dim, bool log) {
+Variable softmax_along(const char* name, const Variable& given, std::int64_t dim, bool log) {
+  const Variable input = autograd::autocast(autograd::CastClass::float32, given);
   const auto rank = static_cast<std::int64_t>(input.shape().size());
   const auto at = static_cast<std::int64_t>(checked_dim(name, dim, input.shape().size()));
   if (at != rank - 1) return transpose(softmax_along(name, transpose(input, at, -1), -1, log), at, -1);
@@ -89,7 +91,8 @@ Variable softmax_along(const char* name, const Variable& input, std::int64_t dim
 
 }  // namespace
 
-Variable sum(const Variable& input) {
+Variable sum(const Variable& given) {
+  const Variable input = autograd::autocast(autograd::CastClass::float32, given);
   const autograd::Operation operation("sum", {input});
   return operation.record(
       kernels::sum(input.value().contiguous()), {},
@@ -101,7 +104,8 @@ Variable mean(const Variable& input) {
   return mul(sum(input), 1 / static_cast<double>(input.value().numel()));
 }
 
-Variable sum(const Variable& input, const Dims& dims, bool keepdim) {
+Variable sum(const Variable& given, const Dims& dims, bool keepdim) {
+  const Variable input = autograd::autocast(autograd::CastClass::float32, given);
   const autograd::Operation operation("sum", {input});
   const Reduction reduction("sum", input.shape(), dims);
   const Tensor rows = as_rows(input.value(), reduction);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -69,8 +70,10 @@ Variable contiguous(const Variable& input) {
   return operation.record(input.value().contiguous(), {}, [](autograd::Backward& pass) { pass.add(0, pass.grad()); });
 }
 
-Variable concat(const std::vector<Variable>& inputs, std::int64_t dim) {
-  if (inputs.empty()) throw Error(Errc::usage, "concat: there is nothing to concatenate");
+Variable concat(const std::vector<Variable>& given, std::int64_t dim) {
+  if (given.empty()) throw Error(Errc::usage, "concat: there is nothing to concatenate");
+  std::vector<Variable> inputs = given;
+  autograd::autocast(autograd::CastClass::widest, inputs);
   const autograd::Operation operation("concat", inputs);
   Shape shape = inputs[0].shape();
   const std::size_t at = checked_dim("concat", dim, shape.size());

@@ -18,6 +18,7 @@ class Sequential : public Module {
 
  private:
   Variable forward(const Variable& input) override;
+  Part part() const override { return Part::container; }
 
   std::vector<Module*> order_;
 };

@@ -1,5 +1,6 @@
 #include "ddprun/worker/nn/layers/norm.h"
 
+#include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/ops/norm.h"
 
 namespace ddprun::nn {
@@ -13,7 +14,7 @@ BatchNorm::BatchNorm(std::int64_t channels, NormOptions options)
       batches_(register_buffer("num_batches_tracked", Tensor::zeros({}, DType::int64))) {}
 
 Variable BatchNorm::forward(const Variable& input) {
-  if (training()) ++*Tensor(batches_.value()).data<std::int64_t>();
+  if (training() && !autograd::is_recomputing()) ++*Tensor(batches_.value()).data<std::int64_t>();
   return batch_norm(input, weight_, bias_, running_mean_.value(), running_var_.value(),
                     {.training = training(), .momentum = options_.momentum, .eps = options_.eps});
 }

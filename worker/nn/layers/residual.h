@@ -16,6 +16,7 @@ class BasicBlock : public Module {
 
  private:
   Variable forward(const Variable& input) override;
+  Part part() const override { return Part::block; }
 
   Conv2d& conv1_;
   BatchNorm& bn1_;

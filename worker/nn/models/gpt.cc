@@ -148,6 +148,7 @@ class Block : public Module {
     const Variable x = add(input, attn_(ln_1_(input)));
     return add(x, mlp_(ln_2_(x)));
   }
+  Part part() const override { return Part::block; }
 
   LayerNorm& ln_1_;
   CausalSelfAttention& attn_;

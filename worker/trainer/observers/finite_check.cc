@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
@@ -7,13 +8,22 @@
 namespace ddprun::trainer {
 namespace {
 
+// 2^-16: with PyTorch's defaults more than 32 steps were skipped in a row.
+constexpr double smallest_loss_scale = 1.0 / 65536;
+
 // Stops the run, or warns once, when a loss is not finite (train.stop_on_nonfinite). The losses are the same at all
 // ranks, so all stop at the same step; what is saved is from before it.
 class FiniteCheck : public Observer {
  public:
   FiniteCheck(bool stop, Summary& summary) : stop_(stop), summary_(summary) {}
 
-  void step_finished(const StepEvent& event) override { check("loss", event.result.loss, event.session); }
+  void step_finished(const StepEvent& event) override {
+    const auto& result = event.result;
+    if (!result.skipped) return check("loss", result.loss, event.session);
+    // The loss scale recovers from a step that is skipped. That it does not means that no scale is small enough.
+    if (*result.loss_scale < smallest_loss_scale)
+      check("gradient", std::numeric_limits<double>::infinity(), event.session);
+  }
   void evaluation_finished(const EvaluationEvent& event) override {
     check("test loss", event.evaluation.loss, event.session);
   }

@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <optional>
 
+#include "ddprun/worker/trainer/memory_report.h"
 #include "ddprun/worker/trainer/metrics.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 
 namespace ddprun::trainer {
 namespace {
 
-// metrics.file: rank 0 writes a record for each step and each evaluation.
+// metrics.file: rank 0 writes a record of each rank's memory, then one for each step and each evaluation.
 class MetricsObserver : public Observer {
  public:
   explicit MetricsObserver(std::filesystem::path path) : path_(std::move(path)) {}
@@ -18,9 +19,10 @@ class MetricsObserver : public Observer {
   }
 
   void step_finished(const StepEvent& event) override {
-    if (!file_) return;
     const auto& result = event.result;
     const auto& run = event.session.state().run;
+    if (run.step == 1) add_memory(event);
+    if (!file_) return;
     const auto total = std::max(result.times.total(), Seconds(1e-9));
     file_->add(StepRecord{.step = run.step,
                           .epoch = result.epoch,
@@ -29,7 +31,9 @@ class MetricsObserver : public Observer {
                           .samples_per_s = static_cast<double>(result.samples) / total.count(),
                           .compute = result.times.compute / total,
                           .wait = result.times.wait / total,
-                          .grad_norm = result.grad_norm});
+                          .grad_norm = result.grad_norm,
+                          .loss_scale = result.loss_scale,
+                          .skipped_steps = run.skipped_steps});
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
@@ -43,6 +47,14 @@ class MetricsObserver : public Observer {
   }
 
  private:
+  // All ranks take part: the file is the same setting of all.
+  void add_memory(const StepEvent& event) {
+    auto& session = event.session;
+    const auto lines = gather_memory(memory_of(session.state(), event.result.activation_peak), session.group());
+    if (!file_) return;
+    for (const auto& line : lines) file_->add_line(line);
+  }
+
   const std::filesystem::path path_;
   std::optional<MetricsFile> file_;  // rank 0
 };

@@ -12,6 +12,7 @@ constexpr ObserverMaker* in_order[] = {
     make_progress_observer,    //
     make_finite_check,         //
     make_evaluation_observer,  //
+    make_memory_observer,      //
     make_checkpoint_observer,  //
     make_preemption_observer,  //
 };

@@ -23,7 +23,9 @@ class ProgressObserver : public Observer {
                     .epochs = epochs_,
                     .loss = result.loss,
                     .samples_per_s = static_cast<double>(samples_) / spent_.count(),
-                    .left = spent_ / steps_ * (event.total_steps - step)});
+                    .left = spent_ / steps_ * (event.total_steps - step),
+                    .loss_scale = result.loss_scale,
+                    .skipped_steps = event.session.state().run.skipped_steps});
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {

@@ -1,0 +1,94 @@
+#include "ddprun/worker/trainer/memory_report.h"
+
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+// 16 -> 8 -> 1: 136 and 9 parameters.
+const std::string job_text =
+    "[model]\nname = mlp\nhidden = 8\n[data]\nname = random\nsamples = 100\ntest_samples = 10\n[train]\nbatch_size = "
+    "10\n";
+constexpr std::size_t parameter_bytes = (136 + 9) * sizeof(float);
+
+std::vector<boost::json::object> records_of(const std::filesystem::path& metrics) {
+  std::vector<boost::json::object> records;
+  std::istringstream lines(read_whole_file(metrics));
+  for (std::string line; std::getline(lines, line);) records.push_back(boost::json::parse(line).as_object());
+  return records;
+}
+
+}  // namespace
+
+TEST_CASE("parameters, gradients and the optimizer's state are counted, as a whole and by part") {
+  const TrainingJob job(job_text);
+  Replica replica(job);
+  run_ranks(1, [&](ProcessGroup& group) {
+    const auto session = replica.session(group);
+    session->record_saved_bytes();
+    session->step(false);
+    const auto all = trainer::memory_of(replica.state, 123);
+    const auto parts = trainer::memory_by_module(replica.state, session->saved_bytes());
+    std::map<std::string, trainer::MemoryUse> by_name;
+    for (const auto& part : parts) by_name[part.name] = part.use;
+    const auto check = [](bool holds, const char* what) {
+      if (!holds) throw std::runtime_error(what);
+    };
+    check(all.parameters == parameter_bytes && all.gradients == parameter_bytes, "parameters and gradients");
+    check(all.optimizer == 2 * parameter_bytes && all.activations == 123, "optimizer and activations");
+    check(by_name.at("fc1").parameters == 136 * 4 && by_name.at("fc2").gradients == 9 * 4, "parts");
+    check(by_name.at("fc1").optimizer == 2 * 136 * 4, "part of the optimizer");
+    // The input of 10 x 16 numbers; what relu gave, which fc2 keeps as well.
+    check(by_name.at("fc1").activations == 10 * 16 * 4, "input of fc1");
+    check(by_name.at("relu1").activations + by_name.at("fc2").activations == 10 * 8 * 4, "relu");
+  });
+}
+
+TEST_CASE("the peak of a step is the same in every step and every run") {
+  const auto peaks = [] {
+    const TrainingJob job(job_text);
+    Replica replica(job);
+    std::vector<std::size_t> all;
+    run_ranks(1, [&](ProcessGroup& group) {
+      const auto session = replica.session(group);
+      for (int i = 0; i < 3; ++i) all.push_back(session->step(false).activation_peak);
+    });
+    return all;
+  };
+  const auto first = peaks();
+  CHECK(first[0] >= 3 * 10 * 8 * 4);
+  CHECK(first == std::vector<std::size_t>(3, first[0]));
+  CHECK(peaks() == first);
+}
+
+TEST_CASE("the metrics begin with the memory of every rank, once, also when the run goes on") {
+  const TempDir dir;
+  for (const int steps : {2, 4})
+    TrainingJob(job_text + "max_steps = " + std::to_string(steps) + "\n[checkpoint]\ndir = " + (dir / "c").string() +
+                "\n[metrics]\nfile = " + (dir / "m").string() + "\n")
+        .run(2);
+  const auto records = records_of(dir / "m");
+  REQUIRE(records.size() > 6);
+  for (std::size_t i = 0; i < records.size(); ++i) CHECK(records[i].contains("rank") == (i < 2));
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    CHECK(records[rank].at("rank").to_number<std::size_t>() == rank);
+    CHECK(records[rank].at("parameter_bytes").to_number<std::size_t>() == parameter_bytes);
+    CHECK(records[rank].at("gradient_bytes").to_number<std::size_t>() == parameter_bytes);
+    CHECK(records[rank].at("optimizer_bytes").to_number<std::size_t>() == 2 * parameter_bytes);
+    CHECK(records[rank].at("activation_peak_bytes").to_number<std::size_t>() > 0);
+  }
+}
+
+TEST_CASE("parts are grouped by the first name, with a number behind it") {
+  const auto lines = trainer::memory_table({.parameters = std::size_t{3} << 20},
+                                           {{"h.0", {.parameters = std::size_t{2} << 20, .activations = 1 << 19}}});
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "memory in MiB    parameters  gradients  optimizer activations");
+  CHECK(lines[1] == "h.0                    2.00       0.00       0.00        0.50");
+  CHECK(lines[2] == "all, at the peak       3.00       0.00       0.00        0.00");
+}

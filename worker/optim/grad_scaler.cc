@@ -1,0 +1,55 @@
+#include "ddprun/worker/optim/grad_scaler.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/kernels.h"
+
+namespace ddprun::optim {
+namespace {
+
+void check(const GradScalerOptions& options) {
+  if (!(options.scale > 0)) throw make_error(Errc::usage, "loss scale: {} is not above 0", options.scale);
+  if (!(options.growth >= 1)) throw make_error(Errc::usage, "loss scale: a growth of {} is below 1", options.growth);
+  if (!(options.backoff > 0 && options.backoff < 1))
+    throw make_error(Errc::usage, "loss scale: a backoff of {} is not between 0 and 1", options.backoff);
+  if (options.growth_interval < 1)
+    throw make_error(Errc::usage, "loss scale: a growth interval of {} is below 1", options.growth_interval);
+}
+
+bool is_finite(const NamedParameters& parameters) {
+  return std::all_of(parameters.begin(), parameters.end(), [](const auto& each) {
+    return !each.second.grad().defined() || kernels::all_finite(each.second.grad());
+  });
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), state_{.scale = options.scale} {
+  check(options);
+}
+
+bool GradScaler::unscale(const NamedParameters& parameters) const {
+  if (!is_finite(parameters)) return false;
+  for (const auto& [name, parameter] : parameters) {
+    if (!parameter.grad().defined()) continue;
+    Tensor gradient = parameter.grad();
+    kernels::of(gradient).unary(kernels::Unary::scale, {.a = 1 / state_.scale}, gradient, gradient);
+    gradient.storage()->bump_version();
+  }
+  return true;
+}
+
+void GradScaler::update(bool finite) {
+  if (!finite) {
+    state_ = {.scale = state_.scale * options_.backoff};
+    return;
+  }
+  if (++state_.good_steps < options_.growth_interval) return;
+  // A scale that float32 cannot hold would make every loss infinite.
+  const double grown = state_.scale * options_.growth;
+  state_ = {.scale = grown <= std::numeric_limits<float>::max() ? grown : state_.scale};
+}
+
+}  // namespace ddprun::optim

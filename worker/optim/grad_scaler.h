@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ddprun/worker/optim/parameter_group.h"
+
+namespace ddprun::optim {
+
+// PyTorch's defaults.
+struct GradScalerOptions {
+  double scale = 65536;
+  double growth = 2;     // factor of the scale after growth_interval steps in a row with finite gradients
+  double backoff = 0.5;  // factor of the scale after a step without
+  std::int64_t growth_interval = 2000;
+};
+
+// Keeps gradients within the range of float16, as torch.amp.GradScaler: the loss is multiplied by a scale before
+// backward(), the gradients are divided by it before they are clipped and used, and a step whose gradients are not
+// finite is skipped and lowers the scale.
+//
+//   mul(loss, scaler.scale()).backward();
+//   const bool finite = scaler.unscale(parameters);
+//   if (finite) { clip_grad_norm(parameters, 1); optimizer.step(); }
+//   scaler.update(finite);
+//
+// With data-parallel training: call unscale() once the gradients are averaged. An infinity of one rank is in the
+// average of all, so all ranks skip alike without another message.
+//
+// Threads: one at a time.
+// Errors: Errc::usage for an option out of bounds.
+class GradScaler {
+ public:
+  explicit GradScaler(const GradScalerOptions& options = {});
+
+  double scale() const { return state_.scale; }
+  // Divides the gradients by the scale, in place. False, and the gradients are of no use, if one is not finite.
+  bool unscale(const NamedParameters& parameters) const;
+  // Once after each step.
+  void update(bool finite);
+
+  // What a run that resumes has to restore.
+  struct State {
+    double scale;
+    std::int64_t good_steps = 0;  // in a row, since the scale has changed
+  };
+  const State& state() const { return state_; }
+  void set_state(const State& state) { state_ = state; }
+
+ private:
+  GradScalerOptions options_;
+  State state_;
+};
+
+}  // namespace ddprun::optim

@@ -1,0 +1,90 @@
+#include "ddprun/worker/trainer/memory_report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ddprun/worker/comm/collectives.h"
+
+namespace ddprun::trainer {
+namespace {
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// "h.3" of "h.3.attn.c_attn.weight", "conv1" of "conv1.weight"
+std::string part_of(const std::string& path) {
+  const auto first = path.find('.');
+  if (first == std::string::npos) return path;
+  const auto second = path.find('.', first + 1);
+  const std::string next = path.substr(first + 1, second == std::string::npos ? second : second - first - 1);
+  return is_number(next) ? path.substr(0, second) : path.substr(0, first);
+}
+
+// By the order of first use.
+class Parts {
+ public:
+  MemoryUse& of(const std::string& path) {
+    const std::string name = path.empty() ? "(model)" : part_of(path);
+    const auto found = std::find_if(all_.begin(), all_.end(), [&](const auto& each) { return each.name == name; });
+    return found != all_.end() ? found->use : all_.emplace_back(ModuleMemory{name, {}}).use;
+  }
+  std::vector<ModuleMemory> take() { return std::move(all_); }
+
+ private:
+  std::vector<ModuleMemory> all_;
+};
+
+// Calls add(path, kind, bytes) for each tensor.
+template <class Add>
+void for_each_tensor(const TrainState& state, Add add) {
+  for (const auto& [name, parameter] : state.model->named_parameters()) {
+    add(name, &MemoryUse::parameters, parameter.value().bytes());
+    if (parameter.grad().defined()) add(name, &MemoryUse::gradients, parameter.grad().bytes());
+  }
+  for (const auto& [name, buffer] : state.model->named_buffers()) add(name, &MemoryUse::parameters, buffer.bytes());
+  for (const auto& [name, tensor] : state.optimizer->state()) add(name, &MemoryUse::optimizer, tensor.bytes());
+}
+
+std::string row(const std::string& name, const MemoryUse& use) {
+  const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  return fmt::format("{:<16} {:>10.2f} {:>10.2f} {:>10.2f} {:>11.2f}", name, mib(use.parameters), mib(use.gradients),
+                     mib(use.optimizer), mib(use.activations));
+}
+
+}  // namespace
+
+MemoryUse memory_of(const TrainState& state, std::size_t activation_peak) {
+  MemoryUse use{.activations = activation_peak};
+  for_each_tensor(state, [&](const std::string&, auto kind, std::size_t bytes) { use.*kind += bytes; });
+  return use;
+}
+
+std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::map<std::string, std::size_t>& saved) {
+  Parts parts;
+  for_each_tensor(state, [&](const std::string& path, auto kind, std::size_t bytes) { parts.of(path).*kind += bytes; });
+  // A module's path, in place of a tensor's.
+  for (const auto& [path, bytes] : saved) parts.of(path).activations += bytes;
+  return parts.take();
+}
+
+std::string to_json(int rank, const MemoryUse& use) {
+  return fmt::format(
+      R"({{"rank": {}, "parameter_bytes": {}, "gradient_bytes": {}, "optimizer_bytes": {}, "activation_peak_bytes": {}}})",
+      rank, use.parameters, use.gradients, use.optimizer, use.activations);
+}
+
+std::vector<std::string> gather_memory(const MemoryUse& own, ProcessGroup& group) {
+  return all_gather_bytes(group, to_json(group.rank(), own));
+}
+
+std::vector<std::string> memory_table(const MemoryUse& all, const std::vector<ModuleMemory>& modules) {
+  std::vector<std::string> lines{fmt::format("{:<16} {:>10} {:>10} {:>10} {:>11}", "memory in MiB", "parameters",
+                                             "gradients", "optimizer", "activations")};
+  for (const auto& [name, use] : modules) lines.push_back(row(name, use));
+  lines.push_back(row("all, at the peak", all));
+  return lines;
+}
+
+}  // namespace ddprun::trainer

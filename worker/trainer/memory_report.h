@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/trainer/train_state.h"
+
+namespace ddprun::trainer {
+
+// Memory of a training rank, in bytes.
+struct MemoryUse {
+  std::size_t parameters = 0;  // and buffers
+  std::size_t gradients = 0;
+  std::size_t optimizer = 0;
+  std::size_t activations = 0;  // saved for the backward pass (of a module), or the peak of a step (of a rank)
+};
+
+struct ModuleMemory {
+  std::string name;  // "h.3"
+  MemoryUse use;
+};
+
+// What a state holds between two steps; activations: as given.
+MemoryUse memory_of(const TrainState& state, std::size_t activation_peak);
+
+// The same by part of the model: the first name of a path, with the second where that is a number. saved: bytes that
+// operations saved, by module path.
+std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::map<std::string, std::size_t>& saved);
+
+// {"rank": 0, "parameter_bytes": ..., "gradient_bytes": ..., "optimizer_bytes": ..., "activation_peak_bytes": ...}
+std::string to_json(int rank, const MemoryUse& use);
+// Of all ranks, in their order. Collective.
+std::vector<std::string> gather_memory(const MemoryUse& own, ProcessGroup& group);
+
+// Lines of a table in MiB: the whole, then its parts.
+std::vector<std::string> memory_table(const MemoryUse& all, const std::vector<ModuleMemory>& modules);
+
+}  // namespace ddprun::trainer

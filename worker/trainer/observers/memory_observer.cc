@@ -1,0 +1,36 @@
+#include "ddprun/worker/trainer/memory_report.h"
+#include "ddprun/worker/trainer/observers/observers.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// train.memory_report: a table at the end of the run, of rank 0. What operations save is that of the first step.
+class MemoryObserver : public Observer {
+ public:
+  explicit MemoryObserver(Progress& progress) : progress_(progress) {}
+
+  void session_started(TrainSession& session) override { session.record_saved_bytes(); }
+
+  void step_finished(const StepEvent& event) override {
+    peak_ = std::max(peak_, event.result.activation_peak);
+    if (event.last && event.session.is_first()) print(event.session);
+  }
+
+ private:
+  void print(const TrainSession& session) {
+    const auto& state = session.state();
+    const auto modules = memory_by_module(state, session.saved_bytes());
+    for (const auto& line : memory_table(memory_of(state, peak_), modules)) progress_.line(line);
+  }
+
+  Progress& progress_;
+  std::size_t peak_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_memory_observer(const ObserverContext& context, Observer&) {
+  return context.config.train.memory_report ? std::make_unique<MemoryObserver>(context.progress) : nullptr;
+}
+
+}  // namespace ddprun::trainer
