@@ -98,7 +98,8 @@ Pattern draw_pattern(std::uint64_t seed, Split split, std::int64_t index) {
   const float noise = random.uniform(min_noise, max_noise);
   constexpr std::size_t plane = std::size_t{cifar_extent} * cifar_extent;
   for (std::size_t at = 0; at < plane; ++at) {
-    const float x = static_cast<float>(at % cifar_extent) - x0, y = static_cast<float>(at / cifar_extent) - y0;
+    const std::size_t row = at / cifar_extent, column = at % cifar_extent;
+    const float x = static_cast<float>(column) - x0, y = static_cast<float>(row) - y0;
     const bool inside = std::hypot(x, y) < radius;
     const float wave = inside ? waves(x, y) : 0;
     for (std::size_t c = 0; c < contrast.size(); ++c) {
