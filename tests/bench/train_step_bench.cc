@@ -13,6 +13,8 @@
 
 #include "ddprun/common/deadline.h"
 #include "ddprun/common/standard_output.h"
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/ops/conv.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
@@ -31,6 +33,7 @@ struct Options {
   std::vector<std::string> models{"cnn", "mlp", "gpt_nano"};
   std::vector<int> ranks{1};
   std::int64_t batch = 0;
+  std::string precision = "fp32";
   double seconds = 3;
 };
 
@@ -50,8 +53,10 @@ double peak_rss_mib() {
 }
 
 template <class Forward>
-void take_step(TrainingStep& training, Times& times, Forward forward) {
+void take_step(TrainingStep& training, Times& times, DType precision, Forward forward) {
   const auto start = Clock::now();
+  const WinogradScope winograd;
+  const autograd::AutocastScope autocast(precision);
   const Variable loss = training.loss(forward);
   const auto forward_done = Clock::now();
   loss.backward();
@@ -67,7 +72,8 @@ void take_step(TrainingStep& training, Times& times, Forward forward) {
 // What one rank measures: its steps within the group, steps of its own beside equally busy neighbours, and the floor.
 class Measurement {
  public:
-  Measurement(const Workload& workload, ProcessGroup& group) : group_(group), together_(workload) {
+  Measurement(const Workload& workload, DType precision, ProcessGroup& group)
+      : group_(group), precision_(precision), together_(workload) {
     if (group.size() > 1) ddp_.emplace(together_.model(), group);
     Times unused;
     for (int i = 0; i < warm_up; ++i) {
@@ -112,11 +118,12 @@ class Measurement {
   }
 
   void step_together(Times& times) {
-    take_step(together_, times, [this](const Variable& x) { return ddp_ ? ddp_->forward(x) : together_.model()(x); });
+    take_step(together_, times, precision_,
+              [this](const Variable& x) { return ddp_ ? ddp_->forward(x) : together_.model()(x); });
   }
   void step_alone() {
     Times unused;
-    take_step(*alone_, unused, [this](const Variable& x) { return alone_->model()(x); });
+    take_step(*alone_, unused, precision_, [this](const Variable& x) { return alone_->model()(x); });
   }
 
   // Rank 0's answer, for all ranks.
@@ -134,6 +141,7 @@ class Measurement {
   }
 
   ProcessGroup& group_;
+  DType precision_;
   TrainingStep together_;
   std::optional<DistributedDataParallel> ddp_;
   std::optional<TrainingStep> alone_;  // with several ranks
@@ -148,7 +156,8 @@ void print_head() {
              "fwd_ms", "bwd_ms", "opt_ms", "step_ms", "floor_ms", "x floor", "items_per_s", "share", "rss_mib");
 }
 
-void print(const Workload& workload, Measurement& measured, int ranks, bool json, bool speaks) {
+void print(const Workload& workload, const std::string& precision, Measurement& measured, int ranks, bool json,
+           bool speaks) {
   const double step = measured.step_ms(), floor = measured.floor_ms(), alone = measured.alone_ms();
   const double share = ranks > 1 ? alone / step : 1;
   if (!speaks) return;
@@ -160,19 +169,24 @@ void print(const Workload& workload, Measurement& measured, int ranks, bool json
              R"("over_floor": {:.3f}, "items_per_s": {:.0f}, "share_of_independent": {:.4f}, "rss_mib": {:.1f}}})"
              "\n"
            : "{:<10}{:>6}{:>6}{:>6}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>8.2f}{:>12.0f}{:>8.3f}{:>9.1f}\n");
-  fmt::print(text, workload.name, "fp32", ranks, workload.batch, median_ms(times.forward), median_ms(times.backward),
+  fmt::print(text, workload.name, precision, ranks, workload.batch, median_ms(times.forward), median_ms(times.backward),
              median_ms(times.optimizer), step, floor, step / floor,
              static_cast<double>(ranks * workload.items()) * 1e3 / step, share, measured.rss_mib());
   flush_standard_output();
+}
+
+DType dtype_of(const std::string& precision) {
+  if (precision == "bf16") return DType::bfloat16;
+  return precision == "fp16" ? DType::float16 : DType::float32;
 }
 
 void run_rank(const WorkerEnv& env, const Options& options, const std::string& model, int ranks, bool json) {
   ::omp_set_num_threads(1);
   const auto world = init_process_group({.env = env});
   const Workload workload = workload_named(model, options.batch);
-  Measurement measurement(workload, world->group());
+  Measurement measurement(workload, dtype_of(options.precision), world->group());
   measurement.run_for(options.seconds);
-  print(workload, measurement, ranks, json, env.rank == 0);
+  print(workload, options.precision, measurement, ranks, json, env.rank == 0);
 }
 
 void run(const Options& options, bool json) {
@@ -199,6 +213,9 @@ Run train_step_bench(CLI::App& subcommand) {
   subcommand.add_option("--ranks", options->ranks, "ranks, each a row")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  subcommand.add_option("--precision", options->precision, "fp32, or autocast to bf16 or fp16")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
   subcommand.add_option("--batch", options->batch, "samples a step and rank (default: the model's own)")
       ->check(CLI::PositiveNumber);

@@ -149,6 +149,10 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
         {.help = "type in which matrix products and convolutions compute, as torch.autocast; parameters, gradients and "
                  "the optimizer stay fp32",
          .choices = {"fp32", "bf16", "fp16"}});
+  s.add(
+      "train.winograd", t.winograd,
+      {.help = "use Winograd's algorithm for convolutions of 3x3 where the processor has a fast one; faster, and less "
+               "exact in float32"});
   s.add("train.recompute", t.recompute,
         {.help =
              "what keeps nothing but its input for the backward pass, which computes it again: none; blocks: those of "

@@ -60,6 +60,7 @@ struct TrainConfig {
     std::int64_t accumulate = 1;
     std::string precision = "fp32";
     std::string recompute = "none";
+    bool winograd = true;
     bool memory_report = false;
     double loss_scale = 65536;
     double loss_scale_growth = 2;

@@ -8,6 +8,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/conv.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/random_scope.h"
@@ -93,6 +94,7 @@ StepResult TrainSession::step(bool request_stop) {
 
 Evaluation TrainSession::evaluate() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
+  const WinogradScope winograd(config_.train.winograd);
   ddp_.sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
@@ -140,6 +142,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
   state_.optimizer->zero_grad();
   const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
+  const WinogradScope winograd(config_.train.winograd);
   const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
   // A request to stop at one rank is summed with the losses: all ranks learn of it in the same step, without an extra
   // message.

@@ -96,7 +96,7 @@ PoolGeometry pool_geometry(const char* name, const Shape& x, PoolOptions options
 
 }  // namespace
 
-WinogradScope::WinogradScope() : before_(std::exchange(winograd_allowed, true)) {}
+WinogradScope::WinogradScope(bool allowed) : before_(std::exchange(winograd_allowed, allowed)) {}
 WinogradScope::~WinogradScope() {
   winograd_allowed = before_;
 }

@@ -18,11 +18,11 @@ struct ConvOptions {
 // conv2d.
 Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias = {}, ConvOptions options = {});
 
-// While one exists on a thread, its convolutions may use Winograd's algorithm where the processor has a fast one: the
-// 3x3 ones then take about half the time, and lose some of float32's accuracy.
+// While one exists on a thread, its convolutions may use Winograd's algorithm (or may not, within such a scope) where
+// the processor has a fast one: the 3x3 ones then take less time, and lose some of float32's accuracy.
 class WinogradScope {
  public:
-  WinogradScope();
+  explicit WinogradScope(bool allowed = true);
   ~WinogradScope();
   WinogradScope(const WinogradScope&) = delete;
   WinogradScope& operator=(const WinogradScope&) = delete;
