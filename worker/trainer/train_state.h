@@ -29,6 +29,10 @@ struct TrainState {
   void continue_from(const checkpoint::RunState& saved);
 };
 
+// A network with parameters drawn from the seed.
+std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& options, const data::SampleLayout& layout,
+                                       std::int64_t outputs, std::int64_t seed);
+
 // As it is before the first step: parameters drawn from the run's seed. deciding: settings_that_decide(); generation:
 // of the job, for the record.
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,

@@ -12,6 +12,7 @@
 #include "ddprun/worker/trainer/observers/observers.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
+#include "ddprun/worker/trainer/teacher.h"
 #include "ddprun/worker/trainer/train_session.h"
 #include "ddprun/worker/trainer/train_state.h"
 
@@ -35,7 +36,9 @@ class Trainer::Impl {
   Impl(const TrainConfig& config, NamedSettings deciding, const Datasets& datasets, Context context)
       : config_(config),
         progress_(context.progress),
-        task_(tasks::make_task(config.train.task, {.layout = datasets.train->layout()})),
+        task_(tasks::make_task(config.train.task,
+                               {.layout = datasets.train->layout(),
+                                .distillation = make_distillation_options(config, datasets.train->layout())})),
         state_(make_train_state(config, std::move(deciding), datasets.train->layout(), *task_, context.generation)),
         session_({.config = config, .datasets = datasets, .task = *task_}, state_, context.group) {
     if (!config.checkpoint.dir.empty() && session_.is_first())
