@@ -12,8 +12,9 @@ TEST_CASE("the accuracy on generated digits is at least 97 %") {
 
 TEST_CASE("16 bits learn as well as 32, within 0.2 points of accuracy") {
   const auto folder = Environment::capture().get("DDPRUN_TEST_DATA");
-  const Words data = folder ? Words{"--data.dir=" + *folder + "/mnist-10k", "--train.epochs=10"}
-                            : Words{"--data.name=digits", "--train.epochs=6"};
+  const Words data =
+      folder ? Words{"--data.dir=" + *folder + "/mnist-10k", "--train.epochs=10"}
+             : Words{"--data.name=digits", "--data.test_samples=10000", "--train.epochs=5", "--optim.schedule=cosine"};
   const auto accuracy = [&](const std::string& precision) {
     Words words = data;
     words.push_back("--train.precision=" + precision);
