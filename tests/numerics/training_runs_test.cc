@@ -1,4 +1,5 @@
 #include <cmath>
+#include <fstream>
 #include <map>
 
 #include "ddprun/worker/data/distributed_sampler.h"
@@ -142,6 +143,28 @@ TEST_CASE("augmented samples do not depend on ranks, loader threads or a resume"
   const auto whole = losses(2, "[train]\nmax_steps = 9\nbatch_size = 64\n");
   losses(2, "[train]\nmax_steps = 4\nbatch_size = 64\n" + checkpoints);
   CHECK(losses(2, "[train]\nmax_steps = 9\nbatch_size = 64\n" + checkpoints) == whole);
+}
+
+TEST_CASE("a language model learns in 16 bits as in 32, within 1 % of the loss, and with the same bits twice") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text, ";
+  std::ofstream(dir / "input.txt") << text;
+  const auto run = [&](const std::string& precision) {
+    return TrainingJob(
+               "[model]\nname = gpt\nlayers = 2\nwidth = 32\nheads = 2\n[data]\nname = text\ncontext = 32\ndir = " +
+               dir.path().string() +
+               "\n[optim]\nlr = 0.003\n[train]\nbatch_size = 8\nmax_steps = 30\nprecision = " + precision + "\n")
+        .run(2)[0];
+  };
+  const auto wide = run("fp32");
+  CHECK(wide.evaluation.loss < 4);
+  for (const char* precision : {"bf16", "fp16"}) {
+    const auto narrow = run(precision);
+    CHECK(narrow.evaluation.loss == Approx(wide.evaluation.loss).epsilon(0.01));
+    CHECK(narrow.parameter_digest != wide.parameter_digest);
+    CHECK(run(precision).parameter_digest == narrow.parameter_digest);
+  }
 }
 
 TEST_CASE("what is computed again does not change the bits of a run, over two ranks and micro-batches") {

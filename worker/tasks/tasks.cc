@@ -20,6 +20,7 @@ constexpr Row rows[] = {
      make_language_modelling},
     {"regression", "numbers as targets",
      [](const data::SampleLayout& l) { return l.classes == 0 && l.vocabulary == 0; }, make_regression},
+    {"distillation", "class labels", [](const data::SampleLayout& l) { return l.classes > 0; }, make_distillation},
     {"mean_output", "numbers as targets",
      [](const data::SampleLayout& l) { return l.classes == 0 && l.vocabulary == 0; }, make_mean_output},
 };

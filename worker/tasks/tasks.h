@@ -10,8 +10,15 @@
 
 namespace ddprun::tasks {
 
+struct DistillationOptions {
+  Forward teacher;  // in evaluation mode; called without recording
+  double temperature = 4;
+  double weight = 0.5;  // of the teacher, 0 .. 1
+};
+
 struct TaskOptions {
   data::SampleLayout layout;  // of the data set
+  DistillationOptions distillation = {};
 };
 
 // The task of this name; "auto" is the first one that can be learnt from such samples. Throws Errc::usage for an
@@ -23,6 +30,7 @@ std::vector<std::string> task_names();
 
 // Each in a file of its own. REQUIRES: samples as the table says.
 std::unique_ptr<Task> make_classification(const TaskOptions& options);
+std::unique_ptr<Task> make_distillation(const TaskOptions& options);
 std::unique_ptr<Task> make_language_modelling(const TaskOptions& options);
 std::unique_ptr<Task> make_mean_output(const TaskOptions& options);
 std::unique_ptr<Task> make_regression(const TaskOptions& options);

@@ -298,6 +298,21 @@ void bind_rest(Settings& s, TrainConfig& c) {
         {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none"});
 }
 
+void bind_distill(Settings& s, TrainConfig::Distill& d) {
+  s.add("distill.teacher", d.teacher, {.help = "network that teaches, one of model.name (train.task = distillation)"});
+  s.add("distill.weights", d.weights, {.help = "its parameters: a safetensors file, such as a checkpoint's model"});
+  s.add("distill.hidden", d.hidden, {.help = "sizes of its hidden layers, as model.hidden"});
+  s.add("distill.channels", d.channels, {.help = "its channels, as model.channels", .min = 1, .max = 1024});
+  s.add("distill.temperature", d.temperature,
+        {.help = "divides the scores of both networks before they are compared: above 1 unlikely classes count more",
+         .min = 0.01,
+         .max = 1000});
+  s.add("distill.weight", d.weight,
+        {.help = "share of the loss that compares the networks; the rest is the labels' cross-entropy",
+         .min = 0,
+         .max = 1});
+}
+
 void bind_generate(Settings& s, TrainConfig::Generate& g) {
   s.add("generate.prompt", g.prompt, {.help = "text to continue (ddprun-worker generate)"});
   s.add("generate.tokens", g.tokens,
@@ -458,6 +473,19 @@ void check_gpt(const TrainConfig& c, const Settings& settings) {
   check_size(settings, "model.context", "an embedding", {sizes.context, sizes.width}, max_tensor_elements);
 }
 
+void check_distillation(const TrainConfig& c, const Settings& settings) {
+  const auto& d = c.distill;
+  check_extents(settings, "distill.hidden", d.hidden, true);
+  if (c.train.task != "distillation") {
+    if (!d.teacher.empty()) reject(settings, "distill.teacher", "train.task = distillation has to be given as well");
+    return;
+  }
+  const auto names = nn::model_names();
+  if (std::find(names.begin(), names.end(), d.teacher) == names.end())
+    reject(settings, "distill.teacher", fmt::format("expected one of {}", fmt::join(names, ", ")));
+  if (d.weights.empty()) reject(settings, "distill.weights", "expected the file with the teacher's parameters");
+}
+
 // Not choices of the setting: a name that other programs accept deserves the reason.
 void check_backend(const Settings& settings, const std::string& name) {
   if (name == "nccl")
@@ -478,6 +506,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_optim(settings, config.optim);
   bind_schedule(settings, config.optim);
   bind_rest(settings, config);
+  bind_distill(settings, config.distill);
   bind_generate(settings, config.generate);
   bind_predict(settings, config.predict);
   registry.bind(settings);
@@ -546,6 +575,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "random" && is_built_in(c.model)) check_image(settings, c.model.name, parse_extents(c.data.shape));
   check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
+  check_distillation(c, settings);
   check_backend(settings, c.dist.backend);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)

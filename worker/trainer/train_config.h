@@ -118,6 +118,14 @@ struct TrainConfig {
   struct Metrics {
     std::filesystem::path file;
   } metrics;
+  struct Distill {
+    std::string teacher;
+    std::filesystem::path weights;
+    std::string hidden = "128 128";
+    std::int64_t channels = 64;
+    double temperature = 4;
+    double weight = 0.5;
+  } distill;
   struct Generate {
     std::string prompt;
     std::int64_t tokens = 200;

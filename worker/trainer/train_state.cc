@@ -4,31 +4,10 @@
 
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/trainer/random_streams.h"
+#include "ddprun/worker/trainer/teacher.h"
 
 namespace ddprun::trainer {
 namespace {
-
-std::unique_ptr<nn::Module> make_model(const TrainConfig& c, const data::SampleLayout& layout, const tasks::Task& task,
-                                       const plugin::Registry& registry) {
-  const nn::ModelOptions options{.input = layout.input_shape,
-                                 .input_dtype = layout.input_dtype,
-                                 .outputs = task.outputs(),
-                                 .hidden = parse_extents(c.model.hidden),
-                                 .dropout = c.model.dropout,
-                                 .stem = c.model.stem,
-                                 .channels = c.model.channels,
-                                 .gpt = {.preset = c.model.preset,
-                                         .layers = c.model.layers,
-                                         .heads = c.model.heads,
-                                         .width = c.model.width,
-                                         .context = c.model.context,
-                                         .vocabulary = c.model.vocabulary,
-                                         .bias = c.model.bias}};
-  Generator generator(static_cast<std::uint64_t>(c.train.seed), parameter_stream);
-  if (registry.models.contains(c.model.name))
-    return registry.models.make("model.name", c.model.name, options, generator);
-  return nn::make_model(c.model.name, options, generator);
-}
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn::Module& model) {
   const optim::OptimOptions options{.lr = c.optim.lr,
@@ -62,7 +41,8 @@ std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::Sa
                                        const plugin::Registry& registry) {
   if (registry.tasks.contains(config.train.task))
     return registry.tasks.make("train.task", config.train.task, {.layout = layout});
-  return tasks::make_task(config.train.task, {.layout = layout});
+  return tasks::make_task(config.train.task,
+                          {.layout = layout, .distillation = make_distillation_options(config, layout)});
 }
 
 void TrainState::continue_from(const checkpoint::RunState& saved) {
@@ -74,11 +54,32 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
     scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
 }
 
+std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::SampleLayout& layout,
+                                       std::int64_t outputs, std::int64_t seed, const plugin::Registry& registry) {
+  const nn::ModelOptions options{.input = layout.input_shape,
+                                 .input_dtype = layout.input_dtype,
+                                 .outputs = outputs,
+                                 .hidden = parse_extents(m.hidden),
+                                 .dropout = m.dropout,
+                                 .stem = m.stem,
+                                 .channels = m.channels,
+                                 .gpt = {.preset = m.preset,
+                                         .layers = m.layers,
+                                         .heads = m.heads,
+                                         .width = m.width,
+                                         .context = m.context,
+                                         .vocabulary = m.vocabulary,
+                                         .bias = m.bias}};
+  Generator generator(static_cast<std::uint64_t>(seed), parameter_stream);
+  if (registry.models.contains(m.name)) return registry.models.make("model.name", m.name, options, generator);
+  return nn::make_model(m.name, options, generator);
+}
+
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
                             const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
                             const plugin::Registry& registry) {
   TrainState state;
-  state.model = make_model(config, layout, task, registry);
+  state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
   state.model->set_recompute(recompute_of(config.train));
   state.optimizer = make_optimizer(config, *state.model);
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);

@@ -29,6 +29,9 @@ struct TrainState {
   void continue_from(const checkpoint::RunState& saved);
 };
 
+// A network with parameters drawn from the seed, of the plugin's models or the built-in ones.
+std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& options, const data::SampleLayout& layout,
+                                       std::int64_t outputs, std::int64_t seed, const plugin::Registry& registry = {});
 // What train.task names, of the plugin's or the built-in tasks. Throws as tasks::make_task().
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
                                        const plugin::Registry& registry = {});

@@ -32,8 +32,8 @@ Forward always(Tensor output) {
 }  // namespace
 
 TEST_CASE("the task follows from the samples, or from its name") {
-  CHECK(task_names() ==
-        std::vector<std::string>{"auto", "classification", "language_modelling", "regression", "mean_output"});
+  CHECK(task_names() == std::vector<std::string>{"auto", "classification", "language_modelling", "regression",
+                                                 "distillation", "mean_output"});
   CHECK(make_task("auto", {.layout = labels})->outputs() == 3);
   CHECK(make_task("classification", {.layout = labels})->outputs() == 3);
   CHECK(make_task("auto", {.layout = numbers})->outputs() == 4);

@@ -99,7 +99,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[optim]\nschedule = cosine\nschedule_length = 9\nwarmup = 8\n") == "no error");
   CHECK(error_of("[train]\ntask = classify\n") ==
         "t.cfg:2: train.task = classify: expected one of auto, classification, language_modelling, regression, "
-        "mean_output");
+        "distillation, mean_output");
   CHECK(error_of("[dist]\nbackend = nccl\n") ==
         "t.cfg:2: dist.backend = nccl: NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use "
         "auto");
