@@ -36,6 +36,8 @@ const std::vector<kernels::ConvGeometry> geometries = {
     geometry(2, 16, 9, 9, 33, 3, 1, 1),    geometry(2, 5, 8, 6, 4, 4, 3, 2),
     geometry(5, 2, 7, 17, 3, 7, 1, 3),     geometry(2, 3, 9, 9, 32, 3, 1, 1),  // channels that fill blocks
     geometry(2, 32, 9, 7, 48, 3, 2, 1),    geometry(2, 16, 6, 6, 16, 3, 1, 1),
+    geometry(4, 2, 8, 8, 2, 1, 2, 0),  // of 1x1 with a stride, and channels that do not
+    geometry(4, 4, 8, 8, 8, 1, 2, 0),
 };
 
 Tensor blocked(const Tensor& tensor, std::int64_t block) {

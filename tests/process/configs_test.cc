@@ -1,0 +1,105 @@
+// Every job in configs/ in a short form: it trains and evaluates with one and with two ranks, the same command gives
+// the same bits, also after a rank was killed.
+#include <algorithm>
+#include <csignal>
+
+#include "tests/process/worker.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+std::vector<std::filesystem::path> all_configs() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(DDPRUN_CONFIGS))
+    if (entry.path().extension() == ".cfg") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+constexpr int steps = 12;
+
+// A configuration with few small batches. A text is made where one is needed; images and digits are generated.
+class ShortJob {
+ public:
+  explicit ShortJob(std::filesystem::path file, Words more = {}) : file_(std::move(file)), more_(std::move(more)) {
+    std::ofstream text(folder_ / "input.txt");
+    for (int i = 0; i < 2000; ++i) text << "line " << i * 37 % 101 << " of the text\n";
+  }
+
+  // checkpoints: the name of their folder; none: not saved
+  Words words(int ranks, const Words& launch = {}, const std::string& checkpoints = "") const {
+    Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};
+    words.insert(words.end(), launch.begin(), launch.end());
+    words.push_back(file_.string());
+    if (text_of(file_).find("name = text") != std::string::npos)
+      words.push_back("--data.dir=" + folder_.path().string());
+    for (const char* each : {"--data.samples=96", "--data.test_samples=32", "--train.batch_size=4",
+                             "--train.epochs=100", "--eval.every_epochs=0", "--train.log_every=0"})
+      words.push_back(each);
+    words.push_back("--train.max_steps=" + std::to_string(steps));
+    words.push_back("--metrics.file=" + (folder_ / "metrics").string());
+    if (!checkpoints.empty()) {
+      words.push_back("--checkpoint.dir=" + (folder_ / checkpoints).string());
+      words.push_back("--checkpoint.every_steps=2");
+    }
+    words.insert(words.end(), more_.begin(), more_.end());
+    return words;
+  }
+
+  std::string run(int ranks) const { return digest_of(run_job(words(ranks))); }
+
+  // Rank 1 is killed once some steps are done, both are started again and go on.
+  std::string run_killed() const {
+    std::filesystem::remove(folder_ / "metrics");
+    Child job(words(2, {"--max_restarts=1"}, "checkpoints"), one_thread);
+    job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 3,") != std::string::npos; }, "step 3");
+    const auto workers = processes_of("ddprun-worker", folder_.path().string());
+    if (workers.size() == 2) ::kill(workers[1], SIGKILL);  // fewer: the job has already ended
+    auto result = job.wait(std::chrono::seconds(60));
+    result.out = without_prefixes(result.out);
+    return digest_of(result);
+  }
+
+ private:
+  TempDir folder_;
+  std::filesystem::path file_;
+  Words more_;
+};
+
+}  // namespace
+
+TEST_CASE("every configuration trains and evaluates with one rank and with two, twice with the same bits") {
+  for (const auto& file : all_configs()) {
+    DYNAMIC_SECTION(file.filename().string()) {
+      const ShortJob job(file);
+      const auto alone = run_job(job.words(1));
+      CHECK_THAT(alone.out, Catch::Contains("done: 12 steps, loss "));
+      CHECK_THAT(alone.out, !Catch::Contains("nan") && !Catch::Contains("inf,"));
+      const auto first = job.run(2);
+      CHECK(job.run(2) == first);
+      CHECK(digest_of(alone) != first);
+    }
+  }
+}
+
+TEST_CASE("every configuration ends with the same bits after a rank was killed") {
+  for (const auto& file : all_configs()) {
+    DYNAMIC_SECTION(file.filename().string()) {
+      const ShortJob job(file);
+      CHECK(job.run_killed() == job.run(2));
+    }
+  }
+}
+
+TEST_CASE("schedule, loss scale and augmentation go on where a killed rank left them") {
+  const ShortJob job(config("resnet18.cfg"), {"--train.precision=fp16", "--train.loss_scale_growth_interval=3",
+                                              "--optim.schedule=cosine", "--optim.warmup=4"});
+  CHECK(job.run_killed() == job.run(2));
+}
