@@ -72,6 +72,24 @@ TEST_CASE("two ranks with batch 64 learn as one with batch 128") {
   }
 }
 
+TEST_CASE("a GPT learns with two ranks as with one") {
+  TempDir dir;
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text, ";
+  std::ofstream(dir / "input.txt") << text;
+  const auto run = [&](int ranks) {
+    TrainingJob("[model]\nname = gpt\nlayers = 2\nwidth = 32\nheads = 2\n[data]\nname = text\ncontext = 32\ndir = " +
+                dir.path().string() + "\n[metrics]\nfile = " + (dir / "m").string() +
+                "\n[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\n[train]\nmax_steps = 50\nglobal_batch_size = 16\n")
+        .run(ranks);
+    return losses_in(dir / "m");
+  };
+  const auto one = run(1), two = run(2);
+  CHECK(difference(one, two, 10) < 1e-6);
+  CHECK(difference(one, two, 50) < 1e-5);
+  CHECK(one[49] < one[0] - 0.5);
+}
+
 TEST_CASE("four micro-batches of 32 learn as one batch of 128, over two ranks too") {
   TempDir dir;
   const auto whole = losses_of(dir, 1, sgd + one_rank);
