@@ -13,7 +13,8 @@ namespace {
 
 thread_local Recomputation* first_call = nullptr;
 thread_local const Recomputation* second_call = nullptr;
-thread_local std::size_t next_stream = 0;  // of second_call
+thread_local std::size_t next_stream = 0;   // of second_call
+thread_local std::size_t next_product = 0;  // of second_call
 
 thread_local const ContextScope* innermost = nullptr;
 
@@ -53,6 +54,13 @@ class ContextsRestored {
   std::vector<std::shared_ptr<void>> scopes_;
 };
 
+// The input as the result of an operation, as it was in the first call: gradients of leaves go other ways.
+Variable as_result(const Variable& input) {
+  if (!input.requires_grad()) return input;
+  const Operation operation("checkpoint", {input});
+  return operation.record(input.value(), {}, [](Backward& pass) { pass.add(0, pass.dense_grad()); });
+}
+
 // Computes the function with a tape of its own, and walks it: gradients of parameters are added to them, as on the tape
 // outside; those of the inputs are returned.
 std::vector<Tensor> gradients_of(const Call& call, Backward& pass) {
@@ -62,12 +70,14 @@ std::vector<Tensor> gradients_of(const Call& call, Backward& pass) {
   std::size_t saved = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (call.defined[i]) inputs[i] = Variable(pass.saved(saved++), pass.wants(i));
+  std::vector<Variable> results;
+  for (const Variable& input : inputs) results.push_back(as_result(input));
   Variable result;
   {
     const AutocastScope precision(call.autocast);
     const SecondCall second(call.first);
     const ContextsRestored contexts(call.contexts);
-    result = call.function(inputs);
+    result = call.function(results);
   }
   if (result.shape() != pass.grad().shape() || result.dtype() != pass.grad().dtype())
     throw make_error(Errc::usage, "checkpoint: the function gave {} of shape {} first and {} of shape {} again",
@@ -87,10 +97,25 @@ FirstCall::~FirstCall() {
 }
 
 SecondCall::SecondCall(const Recomputation& call)
-    : call_before_(std::exchange(second_call, &call)), next_before_(std::exchange(next_stream, 0)) {}
+    : call_before_(std::exchange(second_call, &call)),
+      next_before_(std::exchange(next_stream, 0)),
+      product_before_(std::exchange(next_product, 0)) {}
 SecondCall::~SecondCall() {
   second_call = call_before_;
   next_stream = next_before_;
+  next_product = product_before_;
+}
+
+bool note_product() {
+  if (first_call) ++first_call->products;
+  return !second_call || next_product++ < second_call->needed || anomaly_detection();
+}
+
+void note_saved(bool is_product, const Tensor& value, const std::vector<Tensor>& saved) {
+  if (!first_call || saved.empty()) return;
+  const auto is_value = [&](const Tensor& tensor) { return tensor.storage() == value.storage(); };
+  const bool needs_own = !is_product || std::any_of(saved.begin(), saved.end(), is_value);
+  first_call->needed = first_call->products - (needs_own ? 0 : 1);
 }
 
 void note_inputs(const char* operation, const std::vector<Variable>& inputs) {

@@ -16,7 +16,8 @@ using CheckpointFunction = std::function<Variable(const std::vector<Variable>&)>
 //
 // The function is called once more, with the same values, under the scopes of this call: module names, autocast and
 // every ContextScope; dropout repeats its random numbers. It has to compute the same again, and to change nothing: what
-// a layer does to its own state in training, such as running statistics, it leaves out while is_recomputing().
+// a layer does to its own state in training, such as running statistics, it leaves out while is_recomputing(). Products
+// at its end whose values the backward pass does not need are left out as well, so it must not look at its result.
 // Parameters that it uses need not be inputs; results of operations outside of it do.
 //
 // Ownership: the function is kept until the backward pass, and what it refers to has to live as long.

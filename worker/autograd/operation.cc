@@ -62,8 +62,14 @@ Operation::Operation(const char* name, std::vector<Variable> inputs)
   for (const Variable& input : inputs_) check(input.value());
 }
 
+bool Operation::needs_value() const {
+  is_product_ = true;
+  return note_product();
+}
+
 Variable Operation::record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const {
   if (anomaly) check_finite(value, describe_operation(name_, current_scope()), "its result");
+  note_saved(is_product_, value, saved);
   Variable result(std::move(value));
   if (!records_) return result;
   std::vector<Edge> edges;

@@ -69,6 +69,9 @@ class Operation {
   const char* name() const { return name_; }
   // Whether record() will record: an operation can do less work otherwise.
   bool records() const { return records_; }
+  // Asked once by a product (of matrices, a convolution) before it is computed: whether its values are used at all.
+  // They are not at the end of a function that checkpoint() calls again; the result is uninitialised memory then.
+  bool needs_value() const;
   // The result. Nothing is recorded when recording is off or no input requires a gradient. In anomaly mode throws
   // Errc::unsupported if the value is not finite.
   Variable record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const;
@@ -77,6 +80,7 @@ class Operation {
   const char* name_;
   std::vector<Variable> inputs_;
   bool records_;
+  mutable bool is_product_ = false;
 };
 
 // What the operation that made this result keeps for the backward pass.

@@ -46,10 +46,10 @@ class Variable {
   // operation: those are freed while backward() runs.
   const Tensor& grad() const;
   // The gradient lives in this memory from now on (same shape and dtype; such as a bucket's slice): an existing
-  // gradient is copied there, otherwise it is set to zero. zero_grad() keeps the storage, whose memory may hold the old values until a
-  // backward pass reaches the variable or grad() is called: so no pass clears what the next one overwrites. grad() is
-  // defined from then on; with a lazy storage only while it holds a gradient: after one was accumulated or define_grad() was called,
-  // until zero_grad().
+  // gradient is copied there, otherwise it is set to zero. zero_grad() keeps the storage, whose memory may hold the old
+  // values until a backward pass reaches the variable or grad() is called: so no pass clears what the next one
+  // overwrites. grad() is defined from then on; with a lazy storage only while it holds a gradient: after one was
+  // accumulated or define_grad() was called, until zero_grad().
   enum class GradStorage { eager, lazy };
   void set_grad_storage(Tensor storage, GradStorage kind = GradStorage::eager);
   void zero_grad();

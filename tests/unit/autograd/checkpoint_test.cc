@@ -136,3 +136,29 @@ TEST_CASE("running statistics count a batch once") {
   };
   CHECK(statistics(true) == statistics(false));
 }
+
+TEST_CASE("products at the end whose values nothing needs are left out the second time") {
+  const Variable x(random_tensor({4, 6}, 1), true), w(random_tensor({6, 6}, 2), true), b(random_tensor({6}, 3), true);
+  const Variable v(random_tensor({6, 6}, 4), true);
+  const auto gradients = [&](bool recompute, const autograd::CheckpointFunction& function, DType precision) {
+    for (Variable each : {x, w, b, v}) each.zero_grad();
+    const autograd::AutocastScope scope(precision);
+    const std::vector<Variable> inputs{mul(x, 2)};
+    const Variable y = recompute ? autograd::checkpoint(function, inputs) : function(inputs);
+    mean(mul(y, y)).backward();
+    return std::vector{x.grad().clone(), w.grad().clone()};
+  };
+  const std::vector<autograd::CheckpointFunction> functions{
+      [&](const Inputs& in) { return linear(in[0], w, b); },                        // left out
+      [&](const Inputs& in) { return add(addmm(b, linear(in[0], w), v), in[0]); },  // the outer one is
+      [&](const Inputs& in) { return relu(linear(in[0], w)); },                     // none: relu keeps its result
+      [&](const Inputs& in) { return matmul(exp(mul(linear(in[0], w, b), 0.1)), v); },
+  };
+  for (const DType precision : {DType::float32, DType::bfloat16}) {
+    for (const auto& function : functions) {
+      const auto plain = gradients(false, function, precision), again = gradients(true, function, precision);
+      INFO("function " << &function - functions.data() << ", " << name_of(precision));
+      for (std::size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(again[i], plain[i]));
+    }
+  }
+}

@@ -109,7 +109,10 @@ Variable conv2d(const Variable& given_input, const Variable& given_weight, const
   const ConvGeometry geometry = conv_geometry(input, weight, options);
   check_bias(weight, bias);
   const Tensor x = input.value().dense(), w = weight.value().contiguous();
-  Tensor value = kernels::of(x).conv2d(geometry, x, w, bias.value());
+  Tensor value = operation.needs_value()
+                     ? kernels::of(x).conv2d(geometry, x, w, bias.value())
+                     : Tensor::empty({geometry.batch, geometry.out_channels, geometry.out_h, geometry.out_w}, x.dtype(),
+                                     x.device());
   return operation.record(std::move(value), {x, w}, [geometry](autograd::Backward& pass) {
     const Tensor& saved_w = pass.saved(1);
     add_bias_gradient(pass, geometry);

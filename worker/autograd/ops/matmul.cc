@@ -85,8 +85,10 @@ Variable linear_2d(const Variable& input, const Variable& weight, const Variable
   const Tensor x = input.value().contiguous(), w = weight.value().contiguous();
   const std::int64_t batch = x.size(0);
   Tensor value = Tensor::empty({batch, w.size(0)}, x.dtype(), x.device());
-  kernels::of(x).matmul(x, w, value, {.transpose_b = true});
-  if (bias.defined()) kernels::of(x).add_bias(value, bias.value().contiguous(), batch, 1);
+  if (operation.needs_value()) {
+    kernels::of(x).matmul(x, w, value, {.transpose_b = true});
+    if (bias.defined()) kernels::of(x).add_bias(value, bias.value().contiguous(), batch, 1);
+  }
   return operation.record(std::move(value), {x, w}, [](autograd::Backward& pass) {
     const Tensor &saved_x = pass.saved(0), &saved_w = pass.saved(1);
     add_bias_gradient(pass, 2);
@@ -104,7 +106,7 @@ Variable matmul(const Variable& given_a, const Variable& given_b) {
   if (a.shape().size() > 2) return batched_matmul(operation, a, b);
   const Tensor x = a.value().contiguous(), y = b.value().contiguous();
   Tensor value = Tensor::empty({x.size(0), y.size(1)}, x.dtype(), x.device());
-  kernels::of(x).matmul(x, y, value, {});
+  if (operation.needs_value()) kernels::of(x).matmul(x, y, value, {});
   return operation.record(std::move(value), {x, y}, [](autograd::Backward& pass) {
     const Tensor &saved_x = pass.saved(0), &saved_y = pass.saved(1);
     add_product(pass, 0, saved_x.shape(), pass.grad(), saved_y, {.transpose_b = true});
@@ -123,8 +125,10 @@ Variable addmm(const Variable& given_bias, const Variable& given_a, const Variab
   }
   const Tensor x = a.value().contiguous(), y = b.value().contiguous();
   Tensor value = Tensor::empty({x.size(0), y.size(1)}, x.dtype(), x.device());
-  kernels::of(x).matmul(x, y, value, {});
-  kernels::of(x).add_bias(value, bias.value().contiguous(), x.size(0), 1);
+  if (operation.needs_value()) {
+    kernels::of(x).matmul(x, y, value, {});
+    kernels::of(x).add_bias(value, bias.value().contiguous(), x.size(0), 1);
+  }
   return operation.record(std::move(value), {x, y}, [](autograd::Backward& pass) {
     const Tensor &saved_x = pass.saved(0), &saved_y = pass.saved(1);
     add_bias_gradient(pass, 2);
