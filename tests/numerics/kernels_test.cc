@@ -1,6 +1,7 @@
 // Every float32 path against the plain loops in double, over shapes that no vector width divides.
 #include "ddprun/worker/tensor/kernels.h"
 
+#include "ddprun/worker/tensor/onednn/matmul.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;
@@ -62,6 +63,28 @@ TEST_CASE("matrix products agree with the plain loops, transposed or not, added 
       cpu.matmul(wide(a), wide(b), expected, options);
       INFO(m << " x " << n << " x " << k << ", variant " << variant);
       CHECK(difference(out, expected) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("products through a primitive agree with the plain loops, in the types that the processor has") {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    if (dtype != DType::float32 && !onednn::multiplies_fast(dtype)) continue;
+    for (int variant = 0; variant < 16; ++variant) {
+      const kernels::MatmulOptions options{(variant & 1) != 0, (variant & 2) != 0, (variant & 4) != 0};
+      const std::int64_t m = 17, n = 33, k = 40;
+      const Tensor a = random_tensor(options.transpose_a ? Shape{k, m} : Shape{m, k}, 1).to(dtype);
+      const Tensor b = random_tensor(options.transpose_b ? Shape{n, k} : Shape{k, n}, 2).to(dtype);
+      Tensor out = random_tensor({m, n}, 3).to((variant & 8) != 0 ? dtype : DType::float32);
+      Tensor expected = wide(out);
+      cpu.matmul(wide(a), wide(b), expected, options);
+      for (int call = 0; call < 2; ++call) {  // the second one finds the primitive made
+        Tensor result = out.clone();
+        onednn::multiply({m, n, k, a.size(1), b.size(1), n, options}, {dtype, out.dtype()}, a.raw(), b.raw(),
+                         result.raw());
+        INFO(name_of(dtype) << ", variant " << variant);
+        CHECK(difference(result, expected) < (out.dtype() == DType::float32 ? 1e-6 : 1e-2));
+      }
     }
   }
 }

@@ -28,6 +28,7 @@ struct MatmulOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
+  friend auto operator<=>(const MatmulOptions&, const MatmulOptions&) = default;
 };
 
 // Cross-correlation over row-major (batch, channels, height, width).

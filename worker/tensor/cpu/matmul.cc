@@ -24,21 +24,42 @@ namespace {
 
 using kernels::MatmulOptions;
 
+Product product_of(const Tensor& a, const Tensor& b, const Tensor& out, MatmulOptions options) {
+  return {.m = out.size(-2),
+          .n = out.size(-1),
+          .k = options.transpose_a ? a.size(-2) : a.size(-1),
+          .a_stride = a.size(-1),
+          .b_stride = b.size(-1),
+          .out_stride = out.size(-1),
+          .options = options};
+}
+
+// 16-bit matrices, where the processor has arithmetic for them; out may be float32.
+bool multiplies_in_16_bits(const Product& p, const Tensor& a, const Tensor& b, const Tensor& out) {
+  const bool fits = a.dtype() == b.dtype() && (out.dtype() == a.dtype() || out.dtype() == DType::float32);
+  return fits && is_16_bit(a) && p.m > 0 && p.n > 0 && p.k > 0 && onednn::multiplies_fast(a.dtype());
+}
+
+void multiply_in_16_bits(std::int64_t count, const Product& p, const Tensor& a, const Tensor& b, Tensor& out) {
+  const auto at = [](auto* base, std::int64_t element, DType dtype) {
+    return base + element * static_cast<std::int64_t>(size_of(dtype));
+  };
+  for (std::int64_t i = 0; i < count; ++i)
+    onednn::multiply(p, {a.dtype(), out.dtype()}, at(static_cast<const std::byte*>(a.raw()), i * p.m * p.k, a.dtype()),
+                     at(static_cast<const std::byte*>(b.raw()), i * p.k * p.n, b.dtype()),
+                     at(static_cast<std::byte*>(out.raw()), i * p.m * p.n, out.dtype()));
+}
+
 // One product, or one for each leading index. out may be float32 while a and b have 16 bits.
 void multiply_each(std::int64_t count, const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
+  const Product product = product_of(a, b, out, options);
+  if (multiplies_in_16_bits(product, a, b, out)) return multiply_in_16_bits(count, product, a, b, out);
   if (is_16_bit(out)) {
     Tensor wide = widened(out);
     multiply_each(count, a, b, wide, options);
     kernels::copy(wide, out);
     return;
   }
-  const Product product{.m = out.size(-2),
-                        .n = out.size(-1),
-                        .k = options.transpose_a ? a.size(-2) : a.size(-1),
-                        .a_stride = a.size(-1),
-                        .b_stride = b.size(-1),
-                        .out_stride = out.size(-1),
-                        .options = options};
   const std::int64_t a_size = product.m * product.k, b_size = product.k * product.n, out_size = product.m * product.n;
   const Tensor wide_a = widened(a), wide_b = widened(b);
   visit_wide(out.dtype(), [&]<class T>() {

@@ -1,8 +1,10 @@
 #include "ddprun/worker/tensor/onednn/matmul.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
-#include <dnnl.h>
+#include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
 
@@ -23,6 +25,94 @@ void multiply(const Product& product, const float* a, const float* b, float* out
   if (status != dnnl_success) {
     throw make_error(Errc::internal, "oneDNN: the product of {} x {} and {} x {} failed with status {}", m, k, k, n,
                      static_cast<int>(status));
+  }
+}
+
+bool multiplies_fast(DType dtype) {
+  if (dtype != DType::bfloat16) return false;
+  const auto has = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (has & needed) == needed;
+}
+
+namespace {
+
+using dnnl::memory;
+
+memory::data_type type_of(DType dtype) {
+  switch (dtype) {
+    case DType::bfloat16:
+      return memory::data_type::bf16;
+    case DType::float16:
+      return memory::data_type::f16;
+    default:
+      return memory::data_type::f32;
+  }
+}
+
+// Rows and columns of a matrix that may be stored transposed.
+memory::desc desc_of(std::int64_t rows, std::int64_t columns, std::int64_t stride, bool transposed, DType dtype) {
+  return {{rows, columns}, type_of(dtype), transposed ? memory::dims{1, stride} : memory::dims{stride, 1}};
+}
+
+struct Primitive {
+  dnnl::matmul run;
+  memory a, b, out;
+};
+
+// A thread's engine, stream and primitives.
+class Context {
+ public:
+  Primitive& primitive(const Product& product, Operands types) {
+    const auto key = std::tuple(product, types.in, types.out);
+    if (auto found = primitives_.find(key); found != primitives_.end()) return found->second;
+    // Sizes change with the batch: a stream of ever new ones must not grow without bound.
+    if (primitives_.size() >= 256) primitives_.clear();
+    return primitives_.emplace(key, make(product, types)).first->second;
+  }
+  dnnl::stream& stream() { return stream_; }
+
+ private:
+  Primitive make(const Product& p, Operands types) const {
+    const auto a = desc_of(p.m, p.k, p.a_stride, p.options.transpose_a, types.in);
+    const auto b = desc_of(p.k, p.n, p.b_stride, p.options.transpose_b, types.in);
+    const auto out = desc_of(p.m, p.n, p.out_stride, false, types.out);
+    dnnl::primitive_attr attributes;
+    if (p.options.accumulate) {
+      dnnl::post_ops after;
+      after.append_sum();
+      attributes.set_post_ops(after);
+    }
+#if DNNL_VERSION_MAJOR >= 3
+    const dnnl::matmul::primitive_desc desc(engine_, a, b, out, attributes);
+#else
+    const dnnl::matmul::primitive_desc desc({a, b, out}, attributes, engine_);
+#endif
+    return {dnnl::matmul(desc), memory(a, engine_, nullptr), memory(b, engine_, nullptr),
+            memory(out, engine_, nullptr)};
+  }
+
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::map<std::tuple<Product, DType, DType>, Primitive> primitives_;
+};
+
+}  // namespace
+
+void multiply(const Product& product, Operands types, const void* a, const void* b, void* out) {
+  thread_local Context context;
+  try {
+    Primitive& primitive = context.primitive(product, types);
+    primitive.a.set_data_handle(const_cast<void*>(a));
+    primitive.b.set_data_handle(const_cast<void*>(b));
+    primitive.out.set_data_handle(out);
+    primitive.run.execute(
+        context.stream(),
+        {{DNNL_ARG_SRC, primitive.a}, {DNNL_ARG_WEIGHTS, primitive.b}, {DNNL_ARG_DST, primitive.out}});
+    context.stream().wait();
+  } catch (const dnnl::error& error) {
+    throw make_error(Errc::internal, "oneDNN: the product of {} matrices of {} x {} and {} x {}: {}", name_of(types.in),
+                     product.m, product.k, product.k, product.n, error.what());
   }
 }
 

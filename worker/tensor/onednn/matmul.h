@@ -9,9 +9,19 @@ struct Product {
   std::int64_t m, n, k;
   std::int64_t a_stride, b_stride, out_stride;
   kernels::MatmulOptions options;
+  friend auto operator<=>(const Product&, const Product&) = default;
 };
 
 // Of float32, through oneDNN's sgemm.
 void multiply(const Product& product, const float* a, const float* b, float* out);
+
+// Whether this processor multiplies 16-bit matrices faster than float32.
+bool multiplies_fast(DType dtype);
+// a and b of one type, out of that type or float32, through oneDNN's matmul primitive, which is made once for each
+// Product and kept, for each thread. Sums are float32. Throws Errc::internal for a type that the processor lacks.
+struct Operands {
+  DType in, out;
+};
+void multiply(const Product& product, Operands types, const void* a, const void* b, void* out);
 
 }  // namespace ddprun::onednn
