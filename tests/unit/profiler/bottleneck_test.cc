@@ -78,7 +78,8 @@ TEST_CASE("without another cause the model computes, and the first row says what
   summary.rows = {Row{.operation = "linear", .module = "fc1", .backward = true, .time = Seconds(0.175)}};
   const auto found = bottleneck_of(summary);
   CHECK(found.cause == Cause::computation);
-  CHECK_THAT(found.sentence, Catch::Contains("most of it linear backward in fc1 (50 % of rank 0's step)"));
+  CHECK_THAT(found.sentence,
+             Catch::Contains("the longest operation is linear backward in fc1 (50 % of rank 0's step)"));
 }
 
 TEST_CASE("a report has the longest operations, sums up the rest, and ends with the bottleneck") {
