@@ -19,6 +19,8 @@ ddprun_worker_test(predict_test SOURCES predict_test.cc)
 target_link_libraries(predict_test PRIVATE ddprun::data ZLIB::ZLIB)
 ddprun_worker_test(plugin_test SOURCES plugin_test.cc)
 target_compile_definitions(plugin_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
+ddprun_worker_test(profile_test SOURCES profile_test.cc)
+target_compile_definitions(profile_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
 add_subdirectory(plugins)
 
 ddprun_process_test(recovery_test

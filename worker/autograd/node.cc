@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/operation_observer.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun::autograd {
@@ -205,9 +206,33 @@ class PassScope {
   Actions* outer_;
 };
 
+// Tells the thread's observer of a node's function.
+class NodeObservation {
+ public:
+  explicit NodeObservation(const Node& node) : observer_(operation_observer()) {
+    if (observer_) begin(node);
+  }
+  ~NodeObservation() {
+    if (observer_) observer_->backward_ends();
+  }
+  NodeObservation(const NodeObservation&) = delete;
+  NodeObservation& operator=(const NodeObservation&) = delete;
+
+ private:
+  void begin(const Node& node) {
+    int wanted = 0;
+    for (std::size_t input = 0; input < std::min<std::size_t>(2, node.edges.size()); ++input)
+      if (node.edges[input].leaf || node.edges[input].node) ++wanted;
+    observer_->backward_begins(node.name, node.scope, node.cost, wanted);
+  }
+
+  OperationObserver* observer_;
+};
+
 void run_node(Node& node) {
   // An operation may give an input no gradient at all; then there is nothing to pass on either.
   if (node.gradient.defined()) {
+    const NodeObservation observation(node);
     Step step(node);
     node.function(step);
   }

@@ -58,13 +58,14 @@ class Node {
 
   const std::uint64_t number;
   const char* const name;
-  std::string scope;  // in anomaly mode
+  std::string scope;  // in anomaly mode, and while operations are observed
   std::vector<Edge> edges;
   std::vector<Tensor> saved;
   std::vector<std::uint64_t> versions;  // of saved
   BackwardFunction function;            // empty once it has run
   Tensor gradient;                      // of the result, while a pass collects it
   bool narrows_float32 = false;         // a cast to 16 bits
+  double cost = 0;                      // of the forward pass, as an OperationObserver counts it
 };
 
 // The tape's view of a variable.
@@ -110,6 +111,7 @@ class NameScopesRestored {
 };
 
 bool anomaly_detection();
+OperationObserver* operation_observer();  // of this thread, or null
 // Throws for a value that is not finite: "linear in module fc1 produced a NaN or an infinity in ..."
 void check_finite(const Tensor& value, const std::string& operation, const std::string& what);
 std::string describe_operation(const char* name, const std::string& scope);

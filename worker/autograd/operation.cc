@@ -8,6 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/autograd/operation_observer.h"
 #include "ddprun/worker/autograd/recomputation.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -17,6 +18,7 @@ namespace {
 thread_local NameScopes scopes;
 thread_local bool anomaly = false;
 thread_local SavedBytesScope* saved_bytes = nullptr;
+thread_local OperationObserver* observer = nullptr;
 
 // Compares the devices of an operation's operands, one after the other.
 class DeviceCheck {
@@ -53,6 +55,7 @@ Operation::Operation(const char* name, std::initializer_list<Variable> inputs, s
   DeviceCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   for (const Tensor& other : others) check(other);
+  if (observer) begin_observation();
 }
 
 Operation::Operation(const char* name, std::vector<Variable> inputs)
@@ -60,6 +63,17 @@ Operation::Operation(const char* name, std::vector<Variable> inputs)
   note_inputs(name, inputs_);
   DeviceCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
+  if (observer) begin_observation();
+}
+
+// After all that the constructor can throw: only then is there a destructor that ends it.
+void Operation::begin_observation() {
+  observer_ = observer;
+  observer_->forward_begins(name_);
+}
+
+void Operation::end_observation() {
+  observer_->forward_ends();
 }
 
 bool Operation::needs_value() const {
@@ -71,13 +85,15 @@ Variable Operation::record(Tensor value, std::vector<Tensor> saved, BackwardFunc
   if (anomaly) check_finite(value, describe_operation(name_, current_scope()), "its result");
   note_saved(is_product_, value, saved);
   Variable result(std::move(value));
+  const double cost = observer_ ? observer_->result_computed(name_, inputs_, result.value()) : 0;
   if (!records_) return result;
   std::vector<Edge> edges;
   edges.reserve(inputs_.size());
   for (const Variable& input : inputs_) edges.push_back(Access::edge(input));
   SavedBytesScope::note(inputs_, saved);
   auto node = std::make_shared<Node>(name_, std::move(edges), std::move(saved), std::move(backward));
-  if (anomaly) node->scope = current_scope();
+  if (anomaly || observer_) node->scope = current_scope();
+  node->cost = cost;
   Access::set_producer(result, std::move(node));
   return result;
 }
@@ -105,6 +121,15 @@ AnomalyScope::~AnomalyScope() {
 
 bool anomaly_detection() {
   return anomaly;
+}
+
+ObservationScope::ObservationScope(OperationObserver& now) : before_(std::exchange(observer, &now)) {}
+ObservationScope::~ObservationScope() {
+  observer = before_;
+}
+
+OperationObserver* operation_observer() {
+  return observer;
 }
 
 NameScope::NameScope(const std::string& name) {

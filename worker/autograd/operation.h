@@ -22,6 +22,8 @@
 //   }
 namespace ddprun::autograd {
 
+class OperationObserver;
+
 // What a backward function sees: the gradient of its result, the tensors it saved, and where to put the gradients of
 // its inputs.
 class Backward {
@@ -65,6 +67,11 @@ class Operation {
   // the module, if the inputs, or others, the operands that have no gradients, lie on different ones.
   Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others = {});
   Operation(const char* name, std::vector<Variable> inputs);
+  ~Operation() {
+    if (observer_) end_observation();
+  }
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
 
   const char* name() const { return name_; }
   // Whether record() will record: an operation can do less work otherwise.
@@ -77,10 +84,14 @@ class Operation {
   Variable record(Tensor value, std::vector<Tensor> saved, BackwardFunction backward) const;
 
  private:
+  void begin_observation();
+  void end_observation();
+
   const char* name_;
   std::vector<Variable> inputs_;
   bool records_;
   mutable bool is_product_ = false;
+  OperationObserver* observer_ = nullptr;  // that is told of this call
 };
 
 // What the operation that made this result keeps for the backward pass.

@@ -68,6 +68,7 @@ struct DistributedDataParallel::State {
   Reducer reducer;
   int no_sync_depth = 0;
   std::vector<Variable::Hook> hooks;
+  std::chrono::nanoseconds waited_for_buffers{};
   bool in_pass = false;  // a reduced backward pass has begun and not ended
 };
 
@@ -133,11 +134,22 @@ void DistributedDataParallel::join_pass() {
 
 void DistributedDataParallel::sync_buffers() {
   const auto buffers = references(state_->model.named_buffers());
-  if (!buffers.empty()) state_->group.broadcast_coalesced(spans(buffers), 0, {.blocking = true});
+  if (buffers.empty()) return;
+  const auto start = std::chrono::steady_clock::now();
+  state_->group.broadcast_coalesced(spans(buffers), 0, {.blocking = true});
+  state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
 }
 
 std::chrono::nanoseconds DistributedDataParallel::waited() const {
-  return state_->reducer.waited();
+  return state_->reducer.waited() + state_->waited_for_buffers;
+}
+
+std::chrono::nanoseconds DistributedDataParallel::starting() const {
+  return state_->reducer.starting();
+}
+
+void DistributedDataParallel::record_transfers(std::vector<Transfer>* into) {
+  state_->reducer.record_transfers(into);
 }
 
 DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp) : ddp_(ddp) {

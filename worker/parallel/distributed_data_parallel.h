@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
@@ -64,8 +65,13 @@ class DistributedDataParallel {
   // Copies rank 0's buffers to all ranks: before a distributed evaluation or a checkpoint.
   void sync_buffers();
 
-  // Total time that backward passes have waited for other ranks and the network, apart from their own computation.
+  // Total time that forward (for the buffers) and backward passes have waited for other ranks and the network, apart
+  // from their own computation.
   std::chrono::nanoseconds waited() const;
+  // Total time that backward passes have spent on starting allreduces.
+  std::chrono::nanoseconds starting() const;
+  // Reducer::record_transfers()
+  void record_transfers(std::vector<Transfer>* into);
 
  private:
   struct State;

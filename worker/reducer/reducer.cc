@@ -68,14 +68,28 @@ void Reducer::mark_ready(std::size_t parameter) {
   state.ready = true;
   mark_used(parameter);
   --missing_[state.bucket];
+  if (transfers_) note_ended();
   start_ready_buckets();
+}
+
+void Reducer::note_started(std::size_t bucket) {
+  pass_.push_back({.bucket = bucket, .start = std::chrono::steady_clock::now(), .end = {}});
+}
+
+// A group runs its operations in their order.
+void Reducer::note_ended() {
+  const auto now = std::chrono::steady_clock::now();
+  for (; ended_ < pass_.size() && works_[ended_]->done(); ++ended_) pass_[ended_].end = now;
 }
 
 void Reducer::start_ready_buckets() {
   while (next_ < buckets_.size() && missing_[next_] == 0) {
+    const auto start = std::chrono::steady_clock::now();
     const auto& bucket = buckets_[next_];
+    if (transfers_) note_started(next_);
     works_.push_back(group_.allreduce({memory_[next_].get(), bucket.count, bucket.dtype}, ReduceOp::average));
     ++next_;
+    starting_ += std::chrono::steady_clock::now() - start;
   }
 }
 
@@ -124,6 +138,9 @@ void Reducer::end_pass() {
   wait_for_all();
   used_.assign(used_.size(), 0);
   works_.clear();
+  if (transfers_) transfers_->insert(transfers_->end(), pass_.begin(), pass_.end());
+  pass_.clear();
+  ended_ = 0;
   next_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
   for (auto& state : states_) state.ready = false;
@@ -132,7 +149,10 @@ void Reducer::end_pass() {
 void Reducer::wait_for_all() {
   const auto start = std::chrono::steady_clock::now();
   failed_ = true;  // unless all goes well
-  for (const auto& work : works_) work->wait();
+  for (const auto& work : works_) {
+    work->wait();
+    if (transfers_) note_ended();
+  }
   failed_ = false;
   waited_ += std::chrono::steady_clock::now() - start;
 }

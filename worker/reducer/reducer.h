@@ -7,6 +7,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/bucketing.h"
+#include "ddprun/worker/reducer/transfer.h"
 
 namespace ddprun {
 
@@ -59,6 +60,11 @@ class Reducer {
 
   // Total time that finalize() has waited for other ranks and the network.
   std::chrono::nanoseconds waited() const { return waited_; }
+  // Total time that this rank has spent on starting allreduces.
+  std::chrono::nanoseconds starting() const { return starting_; }
+  // From the next pass on, the allreduces of a pass are appended at its end; null: they are not. into outlives this
+  // object or the next call.
+  void record_transfers(std::vector<Transfer>* into) { transfers_ = into; }
 
  private:
   struct ParameterState {
@@ -72,6 +78,8 @@ class Reducer {
   void end_pass();
   std::string unready_names() const;
   void wait_for_all();
+  void note_started(std::size_t bucket);
+  void note_ended();
 
   ProcessGroup& group_;
   const bool find_unused_;
@@ -86,6 +94,10 @@ class Reducer {
   std::vector<WorkPtr> works_;                 // one per started bucket
   bool failed_ = false;
   std::chrono::nanoseconds waited_{};
+  std::chrono::nanoseconds starting_{};
+  std::vector<Transfer>* transfers_ = nullptr;
+  std::vector<Transfer> pass_;  // of this pass, by bucket
+  std::size_t ended_ = 0;       // of them, in order
 };
 
 }  // namespace ddprun

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/allocation_count.h"
 #include "ddprun/worker/tensor/sanitized.h"
 
 namespace ddprun {
@@ -74,6 +75,7 @@ class BlockCache {
 };
 
 thread_local MemoryWatch* watch = nullptr;
+thread_local AllocationCount allocation_count;
 
 // What a device has allocated.
 class Account {
@@ -124,6 +126,8 @@ std::shared_ptr<Storage> Storage::allocate(std::size_t bytes, Device device) {
   const std::size_t size = rounded(bytes);
   void* block = from.cache.take(size);
   from.account.add(size);
+  ++allocation_count.allocations;
+  allocation_count.bytes += static_cast<std::int64_t>(size);
   if (watch) watch->add(static_cast<std::int64_t>(size));
   return std::shared_ptr<Storage>(new Storage(block, bytes, device, nullptr, size));
 }
@@ -148,6 +152,10 @@ MemoryWatch::~MemoryWatch() {
 void MemoryWatch::add(std::int64_t bytes) {
   now_ += bytes;
   peak_ = std::max(peak_, now_);
+}
+
+AllocationCount allocations_of_thread() {
+  return allocation_count;
 }
 
 MemoryStats memory_stats(Device device) {

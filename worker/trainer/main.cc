@@ -27,6 +27,7 @@
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/prediction.h"
+#include "ddprun/worker/trainer/profile_job.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/trainer.h"
 
@@ -39,6 +40,7 @@ constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
     "       ddprun-worker generate train.cfg [--section.key=value ...]\n"
     "       ddprun-worker predict train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker profile train.cfg [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
@@ -48,6 +50,8 @@ constexpr const char* usage_text =
     "\n"
     "generate continues a text with the model of the newest checkpoint; its keys are those of [generate].\n"
     "predict writes what that model predicts for the samples of a file, or the test set, as CSV: [predict].\n"
+    "profile trains some steps, as a single process or as one rank of several, and says where their time went: "
+    "[profile].\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
     "  --print-config        print the effective configuration and the source of each value\n"
@@ -57,7 +61,7 @@ constexpr const char* usage_text =
 struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
-  std::string command = "train";  // or generate, predict
+  std::string command = "train";  // or generate, predict, profile
   bool print_config = false;
   bool reference = false;
   bool help = false;
@@ -71,7 +75,8 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   parsed.reference = take_flag("--reference");
   parsed.help = take_flag("--help");
   parsed.version = take_flag("--version");
-  if (!arguments.empty() && (arguments.front() == "generate" || arguments.front() == "predict")) {
+  const auto commands = {"generate", "predict", "profile"};
+  if (!arguments.empty() && std::count(commands.begin(), commands.end(), arguments.front()) > 0) {
     parsed.command = arguments.front();
     arguments.erase(arguments.begin());
   }
@@ -126,9 +131,14 @@ void occupy_standard_descriptors() {
     if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-// Returns the exit code. training: set when the start-up has succeeded.
+void check_output(const Progress& progress) {
+  if (progress.error() != 0)
+    throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
+}
+
+// Trains or profiles. Returns the exit code. training: set when the start-up has succeeded.
 int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& place,
-          bool& training) {
+          bool only_profile, bool& training) {
   // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
@@ -143,14 +153,19 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
                                      .freeze_bound = milliseconds(config.dist.freeze_bound),
                                      .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024},
                           .env = place});
-  Trainer trainer(config, settings_that_decide(settings), datasets,
-                  {world->group(), progress, place.restart_count, &preemption, &registry});
+  const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry};
+  if (only_profile) {
+    training = true;
+    profile_job(config, settings_that_decide(settings), datasets, context);
+    check_output(progress);
+    return exit_success;
+  }
+  Trainer trainer(config, settings_that_decide(settings), datasets, context);
   training = true;
   const auto summary = trainer.run();
   progress.line(summary_line(summary));
   if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
-  if (progress.error() != 0)
-    throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
+  check_output(progress);
   return exit_success;
 }
 
@@ -174,7 +189,7 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
     else if (arguments.command == "predict")
       predict(config, settings, registry);
     else
-      return train(config, settings, registry, place, training);
+      return train(config, settings, registry, place, arguments.command == "profile", training);
   }
   return exit_success;
 }

@@ -37,11 +37,21 @@ std::string duration_text(std::chrono::duration<double> duration) {
   return fmt::format("{} h {:02} min", seconds / 3600, seconds / 60 % 60);
 }
 
+namespace {
+
+std::string shares_text(const TimeShares& shares) {
+  return fmt::format(" (data {:.0f} %, compute {:.0f} %, communication {:.0f} %)", 100 * shares.data,
+                     100 * shares.compute, 100 * shares.communication);
+}
+
+}  // namespace
+
 std::string progress_line(const ProgressState& s) {
   const auto scale =
       s.loss_scale ? fmt::format(", loss scale {}, {} skipped", *s.loss_scale, s.skipped_steps) : std::string();
-  return fmt::format("step {}/{}, epoch {}/{}, loss {:.4f}{}, {:.0f} samples/s, {} left", s.step, s.total_steps,
-                     s.epoch, s.epochs, s.loss, scale, s.samples_per_s, duration_text(s.left));
+  return fmt::format("step {}/{}, epoch {}/{}, loss {:.4f}{}, {:.0f} samples/s{}, {} left", s.step, s.total_steps,
+                     s.epoch, s.epochs, s.loss, scale, s.samples_per_s, s.shares ? shares_text(*s.shares) : "",
+                     duration_text(s.left));
 }
 
 std::string progress_bar(const ProgressState& s, int width) {
@@ -83,17 +93,19 @@ void Progress::write(const std::string& text) {
   if ((std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0) && error_ == 0) error_ = errno;
 }
 
-void Progress::step(const ProgressState& state) {
-  if (!file_) return;
+bool Progress::step(const ProgressState& state) {
+  if (!file_) return false;
   if (!terminal_) {
-    if (log_every_ > 0 && state.step % log_every_ == 0) line(progress_line(state));
-    return;
+    const bool due = log_every_ > 0 && state.step % log_every_ == 0;
+    if (due) line(progress_line(state));
+    return due;
   }
   const auto now = std::chrono::steady_clock::now();
-  if (now - drawn_at_ < redraw_interval && state.step < state.total_steps) return;
+  if (now - drawn_at_ < redraw_interval && state.step < state.total_steps) return false;
   drawn_at_ = now;
   write(fmt::format("\r{}\x1b[K", progress_bar(state, columns_of(file_) - 1)));
   bar_drawn_ = true;
+  return false;
 }
 
 // One write erases the bar and prints the line: between two writes an empty row would be visible.

@@ -10,6 +10,13 @@
 
 namespace ddprun::trainer {
 
+// Of the time of some steps, 0 .. 1.
+struct TimeShares {
+  double data = 0;  // waiting for the loader
+  double compute = 0;
+  double communication = 0;  // what is not hidden behind computation
+};
+
 // The progress of a run, to be printed.
 struct ProgressState {
   std::int64_t step = 0;
@@ -20,10 +27,11 @@ struct ProgressState {
   double samples_per_s = 0;
   std::chrono::duration<double> left{0};
   std::optional<double> loss_scale = {};
-  std::int64_t skipped_steps = 0;  // with a loss scale
+  std::int64_t skipped_steps = 0;         // with a loss scale
+  std::optional<TimeShares> shares = {};  // of the steps since the last line
 };
 
-// "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s, 25 s left"
+// "step 100/630, epoch 2/10, loss 0.3210, 12345 samples/s (data 2 %, compute 90 %, communication 8 %), 25 s left"
 std::string progress_line(const ProgressState& state);
 // "[=====>    ] ..." of at most width columns. On a narrow terminal the text is shorter, to leave columns for the bar.
 std::string progress_bar(const ProgressState& state, int width);
@@ -44,7 +52,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void step(const ProgressState& state);
+  // Returns whether it has printed a line.
+  bool step(const ProgressState& state);
   // A line of its own, above the bar where there is one.
   void line(const std::string& text);
   // The errno of the first write that failed, or 0.

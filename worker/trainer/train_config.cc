@@ -335,6 +335,21 @@ void bind_predict(Settings& s, TrainConfig::Predict& p) {
                  "outputs. Empty: standard output"});
 }
 
+void bind_profile(Settings& s, TrainConfig::Profile& p) {
+  s.add("profile.steps", p.steps,
+        {.help = "steps to record, after which a page says where their time went; 0: none, and 20 with ddprun-worker "
+                 "profile",
+         .unit = "steps",
+         .min = 0,
+         .max = 10'000});
+  s.add("profile.warmup", p.warmup,
+        {.help = "steps before those that are recorded", .unit = "steps", .min = 0, .max = 1'000'000});
+  s.add(
+      "profile.trace", p.trace,
+      {.help = "file for the recorded steps of all ranks in Chrome's trace event format, which Perfetto opens. Empty: "
+               "none"});
+}
+
 [[noreturn]] void reject(const Settings& settings, std::string_view key, const std::string& what) {
   const auto* setting = settings.find(key);
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
@@ -509,6 +524,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_distill(settings, config.distill);
   bind_generate(settings, config.generate);
   bind_predict(settings, config.predict);
+  bind_profile(settings, config.profile);
   registry.bind(settings);
 }
 
@@ -597,6 +613,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "train.memory_report",
       "generate.",
       "predict.",
+      "profile.",
       "train.preempt_signal",
       "data.dir",
       "data.workers",

@@ -137,6 +137,11 @@ struct TrainConfig {
     std::filesystem::path input;
     std::filesystem::path output;
   } predict;
+  struct Profile {
+    std::int64_t steps = 0;
+    std::int64_t warmup = 5;
+    std::filesystem::path trace;
+  } profile;
 };
 
 // Binds every member to its key, and the plugin's keys; its names are choices as the built-in ones are. config and

@@ -59,6 +59,34 @@ LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t 
 
 }  // namespace
 
+// Measures the phases of a step, one after the other; communication within a phase is counted as such.
+class TrainSession::PhaseTimer {
+ public:
+  PhaseTimer(const DistributedDataParallel& ddp, const PhaseListener& listener, StepTimes& times)
+      : ddp_(ddp), listener_(listener), times_(times), waited_(ddp.waited()), starting_(ddp.starting()) {}
+
+  void end(Seconds StepTimes::*phase) {
+    const Seconds waited = ddp_.waited() - std::exchange(waited_, ddp_.waited());
+    const Seconds starting = ddp_.starting() - std::exchange(starting_, ddp_.starting());
+    const auto now = Clock::now();
+    const auto from = std::exchange(from_, now);
+    times_.*phase += now - from - waited - starting;
+    times_.wait += waited;
+    times_.start += starting;
+    if (listener_) listener_(phase, from, now);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const DistributedDataParallel& ddp_;
+  const PhaseListener& listener_;
+  StepTimes& times_;
+  std::chrono::nanoseconds waited_;
+  std::chrono::nanoseconds starting_;
+  Clock::time_point from_ = Clock::now();
+};
+
 TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
     : config_(job.config),
       datasets_(job.datasets),
@@ -68,7 +96,8 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       ddp_(*state.model, group, ddp_options(config_)),
       parameters_(state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
-      micro_batch_(batch_sizes(config_.train, group.size()).micro) {
+      micro_batch_(batch_sizes(config_.train, group.size()).micro),
+      rank_times_(group.rank(), group.size()) {
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
 }
@@ -84,10 +113,11 @@ StepResult TrainSession::step(bool request_stop) {
   StepResult result;
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
-  Stopwatch watch;
+  PhaseTimer timer(ddp_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
-  result.times.data = watch.lap();
-  optimize(batches, request_stop, result);
+  timer.end(&StepTimes::data);
+  optimize(batches, request_stop, result, timer);
+  rank_times_.step_done(result.times);
   advance(result);
   return result;
 }
@@ -136,11 +166,11 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
   return batches;
 }
 
-void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result) {
-  Stopwatch watch;
-  const auto waited_before = ddp_.waited();
+void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
+                            PhaseTimer& timer) {
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
   state_.optimizer->zero_grad();
+  timer.end(&StepTimes::optimizer);
   const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
   const WinogradScope winograd(config_.train.winograd);
   const auto anomaly = config_.train.detect_anomaly ? std::make_unique<autograd::AnomalyScope>() : nullptr;
@@ -150,23 +180,26 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   auto memory = std::make_optional<MemoryWatch>();
   for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
     const auto local = ddp_.no_sync();
-    forward_and_backward(batches[i], items, sums[0]);
+    forward_and_backward(batches[i], items, sums[0], timer);
   }
   if (batches.empty())
     ddp_.join_pass();
   else
-    forward_and_backward(batches.back(), items, sums[0]);
+    forward_and_backward(batches.back(), items, sums[0], timer);
   result.activation_peak = memory->peak();
   memory.reset();
+  timer.end(&StepTimes::backward);
+  rank_times_.append_to(sums);
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
+  timer.end(&StepTimes::start);
   if (unscale_gradients(result)) {
     result.grad_norm = clip_gradients();
     state_.optimizer->step();
   }
-  result.times.wait = ddp_.waited() - waited_before;
-  result.times.compute = watch.lap() - result.times.wait;
+  timer.end(&StepTimes::optimizer);
   reduced_sums->wait();
-  result.times.wait += watch.lap();
+  timer.end(&StepTimes::wait);
+  result.rank_times = rank_times_.take_from(sums);
   result.loss = without_nan_sign(sums[0] / items);
   result.stop_requested = sums[1] > 0;
 }
@@ -190,16 +223,19 @@ std::optional<double> TrainSession::clip_gradients() const {
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
 // mean as it has items. The world size undoes the division of the gradients' average.
-void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum) {
+void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum,
+                                        PhaseTimer& timer) {
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
   auto saved_bytes =
       std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
   const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
   saved_bytes.reset();
   loss_sum += loss.value().item() * weight;
+  timer.end(&StepTimes::forward);
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
   const double factor = weight * group_.size() / items_of_step * scale;
   (factor == 1.0 ? loss : mul(loss, factor)).backward();
+  timer.end(&StepTimes::backward);
 }
 
 void TrainSession::advance(StepResult& result) {

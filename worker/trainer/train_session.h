@@ -1,9 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -14,6 +17,7 @@
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
 #include "ddprun/worker/trainer/lr_schedule.h"
+#include "ddprun/worker/trainer/rank_times.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/train_config.h"
 #include "ddprun/worker/trainer/train_state.h"
@@ -27,15 +31,7 @@ struct TrainJob {
   const tasks::Task& task;
 };
 
-// Where the time of a step went, on this rank.
-struct StepTimes {
-  Seconds data{0};
-  Seconds compute{0};  // forward, backward and update
-  Seconds wait{0};     // for other ranks
-  Seconds total() const { return data + compute + wait; }
-};
-
-// One optimizer step. Everything but the times is the same at all ranks.
+// One optimizer step. Everything but this rank's own times is the same at all ranks.
 struct StepResult {
   std::int64_t epoch = 0;            // 1 is the first
   std::int64_t samples = 0;          // of all ranks together
@@ -47,6 +43,8 @@ struct StepResult {
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
+  std::vector<StepTimes>
+      rank_times;  // of the last RankTimes::window steps, by rank, once they are complete; else empty
 };
 
 // The training of a state in one process group: gradient synchronisation, and the loader of this rank's samples. When a
@@ -75,23 +73,34 @@ class TrainSession {
   void record_saved_bytes() { records_saved_bytes_ = true; }
   const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
 
+  // Is told of each phase of a step when it has ended: the time in StepTimes that it is, and when it was. A function
+  // that is empty ends that. For a profiler, as are transfers: see Reducer::record_transfers().
+  using PhaseListener = std::function<void(Seconds StepTimes::*phase, std::chrono::steady_clock::time_point from,
+                                           std::chrono::steady_clock::time_point to)>;
+  void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
+  void record_transfers(std::vector<Transfer>* into) { ddp_.record_transfers(into); }
+
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }
   bool is_first() const { return group_.rank() == 0; }
+  // Samples of this rank's micro-batch, at most.
+  std::int64_t batch_size() const { return micro_batch_; }
   // Samples of a full step, of all ranks together.
   std::int64_t step_samples() const { return plan_.step_samples; }
 
  private:
+  class PhaseTimer;
+
   double learning_rate();
   void open_epoch();
   std::vector<data::Batch> take_batches(std::int64_t samples);
-  void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result);
+  void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
-  void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum);
+  void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
   const TrainConfig& config_;
@@ -103,6 +112,8 @@ class TrainSession {
   const optim::NamedParameters parameters_;
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;
+  RankTimes rank_times_;
+  PhaseListener phase_listener_;
   bool records_saved_bytes_ = false;
   std::map<std::string, std::size_t> saved_bytes_;
   std::optional<LrSchedule> lr_schedule_;  // from the first step on: the run's length is known once it has resumed

@@ -178,3 +178,32 @@ TEST_CASE("the gradient's memory outlives the reducer") {
     require(static_cast<float*>(memory.get())[0] == 5, "value");
   });
 }
+
+TEST_CASE("the allreduces of a pass are recorded once for each bucket, while that is asked for") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Reducer reducer(group, model, {.limits = small_buckets});
+    std::vector<Transfer> transfers;
+    const auto pass = [&] {
+      for (std::size_t p = model.size(); p-- > 0;) {
+        accumulate(reducer, group.rank(), p);
+        reducer.mark_ready(p);
+      }
+      reducer.finalize();
+    };
+    pass();
+    require(transfers.empty(), "nothing is recorded unless asked for");
+    reducer.record_transfers(&transfers);
+    pass();
+    pass();
+    require(transfers.size() == 2 * reducer.buckets().size(), "one for each bucket and pass");
+    for (std::size_t i = 0; i < transfers.size(); ++i) {
+      require(transfers[i].bucket == i % reducer.buckets().size(), "in the order of the buckets");
+      require(transfers[i].end >= transfers[i].start, "ends after its start");
+      if (i > 0) require(transfers[i].start >= transfers[i - 1].start, "in the order of the starts");
+    }
+    reducer.record_transfers(nullptr);
+    pass();
+    require(transfers.size() == 2 * reducer.buckets().size(), "nothing more is recorded");
+    require(reducer.starting().count() > 0, "starting takes time");
+  });
+}

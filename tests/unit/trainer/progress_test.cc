@@ -40,6 +40,10 @@ TEST_CASE("the bar shows how far, how well, how fast and how long yet, and fits 
   scaled.loss_scale = 65536;
   scaled.skipped_steps = 2;
   CHECK_THAT(progress_line(scaled), Catch::Contains("loss 0.1235, loss scale 65536, 2 skipped, 12346 samples/s"));
+  auto shared = half;
+  shared.shares = TimeShares{.data = 0.02, .compute = 0.9, .communication = 0.08};
+  CHECK_THAT(progress_line(shared),
+             Catch::Contains("12346 samples/s (data 2 %, compute 90 %, communication 8 %), 1 min 05 s left"));
   const std::string text = "step  50/100, epoch 2/4, loss 0.1235, 12346 samples/s, 1 min 05 s left";
   CHECK(progress_bar(half, 100) == "[============>            ] " + text);
   CHECK(progress_bar(half, 69) == "[==>  ]  50/100, epoch 2/4, loss 0.1235, 12346/s, 1 min 05 s left");

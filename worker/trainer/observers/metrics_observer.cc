@@ -29,8 +29,8 @@ class MetricsObserver : public Observer {
                           .loss = result.loss,
                           .lr = run.lr,
                           .samples_per_s = static_cast<double>(result.samples) / total.count(),
-                          .compute = result.times.compute / total,
-                          .wait = result.times.wait / total,
+                          .compute = result.times.compute() / total,
+                          .wait = result.times.communication() / total,
                           .grad_norm = result.grad_norm,
                           .loss_scale = result.loss_scale,
                           .skipped_steps = run.skipped_steps});

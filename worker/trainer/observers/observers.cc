@@ -10,6 +10,8 @@ constexpr ObserverMaker* in_order[] = {
     make_replica_check,        //
     make_metrics_observer,     //
     make_progress_observer,    //
+    make_slow_rank_observer,   //
+    make_profile_observer,     //
     make_finite_check,         //
     make_evaluation_observer,  //
     make_memory_observer,      //

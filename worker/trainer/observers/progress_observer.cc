@@ -17,15 +17,18 @@ class ProgressObserver : public Observer {
     spent_ += std::max(result.times.total(), Seconds(1e-9));
     samples_ += result.samples;
     ++steps_;
-    progress_.step({.step = step,
-                    .total_steps = event.total_steps,
-                    .epoch = result.epoch,
-                    .epochs = epochs_,
-                    .loss = result.loss,
-                    .samples_per_s = static_cast<double>(samples_) / spent_.count(),
-                    .left = spent_ / steps_ * (event.total_steps - step),
-                    .loss_scale = result.loss_scale,
-                    .skipped_steps = event.session.state().run.skipped_steps});
+    interval_ += result.times;
+    const bool printed = progress_.step({.step = step,
+                                         .total_steps = event.total_steps,
+                                         .epoch = result.epoch,
+                                         .epochs = epochs_,
+                                         .loss = result.loss,
+                                         .samples_per_s = static_cast<double>(samples_) / spent_.count(),
+                                         .left = spent_ / steps_ * (event.total_steps - step),
+                                         .loss_scale = result.loss_scale,
+                                         .skipped_steps = event.session.state().run.skipped_steps,
+                                         .shares = shares_of(interval_)});
+    if (printed) interval_ = {};
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {
@@ -33,11 +36,18 @@ class ProgressObserver : public Observer {
   }
 
  private:
+  static TimeShares shares_of(const StepTimes& times) {
+    const auto total = std::max(times.total(), Seconds(1e-9));
+    return {
+        .data = times.data / total, .compute = times.compute() / total, .communication = times.communication() / total};
+  }
+
   Progress& progress_;
   const std::int64_t epochs_;
   Seconds spent_{0};
   std::int64_t samples_ = 0;
   std::int64_t steps_ = 0;
+  StepTimes interval_;  // since the last line
 };
 
 }  // namespace

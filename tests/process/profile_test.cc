@@ -1,0 +1,135 @@
+// Where the time goes: the shares in the lines of a training, slow ranks, and the profile of a job.
+#include <map>
+#include <set>
+
+#include <boost/json.hpp>
+
+#include "tests/process/worker.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+// 60 steps of two ranks with 4 samples each, of which rank 1 reads each in 2 ms.
+struct SlowJob {
+  TempDir folder;
+  std::string path = (folder / "train.cfg").string();
+
+  SlowJob() {
+    std::ofstream(path) << "[model]\nname = linear\nplugin = " << DDPRUN_PLUGINS
+                        << "/libslow_loader.so\n[data]\nname = slow_numbers\nsamples = 480\ntest_samples = 8\n"
+                           "[slow]\nrank = 1\nread_us = 2000\n[train]\nbatch_size = 4\nlog_every = 20\n";
+  }
+};
+
+std::string bottleneck_of(const Child::Result& result) {
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  std::smatch match;
+  REQUIRE(std::regex_search(result.out, match, std::regex("\nbottleneck: (.*)\n")));
+  return match[1];
+}
+
+Words profile_of_two(const std::string& job, const Words& more = {}) {
+  Words words{DDPRUN_PROGRAM,       "--standalone",      "--nproc_per_node=2", DDPRUN_WORKER, "profile", job,
+              "--profile.steps=10", "--profile.warmup=2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+namespace json = boost::json;
+
+// Required fields with their types; of each track the events ordered by their start, and each within or after the one
+// before it.
+void check_trace(const json::value& trace, int ranks) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::pair<double, double>>> open;
+  std::map<std::string, int> categories;
+  std::set<std::int64_t> processes;
+  std::map<std::int64_t, double> last;
+  for (const auto& each : trace.at("traceEvents").as_array()) {
+    const auto& event = each.as_object();
+    const auto pid = event.at("pid").as_int64();
+    const auto tid = event.at("tid").as_int64();
+    const std::string phase = event.at("ph").as_string().c_str();
+    REQUIRE_FALSE(event.at("name").as_string().empty());
+    processes.insert(pid);
+    if (phase == "M") {
+      REQUIRE(event.at("args").at("name").is_string());
+      continue;
+    }
+    REQUIRE(phase == "X");
+    ++categories[event.at("cat").as_string().c_str()];
+    const double from = event.at("ts").to_number<double>(), duration = event.at("dur").to_number<double>();
+    REQUIRE(from >= last[pid]);
+    REQUIRE(duration >= 0);
+    last[pid] = from;
+    constexpr double rounding = 1e-4;  // microseconds
+    auto& stack = open[{pid, tid}];
+    while (!stack.empty() && stack.back().second <= from + rounding) stack.pop_back();
+    if (!stack.empty()) REQUIRE(from + duration <= stack.back().second + rounding);
+    stack.emplace_back(from, from + duration);
+  }
+  CHECK(std::ssize(processes) == ranks);
+  for (const auto* category : {"phase", "forward", "backward", "communication"}) CHECK(categories[category] > 0);
+}
+
+}  // namespace
+
+TEST_CASE("a rank with a slow loader is named with its host and with data") {
+  const SlowJob job;
+  const auto result = run_job({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", job.path});
+  digest_of(result);
+  INFO(result.out);
+  char host[256] = {};
+  REQUIRE(::gethostname(host, sizeof host - 1) == 0);
+  CHECK_THAT(result.out, Catch::Contains("\nrank 1 on host " + std::string(host) + " is slower than the others: "));
+  CHECK_THAT(result.out, Catch::Contains(" theirs ") && Catch::Contains("; data takes "));
+  CHECK_THAT(result.out, !Catch::Contains("rank 0 on host"));
+  const std::regex line("step 40/60, .* samples/s \\(data [0-9]+ %, compute [0-9]+ %, communication [0-9]+ %\\), ");
+  CHECK(std::regex_search(result.out, line));
+}
+
+TEST_CASE("the profile of a job whose loaders are slow names the loader, and data.workers") {
+  const SlowJob job;
+  const auto result = run_job(profile_of_two(job.path, {"--slow.rank=-1", "--data.workers=0"}));
+  CHECK_THAT(bottleneck_of(result), Catch::StartsWith("the loader: ") && Catch::Contains("data.workers"));
+  CHECK_THAT(result.out, Catch::Contains("profile of 10 steps with 4 samples a rank"));
+  CHECK_THAT(result.out, Catch::Contains("with 8 samples a rank: ") && !Catch::Contains("done: "));
+}
+
+TEST_CASE("the profile of a job with one slow rank names the rank, and what it waits for") {
+  const SlowJob job;
+  const auto found = bottleneck_of(run_job(profile_of_two(job.path)));
+  CHECK_THAT(found, Catch::StartsWith("rank 1 on host ") && Catch::Contains("; data takes "));
+}
+
+TEST_CASE("the profile of a job whose optimizer changes much for few samples names the optimizer") {
+  TempDir folder;
+  const auto path = (folder / "train.cfg").string();
+  std::ofstream(path) << "[model]\nname = mlp\nhidden = 1024 1024 1024\n[data]\nname = random\nsamples = 1000\n"
+                         "test_samples = 8\n[train]\nbatch_size = 1\n[optim]\nname = adamw\n";
+  const auto result = run_worker({"profile", path, "--profile.steps=20"});
+  CHECK_THAT(bottleneck_of(result), Catch::StartsWith("the optimizer: ") && Catch::Contains("train.accumulate"));
+}
+
+TEST_CASE("a job with profile.steps trains as without, and writes a trace that is well formed") {
+  Words words = two_ranks({"--train.max_steps=12", "--data.name=digits", "--data.samples=2000"});
+  const auto plain = digest_of(run_job(words));
+  TempDir folder;
+  const auto trace = folder / "trace.json";
+  words.push_back("--profile.steps=4");
+  words.push_back("--profile.trace=" + trace.string());
+  const auto result = run_job(words);
+  CHECK(digest_of(result) == plain);
+  CHECK_THAT(result.out, Catch::Contains("profile of 4 steps") && Catch::Contains("conv2d"));
+  bottleneck_of(result);
+  check_trace(json::parse(read_whole_file(trace)), 2);
+}
+
+TEST_CASE("a run that ends before the steps of its profile says so, or reports those that there were") {
+  Words words = two_ranks({"--train.max_steps=7", "--data.name=digits", "--data.samples=2000", "--profile.steps=50"});
+  CHECK_THAT(run_job(words).out, Catch::Contains("profile of 2 steps"));
+  words.push_back("--profile.warmup=7");
+  CHECK_THAT(run_job(words).out, Catch::Contains("profile: the run ended within profile.warmup"));
+}

@@ -1,0 +1,33 @@
+#include "ddprun/worker/profiler/trace.h"
+
+#include <boost/json.hpp>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun::profiler;
+using namespace std::chrono_literals;
+
+TEST_CASE("a trace is a JSON object of complete and metadata events, a process for each rank") {
+  const std::vector<Event> events{
+      {.kind = Kind::forward, .name = "linear", .module = "a\"b\\", .start = 1500ns, .duration = 250ns, .flops = 12},
+      {.kind = Kind::communication, .name = "allreduce", .start = 1600ns, .duration = 5us, .track = 2},
+      {.kind = Kind::phase, .name = "forward", .start = 1500ns, .duration = 1us}};
+  const auto text = trace_file({trace_events(0, "a", events), trace_events(1, "b", events)});
+  const auto parsed = boost::json::parse(text);
+  const auto& all = parsed.at("traceEvents").as_array();
+  REQUIRE(all.size() == 12);
+  CHECK(all[0].at("ph").as_string() == "M");
+  CHECK(all[0].at("name").as_string() == "process_name");
+  CHECK(all[0].at("args").at("name").as_string() == "rank 0 on a");
+  CHECK(all[2].at("args").at("name").as_string() == "gradients, bucket 1");
+  CHECK(all[3].at("name").as_string() == "forward");  // what contains others comes first
+  const auto& linear = all[4];
+  CHECK(linear.at("ph").as_string() == "X");
+  CHECK(linear.at("cat").as_string() == "forward");
+  CHECK(linear.at("ts").to_number<double>() == Approx(1.5));
+  CHECK(linear.at("dur").to_number<double>() == Approx(0.25));
+  CHECK(linear.at("args").at("module").as_string() == "a\"b\\");
+  CHECK(linear.at("args").at("flops").to_number<double>() == 12);
+  CHECK(all[5].at("tid").as_int64() == 2);
+  CHECK(all[11].at("pid").as_int64() == 1);
+}

@@ -1,0 +1,198 @@
+#include "ddprun/worker/trainer/profiling.h"
+
+#include <set>
+
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/activation.h"
+#include "ddprun/worker/autograd/ops/matmul.h"
+#include "ddprun/worker/autograd/ops/reduce.h"
+#include "ddprun/worker/profiler/bottleneck.h"
+#include "ddprun/worker/tensor/kernels.h"
+#include "tests/support/catch.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+using namespace ddprun::trainer;
+using profiler::Kind;
+
+namespace {
+
+const std::string job_text =
+    "[model]\nname = mlp\nhidden = 32 32\n[data]\nname = random\nsamples = 400\ntest_samples = 10\nworkers = 0\n"
+    "[train]\nbatch_size = 8\n";
+
+void busy_wait(std::chrono::microseconds duration) {
+  const auto end = std::chrono::steady_clock::now() + duration;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+// Twice the input; takes its time in one of its passes.
+Variable twice(const Variable& x, std::chrono::microseconds forward, std::chrono::microseconds backward) {
+  const autograd::Operation operation("twice", {x});
+  busy_wait(forward);
+  return operation.record(kernels::scale(x.value(), 2), {}, [backward](autograd::Backward& pass) {
+    busy_wait(backward);
+    pass.add(0, kernels::scale(pass.grad(), 2));
+  });
+}
+
+struct Slow {
+  int layer;
+  bool backward;
+};
+
+// Eight layers of a product, an activation and twice(), of which one pass is slow.
+std::vector<profiler::Row> rows_of_network(Slow slow) {
+  constexpr std::chrono::microseconds delay{3000};
+  std::vector<std::string> names;
+  for (int layer = 0; layer < 8; ++layer) names.push_back("layer" + std::to_string(layer));
+  Tensor values = Tensor::empty({16, 16});
+  values.fill(0.01F);
+  const Variable weight(values, true);
+  Tensor input = Tensor::empty({4, 16});
+  input.fill(1);
+  OperationRecorder recorder(std::chrono::steady_clock::now());
+  Variable x(input);
+  for (int layer = 0; layer < 8; ++layer) {
+    const autograd::NameScope scope(names[static_cast<std::size_t>(layer)]);
+    const bool here = layer == slow.layer;
+    x = relu(linear(x, weight, Variable()));
+    x = twice(x, here && !slow.backward ? delay : delay * 0, here && slow.backward ? delay : delay * 0);
+  }
+  sum(x).backward();
+  return profiler::rows_of(recorder.take());
+}
+
+// Passes calls on, and lets large ones take longer: a slow link of all ranks.
+class SlowLink : public ProcessGroup {
+ public:
+  SlowLink(ProcessGroup& below, std::chrono::milliseconds delay) : below_(below), delay_(delay) {}
+  int rank() const override { return below_.rank(); }
+  int size() const override { return below_.size(); }
+  std::string_view backend() const override { return below_.backend(); }
+  std::optional<Error> failure() const override { return below_.failure(); }
+  void abort(const std::string& reason) override { below_.abort(reason); }
+  WorkPtr start(const comm::Call& call) override { return std::make_shared<Late>(below_.start(call), delay_); }
+
+ private:
+  class Late : public Work {
+   public:
+    Late(WorkPtr work, std::chrono::milliseconds delay)
+        : work_(std::move(work)), ready_(std::chrono::steady_clock::now() + delay) {}
+    void wait(Deadline deadline) override {
+      work_->wait(deadline);
+      std::this_thread::sleep_until(ready_);
+    }
+    bool done() const override { return work_->done() && std::chrono::steady_clock::now() >= ready_; }
+    std::optional<Error> error() const override { return work_->error(); }
+
+   private:
+    const WorkPtr work_;
+    const std::chrono::steady_clock::time_point ready_;
+  };
+
+  ProcessGroup& below_;
+  const std::chrono::milliseconds delay_;
+};
+
+profiler::Summary profile(TrainSession& session, std::int64_t steps) {
+  Profiling profiling(session, 1, steps);
+  while (!profiling.step_done(session.step(false))) {
+  }
+  return profiling.summary();
+}
+
+}  // namespace
+
+TEST_CASE("an operation that is slow in one module and pass is the first row, in 18 of 20 random cases") {
+  Generator generator(7);
+  int named = 0;
+  for (int i = 0; i < 20; ++i) {
+    const Slow slow{.layer = static_cast<int>(generator.next_u64() % 8), .backward = generator.next_u64() % 2 == 1};
+    const auto rows = rows_of_network(slow);
+    const auto& first = rows.front();
+    if (first.operation == "twice" && first.module == "layer" + std::to_string(slow.layer) &&
+        first.backward == slow.backward)
+      ++named;
+  }
+  CHECK(named >= 18);
+}
+
+TEST_CASE("operations are recorded with their modules, passes and floating-point operations") {
+  const auto rows = rows_of_network({.layer = 0, .backward = false});
+  const auto row = [&](const std::string& operation, const std::string& module, bool backward) {
+    for (const auto& each : rows)
+      if (each.operation == operation && each.module == module && each.backward == backward) return each;
+    FAIL(operation << " in " << module);
+    return profiler::Row{};
+  };
+  CHECK(row("linear", "layer3", false).flops == 2 * 4 * 16 * 16);
+  CHECK(row("linear", "layer3", true).flops == 2 * 2 * 4 * 16 * 16);
+  CHECK(row("linear", "layer0", true).flops == 2 * 4 * 16 * 16);  // the input gets no gradient
+  CHECK(row("relu", "layer7", true).flops == 0);
+  CHECK(row("relu", "layer7", true).calls == 1);
+}
+
+TEST_CASE("nothing is recorded before a recorder exists and after it is destroyed") {
+  const Variable x(Tensor::empty({2, 2}), true);
+  OperationRecorder outer(std::chrono::steady_clock::now());
+  { OperationRecorder inner(std::chrono::steady_clock::now()); }
+  relu(x);
+  CHECK(outer.take().size() == 1);
+  relu(x);
+  CHECK(outer.take().size() == 1);
+}
+
+TEST_CASE("a profile has the steps, operations, transfers and memory of all ranks, and changes no bits") {
+  TrainingJob job(job_text);
+  std::vector<profiler::Summary> summaries(2);
+  const auto loss_of = [&](bool profiled) {
+    Replica first(job), second(job);
+    double loss = 0;
+    run_ranks(2, [&](ProcessGroup& group) {
+      const auto rank = static_cast<std::size_t>(group.rank());
+      auto session = (rank == 0 ? first : second).session(group);
+      if (profiled) summaries[rank] = profile(*session, 3);
+      for (int step = 0; !profiled && step < 4; ++step) session->step(false);
+      const double next = session->step(false).loss;
+      if (rank == 0) loss = next;
+    });
+    return loss;
+  };
+  CHECK(loss_of(true) == loss_of(false));
+  for (const auto& summary : summaries) {
+    CHECK(summary.steps == 3);
+    CHECK(summary.batch_size == 8);
+    REQUIRE(summary.ranks.size() == 2);
+    for (const auto& rank : summary.ranks) {
+      CHECK(rank.times.forward.count() > 0);
+      CHECK(rank.transfers.count() > 0);
+      CHECK(rank.peak_bytes > 0);
+      CHECK_FALSE(rank.host.empty());
+    }
+    CHECK(summary.allocations > 0);
+    CHECK(summary.peak_flops > 0);
+    std::set<std::string> modules;
+    for (const auto& row : summary.rows) {
+      modules.insert(row.module);
+      CHECK(row.calls % 3 == 0);
+    }
+    CHECK(modules.size() > 3);
+  }
+  CHECK(summaries[0].ranks[1].times.data == summaries[1].ranks[1].times.data);
+}
+
+TEST_CASE("a slow link of all ranks is named communication") {
+  TrainingJob job(job_text);
+  Replica first(job), second(job);
+  std::vector<profiler::Summary> summaries(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    SlowLink link(group, std::chrono::milliseconds(20));
+    auto session = (group.rank() == 0 ? first : second).session(link);
+    summaries[static_cast<std::size_t>(group.rank())] = profile(*session, 5);
+  });
+  for (const auto& summary : summaries) CHECK(profiler::bottleneck_of(summary).cause == profiler::Cause::communication);
+}

@@ -1,0 +1,113 @@
+#include "ddprun/worker/profiler/bottleneck.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ddprun/worker/profiler/slow_rank.h"
+
+namespace ddprun::profiler {
+namespace {
+
+// Below these shares of a step a cause is none: the next best is what the model computes.
+constexpr double least_share = 0.08;
+constexpr double least_optimizer_share = 0.3;
+
+Seconds least_of(const Summary& summary, Seconds StepTimes::*part) {
+  Seconds least = summary.ranks.front().times.*part;
+  for (const auto& rank : summary.ranks) least = std::min(least, rank.times.*part);
+  return least;
+}
+
+Seconds step_time(const Summary& summary) {
+  Seconds longest{1e-12};
+  for (const auto& rank : summary.ranks) longest = std::max(longest, rank.times.total());
+  return longest;
+}
+
+int percent(double share) {
+  return static_cast<int>(100 * share + 0.5);
+}
+
+Bottleneck slow_rank(const Summary& summary) {
+  std::vector<StepTimes> times;
+  for (const auto& rank : summary.ranks) times.push_back(rank.times);
+  const auto slow = find_slow_rank(times, summary.steps);
+  if (!slow) return {.cause = Cause::slow_rank, .share = 0, .sentence = ""};
+  const double share = (slow->own - slow->others) * summary.steps / step_time(summary);
+  return {.cause = Cause::slow_rank,
+          .share = share,
+          .sentence = fmt::format("{}: the others wait for {} % of each step; look at that host, or leave it out",
+                                  slow_rank_line(*slow, summary.ranks[static_cast<std::size_t>(slow->rank)].host),
+                                  percent(share))};
+}
+
+Bottleneck data(const Summary& summary) {
+  const double share = least_of(summary, &StepTimes::data) / step_time(summary);
+  return {
+      .cause = Cause::data,
+      .share = share,
+      .sentence = fmt::format("the loader: {} % of each step waits for samples; raise data.workers (and data.prefetch)",
+                              percent(share))};
+}
+
+Bottleneck communication(const Summary& summary) {
+  const double share = least_of(summary, &StepTimes::wait) / step_time(summary);
+  return {.cause = Cause::communication,
+          .share = share,
+          .sentence = fmt::format("communication: {} % of each step waits for the network while nothing is computed; "
+                                  "raise train.accumulate or train.batch_size, or try dist.bucket_mb and dist.backend",
+                                  percent(share))};
+}
+
+Bottleneck optimizer(const Summary& summary) {
+  const double share = least_of(summary, &StepTimes::optimizer) / step_time(summary);
+  return {.cause = Cause::optimizer,
+          .share = share,
+          .sentence = fmt::format("the optimizer: {} % of each step; raise train.accumulate or train.batch_size, so "
+                                  "that it updates less often, or choose a simpler optim.name",
+                                  percent(share))};
+}
+
+Bottleneck batch_size(const Summary& summary) {
+  const double gain = gain_of_larger_batch(summary);
+  if (gain <= 0) return {.cause = Cause::batch_size, .share = 0, .sentence = ""};
+  return {.cause = Cause::batch_size,
+          .share = gain / (1 + gain),
+          .sentence = fmt::format("the batch is small: train.batch_size = {} trains {} % more samples/s",
+                                  summary.larger_batch->batch_size, percent(gain))};
+}
+
+std::string first_row(const Summary& summary) {
+  if (summary.rows.empty()) return "";
+  const Row& row = summary.rows.front();
+  return fmt::format(", the longest operation is {}{}{} ({} % of rank 0's step)", row.operation,
+                     row.backward ? " backward" : "", row.module.empty() ? "" : " in " + row.module,
+                     percent(row.time / summary.ranks.front().times.total()));
+}
+
+Bottleneck computation(const Summary& summary) {
+  const auto least = least_of(summary, &StepTimes::forward) + least_of(summary, &StepTimes::backward);
+  const double share = least / step_time(summary);
+  return {.cause = Cause::computation,
+          .share = share,
+          .sentence = fmt::format("the model's computation: {} % of each step{}; more ranks share it, and "
+                                  "train.precision = bf16 shortens products where the processor has them",
+                                  percent(share), first_row(summary))};
+}
+
+}  // namespace
+
+Bottleneck bottleneck_of(const Summary& summary) {
+  Bottleneck found;
+  for (auto& candidate : {slow_rank(summary), data(summary), communication(summary), optimizer(summary)}) {
+    const double least = candidate.cause == Cause::optimizer ? least_optimizer_share : least_share;
+    if (candidate.share >= least && candidate.share > found.share) found = candidate;
+  }
+  if (found.share > 0) return found;
+  // A larger batch also gains by what it saves of the causes above, so it is none beside them.
+  found = batch_size(summary);
+  return found.share >= least_share ? found : computation(summary);
+}
+
+}  // namespace ddprun::profiler

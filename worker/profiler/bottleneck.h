@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "ddprun/worker/profiler/summary.h"
+
+namespace ddprun::profiler {
+
+enum class Cause { slow_rank, data, communication, optimizer, batch_size, computation };
+
+struct Bottleneck {
+  Cause cause = Cause::computation;
+  double share = 0;      // of the time of a step that it costs, 0 .. 1
+  std::string sentence;  // with the setting that addresses it
+};
+
+// What costs most of what a setting or another machine could save. What all ranks have in common counts for data,
+// communication and optimizer; what one rank has more of makes it a slow rank. A pure function.
+// REQUIRES: steps and ranks are there
+Bottleneck bottleneck_of(const Summary& summary);
+
+}  // namespace ddprun::profiler

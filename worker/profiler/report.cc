@@ -1,0 +1,103 @@
+#include "ddprun/worker/profiler/report.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ddprun/worker/profiler/bottleneck.h"
+
+namespace ddprun::profiler {
+namespace {
+
+constexpr std::size_t rows_shown = 15;
+constexpr std::size_t ranks_shown = 16;
+
+double mib(double bytes) {
+  return bytes / (1 << 20);
+}
+
+// Of a step, in milliseconds.
+double ms(Seconds time, const Summary& summary) {
+  return 1e3 * time.count() / summary.steps;
+}
+
+std::string flops_text(const Row& row) {
+  return row.flops > 0 ? fmt::format("{:.1f}", row.flops / row.time.count() / 1e9) : "";
+}
+
+std::string row_text(const Row& row, const Summary& summary) {
+  const auto share = row.time / summary.ranks.front().times.total();
+  return fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9.2f} {:>6.1f} {:>9}", row.operation,
+                     row.backward ? "backward" : "forward", row.module, row.calls / summary.steps,
+                     ms(row.time, summary), 100 * share, flops_text(row));
+}
+
+void add_operations(std::vector<std::string>& lines, const Summary& summary) {
+  lines.push_back(fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9} {:>6} {:>9}", "operation (rank 0)", "pass", "module",
+                              "calls", "ms/step", "%", "GFLOP/s"));
+  const auto shown = std::min(rows_shown, summary.rows.size());
+  for (std::size_t i = 0; i < shown; ++i) lines.push_back(row_text(summary.rows[i], summary));
+  if (shown == summary.rows.size()) return;
+  Row rest{.operation = fmt::format("{} others", summary.rows.size() - shown), .module = ""};
+  for (std::size_t i = shown; i < summary.rows.size(); ++i) {
+    rest.time += summary.rows[i].time;
+    rest.calls += summary.rows[i].calls;
+  }
+  lines.push_back(fmt::format("{:<20} {:<8} {:<28} {:>7} {:>9.2f} {:>6.1f}", rest.operation, "", "",
+                              rest.calls / summary.steps, ms(rest.time, summary),
+                              100 * (rest.time / summary.ranks.front().times.total())));
+}
+
+void add_ranks(std::vector<std::string>& lines, const Summary& summary) {
+  lines.push_back(fmt::format("{:<20} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>8} {:>10}", "ms a step of rank", "step",
+                              "data", "forward", "backward", "optimizer", "exposed", "hidden", "peak MiB"));
+  for (std::size_t r = 0; r < std::min(ranks_shown, summary.ranks.size()); ++r) {
+    const auto& rank = summary.ranks[r];
+    const auto& t = rank.times;
+    lines.push_back(fmt::format("{:<20} {:>8.2f} {:>8.2f} {:>8.2f} {:>9.2f} {:>9.2f} {:>8.2f} {:>8.2f} {:>10.1f}",
+                                fmt::format("{} ({})", r, rank.host), ms(t.total(), summary), ms(t.data, summary),
+                                ms(t.forward, summary), ms(t.backward, summary), ms(t.optimizer, summary),
+                                ms(t.communication(), summary), ms(rank.hidden(), summary),
+                                mib(static_cast<double>(rank.peak_bytes))));
+  }
+  if (summary.ranks.size() > ranks_shown)
+    lines.push_back(fmt::format("and {} more ranks", summary.ranks.size() - ranks_shown));
+}
+
+std::string memory_text(const Summary& summary) {
+  std::string parts;
+  for (const auto& [name, bytes] : summary.memory)
+    parts += fmt::format("{}{} {:.1f}", parts.empty() ? "" : ", ", name, mib(static_cast<double>(bytes)));
+  return fmt::format("memory of rank 0 at the peak, MiB: {}; {} allocations of {:.1f} MiB a step", parts,
+                     summary.allocations / summary.steps, mib(summary.allocated_bytes / summary.steps));
+}
+
+std::string flops_line(const Summary& summary) {
+  const double own = flops_per_s(summary.rows);
+  return fmt::format("products and convolutions: {:.1f} GFLOP/s, {:.0f} % of the {:.1f} GFLOP/s of a large product",
+                     own / 1e9, 100 * own / std::max(1.0, summary.peak_flops), summary.peak_flops / 1e9);
+}
+
+std::string batch_line(const Summary& summary) {
+  if (!summary.larger_batch) return fmt::format("a larger batch was not measured: {}", summary.no_larger_batch);
+  return fmt::format("with {} samples a rank: {:.0f} samples/s, {:+.0f} %", summary.larger_batch->batch_size,
+                     summary.larger_batch->samples_per_s, 100 * gain_of_larger_batch(summary));
+}
+
+}  // namespace
+
+std::vector<std::string> report_of(const Summary& summary) {
+  std::vector<std::string> lines{fmt::format("profile of {} steps with {} samples a rank: {:.0f} samples/s",
+                                             summary.steps, summary.batch_size, summary.samples_per_s)};
+  add_operations(lines, summary);
+  lines.emplace_back();
+  add_ranks(lines, summary);
+  lines.emplace_back();
+  lines.push_back(memory_text(summary));
+  lines.push_back(flops_line(summary));
+  lines.push_back(batch_line(summary));
+  lines.push_back("bottleneck: " + bottleneck_of(summary).sentence);
+  return lines;
+}
+
+}  // namespace ddprun::profiler

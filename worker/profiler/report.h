@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/profiler/summary.h"
+
+namespace ddprun::profiler {
+
+// A profile as a page of text, without ends of lines; the last line is the bottleneck.
+std::vector<std::string> report_of(const Summary& summary);
+
+}  // namespace ddprun::profiler

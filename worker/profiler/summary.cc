@@ -1,0 +1,59 @@
+#include "ddprun/worker/profiler/summary.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace ddprun::profiler {
+
+std::vector<Row> rows_of(const std::vector<Event>& events) {
+  std::map<std::tuple<std::string, std::string, bool>, Row> found;
+  for (const Event& event : events) {
+    if (event.kind != Kind::forward && event.kind != Kind::backward) continue;
+    const bool backward = event.kind == Kind::backward;
+    Row& row = found[{event.name, event.module, backward}];
+    row.operation = event.name;
+    row.module = event.module;
+    row.backward = backward;
+    ++row.calls;
+    row.time += event.self;
+    row.flops += event.flops;
+  }
+  std::vector<Row> rows;
+  for (auto& [key, row] : found) rows.push_back(std::move(row));
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.time > b.time; });
+  return rows;
+}
+
+Seconds covered_by(const std::vector<Event>& events, Kind kind) {
+  std::vector<std::pair<Time, Time>> intervals;
+  for (const Event& event : events)
+    if (event.kind == kind) intervals.emplace_back(event.start, event.start + event.duration);
+  std::sort(intervals.begin(), intervals.end());
+  Time covered{0};
+  Time until{0};
+  for (const auto& [start, end] : intervals) {
+    covered += std::max(Time{0}, end - std::max(start, until));
+    until = std::max(until, end);
+  }
+  return covered;
+}
+
+double flops_per_s(const std::vector<Row>& rows) {
+  double flops = 0;
+  Seconds time{0};
+  for (const Row& row : rows) {
+    if (row.flops == 0) continue;
+    flops += row.flops;
+    time += row.time;
+  }
+  return time.count() > 0 ? flops / time.count() : 0;
+}
+
+double gain_of_larger_batch(const Summary& summary) {
+  if (!summary.larger_batch || summary.samples_per_s <= 0) return 0;
+  return summary.larger_batch->samples_per_s / summary.samples_per_s - 1;
+}
+
+}  // namespace ddprun::profiler

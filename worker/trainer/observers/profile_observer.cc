@@ -1,0 +1,53 @@
+#include <optional>
+
+#include "ddprun/worker/profiler/report.h"
+#include "ddprun/worker/trainer/observers/observers.h"
+#include "ddprun/worker/trainer/profiling.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// [profile] within a job: once, of the first session that takes enough steps, or as many as there are.
+class ProfileObserver : public Observer {
+ public:
+  ProfileObserver(const TrainConfig::Profile& options, Progress& progress) : options_(options), progress_(progress) {}
+
+  void session_started(TrainSession& session) override {
+    if (!reported_) profiling_.emplace(session, options_.warmup, options_.steps);
+  }
+
+  void step_finished(const StepEvent& event) override {
+    if (!profiling_) return;
+    const bool complete = profiling_->step_done(event.result);
+    if (complete || event.last || event.stops) report();
+  }
+
+ private:
+  void report() {
+    profiling_->stop();
+    if (profiling_->recorded() == 0) {
+      progress_.line("profile: the run ended within profile.warmup");
+    } else {
+      auto summary = profiling_->summary();
+      summary.no_larger_batch = "ddprun-worker profile measures one";
+      for (const auto& line : profiler::report_of(summary)) progress_.line(line);
+      if (!options_.trace.empty()) profiling_->write_trace(options_.trace);
+    }
+    profiling_.reset();
+    reported_ = true;
+  }
+
+  const TrainConfig::Profile& options_;
+  Progress& progress_;
+  std::optional<Profiling> profiling_;
+  bool reported_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_profile_observer(const ObserverContext& context, Observer&) {
+  const auto& options = context.config.profile;
+  return options.steps > 0 ? std::make_unique<ProfileObserver>(options, context.progress) : nullptr;
+}
+
+}  // namespace ddprun::trainer

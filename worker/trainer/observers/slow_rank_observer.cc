@@ -1,0 +1,37 @@
+#include "ddprun/common/host_port.h"
+#include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/profiler/slow_rank.h"
+#include "ddprun/worker/trainer/observers/observers.h"
+
+namespace ddprun::trainer {
+namespace {
+
+// A line that names the rank for which the others wait. All ranks have the same times, so all come to the same decision
+// and exchange their hosts' names then.
+class SlowRankObserver : public Observer {
+ public:
+  explicit SlowRankObserver(Progress& progress) : progress_(progress) {}
+
+  void session_started(TrainSession&) override { watch_ = {}; }
+
+  void step_finished(const StepEvent& event) override {
+    const auto& ranks = event.result.rank_times;
+    if (ranks.empty()) return;
+    const auto slow = watch_.observe(ranks, RankTimes::window);
+    if (!slow) return;
+    const auto hosts = all_gather_bytes(event.session.group(), local_host_name());
+    progress_.line(profiler::slow_rank_line(*slow, hosts[static_cast<std::size_t>(slow->rank)]));
+  }
+
+ private:
+  Progress& progress_;
+  profiler::SlowRankWatch watch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_slow_rank_observer(const ObserverContext& context, Observer&) {
+  return std::make_unique<SlowRankObserver>(context.progress);
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,78 @@
+#include "ddprun/worker/trainer/operation_recorder.h"
+
+#include <string_view>
+
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/operation_observer.h"
+#include "ddprun/worker/profiler/recorder.h"
+
+namespace ddprun::trainer {
+namespace {
+
+double elements(const Shape& shape) {
+  return static_cast<double>(numel(shape));
+}
+
+// Multiplications and additions of a product, a convolution or an attention, whose mask is not considered; 0 for
+// others.
+double flops_of(std::string_view name, const std::vector<Variable>& inputs, const Tensor& result) {
+  if (name == "linear" || name == "matmul" || name == "addmm")
+    return 2 * elements(result.shape()) * static_cast<double>(inputs[0].shape().back());
+  if (name == "conv2d") {
+    const Shape& weight = inputs[1].shape();
+    return 2 * elements(result.shape()) * elements(weight) / static_cast<double>(weight[0]);
+  }
+  // The scores and their product with the values: 2 FLOPs each for each element of the result and each key.
+  if (name == "attention") {
+    const Shape& key = inputs[1].shape();
+    return 4 * elements(result.shape()) * static_cast<double>(key[key.size() - 2]);
+  }
+  if (name == "packed_attention") return 4 * elements(result.shape()) * static_cast<double>(result.shape()[1]);
+  return 0;
+}
+
+// A product has a product for each input that gets a gradient; an attention two for each of the forward ones.
+double backward_flops(std::string_view name, double forward, int wanted) {
+  return name.ends_with("attention") ? 2 * forward : wanted * forward;
+}
+
+}  // namespace
+
+class OperationRecorder::Impl final : public autograd::OperationObserver {
+ public:
+  explicit Impl(std::chrono::steady_clock::time_point from) : from_(from), scope_(*this) {}
+
+  void forward_begins(const char* name) override {
+    recorder_.begin(profiler::Kind::forward, name, autograd::current_scope(), now());
+  }
+  double result_computed(const char* name, const std::vector<Variable>& inputs, const Tensor& result) override {
+    const double flops = flops_of(name, inputs, result);
+    recorder_.add_flops(flops);
+    return flops;
+  }
+  void forward_ends() override { recorder_.end(now()); }
+  void backward_begins(const char* name, const std::string& module, double forward_cost, int wanted) override {
+    recorder_.begin(profiler::Kind::backward, name, module, now());
+    recorder_.add_flops(backward_flops(name, forward_cost, wanted));
+  }
+  void backward_ends() override { recorder_.end(now()); }
+
+  std::vector<profiler::Event> take() { return recorder_.take(); }
+
+ private:
+  profiler::Time now() const { return std::chrono::steady_clock::now() - from_; }
+
+  const std::chrono::steady_clock::time_point from_;
+  profiler::Recorder recorder_;
+  const autograd::ObservationScope scope_;
+};
+
+OperationRecorder::OperationRecorder(std::chrono::steady_clock::time_point from)
+    : impl_(std::make_unique<Impl>(from)) {}
+OperationRecorder::~OperationRecorder() = default;
+
+std::vector<profiler::Event> OperationRecorder::take() {
+  return impl_->take();
+}
+
+}  // namespace ddprun::trainer

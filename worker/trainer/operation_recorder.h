@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/profiler/event.h"
+
+namespace ddprun::trainer {
+
+// Records the operations of the thread that makes it, from then until its destruction, with the times since `from`. One
+// thread.
+class OperationRecorder {
+ public:
+  explicit OperationRecorder(std::chrono::steady_clock::time_point from);
+  ~OperationRecorder();
+  OperationRecorder(const OperationRecorder&) = delete;
+  OperationRecorder& operator=(const OperationRecorder&) = delete;
+
+  // Outside of operations.
+  std::vector<profiler::Event> take();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun::trainer

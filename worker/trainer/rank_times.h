@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "ddprun/worker/profiler/step_times.h"
+
+namespace ddprun::trainer {
+
+using profiler::StepTimes;
+
+// Every so many steps, tells all ranks the times of each rank: as numbers that travel with a sum which the ranks
+// compute anyway, in slots where all other ranks add zero. All ranks call the same methods in the same order. No I/O.
+class RankTimes {
+ public:
+  static constexpr int window = 20;  // steps
+
+  RankTimes(int rank, int size) : rank_(rank), size_(size) {}
+
+  // The steps that are summed up: the first of a session warms caches up and does not count.
+  void step_done(const StepTimes& times);
+  // Appends this rank's numbers to the addends of a sum, when a window is complete.
+  void append_to(std::vector<double>& addends);
+  // The window's times by rank, from the sums of the addends; empty unless append_to() has appended.
+  std::vector<StepTimes> take_from(const std::vector<double>& sums);
+
+ private:
+  const int rank_;
+  const int size_;
+  bool warm_ = false;
+  int steps_ = 0;
+  StepTimes own_;
+  std::size_t appended_at_ = 0;  // 0: nothing is under way
+};
+
+}  // namespace ddprun::trainer
