@@ -35,6 +35,7 @@
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/group_settings.h"
 #include "ddprun/worker/trainer/prediction.h"
+#include "ddprun/worker/trainer/quantisation.h"
 #include "ddprun/worker/trainer/step_plan.h"
 #include "ddprun/worker/trainer/trainer.h"
 
@@ -47,6 +48,7 @@ constexpr const char* usage_text =
     "usage: ddprun-worker train.cfg [--section.key=value ...]\n"
     "       ddprun-worker generate train.cfg [--section.key=value ...]\n"
     "       ddprun-worker predict train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker quantize train.cfg [--section.key=value ...]\n"
     "       ddprun-worker plan train.cfg [--ranks N] [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
@@ -57,6 +59,7 @@ constexpr const char* usage_text =
     "\n"
     "generate continues a text with the model of the newest checkpoint; its keys are those of [generate].\n"
     "predict writes what that model predicts for the samples of a file, or the test set, as CSV: [predict].\n"
+    "quantize writes that model with weights of 8 bits, and prints what it loses and gains: [quantize].\n"
     "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry run here.\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
@@ -75,7 +78,7 @@ struct Arguments {
   bool version = false;
 };
 
-constexpr std::array<std::string_view, 3> commands{"generate", "predict", "plan"};
+constexpr std::array<std::string_view, 4> commands{"generate", "predict", "plan", "quantize"};
 
 // "--ranks N" or "--ranks=N", which is taken away.
 int take_ranks(std::vector<std::string>& arguments) {
@@ -190,6 +193,11 @@ void divide_threads(int ranks) {
   log::warn("plan: each rank computes with all processors: the program cannot be started again: {}", errno_text(errno));
 }
 
+void plan_job(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
+  divide_threads(ranks);
+  plan(config, settings, ranks, registry);
+}
+
 int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
   const auto arguments = parse_arguments(command_line);
   const auto file = entries_of_file(arguments);
@@ -209,10 +217,11 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
       generate(config, registry);
     else if (arguments.command == "predict")
       predict(config, settings, registry);
-    else if (arguments.command == "plan") {
-      divide_threads(arguments.ranks);
-      plan(config, settings, arguments.ranks, registry);
-    } else
+    else if (arguments.command == "quantize")
+      quantise(config, settings, registry);
+    else if (arguments.command == "plan")
+      plan_job(config, settings, arguments.ranks, registry);
+    else
       return train(config, settings, registry, place, training);
   }
   return exit_success;

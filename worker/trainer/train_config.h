@@ -136,7 +136,13 @@ struct TrainConfig {
   struct Predict {
     std::filesystem::path input;
     std::filesystem::path output;
+    std::filesystem::path quantized;
   } predict;
+  struct Quantize {
+    std::string mode = "dynamic";
+    std::filesystem::path file;
+    std::int64_t samples = 1000;
+  } quantize;
 };
 
 // Binds every member to its key, and the plugin's keys; its names are choices as the built-in ones are. config and
