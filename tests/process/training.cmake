@@ -15,6 +15,8 @@ ddprun_worker_test(usage_error_test SOURCES usage_error_test.cc)
 ddprun_worker_test(configs_test SOURCES configs_test.cc TIMEOUT 300)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 
+ddprun_worker_test(plan_test SOURCES plan_test.cc)
+ddprun_worker_test(quantize_test SOURCES quantize_test.cc)
 ddprun_worker_test(predict_test SOURCES predict_test.cc)
 target_link_libraries(predict_test PRIVATE ddprun::data ZLIB::ZLIB)
 ddprun_worker_test(plugin_test SOURCES plugin_test.cc)

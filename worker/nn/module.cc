@@ -1,6 +1,7 @@
 #include "ddprun/worker/nn/module.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/checkpoint.h"
@@ -108,6 +109,14 @@ void Module::add_child(const std::string& name, std::unique_ptr<Module> child) {
   child->train(training_);
   child->name_ = name;
   children_.emplace_back(name, std::move(child));
+}
+
+std::unique_ptr<Module> Module::exchange_module(const std::string& name, std::unique_ptr<Module> child) {
+  const auto found = std::ranges::find(children_, name, [](const auto& entry) { return entry.first; });
+  if (found == children_.end()) throw make_error(Errc::usage, "the model has no module {}", name);
+  child->train(training_);
+  child->name_ = name;
+  return std::exchange(found->second, std::move(child));
 }
 
 void Module::collect(const std::string& prefix, NamedVariables Module::*list, NamedVariables& all) const {

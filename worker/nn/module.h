@@ -70,6 +70,8 @@ class Module {
     add_child(name, std::move(child));
     return reference;
   }
+  // Puts another module in a child's place, and returns the child. REQUIRES: nothing else refers to it.
+  std::unique_ptr<Module> exchange_module(const std::string& name, std::unique_ptr<Module> child);
 
  private:
   using NamedVariables = std::vector<std::pair<std::string, Variable>>;

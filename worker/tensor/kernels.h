@@ -74,6 +74,11 @@ struct AttentionGradients {
   Tensor query, key, value;
 };
 
+// The numbers of a tensor lie from min to max.
+struct ValueRange {
+  float min = 0, max = 0;
+};
+
 struct SgdStep {
   double lr, momentum, weight_decay;
   double dampening = 0;
@@ -171,6 +176,14 @@ struct Table {
   // out (m, n) = op(a) (m, k) op(b) (k, n); op transposes if told so. With a leading dimension: one product for each.
   DDPRUN_ENTRY(matmul, void(In a, In b, Tensor& out, MatmulOptions));
   DDPRUN_ENTRY(batched_matmul, void(In a, In b, Tensor& out, MatmulOptions));
+
+  // Of float32; from 0 to 0 for a tensor without elements.
+  DDPRUN_ENTRY(value_range, ValueRange(In x));
+  // out (m, n) = x (m, k) times weight (n, k) transposed, times scale (n), plus bias (n) or undefined. weight is int8,
+  // weight_sum int32 the sums of its rows, the others float32. x is rounded to 7 bits over the range widened to 0, and
+  // clamped to it: with 8 bits pairs of products would overflow 16 bits where the processor adds them so.
+  DDPRUN_ENTRY(quantised_linear,
+               void(In x, const ValueRange&, In weight, In weight_sum, In scale, In bias, Tensor& out));
 
   // weight (out, in / groups, kh, kw); bias (out) or undefined. Images are dense, the result has the layout that suits
   // the device.

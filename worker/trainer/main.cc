@@ -1,10 +1,17 @@
 // ddprun-worker: one rank of a training job described by a train.cfg.
 #include <algorithm>
-#include <chrono>
+#include <array>
+#include <cerrno>
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -26,9 +33,11 @@
 #include "ddprun/worker/plugin/load.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
 #include "ddprun/worker/trainer/generation.h"
+#include "ddprun/worker/trainer/group_settings.h"
 #include "ddprun/worker/trainer/prediction.h"
 #include "ddprun/worker/trainer/profile_job.h"
-#include "ddprun/worker/trainer/stopwatch.h"
+#include "ddprun/worker/trainer/quantisation.h"
+#include "ddprun/worker/trainer/step_plan.h"
 #include "ddprun/worker/trainer/trainer.h"
 
 using namespace ddprun;
@@ -41,6 +50,8 @@ constexpr const char* usage_text =
     "       ddprun-worker generate train.cfg [--section.key=value ...]\n"
     "       ddprun-worker predict train.cfg [--section.key=value ...]\n"
     "       ddprun-worker profile train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker quantize train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker plan train.cfg [--ranks N] [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
@@ -52,6 +63,8 @@ constexpr const char* usage_text =
     "predict writes what that model predicts for the samples of a file, or the test set, as CSV: [predict].\n"
     "profile trains some steps, as a single process or as one rank of several, and says where their time went: "
     "[profile].\n"
+    "quantize writes that model with weights of 8 bits, and prints what it loses and gains: [quantize].\n"
+    "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry run here.\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
     "  --print-config        print the effective configuration and the source of each value\n"
@@ -61,12 +74,31 @@ constexpr const char* usage_text =
 struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
-  std::string command = "train";  // or generate, predict, profile
+  std::string command = "train";  // or one of commands
+  int ranks = 1;                  // of plan
   bool print_config = false;
   bool reference = false;
   bool help = false;
   bool version = false;
 };
+
+constexpr std::array<std::string_view, 5> commands{"generate", "predict", "profile", "plan", "quantize"};
+
+// "--ranks N" or "--ranks=N", which is taken away.
+int take_ranks(std::vector<std::string>& arguments) {
+  const auto found = std::ranges::find_if(
+      arguments, [](const std::string& word) { return word == "--ranks" || word.starts_with("--ranks="); });
+  if (found == arguments.end()) return 1;
+  const bool is_inline = *found != "--ranks";
+  const auto end = found + (is_inline || found + 1 == arguments.end() ? 1 : 2);
+  const std::string value = is_inline ? found->substr(found->find('=') + 1) : found + 1 == end ? "" : *(found + 1);
+  int ranks = 0;
+  const auto [stop, status] = std::from_chars(value.data(), value.data() + value.size(), ranks);
+  if (status != std::errc{} || stop != value.data() + value.size() || ranks < 1 || ranks > 100'000)
+    throw make_error(Errc::usage, "--ranks = '{}': expected a whole number from 1 to 100000", value);
+  arguments.erase(found, end);
+  return ranks;
+}
 
 Arguments parse_arguments(std::vector<std::string> arguments) {
   Arguments parsed;
@@ -75,11 +107,11 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
   parsed.reference = take_flag("--reference");
   parsed.help = take_flag("--help");
   parsed.version = take_flag("--version");
-  const auto commands = {"generate", "predict", "profile"};
-  if (!arguments.empty() && std::count(commands.begin(), commands.end(), arguments.front()) > 0) {
+  if (!arguments.empty() && std::ranges::count(commands, arguments.front()) > 0) {
     parsed.command = arguments.front();
     arguments.erase(arguments.begin());
   }
+  if (parsed.command == "plan") parsed.ranks = take_ranks(arguments);
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
     parsed.config_file = arguments.front();
     arguments.erase(arguments.begin());
@@ -144,15 +176,7 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(Seconds(seconds));
-  };
-  const auto world =
-      init_process_group({.backend = config.dist.backend,
-                          .config = {.timeout = milliseconds(config.dist.timeout),
-                                     .freeze_bound = milliseconds(config.dist.freeze_bound),
-                                     .staging_bytes = static_cast<std::size_t>(config.dist.staging_kb) * 1024},
-                          .env = place});
+  const auto world = init_process_group(init_options(config.dist, place));
   const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry};
   if (only_profile) {
     training = true;
@@ -167,6 +191,25 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
   check_output(progress);
   return exit_success;
+}
+
+// Several ranks share the processors as under the launcher. OpenMP reads its number of threads when the program starts.
+void divide_threads(int ranks) {
+  if (ranks == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const auto threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / ranks);
+  ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
+  std::ifstream file("/proc/self/cmdline");
+  std::string words((std::istreambuf_iterator<char>(file)), {});
+  std::vector<char*> arguments;
+  for (std::size_t at = 0; at < words.size(); at = words.find('\0', at) + 1) arguments.push_back(words.data() + at);
+  arguments.push_back(nullptr);
+  ::execv("/proc/self/exe", arguments.data());
+  log::warn("plan: each rank computes with all processors: the program cannot be started again: {}", errno_text(errno));
+}
+
+void plan_job(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
+  divide_threads(ranks);
+  plan(config, settings, ranks, registry);
 }
 
 int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
@@ -188,6 +231,10 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
       generate(config, registry);
     else if (arguments.command == "predict")
       predict(config, settings, registry);
+    else if (arguments.command == "quantize")
+      quantise(config, settings, registry);
+    else if (arguments.command == "plan")
+      plan_job(config, settings, arguments.ranks, registry);
     else
       return train(config, settings, registry, place, arguments.command == "profile", training);
   }

@@ -15,6 +15,7 @@
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/trainer/datasets.h"
+#include "ddprun/worker/trainer/quantisation.h"
 #include "ddprun/worker/trainer/train_state.h"
 #include "ddprun/worker/trainer/trained_model.h"
 
@@ -72,7 +73,9 @@ void predict(const TrainConfig& config, const Settings& settings, const plugin::
                      config.data.name);
   const auto samples = samples_of(config, settings, registry);
   const auto task = make_task(config, samples->layout(), registry);
-  const auto model = load_trained_model("predict", config, samples->layout(), *task, registry);
+  const auto& quantised = config.predict.quantized;
+  const auto model = quantised.empty() ? load_trained_model("predict", config, samples->layout(), *task, registry)
+                                       : load_quantised_model(quantised, config, samples->layout(), *task, registry);
   std::string file;
   const auto write = [&](std::string_view text) {
     if (config.predict.output.empty())

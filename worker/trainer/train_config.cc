@@ -333,6 +333,19 @@ void bind_predict(Settings& s, TrainConfig::Predict& p) {
   s.add("predict.output", p.output,
         {.help = "CSV file with the index, the predicted class and its probability of each sample, or its index and "
                  "outputs. Empty: standard output"});
+  s.add("predict.quantized", p.quantized,
+        {.help = "predict with the quantised model in this file, made with the same quantize.mode, in place of the "
+                 "checkpoint's"});
+}
+
+void bind_quantize(Settings& s, TrainConfig::Quantize& q) {
+  s.add("quantize.mode", q.mode,
+        {.help = "how the inputs of quantised layers are rounded (ddprun-worker quantize); dynamic: over the range of "
+                 "each batch; static: over the range of training samples",
+         .choices = {"dynamic", "static"}});
+  s.add("quantize.file", q.file, {.help = "safetensors file for the quantised model"});
+  s.add("quantize.samples", q.samples,
+        {.help = "number of training samples that calibrate a static model", .unit = "samples", .min = 1, .max = most});
 }
 
 void bind_profile(Settings& s, TrainConfig::Profile& p) {
@@ -525,6 +538,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_generate(settings, config.generate);
   bind_predict(settings, config.predict);
   bind_profile(settings, config.profile);
+  bind_quantize(settings, config.quantize);
   registry.bind(settings);
 }
 
@@ -614,6 +628,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "generate.",
       "predict.",
       "profile.",
+      "quantize.",
       "train.preempt_signal",
       "data.dir",
       "data.workers",

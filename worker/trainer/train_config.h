@@ -136,12 +136,18 @@ struct TrainConfig {
   struct Predict {
     std::filesystem::path input;
     std::filesystem::path output;
+    std::filesystem::path quantized;
   } predict;
   struct Profile {
     std::int64_t steps = 0;
     std::int64_t warmup = 5;
     std::filesystem::path trace;
   } profile;
+  struct Quantize {
+    std::string mode = "dynamic";
+    std::filesystem::path file;
+    std::int64_t samples = 1000;
+  } quantize;
 };
 
 // Binds every member to its key, and the plugin's keys; its names are choices as the built-in ones are. config and

@@ -11,18 +11,6 @@
 namespace ddprun::trainer {
 namespace {
 
-std::filesystem::path newest_checkpoint(std::string_view command, const TrainConfig& config) {
-  if (config.checkpoint.dir.empty())
-    throw make_error(Errc::usage, "{} needs checkpoint.dir: the folder with the model's checkpoints", command);
-  std::error_code error;
-  if (!std::filesystem::is_directory(config.checkpoint.dir, error))
-    throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
-  checkpoint::Checkpoints checkpoints({.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
-  const auto found = checkpoints.newest();
-  if (!found) throw make_error(Errc::usage, "{} holds no checkpoint", config.checkpoint.dir.string());
-  return found->folder;
-}
-
 // A checkpoint of another model is a mistake in the train.cfg.
 void load(nn::Module& model, const std::filesystem::path& file) {
   try {
@@ -34,11 +22,23 @@ void load(nn::Module& model, const std::filesystem::path& file) {
 
 }  // namespace
 
+std::filesystem::path newest_model_file(std::string_view command, const TrainConfig& config) {
+  if (config.checkpoint.dir.empty())
+    throw make_error(Errc::usage, "{} needs checkpoint.dir: the folder with the model's checkpoints", command);
+  std::error_code error;
+  if (!std::filesystem::is_directory(config.checkpoint.dir, error))
+    throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
+  checkpoint::Checkpoints checkpoints({.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
+  const auto found = checkpoints.newest();
+  if (!found) throw make_error(Errc::usage, "{} holds no checkpoint", config.checkpoint.dir.string());
+  return found->folder / "model.safetensors";
+}
+
 std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,
                                                const data::SampleLayout& layout, const tasks::Task& task,
                                                const plugin::Registry& registry) {
   TrainState state = make_train_state(config, {}, layout, task, 0, registry);
-  load(*state.model, newest_checkpoint(command, config) / "model.safetensors");
+  load(*state.model, newest_model_file(command, config));
   state.model->train(false);
   return std::move(state.model);
 }

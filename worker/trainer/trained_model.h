@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string_view>
 
@@ -10,6 +11,9 @@
 #include "ddprun/worker/trainer/train_config.h"
 
 namespace ddprun::trainer {
+
+// Its parameters in the newest checkpoint in checkpoint.dir. Throws Errc::usage without one.
+std::filesystem::path newest_model_file(std::string_view command, const TrainConfig& config);
 
 // The model of the newest checkpoint in checkpoint.dir, in evaluation mode. command: what needs it, for errors. Throws
 // Errc::usage without a checkpoint, and for one of another model.

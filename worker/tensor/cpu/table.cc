@@ -14,6 +14,7 @@ kernels::Table make_table() {
   add_normalisation(table);
   add_losses(table);
   add_attention(table);
+  add_quantised_products(table);
   add_optimizers(table);
   return table;
 }

@@ -17,6 +17,7 @@ void add_pooling(kernels::Table& table);
 void add_normalisation(kernels::Table& table);
 void add_losses(kernels::Table& table);
 void add_attention(kernels::Table& table);
+void add_quantised_products(kernels::Table& table);
 void add_optimizers(kernels::Table& table);
 
 }  // namespace ddprun::cpu

@@ -1,0 +1,55 @@
+// ddprun-worker plan: what a step takes, beside what a run reports.
+#include <boost/json.hpp>
+
+#include "tests/process/worker.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+double bytes_in(const std::string& table, const std::string& row) {
+  std::smatch match;
+  REQUIRE(std::regex_search(table, match, std::regex(row + " +([0-9]+) bytes")));
+  return std::stod(match[1]);
+}
+
+}  // namespace
+
+TEST_CASE("plan prints the memory that a run of as many ranks reports") {
+  const int ranks = GENERATE(1, 2);
+  TempDir dir;
+  const std::filesystem::path metrics = dir / "metrics";
+  const Words job{config("digits.cfg"), "--data.samples=640", "--train.max_steps=5",
+                  "--metrics.file=" + metrics.string()};
+  Words planning{"plan", "--ranks", std::to_string(ranks)};
+  planning.insert(planning.end(), job.begin(), job.end());
+  const auto plan = run_worker(planning);
+  INFO(plan.out << plan.err);
+  REQUIRE(plan.code == 0);
+  CHECK_FALSE(std::filesystem::exists(metrics));  // it leaves nothing
+
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks)};
+  words.insert(words.end(), job.begin(), job.end());
+  digest_of(run_job(words));
+  const auto text = read_whole_file(metrics);
+  const auto run = boost::json::parse(text.substr(0, text.find('\n'))).as_object();
+  for (const auto& [row, key] :
+       std::map<std::string, std::string>{{"parameters and buffers", "parameter_bytes"},
+                                          {"gradients", "gradient_bytes"},
+                                          {"optimizer state", "optimizer_bytes"},
+                                          {"activations, at the peak", "activation_peak_bytes"}})
+    CHECK(bytes_in(plan.out, row) == Approx(run.at(key).to_number<double>()).epsilon(0.1));
+  CHECK(bytes_in(plan.out, "sent") == (ranks - 1) * run.at("gradient_bytes").to_number<double>());
+}
+
+TEST_CASE("plan refuses a number of ranks that is none, in one line") {
+  for (const Words& ranks : {Words{"--ranks=0"}, Words{"--ranks", "two"}, Words{"--ranks="}}) {
+    Words words{"plan", config("digits.cfg")};
+    words.insert(words.end(), ranks.begin(), ranks.end());
+    const auto result = run_worker(words);
+    CHECK(result.code == 2);
+    CHECK(result.err.find("--ranks") != std::string::npos);
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+  }
+}
