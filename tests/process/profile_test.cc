@@ -127,6 +127,13 @@ TEST_CASE("a job with profile.steps trains as without, and writes a trace that i
   check_trace(json::parse(read_whole_file(trace)), 2);
 }
 
+TEST_CASE("a training set without samples for twice the batch has none measured, and the page says why") {
+  const SlowJob job;
+  const auto result = run_worker({"profile", job.path, "--profile.steps=2", "--data.samples=7"});
+  bottleneck_of(result);
+  CHECK_THAT(result.out, Catch::Contains("a larger batch was not measured: the training set has 7 samples"));
+}
+
 TEST_CASE("a run that ends before the steps of its profile says so, or reports those that there were") {
   Words words = two_ranks({"--train.max_steps=7", "--data.name=digits", "--data.samples=2000", "--profile.steps=50"});
   CHECK_THAT(run_job(words).out, Catch::Contains("profile of 2 steps"));

@@ -74,8 +74,8 @@ Bottleneck batch_size(const Summary& summary) {
   if (gain <= 0) return {.cause = Cause::batch_size, .share = 0, .sentence = ""};
   return {.cause = Cause::batch_size,
           .share = gain / (1 + gain),
-          .sentence = fmt::format("the batch is small: train.batch_size = {} trains {} % more samples/s",
-                                  summary.larger_batch->batch_size, percent(gain))};
+          .sentence = fmt::format("the batch is small: {} trains {} % more samples/s", summary.larger_batch->setting,
+                                  percent(gain))};
 }
 
 std::string first_row(const Summary& summary) {

@@ -42,6 +42,7 @@ struct MemoryPart {
 
 // What a larger batch would bring, as measured.
 struct BatchTrial {
+  std::string setting;          // that makes it larger: "train.batch_size = 128"
   std::int64_t batch_size = 0;  // samples of a rank
   double samples_per_s = 0;     // of all ranks
 };

@@ -50,6 +50,12 @@ TrainConfig with_twice_the_batch(TrainConfig config) {
   return config;
 }
 
+// The one of the two settings that is given.
+std::string batch_setting(const TrainConfig::Train& train) {
+  return train.global_batch_size > 0 ? fmt::format("train.global_batch_size = {}", train.global_batch_size)
+                                     : fmt::format("train.batch_size = {}", train.batch_size);
+}
+
 // Empty: it can be measured. The same at all ranks.
 std::string why_not_larger(TrainSession& session, const Datasets& datasets, std::size_t activations) {
   if (2 * session.step_samples() > datasets.train->size())
@@ -99,7 +105,8 @@ void profile_job(const TrainConfig& config, std::map<std::string, std::string> d
   if (no_larger_batch.empty()) {
     const TrainConfig larger = with_twice_the_batch(config);
     session = session_of(larger);
-    summary.larger_batch = profiler::BatchTrial{.batch_size = session->batch_size(), .samples_per_s = 0};
+    summary.larger_batch = profiler::BatchTrial{
+        .setting = batch_setting(larger.train), .batch_size = session->batch_size(), .samples_per_s = 0};
     summary.larger_batch->samples_per_s = measure_rate(*session, steps);
   }
   summary.no_larger_batch = no_larger_batch;

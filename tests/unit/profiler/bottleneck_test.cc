@@ -59,7 +59,7 @@ TEST_CASE("an optimizer that takes most of a step is the bottleneck, an ordinary
 
 TEST_CASE("a larger batch is proposed by what it was measured to gain") {
   auto summary = of({rank(1, 10, 20, 3, 1)});
-  summary.larger_batch = BatchTrial{.batch_size = 16, .samples_per_s = 1500};
+  summary.larger_batch = BatchTrial{.setting = "train.batch_size = 16", .batch_size = 16, .samples_per_s = 1500};
   const auto found = bottleneck_of(summary);
   CHECK(found.cause == Cause::batch_size);
   CHECK(found.sentence == "the batch is small: train.batch_size = 16 trains 50 % more samples/s");
