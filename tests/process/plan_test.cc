@@ -1,4 +1,6 @@
 // ddprun-worker plan: what a step takes, beside what a run reports.
+#include <thread>
+
 #include <boost/json.hpp>
 
 #include "tests/process/worker.h"
@@ -41,6 +43,24 @@ TEST_CASE("plan prints the memory that a run of as many ranks reports") {
                                           {"activations, at the peak", "activation_peak_bytes"}})
     CHECK(bytes_in(plan.out, row) == Approx(run.at(key).to_number<double>()).epsilon(0.1));
   CHECK(bytes_in(plan.out, "sent") == (ranks - 1) * run.at("gradient_bytes").to_number<double>());
+}
+
+TEST_CASE("the ranks of a plan share the processors as the launcher shares them") {
+  const Words job{"plan", "--ranks=2", config("digits.cfg"), "--data.samples=640", "--train.max_steps=3"};
+  const auto threads = [&](const std::string& given) {
+    Words words{"/usr/bin/env", "-u", "OMP_NUM_THREADS", "ONEDNN_VERBOSE=1"};
+    if (!given.empty()) words.push_back("OMP_NUM_THREADS=" + given);
+    words.push_back(DDPRUN_WORKER);
+    words.insert(words.end(), job.begin(), job.end());
+    const auto result = Child(words, {}).wait(std::chrono::seconds(100));
+    INFO(result.out << result.err);
+    REQUIRE(result.code == 0);
+    std::smatch match;
+    REQUIRE(std::regex_search(result.out, match, std::regex("OpenMP,nthr:([0-9]+)")));
+    return std::stoi(match[1]);
+  };
+  CHECK(threads("") == std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2));
+  CHECK(threads("3") == 3);
 }
 
 TEST_CASE("plan refuses a number of ranks that is none, in one line") {
