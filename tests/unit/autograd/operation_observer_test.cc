@@ -74,5 +74,5 @@ TEST_CASE("what a checkpointed function computes again lies within its backward 
   const Variable y = autograd::checkpoint([](const std::vector<Variable>& inputs) { return relu(inputs[0]); }, {x});
   listener.text.clear();
   sum(y).backward();
-  CHECK_THAT(listener.text, Catch::EndsWith("<checkpoint  0 1(relu 1 [2, 2])<relu  5 1>>"));
+  CHECK_THAT(listener.text, Catch::EndsWith("<checkpoint  0 1(input 1 [2, 2])(relu 1 [2, 2])<relu  5 1><input  5 1>>"));
 }
