@@ -35,7 +35,8 @@ constexpr Row rows[] = {
 #if defined(DDPRUN_BENCH_OF_TRAINING)
     {"train", "a whole training job: samples a second, and from the command to the first step",
      ddprun::bench::train_bench},
-    {"train_step", "one training step beside the floor of its arithmetic: forward, backward, optimizer", ddprun::bench::train_step_bench},
+    {"train_step", "one training step beside the floor of its arithmetic: forward, backward, optimizer",
+     ddprun::bench::train_step_bench},
 #endif
 };
 

@@ -187,7 +187,8 @@ struct Gelu {
 // The same with the probability approximated by tanh, as GPT-2 has it.
 struct GeluTanh {
   static constexpr Saves saves = Saves::input;
-  // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u): one exponential and no case distinction; an infinite one gives 0, as it should.
+  // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u): one exponential and no case distinction; an infinite one gives 0, as it
+  // should.
   template <class T>
   DDPRUN_HOST_DEVICE static T share(T x) {
     const T u = T(0.79788456080286535588) * x * (T(1) + T(0.044715) * x * x);
