@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/operation_recorder.h"
 
 #include <string_view>
+#include <utility>
 
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/autograd/operation_observer.h"
@@ -40,35 +41,32 @@ double backward_flops(std::string_view name, double forward, int wanted) {
 
 class OperationRecorder::Impl final : public autograd::OperationObserver {
  public:
-  explicit Impl(std::chrono::steady_clock::time_point from) : from_(from), scope_(*this) {}
+  explicit Impl(Clock clock) : clock_(std::move(clock)), scope_(*this) {}
 
   void forward_begins(const char* name) override {
-    recorder_.begin(profiler::Kind::forward, name, autograd::current_scope(), now());
+    recorder_.begin(profiler::Kind::forward, name, autograd::current_scope(), clock_());
   }
   double result_computed(const char* name, const std::vector<Variable>& inputs, const Tensor& result) override {
     const double flops = flops_of(name, inputs, result);
     recorder_.add_flops(flops);
     return flops;
   }
-  void forward_ends() override { recorder_.end(now()); }
+  void forward_ends() override { recorder_.end(clock_()); }
   void backward_begins(const char* name, const std::string& module, double forward_cost, int wanted) override {
-    recorder_.begin(profiler::Kind::backward, name, module, now());
+    recorder_.begin(profiler::Kind::backward, name, module, clock_());
     recorder_.add_flops(backward_flops(name, forward_cost, wanted));
   }
-  void backward_ends() override { recorder_.end(now()); }
+  void backward_ends() override { recorder_.end(clock_()); }
 
   std::vector<profiler::Event> take() { return recorder_.take(); }
 
  private:
-  profiler::Time now() const { return std::chrono::steady_clock::now() - from_; }
-
-  const std::chrono::steady_clock::time_point from_;
+  const Clock clock_;
   profiler::Recorder recorder_;
   const autograd::ObservationScope scope_;
 };
 
-OperationRecorder::OperationRecorder(std::chrono::steady_clock::time_point from)
-    : impl_(std::make_unique<Impl>(from)) {}
+OperationRecorder::OperationRecorder(Clock clock) : impl_(std::make_unique<Impl>(std::move(clock))) {}
 OperationRecorder::~OperationRecorder() = default;
 
 std::vector<profiler::Event> OperationRecorder::take() {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -8,11 +8,12 @@
 
 namespace ddprun::trainer {
 
-// Records the operations of the thread that makes it, from then until its destruction, with the times since `from`. One
-// thread.
+// Records the operations of the thread that makes it, from then until its destruction, with the times that the clock
+// shows. One thread.
 class OperationRecorder {
  public:
-  explicit OperationRecorder(std::chrono::steady_clock::time_point from);
+  using Clock = std::function<profiler::Time()>;
+  explicit OperationRecorder(Clock clock);
   ~OperationRecorder();
   OperationRecorder(const OperationRecorder&) = delete;
   OperationRecorder& operator=(const OperationRecorder&) = delete;

@@ -102,7 +102,7 @@ Profiling::~Profiling() {
 void Profiling::start() {
   session_.group().barrier({.blocking = true});
   from_ = Clock::now();
-  recorder_.emplace(from_);
+  recorder_.emplace([from = from_] { return Clock::now() - from; });
   allocated_before_ = allocations_of_thread();
   session_.record_transfers(&transfers_);
   session_.listen_to_phases([this](auto phase, auto from, auto to) { add_phase(phase, from, to); });
