@@ -8,7 +8,7 @@
 
 namespace ddprun::autograd {
 
-// 16-bit copies of leaves, by their memory.
+// 16-bit copies of contiguous leaves, by their memory.
 class WeightCache {
  public:
   Tensor cast(const Tensor& weight, DType dtype) {
@@ -26,7 +26,7 @@ class WeightCache {
 
   static bool fits(const Entry& entry, const Tensor& weight, DType dtype) {
     return entry.cast.defined() && entry.version == weight.version() && entry.cast.dtype() == dtype &&
-           entry.weight.shape() == weight.shape() && entry.weight.strides() == weight.strides();
+           entry.weight.shape() == weight.shape();
   }
 
   std::unordered_map<const void*, Entry> entries_;
@@ -66,7 +66,8 @@ DType target_of(CastClass kind, std::span<const Variable> inputs) {
 }
 
 Tensor cast_value(const Variable& input, DType dtype) {
-  const bool is_weight = input.is_leaf() && input.requires_grad() && input.dtype() == DType::float32;
+  const bool is_weight =
+      input.is_leaf() && input.requires_grad() && input.dtype() == DType::float32 && input.value().is_contiguous();
   return is_weight && weight_cache ? weight_cache->cast(input.value(), dtype) : input.value().to(dtype);
 }
 

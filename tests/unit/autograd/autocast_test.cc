@@ -65,6 +65,16 @@ TEST_CASE("a weight is cast once in the outermost scope, and again when it has c
   CHECK(same_bits(second.value(), matmul(cast(x, DType::bfloat16), cast(w, DType::bfloat16)).value()));
 }
 
+TEST_CASE("a leaf that is blocked by channels may be an operand again and again") {
+  const Tensor image = random_tensor({1, 16, 4, 4}, 1);
+  const Variable blocked(image.in_layout_of(Tensor::empty_blocked(image.shape(), 8, image.dtype(), image.device())),
+                         true);
+  const Variable w = parameter({2, 16, 1, 1}, 2);
+  const AutocastScope scope(DType::bfloat16);
+  const Variable expected = conv2d(Variable(image), w);
+  for (int i = 0; i < 2; ++i) CHECK(same_bits(conv2d(blocked, w).value(), expected.value()));
+}
+
 TEST_CASE("gradients of weights are accumulated in float32") {
   // 257 is no bfloat16: 256 or 258 would come out of a product in 16 bits.
   Variable w(Tensor::full({1, 1}, 1), true);

@@ -65,6 +65,23 @@ TEST_CASE("a checkpoint keeps its inputs alone, and calls its function once more
   CHECK(calls == std::vector<bool>{false, true});
 }
 
+TEST_CASE("the second call may use Winograd's algorithm where the first one may") {
+  const Variable x(random_tensor({2, 3}, 1), true);
+  std::vector<bool> allowed;
+  const autograd::CheckpointFunction function = [&](const Inputs& in) {
+    allowed.push_back(WinogradScope::allowed());
+    const Variable y = mul(in[0], in[0]);
+    return mul(y, y);
+  };
+  Variable y;
+  {
+    const WinogradScope scope;
+    y = autograd::checkpoint(function, {x});
+  }
+  sum(y).backward();
+  CHECK(allowed == std::vector<bool>{true, true});
+}
+
 TEST_CASE("checkpoints nest") {
   const auto gradients = [](bool recompute) {
     Layers layers;

@@ -96,9 +96,17 @@ PoolGeometry pool_geometry(const char* name, const Shape& x, PoolOptions options
 
 }  // namespace
 
-WinogradScope::WinogradScope(bool allowed) : before_(std::exchange(winograd_allowed, allowed)) {}
+WinogradScope::WinogradScope(bool allowed) : allowed_(allowed), before_(std::exchange(winograd_allowed, allowed)) {}
 WinogradScope::~WinogradScope() {
   winograd_allowed = before_;
+}
+
+bool WinogradScope::allowed() {
+  return winograd_allowed;
+}
+
+autograd::ContextScope::Maker WinogradScope::maker() const {
+  return [allowed = allowed_] { return std::make_shared<WinogradScope>(allowed); };
 }
 
 Variable conv2d(const Variable& given_input, const Variable& given_weight, const Variable& given_bias,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/variable.h"
 
 namespace ddprun {
@@ -20,15 +21,18 @@ Variable conv2d(const Variable& input, const Variable& weight, const Variable& b
 
 // While one exists on a thread, its convolutions may use Winograd's algorithm (or may not, within such a scope) where
 // the processor has a fast one: the 3x3 ones then take less time, and lose some of float32's accuracy.
-class WinogradScope {
+class WinogradScope final : public autograd::ContextScope {
  public:
   explicit WinogradScope(bool allowed = true);
   ~WinogradScope();
-  WinogradScope(const WinogradScope&) = delete;
-  WinogradScope& operator=(const WinogradScope&) = delete;
+
+  static bool allowed();  // on this thread
 
  private:
-  bool before_;
+  Maker maker() const override;
+
+  const bool allowed_;
+  const bool before_;
 };
 
 struct PoolOptions {
