@@ -73,7 +73,7 @@ struct TrainConfig {
     std::string preempt_signal = "USR1";
   } train;
   struct Eval {
-    std::int64_t batch_size = 1000;
+    std::int64_t batch_size = 100;
     std::int64_t every_epochs = 1;
   } eval;
   struct Optim {

@@ -123,8 +123,8 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[data]\nname = random\nshape = 1024x1024\nsamples = 2000\n[train]\nbatch_size = 5000\n"
                  "[model]\nname = linear\n") ==
         "t.cfg:6: train.batch_size = 5000: a batch of 2000 x 1048576 numbers is larger than the limit of 1073741824");
-  CHECK(error_of("[data]\nname = random\nshape = 2048x1024\n[model]\nname = linear\n") ==
-        "default: eval.batch_size = 1000: a batch of 1000 x 2097152 numbers is larger than the limit of 1073741824");
+  CHECK(error_of("[data]\nname = random\nshape = 4096x4096\n[model]\nname = linear\n") ==
+        "default: eval.batch_size = 100: a batch of 100 x 16777216 numbers is larger than the limit of 1073741824");
   CHECK(error_of("[data]\nname = digits\n[model]\nname = mlp\nhidden = 16385 16384\n") ==
         "t.cfg:5: model.hidden = 16385 16384: a layer of 16385 x 16384 numbers is larger than the limit of 268435456");
   CHECK_THAT(error_of("[data]\nname = digits\nsamples = 100000000\n"),
