@@ -15,12 +15,33 @@ bool has_name(const std::vector<std::pair<std::string, T>>& entries, const std::
   return std::any_of(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == name; });
 }
 
+// The module that runs.
+std::string module_text() {
+  const std::string path = autograd::current_scope();
+  return path.empty() ? "the model" : "module " + path;
+}
+
 }  // namespace
 
 Variable Module::operator()(const Variable& input) {
   const autograd::NameScope scope(name_);
   if (!recompute_ || !training_) return forward(input);
   return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return forward(inputs[0]); }, {input});
+}
+
+std::vector<Variable> Module::operator()(const std::vector<Variable>& inputs) {
+  const autograd::NameScope scope(name_);
+  return forward_all(inputs);
+}
+
+Variable Module::forward(const Variable&) {
+  throw make_error(Errc::usage, "{} takes a list of inputs", module_text());
+}
+
+std::vector<Variable> Module::forward_all(const std::vector<Variable>& inputs) {
+  if (inputs.size() != 1)
+    throw make_error(Errc::usage, "{} takes one input, not a list of {}", module_text(), inputs.size());
+  return {forward(inputs[0])};
 }
 
 std::vector<std::pair<std::string, Variable>> Module::named_parameters() const {

@@ -31,6 +31,8 @@ class Module {
 
   // Runs forward() under this module's name, which errors and profiles then carry. Call this, not forward().
   Variable operator()(const Variable& input);
+  // The same with several inputs and outputs, in the order that the module defines; nothing of it is computed again.
+  std::vector<Variable> operator()(const std::vector<Variable>& inputs);
 
   // The handles are the module's own: writing into them changes it.
   std::vector<std::pair<std::string, Variable>> named_parameters() const;
@@ -53,7 +55,10 @@ class Module {
   void to(DType dtype);
 
  protected:
-  virtual Variable forward(const Variable& input) = 0;
+  // A module overrides the first; one with several inputs or outputs the second. What remains is Errc::usage, or the
+  // first for one input.
+  virtual Variable forward(const Variable& input);
+  virtual std::vector<Variable> forward_all(const std::vector<Variable>& inputs);
 
   // What set_recompute() takes this module for: a block repeats in a model; a container only calls its parts.
   enum class Part { layer, block, container };

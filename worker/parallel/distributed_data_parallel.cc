@@ -115,13 +115,22 @@ nn::Module& DistributedDataParallel::module() {
   return state_->model;
 }
 
-Variable DistributedDataParallel::forward(const Variable& input) {
+void DistributedDataParallel::begin_forward() {
   if (state_->in_pass) {
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   }
   const bool training = state_->model.training() && grad_enabled() && state_->no_sync_depth == 0;
   if (training && state_->options.broadcast_buffers) sync_buffers();
+}
+
+Variable DistributedDataParallel::forward(const Variable& input) {
+  begin_forward();
   return state_->model(input);
+}
+
+std::vector<Variable> DistributedDataParallel::forward(const std::vector<Variable>& inputs) {
+  begin_forward();
+  return state_->model(inputs);
 }
 
 void DistributedDataParallel::join_pass() {

@@ -44,6 +44,8 @@ class DistributedDataParallel {
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   Variable forward(const Variable& input);
+  // With several inputs and outputs; the backward pass may begin at any of the outputs, or at several.
+  std::vector<Variable> forward(const std::vector<Variable>& inputs);
   // In place of a forward and a backward pass at a rank that has no samples for this one: takes part in the pass's
   // communication and adds nothing to the gradients. The others' gradients are still divided by the number of ranks.
   void join_pass();
@@ -74,6 +76,8 @@ class DistributedDataParallel {
   void record_transfers(std::vector<Transfer>* into);
 
  private:
+  void begin_forward();
+
   struct State;
   std::unique_ptr<State> state_;  // at one address: hooks refer to it
 };

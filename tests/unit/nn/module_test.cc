@@ -33,6 +33,35 @@ struct Named : nn::Module {
 
 }  // namespace
 
+TEST_CASE("a module may have several inputs and outputs") {
+  struct SumAndProduct : nn::Module {
+    SumAndProduct() { register_parameter("scale", Tensor::full({1}, 3)); }
+    std::vector<Variable> forward_all(const std::vector<Variable>& in) override {
+      return {add(in[0], in[1]), mul(mul(in[0], in[1]), parameter("scale"))};
+    }
+  };
+  struct Outer : nn::Module {
+    Outer() { inner = &register_module("inner", std::make_unique<SumAndProduct>()); }
+    Variable forward(const Variable& input) override { return (*inner)(input); }
+    SumAndProduct* inner;
+  };
+  const Variable x(Tensor::full({1}, 5), true), y(Tensor::full({1}, 7), true);
+  SumAndProduct module;
+  const auto outputs = module(std::vector{x, y});
+  REQUIRE(outputs.size() == 2);
+  CHECK(outputs[0].value().item() == 12);
+  CHECK(outputs[1].value().item() == 105);
+  backward({outputs[0], outputs[1]});
+  CHECK(x.grad().item() == 22);
+  CHECK(y.grad().item() == 16);
+  CHECK(module.parameter("scale").grad().item() == 35);
+
+  Outer outer;
+  CHECK_THROWS_WITH(outer(x), "module inner takes a list of inputs");
+  CHECK_THROWS_WITH(outer(std::vector{x, y}), "the model takes one input, not a list of 2");
+  CHECK_THROWS_WITH(outer(std::vector{x}), "module inner takes a list of inputs");
+}
+
 TEST_CASE("the CNN has the parameters of its description, in order") {
   Generator generator(1);
   const auto model = nn::make_model("cnn", {}, generator);

@@ -124,6 +124,31 @@ TEST_CASE("backward returns with the mean of all ranks' gradients, pass after pa
   }
 }
 
+TEST_CASE("a module with several inputs and outputs gets the mean gradients of all its roots") {
+  // Two inputs through one net each; the outputs are roots of one pass.
+  struct Pair : nn::Module {
+    Pair() {
+      left = &register_module("left", std::make_unique<Net>(1));
+      right = &register_module("right", std::make_unique<Net>(2));
+    }
+    std::vector<Variable> forward_all(const std::vector<Variable>& in) override {
+      return {(*left)(in.at(0)), (*right)(in.at(1))};
+    }
+    Net *left, *right;
+  };
+  const auto left = mean_gradients(1, 2), right = mean_gradients(2, 2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    Pair pair;
+    DistributedDataParallel ddp(pair, group);
+    const auto stream = static_cast<std::uint64_t>(group.rank());
+    const Variable input(batch(stream, 5, 4));
+    const auto outputs = ddp.forward(std::vector{input, input});
+    backward({loss_of(outputs.at(0), stream), loss_of(outputs.at(1), stream)});
+    require_gradients(*pair.left, left);
+    require_gradients(*pair.right, right);
+  });
+}
+
 TEST_CASE("under no_sync gradients stay local, and the pass after it reduces the sum") {
   auto expected = mean_gradients(1, 4);
   for (auto& gradient : expected) {
