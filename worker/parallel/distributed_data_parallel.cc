@@ -141,6 +141,18 @@ void DistributedDataParallel::join_pass() {
   state_->define_gradients();
 }
 
+void DistributedDataParallel::register_comm_hook(std::unique_ptr<CommHook> hook) {
+  state_->reducer.set_hook(std::move(hook));
+}
+
+void DistributedDataParallel::register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook) {
+  register_comm_hook(make_comm_hook(std::move(hook)));
+}
+
+CommHook& DistributedDataParallel::comm_hook() {
+  return state_->reducer.hook();
+}
+
 void DistributedDataParallel::sync_buffers() {
   const auto buffers = references(state_->model.named_buffers());
   if (buffers.empty()) return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -64,13 +65,19 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
+  // Replaces the average by allreduce: compression, for one. The same hook at every rank, between two passes. Throws
+  // Errc::usage within a pass. comm_hook.h; hooks.h has those that exist.
+  void register_comm_hook(std::unique_ptr<CommHook> hook);
+  void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);
+  CommHook& comm_hook();
+
   // Copies rank 0's buffers to all ranks: before a distributed evaluation or a checkpoint.
   void sync_buffers();
 
   // Total time that forward (for the buffers) and backward passes have waited for other ranks and the network, apart
   // from their own computation.
   std::chrono::nanoseconds waited() const;
-  // Total time that backward passes have spent on starting allreduces.
+  // Total time that backward passes have spent on starting the reduction of buckets.
   std::chrono::nanoseconds starting() const;
   // Reducer::record_transfers()
   void record_transfers(std::vector<Transfer>* into);

@@ -1,8 +1,10 @@
 #include "ddprun/worker/reducer/reducer.h"
 
 #include <string>
+#include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/reducer/hooks/allreduce_hook.h"
 
 namespace ddprun {
 namespace {
@@ -19,10 +21,10 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
     : group_(group),
       find_unused_(options.find_unused_parameters),
       buckets_(plan_buckets(parameters, options.limits)),
+      parameters_(parameters),
       states_(parameters.size()),
       used_(parameters.size()),
       used_anywhere_(parameters.size()) {
-  for (const auto& parameter : parameters) names_.push_back(parameter.name);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
     memory_.push_back(zeroed_memory(group, bucket.count * size_of(bucket.dtype)));
@@ -31,9 +33,12 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
       states_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
     }
   }
+  describe_buckets();
+  set_hook(make_allreduce_hook(group));
 }
 
 Reducer::~Reducer() {
+  if (!works_.empty()) hook_->cancel();
   for (const auto& work : works_) {
     try {
       work->wait();
@@ -41,6 +46,27 @@ Reducer::~Reducer() {
       // finalize() or the group has reported it already.
     }
   }
+}
+
+void Reducer::describe_buckets() {
+  for (const auto& bucket : buckets_) {
+    auto& slices = slices_.emplace_back();
+    for (const auto& slice : bucket.slices) {
+      const auto& parameter = parameters_[slice.parameter];
+      slices.push_back({parameter.name, parameter.shape, slice.offset, slice.count});
+    }
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    grad_buckets_.push_back({.index = b,
+                             .span = {memory_[b].get(), buckets_[b].count, buckets_[b].dtype},
+                             .slices = slices_[b],
+                             .last = b + 1 == buckets_.size()});
+}
+
+void Reducer::set_hook(std::unique_ptr<CommHook> hook) {
+  if (next_ > 0) throw Error(Errc::usage, "a communication hook cannot be registered within a backward pass");
+  hook->prepare(grad_buckets_);
+  hook_ = std::move(hook);
 }
 
 std::shared_ptr<void> Reducer::gradient_memory(std::size_t parameter) const {
@@ -63,7 +89,7 @@ void Reducer::mark_ready(std::size_t parameter) {
         Errc::usage,
         "the gradient of {} became ready twice in one reduced pass: there were two backward passes, or several "
         "losses use the parameter; run all but the last backward pass under no_sync()",
-        names_[parameter]);
+        parameters_[parameter].name);
   }
   state.ready = true;
   mark_used(parameter);
@@ -85,9 +111,8 @@ void Reducer::note_ended() {
 void Reducer::start_ready_buckets() {
   while (next_ < buckets_.size() && missing_[next_] == 0) {
     const auto start = std::chrono::steady_clock::now();
-    const auto& bucket = buckets_[next_];
     if (transfers_) note_started(next_);
-    works_.push_back(group_.allreduce({memory_[next_].get(), bucket.count, bucket.dtype}, ReduceOp::average));
+    works_.push_back(hook_->start(grad_buckets_[next_]));
     ++next_;
     starting_ += std::chrono::steady_clock::now() - start;
   }
@@ -99,7 +124,7 @@ std::string Reducer::unready_names() const {
   std::size_t count = 0;
   for (std::size_t p = 0; p < states_.size(); ++p) {
     if (states_[p].ready) continue;
-    if (count++ < shown) names += (names.empty() ? "" : ", ") + names_[p];
+    if (count++ < shown) names += (names.empty() ? "" : ", ") + parameters_[p].name;
   }
   return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
 }

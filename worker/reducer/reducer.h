@@ -7,6 +7,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/bucketing.h"
+#include "ddprun/worker/reducer/comm_hook.h"
 #include "ddprun/worker/reducer/transfer.h"
 
 namespace ddprun {
@@ -22,9 +23,10 @@ struct ReducerOptions {
 // Averages gradients over the ranks of a group while the backward pass is still running. Knows a parameter as name,
 // shape and type, not which engine made it.
 //
-// The engine accumulates gradients into gradient_memory(), which lies in the reducer's buckets. A bucket's allreduce
-// starts once all its parameters are ready and all buckets before it have started, so every rank starts the same
-// allreduces in the same order, whatever the order in which its gradients become ready.
+// The engine accumulates gradients into gradient_memory(), which lies in the reducer's buckets. A hook makes averages
+// of a bucket once all its parameters are ready and all buckets before it have started, so every rank starts the same
+// operations in the same order, whatever the order in which its gradients become ready. Without a hook of the caller's
+// that is one allreduce for each bucket.
 //
 // A reduced pass: mark_ready() once per parameter, then finalize(). A pass that only accumulates calls neither; the
 // next reduced pass sends the sum.
@@ -35,9 +37,13 @@ class Reducer {
  public:
   // group must outlive the reducer. Only the parameters' names, shapes and types are looked at.
   Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options = {});
-  ~Reducer();  // waits for allreduces in progress: they use the buckets
+  ~Reducer();  // waits for operations in progress: they use the buckets
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
+
+  // From the next pass on. Throws Errc::usage within a pass.
+  void set_hook(std::unique_ptr<CommHook> hook);
+  CommHook& hook() { return *hook_; }
 
   // Initially zero, aligned to 64 bytes, allocated from the group. The pointer keeps the memory alive.
   std::shared_ptr<void> gradient_memory(std::size_t parameter) const;
@@ -60,10 +66,10 @@ class Reducer {
 
   // Total time that finalize() has waited for other ranks and the network.
   std::chrono::nanoseconds waited() const { return waited_; }
-  // Total time that this rank has spent on starting allreduces.
+  // Total time that this rank has spent on starting the reduction of buckets.
   std::chrono::nanoseconds starting() const { return starting_; }
-  // From the next pass on, the allreduces of a pass are appended at its end; null: they are not. into outlives this
-  // object or the next call.
+  // From the next pass on, the reductions of a pass's buckets are appended at its end; null: they are not. into
+  // outlives this object or the next call.
   void record_transfers(std::vector<Transfer>* into) { transfers_ = into; }
 
  private:
@@ -73,6 +79,7 @@ class Reducer {
     bool ready = false;
   };
   void check_usable() const;
+  void describe_buckets();
   void start_ready_buckets();
   void start_all_buckets();
   void end_pass();
@@ -84,14 +91,17 @@ class Reducer {
   ProcessGroup& group_;
   const bool find_unused_;
   const std::vector<Bucket> buckets_;
-  std::vector<std::string> names_;             // by parameter
-  std::vector<ParameterState> states_;         // by parameter
-  std::vector<std::uint8_t> used_;             // by parameter: 1 if this rank used it since the last reduced pass
-  std::vector<std::uint8_t> used_anywhere_;    // by parameter: 1 if any rank used it
-  std::vector<std::shared_ptr<void>> memory_;  // by bucket
-  std::vector<std::size_t> missing_;           // by bucket: parameters not ready yet
-  std::size_t next_ = 0;                       // the next bucket to start
-  std::vector<WorkPtr> works_;                 // one per started bucket
+  const std::vector<ParameterRef> parameters_;
+  std::vector<ParameterState> states_;          // by parameter
+  std::vector<std::uint8_t> used_;              // by parameter: 1 if this rank used it since the last reduced pass
+  std::vector<std::uint8_t> used_anywhere_;     // by parameter: 1 if any rank used it
+  std::vector<std::shared_ptr<void>> memory_;   // by bucket
+  std::vector<std::vector<GradSlice>> slices_;  // by bucket
+  std::vector<GradBucket> grad_buckets_;        // as the hook sees them
+  std::unique_ptr<CommHook> hook_;
+  std::vector<std::size_t> missing_;  // by bucket: parameters not ready yet
+  std::size_t next_ = 0;              // the next bucket to start
+  std::vector<WorkPtr> works_;        // one per started bucket
   bool failed_ = false;
   std::chrono::nanoseconds waited_{};
   std::chrono::nanoseconds starting_{};

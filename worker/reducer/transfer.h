@@ -5,7 +5,7 @@
 
 namespace ddprun {
 
-// The allreduce of a bucket of gradients, as this rank sees it.
+// The reduction of a bucket of gradients, as this rank sees it.
 struct Transfer {
   std::size_t bucket = 0;
   std::chrono::steady_clock::time_point start;

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/worker/comm/span.h"
+#include "ddprun/worker/comm/work.h"
+
+namespace ddprun {
+
+// The gradient of one parameter within a bucket.
+struct GradSlice {
+  std::string_view name;
+  std::span<const std::int64_t> shape;
+  std::size_t offset = 0;  // elements from the start of the bucket
+  std::size_t count = 0;
+};
+
+// A bucket of gradients as a hook sees it. Between two slices lies padding, which is zero.
+struct GradBucket {
+  std::size_t index = 0;
+  Span span;  // all of it, padding included
+  std::span<const GradSlice> slices;
+  bool last = false;  // of a pass: it has buckets 0 to this one
+};
+
+// What a hook keeps from one pass to the next, and a checkpoint with it. Whoever writes the memory restores the state.
+// Floats may differ between ranks and are meaningful as a mean over ranks; integers are the same at all ranks.
+struct HookState {
+  std::string name;  // unique in its hook
+  Span span;
+};
+
+// How a bucket of gradients becomes the average over the ranks: PyTorch's communication hook. Called with the sums that
+// this rank has accumulated; when the work has finished, the bucket holds the average over the ranks, or what the hook
+// takes for it, with the same bits at every rank.
+//
+// A pass calls start() for each bucket in order, while gradients of later ones are still computed, and then wait() on
+// the works in that order. A hook that needs several operations for a bucket starts all but the first within wait(),
+// never depending on which have finished: so every rank starts the same operations in the same order.
+// bucket_stages.h does that.
+//
+// Ownership: the reducer owns the hook and the buckets; what prepare() was given outlives the hook. A hook refers to
+//   its group, which outlives it.
+// Threads: one at a time, that of the reducer.
+// Errors: those of the group, from start() or from the work. The hook cannot be used afterwards.
+class CommHook {
+ public:
+  virtual ~CommHook() = default;
+
+  // Once, before the first start(): all buckets of a pass, in order. Where a hook allocates its state.
+  virtual void prepare(std::span<const GradBucket> buckets) { static_cast<void>(buckets); }
+  virtual WorkPtr start(const GradBucket& bucket) = 0;
+  // The pass ends here, with an error at this rank: works start no further operation and end once those in progress
+  // have.
+  virtual void cancel() {}
+  // Once prepared; between two passes. The memory is the hook's.
+  virtual std::vector<HookState> state() { return {}; }
+};
+
+// A hook without state from a function.
+std::unique_ptr<CommHook> make_comm_hook(std::function<WorkPtr(const GradBucket&)> start);
+
+}  // namespace ddprun

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/comm_hook.h"
+
+namespace ddprun {
+
+// The average over the ranks of the group, by one allreduce in the type of the bucket: what happens without a hook.
+std::unique_ptr<CommHook> make_allreduce_hook(ProcessGroup& group);
+
+}  // namespace ddprun
