@@ -72,6 +72,43 @@ TEST_CASE("two ranks with batch 64 learn as one with batch 128") {
   }
 }
 
+TEST_CASE("updates divided among the ranks learn as one rank does") {
+  TempDir dir;
+  const std::string same_batch = "[train]\nmax_steps = 50\nglobal_batch_size = 128\ncheck_replicas = true\n";
+  const std::string zero = "[parallel]\nzero = 1\n";
+  SECTION("SGD, clipped") {
+    const std::string clipped = sgd + "clip_norm = 0.5\n" + same_batch;
+    const auto one = losses_of(dir, 1, clipped);
+    for (const int ranks : {1, 2, 4}) {
+      const auto divided = losses_of(dir, ranks, clipped + zero);
+      CHECK(difference(one, divided, 10) < 1e-6);
+      CHECK(difference(one, divided, 50) < 1e-5);
+    }
+  }
+  SECTION("AdamW with groups, under float16") {
+    const std::string job = "[optim]\nname = adamw\nweight_decay = 0.1\ndecay_one_dimensional = false\n" + same_batch +
+                            "precision = fp16\nloss_scale = 1e8\nloss_scale_growth_interval = 4\n";
+    const auto whole = losses_of(dir, 2, job), divided = losses_of(dir, 2, job + zero);
+    CHECK(difference(whole, divided, 50) < 1e-5);
+  }
+}
+
+TEST_CASE("a checkpoint of divided updates goes on undivided, at another number of ranks, and the other way round") {
+  TempDir dir;
+  const std::string job = adam + "[train]\nglobal_batch_size = 128\nseed = 1\n";
+  const auto whole = losses_of(dir, 1, job + "max_steps = 20\n");
+  const std::pair<int, const char*> layouts[] = {{4, "zero = 1\n"}, {1, ""}, {3, "zero = 1\n"}, {2, "zero = 1\n"}};
+  std::vector<double> resumed;
+  for (std::size_t i = 0; i < std::size(layouts); ++i) {
+    const auto& [ranks, zero] = layouts[i];
+    resumed = losses_of(dir, ranks,
+                        job + "max_steps = " + std::to_string(5 * (i + 1)) + "\n[parallel]\n" + zero +
+                            "[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n");
+  }
+  CHECK(difference(whole, resumed, 10) < 1e-6);
+  CHECK(difference(whole, resumed, 20) < 1e-4);
+}
+
 TEST_CASE("a GPT learns with two ranks as with one") {
   TempDir dir;
   std::string text;

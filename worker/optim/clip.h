@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "ddprun/worker/optim/parameter_group.h"
 
 namespace ddprun::optim {
@@ -16,7 +18,10 @@ namespace ddprun::optim {
 // With n the Euclidean norm of all gradients together, taken in double: multiplies them by max_norm / (n + 1e-6) if
 // that is below 1. Returns n, as it was before. A norm that is not finite is returned too, and then gradients become
 // zero or NaN, as in PyTorch (error_if_nonfinite = False).
-double clip_grad_norm(const NamedParameters& parameters, double max_norm);
+//
+// Where each rank has parts of the parameters alone: sum_over_ranks adds up all ranks' squares.
+using SumOverRanks = std::function<double(double)>;
+double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks = {});
 
 // Limits every element to [-clip_value, clip_value]. A NaN stays one.
 void clip_grad_value(const NamedParameters& parameters, double clip_value);

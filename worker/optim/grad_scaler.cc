@@ -30,8 +30,9 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), st
   check(options);
 }
 
-bool GradScaler::unscale(const NamedParameters& parameters) const {
-  if (!is_finite(parameters)) return false;
+bool GradScaler::unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all) const {
+  const bool finite = is_finite(parameters);
+  if (!(holds_at_all ? holds_at_all(finite) : finite)) return false;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.grad().defined()) continue;
     Tensor gradient = parameter.grad();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "ddprun/worker/optim/parameter_group.h"
 
@@ -34,7 +35,9 @@ class GradScaler {
 
   double scale() const { return state_.scale; }
   // Divides the gradients by the scale, in place. False, and the gradients are of no use, if one is not finite.
-  bool unscale(const NamedParameters& parameters) const;
+  // Where each rank has parts of the parameters alone: holds_at_all tells whether all ranks' gradients are finite.
+  using HoldsAtAll = std::function<bool(bool)>;
+  bool unscale(const NamedParameters& parameters, const HoldsAtAll& holds_at_all = {}) const;
   // Once after each step.
   void update(bool finite);
 

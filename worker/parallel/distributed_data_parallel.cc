@@ -5,6 +5,8 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/parallel/flat_parameters.h"
+#include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
 #include "ddprun/worker/reducer/model_check.h"
 
 namespace ddprun {
@@ -57,6 +59,7 @@ struct DistributedDataParallel::State {
         reducer(process_group, references(parameters),
                 {.limits = options.limits, .find_unused_parameters = options.find_unused_parameters}) {}
 
+  void shard();
   void install_hooks();
   void gradient_ready(std::size_t parameter);
   void define_gradients();
@@ -66,11 +69,19 @@ struct DistributedDataParallel::State {
   const DdpOptions options;
   std::vector<std::pair<std::string, Variable>> parameters;
   Reducer reducer;
+  std::unique_ptr<FlatParameters> flat;
   int no_sync_depth = 0;
   std::vector<Variable::Hook> hooks;
   std::chrono::nanoseconds waited_for_buffers{};
   bool in_pass = false;  // a reduced backward pass has begun and not ended
 };
+
+void DistributedDataParallel::State::shard() {
+  if (options.find_unused_parameters)
+    throw Error(Errc::usage, "shard_gradients and find_unused_parameters exclude each other");
+  flat = std::make_unique<FlatParameters>(group, parameters, reducer.buckets());
+  reducer.set_hook(make_reduce_scatter_hook(group));
+}
 
 void DistributedDataParallel::State::install_hooks() {
   const auto kind = options.find_unused_parameters ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
@@ -106,6 +117,7 @@ void DistributedDataParallel::State::define_gradients() {
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
   align_ranks(group, model);
   state_ = std::make_unique<State>(model, group, options);
+  if (options.shard_gradients) state_->shard();
   state_->install_hooks();
 }
 
@@ -151,6 +163,10 @@ void DistributedDataParallel::register_comm_hook(std::function<WorkPtr(const Gra
 
 CommHook& DistributedDataParallel::comm_hook() {
   return state_->reducer.hook();
+}
+
+const FlatParameters* DistributedDataParallel::flat_parameters() const {
+  return state_->flat.get();
 }
 
 void DistributedDataParallel::sync_buffers() {

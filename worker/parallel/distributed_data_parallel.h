@@ -11,6 +11,8 @@
 
 namespace ddprun {
 
+class FlatParameters;
+
 struct DdpOptions {
   BucketLimits limits;
   // A backward pass need not reach every parameter. As in PyTorch, the gradient of a parameter that no rank used stays
@@ -19,6 +21,9 @@ struct DdpOptions {
   // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass, as PyTorch
   // does.
   bool broadcast_buffers = true;
+  // ZeRO: a backward pass averages this rank's part of the gradients alone, and the others are undefined after it; see
+  // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters.
+  bool shard_gradients = false;
 };
 
 // Data parallelism: every rank holds a replica of the model and trains it on its own part of each batch; the gradients
@@ -70,6 +75,9 @@ class DistributedDataParallel {
   void register_comm_hook(std::unique_ptr<CommHook> hook);
   void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);
   CommHook& comm_hook();
+
+  // With shard_gradients: where the parameters lie; else null.
+  const FlatParameters* flat_parameters() const;
 
   // Copies rank 0's buffers to all ranks: before a distributed evaluation or a checkpoint.
   void sync_buffers();

@@ -80,6 +80,14 @@ void load_part(const checkpoint::Found& found, const char* file_name, const chec
   }
 }
 
+void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Module& model,
+          const NamedTensors& optimizer_state) {
+  const auto& saved = found.state.config;
+  load_part(found, "model.safetensors", found.model(), tensors_of(model), changes(model_keys, saved, settings));
+  load_part(found, "optimizer.safetensors", found.optimizer(), optimizer_state,
+            changes(optimizer_keys, saved, settings));
+}
+
 // Rank 0's part of resume().
 std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
   if (options.resume == Resume::never) {
@@ -95,13 +103,6 @@ std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
   return found;
 }
 
-void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {
-  for (const auto& [name, tensor] : tensors) {
-    auto target = tensor;  // a handle on the same elements
-    group.broadcast({target.raw(), static_cast<std::size_t>(target.numel()), target.dtype()}, 0)->wait();
-  }
-}
-
 // Rank 0's text at every rank.
 std::string broadcast_text(std::string text, ProcessGroup& group) {
   std::vector<std::int64_t> size{static_cast<std::int64_t>(text.size())};
@@ -113,9 +114,9 @@ std::string broadcast_text(std::string text, ProcessGroup& group) {
 
 }  // namespace
 
-checkpoint::Content content_of(const nn::Module& model, const optim::Optimizer& optimizer,
+checkpoint::Content content_of(const nn::Module& model, const NamedTensors& optimizer_state,
                                const checkpoint::RunState& state) {
-  return {views_of(tensors_of(model)), views_of(optimizer.state()), state};
+  return {views_of(tensors_of(model)), views_of(optimizer_state), state};
 }
 
 Resume resume_from_name(std::string_view name) {
@@ -130,21 +131,12 @@ std::vector<std::string> resume_names() {
   return names;
 }
 
-void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Module& model,
-          optim::Optimizer& optimizer) {
-  const auto& saved = found.state.config;
-  load_part(found, "model.safetensors", found.model(), tensors_of(model), changes(model_keys, saved, settings));
-  load_part(found, "optimizer.safetensors", found.optimizer(), optimizer.state(),
-            changes(optimizer_keys, saved, settings));
-  optimizer.set_step_count(found.state.step - found.state.skipped_steps);
-}
-
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model, optim::Optimizer& optimizer,
-                                           ProcessGroup& group) {
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
+                                           const NamedTensors& optimizer_state, ProcessGroup& group) {
   std::string text;
   if (group.rank() == 0 && options.checkpoints) {
     if (const auto found = find_checkpoint(options)) {
-      load(*found, options.settings, model, optimizer);
+      load(*found, options.settings, model, optimizer_state);
       text = checkpoint::to_json(found->state);
     }
   }
@@ -152,9 +144,14 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   if (text.empty()) return std::nullopt;
   const auto state = checkpoint::run_state_from_json(text, "rank 0's checkpoint");
   broadcast_tensors(tensors_of(model), group);
-  broadcast_tensors(optimizer.state(), group);
-  optimizer.set_step_count(state.step - state.skipped_steps);
   return state;
+}
+
+void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {
+  for (const auto& [name, tensor] : tensors) {
+    auto target = tensor;  // a handle on the same elements
+    group.broadcast({target.raw(), static_cast<std::size_t>(target.numel()), target.dtype()}, 0)->wait();
+  }
 }
 
 }  // namespace ddprun::trainer

@@ -14,8 +14,8 @@
 // Copies a run's model, optimizer and state into a checkpoint and back.
 namespace ddprun::trainer {
 
-// Views of the run's memory: valid until the model or the optimizer changes or is destroyed.
-checkpoint::Content content_of(const nn::Module& model, const optim::Optimizer& optimizer,
+// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
+checkpoint::Content content_of(const nn::Module& model, const optim::NamedTensors& optimizer_state,
                                const checkpoint::RunState& state);
 
 // checkpoint.resume: "auto" starts from the newest checkpoint that is whole, or from step 0 when there is none; "never"
@@ -31,15 +31,15 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Copies a checkpoint into the model and the optimizer. Throws Errc::mismatch naming the settings that have changed,
-// and the file and the tensor: one that is missing, has another shape or dtype, or that the model does not know.
-void load(const checkpoint::Found& found, const std::map<std::string, std::string>& settings, nn::Module& model,
-          optim::Optimizer& optimizer);
+// Rank 0's newest checkpoint: its model is at every rank, its optimizer state in rank 0's tensors, from where the
+// caller takes it to the others; its state is the result. None when the run starts from step 0. Only rank 0 touches the
+// disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the tensor: one that is missing,
+// has another shape or dtype, or that the model does not know; those of Checkpoints::newest(), and Errc::io when a
+// checkpoint is required and there is none. Collective.
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
+                                           const optim::NamedTensors& optimizer_state, ProcessGroup& group);
 
-// Rank 0's newest checkpoint, brought to every rank: its tensors are in model and optimizer, its state is the result.
-// None when the run starts from step 0. Only rank 0 touches the disk. Errors: as load() and Checkpoints::newest(), and
-// Errc::io when a checkpoint is required and there is none. Collective.
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model, optim::Optimizer& optimizer,
-                                           ProcessGroup& group);
+// Rank 0's values to every rank. Collective.
+void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);
 
 }  // namespace ddprun::trainer

@@ -283,6 +283,10 @@ void bind_rest(Settings& s, TrainConfig& c) {
          .unit = "MiB",
          .min = 0.001,
          .max = 1e6});
+  s.add("parallel.zero", c.parallel.zero,
+        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work",
+         .min = 0,
+         .max = 1});
   s.add("checkpoint.dir", c.checkpoint.dir,
         {.help = "folder of the checkpoints; a run resumes from the newest one in it. Empty: none are written"});
   s.add(
@@ -635,6 +639,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "data.prefetch",
       "eval.",
       "dist.",
+      "parallel.zero",
       "checkpoint.",
       "metrics.",
   };

@@ -109,6 +109,9 @@ struct TrainConfig {
     std::int64_t staging_kb = 256;
     double bucket_mb = 25;
   } dist;
+  struct Parallel {
+    std::int64_t zero = 0;
+  } parallel;
   struct Checkpoint {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;

@@ -13,6 +13,7 @@
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/schedule.h"
 
 namespace ddprun::trainer {
@@ -36,6 +37,7 @@ DdpOptions ddp_options(const TrainConfig& c) {
   DdpOptions options;
   options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
   options.limits.first_bytes = std::min(options.limits.first_bytes, options.limits.bytes);
+  options.shard_gradients = c.parallel.zero > 0;
   return options;
 }
 
@@ -94,12 +96,36 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       state_(state),
       group_(group),
       ddp_(*state.model, group, ddp_options(config_)),
-      parameters_(state.model->named_parameters()),
+      shards_(config_.parallel.zero > 0 ? std::make_optional<ParameterShards>(ddp_, group) : std::nullopt),
+      parameters_(shards_ ? shards_->parameters() : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
       micro_batch_(batch_sizes(config_.train, group.size()).micro),
       rank_times_(group.rank(), group.size()) {
+  if (shards_) take_shards_of_optimizer();
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
+}
+
+// The state of another group's parts is lost with that group.
+void TrainSession::take_shards_of_optimizer() {
+  if (state_.optimizer && state_.run.step > 0)
+    throw Error(Errc::unsupported, "parallel.zero: a run goes on in another process group from a checkpoint alone");
+  state_.optimizer = make_optimizer(config_, shards_->of(parameter_groups(config_, *state_.model)));
+}
+
+optim::NamedTensors TrainSession::gather_optimizer_state() const {
+  return shards_ ? shards_->gather_state(state_.optimizer->state()) : state_.optimizer->state();
+}
+
+optim::NamedTensors TrainSession::whole_optimizer_state() const {
+  return shards_ ? shards_->whole_state(state_.optimizer->state()) : state_.optimizer->state();
+}
+
+void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) {
+  if (shards_)
+    shards_->scatter_state(whole, state_.optimizer->state());
+  else
+    broadcast_tensors(whole, group_);
 }
 
 std::int64_t TrainSession::total_steps() const {
@@ -169,7 +195,7 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
 void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
                             PhaseTimer& timer) {
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
-  state_.optimizer->zero_grad();
+  state_.model->zero_grad();
   timer.end(&StepTimes::optimizer);
   const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
   const WinogradScope winograd(config_.train.winograd);
@@ -195,6 +221,9 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   if (unscale_gradients(result)) {
     result.grad_norm = clip_gradients();
     state_.optimizer->step();
+    timer.end(&StepTimes::optimizer);
+    if (shards_) shards_->gather();
+    timer.end(&StepTimes::wait);
   }
   timer.end(&StepTimes::optimizer);
   reduced_sums->wait();
@@ -209,7 +238,8 @@ bool TrainSession::unscale_gradients(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;
   result.loss_scale = scaler->scale();
-  result.skipped = !scaler->unscale(parameters_);
+  const auto holds_at_all = [this](bool finite) { return sum_over_ranks(finite ? 0 : 1) == 0; };
+  result.skipped = !scaler->unscale(parameters_, shards_ ? holds_at_all : optim::GradScaler::HoldsAtAll());
   scaler->update(!result.skipped);
   return !result.skipped;
 }
@@ -218,7 +248,13 @@ bool TrainSession::unscale_gradients(StepResult& result) {
 std::optional<double> TrainSession::clip_gradients() const {
   if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
   if (config_.optim.clip_norm == 0) return std::nullopt;
-  return optim::clip_grad_norm(parameters_, config_.optim.clip_norm);
+  const auto sum = [this](double squares) { return sum_over_ranks(squares); };
+  return optim::clip_grad_norm(parameters_, config_.optim.clip_norm, shards_ ? sum : optim::SumOverRanks());
+}
+
+double TrainSession::sum_over_ranks(double value) const {
+  group_.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
+  return value;
 }
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its

@@ -13,6 +13,7 @@
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
@@ -69,6 +70,12 @@ class TrainSession {
   // The state's model on the test set.
   Evaluation evaluate();
 
+  // The optimizer's state as a checkpoint has it, whatever part of it this rank has. At rank 0; with parallel.zero in
+  // memory of its own there, and nothing at the others. gather and distribute are collective.
+  optim::NamedTensors gather_optimizer_state() const;
+  optim::NamedTensors whole_optimizer_state() const;  // of these shapes, to be filled by a checkpoint
+  void distribute_optimizer_state(const optim::NamedTensors& whole);
+
   // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
   void record_saved_bytes() { records_saved_bytes_ = true; }
   const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
@@ -94,12 +101,14 @@ class TrainSession {
  private:
   class PhaseTimer;
 
+  void take_shards_of_optimizer();
   double learning_rate();
   void open_epoch();
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
+  double sum_over_ranks(double value) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
@@ -109,7 +118,8 @@ class TrainSession {
   TrainState& state_;
   ProcessGroup& group_;
   DistributedDataParallel ddp_;
-  const optim::NamedParameters parameters_;
+  std::optional<ParameterShards> shards_;    // with parallel.zero
+  const optim::NamedParameters parameters_;  // that this rank updates
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;
   RankTimes rank_times_;

@@ -9,20 +9,6 @@
 namespace ddprun::trainer {
 namespace {
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn::Module& model) {
-  const optim::OptimOptions options{.lr = c.optim.lr,
-                                    .momentum = c.optim.momentum,
-                                    .weight_decay = c.optim.weight_decay,
-                                    .beta1 = c.optim.beta1,
-                                    .beta2 = c.optim.beta2,
-                                    .eps = c.optim.eps,
-                                    .dampening = c.optim.dampening,
-                                    .nesterov = c.optim.nesterov};
-  const auto parameters = model.named_parameters();
-  if (c.optim.decay_one_dimensional) return optim::make_optimizer(c.optim.name, options, parameters);
-  return optim::make_optimizer(c.optim.name, options, optim::split_one_dimensional(parameters));
-}
-
 nn::Recompute recompute_of(const TrainConfig::Train& t) {
   if (t.recompute == "blocks") return nn::Recompute::blocks;
   return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
@@ -50,6 +36,7 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.epoch = saved.epoch;
   run.samples = saved.samples;
   run.skipped_steps = saved.skipped_steps;
+  optimizer->set_step_count(saved.step - saved.skipped_steps);
   if (scaler && saved.loss_scale)
     scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
 }
@@ -75,13 +62,32 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::
   return nn::make_model(m.name, options, generator);
 }
 
+std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model) {
+  auto parameters = model.named_parameters();
+  if (config.optim.decay_one_dimensional) return {{.parameters = std::move(parameters), .options = {}}};
+  return optim::split_one_dimensional(parameters);
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vector<optim::ParameterGroup> groups) {
+  return optim::make_optimizer(c.optim.name,
+                               {.lr = c.optim.lr,
+                                .momentum = c.optim.momentum,
+                                .weight_decay = c.optim.weight_decay,
+                                .beta1 = c.optim.beta1,
+                                .beta2 = c.optim.beta2,
+                                .eps = c.optim.eps,
+                                .dampening = c.optim.dampening,
+                                .nesterov = c.optim.nesterov},
+                               std::move(groups));
+}
+
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
                             const data::SampleLayout& layout, const tasks::Task& task, std::int64_t generation,
                             const plugin::Registry& registry) {
   TrainState state;
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
   state.model->set_recompute(recompute_of(config.train));
-  state.optimizer = make_optimizer(config, *state.model);
+  if (config.parallel.zero == 0) state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);
   state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),
                .accumulate = config.train.accumulate,

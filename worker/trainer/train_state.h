@@ -21,11 +21,12 @@ namespace ddprun::trainer {
 // clearing them. Between two steps all ranks' states are equal, apart from buffers (running statistics).
 struct TrainState {
   std::unique_ptr<nn::Module> model;
-  std::unique_ptr<optim::Optimizer> optimizer;  // of the model's parameters
-  std::optional<optim::GradScaler> scaler;      // with train.precision = fp16
-  checkpoint::RunState run;                     // step, position in the data, seed, settings
+  // Of the model's parameters; with parallel.zero of this rank's parts of them, made by the session.
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::optional<optim::GradScaler> scaler;  // with train.precision = fp16
+  checkpoint::RunState run;                 // step, position in the data, seed, settings
 
-  // Goes on where a checkpoint's run stood; its tensors are copied by resume().
+  // Goes on where a checkpoint's run stood; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);
 };
 
@@ -35,6 +36,10 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& options, const 
 // What train.task names, of the plugin's or the built-in tasks. Throws as tasks::make_task().
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
                                        const plugin::Registry& registry = {});
+
+// What the settings make of the optimizer's parameters: its groups, then the optimizer.
+std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model);
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& config, std::vector<optim::ParameterGroup> groups);
 
 // As it is before the first step: parameters drawn from the run's seed. deciding: settings_that_decide(); generation:
 // of the job, for the record.

@@ -69,8 +69,10 @@ class Trainer::Impl {
     const ResumeOptions options{.checkpoints = checkpoints(),
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
-    const auto saved = resume(options, *state_.model, *state_.optimizer, session_.group());
+    const auto optimizer_state = session_.whole_optimizer_state();
+    const auto saved = resume(options, *state_.model, optimizer_state, session_.group());
     if (!saved) return;
+    session_.distribute_optimizer_state(optimizer_state);
     if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);
     state_.continue_from(*saved);
     progress_.line(

@@ -1,0 +1,128 @@
+#include "ddprun/worker/parallel/parameter_shards.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/flat_parameters.h"
+
+namespace ddprun {
+namespace {
+
+Tensor part_of(const Tensor& tensor, const Shard& part) {
+  return tensor.reshape({-1}).slice(0, static_cast<std::int64_t>(part.begin), static_cast<std::int64_t>(part.count()));
+}
+
+Span span_of_tensor(Tensor tensor) {
+  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
+}
+
+// A rank's elements of a slice, from the start of the slice.
+Shard part_of_slice(const Bucket& bucket, const BucketSlice& slice, int rank, int ranks) {
+  const Shard common =
+      intersection(shard_of(bucket.count, rank, ranks), {.begin = slice.offset, .end = slice.offset + slice.count});
+  if (common.count() == 0) return {};
+  return {.begin = common.begin - slice.offset, .end = common.end - slice.offset};
+}
+
+const FlatParameters& flat_parameters_of(const DistributedDataParallel& ddp) {
+  const FlatParameters* flat = ddp.flat_parameters();
+  if (!flat) throw Error(Errc::usage, "parameters are sharded with DdpOptions::shard_gradients alone");
+  return *flat;
+}
+
+// What an optimizer keeps for each parameter as a whole, such as a count.
+bool is_replicated(const Tensor& state) {
+  return state.dim() == 0;
+}
+
+}  // namespace
+
+ParameterShards::ParameterShards(DistributedDataParallel& ddp, ProcessGroup& group)
+    : group_(group), flat_(flat_parameters_of(ddp)) {
+  parts_.resize(flat_.parameters().size());
+  counts_.resize(parts_.size());
+  for (const Bucket& bucket : flat_.buckets()) {
+    for (const BucketSlice& slice : bucket.slices) {
+      const auto& [name, whole] = flat_.parameters()[slice.parameter];
+      for (int rank = 0; rank < group.size(); ++rank)
+        counts_[slice.parameter].push_back(part_of_slice(bucket, slice, rank, group.size()).count());
+      const Shard own = part_of_slice(bucket, slice, group.rank(), group.size());
+      Variable part(part_of(whole.value(), own), true);
+      part.set_grad_storage(part_of(whole.grad(), own));
+      parts_[slice.parameter] = {name, part};
+    }
+  }
+}
+
+std::vector<optim::ParameterGroup> ParameterShards::of(std::vector<optim::ParameterGroup> groups) const {
+  for (auto& group : groups) {
+    optim::NamedParameters parts;
+    for (const auto& [name, whole] : group.parameters) {
+      const auto found = std::ranges::find(parts_, name, [](const auto& part) { return part.first; });
+      if (found != parts_.end()) parts.push_back(*found);
+    }
+    group.parameters = std::move(parts);
+  }
+  return groups;
+}
+
+void ParameterShards::gather() {
+  std::vector<WorkPtr> works;
+  for (std::size_t b = 0; b < flat_.buckets().size(); ++b) {
+    const Span all = flat_.memory(b);
+    const Shard own = shard_of(all.count, group_.rank(), group_.size());
+    const ConstSpan part{static_cast<const std::byte*>(all.data) + own.begin * size_of(all.dtype), own.count(),
+                         all.dtype};
+    works.push_back(group_.allgatherv(part, all, shard_counts(all.count, group_.size())));
+  }
+  for (const auto& work : works) work->wait();
+  for (const auto& [name, parameter] : flat_.parameters()) parameter.value().storage()->bump_version();
+}
+
+std::size_t ParameterShards::index_of(const std::string& state_name) const {
+  const std::string name = state_name.substr(0, state_name.rfind('.'));
+  const auto found = std::ranges::find(parts_, name, [](const auto& part) { return part.first; });
+  if (found == parts_.end()) throw make_error(Errc::internal, "there is no parameter of the state {}", state_name);
+  return static_cast<std::size_t>(found - parts_.begin());
+}
+
+optim::NamedTensors ParameterShards::whole_state(const optim::NamedTensors& parts) const {
+  optim::NamedTensors whole;
+  if (group_.rank() != 0) return whole;
+  for (const auto& [name, part] : parts) {
+    const Shape shape = is_replicated(part) ? Shape{} : flat_.parameters()[index_of(name)].second.shape();
+    whole.emplace_back(name, Tensor::zeros(shape, part.dtype()));
+  }
+  return whole;
+}
+
+optim::NamedTensors ParameterShards::gather_state(const optim::NamedTensors& parts) const {
+  optim::NamedTensors whole = whole_state(parts);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& [name, part] = parts[i];
+    if (is_replicated(part)) {
+      if (group_.rank() == 0) whole[i].second.copy_from(part);
+    } else {
+      const Span all = group_.rank() == 0 ? span_of_tensor(whole[i].second) : Span{.dtype = part.dtype()};
+      group_.gatherv(span_of_tensor(part), all, counts_[index_of(name)], 0, {.blocking = true});
+    }
+  }
+  return whole;
+}
+
+void ParameterShards::scatter_state(const optim::NamedTensors& whole, const optim::NamedTensors& parts) const {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& [name, part] = parts[i];
+    if (is_replicated(part)) {
+      Tensor own = part;  // a handle on the same elements
+      if (group_.rank() == 0) own.copy_from(whole[i].second);
+      group_.broadcast(span_of_tensor(own), 0, {.blocking = true});
+    } else {
+      const Span all = group_.rank() == 0 ? span_of_tensor(whole[i].second) : Span{.dtype = part.dtype()};
+      group_.scatterv(all, counts_[index_of(name)], span_of_tensor(part), 0, {.blocking = true});
+    }
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/comm_hook.h"
+
+namespace ddprun {
+
+// The average over the ranks of the group, in this rank's part of the bucket alone (shards.h); the other parts are
+// undefined afterwards. For an optimizer that updates this part.
+std::unique_ptr<CommHook> make_reduce_scatter_hook(ProcessGroup& group);
+
+}  // namespace ddprun
