@@ -111,7 +111,7 @@ void quantise(const TrainConfig& config, const Settings& settings, const plugin:
   if (file.empty()) throw make_error(Errc::usage, "quantize needs quantize.file: where the model is written");
   const auto datasets = make_datasets(config, settings, registry);
   const auto& layout = datasets.train->layout();
-  const auto task = make_task(config, layout, registry);
+  const auto task = make_evaluation_task(config, layout, registry);
   const auto load = [&] { return load_trained_model("quantize", config, layout, *task, registry); };
   const auto original = load(), changed = load();
   quantise_model(*changed, config, *datasets.train);

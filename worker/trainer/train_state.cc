@@ -45,6 +45,12 @@ std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::Sa
                           {.layout = layout, .distillation = make_distillation_options(config, layout)});
 }
 
+std::unique_ptr<tasks::Task> make_evaluation_task(const TrainConfig& config, const data::SampleLayout& layout,
+                                                  const plugin::Registry& registry) {
+  if (config.train.task == "distillation") return tasks::make_task("classification", {.layout = layout});
+  return make_task(config, layout, registry);
+}
+
 void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.step = saved.step;
   run.epoch = saved.epoch;

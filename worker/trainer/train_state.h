@@ -36,6 +36,10 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& options, const 
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
                                        const plugin::Registry& registry = {});
 
+// The same for a model that is evaluated alone: a distillation is a classification then, without its teacher.
+std::unique_ptr<tasks::Task> make_evaluation_task(const TrainConfig& config, const data::SampleLayout& layout,
+                                                  const plugin::Registry& registry = {});
+
 // As it is before the first step: parameters drawn from the run's seed. deciding: settings_that_decide(); generation:
 // of the job, for the record.
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,
