@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/nn/quantisation/quantise.h"
 #include "ddprun/worker/trainer/random_streams.h"
 #include "ddprun/worker/trainer/teacher.h"
 
@@ -26,6 +28,12 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn:
 nn::Recompute recompute_of(const TrainConfig::Train& t) {
   if (t.recompute == "blocks") return nn::Recompute::blocks;
   return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
+}
+
+void make_quantisation_aware(const TrainConfig& config, nn::Module& model) {
+  if (nn::make_quantisation_aware(model) > 0) return;
+  throw make_error(Errc::usage, "train.quantization_aware = true: model {} has no layer that can be quantised",
+                   config.model.name);
 }
 
 optim::GradScaler make_scaler(const TrainConfig::Train& t) {
@@ -86,6 +94,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
                             const plugin::Registry& registry) {
   TrainState state;
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
+  if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   state.optimizer = make_optimizer(config, *state.model);
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);

@@ -111,7 +111,7 @@ TEST_CASE("a student learns from a teacher's file, and the same bits twice") {
   CHECK(digest("weight = 1\n") != digest("weight = 1\ntemperature = 1\n"));
 }
 
-TEST_CASE("a student is evaluated, predicts and is quantised without its teacher's file") {
+TEST_CASE("the task of an evaluation alone needs no teacher's file") {
   const TempDir dir;
   const TrainingJob job(distillation_job(dir, ""));  // there is no such file
   const auto& layout = job.datasets().train->layout();
