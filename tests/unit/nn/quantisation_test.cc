@@ -183,6 +183,12 @@ TEST_CASE("a quantised convolution is exact for integers, and gives what the lay
   }
 }
 
+TEST_CASE("a layer of a user's own stays as it is") {
+  Convolution layer(uniform({4, 3, 3, 3}, -1, 1), {}, {});
+  CHECK(nn::quantise_dynamic(layer) == 0);
+  CHECK(nn::make_quantisation_aware(layer) == 0);
+}
+
 TEST_CASE("a quantised convolution refuses images that do not fit") {
   const Convolution layer(uniform({4, 3, 3, 3}, -1, 1), {}, {});
   nn::QuantisedConv2d quantised(layer, {}, std::nullopt);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/worker/nn/layers/convolution.h"
+#include "ddprun/worker/nn/layers/linear.h"
 #include "ddprun/worker/nn/quantisation/fake_quantised_layer.h"
 #include "ddprun/worker/nn/quantisation/quantised_conv2d.h"
 #include "ddprun/worker/nn/quantisation/quantised_linear.h"
@@ -35,12 +36,19 @@ class ObservedLayer : public Module {
   std::optional<ValueRange> range_;
 };
 
-// The layers that are not quantised.
+// A user's own layer may compute with its weight what no quantised layer does.
+bool has_quantised_form(const WeightedLayer& layer) {
+  return dynamic_cast<const Linear*>(&layer) != nullptr || dynamic_cast<const Conv1D*>(&layer) != nullptr ||
+         dynamic_cast<const Conv2d*>(&layer) != nullptr;
+}
+
+// The layers that can be quantised and are not yet.
 std::vector<WeightedLayer*> layers_of(Module& model) {
   std::vector<WeightedLayer*> layers;
   model.for_each_module([&](Module& module) {
     auto* const layer = dynamic_cast<WeightedLayer*>(&module);
-    if (layer != nullptr && dynamic_cast<QuantisedLayer*>(layer->substitute()) == nullptr) layers.push_back(layer);
+    if (layer == nullptr || !has_quantised_form(*layer)) return;
+    if (dynamic_cast<QuantisedLayer*>(layer->substitute()) == nullptr) layers.push_back(layer);
   });
   return layers;
 }
