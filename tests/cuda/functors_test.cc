@@ -14,7 +14,7 @@ using namespace ddprun::test;
 
 namespace {
 
-const kernels::Arguments arguments{.a = 0.7, .b = 1.3};
+const kernels::Arguments arguments{.a = 0.7, .b = 1.3, .c = -3, .d = 2};
 constexpr std::int64_t count = 1000;
 
 const Tensor a = random_tensor({count}, 1), b = random_tensor({count}, 2), grad = random_tensor({count}, 3);

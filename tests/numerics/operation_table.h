@@ -26,7 +26,8 @@ struct OperationRow {
   autograd::CastClass autocast;  // what it does with its inputs under autocast
   std::function<Variable(const std::vector<Variable>&)> function;
   std::vector<InputSpec> inputs;
-  std::size_t saved = 0;  // tensors that the (last) operation keeps for the backward pass
+  std::size_t saved = 0;          // tensors that the (last) operation keeps for the backward pass
+  bool straight_through = false;  // the gradient is not the derivative: no finite differences
 
   std::string operation() const { return name.substr(0, name.find(' ')); }
 };

@@ -74,6 +74,7 @@ const std::vector<Figures> figures_of_torch = {
 
 TEST_CASE("every operation's gradient agrees with finite differences") {
   for (const OperationRow& row : operation_table()) {
+    if (row.straight_through) continue;
     INFO(row.name);
     const auto scalar = [&](const std::vector<Variable>& in) {
       const Variable result = row.function(in);

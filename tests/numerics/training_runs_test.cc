@@ -263,6 +263,29 @@ TEST_CASE("a run that stopped and went on has the bits of one that never stopped
   }
 }
 
+TEST_CASE("quantisation-aware training has the same bits twice, after a stop and with what is computed again") {
+  const auto job = [](const TempDir& dir, std::int64_t steps, const std::string& more = "quantization_aware = true\n") {
+    return digits_job(dir, "metrics",
+                      "[model]\nname = cnn_bn\n" + adam + "[eval]\nevery_epochs = 0\n[train]\nbatch_size = 16\n" +
+                          "max_steps = " + std::to_string(steps) + "\n" + more +
+                          "[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n");
+  };
+  const auto model_file = [](const TempDir& dir) {
+    return read_whole_file(dir / "checkpoints/step_000012/model.safetensors");
+  };
+  TempDir one, two, recomputed, plain;
+  const auto expected = TrainingJob(job(one, 12)).run(2)[0];
+  TrainingJob(job(two, 5)).run(2);
+  const auto resumed = TrainingJob(job(two, 12)).run(2)[0];
+  CHECK(resumed.parameter_digest == expected.parameter_digest);
+  CHECK(model_file(two) == model_file(one));  // with the ranges
+  CHECK(losses_in(two / "metrics") == losses_in(one / "metrics"));
+  CHECK(TrainingJob(job(recomputed, 12, "quantization_aware = true\nrecompute = all\n")).run(2)[0].parameter_digest ==
+        expected.parameter_digest);
+  CHECK(model_file(recomputed) == model_file(one));
+  CHECK(TrainingJob(job(plain, 12, "")).run(2)[0].parameter_digest != expected.parameter_digest);
+}
+
 TEST_CASE("a crash between checkpoints costs time, not bits") {
   const auto job = [&](const TempDir& dir, std::int64_t steps) {
     return digits_job(dir, "metrics",

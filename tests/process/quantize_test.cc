@@ -66,6 +66,97 @@ TEST_CASE("a quantised MLP has a quarter of the size and its accuracy, and predi
   CHECK(other.err.find("input_range") != std::string::npos);
 }
 
+TEST_CASE("convolutional networks are quantised, in int8 convolutions, and keep their accuracy") {
+  const auto [cfg, share] = GENERATE(table<const char*, double>(
+      {{"mnist.cfg", 0.30}, {"conv_net.cfg", 0.30}, {"sequential_cnn.cfg", 0.27}, {"cnn_bn.cfg", 0.35}}));
+  TempDir dir;
+  Words job{config(cfg),
+            "--checkpoint.dir=" + (dir / "c").string(),
+            "--train.epochs=2",
+            "--quantize.mode=static",
+            "--quantize.samples=500",
+            "--quantize.file=" + (dir / "q.safetensors").string()};
+  for (const auto& word : digits()) job.push_back(word);
+  digest_of(run_worker(job));
+  auto variables = one_thread;
+  variables["ONEDNN_VERBOSE"] = "1";
+  const auto result = run_worker(with("quantize", job), variables);
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  CHECK(std::regex_search(result.out, std::regex("convolution,[^\n]*src_u8[^\n]*wei_s8[^\n]*dst_s32")));
+  const auto accuracy = row_of(result.out, "accuracy");
+  CHECK(accuracy.before > 80);
+  CHECK(accuracy.after >= accuracy.before - 0.5);
+  const auto bytes = row_of(result.out, "bytes");
+  CHECK(bytes.after < share * bytes.before);
+}
+
+TEST_CASE("a quantisation-aware run is quantised with the ranges that it has learnt") {
+  TempDir dir;
+  Words job{config("mnist.cfg"), "--checkpoint.dir=" + (dir / "c").string(), "--train.max_steps=60",
+            "--train.quantization_aware=true", "--quantize.file=" + (dir / "q.safetensors").string()};
+  for (const auto& word : digits()) job.push_back(word);
+  const double trained = accuracy_of(run_worker(job));
+  const auto result = run_worker(with("quantize", job));
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  const auto accuracy = row_of(result.out, "accuracy");
+  CHECK(accuracy.before == trained);
+  CHECK(std::abs(accuracy.after - accuracy.before) <= 0.1);
+  CHECK(read_whole_file(dir / "q.safetensors").find("input_range") != std::string::npos);
+}
+
+TEST_CASE("a quantised gpt keeps its bits per byte, and generates from its file") {
+  TempDir dir;
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += "line " + std::to_string(i * 37 % 101) + " of the text, ";
+  std::ofstream(dir / "input.txt") << text;
+  const std::string file = (dir / "q.safetensors").string();
+  const Words job{config("gpt_nano.cfg"),   "--data.dir=" + dir.path().string(),
+                  "--data.context=32",      "--train.max_steps=40",
+                  "--model.layers=2",       "--checkpoint.dir=" + (dir / "c").string(),
+                  "--quantize.file=" + file};
+  digest_of(run_worker(job));
+  const auto result = run_worker(with("quantize", job));
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  const auto bits = row_of(result.out, "bits_per_byte"), bytes = row_of(result.out, "bytes");
+  CHECK(bits.before < 4);
+  CHECK(bits.after < 1.02 * bits.before);
+  CHECK(bytes.after < 0.4 * bytes.before);
+  const auto generated = [&](const Words& more) {
+    const auto run = run_worker(with("generate", job, more));
+    REQUIRE(run.code == 0);
+    return run.out;
+  };
+  CHECK(generated({"--generate.tokens=30", "--generate.temperature=5", "--generate.quantized=" + file}) !=
+        generated({"--generate.tokens=30", "--generate.temperature=5"}));
+}
+
+TEST_CASE("a distilled student predicts and is quantised without its teacher's file") {
+  TempDir dir;
+  const Words teacher{config("mnist_mlp.cfg"), "--data.name=random",  "--data.labels=true", "--data.outputs=3",
+                      "--data.samples=200",    "--train.max_steps=4", "--model.hidden=8",   "--data.shape=6"};
+  auto job = teacher;
+  job.push_back("--checkpoint.dir=" + (dir / "t").string());
+  digest_of(run_worker(job));
+  job = teacher;
+  for (const auto& word : {"--train.task=distillation", "--distill.teacher=mlp", "--distill.hidden=8"})
+    job.push_back(word);
+  job.push_back("--distill.weights=" + (dir / "t/step_000004/model.safetensors").string());
+  job.push_back("--checkpoint.dir=" + (dir / "s").string());
+  job.push_back("--quantize.file=" + (dir / "q.safetensors").string());
+  digest_of(run_worker(job));
+  std::filesystem::remove_all(dir / "t");
+  const auto predicted = run_worker(with("predict", job)), quantised = run_worker(with("quantize", job));
+  INFO(predicted.err << quantised.err);
+  CHECK(predicted.code == 0);
+  CHECK(predicted.out.starts_with("index,class,probability"));
+  CHECK(quantised.code == 0);
+  CHECK(quantised.out.find("accuracy") != std::string::npos);
+  CHECK(run_worker(job).code == 2);  // training asks it
+}
+
 TEST_CASE("quantize refuses what it cannot quantise, in one line") {
   TempDir dir;
   const auto error_of = [&](const Words& more) {

@@ -10,5 +10,6 @@
 #include "ddprun/worker/autograd/ops/loss.h"
 #include "ddprun/worker/autograd/ops/matmul.h"
 #include "ddprun/worker/autograd/ops/norm.h"
+#include "ddprun/worker/autograd/ops/quantisation.h"
 #include "ddprun/worker/autograd/ops/reduce.h"
 #include "ddprun/worker/autograd/ops/shape.h"

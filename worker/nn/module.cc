@@ -25,8 +25,8 @@ std::string module_text() {
 
 Variable Module::operator()(const Variable& input) {
   const autograd::NameScope scope(name_);
-  if (!recompute_ || !training_) return forward(input);
-  return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return forward(inputs[0]); }, {input});
+  if (!recompute_ || !training_) return run(input);
+  return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return run(inputs[0]); }, {input});
 }
 
 std::vector<Variable> Module::operator()(const std::vector<Variable>& inputs) {
@@ -70,8 +70,19 @@ Module& Module::module(const std::string& path) {
   throw make_error(Errc::usage, "the model has no module {}", path);
 }
 
+void Module::for_each_module(const std::function<void(Module&)>& visit) {
+  visit(*this);
+  for (const auto& [name, child] : children_) child->for_each_module(visit);
+}
+
+void Module::set_substitute(std::unique_ptr<Module> other) {
+  other->train(training_);
+  substitute_ = std::move(other);
+}
+
 void Module::train(bool on) {
   training_ = on;
+  if (substitute_) substitute_->train(on);
   for (const auto& [name, child] : children_) child->train(on);
 }
 
@@ -132,15 +143,8 @@ void Module::add_child(const std::string& name, std::unique_ptr<Module> child) {
   children_.emplace_back(name, std::move(child));
 }
 
-std::unique_ptr<Module> Module::exchange_module(const std::string& name, std::unique_ptr<Module> child) {
-  const auto found = std::ranges::find(children_, name, [](const auto& entry) { return entry.first; });
-  if (found == children_.end()) throw make_error(Errc::usage, "the model has no module {}", name);
-  child->train(training_);
-  child->name_ = name;
-  return std::exchange(found->second, std::move(child));
-}
-
 void Module::collect(const std::string& prefix, NamedVariables Module::*list, NamedVariables& all) const {
+  if (substitute_) return substitute_->collect(prefix, list, all);
   for (const auto& [name, variable] : this->*list) all.emplace_back(prefix + name, variable);
   for (const auto& [name, child] : children_) child->collect(prefix + name + ".", list, all);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,6 +40,13 @@ class Module {
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
   Variable parameter(const std::string& path) const;  // "conv1.weight"
   Module& module(const std::string& path);            // "blocks.3"; the empty path is this module
+  // This module and all below it, those above first.
+  void for_each_module(const std::function<void(Module&)>& visit);
+
+  // Another module runs in this one's place, under its name, and has its parameters and buffers; references to this one
+  // stay valid. REQUIRES: this module has no parts below.
+  void set_substitute(std::unique_ptr<Module> other);
+  Module* substitute() const { return substitute_.get(); }  // null: none
 
   // Training or evaluation, for this module and all below it; training at first.
   void train(bool on = true);
@@ -75,11 +83,10 @@ class Module {
     add_child(name, std::move(child));
     return reference;
   }
-  // Puts another module in a child's place, and returns the child. REQUIRES: nothing else refers to it.
-  std::unique_ptr<Module> exchange_module(const std::string& name, std::unique_ptr<Module> child);
 
  private:
   using NamedVariables = std::vector<std::pair<std::string, Variable>>;
+  Variable run(const Variable& input) { return substitute_ ? substitute_->forward(input) : forward(input); }
   void check_name(const std::string& name) const;
   void add_child(const std::string& name, std::unique_ptr<Module> child);
   void collect(const std::string& prefix, NamedVariables Module::*list, NamedVariables& all) const;
@@ -91,6 +98,7 @@ class Module {
   NamedVariables parameters_;
   NamedVariables buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
+  std::unique_ptr<Module> substitute_;
   bool training_ = true;
   bool recompute_ = false;
 };

@@ -1,5 +1,6 @@
 #include "ddprun/worker/tensor/kernels.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ddprun/common/error.h"
@@ -16,6 +17,14 @@ const Table& table(Device device) {
   static const Table cpu = cpu::make_table();
   static const Table none;
   return device.type == DeviceType::cpu ? cpu : none;
+}
+
+Levels levels_of(const ValueRange& range) {
+  const float low = std::min(range.min, 0.0F), high = std::max(range.max, 0.0F);
+  Levels levels;
+  if (high > low) levels.scale = (high - low) / static_cast<float>(Levels::highest);
+  levels.zero = static_cast<std::int32_t>(std::lround(-low / levels.scale));
+  return levels;
 }
 
 void copy(const Tensor& from, Tensor& to) {

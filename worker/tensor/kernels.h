@@ -80,6 +80,17 @@ struct ValueRange {
   float min = 0, max = 0;
 };
 
+// How activations become 8-bit integers: x = scale (level - zero), level from 0 to highest. 0 is a level itself:
+// padding and what relu cuts off are exact. 7 bits: with 8, pairs of products would overflow 16 bits where the
+// processor adds them so.
+struct Levels {
+  static constexpr std::int32_t highest = 127;
+  float scale = 1;
+  std::int32_t zero = 0;
+};
+// Over the range, widened to 0.
+Levels levels_of(const ValueRange& range);
+
 struct SgdStep {
   double lr, momentum, weight_decay;
   double dampening = 0;
@@ -181,10 +192,11 @@ struct Table {
   // Of float32; from 0 to 0 for a tensor without elements.
   DDPRUN_ENTRY(value_range, ValueRange(In x));
   // out (m, n) = x (m, k) times weight (n, k) transposed, times scale (n), plus bias (n) or undefined. weight is int8,
-  // weight_sum int32 the sums of its rows, the others float32. x is rounded to 7 bits over the range widened to 0, and
-  // clamped to it: with 8 bits pairs of products would overflow 16 bits where the processor adds them so.
-  DDPRUN_ENTRY(quantised_linear,
-               void(In x, const ValueRange&, In weight, In weight_sum, In scale, In bias, Tensor& out));
+  // weight_sum int32 the sums of its rows, the others float32. x is rounded to the levels, and clamped to them.
+  DDPRUN_ENTRY(quantised_linear, void(In x, const Levels&, In weight, In weight_sum, In scale, In bias, Tensor& out));
+  // Likewise, (out, in / groups, kh, kw) the weight, and the others by output channel; images are row-major.
+  DDPRUN_ENTRY(quantised_conv2d,
+               Tensor(const ConvGeometry&, In x, const Levels&, In weight, In weight_sum, In scale, In bias));
 
   // weight (out, in / groups, kh, kw); bias (out) or undefined. Images are dense, the result has the layout that suits
   // the device.

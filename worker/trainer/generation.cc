@@ -9,6 +9,7 @@
 #include "ddprun/common/standard_output.h"
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/tasks/tasks.h"
+#include "ddprun/worker/trainer/quantisation.h"
 #include "ddprun/worker/trainer/trained_model.h"
 
 namespace ddprun::trainer {
@@ -71,7 +72,9 @@ void generate(const TrainConfig& config, const plugin::Registry& registry) {
     throw make_error(Errc::usage, "generate continues text: it needs data.name = text, not {}", config.data.name);
   const auto layout = data::token_layout(config.data.context, 256);
   const auto task = tasks::make_task("language_modelling", {.layout = layout});
-  const auto model = load_trained_model("generate", config, layout, *task, registry);
+  const auto& quantised = config.generate.quantized;
+  const auto model = quantised.empty() ? load_trained_model("generate", config, layout, *task, registry)
+                                       : load_quantised_model(quantised, config, layout, *task, registry);
   const auto& options = config.generate;
   Generator generator(static_cast<std::uint64_t>(options.seed));
   // Without a prompt the text begins as after a line.

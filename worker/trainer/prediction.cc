@@ -72,7 +72,7 @@ void predict(const TrainConfig& config, const Settings& settings, const plugin::
     throw make_error(Errc::usage, "predict needs samples with a class or numbers to predict, not data.name = {}",
                      config.data.name);
   const auto samples = samples_of(config, settings, registry);
-  const auto task = make_task(config, samples->layout(), registry);
+  const auto task = make_evaluation_task(config, samples->layout(), registry);
   const auto& quantised = config.predict.quantized;
   const auto model = quantised.empty() ? load_trained_model("predict", config, samples->layout(), *task, registry)
                                        : load_quantised_model(quantised, config, samples->layout(), *task, registry);

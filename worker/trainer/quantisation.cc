@@ -25,6 +25,11 @@ namespace {
 constexpr std::size_t warm_up = 3;
 constexpr std::size_t timed_passes = 31;
 
+bool is_static(const TrainConfig& config) {
+  const auto& mode = config.quantize.mode;
+  return mode == "static" || (mode == "auto" && config.train.quantization_aware);
+}
+
 data::Batch first_samples(const data::Dataset& samples, std::int64_t begin, std::int64_t end) {
   std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(end, samples.size()) - begin));
   std::iota(indices.begin(), indices.end(), begin);
@@ -65,10 +70,9 @@ std::string percent(double share) {
 
 void quantise_model(nn::Module& model, const TrainConfig& config, const data::Dataset& samples) {
   const auto calibrate = [&] { run_on(model, samples, config.quantize.samples, config.eval.batch_size); };
-  const int layers =
-      config.quantize.mode == "static" ? nn::quantise_static(model, calibrate) : nn::quantise_dynamic(model);
+  const int layers = is_static(config) ? nn::quantise_static(model, calibrate) : nn::quantise_dynamic(model);
   if (layers == 0)
-    throw make_error(Errc::usage, "model.name = {}: it has no linear layer that can be quantised", config.model.name);
+    throw make_error(Errc::usage, "model.name = {}: it has no layer that can be quantised", config.model.name);
 }
 
 std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& file, const TrainConfig& config,
@@ -76,7 +80,7 @@ std::unique_ptr<nn::Module> load_quantised_model(const std::filesystem::path& fi
                                                  const plugin::Registry& registry) {
   auto model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
   const auto none = [] {};  // the file has the ranges
-  if (config.quantize.mode == "static")
+  if (is_static(config))
     nn::quantise_static(*model, none);
   else
     nn::quantise_dynamic(*model);
@@ -97,6 +101,11 @@ std::vector<std::string> quantisation_table(const ModelFigures& before, const Mo
     lines.push_back(row("accuracy", percent(*before.evaluation.accuracy), percent(*after.evaluation.accuracy)));
   lines.push_back(
       row("loss", fmt::format("{:.4f}", before.evaluation.loss), fmt::format("{:.4f}", after.evaluation.loss)));
+  for (std::size_t i = 0; i < before.evaluation.others.size(); ++i) {
+    const auto& [name, value] = before.evaluation.others[i];
+    lines.push_back(
+        row(name.c_str(), fmt::format("{:.4f}", value), fmt::format("{:.4f}", after.evaluation.others.at(i).value)));
+  }
   lines.push_back(row("bytes", std::to_string(before.bytes), std::to_string(after.bytes)));
   const auto milliseconds = [](Seconds time) {
     return fmt::format("{:.3f} ms", std::chrono::duration<double, std::milli>(time).count());
@@ -111,7 +120,7 @@ void quantise(const TrainConfig& config, const Settings& settings, const plugin:
   if (file.empty()) throw make_error(Errc::usage, "quantize needs quantize.file: where the model is written");
   const auto datasets = make_datasets(config, settings, registry);
   const auto& layout = datasets.train->layout();
-  const auto task = make_task(config, layout, registry);
+  const auto task = make_evaluation_task(config, layout, registry);
   const auto load = [&] { return load_trained_model("quantize", config, layout, *task, registry); };
   const auto original = load(), changed = load();
   quantise_model(*changed, config, *datasets.train);

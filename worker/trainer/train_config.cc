@@ -153,6 +153,9 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
       "train.winograd", t.winograd,
       {.help = "use Winograd's algorithm for convolutions of 3x3 where the processor has a fast one; faster, and less "
                "exact in float32"});
+  s.add("train.quantization_aware", t.quantization_aware,
+        {.help = "train with inputs and weights rounded as ddprun-worker quantize rounds them, in the layers that it "
+                 "replaces; it then takes the ranges of inputs that training has learnt"});
   s.add("train.recompute", t.recompute,
         {.help =
              "what keeps nothing but its input for the backward pass, which computes it again: none; blocks: those of "
@@ -327,6 +330,9 @@ void bind_generate(Settings& s, TrainConfig::Generate& g) {
          .max = 100});
   s.add("generate.top_k", g.top_k, {.help = "choose among so many of the most likely tokens; 0: among all", .min = 0});
   s.add("generate.seed", g.seed, {.help = "seed of the choice of tokens", .min = 0});
+  s.add("generate.quantized", g.quantized,
+        {.help = "generate with the quantised model in this file, made with the same quantize.mode, in place of the "
+                 "checkpoint's"});
 }
 
 void bind_predict(Settings& s, TrainConfig::Predict& p) {
@@ -345,8 +351,9 @@ void bind_predict(Settings& s, TrainConfig::Predict& p) {
 void bind_quantize(Settings& s, TrainConfig::Quantize& q) {
   s.add("quantize.mode", q.mode,
         {.help = "how the inputs of quantised layers are rounded (ddprun-worker quantize); dynamic: over the range of "
-                 "each batch; static: over the range of training samples",
-         .choices = {"dynamic", "static"}});
+                 "each batch; static: over the range of training samples, or the one that train.quantization_aware "
+                 "has learnt; auto: static with train.quantization_aware, else dynamic",
+         .choices = {"auto", "dynamic", "static"}});
   s.add("quantize.file", q.file, {.help = "safetensors file for the quantised model"});
   s.add("quantize.samples", q.samples,
         {.help = "number of training samples that calibrate a static model", .unit = "samples", .min = 1, .max = most});

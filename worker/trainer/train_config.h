@@ -61,6 +61,7 @@ struct TrainConfig {
     std::string precision = "fp32";
     std::string recompute = "none";
     bool winograd = true;
+    bool quantization_aware = false;
     bool memory_report = false;
     double loss_scale = 65536;
     double loss_scale_growth = 2;
@@ -135,6 +136,7 @@ struct TrainConfig {
     double temperature = 0.8;
     std::int64_t top_k = 0;
     std::int64_t seed = 0;
+    std::filesystem::path quantized;
   } generate;
   struct Predict {
     std::filesystem::path input;
@@ -147,7 +149,7 @@ struct TrainConfig {
     std::filesystem::path trace;
   } profile;
   struct Quantize {
-    std::string mode = "dynamic";
+    std::string mode = "auto";
     std::filesystem::path file;
     std::int64_t samples = 1000;
   } quantize;

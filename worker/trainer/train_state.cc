@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/nn/quantisation/quantise.h"
 #include "ddprun/worker/trainer/random_streams.h"
 #include "ddprun/worker/trainer/teacher.h"
 
@@ -12,6 +14,12 @@ namespace {
 nn::Recompute recompute_of(const TrainConfig::Train& t) {
   if (t.recompute == "blocks") return nn::Recompute::blocks;
   return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
+}
+
+void make_quantisation_aware(const TrainConfig& config, nn::Module& model) {
+  if (nn::make_quantisation_aware(model) > 0) return;
+  throw make_error(Errc::usage, "train.quantization_aware = true: model {} has no layer that can be quantised",
+                   config.model.name);
 }
 
 optim::GradScaler make_scaler(const TrainConfig::Train& t) {
@@ -29,6 +37,12 @@ std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::Sa
     return registry.tasks.make("train.task", config.train.task, {.layout = layout});
   return tasks::make_task(config.train.task,
                           {.layout = layout, .distillation = make_distillation_options(config, layout)});
+}
+
+std::unique_ptr<tasks::Task> make_evaluation_task(const TrainConfig& config, const data::SampleLayout& layout,
+                                                  const plugin::Registry& registry) {
+  if (config.train.task == "distillation") return tasks::make_task("classification", {.layout = layout});
+  return make_task(config, layout, registry);
 }
 
 void TrainState::continue_from(const checkpoint::RunState& saved) {
@@ -86,6 +100,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
                             const plugin::Registry& registry) {
   TrainState state;
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
+  if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   if (config.parallel.zero == 0) state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);

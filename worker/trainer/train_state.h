@@ -41,6 +41,10 @@ std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::Sa
 std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model);
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& config, std::vector<optim::ParameterGroup> groups);
 
+// The same for a model that is evaluated alone: a distillation is a classification then, without its teacher.
+std::unique_ptr<tasks::Task> make_evaluation_task(const TrainConfig& config, const data::SampleLayout& layout,
+                                                  const plugin::Registry& registry = {});
+
 // As it is before the first step: parameters drawn from the run's seed. deciding: settings_that_decide(); generation:
 // of the job, for the record.
 TrainState make_train_state(const TrainConfig& config, std::map<std::string, std::string> deciding,

@@ -111,6 +111,14 @@ TEST_CASE("a student learns from a teacher's file, and the same bits twice") {
   CHECK(digest("weight = 1\n") != digest("weight = 1\ntemperature = 1\n"));
 }
 
+TEST_CASE("the task of an evaluation alone needs no teacher's file") {
+  const TempDir dir;
+  const TrainingJob job(distillation_job(dir, ""));  // there is no such file
+  const auto& layout = job.datasets().train->layout();
+  CHECK_THROWS_WITH(trainer::make_task(job.config(), layout), Catch::Contains("teacher.safetensors"));
+  CHECK(trainer::make_evaluation_task(job.config(), layout)->outputs() == 3);
+}
+
 TEST_CASE("a teacher that does not fit is an error that names the key") {
   const TempDir dir;
   CHECK_THROWS_WITH(TrainingJob(distillation_job(dir, "")).run(1),

@@ -22,6 +22,25 @@ TEST_CASE("a table has both models' figures side by side") {
   CHECK(trainer::quantisation_table(before, after, 64).size() == 4);
 }
 
+TEST_CASE("a language model's table has its other figures") {
+  const trainer::ModelFigures before{.evaluation = {.loss = 2, .accuracy = {}, .others = {{"perplexity", 7.3891}}}};
+  const trainer::ModelFigures after{.evaluation = {.loss = 2.1, .accuracy = {}, .others = {{"perplexity", 8.1662}}}};
+  CHECK(trainer::quantisation_table(before, after, 8).at(2) == "perplexity                     7.3891       8.1662");
+}
+
+TEST_CASE("a quantisation-aware model is quantised with its learnt ranges, without samples, unless told otherwise") {
+  const std::string text =
+      "[model]\nname = linear\n[data]\nname = random\nshape = 4\nsamples = 50\n[train]\nquantization_aware = true\n";
+  for (const auto& [mode, buffers] : {std::pair{"auto", 4}, {"static", 4}, {"dynamic", 3}}) {
+    TrainingJob job(text + "[quantize]\nmode = " + mode + "\n");
+    const auto& read = job.record_samples();
+    Replica replica(job);
+    trainer::quantise_model(*replica.state.model, job.config(), *job.datasets().train);
+    CHECK(read.indices().empty());
+    CHECK(replica.state.model->named_buffers().size() == static_cast<std::size_t>(buffers));
+  }
+}
+
 TEST_CASE("a static model is calibrated by as many training samples as are asked for") {
   const std::string text =
       "[model]\nname = linear\n[data]\nname = random\nshape = 4\nsamples = 50\n[eval]\nbatch_size = "

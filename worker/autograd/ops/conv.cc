@@ -5,7 +5,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/autograd/ops/mapped.h"
 
 namespace ddprun {
 namespace {
@@ -25,41 +25,6 @@ void check_bias(const Variable& weight, const Variable& bias) {
   if (!bias.defined() || (bias.shape() == Shape{weight.shape()[0]} && bias.dtype() == weight.dtype())) return;
   throw make_error(Errc::mismatch, "conv2d: a bias of shape {} does not fit a weight of shape {}",
                    to_string(bias.shape()), to_string(weight.shape()));
-}
-
-ConvGeometry conv_geometry(const Variable& input, const Variable& weight, ConvOptions options) {
-  const Shape &x = input.shape(), &w = weight.shape();
-  if (x.size() != 4 || w.size() != 4 || options.groups < 1 || x[1] != w[1] * options.groups ||
-      w[0] % options.groups != 0 || input.dtype() != weight.dtype()) {
-    throw make_error(Errc::mismatch, "conv2d: {} input of shape {} does not fit a {} weight of shape {}",
-                     name_of(input.dtype()), to_string(x), name_of(weight.dtype()), to_string(w));
-  }
-  if (options.stride < 1 || options.padding < 0 || options.dilation < 1) {
-    throw make_error(Errc::usage,
-                     "conv2d: stride {}, padding {}, dilation {}: stride and dilation are at least 1, a padding at "
-                     "least 0",
-                     options.stride, options.padding, options.dilation);
-  }
-  const ConvGeometry geometry{
-      .batch = x[0],
-      .in_channels = x[1],
-      .height = x[2],
-      .width = x[3],
-      .out_channels = w[0],
-      .kernel_h = w[2],
-      .kernel_w = w[3],
-      .stride = options.stride,
-      .padding = options.padding,
-      .out_h = windows(x[2], (w[2] - 1) * options.dilation + 1, options.stride, options.padding),
-      .out_w = windows(x[3], (w[3] - 1) * options.dilation + 1, options.stride, options.padding),
-      .dilation = options.dilation,
-      .groups = options.groups,
-      .winograd = winograd_allowed};
-  if (geometry.out_h < 1 || geometry.out_w < 1) {
-    throw make_error(Errc::mismatch, "conv2d: a weight of shape {} is larger than the padded input of shape {}",
-                     to_string(w), to_string(x));
-  }
-  return geometry;
 }
 
 void add_weight_gradient(autograd::Backward& pass, const ConvGeometry& geometry, const Tensor& x, const Shape& shape) {
@@ -109,12 +74,47 @@ autograd::ContextScope::Maker WinogradScope::maker() const {
   return [allowed = allowed_] { return std::make_shared<WinogradScope>(allowed); };
 }
 
+kernels::ConvGeometry conv_geometry(const Shape& x, const Shape& w, const ConvOptions& options) {
+  if (x.size() != 4 || w.size() != 4 || options.groups < 1 || x[1] != w[1] * options.groups ||
+      w[0] % options.groups != 0) {
+    throw make_error(Errc::mismatch, "conv2d: an input of shape {} does not fit a weight of shape {}", to_string(x),
+                     to_string(w));
+  }
+  if (options.stride < 1 || options.padding < 0 || options.dilation < 1) {
+    throw make_error(Errc::usage,
+                     "conv2d: stride {}, padding {}, dilation {}: stride and dilation are at least 1, a padding at "
+                     "least 0",
+                     options.stride, options.padding, options.dilation);
+  }
+  const ConvGeometry geometry{
+      .batch = x[0],
+      .in_channels = x[1],
+      .height = x[2],
+      .width = x[3],
+      .out_channels = w[0],
+      .kernel_h = w[2],
+      .kernel_w = w[3],
+      .stride = options.stride,
+      .padding = options.padding,
+      .out_h = windows(x[2], (w[2] - 1) * options.dilation + 1, options.stride, options.padding),
+      .out_w = windows(x[3], (w[3] - 1) * options.dilation + 1, options.stride, options.padding),
+      .dilation = options.dilation,
+      .groups = options.groups,
+      .winograd = winograd_allowed};
+  if (geometry.out_h < 1 || geometry.out_w < 1) {
+    throw make_error(Errc::mismatch, "conv2d: a weight of shape {} is larger than the padded input of shape {}",
+                     to_string(w), to_string(x));
+  }
+  return geometry;
+}
+
 Variable conv2d(const Variable& given_input, const Variable& given_weight, const Variable& given_bias,
                 ConvOptions options) {
   const auto [input, weight, bias] =
       autograd::autocast(autograd::CastClass::lower, given_input, given_weight, given_bias);
   const autograd::Operation operation("conv2d", {input, weight, bias});
-  const ConvGeometry geometry = conv_geometry(input, weight, options);
+  autograd::check_same_dtype("conv2d", input.value(), weight.value());
+  const ConvGeometry geometry = conv_geometry(input.shape(), weight.shape(), options);
   check_bias(weight, bias);
   const Tensor x = input.value().dense(), w = weight.value().contiguous();
   Tensor value = operation.needs_value()

@@ -4,6 +4,7 @@
 
 #include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
 
@@ -18,6 +19,10 @@ struct ConvOptions {
 // with oh = (height + 2 padding - dilation (kh - 1) - 1) / stride + 1, rounded down. Cross-correlation, as PyTorch's
 // conv2d.
 Variable conv2d(const Variable& input, const Variable& weight, const Variable& bias = {}, ConvOptions options = {});
+
+// The sizes of such a convolution of an input and a weight of these shapes. Throws Errc::mismatch for shapes that do
+// not fit, Errc::usage for options that are not possible.
+kernels::ConvGeometry conv_geometry(const Shape& input, const Shape& weight, const ConvOptions& options);
 
 // While one exists on a thread, its convolutions may use Winograd's algorithm (or may not, within such a scope) where
 // the processor has a fast one: the 3x3 ones then take less time, and lose some of float32's accuracy.

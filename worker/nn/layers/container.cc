@@ -19,14 +19,4 @@ Variable Sequential::forward(const Variable& input) {
   return value;
 }
 
-void Sequential::replace(const std::function<std::unique_ptr<Module>(Module&)>& replacement) {
-  for (auto& [name, module] : order_) {
-    if (auto* const sequence = dynamic_cast<Sequential*>(module)) sequence->replace(replacement);
-    auto other = replacement(*module);
-    if (!other) continue;
-    module = other.get();
-    exchange_module(name, std::move(other));
-  }
-}
-
 }  // namespace ddprun::nn

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-
 #include "ddprun/worker/nn/module.h"
 
 namespace ddprun::nn {
@@ -17,8 +15,6 @@ class Sequential : public Module {
  public:
   Sequential& add(const std::string& name, std::unique_ptr<Module> module);
   Sequential& add(std::unique_ptr<Module> module) { return add(std::to_string(order_.size()), std::move(module)); }
-  // Asks for each layer, here and in each Sequential directly below, whether another takes its place; empty: it stays.
-  void replace(const std::function<std::unique_ptr<Module>(Module&)>& replacement);
 
  private:
   Variable forward(const Variable& input) override;

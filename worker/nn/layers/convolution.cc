@@ -16,13 +16,13 @@ Tensor initial_weight(std::int64_t in, std::int64_t out, std::int64_t kernel, Co
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
                const Conv2dOptions& options)
-    : options_{.stride = options.stride, .padding = options.padding},
-      weight_(register_parameter("weight", initial_weight(in, out, kernel, options.weights, generator))) {
-  if (options.bias) bias_ = register_parameter("bias", uniform_by_fan_in({out}, in * kernel * kernel, generator));
+    : options_{.stride = options.stride, .padding = options.padding} {
+  set_weight(initial_weight(in, out, kernel, options.weights, generator));
+  if (options.bias) set_bias(uniform_by_fan_in({out}, in * kernel * kernel, generator));
 }
 
-Variable Conv2d::forward(const Variable& input) {
-  return conv2d(input, weight_, bias_, options_);
+Variable Conv2d::apply(const Variable& input, const Variable& weight, const Variable& bias) const {
+  return conv2d(input, weight, bias, options_);
 }
 
 }  // namespace ddprun::nn

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ddprun/worker/autograd/ops/conv.h"
-#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/nn/layers/weighted_layer.h"
 #include "ddprun/worker/tensor/random.h"
 
 namespace ddprun::nn {
@@ -17,18 +17,17 @@ struct Conv2dOptions {
   ConvWeights weights = ConvWeights::uniform_by_fan_in;
 };
 
-// (batch, in, height, width) -> (batch, out, oh, ow), sizes as conv2d() has them.
-class Conv2d : public Module {
+// (batch, in, height, width) -> (batch, out, oh, ow), sizes as conv2d() has them. Shapes: weight (out, in, kernel,
+// kernel), bias (out).
+class Conv2d : public WeightedLayer {
  public:
   Conv2d(std::int64_t in, std::int64_t out, std::int64_t kernel, Generator& generator,
          const Conv2dOptions& options = {});
+  Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const override;
+  const ConvOptions& options() const { return options_; }
 
  private:
-  Variable forward(const Variable& input) override;
-
   ConvOptions options_;
-  Variable weight_;  // (out, in, kernel, kernel)
-  Variable bias_;    // (out)
 };
 
 }  // namespace ddprun::nn

@@ -2,17 +2,30 @@
 
 #include "ddprun/worker/autograd/ops/indexing.h"
 #include "ddprun/worker/autograd/ops/matmul.h"
+#include "ddprun/worker/autograd/ops/shape.h"
 #include "ddprun/worker/nn/layers/initial.h"
 
 namespace ddprun::nn {
 
-Linear::Linear(std::int64_t in, std::int64_t out, Generator& generator, bool bias)
-    : weight_(register_parameter("weight", uniform_by_fan_in({out, in}, in, generator))) {
-  if (bias) bias_ = register_parameter("bias", uniform_by_fan_in({out}, in, generator));
+Linear::Linear(std::int64_t in, std::int64_t out, Generator& generator, bool bias) {
+  set_weight(uniform_by_fan_in({out, in}, in, generator));
+  if (bias) set_bias(uniform_by_fan_in({out}, in, generator));
 }
 
-Variable Linear::forward(const Variable& input) {
-  return linear(input, weight_, bias_);
+Variable Linear::apply(const Variable& input, const Variable& weight, const Variable& bias) const {
+  return linear(input, weight, bias);
+}
+
+Conv1D::Conv1D(std::int64_t in, std::int64_t out, double weight_deviation, bool bias, Generator& generator) {
+  set_weight(normal({in, out}, weight_deviation, generator));
+  if (bias) set_bias(Tensor::zeros({out}));
+}
+
+Variable Conv1D::apply(const Variable& input, const Variable& weight, const Variable& bias) const {
+  Shape shape = input.shape();
+  const Variable rows = reshape(input, {-1, shape.back()});
+  shape.back() = weight.shape()[1];
+  return reshape(bias.defined() ? addmm(bias, rows, weight) : matmul(rows, weight), shape);
 }
 
 Embedding::Embedding(std::int64_t entries, std::int64_t width, Generator& generator, double deviation)

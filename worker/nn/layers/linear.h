@@ -1,20 +1,25 @@
 #pragma once
 
-#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/nn/layers/weighted_layer.h"
 #include "ddprun/worker/tensor/random.h"
 
 namespace ddprun::nn {
 
 // (..., in) -> (..., out). Weight and bias are uniform within 1 / sqrt(in) at first.
-class Linear : public Module {
+// Shapes: weight (out, in), bias (out).
+class Linear : public WeightedLayer {
  public:
   Linear(std::int64_t in, std::int64_t out, Generator& generator, bool bias = true);
+  Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const override;
+};
 
- private:
-  Variable forward(const Variable& input) override;
-
-  Variable weight_;  // (out, in)
-  Variable bias_;    // (out)
+// (..., in) -> (..., out). GPT-2's linear layer: the weight is stored (in, out), the other way round than Linear's. It
+// is normal with the given deviation at first, the bias zero.
+class Conv1D : public WeightedLayer {
+ public:
+  Conv1D(std::int64_t in, std::int64_t out, double weight_deviation, bool bias, Generator& generator);
+  std::size_t output_dimension() const override { return 1; }
+  Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const override;
 };
 
 // int64 indices (...) -> (..., width). The weight is normal with the given deviation at first.

@@ -34,25 +34,6 @@ struct GptConfig {
   double dropout = 0;
 };
 
-// (..., in) -> (..., out). GPT-2's linear layer: the weight is stored (in, out), the other way round than Linear's.
-class Conv1D : public Module {
- public:
-  Conv1D(std::int64_t in, std::int64_t out, double weight_deviation, bool bias, Generator& generator)
-      : weight_(register_parameter("weight", normal({in, out}, weight_deviation, generator))) {
-    if (bias) bias_ = register_parameter("bias", Tensor::zeros({out}));
-  }
-
- private:
-  Variable forward(const Variable& input) override {
-    Shape shape = input.shape();
-    const Variable rows = reshape(input, {-1, shape.back()});
-    shape.back() = weight_.shape()[1];
-    return reshape(bias_.defined() ? addmm(bias_, rows, weight_) : matmul(rows, weight_), shape);
-  }
-
-  Variable weight_, bias_;
-};
-
 // The projections whose results are added to the residual stream: scaled so that its variance does not grow with the
 // number of layers.
 double residual_deviation(const GptOptions& sizes) {

@@ -3,66 +3,107 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <vector>
 
-#include "ddprun/worker/autograd/ops/matmul.h"
-#include "ddprun/worker/nn/layers/container.h"
+#include "ddprun/worker/nn/layers/convolution.h"
 #include "ddprun/worker/nn/layers/linear.h"
+#include "ddprun/worker/nn/quantisation/fake_quantised_layer.h"
+#include "ddprun/worker/nn/quantisation/quantised_conv2d.h"
 #include "ddprun/worker/nn/quantisation/quantised_linear.h"
 
 namespace ddprun::nn {
 namespace {
 
-// A Linear that notes the range of its inputs.
-class ObservedLinear : public Module {
+using kernels::ValueRange;
+
+// Computes a layer and notes the range of its inputs.
+class ObservedLayer : public Module {
  public:
-  explicit ObservedLinear(const Module& linear) {
-    for (const auto& [name, parameter] : linear.named_parameters())
-      (name == "bias" ? bias_ : weight_) = register_parameter(name, parameter);
-  }
-  std::optional<kernels::ValueRange> range() const { return range_; }
+  explicit ObservedLayer(const WeightedLayer& layer) : layer_(layer) {}
+  // A layer that no sample reached has the range from 0 to 0.
+  ValueRange range() const { return range_.value_or(ValueRange{}); }
 
  private:
   Variable forward(const Variable& input) override {
     const Tensor x = input.value().to(DType::float32).contiguous();
     const auto [min, max] = kernels::of(x).value_range(x);
-    range_ = range_ ? kernels::ValueRange{.min = std::min(range_->min, min), .max = std::max(range_->max, max)}
-                    : kernels::ValueRange{.min = min, .max = max};
-    return linear(input, weight_, bias_);
+    range_ = range_ ? ValueRange{.min = std::min(range_->min, min), .max = std::max(range_->max, max)}
+                    : ValueRange{.min = min, .max = max};
+    return layer_.apply(input, layer_.weight(), layer_.bias());
   }
 
-  Variable weight_, bias_;
-  std::optional<kernels::ValueRange> range_;
+  const WeightedLayer& layer_;
+  std::optional<ValueRange> range_;
 };
 
-// Makes one of each module of type From. Returns how many there were.
-template <class From, class Make>
-int replace_each(Module& model, Make make) {
-  int count = 0;
-  auto* const sequence = dynamic_cast<Sequential*>(&model);
-  if (sequence == nullptr) return 0;
-  sequence->replace([&](Module& module) -> std::unique_ptr<Module> {
-    const auto* const found = dynamic_cast<From*>(&module);
-    if (found == nullptr) return nullptr;
-    ++count;
-    return make(*found);
+// A user's own layer may compute with its weight what no quantised layer does.
+bool has_quantised_form(const WeightedLayer& layer) {
+  return dynamic_cast<const Linear*>(&layer) != nullptr || dynamic_cast<const Conv1D*>(&layer) != nullptr ||
+         dynamic_cast<const Conv2d*>(&layer) != nullptr;
+}
+
+// The layers that can be quantised and are not yet.
+std::vector<WeightedLayer*> layers_of(Module& model) {
+  std::vector<WeightedLayer*> layers;
+  model.for_each_module([&](Module& module) {
+    auto* const layer = dynamic_cast<WeightedLayer*>(&module);
+    if (layer == nullptr || !has_quantised_form(*layer)) return;
+    if (dynamic_cast<QuantisedLayer*>(layer->substitute()) == nullptr) layers.push_back(layer);
   });
-  return count;
+  return layers;
+}
+
+std::unique_ptr<Module> quantised(const WeightedLayer& layer, std::optional<ValueRange> range) {
+  if (const auto* const convolution = dynamic_cast<const Conv2d*>(&layer))
+    return std::make_unique<QuantisedConv2d>(layer, convolution->options(), range);
+  return std::make_unique<QuantisedLinear>(layer, range);
+}
+
+ValueRange noted_range(const WeightedLayer& layer) {
+  if (const auto* const trained = dynamic_cast<const FakeQuantisedLayer*>(layer.substitute())) return trained->range();
+  return dynamic_cast<const ObservedLayer&>(*layer.substitute()).range();
+}
+
+// A parameter may be tied to another module's, which keeps it.
+void free_unused(const Module& model, const std::vector<WeightedLayer*>& layers) {
+  const auto used = model.named_parameters();
+  for (const auto* layer : layers) {
+    for (Variable parameter : {layer->weight(), layer->bias()}) {
+      if (!parameter.defined()) continue;
+      if (std::ranges::any_of(used, [&](const auto& each) { return each.second.is(parameter); })) continue;
+      parameter.set_requires_grad(false);
+      parameter.set_value(Tensor::empty({0}));
+    }
+  }
 }
 
 }  // namespace
 
 int quantise_dynamic(Module& model) {
-  return replace_each<Linear>(
-      model, [](const Linear& layer) { return std::make_unique<QuantisedLinear>(layer, std::nullopt); });
+  const auto layers = layers_of(model);
+  for (auto* layer : layers) layer->set_substitute(quantised(*layer, std::nullopt));
+  free_unused(model, layers);
+  return static_cast<int>(layers.size());
 }
 
 int quantise_static(Module& model, const std::function<void()>& calibrate) {
-  replace_each<Linear>(model, [](const Linear& layer) { return std::make_unique<ObservedLinear>(layer); });
-  calibrate();
-  // A layer that no sample reached has the range from 0 to 0.
-  return replace_each<ObservedLinear>(model, [](const ObservedLinear& layer) {
-    return std::make_unique<QuantisedLinear>(layer, layer.range().value_or(kernels::ValueRange{}));
-  });
+  const auto layers = layers_of(model);
+  bool observes = false;
+  for (auto* layer : layers) {
+    if (layer->substitute() != nullptr) continue;
+    layer->set_substitute(std::make_unique<ObservedLayer>(*layer));
+    observes = true;
+  }
+  if (observes) calibrate();
+  for (auto* layer : layers) layer->set_substitute(quantised(*layer, noted_range(*layer)));
+  free_unused(model, layers);
+  return static_cast<int>(layers.size());
+}
+
+int make_quantisation_aware(Module& model) {
+  const auto layers = layers_of(model);
+  for (auto* layer : layers) layer->set_substitute(std::make_unique<FakeQuantisedLayer>(*layer));
+  return static_cast<int>(layers.size());
 }
 
 }  // namespace ddprun::nn

@@ -4,13 +4,19 @@
 
 #include "ddprun/worker/nn/module.h"
 
-// Replaces each Linear of a model that is a Sequential, or in one directly below, by a QuantisedLinear; other layers
-// stay as they are. Each returns how many it has replaced.
+// Puts a quantised layer in the place of each Linear, Conv1D and Conv2d of a model, wherever it is; other layers stay
+// as they are. The first two free the float32 weights and return how many layers they have quantised: those that are
+// not quantised yet.
 namespace ddprun::nn {
 
 int quantise_dynamic(Module& model);
 
-// calibrate: runs the model on the samples from which the range of each layer's inputs is taken.
+// A layer whose range make_quantisation_aware() has learnt keeps it. calibrate: runs the model on the samples from
+// which the ranges of the other layers' inputs are taken; called only if there are such layers.
 int quantise_static(Module& model, const std::function<void()>& calibrate);
+
+// Quantisation-aware training: these layers compute from here on with rounded inputs and weights, in float32, and learn
+// the ranges of their inputs, which are buffers: FakeQuantisedLayer. Returns how many they are.
+int make_quantisation_aware(Module& model);
 
 }  // namespace ddprun::nn

@@ -1,32 +1,17 @@
 #pragma once
 
-#include <optional>
-
-#include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/tensor/kernels.h"
+#include "ddprun/worker/nn/quantisation/quantised_layer.h"
 
 namespace ddprun::nn {
 
-// A Linear whose weight is int8, symmetric, with a scale for each output: (..., in) -> (..., out) in float32. Inputs
-// are rounded to 7 bits, over the range of each batch (dynamic), or over a range that was found before (static), beyond
-// which they are clamped. Buffers: weight (out, in) int8, weight_scale (out), bias (out), and input_range (2) if
-// static.
-//
-// Threads: one at a time.
-// Errors: Errc::mismatch for an input that does not fit, Errc::usage for one that needs a gradient: there is none.
-class QuantisedLinear : public Module {
+// A Linear or Conv1D in int8: (..., in) -> (..., out) in float32. The weight is (out, in).
+class QuantisedLinear : public QuantisedLayer {
  public:
-  // linear: has "weight" (out, in) and, or not, "bias" (out). input: none: dynamic.
-  QuantisedLinear(const Module& linear, std::optional<kernels::ValueRange> input);
+  QuantisedLinear(const WeightedLayer& linear, std::optional<kernels::ValueRange> input)
+      : QuantisedLayer(linear, input) {}
 
  private:
-  Variable forward(const Variable& input) override;
-  kernels::ValueRange range_for(const Tensor& input) const;
-  const Tensor& weight_sum();
-
-  Variable weight_, scale_, bias_, input_range_;
-  Tensor weight_sum_;
-  std::uint64_t summed_version_ = 0;  // of the weight, which a file may replace
+  Tensor product(const Tensor& input, const kernels::Levels& levels) override;
 };
 
 }  // namespace ddprun::nn

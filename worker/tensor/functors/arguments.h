@@ -11,6 +11,8 @@ namespace ddprun::functor {
 struct Arguments {
   double a = 0;
   double b = 0;
+  double c = 0;
+  double d = 0;
 };
 
 template <class Functor>

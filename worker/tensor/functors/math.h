@@ -125,6 +125,13 @@ DDPRUN_HOST_DEVICE double erf(double x) {
   return std::erf(x);
 }
 
+DDPRUN_HOST_DEVICE float floor(float x) {
+  return __builtin_floorf(x);
+}
+DDPRUN_HOST_DEVICE double floor(double x) {
+  return __builtin_floor(x);
+}
+
 DDPRUN_HOST_DEVICE float sqrt(float x) {
   return __builtin_sqrtf(x);
 }

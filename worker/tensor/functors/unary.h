@@ -206,6 +206,30 @@ struct GeluTanh {
   }
 };
 
+// x rounded to a (level - b), with whole levels between c and d. The gradient passes straight through, but not where x
+// is beyond the levels.
+struct FakeQuantize {
+  static constexpr Saves saves = Saves::input;
+  explicit DDPRUN_HOST_DEVICE FakeQuantize(const Arguments& arguments)
+      : scale(arguments.a), zero(arguments.b), lowest(arguments.c), highest(arguments.d) {}
+  // Not yet clamped.
+  template <class T>
+  DDPRUN_HOST_DEVICE T level(T x) const {
+    return floor(x * (T(1) / static_cast<T>(scale)) + static_cast<T>(zero) + T(0.5));
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T operator()(T x) const {
+    const T l = level(x), low = static_cast<T>(lowest), high = static_cast<T>(highest);
+    return ((l < low ? low : l > high ? high : l) - static_cast<T>(zero)) * static_cast<T>(scale);
+  }
+  template <class T>
+  DDPRUN_HOST_DEVICE T gradient(T x, T grad) const {
+    const T l = level(x);
+    return l < static_cast<T>(lowest) || l > static_cast<T>(highest) ? T(0) : grad;
+  }
+  double scale, zero, lowest, highest;
+};
+
 // The rows of the table of unary functions: name, functor.
 // clang-format off
 #define DDPRUN_UNARY_FUNCTORS(row) \
@@ -222,7 +246,8 @@ struct GeluTanh {
   row(sigmoid, Sigmoid) \
   row(silu, Silu) \
   row(gelu, Gelu) \
-  row(gelu_tanh, GeluTanh)
+  row(gelu_tanh, GeluTanh) \
+  row(fake_quantize, FakeQuantize)
 // clang-format on
 
 #define DDPRUN_FUNCTOR_NAME(name, functor) name,

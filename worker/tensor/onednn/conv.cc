@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
-#include <map>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +11,7 @@
 #include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/onednn/bounded_cache.h"
 
 // Convolution through oneDNN, which this folder alone knows. Its 2.x describes an operation in two steps, 3.x in one:
 // make_* below hold the difference.
@@ -168,18 +168,14 @@ enum class Kind { forward, forward_bias, backward_input, backward_weight };
 class Context {
  public:
   Plan& plan(Kind kind, const ConvGeometry& geometry, ImageBlocks blocks) {
-    const auto key = std::tuple(kind, geometry, blocks.x, blocks.y);
-    if (auto found = plans_.find(key); found != plans_.end()) return found->second;
-    // Geometries change with the batch: a stream of ever new ones must not grow without bound.
-    if (plans_.size() >= 256) plans_.clear();
-    return plans_.emplace(key, make(kind, geometry, blocks)).first->second;
+    return plans_.get({kind, geometry, blocks.x, blocks.y}, [&] { return make(kind, geometry, blocks); });
   }
   ImageBlocks preferred(const ConvGeometry& geometry) {
-    if (auto found = preferred_.find(geometry); found != preferred_.end()) return found->second;
-    if (preferred_.size() >= 256) preferred_.clear();
-    const Sizes sizes(geometry);
-    const auto desc = make_forward(sizes, false, engine_);
-    return preferred_[geometry] = {block_of(desc.src_desc(), sizes.x), block_of(desc.dst_desc(), sizes.y)};
+    return preferred_.get(geometry, [&]() -> ImageBlocks {
+      const Sizes sizes(geometry);
+      const auto desc = make_forward(sizes, false, engine_);
+      return {block_of(desc.src_desc(), sizes.x), block_of(desc.dst_desc(), sizes.y)};
+    });
   }
   dnnl::stream& stream() { return stream_; }
 
@@ -229,8 +225,8 @@ class Context {
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  std::map<std::tuple<Kind, ConvGeometry, std::int64_t, std::int64_t>, Plan> plans_;
-  std::map<ConvGeometry, ImageBlocks> preferred_;
+  BoundedCache<std::tuple<Kind, ConvGeometry, std::int64_t, std::int64_t>, Plan> plans_;
+  BoundedCache<ConvGeometry, ImageBlocks> preferred_;
 };
 
 // Runs act with this thread's context; oneDNN's own exceptions become ours.

@@ -1,12 +1,12 @@
 #include "ddprun/worker/tensor/onednn/int8_product.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/onednn/bounded_cache.h"
 
 namespace ddprun::onednn {
 namespace {
@@ -54,17 +54,14 @@ class Plan {
 class Context {
  public:
   Plan& plan(const Int8Product& product) {
-    if (const auto found = plans_.find(product); found != plans_.end()) return found->second;
-    // Sizes change with the batch: a stream of ever new ones must not grow without bound.
-    if (plans_.size() >= 256) plans_.clear();
-    return plans_.emplace(product, Plan(product, engine_)).first->second;
+    return plans_.get(product, [&] { return Plan(product, engine_); });
   }
   dnnl::stream& stream() { return stream_; }
 
  private:
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  std::map<Int8Product, Plan> plans_;
+  BoundedCache<Int8Product, Plan> plans_;
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
 #include "ddprun/worker/tensor/onednn/matmul.h"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 #include <dnnl.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/tensor/onednn/bounded_cache.h"
 
 namespace ddprun::onednn {
 
@@ -64,11 +64,7 @@ struct Primitive {
 class Context {
  public:
   Primitive& primitive(const Product& product, Operands types) {
-    const auto key = std::tuple(product, types.in, types.out);
-    if (auto found = primitives_.find(key); found != primitives_.end()) return found->second;
-    // Sizes change with the batch: a stream of ever new ones must not grow without bound.
-    if (primitives_.size() >= 256) primitives_.clear();
-    return primitives_.emplace(key, make(product, types)).first->second;
+    return primitives_.get({product, types.in, types.out}, [&] { return make(product, types); });
   }
   dnnl::stream& stream() { return stream_; }
 
@@ -94,7 +90,7 @@ class Context {
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  std::map<std::tuple<Product, DType, DType>, Primitive> primitives_;
+  BoundedCache<std::tuple<Product, DType, DType>, Primitive> primitives_;
 };
 
 }  // namespace

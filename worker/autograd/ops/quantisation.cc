@@ -1,0 +1,51 @@
+#include "ddprun/worker/autograd/ops/quantisation.h"
+
+#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "ddprun/worker/autograd/ops/mapped.h"
+
+namespace ddprun {
+namespace {
+
+// (channels, everything else) of a weight.
+Tensor by_channel(const Tensor& weight, std::size_t dimension) {
+  const Tensor moved = weight.transpose(0, static_cast<std::int64_t>(dimension)).contiguous();
+  return moved.reshape({moved.size(0), -1});
+}
+
+}  // namespace
+
+Variable fake_quantize(const Variable& input, const QuantizeOptions& options) {
+  return autograd::unary("fake_quantize", kernels::Unary::fake_quantize, input,
+                         {.a = options.scale,
+                          .b = static_cast<double>(options.zero),
+                          .c = static_cast<double>(options.lowest),
+                          .d = static_cast<double>(options.highest)});
+}
+
+Tensor weight_scales(const Tensor& weight, std::size_t dimension) {
+  const Tensor rows = kernels::unary(kernels::Unary::abs, by_channel(weight, dimension));
+  Tensor most = Tensor::empty({rows.size(0)}, rows.dtype(), rows.device());
+  Tensor index = Tensor::empty({rows.size(0)}, DType::int64, rows.device());
+  kernels::of(rows).max(rows, {.outer = rows.size(0), .n = rows.size(1), .inner = 1}, most, index);
+  Tensor scales = most.to(DType::float64);
+  for (std::int64_t i = 0; i < scales.numel(); ++i) {
+    double& scale = scales.data<double>()[i];
+    scale = scale > 0 ? static_cast<float>(scale / static_cast<double>(largest_weight_level)) : 1.0F;
+  }
+  return scales.to(weight.dtype());
+}
+
+Variable fake_quantize_channels(const Variable& weight, std::size_t dimension) {
+  if (size_of(weight.dtype()) == 2)  // the quotient of two 16-bit numbers is not as fine as a level
+    return cast(fake_quantize_channels(cast(weight, DType::float32), dimension), weight.dtype());
+  const Tensor scales = weight_scales(weight.value(), dimension);
+  Shape shape = weight.shape();
+  for (auto& size : shape) size = 1;
+  shape[dimension] = scales.numel();
+  const Variable scale(scales.reshape(shape));
+  const Variable levels =
+      fake_quantize(div(weight, scale), {.lowest = -largest_weight_level, .highest = largest_weight_level});
+  return mul(levels, scale);
+}
+
+}  // namespace ddprun

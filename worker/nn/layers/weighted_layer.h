@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ddprun/worker/nn/module.h"
+
+namespace ddprun::nn {
+
+// A layer whose result is linear in its input and in its weight: a product or a convolution, and a bias or none. What
+// quantisation takes the place of.
+class WeightedLayer : public Module {
+ public:
+  const Variable& weight() const { return weight_; }
+  const Variable& bias() const { return bias_; }  // undefined without one
+  // The dimension of the weight that counts the outputs.
+  virtual std::size_t output_dimension() const { return 0; }
+  // The layer with another weight and bias.
+  virtual Variable apply(const Variable& input, const Variable& weight, const Variable& bias) const = 0;
+
+ protected:
+  // In the order of registration.
+  void set_weight(Tensor value) { weight_ = register_parameter("weight", std::move(value)); }
+  void set_bias(Tensor value) { bias_ = register_parameter("bias", std::move(value)); }
+
+ private:
+  Variable forward(const Variable& input) override { return apply(input, weight_, bias_); }
+
+  Variable weight_, bias_;
+};
+
+}  // namespace ddprun::nn

@@ -1,0 +1,43 @@
+#include "ddprun/worker/nn/quantisation/fake_quantised_layer.h"
+
+#include "ddprun/worker/autograd/checkpoint.h"
+#include "ddprun/worker/autograd/ops/quantisation.h"
+
+namespace ddprun::nn {
+namespace {
+
+constexpr float momentum = 0.01F;
+
+}  // namespace
+
+FakeQuantisedLayer::FakeQuantisedLayer(const WeightedLayer& layer) : layer_(layer) {
+  register_parameter("weight", layer.weight());
+  if (layer.bias().defined()) register_parameter("bias", layer.bias());
+  range_ = register_buffer("input_range", Tensor::zeros({2}));
+}
+
+kernels::ValueRange FakeQuantisedLayer::range() const {
+  const auto* bounds = range_.value().data<float>();
+  return {.min = bounds[0], .max = bounds[1]};
+}
+
+Variable FakeQuantisedLayer::forward(const Variable& input) {
+  if (training() && !autograd::is_recomputing()) follow(input.value());
+  const auto levels = kernels::levels_of(range());
+  const Variable x = fake_quantize(
+      input, {.scale = levels.scale, .zero = levels.zero, .lowest = 0, .highest = kernels::Levels::highest});
+  return layer_.apply(x, fake_quantize_channels(layer_.weight(), layer_.output_dimension()), layer_.bias());
+}
+
+void FakeQuantisedLayer::follow(const Tensor& input) {
+  const Tensor x = input.to(DType::float32).contiguous();
+  const auto [min, max] = kernels::of(x).value_range(x);
+  const auto before = range();
+  // From 0 to 0: there was no batch yet.
+  const float share = before.min == before.max ? 1 : momentum;
+  Tensor bounds = range_.value();  // a handle
+  bounds.data<float>()[0] = before.min + share * (min - before.min);
+  bounds.data<float>()[1] = before.max + share * (max - before.max);
+}
+
+}  // namespace ddprun::nn

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "ddprun/worker/nn/layers/weighted_layer.h"
+#include "ddprun/worker/tensor/kernels.h"
+
+namespace ddprun::nn {
+
+// Computes a layer in float32 from an input and a weight that are rounded as a quantised layer rounds them; gradients
+// pass straight through the rounding (Jacob et al. 2018). The range of the inputs, the buffer input_range (2), follows
+// that of the batches while it trains: 0.99 of what it was and 0.01 of the batch's, the first batch's at first. Has the
+// layer's own parameters.
+//
+// Ownership: the layer outlives it.
+class FakeQuantisedLayer : public Module {
+ public:
+  explicit FakeQuantisedLayer(const WeightedLayer& layer);
+  kernels::ValueRange range() const;
+
+ private:
+  Variable forward(const Variable& input) override;
+  void follow(const Tensor& input);
+
+  const WeightedLayer& layer_;
+  Variable range_;
+};
+
+}  // namespace ddprun::nn
