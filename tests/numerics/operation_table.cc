@@ -138,6 +138,13 @@ std::vector<OperationRow> make_table() {
       {"softmax middle", CastClass::float32, [](In in) { return softmax(in[0], 1); }, {{{2, 3, 4}, -3, 3}}, 0},
       {"log_softmax", CastClass::float32, [](In in) { return log_softmax(in[0]); }, {{{3, 4}, -3, 3}}, 1},
       {"log_softmax first", CastClass::float32, [](In in) { return log_softmax(in[0], 0); }, {{{3, 4}, -3, 3}}, 0},
+      {"to_device",
+       CastClass::keep,
+       [](In in) {
+         return to_device(to_device(in[0], Device{DeviceType::cpu, 5}), in[0].device());
+       },
+       {matrix},
+       0},
       {"reshape",
        CastClass::keep,
        [](In in) {

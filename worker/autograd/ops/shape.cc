@@ -70,6 +70,13 @@ Variable contiguous(const Variable& input) {
   return operation.record(input.value().contiguous(), {}, [](autograd::Backward& pass) { pass.add(0, pass.grad()); });
 }
 
+Variable to_device(const Variable& input, Device device) {
+  if (!input.defined() || input.device() == device) return input;
+  const autograd::Operation operation("to_device", {input});
+  return operation.record(input.value().to(device), {},
+                          [from = input.device()](autograd::Backward& pass) { pass.add(0, pass.grad().to(from)); });
+}
+
 Variable concat(const std::vector<Variable>& given, std::int64_t dim) {
   if (given.empty()) throw Error(Errc::usage, "concat: there is nothing to concatenate");
   std::vector<Variable> inputs = given;

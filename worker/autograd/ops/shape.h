@@ -22,6 +22,8 @@ Variable select(const Variable& input, std::int64_t dim, std::int64_t index);
 // Sizes of 1 repeated.
 Variable expand(const Variable& input, const Shape& shape);
 Variable contiguous(const Variable& input);
+// A copy on another device, to which the gradient goes back; itself where it is there.
+Variable to_device(const Variable& input, Device device);
 
 // Along an existing dimension, in which alone the shapes may differ.
 Variable concat(const std::vector<Variable>& inputs, std::int64_t dim);

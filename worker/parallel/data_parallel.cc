@@ -1,0 +1,229 @@
+#include "ddprun/worker/parallel/data_parallel.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/checkpoint.h"
+#include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/tensor/device_threads.h"
+
+namespace ddprun {
+namespace {
+
+using NamedParameters = std::vector<std::pair<std::string, Variable>>;
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// Rows of a batch.
+struct Rows {
+  std::int64_t begin = 0, count = 0;
+};
+
+std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
+  const auto n = static_cast<std::int64_t>(parts);
+  const std::int64_t size = (rows + n - 1) / n;
+  std::vector<Rows> all;
+  for (std::int64_t begin = 0; begin < rows; begin += size) all.push_back({begin, std::min(size, rows - begin)});
+  return all;
+}
+
+// What surrounds the call on the caller's thread, to be made again on those of the devices.
+struct Surroundings {
+  bool records = grad_enabled();
+  DType autocast = autograd::autocast_dtype();
+  autograd::NameScopes names = autograd::name_scopes();
+  std::vector<autograd::ContextScope::Maker> contexts = autograd::ContextScope::makers();
+  const nn::SampleKeys* keys = nn::RandomScope::current();
+};
+
+class SurroundingsRestored {
+ public:
+  SurroundingsRestored(const Surroundings& from, const Rows& rows) : names_(from.names), autocast_(from.autocast) {
+    if (!from.records) no_grad_.emplace();
+    for (const auto& make : from.contexts) contexts_.push_back(make());
+    if (!from.keys) return;
+    nn::SampleKeys keys{.seed = from.keys->seed, .epoch = from.keys->epoch, .samples = {}};
+    const auto first = from.keys->samples.begin() + rows.begin;
+    keys.samples.assign(first, first + rows.count);
+    random_.emplace(std::move(keys));
+  }
+  ~SurroundingsRestored() {
+    random_.reset();
+    while (!contexts_.empty()) contexts_.pop_back();  // scopes end in the reverse order
+  }
+  SurroundingsRestored(const SurroundingsRestored&) = delete;
+  SurroundingsRestored& operator=(const SurroundingsRestored&) = delete;
+
+ private:
+  const autograd::NameScopesRestored names_;
+  const autograd::AutocastScope autocast_;
+  std::optional<NoGradScope> no_grad_;
+  std::vector<std::shared_ptr<void>> contexts_;
+  std::optional<nn::RandomScope> random_;
+};
+
+// A model's copy on one device.
+struct Replica {
+  Device device;
+  std::unique_ptr<nn::Module> module;
+  NamedParameters parameters;
+  std::vector<std::uint64_t> versions;  // of the model's values that the parameters have
+  std::vector<const Storage*> sources;
+};
+
+// One device's part of a pass. The tape ends at the input and at the replica's parameters.
+struct Part {
+  Rows rows;
+  Variable input, result;
+};
+
+void check_same(const nn::Module& model, const nn::Module& replica) {
+  const auto own = model.named_parameters(), other = replica.named_parameters();
+  const bool same = std::ranges::equal(own, other, [](const auto& a, const auto& b) {
+    return a.first == b.first && a.second.shape() == b.second.shape();
+  });
+  if (!same || model.named_buffers().size() != replica.named_buffers().size())
+    throw Error(Errc::usage, "DataParallel: a replica has other parameters or buffers than the model");
+}
+
+}  // namespace
+
+class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(nn::Module& model, const MakeReplica& make_replica, const std::vector<Device>& devices)
+      : model_(model), parameters_(model.named_parameters()), threads_(devices.size()) {
+    for (const Device device : devices) {
+      auto module = make_replica();
+      check_same(model, *module);
+      if (device != devices[0]) module->to(device);
+      replicas_.push_back({.device = device, .module = std::move(module)});
+      replicas_.back().parameters = replicas_.back().module->named_parameters();
+    }
+  }
+
+  Variable forward(const Variable& input) {
+    std::vector<Variable> inputs{input};
+    for (const auto& [name, parameter] : parameters_) inputs.push_back(parameter);
+    const autograd::Operation operation("data_parallel", inputs);
+    auto parts = compute(input);
+    Tensor result = gather(*parts);
+    return operation.record(std::move(result), {}, [self = shared_from_this(), parts](autograd::Backward& pass) {
+      self->backward(*parts, pass);
+    });
+  }
+
+ private:
+  using Parts = std::vector<Part>;
+
+  void take_values(Replica& replica) const {
+    replica.module->train(model_.training());
+    replica.versions.resize(parameters_.size());
+    replica.sources.resize(parameters_.size());
+    for (std::size_t p = 0; p < parameters_.size(); ++p) {
+      const Variable& own = parameters_[p].second;
+      Variable& copy = replica.parameters[p].second;
+      copy.set_requires_grad(own.requires_grad());
+      const Storage* source = own.value().storage().get();
+      if (replica.sources[p] == source && replica.versions[p] == own.value().version()) continue;
+      copy.set_value(own.value().to(replica.device));
+      replica.sources[p] = source;
+      replica.versions[p] = own.value().version();
+    }
+    auto copies = replica.module->named_buffers();
+    const auto buffers = model_.named_buffers();
+    for (std::size_t b = 0; b < buffers.size(); ++b) copies[b].second.copy_from(buffers[b].second.to(replica.device));
+  }
+
+  std::shared_ptr<Parts> compute(const Variable& input) {
+    const auto rows = divide(input.shape()[0], replicas_.size());
+    auto parts = std::make_shared<Parts>(rows.size());
+    for (std::size_t k = 0; k < rows.size(); ++k) take_values(replicas_[k]);
+    const Surroundings surroundings;
+    threads_.run([&](std::size_t k) {
+      if (k >= rows.size()) return;
+      const SurroundingsRestored restored(surroundings, rows[k]);
+      Part& part = (*parts)[k];
+      part.rows = rows[k];
+      const Tensor share = input.value().slice(0, rows[k].begin, rows[k].count).contiguous();
+      part.input = Variable(share.to(replicas_[k].device), input.requires_grad());
+      part.result = (*replicas_[k].module)(part.input);
+    });
+    keep_buffers();
+    return parts;
+  }
+
+  // The model's running statistics are those of the first replica.
+  void keep_buffers() const {
+    auto buffers = model_.named_buffers();
+    const auto first = replicas_[0].module->named_buffers();
+    for (std::size_t b = 0; b < buffers.size(); ++b) buffers[b].second.copy_from(first[b].second);
+  }
+
+  Tensor gather(const Parts& parts) const {
+    const Tensor& first = parts[0].result.value();
+    Shape shape = first.shape();
+    shape[0] = 0;
+    for (const Part& part : parts) shape[0] += part.result.shape()[0];
+    Tensor all = Tensor::empty(shape, first.dtype(), replicas_[0].device);
+    std::int64_t row = 0;
+    for (const Part& part : parts) {
+      const Tensor value = part.result.value().contiguous().to(replicas_[0].device);
+      all.slice(0, row, value.size(0)).copy_from(value);
+      row += value.size(0);
+    }
+    return all;
+  }
+
+  void backward(Parts& parts, autograd::Backward& pass) {
+    std::vector<std::int64_t> begin;
+    for (std::int64_t row = 0; const Part& part : parts) {
+      begin.push_back(row);
+      row += part.result.shape()[0];
+    }
+    threads_.run([&](std::size_t k) {
+      if (k >= parts.size()) return;
+      for (auto& [name, parameter] : replicas_[k].parameters) parameter.zero_grad();
+      Part& part = parts[k];
+      if (!part.result.requires_grad()) return;
+      const Tensor gradient = pass.grad().slice(0, begin[k], part.result.shape()[0]);
+      part.result.backward(gradient.contiguous().to(replicas_[k].device));
+    });
+    if (pass.wants(0)) pass.add(0, gradient_of_input(parts, pass));
+    for (std::size_t p = 0; p < parameters_.size(); ++p)
+      for (std::size_t k = 0; k < parts.size(); ++k) {
+        const Tensor& gradient = replicas_[k].parameters[p].second.grad();
+        if (pass.wants(p + 1) && gradient.defined()) pass.add(p + 1, gradient.to(replicas_[0].device).clone());
+      }
+  }
+
+  Tensor gradient_of_input(const Parts& parts, const autograd::Backward& pass) const {
+    Shape shape = parts[0].input.shape();
+    shape[0] = parts.back().rows.begin + parts.back().rows.count;
+    Tensor all = Tensor::zeros(shape, pass.grad().dtype(), replicas_[0].device);
+    for (const Part& part : parts)
+      if (part.input.grad().defined())
+        all.slice(0, part.rows.begin, part.rows.count).copy_from(part.input.grad().to(replicas_[0].device));
+    return all;
+  }
+
+  nn::Module& model_;
+  const NamedParameters parameters_;
+  std::vector<Replica> replicas_;
+  DeviceThreads threads_;
+};
+
+DataParallel::DataParallel(nn::Module& model, const MakeReplica& make_replica, std::vector<Device> devices) {
+  if (devices.empty()) throw Error(Errc::usage, "DataParallel: there are no devices");
+  impl_ = std::make_shared<Impl>(model, make_replica, devices);
+}
+DataParallel::~DataParallel() = default;
+
+Variable DataParallel::forward(const Variable& input) {
+  return impl_->forward(input);
+}
+
+}  // namespace ddprun
