@@ -1,5 +1,6 @@
 #include "ddprun/worker/reducer/reducer.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -161,6 +162,7 @@ void Reducer::end_pass() {
     works_.push_back(group_.allreduce(span_of(used_anywhere_), ReduceOp::max));
   }
   wait_for_all();
+  clear_padding();
   used_.assign(used_.size(), 0);
   works_.clear();
   if (transfers_) transfers_->insert(transfers_->end(), pass_.begin(), pass_.end());
@@ -169,6 +171,20 @@ void Reducer::end_pass() {
   next_ = 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
   for (auto& state : states_) state.ready = false;
+}
+
+// A hook that treats a bucket as a whole may leave something there.
+void Reducer::clear_padding() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& bucket = buckets_[b];
+    const auto unit = size_of(bucket.dtype);
+    auto* start = static_cast<std::byte*>(memory_[b].get());
+    for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
+      const auto from = bucket.slices[s].offset + bucket.slices[s].count;
+      const auto to = s + 1 < bucket.slices.size() ? bucket.slices[s + 1].offset : bucket.count;
+      std::memset(start + from * unit, 0, (to - from) * unit);
+    }
+  }
 }
 
 void Reducer::wait_for_all() {

@@ -85,6 +85,7 @@ class Reducer {
   void end_pass();
   std::string unready_names() const;
   void wait_for_all();
+  void clear_padding();
   void note_started(std::size_t bucket);
   void note_ended();
 

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/comm_hook.h"
+
+namespace ddprun {
+
+// PyTorch's PowerSGDState, with its names and defaults.
+struct PowerSgdOptions {
+  std::int64_t matrix_approximation_rank = 1;
+  std::int64_t start_powerSGD_iter = 1000;  // passes before it are averaged as they are
+  bool use_error_feedback = true;
+  bool warm_start = true;
+  double min_compression_rate = 2;  // a parameter whose factors are not so many times smaller is not compressed
+  std::uint64_t random_seed = 0;
+};
+
+enum class PowerSgdForm {
+  matrices,  // each parameter of two and more dimensions is a matrix, by its first dimension
+  batched,   // the whole bucket is one square matrix
+};
+
+// PowerSGD (Vogels, Karimireddy, Jaggi 2019): sends a matrix M as the product of two of low rank, from one step of
+// subspace iteration. P = average of M Q, made orthonormal; Q = average of transposed M P; the result is P transposed
+// Q. What it leaves out of this rank's gradient is added to the next one (error feedback), and Q is where the next pass
+// starts (warm start). inner averages P, Q, and what is not compressed. Gradients in float64 are not compressed.
+//
+// State: the error of each bucket, each Q, and the number of passes.
+std::unique_ptr<CommHook> make_power_sgd_hook(PowerSgdForm form, const PowerSgdOptions& options, ProcessGroup& group,
+                                              std::unique_ptr<CommHook> inner);
+
+}  // namespace ddprun
