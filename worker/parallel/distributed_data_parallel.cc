@@ -1,5 +1,6 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -26,10 +27,48 @@ std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Te
   return result;
 }
 
-std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model) {
-  auto parameters = model.named_parameters();
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::count(names, name) > 0;
+}
+
+template <class Named>
+Named without(Named all, const std::vector<std::string>& ignored) {
+  std::erase_if(all, [&](const auto& each) { return contains(ignored, each.first); });
+  return all;
+}
+
+std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model, const DdpOptions& options) {
+  auto parameters = without(model.named_parameters(), options.ignored_parameters);
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
+}
+
+void check_ignored(const nn::Module& model, const DdpOptions& options) {
+  for (const auto& name : options.ignored_parameters) {
+    const auto is_it = [&](const auto& each) { return each.first == name; };
+    if (!std::ranges::any_of(model.named_parameters(), is_it) && !std::ranges::any_of(model.named_buffers(), is_it))
+      throw make_error(Errc::usage, "ignored_parameters: the model has no parameter or buffer {}", name);
+  }
+}
+
+std::size_t index_of(const char* option, const std::string& name,
+                     const std::vector<std::pair<std::string, Variable>>& parameters) {
+  const auto found = std::ranges::find(parameters, name, [](const auto& each) { return each.first; });
+  if (found == parameters.end())
+    throw make_error(Errc::usage, "{}: {} is no parameter whose gradients are averaged", option, name);
+  return static_cast<std::size_t>(found - parameters.begin());
+}
+
+ReducerOptions reducer_options(const DdpOptions& options,
+                               const std::vector<std::pair<std::string, Variable>>& parameters) {
+  ReducerOptions result{.limits = options.limits,
+                        .find_unused_parameters = options.find_unused_parameters,
+                        .static_graph = options.static_graph};
+  for (const auto& name : options.delay_all_reduce_named_params)
+    result.delayed.push_back(index_of("delay_all_reduce_named_params", name, parameters));
+  if (const auto& name = options.param_to_hook_all_reduce; !name.empty())
+    result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
+  return result;
 }
 
 std::vector<Span> spans(const std::vector<ParameterRef>& list) {
@@ -39,9 +78,9 @@ std::vector<Span> spans(const std::vector<ParameterRef>& list) {
 }
 
 // All ranks equal to rank 0, once it is certain that they mean the same.
-void align_ranks(ProcessGroup& group, const nn::Module& model) {
-  auto everything = references(model.named_parameters());
-  for (auto& buffer : references(model.named_buffers())) everything.push_back(std::move(buffer));
+void align_ranks(ProcessGroup& group, const nn::Module& model, const std::vector<std::string>& ignored) {
+  auto everything = references(without(model.named_parameters(), ignored));
+  for (auto& buffer : references(without(model.named_buffers(), ignored))) everything.push_back(std::move(buffer));
   check_same_model(group, everything);
   group.broadcast_coalesced(spans(everything), 0, {.blocking = true});
 }
@@ -53,10 +92,10 @@ struct DistributedDataParallel::State {
       : model(module),
         group(process_group),
         options(ddp_options),
-        parameters(trainable(module)),
-        reducer(process_group, references(parameters),
-                {.limits = options.limits, .find_unused_parameters = options.find_unused_parameters}) {}
+        parameters(trainable(module, options)),
+        reducer(process_group, references(parameters), reducer_options(options, parameters)) {}
 
+  bool may_leave_out() const { return options.find_unused_parameters || options.static_graph; }
   void install_hooks();
   void gradient_ready(std::size_t parameter);
   void define_gradients();
@@ -73,7 +112,7 @@ struct DistributedDataParallel::State {
 };
 
 void DistributedDataParallel::State::install_hooks() {
-  const auto kind = options.find_unused_parameters ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
+  const auto kind = may_leave_out() ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     auto& variable = parameters[p].second;
     auto memory = reducer.gradient_memory(p);
@@ -98,13 +137,14 @@ void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
 
 // A gradient is defined at every rank once any rank has used the parameter.
 void DistributedDataParallel::State::define_gradients() {
-  if (!options.find_unused_parameters) return;
+  if (!may_leave_out()) return;
   for (std::size_t p = 0; p < parameters.size(); ++p)
     if (reducer.used(p)) parameters[p].second.define_grad();
 }
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
-  align_ranks(group, model);
+  check_ignored(model, options);
+  align_ranks(group, model, options.ignored_parameters);
   state_ = std::make_unique<State>(model, group, options);
   state_->install_hooks();
 }
@@ -145,7 +185,7 @@ CommHook& DistributedDataParallel::comm_hook() {
 }
 
 void DistributedDataParallel::sync_buffers() {
-  const auto buffers = references(state_->model.named_buffers());
+  const auto buffers = references(without(state_->model.named_buffers(), state_->options.ignored_parameters));
   if (buffers.empty()) return;
   const auto start = std::chrono::steady_clock::now();
   state_->group.broadcast_coalesced(spans(buffers), 0, {.blocking = true});

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -11,6 +12,7 @@
 
 namespace ddprun {
 
+// PyTorch's, with its names.
 struct DdpOptions {
   BucketLimits limits;
   // A backward pass need not reach every parameter. As in PyTorch, the gradient of a parameter that no rank used stays
@@ -19,6 +21,15 @@ struct DdpOptions {
   // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass, as PyTorch
   // does.
   bool broadcast_buffers = true;
+  // Every backward pass of a rank reaches the parameters that its first one reached: others are found once, as with
+  // find_unused_parameters, and not in every pass.
+  bool static_graph = false;
+  // Parameters and buffers, by path, that stay each rank's own: neither compared, nor copied, nor averaged.
+  std::vector<std::string> ignored_parameters = {};
+  // Parameters, by path, that are averaged after all others, and not before the gradient of param_to_hook_all_reduce is
+  // ready (empty: no matter when): for those whose early start would disturb the pass.
+  std::vector<std::string> delay_all_reduce_named_params = {};
+  std::string param_to_hook_all_reduce = {};
 };
 
 // Data parallelism: every rank holds a replica of the model and trains it on its own part of each batch; the gradients
@@ -35,7 +46,8 @@ struct DdpOptions {
 //
 // Ownership: model and group must outlive this object; the model's gradients may outlive it.
 // Threads: one at a time. All ranks run the same sequence of passes.
-// Errors: backward() throws the errors of the group (a lost peer) and Errc::usage for a parameter that the pass did not
+// Errors: the constructor throws Errc::usage for a path in the options that the model does not have. backward() throws
+// the errors of the group (a lost peer) and Errc::usage for a parameter that the pass did not
 //   reach. The object cannot be used afterwards.
 class DistributedDataParallel {
  public:

@@ -5,6 +5,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/comm/subgroups.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
@@ -266,6 +267,164 @@ TEST_CASE("a rank that joins a pass without samples gets the others' gradients, 
       }
     });
   }
+}
+
+TEST_CASE("with static_graph unused parameters are found in the first pass, and a pass that differs is an error") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.limits = {.first_bytes = 16, .bytes = 64}, .static_graph = true});
+    net.skip_second = true;
+    const auto parameters = net.named_parameters();
+    std::vector<float> before;
+    for (int pass = 0; pass < 3; ++pass) {
+      net.zero_grad();
+      loss_of(ddp.forward(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+      require(!parameters[2].second.grad().defined(), "second.weight has no gradient");
+      const auto gradient = values(parameters[0].second.grad());
+      if (pass > 0) require(gradient == before, "the same average again");
+      before = gradient;
+      auto greatest = gradient;
+      allreduce(group, greatest, ReduceOp::max);
+      require(greatest == gradient, "the same at both ranks");
+    }
+    net.skip_second = false;
+    try {
+      loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      require(false, "no error");
+    } catch (const Error& error) {
+      require(std::string(error.what()).find("reached second.") != std::string::npos, error.what());
+    }
+  });
+}
+
+TEST_CASE("with static_graph a parameter that one rank uses has a gradient at all, in every pass") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.static_graph = true});
+    net.skip_second = group.rank() == 0;
+    for (int pass = 0; pass < 3; ++pass) {
+      net.zero_grad();
+      loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      const Tensor& gradient = net.named_parameters()[2].second.grad();
+      require(gradient.defined(), "defined");
+      require(values(gradient) != std::vector<float>(values(gradient).size()), "rank 1's share has arrived");
+    }
+  });
+}
+
+TEST_CASE("with static_graph a rank may join the first pass without samples") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.static_graph = true});
+    for (int pass = 0; pass < 3; ++pass) {
+      net.zero_grad();
+      if (pass == 0 && group.rank() == 1)
+        ddp.join_pass();
+      else
+        loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      auto gradient = values(net.named_parameters()[2].second.grad());
+      const auto own = gradient;
+      allreduce(group, gradient, ReduceOp::max);
+      require(gradient == own, "the same at both ranks");
+    }
+  });
+}
+
+TEST_CASE("ignored parameters and buffers stay each rank's own") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(10 + static_cast<std::uint64_t>(group.rank()));
+    DistributedDataParallel ddp(net, group, {.ignored_parameters = {"second.weight", "mean"}});
+    const Net own(10 + static_cast<std::uint64_t>(group.rank())), first(10);
+    const auto parameters = net.named_parameters();
+    require(values(parameters[2].second.value()) == values(own.named_parameters()[2].second.value()), "own weight");
+    require(values(parameters[0].second.value()) == values(first.named_parameters()[0].second.value()), "rank 0's");
+    loss_of(ddp.forward(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+    require(values(net.mean) == values(own.mean), "own buffer");
+    for (const std::size_t p : {0, 2}) {
+      const auto gradient = values(parameters[p].second.grad());
+      auto greatest = gradient, least = gradient;
+      allreduce(group, greatest, ReduceOp::max);
+      allreduce(group, least, ReduceOp::min);
+      require((greatest == least) == (p == 0), parameters[p].first);
+    }
+  });
+}
+
+TEST_CASE("delayed parameters are reduced after all others, once the gradient they wait for is ready") {
+  for (const std::string until : {"", "first.bias", "first.weight"}) {
+    const auto expected = mean_gradients(1, 2);
+    run_ranks(2, [&](ProcessGroup& group) {
+      Net net(1);
+      DistributedDataParallel ddp(net, group,
+                                  {.limits = {.first_bytes = 16, .bytes = 64},
+                                   .delay_all_reduce_named_params = {"second.weight", "second.bias"},
+                                   .param_to_hook_all_reduce = until});
+      std::vector<std::string> order;
+      ddp.register_comm_hook([&](const GradBucket& bucket) {
+        for (const auto& slice : bucket.slices) order.emplace_back(slice.name);
+        return group.allreduce(bucket.span, ReduceOp::average);
+      });
+      const auto stream = static_cast<std::uint64_t>(group.rank());
+      for (int pass = 0; pass < 2; ++pass) {
+        net.zero_grad();
+        order.clear();
+        loss_of(ddp.forward(Variable(batch(stream, 5, 4))), stream).backward();
+        require_gradients(net, expected);
+        require(order == std::vector<std::string>{"first.bias", "first.weight", "second.bias", "second.weight"} ||
+                    order == std::vector<std::string>{"first.weight", "first.bias", "second.bias", "second.weight"},
+                "the delayed ones are last");
+      }
+    });
+  }
+}
+
+TEST_CASE("options that name what the model does not have are refused") {
+  run_ranks(1, [](ProcessGroup& group) {
+    const auto message = [&](const DdpOptions& options) {
+      Net net(1);
+      try {
+        const DistributedDataParallel ddp(net, group, options);
+      } catch (const Error& error) {
+        require(error.code() == Errc::usage, "usage");
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    require(
+        message({.ignored_parameters = {"third"}}) == "ignored_parameters: the model has no parameter or buffer third",
+        "ignored");
+    require(message({.delay_all_reduce_named_params = {"mean"}}) ==
+                "delay_all_reduce_named_params: mean is no parameter whose gradients are averaged",
+            "delayed");
+    require(message({.param_to_hook_all_reduce = "x"}).starts_with("param_to_hook_all_reduce: x"), "until");
+  });
+}
+
+TEST_CASE("the ranks of a subgroup average among themselves") {
+  const auto both = mean_gradients(1, 2);
+  run_ranks(3, [&](ProcessGroup& world) {
+    const auto pair = subgroup(world, {2, 0});
+    if (!pair) return;
+    Net net(1);
+    DistributedDataParallel ddp(net, *pair);
+    const auto stream = static_cast<std::uint64_t>(pair->rank());
+    loss_of(ddp.forward(Variable(batch(stream, 5, 4))), stream).backward();
+    require_gradients(net, both);
+  });
+}
+
+TEST_CASE("a registered hook decides what backward returns") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    ddp.register_comm_hook([&](const GradBucket& bucket) { return group.allreduce(bucket.span, ReduceOp::max); });
+    loss_of(ddp.forward(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+    Net alone(1);
+    loss_of(alone(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+    auto greatest = values(alone.named_parameters()[0].second.grad());
+    allreduce(group, greatest, ReduceOp::max);
+    require(values(net.named_parameters()[0].second.grad()) == greatest, "the greatest of both");
+  });
 }
 
 TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does not") {
