@@ -76,7 +76,7 @@ class DistributedDataParallel {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   // Replaces the average by allreduce: compression, for one. The same hook at every rank, between two passes. Throws
-  // Errc::usage within a pass. comm_hook.h; hooks.h has those that exist.
+  // Errc::usage within a pass. comm_hook.h; built_in_hooks.h has those that exist.
   void register_comm_hook(std::unique_ptr<CommHook> hook);
   void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);
   CommHook& comm_hook();

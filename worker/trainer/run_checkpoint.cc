@@ -8,6 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/trainer/hook_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -140,10 +141,12 @@ void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Mod
 }
 
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model, optim::Optimizer& optimizer,
-                                           ProcessGroup& group) {
+                                           ProcessGroup& group, const std::vector<HookState>& hook) {
   std::string text;
+  std::optional<checkpoint::Found> found;
   if (group.rank() == 0 && options.checkpoints) {
-    if (const auto found = find_checkpoint(options)) {
+    found = find_checkpoint(options);
+    if (found) {
       load(*found, options.settings, model, optimizer);
       text = checkpoint::to_json(found->state);
     }
@@ -153,6 +156,7 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   const auto state = checkpoint::run_state_from_json(text, "rank 0's checkpoint");
   broadcast_tensors(tensors_of(model), group);
   broadcast_tensors(optimizer.state(), group);
+  restore_hook_state(found ? &*found : nullptr, hook, group);
   optimizer.set_step_count(state.step - state.skipped_steps);
   return state;
 }

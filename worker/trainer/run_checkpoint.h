@@ -10,8 +10,9 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/reducer/comm_hook.h"
 
-// Copies a run's model, optimizer and state into a checkpoint and back.
+// Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {
 
 // Views of the run's memory: valid until the model or the optimizer changes or is destroyed.
@@ -36,10 +37,11 @@ struct ResumeOptions {
 void load(const checkpoint::Found& found, const std::map<std::string, std::string>& settings, nn::Module& model,
           optim::Optimizer& optimizer);
 
-// Rank 0's newest checkpoint, brought to every rank: its tensors are in model and optimizer, its state is the result.
+// Rank 0's newest checkpoint, brought to every rank: its tensors are in model, optimizer and hook, its state is the
+// result.
 // None when the run starts from step 0. Only rank 0 touches the disk. Errors: as load() and Checkpoints::newest(), and
 // Errc::io when a checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model, optim::Optimizer& optimizer,
-                                           ProcessGroup& group);
+                                           ProcessGroup& group, const std::vector<HookState>& hook = {});
 
 }  // namespace ddprun::trainer

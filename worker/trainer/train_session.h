@@ -13,6 +13,7 @@
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
@@ -80,6 +81,9 @@ class TrainSession {
   void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
   void record_transfers(std::vector<Transfer>* into) { ddp_.record_transfers(into); }
 
+  // What parallel.hook keeps from step to step, on this rank: CommHook::state().
+  std::vector<HookState> hook_state() { return ddp_.comm_hook().state(); }
+
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
   TrainState& state() { return state_; }
@@ -96,6 +100,8 @@ class TrainSession {
 
   double learning_rate();
   void open_epoch();
+  void check_equal_batches(std::int64_t samples) const;
+  std::int64_t batches_of(std::int64_t samples, int rank) const;
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
@@ -109,6 +115,7 @@ class TrainSession {
   TrainState& state_;
   ProcessGroup& group_;
   DistributedDataParallel ddp_;
+  std::optional<SyncBatchNorm> sync_batch_norm_;
   const optim::NamedParameters parameters_;
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;

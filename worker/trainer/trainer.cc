@@ -69,7 +69,7 @@ class Trainer::Impl {
     const ResumeOptions options{.checkpoints = checkpoints(),
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
-    const auto saved = resume(options, *state_.model, *state_.optimizer, session_.group());
+    const auto saved = resume(options, *state_.model, *state_.optimizer, session_.group(), session_.hook_state());
     if (!saved) return;
     if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);
     state_.continue_from(*saved);

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "ddprun/common/error.h"
@@ -10,6 +11,7 @@
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -443,17 +445,21 @@ TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does n
 
 namespace {
 
-// The mean losses over all ranks of 50 steps of ResNet-18 whose batch norms use their stored statistics.
-std::vector<double> resnet_losses(int ranks) {
+// The mean losses over all ranks of 50 steps of ResNet-18, whose batch norms use their stored statistics, or those of
+// all ranks' samples.
+std::vector<double> resnet_losses(int ranks, bool synchronised) {
   constexpr std::int64_t global_batch = 8;
   constexpr std::uint64_t steps = 50;
   std::vector<std::vector<double>> losses(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](ProcessGroup& group) {
     Generator generator(3);
     const auto model = nn::make_model("resnet18", {.input = {3, 12, 12}, .channels = 16}, generator);
-    model->train(false);
+    model->train(synchronised);
     DistributedDataParallel ddp(*model, group);
-    const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.005}, model->named_parameters());
+    std::optional<SyncBatchNorm> sync;
+    if (synchronised && ranks > 1) sync.emplace(*model, group);
+    const auto optimizer =
+        optim::make_optimizer("sgd", {.lr = synchronised ? 0.0002 : 0.005}, model->named_parameters());
     const std::int64_t share = global_batch / group.size();
     for (std::uint64_t step = 0; step < steps; ++step) {
       Generator data(11, step % 4);
@@ -479,11 +485,50 @@ std::vector<double> resnet_losses(int ranks) {
 }  // namespace
 
 TEST_CASE("a ResNet with frozen statistics learns with two ranks as with one") {
-  const auto one = resnet_losses(1), two = resnet_losses(2);
+  const auto one = resnet_losses(1, false), two = resnet_losses(2, false);
   REQUIRE(one.size() == two.size());
   for (std::size_t step = 0; step < one.size(); ++step) {
     INFO("step " << step);
     CHECK(two[step] == Approx(one[step]).epsilon(step < 10 ? 1e-6 : 1e-5));
   }
   CHECK(one.back() < one.front());
+}
+
+TEST_CASE("with batch norm over all ranks a ResNet learns with two and four ranks as with one") {
+  const auto one = resnet_losses(1, true);
+  for (const int ranks : {2, 4}) {
+    const auto shared = resnet_losses(ranks, true);
+    REQUIRE(one.size() == shared.size());
+    for (std::size_t step = 0; step < one.size(); ++step) {
+      INFO(ranks << " ranks, step " << step);
+      CHECK(shared[step] == Approx(one[step]).epsilon(step < 10 ? 1e-6 : 1e-5));
+    }
+  }
+  CHECK(one.back() < one.front());
+}
+
+TEST_CASE("batch norm over all ranks has the statistics and gradients of the whole batch, and ends with its object") {
+  // Shares of unequal size.
+  const Tensor whole = batch(1, 6, 3), weights = batch(2, 6, 3);
+  nn::BatchNorm reference(3);
+  const Variable input(whole.clone(), true);
+  sum(mul(reference(input), Variable(weights))).backward();
+  const auto expected = values(input.grad());
+  run_ranks(2, [&](ProcessGroup& group) {
+    const std::int64_t first = group.rank() == 0 ? 0 : 2, count = group.rank() == 0 ? 2 : 4;
+    nn::BatchNorm norm(3);
+    const Variable own(whole.slice(0, first, count).clone(), true);
+    {
+      const SyncBatchNorm sync(norm, group);
+      sum(mul(norm(own), Variable(weights.slice(0, first, count).clone()))).backward();
+    }
+    const auto gradient = values(own.grad());
+    for (std::size_t i = 0; i < gradient.size(); ++i)
+      require(std::abs(gradient[i] - expected[i + static_cast<std::size_t>(first) * 3]) < 1e-5f, "gradient");
+    for (const std::size_t b : {0, 1}) {
+      const auto mine = values(norm.named_buffers()[b].second), all = values(reference.named_buffers()[b].second);
+      for (std::size_t c = 0; c < mine.size(); ++c) require(std::abs(mine[c] - all[c]) < 1e-6f, "running statistics");
+    }
+    if (group.rank() == 0) norm(Variable(whole.clone()));  // alone: no exchange that the other would have to join
+  });
 }

@@ -1,5 +1,3 @@
-#include "ddprun/worker/reducer/hooks.h"
-
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,6 +7,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/float16.h"
+#include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/reducer/reducer.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"

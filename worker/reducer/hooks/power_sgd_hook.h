@@ -1,22 +1,12 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/comm_hook.h"
+#include "ddprun/worker/reducer/power_sgd_options.h"
 
 namespace ddprun {
-
-// PyTorch's PowerSGDState, with its names and defaults.
-struct PowerSgdOptions {
-  std::int64_t matrix_approximation_rank = 1;
-  std::int64_t start_powerSGD_iter = 1000;  // passes before it are averaged as they are
-  bool use_error_feedback = true;
-  bool warm_start = true;
-  double min_compression_rate = 2;  // a parameter whose factors are not so many times smaller is not compressed
-  std::uint64_t random_seed = 0;
-};
 
 enum class PowerSgdForm {
   matrices,  // each parameter of two and more dimensions is a matrix, by its first dimension

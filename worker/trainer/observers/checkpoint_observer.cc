@@ -1,3 +1,4 @@
+#include "ddprun/worker/trainer/hook_checkpoint.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
@@ -5,30 +6,36 @@ namespace ddprun::trainer {
 namespace {
 
 // Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and where the run stops.
+// The other ranks send rank 0 the state of their communication hooks.
 class CheckpointObserver : public Observer {
  public:
-  CheckpointObserver(std::int64_t every_steps, checkpoint::Checkpoints& checkpoints, Observer& all)
+  CheckpointObserver(std::int64_t every_steps, checkpoint::Checkpoints* checkpoints, Observer& all)
       : every_steps_(every_steps), checkpoints_(checkpoints), all_(all) {}
 
   void step_finished(const StepEvent& event) override {
     const auto& state = event.session.state();
     const bool due = every_steps_ > 0 ? state.run.step % every_steps_ == 0 : event.result.ends_epoch;
     if (!due && !event.last && !event.stops) return;
+    const GatheredHookState hook(event.session.hook_state(), event.session.group());
+    if (!checkpoints_) return;
     all_.before_checkpoint();
-    checkpoints_.save(content_of(*state.model, *state.optimizer, state.run));
+    auto content = content_of(*state.model, *state.optimizer, state.run);
+    content.hook = hook.views();
+    checkpoints_->save(content);
   }
 
  private:
   const std::int64_t every_steps_;
-  checkpoint::Checkpoints& checkpoints_;
+  checkpoint::Checkpoints* const checkpoints_;  // rank 0
   Observer& all_;
 };
 
 }  // namespace
 
 std::unique_ptr<Observer> make_checkpoint_observer(const ObserverContext& context, Observer& all) {
-  if (!context.checkpoints) return nullptr;
-  return std::make_unique<CheckpointObserver>(context.config.checkpoint.every_steps, *context.checkpoints, all);
+  const auto& options = context.config.checkpoint;
+  if (options.dir.empty()) return nullptr;
+  return std::make_unique<CheckpointObserver>(options.every_steps, context.checkpoints, all);
 }
 
 }  // namespace ddprun::trainer

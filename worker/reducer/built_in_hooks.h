@@ -7,7 +7,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/comm_hook.h"
-#include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
+#include "ddprun/worker/reducer/power_sgd_options.h"
 
 namespace ddprun {
 

@@ -1,4 +1,4 @@
-#include "ddprun/worker/reducer/hooks.h"
+#include "ddprun/worker/reducer/built_in_hooks.h"
 
 #include <algorithm>
 #include <array>
@@ -10,6 +10,7 @@
 #include "ddprun/worker/reducer/hooks/allreduce_hook.h"
 #include "ddprun/worker/reducer/hooks/cast_hook.h"
 #include "ddprun/worker/reducer/hooks/int8_hook.h"
+#include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
 
 namespace ddprun {
 namespace {
