@@ -111,7 +111,9 @@ Found verify_checkpoint(const fs::path& folder) {
                        (folder / name).string());
   }
   const auto state_path = folder / "state.json";
-  return {folder, run_state_from_json(read_file(state_path), state_path.string())};
+  return {.folder = folder,
+          .state = run_state_from_json(read_file(state_path), state_path.string()),
+          .has_hook = manifest.files.contains("hook.safetensors")};
 }
 
 Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {
@@ -184,6 +186,7 @@ fs::path Checkpoints::write_aside(const Content& content) const {
   };
   add("model.safetensors", [&](FileWriter& out) { write_safetensors(out, content.model, {{"format", "pt"}}); });
   add("optimizer.safetensors", [&](FileWriter& out) { write_safetensors(out, content.optimizer); });
+  if (!content.hook.empty()) add("hook.safetensors", [&](FileWriter& out) { write_safetensors(out, content.hook); });
   add("state.json", [&](FileWriter& out) { out.write(to_json(content.state)); });
   options_.before("write the manifest");
   write_file(aside / manifest_name, [&](FileWriter& out) { out.write(to_json(manifest)); });

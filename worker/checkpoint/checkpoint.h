@@ -18,6 +18,7 @@ struct Content {
   std::vector<TensorView> model;
   std::vector<TensorView> optimizer;
   RunState state;
+  std::vector<TensorView> hook = {};  // of the communication hook, of all ranks; empty: there is no such file
 };
 
 // A checkpoint found whole: sizes and SHA-256 of every file were as its manifest says.
@@ -26,6 +27,8 @@ struct Found {
   RunState state;
   SafetensorsFile model() const { return SafetensorsFile(folder / "model.safetensors"); }
   SafetensorsFile optimizer() const { return SafetensorsFile(folder / "optimizer.safetensors"); }
+  bool has_hook = false;
+  SafetensorsFile hook() const { return SafetensorsFile(folder / "hook.safetensors"); }  // REQUIRES: has_hook
 };
 
 struct CheckpointOptions {

@@ -1,5 +1,6 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "ddprun/worker/parallel/flat_parameters.h"
 #include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
 #include "ddprun/worker/reducer/model_check.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {
@@ -28,10 +30,48 @@ std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Te
   return result;
 }
 
-std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model) {
-  auto parameters = model.named_parameters();
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::count(names, name) > 0;
+}
+
+template <class Named>
+Named without(Named all, const std::vector<std::string>& ignored) {
+  std::erase_if(all, [&](const auto& each) { return contains(ignored, each.first); });
+  return all;
+}
+
+std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model, const DdpOptions& options) {
+  auto parameters = without(model.named_parameters(), options.ignored_parameters);
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
+}
+
+void check_ignored(const nn::Module& model, const DdpOptions& options) {
+  for (const auto& name : options.ignored_parameters) {
+    const auto is_it = [&](const auto& each) { return each.first == name; };
+    if (!std::ranges::any_of(model.named_parameters(), is_it) && !std::ranges::any_of(model.named_buffers(), is_it))
+      throw make_error(Errc::usage, "ignored_parameters: the model has no parameter or buffer {}", name);
+  }
+}
+
+std::size_t index_of(const char* option, const std::string& name,
+                     const std::vector<std::pair<std::string, Variable>>& parameters) {
+  const auto found = std::ranges::find(parameters, name, [](const auto& each) { return each.first; });
+  if (found == parameters.end())
+    throw make_error(Errc::usage, "{}: {} is no parameter whose gradients are averaged", option, name);
+  return static_cast<std::size_t>(found - parameters.begin());
+}
+
+ReducerOptions reducer_options(const DdpOptions& options,
+                               const std::vector<std::pair<std::string, Variable>>& parameters) {
+  ReducerOptions result{.limits = options.limits,
+                        .find_unused_parameters = options.find_unused_parameters,
+                        .static_graph = options.static_graph};
+  for (const auto& name : options.delay_all_reduce_named_params)
+    result.delayed.push_back(index_of("delay_all_reduce_named_params", name, parameters));
+  if (const auto& name = options.param_to_hook_all_reduce; !name.empty())
+    result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
+  return result;
 }
 
 std::vector<Span> spans(const std::vector<ParameterRef>& list) {
@@ -41,9 +81,9 @@ std::vector<Span> spans(const std::vector<ParameterRef>& list) {
 }
 
 // All ranks equal to rank 0, once it is certain that they mean the same.
-void align_ranks(ProcessGroup& group, const nn::Module& model) {
-  auto everything = references(model.named_parameters());
-  for (auto& buffer : references(model.named_buffers())) everything.push_back(std::move(buffer));
+void align_ranks(ProcessGroup& group, const nn::Module& model, const std::vector<std::string>& ignored) {
+  auto everything = references(without(model.named_parameters(), ignored));
+  for (auto& buffer : references(without(model.named_buffers(), ignored))) everything.push_back(std::move(buffer));
   check_same_model(group, everything);
   group.broadcast_coalesced(spans(everything), 0, {.blocking = true});
 }
@@ -55,11 +95,11 @@ struct DistributedDataParallel::State {
       : model(module),
         group(process_group),
         options(ddp_options),
-        parameters(trainable(module)),
-        reducer(process_group, references(parameters),
-                {.limits = options.limits, .find_unused_parameters = options.find_unused_parameters}) {}
+        parameters(trainable(module, options)),
+        reducer(process_group, references(parameters), reducer_options(options, parameters)) {}
 
   void shard();
+  bool may_leave_out() const { return options.find_unused_parameters || options.static_graph; }
   void install_hooks();
   void gradient_ready(std::size_t parameter);
   void define_gradients();
@@ -74,17 +114,47 @@ struct DistributedDataParallel::State {
   std::vector<Variable::Hook> hooks;
   std::chrono::nanoseconds waited_for_buffers{};
   bool in_pass = false;  // a reduced backward pass has begun and not ended
+
+  // Within join().
+  std::vector<int> announce(bool has_inputs);
+  void scale_averages();
+  const JoinOptions* join_options = nullptr;
+  std::vector<int> active;  // ranks that have inputs in this pass
 };
 
 void DistributedDataParallel::State::shard() {
-  if (options.find_unused_parameters)
-    throw Error(Errc::usage, "shard_gradients and find_unused_parameters exclude each other");
+  if (may_leave_out())
+    throw Error(Errc::usage, "shard_gradients does not go with find_unused_parameters or static_graph");
   flat = std::make_unique<FlatParameters>(group, parameters, reducer.buckets());
   reducer.set_hook(make_reduce_scatter_hook(group));
 }
 
+// The ranks that have inputs for the next pass. Every rank calls it before each pass.
+std::vector<int> DistributedDataParallel::State::announce(bool has_inputs) {
+  std::vector<std::int64_t> flags(static_cast<std::size_t>(group.size()));
+  flags[static_cast<std::size_t>(group.rank())] = has_inputs ? 1 : 0;
+  allreduce(group, flags);
+  std::vector<int> ranks;
+  for (int r = 0; r < group.size(); ++r)
+    if (flags[static_cast<std::size_t>(r)] != 0) ranks.push_back(r);
+  if (join_options->throw_on_early_termination && !ranks.empty() && std::ssize(ranks) < group.size())
+    throw make_error(Errc::usage, "{} of {} ranks have no more inputs (throw_on_early_termination)",
+                     group.size() - std::ssize(ranks), group.size());
+  return ranks;
+}
+
+// From the average over all ranks to that over those with inputs.
+void DistributedDataParallel::State::scale_averages() {
+  if (!join_options || join_options->divide_by_initial_world_size || std::ssize(active) == group.size()) return;
+  const double factor = static_cast<double>(group.size()) / static_cast<double>(active.size());
+  for (auto& [name, parameter] : parameters) {
+    Tensor gradient = parameter.grad();
+    if (gradient.defined()) gradient.copy_from(kernels::scale(gradient, factor));
+  }
+}
+
 void DistributedDataParallel::State::install_hooks() {
-  const auto kind = options.find_unused_parameters ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
+  const auto kind = may_leave_out() ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     auto& variable = parameters[p].second;
     auto memory = reducer.gradient_memory(p);
@@ -101,6 +171,7 @@ void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
     at_end_of_backward([this] {
       reducer.finalize();
       define_gradients();
+      scale_averages();
       in_pass = false;
     });
   }
@@ -109,13 +180,14 @@ void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
 
 // A gradient is defined at every rank once any rank has used the parameter.
 void DistributedDataParallel::State::define_gradients() {
-  if (!options.find_unused_parameters) return;
+  if (!may_leave_out()) return;
   for (std::size_t p = 0; p < parameters.size(); ++p)
     if (reducer.used(p)) parameters[p].second.define_grad();
 }
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
-  align_ranks(group, model);
+  check_ignored(model, options);
+  align_ranks(group, model, options.ignored_parameters);
   state_ = std::make_unique<State>(model, group, options);
   if (options.shard_gradients) state_->shard();
   state_->install_hooks();
@@ -132,7 +204,8 @@ void DistributedDataParallel::begin_forward() {
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   }
   const bool training = state_->model.training() && grad_enabled() && state_->no_sync_depth == 0;
-  if (training && state_->options.broadcast_buffers) sync_buffers();
+  if (training && state_->join_options) state_->active = state_->announce(true);
+  if (training && state_->options.broadcast_buffers) copy_buffers();
 }
 
 Variable DistributedDataParallel::forward(const Variable& input) {
@@ -147,7 +220,7 @@ std::vector<Variable> DistributedDataParallel::forward(const std::vector<Variabl
 
 void DistributedDataParallel::join_pass() {
   if (state_->no_sync_depth > 0) return;
-  if (state_->model.training() && state_->options.broadcast_buffers) sync_buffers();
+  if (state_->model.training() && state_->options.broadcast_buffers) copy_buffers();
   for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // its memory is zero from here on
   state_->reducer.join_pass();
   state_->define_gradients();
@@ -169,11 +242,46 @@ const FlatParameters* DistributedDataParallel::flat_parameters() const {
   return state_->flat.get();
 }
 
+// From the first rank that has inputs: the others' are out of date.
+void DistributedDataParallel::copy_buffers() {
+  copy_buffers_of(state_->active.empty() ? 0 : state_->active.front());
+}
+
+void DistributedDataParallel::join(const std::function<void()>& body, const JoinOptions& options) {
+  if (state_->flat) throw Error(Errc::usage, "join() does not go with shard_gradients");
+  struct Scope {
+    explicit Scope(State& joining, const JoinOptions& with) : state(joining) { state.join_options = &with; }
+    ~Scope() {
+      state.join_options = nullptr;
+      state.active.clear();
+    }
+    State& state;
+  };
+  const Scope scope(*state_, options);
+  body();
+  int last = 0;  // a rank that took part in the last pass with inputs
+  for (;;) {
+    if (!state_->active.empty()) last = state_->active.front();
+    state_->active = state_->announce(false);
+    if (state_->active.empty()) break;
+    state_->model.zero_grad();
+    join_pass();
+  }
+  auto everything = references(without(state_->model.named_parameters(), state_->options.ignored_parameters));
+  for (auto& buffer : references(without(state_->model.named_buffers(), state_->options.ignored_parameters)))
+    everything.push_back(std::move(buffer));
+  state_->group.broadcast_coalesced(spans(everything), last, {.blocking = true});
+}
+
 void DistributedDataParallel::sync_buffers() {
-  const auto buffers = references(state_->model.named_buffers());
+  copy_buffers_of(0);
+}
+
+void DistributedDataParallel::copy_buffers_of(int rank) {
+  const auto buffers = references(without(state_->model.named_buffers(), state_->options.ignored_parameters));
   if (buffers.empty()) return;
   const auto start = std::chrono::steady_clock::now();
-  state_->group.broadcast_coalesced(spans(buffers), 0, {.blocking = true});
+  state_->group.broadcast_coalesced(spans(buffers), rank, {.blocking = true});
   state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
 }
 

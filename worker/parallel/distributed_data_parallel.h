@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -13,6 +14,7 @@ namespace ddprun {
 
 class FlatParameters;
 
+// PyTorch's, with its names.
 struct DdpOptions {
   BucketLimits limits;
   // A backward pass need not reach every parameter. As in PyTorch, the gradient of a parameter that no rank used stays
@@ -21,9 +23,28 @@ struct DdpOptions {
   // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass, as PyTorch
   // does.
   bool broadcast_buffers = true;
+  // Every backward pass of a rank reaches the parameters that its first one reached: others are found once, as with
+  // find_unused_parameters, and not in every pass.
+  bool static_graph = false;
+  // Parameters and buffers, by path, that stay each rank's own: neither compared, nor copied, nor averaged.
+  std::vector<std::string> ignored_parameters = {};
+  // Parameters, by path, that are averaged after all others, and not before the gradient of param_to_hook_all_reduce is
+  // ready (empty: no matter when): for those whose early start would disturb the pass.
+  std::vector<std::string> delay_all_reduce_named_params = {};
+  std::string param_to_hook_all_reduce = {};
   // ZeRO: a backward pass averages this rank's part of the gradients alone, and the others are undefined after it; see
-  // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters.
+  // parameter_shards.h. The model's parameters move into memory of the group. Not with find_unused_parameters,
+  // static_graph or join().
   bool shard_gradients = false;
+};
+
+// PyTorch's Join, with its names.
+struct JoinOptions {
+  // Gradients are divided by the number of all ranks, as long as any has inputs; otherwise by the number of those that
+  // still have.
+  bool divide_by_initial_world_size = true;
+  // All ranks throw Errc::usage as soon as one has no more inputs.
+  bool throw_on_early_termination = false;
 };
 
 // Data parallelism: every rank holds a replica of the model and trains it on its own part of each batch; the gradients
@@ -40,7 +61,8 @@ struct DdpOptions {
 //
 // Ownership: model and group must outlive this object; the model's gradients may outlive it.
 // Threads: one at a time. All ranks run the same sequence of passes.
-// Errors: backward() throws the errors of the group (a lost peer) and Errc::usage for a parameter that the pass did not
+// Errors: the constructor throws Errc::usage for a path in the options that the model does not have. backward() throws
+// the errors of the group (a lost peer) and Errc::usage for a parameter that the pass did not
 //   reach. The object cannot be used afterwards.
 class DistributedDataParallel {
  public:
@@ -57,6 +79,12 @@ class DistributedDataParallel {
   void join_pass();
   nn::Module& module();
 
+  // Uneven inputs: runs body, a loop over this rank's batches. A rank whose body has returned takes part in the passes
+  // of the others until all have; then it gets the parameters and buffers of a rank that was among the last. Costs a
+  // small allreduce for each training forward pass outside no_sync(). All ranks call it; if a body throws, this rank
+  // leaves.
+  void join(const std::function<void()>& body, const JoinOptions& options = {});
+
   // Backward passes during its lifetime stay local; the first pass after it reduces the accumulated sums. Scopes nest.
   class NoSync {
    public:
@@ -71,7 +99,7 @@ class DistributedDataParallel {
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   // Replaces the average by allreduce: compression, for one. The same hook at every rank, between two passes. Throws
-  // Errc::usage within a pass. comm_hook.h; hooks.h has those that exist.
+  // Errc::usage within a pass. comm_hook.h; built_in_hooks.h has those that exist.
   void register_comm_hook(std::unique_ptr<CommHook> hook);
   void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);
   CommHook& comm_hook();
@@ -94,6 +122,9 @@ class DistributedDataParallel {
   void begin_forward();
 
   struct State;
+  void copy_buffers();
+  void copy_buffers_of(int rank);
+
   std::unique_ptr<State> state_;  // at one address: hooks refer to it
 };
 

@@ -1,5 +1,6 @@
 #include "ddprun/worker/reducer/bucketing.h"
 
+#include <algorithm>
 #include <map>
 
 namespace ddprun {
@@ -14,11 +15,11 @@ std::size_t aligned(std::size_t count, DType dtype) {
 
 }  // namespace
 
-std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, const BucketLimits& limits) {
+std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, const BucketLimits& limits,
+                                 const std::vector<std::size_t>& delayed) {
   std::vector<Bucket> buckets;
   std::map<DType, std::size_t> open;  // the bucket that still takes parameters of a type
-  for (std::size_t left = parameters.size(); left > 0; --left) {
-    const auto index = left - 1;
+  const auto add = [&](std::size_t index) {
     const auto& parameter = parameters[index];
     const auto [place, fresh] = open.try_emplace(parameter.dtype, buckets.size());
     if (fresh) buckets.push_back({.dtype = parameter.dtype});
@@ -27,6 +28,11 @@ std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, co
     bucket.count += aligned(parameter.count(), parameter.dtype);
     const auto limit = place->second == 0 ? limits.first_bytes : limits.bytes;
     if (bucket.count * size_of(bucket.dtype) >= limit) open.erase(place);
+  };
+  for (const bool takes_delayed : {false, true}) {
+    for (std::size_t left = parameters.size(); left > 0; --left)
+      if ((std::ranges::count(delayed, left - 1) > 0) == takes_delayed) add(left - 1);
+    open.clear();
   }
   return buckets;
 }

@@ -29,8 +29,9 @@ struct Bucket {
 };
 
 // Assigns the parameters to buckets in reverse order, since gradients become ready in about that order; one element
-// type per bucket. Buckets are ordered by their first slices. A pure function of the model and the limits, so every
-// rank and every run gets the same layout.
-std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, const BucketLimits& limits);
+// type per bucket. Buckets are ordered by their first slices; those of delayed parameters (indices) come after all
+// others. A pure function of its arguments, so every rank and every run gets the same layout.
+std::vector<Bucket> plan_buckets(const std::vector<ParameterRef>& parameters, const BucketLimits& limits,
+                                 const std::vector<std::size_t>& delayed = {});
 
 }  // namespace ddprun

@@ -22,7 +22,8 @@ struct GradSlice {
   std::size_t count = 0;
 };
 
-// A bucket of gradients as a hook sees it. Between two slices lies padding, which is zero.
+// A bucket of gradients as a hook sees it. Between two slices lies padding, which is zero; what
+// a hook leaves there does not matter.
 struct GradBucket {
   std::size_t index = 0;
   Span span;  // all of it, padding included
@@ -54,7 +55,8 @@ class CommHook {
  public:
   virtual ~CommHook() = default;
 
-  // Once, before the first start(): all buckets of a pass, in order. Where a hook allocates its state.
+  // Once, before the first start(): all buckets that there are, in the order of their indices. Where a hook allocates
+  // its state.
   virtual void prepare(std::span<const GradBucket> buckets) { static_cast<void>(buckets); }
   virtual WorkPtr start(const GradBucket& bucket) = 0;
   // The pass ends here, with an error at this rank: works start no further operation and end once those in progress

@@ -1,5 +1,7 @@
 #include "ddprun/worker/reducer/reducer.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -19,8 +21,8 @@ std::shared_ptr<void> zeroed_memory(ProcessGroup& group, std::size_t bytes) {
 
 Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameters, const ReducerOptions& options)
     : group_(group),
-      find_unused_(options.find_unused_parameters),
-      buckets_(plan_buckets(parameters, options.limits)),
+      options_(options),
+      buckets_(plan_buckets(parameters, options.limits, options.delayed)),
       parameters_(parameters),
       states_(parameters.size()),
       used_(parameters.size()),
@@ -28,11 +30,12 @@ Reducer::Reducer(ProcessGroup& group, const std::vector<ParameterRef>& parameter
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const auto& bucket = buckets_[b];
     memory_.push_back(zeroed_memory(group, bucket.count * size_of(bucket.dtype)));
-    missing_.push_back(bucket.slices.size());
     for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
       states_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
     }
   }
+  missing_.resize(buckets_.size());
+  expect_parameters();
   describe_buckets();
   set_hook(make_allreduce_hook(group));
 }
@@ -80,22 +83,53 @@ void Reducer::check_usable() const {
   if (failed_) throw Error(Errc::usage, "an earlier gradient reduction failed: this reducer cannot be used again");
 }
 
-void Reducer::mark_ready(std::size_t parameter) {
-  check_usable();
-  auto& state = states_.at(parameter);
-  if (state.ready) {
-    failed_ = true;
+void Reducer::check_ready(std::size_t parameter) {
+  const auto& state = states_[parameter];
+  if (!state.ready && state.expected) return;
+  failed_ = true;
+  if (state.ready)
     throw make_error(
         Errc::usage,
         "the gradient of {} became ready twice in one reduced pass: there were two backward passes, or several "
         "losses use the parameter; run all but the last backward pass under no_sync()",
         parameters_[parameter].name);
-  }
+  throw make_error(Errc::usage,
+                   "the backward pass reached {}, the first one did not: with static_graph every pass reaches the same "
+                   "parameters",
+                   parameters_[parameter].name);
+}
+
+void Reducer::mark_ready(std::size_t parameter) {
+  check_usable();
+  auto& state = states_.at(parameter);
+  check_ready(parameter);
   state.ready = true;
   mark_used(parameter);
   --missing_[state.bucket];
+  if (parameter == options_.delay_until) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+      if (is_delayed(buckets_[b])) --missing_[b];
+  }
   if (transfers_) note_ended();
   start_ready_buckets();
+}
+
+bool Reducer::is_delayed(const Bucket& bucket) const {
+  return std::ranges::count(options_.delayed, bucket.slices[0].parameter) > 0;
+}
+
+// Of the next pass: what each bucket waits for.
+void Reducer::expect_parameters() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    missing_[b] = is_delayed(buckets_[b]) && options_.delay_until && states_[*options_.delay_until].expected ? 1 : 0;
+    for (const auto& slice : buckets_[b].slices) missing_[b] += states_[slice.parameter].expected ? 1 : 0;
+  }
+}
+
+void Reducer::learn_graph() {
+  if (!options_.static_graph || graph_known_) return;
+  for (auto& state : states_) state.expected = state.ready;
+  graph_known_ = true;
 }
 
 void Reducer::note_started(std::size_t bucket) {
@@ -123,7 +157,7 @@ std::string Reducer::unready_names() const {
   std::string names;
   std::size_t count = 0;
   for (std::size_t p = 0; p < states_.size(); ++p) {
-    if (states_[p].ready) continue;
+    if (states_[p].ready || !states_[p].expected) continue;
     if (count++ < shown) names += (names.empty() ? "" : ", ") + parameters_[p].name;
   }
   return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
@@ -132,7 +166,7 @@ std::string Reducer::unready_names() const {
 void Reducer::finalize() {
   check_usable();
   if (next_ < buckets_.size()) {
-    if (!find_unused_) {
+    if (!may_leave_out()) {
       failed_ = true;
       throw make_error(Errc::usage,
                        "the backward pass did not reach {}: every parameter has to take part in the loss, or set "
@@ -141,6 +175,7 @@ void Reducer::finalize() {
     }
     start_all_buckets();
   }
+  learn_graph();
   end_pass();
 }
 
@@ -156,19 +191,35 @@ void Reducer::start_all_buckets() {
 }
 
 void Reducer::end_pass() {
-  if (find_unused_) {
+  if (options_.find_unused_parameters || (options_.static_graph && !use_known_)) {
+    use_known_ = true;
     used_anywhere_ = used_;
     works_.push_back(group_.allreduce(span_of(used_anywhere_), ReduceOp::max));
   }
   wait_for_all();
+  clear_padding();
   used_.assign(used_.size(), 0);
   works_.clear();
   if (transfers_) transfers_->insert(transfers_->end(), pass_.begin(), pass_.end());
   pass_.clear();
   ended_ = 0;
   next_ = 0;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
+  expect_parameters();
   for (auto& state : states_) state.ready = false;
+}
+
+// A hook that treats a bucket as a whole may leave something there.
+void Reducer::clear_padding() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& bucket = buckets_[b];
+    const auto unit = size_of(bucket.dtype);
+    auto* start = static_cast<std::byte*>(memory_[b].get());
+    for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
+      const auto from = bucket.slices[s].offset + bucket.slices[s].count;
+      const auto to = s + 1 < bucket.slices.size() ? bucket.slices[s + 1].offset : bucket.count;
+      std::memset(start + from * unit, 0, (to - from) * unit);
+    }
+  }
 }
 
 void Reducer::wait_for_all() {

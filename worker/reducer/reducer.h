@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
@@ -18,6 +19,12 @@ struct ReducerOptions {
   // unless something was accumulated before; used() tells which parameters some rank did use, at the cost of one more
   // small allreduce per pass.
   bool find_unused_parameters = false;
+  // At each rank, every reduced pass reaches the parameters that the first one reached: the others are known from then
+  // on, as with find_unused_parameters, and no later pass has to exchange them. A pass that differs is an error.
+  bool static_graph = false;
+  // Parameters, by index, whose buckets start after all others, and not before the gradient of delay_until is ready.
+  std::vector<std::size_t> delayed;
+  std::optional<std::size_t> delay_until;
 };
 
 // Averages gradients over the ranks of a group while the backward pass is still running. Knows a parameter as name,
@@ -54,14 +61,14 @@ class Reducer {
   // The gradient of a parameter is complete. Throws Errc::usage, naming it, if it was marked before in this pass.
   void mark_ready(std::size_t parameter);
   // Ends the pass: waits until all gradients are averaged. Throws Errc::usage, naming the parameters that are not
-  // ready, unless find_unused_parameters.
+  // ready, unless find_unused_parameters or the first pass of a static_graph.
   void finalize();
 
   // A whole pass of a rank that has no gradients for it: reduces the contents of the buckets.
   void join_pass();
 
   // Whether any rank used a parameter in the last reduced pass, or in a pass accumulated into it.
-  // REQUIRES: find_unused_parameters
+  // With static_graph: in the first. REQUIRES: find_unused_parameters or static_graph
   bool used(std::size_t parameter) const { return used_anywhere_.at(parameter) != 0; }
 
   // Total time that finalize() has waited for other ranks and the network.
@@ -77,19 +84,26 @@ class Reducer {
     std::size_t bucket = 0;
     std::size_t slice = 0;
     bool ready = false;
+    bool expected = true;  // before a pass can end
   };
   void check_usable() const;
+  void check_ready(std::size_t parameter);
+  bool may_leave_out() const { return options_.find_unused_parameters || (options_.static_graph && !graph_known_); }
+  void learn_graph();
+  void expect_parameters();
+  bool is_delayed(const Bucket& bucket) const;
   void describe_buckets();
   void start_ready_buckets();
   void start_all_buckets();
   void end_pass();
   std::string unready_names() const;
   void wait_for_all();
+  void clear_padding();
   void note_started(std::size_t bucket);
   void note_ended();
 
   ProcessGroup& group_;
-  const bool find_unused_;
+  const ReducerOptions options_;
   const std::vector<Bucket> buckets_;
   const std::vector<ParameterRef> parameters_;
   std::vector<ParameterState> states_;          // by parameter
@@ -102,6 +116,8 @@ class Reducer {
   std::vector<std::size_t> missing_;  // by bucket: parameters not ready yet
   std::size_t next_ = 0;              // the next bucket to start
   std::vector<WorkPtr> works_;        // one per started bucket
+  bool graph_known_ = false;          // static_graph: this rank's first reduced pass is over
+  bool use_known_ = false;            // static_graph: that of some rank
   bool failed_ = false;
   std::chrono::nanoseconds waited_{};
   std::chrono::nanoseconds starting_{};

@@ -8,6 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
+#include "ddprun/worker/trainer/hook_checkpoint.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -132,10 +133,13 @@ std::vector<std::string> resume_names() {
 }
 
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
-                                           const NamedTensors& optimizer_state, ProcessGroup& group) {
+                                           const NamedTensors& optimizer_state, ProcessGroup& group,
+                                           const std::vector<HookState>& hook) {
   std::string text;
+  std::optional<checkpoint::Found> found;
   if (group.rank() == 0 && options.checkpoints) {
-    if (const auto found = find_checkpoint(options)) {
+    found = find_checkpoint(options);
+    if (found) {
       load(*found, options.settings, model, optimizer_state);
       text = checkpoint::to_json(found->state);
     }
@@ -144,6 +148,7 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   if (text.empty()) return std::nullopt;
   const auto state = checkpoint::run_state_from_json(text, "rank 0's checkpoint");
   broadcast_tensors(tensors_of(model), group);
+  restore_hook_state(found ? &*found : nullptr, hook, group);
   return state;
 }
 

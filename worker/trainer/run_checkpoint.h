@@ -10,8 +10,9 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/reducer/comm_hook.h"
 
-// Copies a run's model, optimizer and state into a checkpoint and back.
+// Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {
 
 // Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
@@ -31,13 +32,14 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Rank 0's newest checkpoint: its model is at every rank, its optimizer state in rank 0's tensors, from where the
-// caller takes it to the others; its state is the result. None when the run starts from step 0. Only rank 0 touches the
+// Rank 0's newest checkpoint: its model and the hook's state are at every rank, its optimizer state in rank 0's tensors,
+// from where the caller takes it to the others; its run state is the result. None when the run starts from step 0. Only rank 0 touches the
 // disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the tensor: one that is missing,
 // has another shape or dtype, or that the model does not know; those of Checkpoints::newest(), and Errc::io when a
 // checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
-                                           const optim::NamedTensors& optimizer_state, ProcessGroup& group);
+                                           const optim::NamedTensors& optimizer_state, ProcessGroup& group,
+                                           const std::vector<HookState>& hook = {});
 
 // Rank 0's values to every rank. Collective.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);

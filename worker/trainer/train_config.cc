@@ -14,6 +14,7 @@
 #include "ddprun/worker/data/patterns.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/lr_schedule.h"
 #include "ddprun/worker/trainer/preemption.h"
@@ -286,10 +287,6 @@ void bind_rest(Settings& s, TrainConfig& c) {
          .unit = "MiB",
          .min = 0.001,
          .max = 1e6});
-  s.add("parallel.zero", c.parallel.zero,
-        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work",
-         .min = 0,
-         .max = 1});
   s.add("checkpoint.dir", c.checkpoint.dir,
         {.help = "folder of the checkpoints; a run resumes from the newest one in it. Empty: none are written"});
   s.add(
@@ -303,6 +300,43 @@ void bind_rest(Settings& s, TrainConfig& c) {
          .choices = resume_names()});
   s.add("metrics.file", c.metrics.file,
         {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none"});
+}
+
+// Where PyTorch has it, its names: those of DistributedDataParallel's arguments and PowerSGDState's.
+void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
+  s.add("parallel.zero", p.zero,
+        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work",
+         .min = 0,
+         .max = 1});
+  s.add("parallel.find_unused_parameters", p.find_unused_parameters,
+        {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
+  s.add(
+      "parallel.static_graph", p.static_graph,
+      {.help = "every backward pass reaches the parameters that the first one reached: which ones is exchanged once"});
+  s.add("parallel.broadcast_buffers", p.broadcast_buffers,
+        {.help = "copy rank 0's buffers, such as running statistics, to all ranks before each forward pass"});
+  s.add("parallel.ignored_parameters", p.ignored_parameters,
+        {.help = "parameters and buffers, such as fc.weight fc.bias, that stay each rank's own"});
+  s.add("parallel.delay_all_reduce_named_params", p.delay_all_reduce_named_params,
+        {.help = "parameters whose gradients are averaged after those of all others"});
+  s.add("parallel.param_to_hook_all_reduce", p.param_to_hook_all_reduce,
+        {.help = "the parameter with whose gradient that starts at the earliest. Empty: no matter when"});
+  s.add("parallel.sync_batch_norm", p.sync_batch_norm,
+        {.help = "batch norm takes its statistics over the samples of all ranks, as SyncBatchNorm"});
+  s.add("parallel.hook", p.hook,
+        {.help = "how gradients are averaged; one of `allreduce`, `fp16`, `bf16`, `int8`, `int8_channel`, `powersgd`, "
+                 "`batched_powersgd`, or a+b: a compresses, b averages what a sends"});
+  s.add("parallel.matrix_approximation_rank", p.matrix_approximation_rank,
+        {.help = "rank of the matrices that powersgd sends", .min = 1, .max = 1024});
+  s.add("parallel.start_powerSGD_iter", p.start_powerSGD_iter,
+        {.help = "steps before powersgd compresses", .unit = "steps", .min = 0, .max = most});
+  s.add("parallel.use_error_feedback", p.use_error_feedback,
+        {.help = "powersgd adds what it left out of a gradient to the next one"});
+  s.add("parallel.warm_start", p.warm_start, {.help = "powersgd begins with the factors of the step before"});
+  s.add("parallel.min_compression_rate", p.min_compression_rate,
+        {.help = "powersgd sends a matrix as it is unless its factors are more than so many times smaller",
+         .min = 0,
+         .max = most});
 }
 
 void bind_distill(Settings& s, TrainConfig::Distill& d) {
@@ -377,6 +411,22 @@ void bind_profile(Settings& s, TrainConfig::Profile& p) {
 [[noreturn]] void reject(const Settings& settings, std::string_view key, const std::string& what) {
   const auto* setting = settings.find(key);
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
+}
+
+void check_parallel(const TrainConfig::Parallel& p, const Settings& settings) {
+  try {
+    check_hook(p.hook);
+  } catch (const Error& e) {
+    reject(settings, "parallel.hook", e.what());
+  }
+  if (!p.param_to_hook_all_reduce.empty() && p.delay_all_reduce_named_params.empty())
+    reject(settings, "parallel.param_to_hook_all_reduce",
+           "parallel.delay_all_reduce_named_params has to be given as well");
+  if (p.zero == 0) return;
+  if (p.hook != "allreduce") reject(settings, "parallel.hook", "parallel.zero averages gradients in its own way");
+  if (p.find_unused_parameters || p.static_graph || !p.ignored_parameters.empty())
+    reject(settings, "parallel.zero",
+           "updates are not divided with parallel.find_unused_parameters, static_graph or ignored_parameters");
 }
 
 void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
@@ -545,6 +595,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_optim(settings, config.optim);
   bind_schedule(settings, config.optim);
   bind_rest(settings, config);
+  bind_parallel(settings, config.parallel);
   bind_distill(settings, config.distill);
   bind_generate(settings, config.generate);
   bind_predict(settings, config.predict);
@@ -575,6 +626,17 @@ std::vector<std::int64_t> parse_extents(const std::string& text) {
     at = end;
   }
   return extents;
+}
+
+std::vector<std::string> parse_names(const std::string& text) {
+  std::vector<std::string> names;
+  std::size_t at = 0;
+  while ((at = text.find_first_not_of(" ,", at)) != std::string::npos) {
+    const auto end = std::min(text.find_first_of(" ,", at), text.size());
+    names.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return names;
 }
 
 DType compute_dtype(const TrainConfig::Train& train) {
@@ -618,6 +680,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_schedule(c.optim, settings);
   check_distillation(c, settings);
   check_backend(settings, c.dist.backend);
+  check_parallel(c.parallel, settings);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");

@@ -111,6 +111,19 @@ struct TrainConfig {
     double bucket_mb = 25;
   } dist;
   struct Parallel {
+    bool find_unused_parameters = false;
+    bool static_graph = false;
+    bool broadcast_buffers = true;
+    std::string ignored_parameters;
+    std::string delay_all_reduce_named_params;
+    std::string param_to_hook_all_reduce;
+    bool sync_batch_norm = false;
+    std::string hook = "allreduce";
+    std::int64_t matrix_approximation_rank = 1;
+    std::int64_t start_powerSGD_iter = 1000;
+    bool use_error_feedback = true;
+    bool warm_start = true;
+    double min_compression_rate = 2;
     std::int64_t zero = 0;
   } parallel;
   struct Checkpoint {
@@ -173,6 +186,9 @@ struct BatchSizes {
   std::int64_t micro = 1;  // samples of a rank's micro-batch, at most
 };
 BatchSizes batch_sizes(const TrainConfig::Train& train, int world_size);
+
+// "a, b" or "a b" as names.
+std::vector<std::string> parse_names(const std::string& text);
 
 // What train.precision means: the lower type of autocast, or float32 without.
 DType compute_dtype(const TrainConfig::Train& train);

@@ -13,6 +13,7 @@
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/schedule.h"
 
@@ -37,8 +38,26 @@ DdpOptions ddp_options(const TrainConfig& c) {
   DdpOptions options;
   options.limits.bytes = static_cast<std::size_t>(c.dist.bucket_mb * bytes_per_mib);
   options.limits.first_bytes = std::min(options.limits.first_bytes, options.limits.bytes);
+  const auto& p = c.parallel;
+  options.find_unused_parameters = p.find_unused_parameters;
+  options.static_graph = p.static_graph;
+  options.broadcast_buffers = p.broadcast_buffers;
+  options.ignored_parameters = parse_names(p.ignored_parameters);
+  options.delay_all_reduce_named_params = parse_names(p.delay_all_reduce_named_params);
+  options.param_to_hook_all_reduce = p.param_to_hook_all_reduce;
   options.shard_gradients = c.parallel.zero > 0;
   return options;
+}
+
+std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
+  const auto& p = c.parallel;
+  return make_hook(p.hook, group,
+                   {.matrix_approximation_rank = p.matrix_approximation_rank,
+                    .start_powerSGD_iter = p.start_powerSGD_iter,
+                    .use_error_feedback = p.use_error_feedback,
+                    .warm_start = p.warm_start,
+                    .min_compression_rate = p.min_compression_rate,
+                    .random_seed = static_cast<std::uint64_t>(c.train.seed)});
 }
 
 LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
@@ -101,6 +120,8 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
       micro_batch_(batch_sizes(config_.train, group.size()).micro),
       rank_times_(group.rank(), group.size()) {
+  if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
+  if (config_.parallel.hook != "allreduce") ddp_.register_comm_hook(comm_hook(config_, group));
   if (shards_) take_shards_of_optimizer();
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
@@ -137,12 +158,14 @@ StepResult TrainSession::step(bool request_stop) {
   open_epoch();
   state_.optimizer->set_lr(learning_rate());
   StepResult result;
+  const auto sent_before = group_.bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
   PhaseTimer timer(ddp_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
+  result.bytes_sent = group_.bytes_sent() - sent_before;
   rank_times_.step_done(result.times);
   advance(result);
   return result;
@@ -180,9 +203,25 @@ void TrainSession::open_epoch() {
                                       .seed = run.seed});
 }
 
+std::int64_t TrainSession::batches_of(std::int64_t samples, int rank) const {
+  return (plan_.share(samples, rank) + micro_batch_ - 1) / micro_batch_;
+}
+
+// A rank with fewer micro-batches would miss exchanges of the others' statistics.
+void TrainSession::check_equal_batches(std::int64_t samples) const {
+  for (int r = 0; r < group_.size(); ++r) {
+    if (batches_of(samples, r) == batches_of(samples, 0)) continue;
+    throw make_error(Errc::usage,
+                     "parallel.sync_batch_norm = true: in a step of {} samples rank 0 has {} micro-batches and rank {} "
+                     "{}; they need as many each, for instance with data.drop_last = true",
+                     samples, batches_of(samples, 0), r, batches_of(samples, r));
+  }
+}
+
 // This rank's share of the next so many samples.
 std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
-  const auto count = (plan_.share(samples, group_.rank()) + micro_batch_ - 1) / micro_batch_;
+  if (sync_batch_norm_) check_equal_batches(samples);
+  const auto count = batches_of(samples, group_.rank());
   std::vector<data::Batch> batches;
   while (std::ssize(batches) < count) {
     auto batch = loader_->next();

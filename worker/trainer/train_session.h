@@ -14,6 +14,7 @@
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
+#include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
@@ -41,6 +42,7 @@ struct StepResult {
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
   bool skipped = false;              // gradients were not finite: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
+  std::uint64_t bytes_sent = 0;      // over the network, by this rank
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -87,6 +89,9 @@ class TrainSession {
   void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
   void record_transfers(std::vector<Transfer>* into) { ddp_.record_transfers(into); }
 
+  // What parallel.hook keeps from step to step, on this rank: CommHook::state().
+  std::vector<HookState> hook_state() { return ddp_.comm_hook().state(); }
+
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
   TrainState& state() { return state_; }
@@ -104,6 +109,8 @@ class TrainSession {
   void take_shards_of_optimizer();
   double learning_rate();
   void open_epoch();
+  void check_equal_batches(std::int64_t samples) const;
+  std::int64_t batches_of(std::int64_t samples, int rank) const;
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
@@ -118,6 +125,7 @@ class TrainSession {
   TrainState& state_;
   ProcessGroup& group_;
   DistributedDataParallel ddp_;
+  std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;    // with parallel.zero
   const optim::NamedParameters parameters_;  // that this rank updates
   const data::EpochPlan plan_;

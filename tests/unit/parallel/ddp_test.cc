@@ -1,14 +1,19 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/comm/collectives.h"
+#include "ddprun/worker/comm/subgroups.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -293,6 +298,247 @@ TEST_CASE("a rank that joins a pass without samples gets the others' gradients, 
   }
 }
 
+TEST_CASE("with static_graph unused parameters are found in the first pass, and a pass that differs is an error") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.limits = {.first_bytes = 16, .bytes = 64}, .static_graph = true});
+    net.skip_second = true;
+    const auto parameters = net.named_parameters();
+    std::vector<float> before;
+    for (int pass = 0; pass < 3; ++pass) {
+      net.zero_grad();
+      loss_of(ddp.forward(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+      require(!parameters[2].second.grad().defined(), "second.weight has no gradient");
+      const auto gradient = values(parameters[0].second.grad());
+      if (pass > 0) require(gradient == before, "the same average again");
+      before = gradient;
+      auto greatest = gradient;
+      allreduce(group, greatest, ReduceOp::max);
+      require(greatest == gradient, "the same at both ranks");
+    }
+    net.skip_second = false;
+    try {
+      loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      require(false, "no error");
+    } catch (const Error& error) {
+      require(std::string(error.what()).find("reached second.") != std::string::npos, error.what());
+    }
+  });
+}
+
+TEST_CASE("with static_graph a parameter that one rank uses has a gradient at all, in every pass") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.static_graph = true});
+    net.skip_second = group.rank() == 0;
+    for (int pass = 0; pass < 3; ++pass) {
+      net.zero_grad();
+      loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      const Tensor& gradient = net.named_parameters()[2].second.grad();
+      require(gradient.defined(), "defined");
+      require(values(gradient) != std::vector<float>(values(gradient).size()), "rank 1's share has arrived");
+    }
+  });
+}
+
+TEST_CASE("with static_graph a rank may join the first pass without samples") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group, {.static_graph = true});
+    for (int pass = 0; pass < 3; ++pass) {
+      net.zero_grad();
+      if (pass == 0 && group.rank() == 1)
+        ddp.join_pass();
+      else
+        loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      auto gradient = values(net.named_parameters()[2].second.grad());
+      const auto own = gradient;
+      allreduce(group, gradient, ReduceOp::max);
+      require(gradient == own, "the same at both ranks");
+    }
+  });
+}
+
+TEST_CASE("ignored parameters and buffers stay each rank's own") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(10 + static_cast<std::uint64_t>(group.rank()));
+    DistributedDataParallel ddp(net, group, {.ignored_parameters = {"second.weight", "mean"}});
+    const Net own(10 + static_cast<std::uint64_t>(group.rank())), first(10);
+    const auto parameters = net.named_parameters();
+    require(values(parameters[2].second.value()) == values(own.named_parameters()[2].second.value()), "own weight");
+    require(values(parameters[0].second.value()) == values(first.named_parameters()[0].second.value()), "rank 0's");
+    loss_of(ddp.forward(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+    require(values(net.mean) == values(own.mean), "own buffer");
+    for (const std::size_t p : {0, 2}) {
+      const auto gradient = values(parameters[p].second.grad());
+      auto greatest = gradient, least = gradient;
+      allreduce(group, greatest, ReduceOp::max);
+      allreduce(group, least, ReduceOp::min);
+      require((greatest == least) == (p == 0), parameters[p].first);
+    }
+  });
+}
+
+TEST_CASE("delayed parameters are reduced after all others, once the gradient they wait for is ready") {
+  for (const std::string until : {"", "first.bias", "first.weight"}) {
+    const auto expected = mean_gradients(1, 2);
+    run_ranks(2, [&](ProcessGroup& group) {
+      Net net(1);
+      DistributedDataParallel ddp(net, group,
+                                  {.limits = {.first_bytes = 16, .bytes = 64},
+                                   .delay_all_reduce_named_params = {"second.weight", "second.bias"},
+                                   .param_to_hook_all_reduce = until});
+      std::vector<std::string> order;
+      ddp.register_comm_hook([&](const GradBucket& bucket) {
+        for (const auto& slice : bucket.slices) order.emplace_back(slice.name);
+        return group.allreduce(bucket.span, ReduceOp::average);
+      });
+      const auto stream = static_cast<std::uint64_t>(group.rank());
+      for (int pass = 0; pass < 2; ++pass) {
+        net.zero_grad();
+        order.clear();
+        loss_of(ddp.forward(Variable(batch(stream, 5, 4))), stream).backward();
+        require_gradients(net, expected);
+        require(order == std::vector<std::string>{"first.bias", "first.weight", "second.bias", "second.weight"} ||
+                    order == std::vector<std::string>{"first.weight", "first.bias", "second.bias", "second.weight"},
+                "the delayed ones are last");
+      }
+    });
+  }
+}
+
+TEST_CASE("options that name what the model does not have are refused") {
+  run_ranks(1, [](ProcessGroup& group) {
+    const auto message = [&](const DdpOptions& options) {
+      Net net(1);
+      try {
+        const DistributedDataParallel ddp(net, group, options);
+      } catch (const Error& error) {
+        require(error.code() == Errc::usage, "usage");
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    };
+    require(
+        message({.ignored_parameters = {"third"}}) == "ignored_parameters: the model has no parameter or buffer third",
+        "ignored");
+    require(message({.delay_all_reduce_named_params = {"mean"}}) ==
+                "delay_all_reduce_named_params: mean is no parameter whose gradients are averaged",
+            "delayed");
+    require(message({.param_to_hook_all_reduce = "x"}).starts_with("param_to_hook_all_reduce: x"), "until");
+  });
+}
+
+TEST_CASE("the ranks of a subgroup average among themselves") {
+  const auto both = mean_gradients(1, 2);
+  run_ranks(3, [&](ProcessGroup& world) {
+    const auto pair = subgroup(world, {2, 0});
+    if (!pair) return;
+    Net net(1);
+    DistributedDataParallel ddp(net, *pair);
+    const auto stream = static_cast<std::uint64_t>(pair->rank());
+    loss_of(ddp.forward(Variable(batch(stream, 5, 4))), stream).backward();
+    require_gradients(net, both);
+  });
+}
+
+TEST_CASE("a registered hook decides what backward returns") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    ddp.register_comm_hook([&](const GradBucket& bucket) { return group.allreduce(bucket.span, ReduceOp::max); });
+    loss_of(ddp.forward(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+    Net alone(1);
+    loss_of(alone(Variable(batch(static_cast<std::uint64_t>(group.rank()), 5, 4))), 0).backward();
+    auto greatest = values(alone.named_parameters()[0].second.grad());
+    allreduce(group, greatest, ReduceOp::max);
+    require(values(net.named_parameters()[0].second.grad()) == greatest, "the greatest of both");
+  });
+}
+
+namespace {
+
+constexpr std::array<int, 3> uneven_batches{10, 7, 3};  // by rank
+
+Variable loss_of_batch(Variable output, int rank, int number) {
+  return loss_of(output, static_cast<std::uint64_t>(100 * rank + number));
+}
+Variable input_of_batch(int rank, int number) {
+  return Variable(batch(static_cast<std::uint64_t>(100 * rank + number), 5, 4));
+}
+
+// One process in place of all ranks: the first parameters after all batches.
+std::vector<float> uneven_reference(bool divide_by_initial_world_size) {
+  Net net(1);
+  const auto sgd = optim::make_optimizer("sgd", {.lr = 0.1}, net.named_parameters());
+  for (int n = 0; n < uneven_batches[0]; ++n) {
+    const auto active = std::ranges::count_if(uneven_batches, [&](int batches) { return n < batches; });
+    const auto divisor = divide_by_initial_world_size ? 3.0 : static_cast<double>(active);
+    for (int r = 0; r < active; ++r) mul(loss_of_batch(net(input_of_batch(r, n)), r, n), 1 / divisor).backward();
+    sgd->step();
+    sgd->zero_grad();
+  }
+  return values(net.named_parameters()[0].second.value());
+}
+
+}  // namespace
+
+TEST_CASE("ranks with 10, 7 and 3 batches end with the parameters of all batches, with either divisor") {
+  for (const bool by_all : {true, false}) {
+    const auto expected = uneven_reference(by_all);
+    // Which rank has which number of batches: the last ones are ranks 0, 1 and 2 in turn.
+    for (const int shift : {0, 1, 2}) {
+      run_ranks(3, [&](ProcessGroup& group) {
+        const int r = (group.rank() + shift) % 3;
+        Net net(1);
+        DistributedDataParallel ddp(net, group, {.limits = {.first_bytes = 16, .bytes = 64}});
+        const auto sgd = optim::make_optimizer("sgd", {.lr = 0.1}, net.named_parameters());
+        net.mean.fill(group.rank());
+        ddp.join(
+            [&] {
+              for (int n = 0; n < uneven_batches[static_cast<std::size_t>(r)]; ++n) {
+                loss_of_batch(ddp.forward(input_of_batch(r, n)), r, n).backward();
+                sgd->step();
+                sgd->zero_grad();
+              }
+            },
+            {.divide_by_initial_world_size = by_all});
+        const auto found = values(net.named_parameters()[0].second.value());
+        for (std::size_t i = 0; i < found.size(); ++i)
+          require(std::abs(found[i] - expected[i]) < 1e-5f, "parameters of all batches");
+        auto greatest = found, least = found;
+        allreduce(group, greatest, ReduceOp::max);
+        allreduce(group, least, ReduceOp::min);
+        require(greatest == least, "the same at all ranks");
+      });
+    }
+  }
+}
+
+TEST_CASE("with throw_on_early_termination all ranks learn that one has no more inputs") {
+  run_ranks(3, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    int passes = 0;
+    try {
+      ddp.join(
+          [&] {
+            for (int n = 0; n < uneven_batches[static_cast<std::size_t>(group.rank())]; ++n) {
+              net.zero_grad();
+              loss_of_batch(ddp.forward(input_of_batch(group.rank(), n)), group.rank(), n).backward();
+              ++passes;
+            }
+          },
+          {.throw_on_early_termination = true});
+      require(false, "no error");
+    } catch (const Error& error) {
+      require(error.code() == Errc::usage, error.what());
+      require(std::string(error.what()).starts_with("1 of 3 ranks have no more inputs"), error.what());
+    }
+    require(passes == 3, "until the first rank ran out");
+  });
+}
+
 TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does not") {
   run_ranks(2, [](ProcessGroup& group) {
     Net net(1);
@@ -309,17 +555,21 @@ TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does n
 
 namespace {
 
-// The mean losses over all ranks of 50 steps of ResNet-18 whose batch norms use their stored statistics.
-std::vector<double> resnet_losses(int ranks) {
+// The mean losses over all ranks of 50 steps of ResNet-18, whose batch norms use their stored statistics, or those of
+// all ranks' samples.
+std::vector<double> resnet_losses(int ranks, bool synchronised) {
   constexpr std::int64_t global_batch = 8;
   constexpr std::uint64_t steps = 50;
   std::vector<std::vector<double>> losses(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](ProcessGroup& group) {
     Generator generator(3);
     const auto model = nn::make_model("resnet18", {.input = {3, 12, 12}, .channels = 16}, generator);
-    model->train(false);
+    model->train(synchronised);
     DistributedDataParallel ddp(*model, group);
-    const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.005}, model->named_parameters());
+    std::optional<SyncBatchNorm> sync;
+    if (synchronised && ranks > 1) sync.emplace(*model, group);
+    const auto optimizer =
+        optim::make_optimizer("sgd", {.lr = synchronised ? 0.0002 : 0.005}, model->named_parameters());
     const std::int64_t share = global_batch / group.size();
     for (std::uint64_t step = 0; step < steps; ++step) {
       Generator data(11, step % 4);
@@ -345,11 +595,50 @@ std::vector<double> resnet_losses(int ranks) {
 }  // namespace
 
 TEST_CASE("a ResNet with frozen statistics learns with two ranks as with one") {
-  const auto one = resnet_losses(1), two = resnet_losses(2);
+  const auto one = resnet_losses(1, false), two = resnet_losses(2, false);
   REQUIRE(one.size() == two.size());
   for (std::size_t step = 0; step < one.size(); ++step) {
     INFO("step " << step);
     CHECK(two[step] == Approx(one[step]).epsilon(step < 10 ? 1e-6 : 1e-5));
   }
   CHECK(one.back() < one.front());
+}
+
+TEST_CASE("with batch norm over all ranks a ResNet learns with two and four ranks as with one") {
+  const auto one = resnet_losses(1, true);
+  for (const int ranks : {2, 4}) {
+    const auto shared = resnet_losses(ranks, true);
+    REQUIRE(one.size() == shared.size());
+    for (std::size_t step = 0; step < one.size(); ++step) {
+      INFO(ranks << " ranks, step " << step);
+      CHECK(shared[step] == Approx(one[step]).epsilon(step < 10 ? 1e-6 : 1e-5));
+    }
+  }
+  CHECK(one.back() < one.front());
+}
+
+TEST_CASE("batch norm over all ranks has the statistics and gradients of the whole batch, and ends with its object") {
+  // Shares of unequal size.
+  const Tensor whole = batch(1, 6, 3), weights = batch(2, 6, 3);
+  nn::BatchNorm reference(3);
+  const Variable input(whole.clone(), true);
+  sum(mul(reference(input), Variable(weights))).backward();
+  const auto expected = values(input.grad());
+  run_ranks(2, [&](ProcessGroup& group) {
+    const std::int64_t first = group.rank() == 0 ? 0 : 2, count = group.rank() == 0 ? 2 : 4;
+    nn::BatchNorm norm(3);
+    const Variable own(whole.slice(0, first, count).clone(), true);
+    {
+      const SyncBatchNorm sync(norm, group);
+      sum(mul(norm(own), Variable(weights.slice(0, first, count).clone()))).backward();
+    }
+    const auto gradient = values(own.grad());
+    for (std::size_t i = 0; i < gradient.size(); ++i)
+      require(std::abs(gradient[i] - expected[i + static_cast<std::size_t>(first) * 3]) < 1e-5f, "gradient");
+    for (const std::size_t b : {0, 1}) {
+      const auto mine = values(norm.named_buffers()[b].second), all = values(reference.named_buffers()[b].second);
+      for (std::size_t c = 0; c < mine.size(); ++c) require(std::abs(mine[c] - all[c]) < 1e-6f, "running statistics");
+    }
+    if (group.rank() == 0) norm(Variable(whole.clone()));  // alone: no exchange that the other would have to join
+  });
 }

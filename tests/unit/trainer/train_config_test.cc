@@ -41,6 +41,16 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("a hook that does not exist, and a delay of nothing, are mistakes") {
+  CHECK(error_of("[parallel]\nhook = fp16+powersgd\n") == "no error");
+  CHECK(error_of("[parallel]\nhook = int8+fp16\n") ==
+        "t.cfg:2: parallel.hook = int8+fp16: int8 averages by itself, so it has to be the last");
+  CHECK(
+      error_of("[parallel]\nparam_to_hook_all_reduce = a\n") ==
+      "t.cfg:2: parallel.param_to_hook_all_reduce = a: parallel.delay_all_reduce_named_params has to be given as well");
+  CHECK(parse_names(" a.b, c d,") == std::vector<std::string>{"a.b", "c", "d"});
+}
+
 TEST_CASE("a mistake in a train.cfg is one line with file, line and what would be right") {
   CHECK(error_of("[train]\nepoch = 3\n") == "t.cfg:2: unknown key train.epoch; did you mean train.epochs?");
   CHECK(error_of("[train]\nbatch_size = 0\n") ==

@@ -172,3 +172,32 @@ TEST_CASE("weight decay leaves out parameters of one dimension if told so") {
   CHECK(shrinks("") == std::vector<bool>{true, true});
   CHECK(shrinks("decay_one_dimensional = false\n") == std::vector<bool>{true, false});
 }
+
+namespace {
+
+std::string batch_norm_job(const TempDir& dir, const std::string& data) {
+  return "[data]\nname = random\nshape = 3x8x8\noutputs = 4\nlabels = true\ntest_samples = 8\nworkers = 0\n" + data +
+         "[model]\nname = resnet18\nchannels = 8\n[optim]\nname = sgd\nlr = 0.0002\n[eval]\nevery_epochs = 0\n"
+         "[parallel]\nsync_batch_norm = true\n[metrics]\nfile = " +
+         (dir / "metrics").string() + "\n[train]\nglobal_batch_size = 16\nmax_steps = 10\n";
+}
+
+}  // namespace
+
+TEST_CASE("with parallel.sync_batch_norm two ranks have the losses of one") {
+  TempDir dir;
+  TrainingJob(batch_norm_job(dir, "samples = 160\n")).run(1);
+  const auto one = losses_in(dir / "metrics");
+  TrainingJob(batch_norm_job(dir, "samples = 160\n")).run(2);
+  const auto two = losses_in(dir / "metrics");
+  REQUIRE(one.size() == 10);
+  REQUIRE(two.size() == 10);
+  for (std::size_t step = 0; step < one.size(); ++step) CHECK(two[step] == Approx(one[step]).epsilon(1e-6));
+}
+
+TEST_CASE("parallel.sync_batch_norm refuses a step in which the ranks have unequal numbers of micro-batches") {
+  TempDir dir;
+  CHECK_THROWS_WITH(TrainingJob(batch_norm_job(dir, "samples = 17\n")).run(2),
+                    "parallel.sync_batch_norm = true: in a step of 1 samples rank 0 has 1 micro-batches and rank 1 0; "
+                    "they need as many each, for instance with data.drop_last = true");
+}

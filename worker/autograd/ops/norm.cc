@@ -1,5 +1,8 @@
 #include "ddprun/worker/autograd/ops/norm.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/checkpoint.h"
@@ -36,16 +39,63 @@ void update_running(Tensor& running, const Tensor& batch, double momentum, doubl
   running.copy_from(kernels::add(kept, fresh).to(running.dtype()));
 }
 
+// Of all ranks' samples, from this rank's; variance and count are too, then. Per channel the sums of values and of
+// their squares are added up in float64.
+kernels::NormStatistics over_ranks(const kernels::NormStatistics& own, Tensor& variance, double& count, double eps,
+                                   const SumOverRanks& sum_over_ranks) {
+  const auto means = own.mean.to(DType::float64), variances = variance.to(DType::float64);
+  const auto channels = static_cast<std::size_t>(means.numel());
+  std::vector<double> sums{count};
+  for (std::size_t c = 0; c < channels; ++c) sums.push_back(count * means.data<double>()[c]);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const double mean = means.data<double>()[c];
+    sums.push_back(count * (variances.data<double>()[c] + mean * mean));
+  }
+  sum_over_ranks(sums);
+  count = sums[0];
+  Tensor mean = Tensor::empty(own.mean.shape(), DType::float64), spread = Tensor::empty(mean.shape(), DType::float64);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const double of_all = sums[1 + c] / count;
+    mean.data<double>()[c] = of_all;
+    spread.data<double>()[c] = std::max(sums[1 + channels + c] / count - of_all * of_all, 0.0);
+  }
+  variance = spread.to(variance.dtype());
+  return {mean.to(own.mean.dtype()), kernels::of(variance).inverse_deviation(variance, eps)};
+}
+
+// What the statistics of all ranks' samples add to the gradient with constant statistics: linear in x for each channel,
+// as batch norm itself is.
+Tensor gradient_through_statistics(const Tensor& x, const Extent& extent, const kernels::NormStatistics& statistics,
+                                   const Tensor& weight, const kernels::NormGradients& own, double count,
+                                   const SumOverRanks& sum_over_ranks) {
+  std::vector<double> sums;
+  for (const auto* gradient : {&own.bias, &own.weight}) {
+    const auto values = gradient->to(DType::float64);
+    sums.insert(sums.end(), values.data<double>(), values.data<double>() + values.numel());
+  }
+  sum_over_ranks(sums);
+  const auto factor = kernels::scale(kernels::multiply(weight, statistics.inverse), -1 / count).to(DType::float64);
+  Tensor slope = Tensor::empty(weight.shape(), DType::float64), offset = Tensor::empty(weight.shape(), DType::float64);
+  const auto channels = static_cast<std::size_t>(weight.numel());
+  for (std::size_t c = 0; c < channels; ++c) {
+    offset.data<double>()[c] = factor.data<double>()[c] * sums[c];
+    slope.data<double>()[c] = factor.data<double>()[c] * sums[channels + c];
+  }
+  return kernels::of(x).batch_norm(x, extent.outer, extent.inner, statistics, slope.to(weight.dtype()),
+                                   offset.to(weight.dtype()));
+}
+
 kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, const Extent& extent,
-                                      Tensor& running_mean, Tensor& running_var, const BatchNormOptions& options) {
+                                      Tensor& running_mean, Tensor& running_var, const BatchNormOptions& options,
+                                      double& count) {
   if (!options.training) return {running_mean, kernels::of(running_var).inverse_deviation(running_var, options.eps)};
-  const auto count = static_cast<double>(extent.outer * extent.inner);
+  Tensor variance;
+  auto statistics = kernels::of(x).batch_statistics(x, extent.outer, extent.inner, options.eps, variance);
+  if (options.sum_over_ranks) statistics = over_ranks(statistics, variance, count, options.eps, options.sum_over_ranks);
   if (count < 2) {
     throw make_error(Errc::usage, "batch_norm: training needs more than one value a channel; the input has shape {}",
                      to_string(input.shape()));
   }
-  Tensor variance;
-  auto statistics = kernels::of(x).batch_statistics(x, extent.outer, extent.inner, options.eps, variance);
   if (autograd::is_recomputing()) return statistics;  // the running ones have this batch already
   update_running(running_mean, statistics.mean, options.momentum, 1);
   update_running(running_var, variance, options.momentum, count / (count - 1));
@@ -65,18 +115,25 @@ Variable batch_norm(const Variable& given_input, const Variable& given_weight, c
   check_channels("the bias", bias.value(), input);
   check_channels("the running mean", running_mean, input);
   check_channels("the running variance", running_var, input);
-  const auto statistics = statistics_of(input, x, extent, running_mean, running_var, options);
+  auto count = static_cast<double>(extent.outer * extent.inner);
+  const auto statistics = statistics_of(input, x, extent, running_mean, running_var, options, count);
   Tensor value = kernels::of(x).batch_norm(x, extent.outer, extent.inner, statistics, weight.value(), bias.value());
-  return operation.record(std::move(value), {x, weight.value(), statistics.mean, statistics.inverse},
-                          [extent, training = options.training](autograd::Backward& pass) {
-                            const Tensor& from = pass.saved(0);
-                            auto gradients = kernels::of(from).batch_norm_backward(
-                                from, pass.dense_grad().in_layout_of(from), extent.outer, extent.inner,
-                                {pass.saved(2), pass.saved(3)}, pass.saved(1), training);
-                            pass.add(2, std::move(gradients.bias));
-                            pass.add(1, std::move(gradients.weight));
-                            pass.add(0, std::move(gradients.x));
-                          });
+  const bool shared = options.training && options.sum_over_ranks;
+  return operation.record(
+      std::move(value), {x, weight.value(), statistics.mean, statistics.inverse},
+      [extent, count, shared, training = options.training,
+       sum_over_ranks = options.sum_over_ranks](autograd::Backward& pass) {
+        const Tensor& from = pass.saved(0);
+        const kernels::NormStatistics used{pass.saved(2), pass.saved(3)};
+        auto gradients = kernels::of(from).batch_norm_backward(from, pass.dense_grad().in_layout_of(from), extent.outer,
+                                                               extent.inner, used, pass.saved(1), training && !shared);
+        if (shared)
+          gradients.x = kernels::add(gradients.x, gradient_through_statistics(from, extent, used, pass.saved(1),
+                                                                              gradients, count, sum_over_ranks));
+        pass.add(2, std::move(gradients.bias));
+        pass.add(1, std::move(gradients.weight));
+        pass.add(0, std::move(gradients.x));
+      });
 }
 
 namespace {

@@ -1,13 +1,21 @@
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "ddprun/worker/autograd/variable.h"
 
 namespace ddprun {
+
+// Replaces values by their sum over the processes that share a batch, in the same order of calls at each.
+using SumOverRanks = std::function<void(std::vector<double>& values)>;
 
 struct BatchNormOptions {
   bool training = true;   // normalise by the batch's statistics and update the running ones; else by the running ones
   double momentum = 0.1;  // running = (1 - momentum) running + momentum batch
   double eps = 1e-5;
+  // The batch's statistics are those of all ranks' samples together, forward and backward. Empty: of this rank's alone.
+  SumOverRanks sum_over_ranks = {};
 };
 
 // input (batch, channels) or (batch, channels, ...); weight, bias, running_mean, running_var: (channels). The running

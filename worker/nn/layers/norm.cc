@@ -1,7 +1,6 @@
 #include "ddprun/worker/nn/layers/norm.h"
 
 #include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/ops/norm.h"
 
 namespace ddprun::nn {
 
@@ -15,8 +14,9 @@ BatchNorm::BatchNorm(std::int64_t channels, NormOptions options)
 
 Variable BatchNorm::forward(const Variable& input) {
   if (training() && !autograd::is_recomputing()) ++*Tensor(batches_.value()).data<std::int64_t>();
-  return batch_norm(input, weight_, bias_, running_mean_.value(), running_var_.value(),
-                    {.training = training(), .momentum = options_.momentum, .eps = options_.eps});
+  return batch_norm(
+      input, weight_, bias_, running_mean_.value(), running_var_.value(),
+      {.training = training(), .momentum = options_.momentum, .eps = options_.eps, .sum_over_ranks = sum_over_ranks_});
 }
 
 LayerNorm::LayerNorm(std::int64_t width, double eps, bool bias)

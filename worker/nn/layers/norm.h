@@ -1,5 +1,8 @@
 #pragma once
 
+#include <utility>
+
+#include "ddprun/worker/autograd/ops/norm.h"
 #include "ddprun/worker/nn/module.h"
 
 // Normalisation, followed by a weight (1 at first) and a bias (0 at first) for each channel or feature.
@@ -15,10 +18,14 @@ class BatchNorm : public Module {
  public:
   explicit BatchNorm(std::int64_t channels, NormOptions options = {});
 
+  // Training takes the statistics of all ranks' samples from now on; empty: of this process's. See BatchNormOptions.
+  void set_sum_over_ranks(SumOverRanks sum) { sum_over_ranks_ = std::move(sum); }
+
  private:
   Variable forward(const Variable& input) override;
 
   NormOptions options_;
+  SumOverRanks sum_over_ranks_;
   Variable weight_, bias_;
   Variable running_mean_, running_var_, batches_;
 };

@@ -1,0 +1,97 @@
+#include "ddprun/worker/reducer/built_in_hooks.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/reducer/hooks/allreduce_hook.h"
+#include "ddprun/worker/reducer/hooks/cast_hook.h"
+#include "ddprun/worker/reducer/hooks/int8_hook.h"
+#include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
+
+namespace ddprun {
+namespace {
+
+using Inner = std::unique_ptr<CommHook>;
+
+struct Row {
+  std::string_view name;
+  bool averages;  // by itself: it wraps no other
+  Inner (*make)(ProcessGroup& group, const PowerSgdOptions& power_sgd, Inner inner);
+};
+
+constexpr std::array<Row, 7> hooks{{
+    {"allreduce", true, [](ProcessGroup& group, const PowerSgdOptions&, Inner) { return make_allreduce_hook(group); }},
+    {"fp16", false,
+     [](ProcessGroup& group, const PowerSgdOptions&, Inner inner) {
+       return make_cast_hook(DType::float16, group, std::move(inner));
+     }},
+    {"bf16", false,
+     [](ProcessGroup& group, const PowerSgdOptions&, Inner inner) {
+       return make_cast_hook(DType::bfloat16, group, std::move(inner));
+     }},
+    {"int8", true,
+     [](ProcessGroup& group, const PowerSgdOptions&, Inner) { return make_int8_hook(Int8Scale::bucket, group); }},
+    {"int8_channel", true,
+     [](ProcessGroup& group, const PowerSgdOptions&, Inner) { return make_int8_hook(Int8Scale::channel, group); }},
+    {"powersgd", false,
+     [](ProcessGroup& group, const PowerSgdOptions& power_sgd, Inner inner) {
+       return make_power_sgd_hook(PowerSgdForm::matrices, power_sgd, group, std::move(inner));
+     }},
+    {"batched_powersgd", false,
+     [](ProcessGroup& group, const PowerSgdOptions& power_sgd, Inner inner) {
+       return make_power_sgd_hook(PowerSgdForm::batched, power_sgd, group, std::move(inner));
+     }},
+}};
+
+const Row& row_of(std::string_view name) {
+  const auto* row = std::ranges::find(hooks, name, &Row::name);
+  if (row == hooks.end())
+    throw make_error(Errc::usage, "there is no hook {}; expected one of {}, or several joined by +", name,
+                     fmt::join(hook_names(), ", "));
+  return *row;
+}
+
+std::vector<const Row*> rows_of(std::string_view chain) {
+  std::vector<const Row*> rows;
+  for (std::size_t at = 0; at <= chain.size();) {
+    const auto end = std::min(chain.find('+', at), chain.size());
+    rows.push_back(&row_of(chain.substr(at, end - at)));
+    at = end + 1;
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i]->averages && i + 1 < rows.size())
+      throw make_error(Errc::usage, "{} averages by itself, so it has to be the last", rows[i]->name);
+    if (std::find(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(i), rows[i]) !=
+        rows.begin() + static_cast<std::ptrdiff_t>(i))
+      throw make_error(Errc::usage, "{} is given twice", rows[i]->name);
+  }
+  const auto low_rank = [](const Row* row) { return row->name.ends_with("powersgd"); };
+  if (std::ranges::count_if(rows, low_rank) > 1)
+    throw Error(Errc::usage, "powersgd and batched_powersgd exclude each other");
+  return rows;
+}
+
+}  // namespace
+
+std::vector<std::string> hook_names() {
+  std::vector<std::string> names;
+  for (const auto& row : hooks) names.emplace_back(row.name);
+  return names;
+}
+
+void check_hook(std::string_view chain) {
+  rows_of(chain);
+}
+
+std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd) {
+  const auto rows = rows_of(chain);
+  Inner hook = rows.back()->averages ? nullptr : make_allreduce_hook(group);
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) hook = (*row)->make(group, power_sgd, std::move(hook));
+  return hook;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/comm_hook.h"
+#include "ddprun/worker/reducer/power_sgd_options.h"
+
+namespace ddprun {
+
+// The built-in communication hooks by name:
+//   allreduce          the average in the type of the gradients
+//   fp16, bf16         rounded to 16 bits
+//   int8, int8_channel 8 bits, with a scale for each rank's part of a bucket, or for each channel
+//   powersgd, batched_powersgd   matrices of low rank
+// A chain "a+b" wraps one in another: a compresses, and b averages what a sends. "powersgd+fp16" sends PowerSGD's
+// factors in 16 bits; "fp16+powersgd" rounds the gradients first, as PyTorch's fp16_compress_wrapper of powerSGD_hook.
+// What averages by itself (allreduce, int8) is last.
+std::vector<std::string> hook_names();
+
+// Throws Errc::usage saying what is wrong with a chain: completes "parallel.hook = name: ".
+void check_hook(std::string_view chain);
+
+// The hook is prepared by the reducer that gets it. Throws as check_hook().
+std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd = {});
+
+}  // namespace ddprun
