@@ -122,6 +122,9 @@ class ProcessGroup {
   // back end need not copy it. Not a collective: each rank allocates independently. Throws Errc::io.
   virtual RegisteredBuffer allocate(std::size_t bytes);
 
+  // Bytes that operations of this rank have handed to the network so far: 0 where ranks share memory. From any thread.
+  virtual std::uint64_t bytes_sent() const { return 0; }
+
   // Why the group is broken, if it is.
   virtual std::optional<Error> failure() const = 0;
   // Ends every pending operation of this process, and all later ones, with Errc::aborted and this reason, unless the

@@ -7,6 +7,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/reducer/model_check.h"
+#include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {
@@ -109,7 +110,37 @@ struct DistributedDataParallel::State {
   std::vector<Variable::Hook> hooks;
   std::chrono::nanoseconds waited_for_buffers{};
   bool in_pass = false;  // a reduced backward pass has begun and not ended
+
+  // Within join().
+  std::vector<int> announce(bool has_inputs);
+  void scale_averages();
+  const JoinOptions* join_options = nullptr;
+  std::vector<int> active;  // ranks that have inputs in this pass
 };
+
+// The ranks that have inputs for the next pass. Every rank calls it before each pass.
+std::vector<int> DistributedDataParallel::State::announce(bool has_inputs) {
+  std::vector<std::int64_t> flags(static_cast<std::size_t>(group.size()));
+  flags[static_cast<std::size_t>(group.rank())] = has_inputs ? 1 : 0;
+  allreduce(group, flags);
+  std::vector<int> ranks;
+  for (int r = 0; r < group.size(); ++r)
+    if (flags[static_cast<std::size_t>(r)] != 0) ranks.push_back(r);
+  if (join_options->throw_on_early_termination && !ranks.empty() && std::ssize(ranks) < group.size())
+    throw make_error(Errc::usage, "{} of {} ranks have no more inputs (throw_on_early_termination)",
+                     group.size() - std::ssize(ranks), group.size());
+  return ranks;
+}
+
+// From the average over all ranks to that over those with inputs.
+void DistributedDataParallel::State::scale_averages() {
+  if (!join_options || join_options->divide_by_initial_world_size || std::ssize(active) == group.size()) return;
+  const double factor = static_cast<double>(group.size()) / static_cast<double>(active.size());
+  for (auto& [name, parameter] : parameters) {
+    Tensor gradient = parameter.grad();
+    if (gradient.defined()) gradient.copy_from(kernels::scale(gradient, factor));
+  }
+}
 
 void DistributedDataParallel::State::install_hooks() {
   const auto kind = may_leave_out() ? Variable::GradStorage::lazy : Variable::GradStorage::eager;
@@ -129,6 +160,7 @@ void DistributedDataParallel::State::gradient_ready(std::size_t parameter) {
     at_end_of_backward([this] {
       reducer.finalize();
       define_gradients();
+      scale_averages();
       in_pass = false;
     });
   }
@@ -160,13 +192,14 @@ Variable DistributedDataParallel::forward(const Variable& input) {
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   }
   const bool training = state_->model.training() && grad_enabled() && state_->no_sync_depth == 0;
-  if (training && state_->options.broadcast_buffers) sync_buffers();
+  if (training && state_->join_options) state_->active = state_->announce(true);
+  if (training && state_->options.broadcast_buffers) copy_buffers();
   return state_->model(input);
 }
 
 void DistributedDataParallel::join_pass() {
   if (state_->no_sync_depth > 0) return;
-  if (state_->model.training() && state_->options.broadcast_buffers) sync_buffers();
+  if (state_->model.training() && state_->options.broadcast_buffers) copy_buffers();
   for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // its memory is zero from here on
   state_->reducer.join_pass();
   state_->define_gradients();
@@ -184,11 +217,45 @@ CommHook& DistributedDataParallel::comm_hook() {
   return state_->reducer.hook();
 }
 
+// From the first rank that has inputs: the others' are out of date.
+void DistributedDataParallel::copy_buffers() {
+  copy_buffers_of(state_->active.empty() ? 0 : state_->active.front());
+}
+
+void DistributedDataParallel::join(const std::function<void()>& body, const JoinOptions& options) {
+  struct Scope {
+    explicit Scope(State& joining, const JoinOptions& with) : state(joining) { state.join_options = &with; }
+    ~Scope() {
+      state.join_options = nullptr;
+      state.active.clear();
+    }
+    State& state;
+  };
+  const Scope scope(*state_, options);
+  body();
+  int last = 0;  // a rank that took part in the last pass with inputs
+  for (;;) {
+    if (!state_->active.empty()) last = state_->active.front();
+    state_->active = state_->announce(false);
+    if (state_->active.empty()) break;
+    state_->model.zero_grad();
+    join_pass();
+  }
+  auto everything = references(without(state_->model.named_parameters(), state_->options.ignored_parameters));
+  for (auto& buffer : references(without(state_->model.named_buffers(), state_->options.ignored_parameters)))
+    everything.push_back(std::move(buffer));
+  state_->group.broadcast_coalesced(spans(everything), last, {.blocking = true});
+}
+
 void DistributedDataParallel::sync_buffers() {
+  copy_buffers_of(0);
+}
+
+void DistributedDataParallel::copy_buffers_of(int rank) {
   const auto buffers = references(without(state_->model.named_buffers(), state_->options.ignored_parameters));
   if (buffers.empty()) return;
   const auto start = std::chrono::steady_clock::now();
-  state_->group.broadcast_coalesced(spans(buffers), 0, {.blocking = true});
+  state_->group.broadcast_coalesced(spans(buffers), rank, {.blocking = true});
   state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
 }
 

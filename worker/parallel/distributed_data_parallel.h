@@ -32,6 +32,15 @@ struct DdpOptions {
   std::string param_to_hook_all_reduce = {};
 };
 
+// PyTorch's Join, with its names.
+struct JoinOptions {
+  // Gradients are divided by the number of all ranks, as long as any has inputs; otherwise by the number of those that
+  // still have.
+  bool divide_by_initial_world_size = true;
+  // All ranks throw Errc::usage as soon as one has no more inputs.
+  bool throw_on_early_termination = false;
+};
+
 // Data parallelism: every rank holds a replica of the model and trains it on its own part of each batch; the gradients
 // are averaged over the ranks.
 //
@@ -61,6 +70,12 @@ class DistributedDataParallel {
   // communication and adds nothing to the gradients. The others' gradients are still divided by the number of ranks.
   void join_pass();
   nn::Module& module();
+
+  // Uneven inputs: runs body, a loop over this rank's batches. A rank whose body has returned takes part in the passes
+  // of the others until all have; then it gets the parameters and buffers of a rank that was among the last. Costs a
+  // small allreduce for each training forward pass outside no_sync(). All ranks call it; if a body throws, this rank
+  // leaves.
+  void join(const std::function<void()>& body, const JoinOptions& options = {});
 
   // Backward passes during its lifetime stay local; the first pass after it reduces the accumulated sums. Scopes nest.
   class NoSync {
@@ -94,6 +109,9 @@ class DistributedDataParallel {
 
  private:
   struct State;
+  void copy_buffers();
+  void copy_buffers_of(int rank);
+
   std::unique_ptr<State> state_;  // at one address: hooks refer to it
 };
 

@@ -42,6 +42,7 @@ std::string to_json(const StepRecord& r) {
   if (r.grad_norm) text += fmt::format(R"(, "grad_norm": {})", number(*r.grad_norm));
   if (r.loss_scale)
     text += fmt::format(R"(, "loss_scale": {}, "skipped_steps": {})", number(*r.loss_scale), r.skipped_steps);
+  if (r.bytes_sent > 0) text += fmt::format(R"(, "bytes_sent": {})", r.bytes_sent);
   return text + "}";
 }
 

@@ -24,6 +24,7 @@ struct StepRecord {
   std::optional<double> grad_norm = {};   // of all gradients, before they are clipped; none: the key is left out
   std::optional<double> loss_scale = {};  // with which the gradients were computed; none: the key is left out
   std::int64_t skipped_steps = 0;         // of the run so far; with a loss scale
+  std::uint64_t bytes_sent = 0;           // by this rank over the network; 0: the key is left out
 };
 
 struct EvalRecord {

@@ -132,12 +132,14 @@ StepResult TrainSession::step(bool request_stop) {
   open_epoch();
   state_.optimizer->set_lr(learning_rate());
   StepResult result;
+  const auto sent_before = group_.bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
   PhaseTimer timer(ddp_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
+  result.bytes_sent = group_.bytes_sent() - sent_before;
   rank_times_.step_done(result.times);
   advance(result);
   return result;

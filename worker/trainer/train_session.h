@@ -41,6 +41,7 @@ struct StepResult {
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
   bool skipped = false;              // gradients were not finite: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
+  std::uint64_t bytes_sent = 0;      // over the network, by this rank
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <mutex>
 #include <optional>
@@ -426,6 +428,89 @@ TEST_CASE("a registered hook decides what backward returns") {
     auto greatest = values(alone.named_parameters()[0].second.grad());
     allreduce(group, greatest, ReduceOp::max);
     require(values(net.named_parameters()[0].second.grad()) == greatest, "the greatest of both");
+  });
+}
+
+namespace {
+
+constexpr std::array<int, 3> uneven_batches{10, 7, 3};  // by rank
+
+Variable loss_of_batch(Variable output, int rank, int number) {
+  return loss_of(output, static_cast<std::uint64_t>(100 * rank + number));
+}
+Variable input_of_batch(int rank, int number) {
+  return Variable(batch(static_cast<std::uint64_t>(100 * rank + number), 5, 4));
+}
+
+// One process in place of all ranks: the first parameters after all batches.
+std::vector<float> uneven_reference(bool divide_by_initial_world_size) {
+  Net net(1);
+  const auto sgd = optim::make_optimizer("sgd", {.lr = 0.1}, net.named_parameters());
+  for (int n = 0; n < uneven_batches[0]; ++n) {
+    const auto active = std::ranges::count_if(uneven_batches, [&](int batches) { return n < batches; });
+    const auto divisor = divide_by_initial_world_size ? 3.0 : static_cast<double>(active);
+    for (int r = 0; r < active; ++r) mul(loss_of_batch(net(input_of_batch(r, n)), r, n), 1 / divisor).backward();
+    sgd->step();
+    sgd->zero_grad();
+  }
+  return values(net.named_parameters()[0].second.value());
+}
+
+}  // namespace
+
+TEST_CASE("ranks with 10, 7 and 3 batches end with the parameters of all batches, with either divisor") {
+  for (const bool by_all : {true, false}) {
+    const auto expected = uneven_reference(by_all);
+    // Which rank has which number of batches: the last ones are ranks 0, 1 and 2 in turn.
+    for (const int shift : {0, 1, 2}) {
+      run_ranks(3, [&](ProcessGroup& group) {
+        const int r = (group.rank() + shift) % 3;
+        Net net(1);
+        DistributedDataParallel ddp(net, group, {.limits = {.first_bytes = 16, .bytes = 64}});
+        const auto sgd = optim::make_optimizer("sgd", {.lr = 0.1}, net.named_parameters());
+        net.mean.fill(group.rank());
+        ddp.join(
+            [&] {
+              for (int n = 0; n < uneven_batches[static_cast<std::size_t>(r)]; ++n) {
+                loss_of_batch(ddp.forward(input_of_batch(r, n)), r, n).backward();
+                sgd->step();
+                sgd->zero_grad();
+              }
+            },
+            {.divide_by_initial_world_size = by_all});
+        const auto found = values(net.named_parameters()[0].second.value());
+        for (std::size_t i = 0; i < found.size(); ++i)
+          require(std::abs(found[i] - expected[i]) < 1e-5f, "parameters of all batches");
+        auto greatest = found, least = found;
+        allreduce(group, greatest, ReduceOp::max);
+        allreduce(group, least, ReduceOp::min);
+        require(greatest == least, "the same at all ranks");
+      });
+    }
+  }
+}
+
+TEST_CASE("with throw_on_early_termination all ranks learn that one has no more inputs") {
+  run_ranks(3, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    int passes = 0;
+    try {
+      ddp.join(
+          [&] {
+            for (int n = 0; n < uneven_batches[static_cast<std::size_t>(group.rank())]; ++n) {
+              net.zero_grad();
+              loss_of_batch(ddp.forward(input_of_batch(group.rank(), n)), group.rank(), n).backward();
+              ++passes;
+            }
+          },
+          {.throw_on_early_termination = true});
+      require(false, "no error");
+    } catch (const Error& error) {
+      require(error.code() == Errc::usage, error.what());
+      require(std::string(error.what()).starts_with("1 of 3 ranks have no more inputs"), error.what());
+    }
+    require(passes == 3, "until the first rank ran out");
   });
 }
 

@@ -39,6 +39,7 @@ class AutoGroup : public ProcessGroup {
   int size() const override { return host_->size(); }
   std::string_view backend() const override { return host_->backend(); }
   RegisteredBuffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
 
   WorkPtr start(const Call& call) override {
     const auto device = device_named_in(call);

@@ -33,7 +33,8 @@ class MetricsObserver : public Observer {
                           .wait = result.times.communication() / total,
                           .grad_norm = result.grad_norm,
                           .loss_scale = result.loss_scale,
-                          .skipped_steps = run.skipped_steps});
+                          .skipped_steps = run.skipped_steps,
+                          .bytes_sent = result.bytes_sent});
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {

@@ -130,6 +130,7 @@ class GlooTransport : public Transport {
     return std::make_unique<GlooTransfer>(std::move(buffer), sending);
   }
 
+  std::uint64_t bytes_sent() const override { return context_->bytes_sent(); }
   void interrupt() noexcept override { context_->interrupt(); }
 
  private:

@@ -1,5 +1,6 @@
 #include "ddprun/worker/comm/backends/gloo/interruptible_context.h"
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <utility>
@@ -34,6 +35,7 @@ class InterruptibleContext::Buffer : public ::gloo::transport::UnboundBuffer {
   void abortWaitSend() override { inner_->abortWaitSend(); }
   void send(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
     inner_->send(rank, slot, offset, bytes);
+    owner_.bytes_sent_.fetch_add(std::min(bytes, size - std::min(offset, size)), std::memory_order_relaxed);
   }
   void recv(int rank, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
     inner_->recv(rank, slot, offset, bytes);

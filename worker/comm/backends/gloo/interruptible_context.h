@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_set>
@@ -25,6 +27,9 @@ class InterruptibleContext : public ::gloo::transport::Context {
   // Throws once interrupted.
   std::unique_ptr<::gloo::transport::UnboundBuffer> createUnboundBuffer(void* data, std::size_t bytes) override;
 
+  // By all buffers so far. From any thread.
+  std::uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+
   // Makes every pending and later wait fail. From any thread.
   void interrupt();
   // After it, Gloo's loop thread accesses no memory of a transfer any more: it held the pair's lock when it last did,
@@ -37,6 +42,7 @@ class InterruptibleContext : public ::gloo::transport::Context {
   class Buffer;
 
   const std::shared_ptr<::gloo::transport::Context> inner_;
+  std::atomic<std::uint64_t> bytes_sent_ = 0;
   std::mutex buffers_mutex_;  // guards what follows
   bool interrupted_ = false;
   std::unordered_set<Buffer*> buffers_;

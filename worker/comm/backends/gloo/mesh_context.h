@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ class MeshContext : public ::gloo::Context {
   // Errc::aborted after interrupt().
   void connect(std::shared_ptr<::gloo::transport::tcp::Device> device, Store& store, const std::string& prefix,
                Deadline deadline);
+  // REQUIRES: connected
+  std::uint64_t bytes_sent() const { return interruptible_->bytes_sent(); }
   // Makes every pending and later transfer, on any thread, and a connect() in progress fail.
   void interrupt() noexcept;
 

@@ -63,6 +63,10 @@ class HierarchicalTransport : public Transport {
     return local_ ? local_->allocate(bytes) : Transport::allocate(bytes);
   }
 
+  std::uint64_t bytes_sent() const override {
+    return flat_->bytes_sent() + (rail_ ? rail_->transport().bytes_sent() : 0);
+  }
+
   void interrupt() noexcept override {
     if (local_) local_->interrupt();
     if (rail_) rail_->transport().interrupt();

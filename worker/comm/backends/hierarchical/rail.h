@@ -25,6 +25,7 @@ class Rail {
   ~Rail();  // drops the tasks that have not begun
 
   Transport& transport() { return *transport_; }
+  const Transport& transport() const { return *transport_; }
   // Returns the number of tasks posted so far.
   std::uint64_t post(Task task);
   // Waits until that many tasks are done, in the order of posting. Rethrows the first failure.
