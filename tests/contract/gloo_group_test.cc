@@ -82,6 +82,27 @@ TEST_CASE("gloo groups give every rank the same bits, whichever algorithm a size
   }
 }
 
+TEST_CASE("a gloo group counts the bytes that it hands to the network") {
+  constexpr std::size_t count = 300'000;
+  auto groups = contract::make_groups(comm::make_gloo_group, 2, contract::test_timeout);
+  std::vector<std::uint64_t> reduced(2), sent(2);
+  contract::run_ranks(groups, [&](ProcessGroup& group) {
+    const auto r = static_cast<std::size_t>(group.rank());
+    std::vector<float> values(count, 1);
+    const auto before = group.bytes_sent();
+    group.allreduce(span_of(values))->wait();
+    reduced[r] = group.bytes_sent() - before;
+    const auto work = r == 0 ? group.send(span_of(values), 1, 0) : group.recv(span_of(values), 0, 0);
+    work->wait();
+    sent[r] = group.bytes_sent() - before - reduced[r];
+  });
+  for (const auto bytes : reduced) {  // each rank half of the buffer to the other, twice, and what compares the calls
+    CHECK(bytes >= count * sizeof(float));
+    CHECK(bytes < count * sizeof(float) + 1000);
+  }
+  CHECK(sent == std::vector<std::uint64_t>{count * sizeof(float), 0});
+}
+
 // What the owner writes after the abort stays and is not sent. It writes only at some places, so that Gloo, if it still
 // accessed the memory, would have time to.
 TEST_CASE("after an abort in the middle of a large message, its memory is no longer accessed") {

@@ -41,13 +41,16 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a hook that does not exist, and a delay of nothing, are mistakes") {
+TEST_CASE("a hook that does not exist, a delay of nothing and a hook of divided updates are mistakes") {
   CHECK(error_of("[parallel]\nhook = fp16+powersgd\n") == "no error");
   CHECK(error_of("[parallel]\nhook = int8+fp16\n") ==
         "t.cfg:2: parallel.hook = int8+fp16: int8 averages by itself, so it has to be the last");
   CHECK(
       error_of("[parallel]\nparam_to_hook_all_reduce = a\n") ==
       "t.cfg:2: parallel.param_to_hook_all_reduce = a: parallel.delay_all_reduce_named_params has to be given as well");
+  CHECK(error_of("[parallel]\nzero = 1\nhook = fp16\n") ==
+        "t.cfg:3: parallel.hook = fp16: parallel.zero averages gradients in its own way");
+  CHECK_THAT(error_of("[parallel]\nzero = 1\nstatic_graph = true\n"), Catch::Contains("updates are not divided with"));
   CHECK(parse_names(" a.b, c d,") == std::vector<std::string>{"a.b", "c", "d"});
 }
 
