@@ -60,6 +60,20 @@ void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& regi
         {.help = "channels of the first layer of resnet18; the last one has 8 times as many", .min = 1, .max = 1024});
 }
 
+void bind_fine_tuning(Settings& s, TrainConfig::Model& m) {
+  s.add("model.weights", m.weights,
+        {.help = "safetensors file with which training begins in place of random numbers: a checkpoint's model, or "
+                 "weights of torchvision or Hugging Face. Empty: none"});
+  s.add("model.weights_prefix", m.weights_prefix,
+        {.help = "take only the tensors of model.weights whose names begin with this, without it: transformer. for a "
+                 "GPT2LMHeadModel"});
+  s.add("model.weights_except", m.weights_except,
+        {.help = "parameters and buffers that begin with random numbers nevertheless, whether model.weights has them "
+                 "or not: paths, modules or patterns such as fc layer4.*.conv2.weight, separated by blanks"});
+  s.add("model.freeze", m.freeze,
+        {.help = "parameters that are not trained: paths, modules or patterns, as in model.weights_except"});
+}
+
 void bind_gpt(Settings& s, TrainConfig::Model& m) {
   s.add("model.preset", m.preset, {.help = "sizes of gpt where none are given", .choices = texts(nn::gpt_presets())});
   s.add("model.layers", m.layers, {.help = "blocks of gpt; 0: the preset's", .min = 0, .max = 1000});
@@ -290,9 +304,12 @@ void bind_rest(Settings& s, TrainConfig& c) {
       {.help = "number of steps between two checkpoints; 0: one at the end of each epoch", .unit = "steps", .min = 0});
   s.add("checkpoint.keep", c.checkpoint.keep,
         {.help = "number of checkpoints to keep, the newest ones", .min = 1, .max = 1'000'000});
+  s.add("checkpoint.keep_best", c.checkpoint.keep_best,
+        {.help = "keep the checkpoint with the lowest loss of an evaluation too, in the folder best"});
   s.add("checkpoint.resume", c.checkpoint.resume,
         {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
-                 "step 0, after a restart too; require: fail when there is no checkpoint",
+                 "step 0, after a restart too; require: fail when there is no checkpoint; best: resume from the one "
+                 "that checkpoint.keep_best has kept, after a restart too, and fail when there is none",
          .choices = resume_names()});
   s.add("metrics.file", c.metrics.file,
         {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none"});
@@ -501,6 +518,13 @@ void check_gpt(const TrainConfig& c, const Settings& settings) {
   check_size(settings, "model.context", "an embedding", {sizes.context, sizes.width}, max_tensor_elements);
 }
 
+void check_fine_tuning(const TrainConfig::Model& m, const Settings& settings) {
+  if (!m.weights.empty()) return;
+  for (const auto& [key, value] :
+       {std::pair{"model.weights_prefix", m.weights_prefix}, std::pair{"model.weights_except", m.weights_except}})
+    if (!value.empty()) reject(settings, key, "model.weights has to be given as well");
+}
+
 void check_distillation(const TrainConfig& c, const Settings& settings) {
   const auto& d = c.distill;
   check_extents(settings, "distill.hidden", d.hidden, true);
@@ -527,6 +551,7 @@ void check_backend(const Settings& settings, const std::string& name) {
 
 void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry) {
   bind_model(settings, config.model, registry);
+  bind_fine_tuning(settings, config.model);
   bind_gpt(settings, config.model);
   bind_data(settings, config.data, registry);
   bind_train(settings, config.train, registry);
@@ -610,8 +635,11 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
-  if (c.checkpoint.dir.empty() && c.checkpoint.resume == "require")
+  if (c.checkpoint.dir.empty() && (c.checkpoint.resume == "require" || c.checkpoint.resume == "best"))
     reject(settings, "checkpoint.resume", "checkpoint.dir has to be given as well");
+  if (c.checkpoint.dir.empty() && c.checkpoint.keep_best)
+    reject(settings, "checkpoint.keep_best", "checkpoint.dir has to be given as well");
+  check_fine_tuning(c.model, settings);
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {

@@ -18,6 +18,10 @@ struct TrainConfig {
   struct Model {
     std::string name = "cnn";
     std::filesystem::path plugin;
+    std::filesystem::path weights;
+    std::string weights_prefix;
+    std::string weights_except;
+    std::string freeze;
     std::string hidden = "128 128";
     double dropout = 0;
     std::string stem = "cifar";
@@ -113,6 +117,7 @@ struct TrainConfig {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;
     int keep = 2;
+    bool keep_best = false;
     std::string resume = "auto";
   } checkpoint;
   struct Metrics {

@@ -1,8 +1,10 @@
 #include "ddprun/worker/trainer/train_state.h"
 
+#include <cmath>
 #include <utility>
 
 #include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/trainer/fine_tuning.h"
 #include "ddprun/worker/trainer/random_streams.h"
 #include "ddprun/worker/trainer/teacher.h"
 
@@ -18,7 +20,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, const nn:
                                     .eps = c.optim.eps,
                                     .dampening = c.optim.dampening,
                                     .nesterov = c.optim.nesterov};
-  const auto parameters = model.named_parameters();
+  auto parameters = model.named_parameters();
+  std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   if (c.optim.decay_one_dimensional) return optim::make_optimizer(c.optim.name, options, parameters);
   return optim::make_optimizer(c.optim.name, options, optim::split_one_dimensional(parameters));
 }
@@ -50,8 +53,15 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.epoch = saved.epoch;
   run.samples = saved.samples;
   run.skipped_steps = saved.skipped_steps;
+  run.best_loss = saved.best_loss;
   if (scaler && saved.loss_scale)
     scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
+}
+
+bool TrainState::note_evaluation(double loss) {
+  if (!std::isfinite(loss) || (run.best_loss && *run.best_loss <= loss)) return false;
+  run.best_loss = loss;
+  return true;
 }
 
 std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::SampleLayout& layout,
@@ -80,6 +90,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
                             const plugin::Registry& registry) {
   TrainState state;
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
+  freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   state.optimizer = make_optimizer(config, *state.model);
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);

@@ -134,7 +134,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[checkpoint]\nresume = require\n") ==
         "t.cfg:2: checkpoint.resume = require: checkpoint.dir has to be given as well");
   CHECK(error_of("[checkpoint]\nresume = yes\n") ==
-        "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require");
+        "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require, best");
   CHECK(error_of("[data]\nname = random\nflip = true\n[model]\nname = linear\n") ==
         "t.cfg:3: data.flip = true: images can be cropped and flipped, samples of shape 16 cannot");
   CHECK(error_of("[data]\nname = digits\ncrop_padding = 2000\n") ==

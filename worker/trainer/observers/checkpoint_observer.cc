@@ -4,11 +4,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and where the run stops.
+// Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and where the run stops;
+// and what has the best evaluation so far (checkpoint.keep_best).
 class CheckpointObserver : public Observer {
  public:
-  CheckpointObserver(std::int64_t every_steps, checkpoint::Checkpoints& checkpoints, Observer& all)
-      : every_steps_(every_steps), checkpoints_(checkpoints), all_(all) {}
+  CheckpointObserver(const TrainConfig::Checkpoint& config, checkpoint::Checkpoints& checkpoints, Observer& all)
+      : every_steps_(config.every_steps), keep_best_(config.keep_best), checkpoints_(checkpoints), all_(all) {}
 
   void step_finished(const StepEvent& event) override {
     const auto& state = event.session.state();
@@ -18,8 +19,16 @@ class CheckpointObserver : public Observer {
     checkpoints_.save(content_of(*state.model, *state.optimizer, state.run));
   }
 
+  void evaluation_finished(const EvaluationEvent& event) override {
+    if (!keep_best_ || !event.best) return;
+    const auto& state = event.session.state();
+    all_.before_checkpoint();
+    checkpoints_.save_best(content_of(*state.model, *state.optimizer, state.run));
+  }
+
  private:
   const std::int64_t every_steps_;
+  const bool keep_best_;
   checkpoint::Checkpoints& checkpoints_;
   Observer& all_;
 };
@@ -28,7 +37,7 @@ class CheckpointObserver : public Observer {
 
 std::unique_ptr<Observer> make_checkpoint_observer(const ObserverContext& context, Observer& all) {
   if (!context.checkpoints) return nullptr;
-  return std::make_unique<CheckpointObserver>(context.config.checkpoint.every_steps, *context.checkpoints, all);
+  return std::make_unique<CheckpointObserver>(context.config.checkpoint, *context.checkpoints, all);
 }
 
 }  // namespace ddprun::trainer
