@@ -10,6 +10,7 @@
 #include "ddprun/worker/data/patterns.h"
 #include "ddprun/worker/data/random_tensors.h"
 #include "ddprun/worker/data/tokens.h"
+#include "ddprun/worker/trainer/tokenize.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -25,16 +26,12 @@ std::vector<data::Normalisation> cifar_normalisation_of(const TrainConfig& confi
   return {data::cifar_normalisation.begin(), data::cifar_normalisation.end()};
 }
 
-std::filesystem::path folder_of(const TrainConfig& config) {
-  return config.data.dir.empty() ? std::filesystem::path("data") / config.data.name : config.data.dir;
-}
-
 std::int64_t generated_samples(const TrainConfig& config, Split split) {
   return split == Split::train ? config.data.samples : config.data.test_samples;
 }
 
 std::unique_ptr<data::Dataset> make_mnist(const TrainConfig& config, Split split) {
-  return data::load_mnist(folder_of(config), split, normalisation_of(config));
+  return data::load_mnist(data_folder(config), split, normalisation_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split split) {
@@ -45,7 +42,7 @@ std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split spli
 }
 
 std::unique_ptr<data::Dataset> make_cifar10(const TrainConfig& config, Split split) {
-  return data::load_cifar10(folder_of(config), split, cifar_normalisation_of(config));
+  return data::load_cifar10(data_folder(config), split, cifar_normalisation_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_patterns(const TrainConfig& config, Split split) {
@@ -68,11 +65,13 @@ std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split spli
 }
 
 std::unique_ptr<data::Dataset> make_text(const TrainConfig& config, Split split) {
-  return data::load_text(folder_of(config), split, config.data.context);
+  const auto pairs = byte_pairs_of(config.data);
+  return pairs ? data::load_text(data_folder(config), split, config.data.context, *pairs)
+               : data::load_text(data_folder(config), split, config.data.context);
 }
 
 std::unique_ptr<data::Dataset> make_tokens(const TrainConfig& config, Split split) {
-  return data::load_token_shards(folder_of(config), split, config.data.context, config.data.vocabulary);
+  return data::load_token_shards(data_folder(config), split, config.data.context, config.data.vocabulary);
 }
 
 using Maker = std::unique_ptr<data::Dataset>(const TrainConfig&, Split);
@@ -100,7 +99,7 @@ Datasets files_or_generated(const TrainConfig& config, const Settings& settings,
 }
 
 Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
-  const auto dir = folder_of(config);
+  const auto dir = data_folder(config);
   return files_or_generated(
       config, settings,
       {.found = data::find_mnist(dir, Split::train) && data::find_mnist(dir, Split::test),
@@ -114,7 +113,7 @@ Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
 }
 
 Datasets cifar10_or_patterns(const TrainConfig& config, const Settings& settings) {
-  const auto dir = folder_of(config);
+  const auto dir = data_folder(config);
   return files_or_generated(
       config, settings,
       {.found = data::holds_cifar10(dir),
@@ -162,6 +161,10 @@ std::optional<data::Augmentation> augmentation_of(const TrainConfig& config, con
 }
 
 }  // namespace
+
+std::filesystem::path data_folder(const TrainConfig& config) {
+  return config.data.dir.empty() ? std::filesystem::path("data") / config.data.name : config.data.dir;
+}
 
 Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
   auto datasets = named_datasets(config, settings, registry);

@@ -23,6 +23,9 @@ struct Datasets {
 // Errc::usage naming where.
 Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry = {});
 
+// data.dir, or the default folder of data.name.
+std::filesystem::path data_folder(const TrainConfig& config);
+
 // The samples of a file, in the form of those of data.name: numbers from a .csv, else images from an IDX file (mnist,
 // digits) or from one of CIFAR-10's records (cifar10), normalised as data.normalise says. Throws Errc::usage for
 // another data set, and what the readers throw.

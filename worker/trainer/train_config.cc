@@ -132,6 +132,9 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
   s.add("data.shape", d.shape, {.help = "shape of a sample, such as 16 or 1x28x28 (random)"});
   s.add("data.context", d.context,
         {.help = "tokens of a sample (text, tokens)", .unit = "tokens", .min = 1, .max = 1'000'000});
+  s.add("data.tokenizer", d.tokenizer,
+        {.help = "folder with vocab.json and merges.txt, as GPT-2's or those of ddprun-worker tokenize: the tokens of "
+                 "text are those of this byte-pair encoding. Empty: they are bytes"});
   s.add("data.vocabulary", d.vocabulary, {.help = "number of different tokens (tokens)", .min = 2, .max = 65'536});
   s.add("data.outputs", d.outputs,
         {.help = "number of outputs to predict, or of classes (random)", .min = 1, .max = 1'000'000});
@@ -328,6 +331,14 @@ void bind_distill(Settings& s, TrainConfig::Distill& d) {
         {.help = "share of the loss that compares the networks; the rest is the labels' cross-entropy",
          .min = 0,
          .max = 1});
+}
+
+void bind_tokenize(Settings& s, TrainConfig::Tokenize& t) {
+  s.add("tokenize.vocabulary", t.vocabulary,
+        {.help = "number of tokens to learn, the 256 bytes included (ddprun-worker tokenize)",
+         .unit = "tokens",
+         .min = 256,
+         .max = 1'000'000});
 }
 
 void bind_generate(Settings& s, TrainConfig::Generate& g) {
@@ -560,6 +571,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_schedule(settings, config.optim);
   bind_rest(settings, config);
   bind_distill(settings, config.distill);
+  bind_tokenize(settings, config.tokenize);
   bind_generate(settings, config.generate);
   bind_predict(settings, config.predict);
   bind_profile(settings, config.profile);
@@ -625,6 +637,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "digits") check_generated(c, settings, "digits", sizeof(data::Digit));
   if (c.data.name == "cifar10") check_generated(c, settings, "images", sizeof(data::Pattern));
   check_model_of_tokens(c, settings);
+  if (!c.data.tokenizer.empty() && c.data.name != "text")
+    reject(settings, "data.tokenizer", "data.name = text has to be given as well");
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt") check_gpt(c, settings);
   if (c.data.name == "random" && is_built_in(c.model)) check_image(settings, c.model.name, parse_extents(c.data.shape));
@@ -654,6 +668,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "train.recompute",
       "train.memory_report",
       "generate.",
+      "tokenize.",
       "predict.",
       "profile.",
       "quantize.",

@@ -50,6 +50,7 @@ struct TrainConfig {
     std::string shape = "16";
     std::int64_t context = 128;
     std::int64_t vocabulary = 50304;
+    std::filesystem::path tokenizer;
     std::int64_t outputs = 1;
     bool labels = false;
     double noise = 0.1;
@@ -131,6 +132,9 @@ struct TrainConfig {
     double temperature = 4;
     double weight = 0.5;
   } distill;
+  struct Tokenize {
+    std::int64_t vocabulary = 1024;
+  } tokenize;
   struct Generate {
     std::string prompt;
     std::int64_t tokens = 200;
