@@ -5,6 +5,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/cifar.h"
 #include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/image_folder.h"
 #include "ddprun/worker/data/images.h"
 #include "ddprun/worker/data/numbers.h"
 #include "ddprun/worker/data/patterns.h"
@@ -51,6 +52,22 @@ std::unique_ptr<data::Dataset> make_patterns(const TrainConfig& config, Split sp
                             .seed = static_cast<std::uint64_t>(config.data.seed),
                             .split = split,
                             .channels = cifar_normalisation_of(config)});
+}
+
+std::vector<data::Normalisation> imagenet_normalisation_of(const TrainConfig& config) {
+  if (!config.data.normalise) return std::vector<data::Normalisation>(3);
+  return {data::imagenet_normalisation.begin(), data::imagenet_normalisation.end()};
+}
+
+std::unique_ptr<data::Dataset> make_image_folder(const TrainConfig& config, Split split) {
+  return data::load_image_folder(data_folder(config), split, config.data.image_size, imagenet_normalisation_of(config));
+}
+
+// One picture, to be predicted.
+std::unique_ptr<data::Dataset> make_picture(const std::filesystem::path& path, const TrainConfig& config) {
+  const auto classes = data::image_folder_classes(data_folder(config));
+  return std::make_unique<data::ImageFiles>(std::vector{data::ImageFile{path, 0}}, config.data.image_size,
+                                            static_cast<int>(classes.size()), imagenet_normalisation_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split split) {
@@ -143,6 +160,7 @@ Datasets named_datasets(const TrainConfig& config, const Settings& settings, con
   if (config.data.name == "mnist") return mnist_or_digits(config, settings);
   if (config.data.name == "cifar10") return cifar10_or_patterns(config, settings);
   if (config.data.name == "digits") return both_splits(config, make_digits);
+  if (config.data.name == "image_folder") return both_splits(config, make_image_folder);
   if (config.data.name == "text") return both_splits(config, make_text);
   if (config.data.name == "tokens") return both_splits(config, make_tokens);
   return both_splits(config, make_random);
@@ -177,6 +195,7 @@ std::unique_ptr<data::Dataset> load_samples(const std::filesystem::path& path, c
   if (path.extension() == ".csv") return data::load_csv(path, make_datasets(config, settings, registry).test->layout());
   if (config.data.name == "mnist" || config.data.name == "digits")
     return data::load_idx_images(path, normalisation_of(config));
+  if (config.data.name == "image_folder") return make_picture(path, config);
   if (config.data.name == "cifar10") return data::load_cifar_file(path, cifar_normalisation_of(config));
   throw make_error(Errc::usage, "{}: samples of data.name = {} are read from a .csv file", path.string(),
                    config.data.name);

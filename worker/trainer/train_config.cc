@@ -26,7 +26,8 @@ std::vector<std::string> texts(const std::vector<std::string_view>& names) {
   return {names.begin(), names.end()};
 }
 
-constexpr std::array<std::string_view, 6> built_in_data{"mnist", "cifar10", "digits", "random", "text", "tokens"};
+constexpr std::array<std::string_view, 7> built_in_data{"mnist",  "cifar10", "image_folder", "digits",
+                                                        "random", "text",    "tokens"};
 
 constexpr double most = 1e9;  // of counts that are multiplied with each other
 
@@ -93,15 +94,17 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
   s.add(
       "data.name", d.name,
       {.help = "mnist, cifar10: the files in data.dir, or generated digits or images when the default folder does not "
-               "hold them; digits: generated digits; random: random tensors with a linear rule to learn; text: the "
+               "hold them; image_folder: PNG and JPEG files in data.dir; digits: generated digits; random: random "
+               "tensors with a linear rule to learn; text: the "
                "bytes of input.txt in data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the "
                "files train*.bin and val*.bin in data.dir",
        .choices = joined(texts({built_in_data.begin(), built_in_data.end()}), registry.datasets.names())});
   s.add("data.dir", d.dir,
         {.help = "folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
                  "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with data_batch_1.bin to data_batch_5.bin and "
-                 "test_batch.bin (cifar10), with input.txt (text), or with train*.bin and val*.bin (tokens). Empty: "
-                 "data/mnist, data/cifar10, data/text, data/tokens"});
+                 "test_batch.bin (cifar10), with a folder for each class in train and val (image_folder), with "
+                 "input.txt (text), or with train*.bin and val*.bin (tokens). Empty: "
+                 "data/mnist, data/cifar10, data/image_folder, data/text, data/tokens"});
   s.add("data.shuffle", d.shuffle, {.help = "shuffle the samples in each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
         {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
@@ -111,7 +114,13 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
   s.add("data.prefetch", d.prefetch, {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024});
   s.add("data.normalise", d.normalise,
         {.help = "normalise levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
-                 "CIFAR-10 (cifar10)"});
+                 "CIFAR-10 (cifar10) or ImageNet (image_folder)"});
+  s.add("data.image_size", d.image_size,
+        {.help = "height and width of a sample: a picture is scaled so that its shorter side has this size, then the "
+                 "square in its middle is taken (image_folder)",
+         .unit = "pixels",
+         .min = 1,
+         .max = 4096});
   s.add("data.crop_padding", d.crop_padding,
         {.help = "black pixels added at each side of a training image, of which then a random part of the old size is "
                  "taken; 0: none",
@@ -356,7 +365,8 @@ void bind_generate(Settings& s, TrainConfig::Generate& g) {
 void bind_predict(Settings& s, TrainConfig::Predict& p) {
   s.add("predict.input", p.input,
         {.help = "samples to predict (ddprun-worker predict): an IDX file of images (mnist, digits), a file of "
-                 "CIFAR-10's records (cifar10), or a .csv with the numbers of a sample in each line. Empty: the test "
+                 "CIFAR-10's records (cifar10), a PNG or JPEG file (image_folder), or a .csv with the numbers of a "
+                 "sample in each line. Empty: the test "
                  "set"});
   s.add("predict.output", p.output,
         {.help = "CSV file with the index, the predicted class and its probability of each sample, or its index and "
@@ -504,10 +514,11 @@ void check_hidden(const TrainConfig& c, const Settings& settings) {
 }
 
 // What the model's layers can take at least; 0: any shape.
-void check_image(const Settings& settings, const std::string& model, const std::vector<std::int64_t>& shape) {
+void check_image(const Settings& settings, std::string_view key, const std::string& model,
+                 const std::vector<std::int64_t>& shape) {
   const std::int64_t least = nn::smallest_image(model);
   if (least == 0 || (shape.size() == 3 && shape[1] >= least && shape[2] >= least)) return;
-  reject(settings, "data.shape",
+  reject(settings, key,
          fmt::format("model {} takes channels, height and width, at least 1x{}x{}", model, least, least));
 }
 
@@ -641,7 +652,10 @@ void validate(const TrainConfig& c, const Settings& settings) {
     reject(settings, "data.tokenizer", "data.name = text has to be given as well");
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt") check_gpt(c, settings);
-  if (c.data.name == "random" && is_built_in(c.model)) check_image(settings, c.model.name, parse_extents(c.data.shape));
+  if (c.data.name == "random" && is_built_in(c.model))
+    check_image(settings, "data.shape", c.model.name, parse_extents(c.data.shape));
+  if (c.data.name == "image_folder" && is_built_in(c.model))
+    check_image(settings, "data.image_size", c.model.name, {3, c.data.image_size, c.data.image_size});
   check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
   check_distillation(c, settings);

@@ -42,6 +42,7 @@ struct TrainConfig {
     int workers = 1;
     int prefetch = 4;
     bool normalise = true;
+    std::int64_t image_size = 224;
     std::int64_t crop_padding = 0;
     bool flip = false;
     std::int64_t samples = 10000;
