@@ -54,11 +54,15 @@ void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& regi
          .min = 0,
          .max = 0.99});
   s.add("model.stem", m.stem,
-        {.help = "first layers of resnet18: cifar, 3x3 with stride 1, for small images; imagenet, 7x7 with stride 2 "
+        {.help = "first layers of resnet18 and resnet50: cifar, 3x3 with stride 1, for small images; imagenet, 7x7 "
+                 "with stride 2 "
                  "and max-pooling",
          .choices = texts(nn::resnet_stems())});
   s.add("model.channels", m.channels,
-        {.help = "channels of the first layer of resnet18; the last one has 8 times as many", .min = 1, .max = 1024});
+        {.help = "channels of the first layer of resnet18 and resnet50; the last one has 8 times as many, in resnet50 "
+                 "32 times",
+         .min = 1,
+         .max = 1024});
 }
 
 void bind_fine_tuning(Settings& s, TrainConfig::Model& m) {

@@ -47,7 +47,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 0: expected a whole number from 1 to 1000000000");
   CHECK(error_of("[model]\nname = resnet\n") ==
         "t.cfg:2: model.name = resnet: expected one of cnn, cnn_bn, conv_net, sequential_cnn, two_part_resnet, "
-        "resnet18, mlp, linear, linear_pair, gpt");
+        "resnet18, resnet50, mlp, linear, linear_pair, gpt");
   CHECK(error_of("[model]\nname = resnet18\nstem = tiny\n") ==
         "t.cfg:3: model.stem = tiny: expected one of cifar, imagenet");
   CHECK(error_of("[data]\nname = text\n[model]\nname = gpt\nwidth = 100\nheads = 3\n") ==
