@@ -1,37 +1,22 @@
-// The readers of image and number files with arbitrary bytes: what they accept must have the form that they promise,
-// and what they refuse an error that names the file.
+// The readers of image, picture, number and token files with arbitrary bytes: what they accept must have the form that
+// they promise, and what they refuse an error that names the file.
+#include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <vector>
 
 #include "ddprun/common/error.h"
-#include "ddprun/common/unique_fd.h"
 #include "ddprun/worker/data/cifar.h"
 #include "ddprun/worker/data/idx.h"
 #include "ddprun/worker/data/numbers.h"
+#include "ddprun/worker/data/picture.h"
+#include "ddprun/worker/data/tokens.h"
+#include "tests/fuzz/memory_file.h"
 
 using namespace ddprun;
+using namespace ddprun::fuzz;
 
 namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-// Bytes as a file that has a path.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::span<const std::uint8_t> bytes) : file_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    require(::write(file_.get(), bytes.data(), bytes.size()) == std::ssize(bytes));
-  }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_.get()); }
-
- private:
-  UniqueFd file_;
-};
 
 void read_cifar(std::span<const std::uint8_t> bytes) {
   data::CifarRecords records;
@@ -60,6 +45,23 @@ void read_csv(std::span<const std::uint8_t> bytes) {
     set->read(i, std::as_writable_bytes(std::span(input)), std::as_writable_bytes(std::span(&target, 1)));
 }
 
+void read_picture(std::span<const std::uint8_t> bytes) {
+  const auto picture = data::decode_picture(std::as_bytes(bytes), "fuzz");
+  require(std::ssize(picture.levels) == 3 * picture.height * picture.width);
+  require(data::resize_and_crop(picture, 5).levels.size() == 75);
+}
+
+void read_tokens(std::span<const std::uint8_t> bytes) {
+  constexpr std::int64_t context = 4, vocabulary = 1000;
+  const data::TokenDataset set({{.bytes = std::as_bytes(bytes), .owner = nullptr}},
+                               {.context = context, .vocabulary = vocabulary, .token_bytes = 2, .keep_rest = true});
+  std::array<std::int64_t, context> input{}, target{};
+  for (std::int64_t i = 0; i < set.size(); ++i) {
+    set.read(i, std::as_writable_bytes(std::span(input)), std::as_writable_bytes(std::span(target)));
+    for (const auto token : input) require(token >= 0 && token < vocabulary);
+  }
+}
+
 }  // namespace
 
 // The first byte says which reader.
@@ -67,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 1) return 0;
   const std::span bytes(data + 1, size - 1);
   try {
-    switch (data[0] % 4) {
+    switch (data[0] % 6) {
       case 0:
         read_cifar(bytes);
         break;
@@ -77,8 +79,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 2:
         read_idx(bytes, 3);
         break;
-      default:
+      case 3:
         read_csv(bytes);
+        break;
+      case 4:
+        read_picture(bytes);
+        break;
+      default:
+        read_tokens(bytes);
     }
   } catch (const Error& e) {
     require(std::string_view(e.what()).size() > 10);

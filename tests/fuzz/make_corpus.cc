@@ -40,7 +40,7 @@ void write_session_seeds(const std::filesystem::path& folder) {
   }
 }
 
-// Small files for each reader of data_fuzz, which the first byte chooses.
+// Small files for each reader of data_fuzz, and of the two below, which the first byte chooses.
 void write_data_seeds(const std::filesystem::path& folder) {
   using namespace std::string_literals;
   const std::string record = "\x07"s + std::string(3072, '\x40');
@@ -51,6 +51,33 @@ void write_data_seeds(const std::filesystem::path& folder) {
   write_seed(folder, 4,
              "\3"
              "1,2\n-0.5e3 , 4\r\n"s);
+  // A black pixel.
+  write_seed(folder, 5,
+             "\4\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x8\2\0\0\0\x90wS\xde\0\0\0\fIDATx\x9c"
+             "c```\0\0\0\4\0\1\xf6\x17"
+             "8U\0\0\0\0IEND\xae"
+             "B`\x82"s);
+  write_seed(folder, 6, "\4\xff\xd8\xff\xc0\0\x11\x8\0\1\0\1\3\1\x11\0\2\x11\0\3\x11\0\xff\xd9"s);
+  write_seed(folder, 7, "\5\1\0\2\0\3\0\4\0\5\0\6\0\7\0"s);
+}
+
+void write_checkpoint_seeds(const std::filesystem::path& folder) {
+  using namespace std::string_literals;
+  const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"__metadata__":{"format":"pt"}})";
+  write_seed(folder, 0, "\0"s + static_cast<char>(header.size()) + std::string(7, '\0') + header + "abcd");
+  write_seed(folder, 1,
+             "\1"
+             R"({"format":"ddprun checkpoint","version":1,"step":3,"files":{"a":{"bytes":4,"sha256":"ab"}}})");
+  write_seed(folder, 2,
+             "\2"
+             R"({"version":1,"step":9,"epoch":0,"samples":5,"seed":0,"world_size":2,"batch_size":6,"accumulate":1,)"
+             R"("generation":0,"lr":5E-2,"best_loss":0.5,"loss_scale":{"scale":2,"good_steps":1},"config":{"a":"b"}})");
+}
+
+void write_tokenizer_seeds(const std::filesystem::path& folder) {
+  using namespace std::string_literals;
+  write_seed(folder, 0, "\0It's  2024,\n the the \xc3\xa9t\xc3\xa9\xff"s);
+  write_seed(folder, 1, "\1{\"a\": 0, \"b\": 1, \"ab\": 2}\0#version: 0.2\na b\n"s);
 }
 
 }  // namespace
@@ -60,6 +87,8 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   write_session_seeds(folder / "session_fuzz");
   write_data_seeds(folder / "data_fuzz");
+  write_checkpoint_seeds(folder / "checkpoint_fuzz");
+  write_tokenizer_seeds(folder / "tokenizer_fuzz");
   ddprun::testing::StoreJunk junk(1);
   for (int i = 0; i < 60; ++i) {
     std::string stream = "\x11", conversation;

@@ -73,6 +73,13 @@ std::vector<ModelCase> make_cases() {
        .loss = classify,
        .lr = 0.001,
        .dtype = DType::float64},
+      // 53 batch normalisations, the last over 8 numbers a channel, multiply rounding errors by 5 to 30 in each step.
+      {.name = "resnet50",
+       .options = {.input = {3, 32, 32}, .stem = "imagenet", .channels = 4},
+       .loss = classify,
+       .steps = 4,
+       .lr = 0.00001,
+       .dtype = DType::float64},
       make_gpt_case("gpt", 12, true),
       make_gpt_case("gpt without bias", 10, false),
   };

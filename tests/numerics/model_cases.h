@@ -17,6 +17,7 @@ struct ModelCase {
   nn::ModelOptions options;
   std::function<Variable(const Variable& outputs, const Tensor& targets)> loss;
   std::int64_t batch = 8;
+  std::size_t steps = 20;  // that are compared
   double lr = 0.01;
   // Losses are compared in this type. The batch normalisations of resnet18, over few values, multiply float32's
   // rounding errors by 1e6 within 20 steps.

@@ -151,6 +151,7 @@ TEST_CASE("50 steps of every optimizer, grouping and clipping end as PyTorch's, 
     INFO(expected.name << (expected.scheduled ? " with a schedule" : ""));
     REQUIRE(variant.name == expected.name);
     CHECK(difference(run(variant, expected.scheduled, DType::float64), expected.values) < 1e-10);
-    CHECK(difference(run(variant, expected.scheduled, DType::float32), expected.values) < 1e-5);
+    // The figures are PyTorch's in double: 50 steps in float32 end 4e-7 from them at most, PyTorch's own 1.1e-6.
+    CHECK(difference(run(variant, expected.scheduled, DType::float32), expected.values) < 1e-6);
   }
 }

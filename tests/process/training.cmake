@@ -17,6 +17,7 @@ ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 30
 
 ddprun_worker_test(plan_test SOURCES plan_test.cc)
 ddprun_worker_test(quantize_test SOURCES quantize_test.cc)
+ddprun_worker_test(tokenize_test SOURCES tokenize_test.cc)
 ddprun_worker_test(predict_test SOURCES predict_test.cc)
 target_link_libraries(predict_test PRIVATE ddprun::data ZLIB::ZLIB)
 ddprun_worker_test(plugin_test SOURCES plugin_test.cc)

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string>
 #include <unistd.h>
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view step_prefix = "step_";
 constexpr std::string_view aside_prefix = ".writing-";  // not yet, or no longer, a checkpoint
+constexpr const char* best_name = "best";
 constexpr std::array<const char*, 3> content_names{"model.safetensors", "optimizer.safetensors", "state.json"};
 
 std::string folder_name(std::int64_t step) {
@@ -84,6 +86,11 @@ void retire(const fs::path& folder) {
     log::warn("cannot rename {}: {}", folder.string(), errno_text(errno));
   else
     remove_or_warn(aside);
+}
+
+// Gives each folder the other's name at once. False where the file system cannot do that.
+bool exchange(const fs::path& a, const fs::path& b) {
+  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
 template <class Write>
@@ -150,17 +157,31 @@ bool Checkpoints::any() const {
 }
 
 void Checkpoints::save(const Content& content) {
+  save_as(folder_name(content.state.step), content);
+  prune(content.state.step);
+}
+
+void Checkpoints::save_best(const Content& content) {
+  save_as(best_name, content);
+}
+
+std::optional<Found> Checkpoints::best() {
+  const auto folder = options_.folder / best_name;
+  if (!fs::exists(folder)) return std::nullopt;
+  return verify_checkpoint(folder);
+}
+
+void Checkpoints::save_as(const std::string& name, const Content& content) const {
   make_folder(options_.folder);
   remove_leftovers();
-  const auto target = options_.folder / folder_name(content.state.step);
+  const auto target = options_.folder / name;
   check_replaceable(target);
   try {
-    publish(write_aside(content), target);
+    publish(write_aside(name, content), target);
   } catch (...) {
     remove_leftovers();
     throw;
   }
-  prune(content.state.step);
 }
 
 void Checkpoints::check_replaceable(const fs::path& target) const {
@@ -175,14 +196,14 @@ void Checkpoints::check_replaceable(const fs::path& target) const {
   }
 }
 
-fs::path Checkpoints::write_aside(const Content& content) const {
-  auto aside = options_.folder / (std::string(aside_prefix) + folder_name(content.state.step));
+fs::path Checkpoints::write_aside(const std::string& name, const Content& content) const {
+  auto aside = options_.folder / (std::string(aside_prefix) + name);
   options_.before("create the folder");
   make_folder(aside);
   Manifest manifest{.step = content.state.step};
-  const auto add = [&](const std::string& name, const auto& write) {
-    options_.before("write " + name);
-    manifest.files[name] = write_file(aside / name, write);
+  const auto add = [&](const std::string& file, const auto& write) {
+    options_.before("write " + file);
+    manifest.files[file] = write_file(aside / file, write);
   };
   add("model.safetensors", [&](FileWriter& out) { write_safetensors(out, content.model, {{"format", "pt"}}); });
   add("optimizer.safetensors", [&](FileWriter& out) { write_safetensors(out, content.optimizer); });
@@ -197,7 +218,14 @@ fs::path Checkpoints::write_aside(const Content& content) const {
 
 void Checkpoints::publish(const fs::path& aside, const fs::path& target) const {
   options_.before("publish");
-  // A folder of that name exists when it was skipped as damaged, or ignored, and the run has reached its step again.
+  // A folder of that name exists when it is the best one so far, and when it was skipped as damaged, or ignored, and
+  // the run has reached its step again.
+  if (fs::exists(target) && exchange(aside, target)) {
+    options_.before("flush the rename");
+    sync_folder(options_.folder);
+    remove_or_warn(aside);
+    return;
+  }
   if (fs::exists(target)) retire(target);
   if (::rename(aside.c_str(), target.c_str()) != 0)
     throw make_error(Errc::io, "cannot rename {} to {}: {}", aside.string(), target.string(), errno_text(errno));

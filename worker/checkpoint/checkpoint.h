@@ -50,6 +50,10 @@ class Checkpoints {
   // Replaces a checkpoint of the same step. Throws Errc::io naming the file and the cause (a full disk, a checkpoint of
   // this step that cannot be read); then the older checkpoints are as they were.
   void save(const Content& content);
+  // Replaces the one in the folder "best", which save() never removes and newest() passes over. Throws as save().
+  void save_best(const Content& content);
+  // The one in the folder "best"; none when it does not exist. Throws Errc::io with the reason when it is not whole.
+  std::optional<Found> best();
   // The newest one that is whole; none when the folder holds no checkpoint. Others that are newer are skipped, each
   // with a warning that says why. Throws Errc::io with the reason when there are checkpoints and none is whole.
   std::optional<Found> newest();
@@ -57,7 +61,8 @@ class Checkpoints {
   bool any() const;
 
  private:
-  std::filesystem::path write_aside(const Content& content) const;
+  void save_as(const std::string& name, const Content& content) const;
+  std::filesystem::path write_aside(const std::string& name, const Content& content) const;
   void publish(const std::filesystem::path& aside, const std::filesystem::path& target) const;
   void check_replaceable(const std::filesystem::path& target) const;
   void remove_leftovers() const;

@@ -42,6 +42,7 @@ std::string to_json(const RunState& s) {
       {"config_digest", config_digest(s.config)},
       {"config", config},
   };
+  if (s.best_loss) all["best_loss"] = *s.best_loss;
   if (s.loss_scale) all["loss_scale"] = {{"scale", s.loss_scale->scale}, {"good_steps", s.loss_scale->good_steps}};
   return json::serialize(all) + "\n";
 }
@@ -61,8 +62,9 @@ RunState run_state_from_json(std::string_view text, const std::string& source) {
   s.accumulate = in.number<std::int64_t>("accumulate");
   s.generation = in.number<std::int64_t>("generation");
   s.lr = in.number<double>("lr");
-  // Earlier versions wrote neither.
+  // Earlier versions did not write these.
   if (in.has("skipped_steps")) s.skipped_steps = in.number<std::int64_t>("skipped_steps");
+  if (in.has("best_loss")) s.best_loss = in.number<double>("best_loss");
   if (in.has("loss_scale")) s.loss_scale = loss_scale_from(value, source);
   s.config = in.texts("config");
   return s;

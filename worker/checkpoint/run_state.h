@@ -30,6 +30,7 @@ struct RunState {
   std::int64_t generation = 0;                // of the job when this was saved
   double lr = 0;                              // of the last step
   std::int64_t skipped_steps = 0;             // in which the optimizer changed nothing
+  std::optional<double> best_loss = {};       // the lowest of the evaluations; none: there was none
   std::optional<LossScale> loss_scale = {};   // none: the run has no scale
   std::map<std::string, std::string> config;  // settings that decide the bits, for comparison when the run goes on
 

@@ -6,12 +6,25 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/mapped_file.h"
 
 namespace ddprun::data {
 namespace {
 
-std::int64_t token_count(const MappedFile& file, int token_bytes) {
-  return std::ssize(file.bytes()) / token_bytes;
+TokenRange whole(const std::shared_ptr<const MappedFile>& file) {
+  return {.bytes = file->bytes(), .owner = file};
+}
+
+// The bytes of a split of data.dir/input.txt.
+TokenRange text_of(const std::filesystem::path& dir, Split split) {
+  TokenRange range = whole(std::make_shared<const MappedFile>(dir / "input.txt"));
+  const std::size_t boundary = range.bytes.size() * 9 / 10;
+  range.bytes = split == Split::test ? range.bytes.subspan(boundary) : range.bytes.first(boundary);
+  return range;
+}
+
+std::string_view characters(const TokenRange& range) {
+  return {reinterpret_cast<const char*>(range.bytes.data()), range.bytes.size()};
 }
 
 void store(std::span<std::byte> row, std::int64_t at, std::int64_t token) {
@@ -43,13 +56,17 @@ TokenDataset::TokenDataset(std::vector<TokenRange> ranges, const TokenOptions& o
 }
 
 std::int64_t TokenDataset::samples_in(const TokenRange& range) const {
-  const std::int64_t targets = range.end - range.begin - 1;
+  const std::int64_t targets = tokens_in(range) - 1;
   if (targets < 1) return 0;
   return options_.keep_rest ? (targets + options_.context - 1) / options_.context : targets / options_.context;
 }
 
+std::int64_t TokenDataset::tokens_in(const TokenRange& range) const {
+  return std::ssize(range.bytes) / options_.token_bytes;
+}
+
 std::int64_t TokenDataset::token(const TokenRange& range, std::int64_t position) const {
-  const auto* from = range.file->bytes().data() + position * options_.token_bytes;
+  const auto* from = range.bytes.data() + position * options_.token_bytes;
   std::uint32_t value = 0;
   std::memcpy(&value, from, static_cast<std::size_t>(options_.token_bytes));  // little-endian, as this machine is
   if (value < static_cast<std::uint64_t>(options_.vocabulary)) return value;
@@ -61,10 +78,11 @@ void TokenDataset::read(std::int64_t index, std::span<std::byte> input, std::spa
   const auto next = std::upper_bound(starts_.begin(), starts_.end(), index);
   const auto number = static_cast<std::size_t>(next - starts_.begin()) - 1;
   const TokenRange& range = ranges_[number];
-  const std::int64_t begin = range.begin + (index - starts_[number]) * options_.context;
+  const std::int64_t begin = (index - starts_[number]) * options_.context;
+  const std::int64_t end = tokens_in(range);
   for (std::int64_t i = 0; i < options_.context; ++i) {
     const std::int64_t position = begin + i;
-    const bool inside = position + 1 < range.end;
+    const bool inside = position + 1 < end;
     store(input, i, inside ? token(range, position) : 0);
     store(target, i, inside ? token(range, position + 1) : ignored_target);
   }
@@ -79,11 +97,24 @@ SampleLayout token_layout(std::int64_t context, std::int64_t vocabulary) {
 }
 
 std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context) {
-  auto file = std::make_shared<const MappedFile>(dir / "input.txt");
-  const std::int64_t count = token_count(*file, 1), boundary = count * 9 / 10;
-  const bool test = split == Split::test;
-  std::vector<TokenRange> ranges{{std::move(file), test ? boundary : 0, test ? count : boundary}};
-  return std::make_unique<TokenDataset>(std::move(ranges), TokenOptions{.context = context, .keep_rest = test});
+  return std::make_unique<TokenDataset>(std::vector{text_of(dir, split)},
+                                        TokenOptions{.context = context, .keep_rest = split == Split::test});
+}
+
+std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context,
+                                   const tokenizer::BytePairs& pairs) {
+  const auto tokens =
+      std::make_shared<const std::vector<tokenizer::Token>>(pairs.encode(characters(text_of(dir, split))));
+  return std::make_unique<TokenDataset>(
+      std::vector{TokenRange{.bytes = std::as_bytes(std::span(*tokens)), .owner = tokens}},
+      TokenOptions{.context = context,
+                   .vocabulary = pairs.size(),
+                   .token_bytes = sizeof(tokenizer::Token),
+                   .keep_rest = split == Split::test});
+}
+
+std::string training_text(const std::filesystem::path& dir) {
+  return std::string(characters(text_of(dir, Split::train)));
 }
 
 std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Split split, std::int64_t context,
@@ -91,13 +122,12 @@ std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Spl
   constexpr int token_bytes = 2;
   std::vector<TokenRange> ranges;
   for (const auto& path : shards_in(dir, split == Split::test ? "val" : "train")) {
-    auto file = std::make_shared<const MappedFile>(path);
+    const auto file = std::make_shared<const MappedFile>(path);
     if (file->bytes().size() % token_bytes != 0) {
       throw make_error(Errc::usage, "{} has {} bytes, which is no number of 16-bit tokens", path.string(),
                        file->bytes().size());
     }
-    const std::int64_t count = token_count(*file, token_bytes);
-    ranges.push_back({std::move(file), 0, count});
+    ranges.push_back(whole(file));
   }
   return std::make_unique<TokenDataset>(
       std::move(ranges),

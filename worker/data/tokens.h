@@ -3,18 +3,19 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "ddprun/common/mapped_file.h"
 #include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/tokenizer/byte_pairs.h"
 
 namespace ddprun::data {
 
-// A part of a file of tokens: unsigned little-endian numbers of one size, one after the other.
+// Tokens in memory or in a mapped file: unsigned little-endian numbers of one size, one after the other.
 struct TokenRange {
-  std::shared_ptr<const MappedFile> file;
-  std::int64_t begin = 0;  // in tokens
-  std::int64_t end = 0;
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;  // keeps them alive
 };
 
 struct TokenOptions {
@@ -30,8 +31,8 @@ struct TokenOptions {
 inline constexpr std::int64_t ignored_target = -100;
 
 // Text to continue: sample i of a range is the tokens [i context, (i + 1) context), its target the tokens one further.
-// Every token but the first of each range is a target once. Ranges lie in mapped files, which may be larger than
-// memory; no sample crosses from one range to the next.
+// Every token but the first of each range is a target once. A mapped file may be larger than memory; no sample crosses
+// from one range to the next.
 //
 // Errors: the constructor throws Errc::usage for ranges in which no sample fits; read() throws Errc::usage for a token
 // outside of the vocabulary, naming its position.
@@ -44,6 +45,7 @@ class TokenDataset : public Dataset {
   void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
 
  private:
+  std::int64_t tokens_in(const TokenRange& range) const;
   std::int64_t samples_in(const TokenRange& range) const;
   std::int64_t token(const TokenRange& range, std::int64_t position) const;
 
@@ -59,6 +61,11 @@ SampleLayout token_layout(std::int64_t context, std::int64_t vocabulary);
 // data.dir/input.txt as bytes: the first nine tenths to learn from, the rest to test. Throws Errc::usage, or Errc::io,
 // naming the file.
 std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context);
+// The same tenths as tokens of byte-pair encoding, kept in memory.
+std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context,
+                                   const tokenizer::BytePairs& pairs);
+// The tenths that are learnt from. Throws as load_text().
+std::string training_text(const std::filesystem::path& dir);
 
 // The shards train*.bin or val*.bin of a folder, in the order of their names: 16-bit tokens, as nanoGPT and llm.c write
 // them (without llm.c's header).

@@ -28,6 +28,7 @@ constexpr Row rows[] = {
     {"sequential_cnn", make_sequential_cnn, Takes::images, 6},
     {"two_part_resnet", make_two_part_resnet, Takes::images, 1},
     {"resnet18", make_resnet18, Takes::images, 1},
+    {"resnet50", make_resnet50, Takes::images, 1},
     {"mlp", make_mlp, Takes::numbers},
     {"linear", make_linear, Takes::numbers},
     {"linear_pair", make_linear_pair, Takes::numbers},

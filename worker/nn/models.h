@@ -27,8 +27,8 @@ struct ModelOptions {
   std::int64_t outputs = 10;                   // classes, tokens, or values of a regression
   std::vector<std::int64_t> hidden{128, 128};  // mlp: sizes of the hidden layers
   double dropout = 0;                          // mlp: after each hidden layer; gpt: where GPT-2 has it
-  std::string stem = "cifar";                  // resnet18: one of resnet_stems()
-  std::int64_t channels = 64;                  // resnet18: of its first layer
+  std::string stem = "cifar";                  // resnet18, resnet50: one of resnet_stems()
+  std::int64_t channels = 64;                  // resnet18, resnet50: of the first layer
   GptOptions gpt;
 };
 

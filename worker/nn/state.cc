@@ -10,6 +10,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/checkpoint/safetensors.h"
+#include "ddprun/worker/nn/name_pattern.h"
 
 namespace ddprun::nn {
 namespace {
@@ -42,6 +43,7 @@ Plan plan_for(const Module& module, const SafetensorsFile& file, const LoadOptio
   const std::string& prefix = options.prefix;
   const NamedTensors targets = tensors_of(module);
   for (const auto& [name, target] : targets) {
+    if (matches_any(options.excluded, name)) continue;
     if (const TensorInfo* info = file.find(prefix + name)) {
       plan.copies.emplace_back(info, target);
       plan.report.loaded.push_back(name);
@@ -52,6 +54,7 @@ Plan plan_for(const Module& module, const SafetensorsFile& file, const LoadOptio
   for (const TensorInfo& info : file.tensors()) {
     if (!info.name.starts_with(prefix) || is_ignored(info.name, options)) continue;
     const std::string name = info.name.substr(prefix.size());
+    if (matches_any(options.excluded, name)) continue;
     const auto is_target = [&](const auto& each) { return each.first == name; };
     if (std::none_of(targets.begin(), targets.end(), is_target)) plan.report.unexpected.push_back(name);
   }

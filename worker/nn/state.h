@@ -19,6 +19,9 @@ struct LoadOptions {
   // Tensors of the file whose names end in one of these are passed over, such as ".attn.bias" and ".attn.masked_bias":
   // the causal masks that older files of GPT-2 have.
   std::vector<std::string> ignored_suffixes;
+  // Parameters and buffers of the module that one of these means (matches()) are left as they are, whether the file has
+  // them or not: "fc" for a last layer with another number of classes.
+  std::vector<std::string> excluded;
 };
 
 struct LoadReport {

@@ -5,11 +5,13 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/cifar.h"
 #include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/image_folder.h"
 #include "ddprun/worker/data/images.h"
 #include "ddprun/worker/data/numbers.h"
 #include "ddprun/worker/data/patterns.h"
 #include "ddprun/worker/data/random_tensors.h"
 #include "ddprun/worker/data/tokens.h"
+#include "ddprun/worker/trainer/tokenize.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -25,16 +27,12 @@ std::vector<data::Normalisation> cifar_normalisation_of(const TrainConfig& confi
   return {data::cifar_normalisation.begin(), data::cifar_normalisation.end()};
 }
 
-std::filesystem::path folder_of(const TrainConfig& config) {
-  return config.data.dir.empty() ? std::filesystem::path("data") / config.data.name : config.data.dir;
-}
-
 std::int64_t generated_samples(const TrainConfig& config, Split split) {
   return split == Split::train ? config.data.samples : config.data.test_samples;
 }
 
 std::unique_ptr<data::Dataset> make_mnist(const TrainConfig& config, Split split) {
-  return data::load_mnist(folder_of(config), split, normalisation_of(config));
+  return data::load_mnist(data_folder(config), split, normalisation_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split split) {
@@ -45,7 +43,7 @@ std::unique_ptr<data::Dataset> make_digits(const TrainConfig& config, Split spli
 }
 
 std::unique_ptr<data::Dataset> make_cifar10(const TrainConfig& config, Split split) {
-  return data::load_cifar10(folder_of(config), split, cifar_normalisation_of(config));
+  return data::load_cifar10(data_folder(config), split, cifar_normalisation_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_patterns(const TrainConfig& config, Split split) {
@@ -54,6 +52,22 @@ std::unique_ptr<data::Dataset> make_patterns(const TrainConfig& config, Split sp
                             .seed = static_cast<std::uint64_t>(config.data.seed),
                             .split = split,
                             .channels = cifar_normalisation_of(config)});
+}
+
+std::vector<data::Normalisation> imagenet_normalisation_of(const TrainConfig& config) {
+  if (!config.data.normalise) return std::vector<data::Normalisation>(3);
+  return {data::imagenet_normalisation.begin(), data::imagenet_normalisation.end()};
+}
+
+std::unique_ptr<data::Dataset> make_image_folder(const TrainConfig& config, Split split) {
+  return data::load_image_folder(data_folder(config), split, config.data.image_size, imagenet_normalisation_of(config));
+}
+
+// One picture, to be predicted.
+std::unique_ptr<data::Dataset> make_picture(const std::filesystem::path& path, const TrainConfig& config) {
+  const auto classes = data::image_folder_classes(data_folder(config));
+  return std::make_unique<data::ImageFiles>(std::vector{data::ImageFile{path, 0}}, config.data.image_size,
+                                            static_cast<int>(classes.size()), imagenet_normalisation_of(config));
 }
 
 std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split split) {
@@ -68,11 +82,13 @@ std::unique_ptr<data::Dataset> make_random(const TrainConfig& config, Split spli
 }
 
 std::unique_ptr<data::Dataset> make_text(const TrainConfig& config, Split split) {
-  return data::load_text(folder_of(config), split, config.data.context);
+  const auto pairs = byte_pairs_of(config.data);
+  return pairs ? data::load_text(data_folder(config), split, config.data.context, *pairs)
+               : data::load_text(data_folder(config), split, config.data.context);
 }
 
 std::unique_ptr<data::Dataset> make_tokens(const TrainConfig& config, Split split) {
-  return data::load_token_shards(folder_of(config), split, config.data.context, config.data.vocabulary);
+  return data::load_token_shards(data_folder(config), split, config.data.context, config.data.vocabulary);
 }
 
 using Maker = std::unique_ptr<data::Dataset>(const TrainConfig&, Split);
@@ -100,7 +116,7 @@ Datasets files_or_generated(const TrainConfig& config, const Settings& settings,
 }
 
 Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
-  const auto dir = folder_of(config);
+  const auto dir = data_folder(config);
   return files_or_generated(
       config, settings,
       {.found = data::find_mnist(dir, Split::train) && data::find_mnist(dir, Split::test),
@@ -114,7 +130,7 @@ Datasets mnist_or_digits(const TrainConfig& config, const Settings& settings) {
 }
 
 Datasets cifar10_or_patterns(const TrainConfig& config, const Settings& settings) {
-  const auto dir = folder_of(config);
+  const auto dir = data_folder(config);
   return files_or_generated(
       config, settings,
       {.found = data::holds_cifar10(dir),
@@ -144,6 +160,7 @@ Datasets named_datasets(const TrainConfig& config, const Settings& settings, con
   if (config.data.name == "mnist") return mnist_or_digits(config, settings);
   if (config.data.name == "cifar10") return cifar10_or_patterns(config, settings);
   if (config.data.name == "digits") return both_splits(config, make_digits);
+  if (config.data.name == "image_folder") return both_splits(config, make_image_folder);
   if (config.data.name == "text") return both_splits(config, make_text);
   if (config.data.name == "tokens") return both_splits(config, make_tokens);
   return both_splits(config, make_random);
@@ -163,6 +180,10 @@ std::optional<data::Augmentation> augmentation_of(const TrainConfig& config, con
 
 }  // namespace
 
+std::filesystem::path data_folder(const TrainConfig& config) {
+  return config.data.dir.empty() ? std::filesystem::path("data") / config.data.name : config.data.dir;
+}
+
 Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
   auto datasets = named_datasets(config, settings, registry);
   datasets.augmentation = augmentation_of(config, settings, datasets.train->layout());
@@ -174,6 +195,7 @@ std::unique_ptr<data::Dataset> load_samples(const std::filesystem::path& path, c
   if (path.extension() == ".csv") return data::load_csv(path, make_datasets(config, settings, registry).test->layout());
   if (config.data.name == "mnist" || config.data.name == "digits")
     return data::load_idx_images(path, normalisation_of(config));
+  if (config.data.name == "image_folder") return make_picture(path, config);
   if (config.data.name == "cifar10") return data::load_cifar_file(path, cifar_normalisation_of(config));
   throw make_error(Errc::usage, "{}: samples of data.name = {} are read from a .csv file", path.string(),
                    config.data.name);

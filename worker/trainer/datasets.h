@@ -23,9 +23,12 @@ struct Datasets {
 // Errc::usage naming where.
 Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry = {});
 
+// data.dir, or the default folder of data.name.
+std::filesystem::path data_folder(const TrainConfig& config);
+
 // The samples of a file, in the form of those of data.name: numbers from a .csv, else images from an IDX file (mnist,
-// digits) or from one of CIFAR-10's records (cifar10), normalised as data.normalise says. Throws Errc::usage for
-// another data set, and what the readers throw.
+// digits) or from one of CIFAR-10's records (cifar10), or a PNG or JPEG file (image_folder), normalised as
+// data.normalise says. Throws Errc::usage for another data set, and what the readers throw.
 std::unique_ptr<data::Dataset> load_samples(const std::filesystem::path& path, const TrainConfig& config,
                                             const Settings& settings, const plugin::Registry& registry = {});
 

@@ -10,6 +10,7 @@
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/quantisation.h"
+#include "ddprun/worker/trainer/tokenize.h"
 #include "ddprun/worker/trainer/trained_model.h"
 
 namespace ddprun::trainer {
@@ -28,7 +29,11 @@ std::vector<std::int64_t> most_likely(std::span<const float> logits, std::int64_
   return order;
 }
 
-std::vector<std::int64_t> bytes_of(const std::string& text) {
+std::vector<std::int64_t> tokens_of(const std::string& text, const std::optional<tokenizer::BytePairs>& pairs) {
+  if (pairs) {
+    const auto tokens = pairs->encode(text);
+    return {tokens.begin(), tokens.end()};
+  }
   std::vector<std::int64_t> tokens;
   for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   return tokens;
@@ -70,7 +75,8 @@ void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::i
 void generate(const TrainConfig& config, const plugin::Registry& registry) {
   if (config.data.name != "text")
     throw make_error(Errc::usage, "generate continues text: it needs data.name = text, not {}", config.data.name);
-  const auto layout = data::token_layout(config.data.context, 256);
+  const auto pairs = byte_pairs_of(config.data);
+  const auto layout = data::token_layout(config.data.context, pairs ? pairs->size() : 256);
   const auto task = tasks::make_task("language_modelling", {.layout = layout});
   const auto& quantised = config.generate.quantized;
   const auto model = quantised.empty() ? load_trained_model("generate", config, layout, *task, registry)
@@ -80,9 +86,12 @@ void generate(const TrainConfig& config, const plugin::Registry& registry) {
   // Without a prompt the text begins as after a line.
   const std::string prompt = options.prompt.empty() ? "\n" : options.prompt;
   write_standard_output(options.prompt);
-  generate_tokens(*model, bytes_of(prompt), config.data.context, options.tokens,
+  const auto text_of = [&](std::int64_t token) {
+    return pairs ? pairs->decode(static_cast<tokenizer::Token>(token)) : std::string(1, static_cast<char>(token));
+  };
+  generate_tokens(*model, tokens_of(prompt, pairs), config.data.context, options.tokens,
                   {.temperature = options.temperature, .top_k = options.top_k}, generator,
-                  [](std::int64_t token) { write_standard_output(std::string(1, static_cast<char>(token))); });
+                  [&](std::int64_t token) { write_standard_output(text_of(token)); });
   write_standard_output("\n");
 }
 

@@ -29,7 +29,7 @@ void generate_tokens(nn::Module& model, std::vector<std::int64_t> prompt, std::i
 
 // "ddprun-worker generate": continues generate.prompt with the model of the newest checkpoint in checkpoint.dir, and
 // writes the text to standard output as it is made. Throws Errc::usage for a configuration without a language model of
-// bytes or without a checkpoint.
+// a text or without a checkpoint.
 void generate(const TrainConfig& config, const plugin::Registry& registry = {});
 
 }  // namespace ddprun::trainer

@@ -38,6 +38,7 @@
 #include "ddprun/worker/trainer/profile_job.h"
 #include "ddprun/worker/trainer/quantisation.h"
 #include "ddprun/worker/trainer/step_plan.h"
+#include "ddprun/worker/trainer/tokenize.h"
 #include "ddprun/worker/trainer/trainer.h"
 
 using namespace ddprun;
@@ -51,6 +52,7 @@ constexpr const char* usage_text =
     "       ddprun-worker predict train.cfg [--section.key=value ...]\n"
     "       ddprun-worker profile train.cfg [--section.key=value ...]\n"
     "       ddprun-worker quantize train.cfg [--section.key=value ...]\n"
+    "       ddprun-worker tokenize train.cfg [--section.key=value ...]\n"
     "       ddprun-worker plan train.cfg [--ranks N] [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
@@ -64,6 +66,7 @@ constexpr const char* usage_text =
     "profile trains some steps, as a single process or as one rank of several, and says where their time went: "
     "[profile].\n"
     "quantize writes that model with weights of 8 bits, and prints what it loses and gains: [quantize].\n"
+    "tokenize learns a byte-pair encoding from the text of data.name = text, for data.tokenizer: [tokenize].\n"
     "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry run here.\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
@@ -82,7 +85,7 @@ struct Arguments {
   bool version = false;
 };
 
-constexpr std::array<std::string_view, 5> commands{"generate", "predict", "profile", "plan", "quantize"};
+constexpr std::array<std::string_view, 6> commands{"generate", "predict", "profile", "plan", "quantize", "tokenize"};
 
 // "--ranks N" or "--ranks=N", which is taken away.
 int take_ranks(std::vector<std::string>& arguments) {
@@ -233,6 +236,8 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
       predict(config, settings, registry);
     else if (arguments.command == "quantize")
       quantise(config, settings, registry);
+    else if (arguments.command == "tokenize")
+      tokenize(config);
     else if (arguments.command == "plan")
       plan_job(config, settings, arguments.ranks, registry);
     else

@@ -21,6 +21,7 @@ struct EvaluationEvent {
   TrainSession& session;
   const Evaluation& evaluation;
   std::int64_t epoch;  // epochs that have begun; 1 is the first
+  bool best;           // its loss is the run's lowest so far
   bool repeated;       // of a run that was complete when it resumed: its records exist
 };
 

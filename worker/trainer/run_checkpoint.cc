@@ -16,13 +16,14 @@ namespace {
 using optim::NamedTensors;
 using NamedSettings = std::map<std::string, std::string>;
 
-constexpr std::array<std::pair<std::string_view, Resume>, 3> resume_choices{
-    {{"auto", Resume::automatic}, {"never", Resume::never}, {"require", Resume::require}}};
+constexpr std::array<std::pair<std::string_view, Resume>, 4> resume_choices{
+    {{"auto", Resume::automatic}, {"never", Resume::never}, {"require", Resume::require}, {"best", Resume::best}}};
 
 // Settings that decide which tensors there are.
 constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden", "data.name",
                                                      "data.shape", "data.outputs", "data.labels"};
-constexpr std::array<std::string_view, 3> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening"};
+constexpr std::array<std::string_view, 4> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
+                                                         "model.freeze"};
 
 // Parameters, then buffers.
 NamedTensors tensors_of(const nn::Module& model) {
@@ -97,6 +98,10 @@ std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
           "checkpoint.resume = never: starting from step 0; a later run resumes from the checkpoint of the "
           "highest step, which may be one of those that checkpoint.dir holds already");
     return std::nullopt;
+  }
+  if (options.resume == Resume::best) {
+    if (auto found = options.checkpoints->best()) return found;
+    throw Error(Errc::io, "checkpoint.resume = best, but checkpoint.dir holds no folder best");
   }
   auto found = options.checkpoints->newest();
   if (!found && options.resume == Resume::require)

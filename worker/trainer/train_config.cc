@@ -27,7 +27,8 @@ std::vector<std::string> texts(const std::vector<std::string_view>& names) {
   return {names.begin(), names.end()};
 }
 
-constexpr std::array<std::string_view, 6> built_in_data{"mnist", "cifar10", "digits", "random", "text", "tokens"};
+constexpr std::array<std::string_view, 7> built_in_data{"mnist",  "cifar10", "image_folder", "digits",
+                                                        "random", "text",    "tokens"};
 
 constexpr double most = 1e9;  // of counts that are multiplied with each other
 
@@ -54,11 +55,29 @@ void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& regi
          .min = 0,
          .max = 0.99});
   s.add("model.stem", m.stem,
-        {.help = "first layers of resnet18: cifar, 3x3 with stride 1, for small images; imagenet, 7x7 with stride 2 "
+        {.help = "first layers of resnet18 and resnet50: cifar, 3x3 with stride 1, for small images; imagenet, 7x7 "
+                 "with stride 2 "
                  "and max-pooling",
          .choices = texts(nn::resnet_stems())});
   s.add("model.channels", m.channels,
-        {.help = "channels of the first layer of resnet18; the last one has 8 times as many", .min = 1, .max = 1024});
+        {.help = "channels of the first layer of resnet18 and resnet50; the last one has 8 times as many, in resnet50 "
+                 "32 times",
+         .min = 1,
+         .max = 1024});
+}
+
+void bind_fine_tuning(Settings& s, TrainConfig::Model& m) {
+  s.add("model.weights", m.weights,
+        {.help = "safetensors file with which training begins in place of random numbers: a checkpoint's model, or "
+                 "weights of torchvision or Hugging Face. Empty: none"});
+  s.add("model.weights_prefix", m.weights_prefix,
+        {.help = "take only the tensors of model.weights whose names begin with this, without it: transformer. for a "
+                 "GPT2LMHeadModel"});
+  s.add("model.weights_except", m.weights_except,
+        {.help = "parameters and buffers that begin with random numbers nevertheless, whether model.weights has them "
+                 "or not: paths, modules or patterns such as fc layer4.*.conv2.weight, separated by blanks"});
+  s.add("model.freeze", m.freeze,
+        {.help = "parameters that are not trained: paths, modules or patterns, as in model.weights_except"});
 }
 
 void bind_gpt(Settings& s, TrainConfig::Model& m) {
@@ -80,15 +99,17 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
   s.add(
       "data.name", d.name,
       {.help = "mnist, cifar10: the files in data.dir, or generated digits or images when the default folder does not "
-               "hold them; digits: generated digits; random: random tensors with a linear rule to learn; text: the "
+               "hold them; image_folder: PNG and JPEG files in data.dir; digits: generated digits; random: random "
+               "tensors with a linear rule to learn; text: the "
                "bytes of input.txt in data.dir, of which the last tenth is the test set; tokens: 16-bit tokens in the "
                "files train*.bin and val*.bin in data.dir",
        .choices = joined(texts({built_in_data.begin(), built_in_data.end()}), registry.datasets.names())});
   s.add("data.dir", d.dir,
         {.help = "folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
                  "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with data_batch_1.bin to data_batch_5.bin and "
-                 "test_batch.bin (cifar10), with input.txt (text), or with train*.bin and val*.bin (tokens). Empty: "
-                 "data/mnist, data/cifar10, data/text, data/tokens"});
+                 "test_batch.bin (cifar10), with a folder for each class in train and val (image_folder), with "
+                 "input.txt (text), or with train*.bin and val*.bin (tokens). Empty: "
+                 "data/mnist, data/cifar10, data/image_folder, data/text, data/tokens"});
   s.add("data.shuffle", d.shuffle, {.help = "shuffle the samples in each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
         {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
@@ -98,7 +119,13 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
   s.add("data.prefetch", d.prefetch, {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024});
   s.add("data.normalise", d.normalise,
         {.help = "normalise levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
-                 "CIFAR-10 (cifar10)"});
+                 "CIFAR-10 (cifar10) or ImageNet (image_folder)"});
+  s.add("data.image_size", d.image_size,
+        {.help = "height and width of a sample: a picture is scaled so that its shorter side has this size, then the "
+                 "square in its middle is taken (image_folder)",
+         .unit = "pixels",
+         .min = 1,
+         .max = 4096});
   s.add("data.crop_padding", d.crop_padding,
         {.help = "black pixels added at each side of a training image, of which then a random part of the old size is "
                  "taken; 0: none",
@@ -119,6 +146,9 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
   s.add("data.shape", d.shape, {.help = "shape of a sample, such as 16 or 1x28x28 (random)"});
   s.add("data.context", d.context,
         {.help = "tokens of a sample (text, tokens)", .unit = "tokens", .min = 1, .max = 1'000'000});
+  s.add("data.tokenizer", d.tokenizer,
+        {.help = "folder with vocab.json and merges.txt, as GPT-2's or those of ddprun-worker tokenize: the tokens of "
+                 "text are those of this byte-pair encoding. Empty: they are bytes"});
   s.add("data.vocabulary", d.vocabulary, {.help = "number of different tokens (tokens)", .min = 2, .max = 65'536});
   s.add("data.outputs", d.outputs,
         {.help = "number of outputs to predict, or of classes (random)", .min = 1, .max = 1'000'000});
@@ -294,9 +324,12 @@ void bind_rest(Settings& s, TrainConfig& c) {
       {.help = "number of steps between two checkpoints; 0: one at the end of each epoch", .unit = "steps", .min = 0});
   s.add("checkpoint.keep", c.checkpoint.keep,
         {.help = "number of checkpoints to keep, the newest ones", .min = 1, .max = 1'000'000});
+  s.add("checkpoint.keep_best", c.checkpoint.keep_best,
+        {.help = "keep the checkpoint with the lowest loss of an evaluation too, in the folder best"});
   s.add("checkpoint.resume", c.checkpoint.resume,
         {.help = "auto: resume from the newest checkpoint, or start from step 0 when there is none; never: start from "
-                 "step 0, after a restart too; require: fail when there is no checkpoint",
+                 "step 0, after a restart too; require: fail when there is no checkpoint; best: resume from the one "
+                 "that checkpoint.keep_best has kept, after a restart too, and fail when there is none",
          .choices = resume_names()});
   s.add("metrics.file", c.metrics.file,
         {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none"});
@@ -354,6 +387,14 @@ void bind_distill(Settings& s, TrainConfig::Distill& d) {
          .max = 1});
 }
 
+void bind_tokenize(Settings& s, TrainConfig::Tokenize& t) {
+  s.add("tokenize.vocabulary", t.vocabulary,
+        {.help = "number of tokens to learn, the 256 bytes included (ddprun-worker tokenize)",
+         .unit = "tokens",
+         .min = 256,
+         .max = 1'000'000});
+}
+
 void bind_generate(Settings& s, TrainConfig::Generate& g) {
   s.add("generate.prompt", g.prompt, {.help = "text to continue (ddprun-worker generate)"});
   s.add("generate.tokens", g.tokens,
@@ -372,7 +413,8 @@ void bind_generate(Settings& s, TrainConfig::Generate& g) {
 void bind_predict(Settings& s, TrainConfig::Predict& p) {
   s.add("predict.input", p.input,
         {.help = "samples to predict (ddprun-worker predict): an IDX file of images (mnist, digits), a file of "
-                 "CIFAR-10's records (cifar10), or a .csv with the numbers of a sample in each line. Empty: the test "
+                 "CIFAR-10's records (cifar10), a PNG or JPEG file (image_folder), or a .csv with the numbers of a "
+                 "sample in each line. Empty: the test "
                  "set"});
   s.add("predict.output", p.output,
         {.help = "CSV file with the index, the predicted class and its probability of each sample, or its index and "
@@ -537,10 +579,11 @@ void check_hidden(const TrainConfig& c, const Settings& settings) {
 }
 
 // What the model's layers can take at least; 0: any shape.
-void check_image(const Settings& settings, const std::string& model, const std::vector<std::int64_t>& shape) {
+void check_image(const Settings& settings, std::string_view key, const std::string& model,
+                 const std::vector<std::int64_t>& shape) {
   const std::int64_t least = nn::smallest_image(model);
   if (least == 0 || (shape.size() == 3 && shape[1] >= least && shape[2] >= least)) return;
-  reject(settings, "data.shape",
+  reject(settings, key,
          fmt::format("model {} takes channels, height and width, at least 1x{}x{}", model, least, least));
 }
 
@@ -560,6 +603,13 @@ void check_gpt(const TrainConfig& c, const Settings& settings) {
   check_size(settings, "model.width", "a layer", {4, sizes.width, sizes.width}, max_tensor_elements);
   check_size(settings, "model.vocabulary", "an embedding", {sizes.vocabulary, sizes.width}, max_tensor_elements);
   check_size(settings, "model.context", "an embedding", {sizes.context, sizes.width}, max_tensor_elements);
+}
+
+void check_fine_tuning(const TrainConfig::Model& m, const Settings& settings) {
+  if (!m.weights.empty()) return;
+  for (const auto& [key, value] :
+       {std::pair{"model.weights_prefix", m.weights_prefix}, std::pair{"model.weights_except", m.weights_except}})
+    if (!value.empty()) reject(settings, key, "model.weights has to be given as well");
 }
 
 void check_distillation(const TrainConfig& c, const Settings& settings) {
@@ -588,6 +638,7 @@ void check_backend(const Settings& settings, const std::string& name) {
 
 void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry) {
   bind_model(settings, config.model, registry);
+  bind_fine_tuning(settings, config.model);
   bind_gpt(settings, config.model);
   bind_data(settings, config.data, registry);
   bind_train(settings, config.train, registry);
@@ -597,6 +648,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_rest(settings, config);
   bind_parallel(settings, config.parallel);
   bind_distill(settings, config.distill);
+  bind_tokenize(settings, config.tokenize);
   bind_generate(settings, config.generate);
   bind_predict(settings, config.predict);
   bind_profile(settings, config.profile);
@@ -673,9 +725,14 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "digits") check_generated(c, settings, "digits", sizeof(data::Digit));
   if (c.data.name == "cifar10") check_generated(c, settings, "images", sizeof(data::Pattern));
   check_model_of_tokens(c, settings);
+  if (!c.data.tokenizer.empty() && c.data.name != "text")
+    reject(settings, "data.tokenizer", "data.name = text has to be given as well");
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt") check_gpt(c, settings);
-  if (c.data.name == "random" && is_built_in(c.model)) check_image(settings, c.model.name, parse_extents(c.data.shape));
+  if (c.data.name == "random" && is_built_in(c.model))
+    check_image(settings, "data.shape", c.model.name, parse_extents(c.data.shape));
+  if (c.data.name == "image_folder" && is_built_in(c.model))
+    check_image(settings, "data.image_size", c.model.name, {3, c.data.image_size, c.data.image_size});
   check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
   check_distillation(c, settings);
@@ -684,8 +741,11 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
-  if (c.checkpoint.dir.empty() && c.checkpoint.resume == "require")
+  if (c.checkpoint.dir.empty() && (c.checkpoint.resume == "require" || c.checkpoint.resume == "best"))
     reject(settings, "checkpoint.resume", "checkpoint.dir has to be given as well");
+  if (c.checkpoint.dir.empty() && c.checkpoint.keep_best)
+    reject(settings, "checkpoint.keep_best", "checkpoint.dir has to be given as well");
+  check_fine_tuning(c.model, settings);
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
@@ -700,6 +760,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "train.recompute",
       "train.memory_report",
       "generate.",
+      "tokenize.",
       "predict.",
       "profile.",
       "quantize.",

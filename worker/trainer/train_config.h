@@ -18,6 +18,10 @@ struct TrainConfig {
   struct Model {
     std::string name = "cnn";
     std::filesystem::path plugin;
+    std::filesystem::path weights;
+    std::string weights_prefix;
+    std::string weights_except;
+    std::string freeze;
     std::string hidden = "128 128";
     double dropout = 0;
     std::string stem = "cifar";
@@ -38,6 +42,7 @@ struct TrainConfig {
     int workers = 1;
     int prefetch = 4;
     bool normalise = true;
+    std::int64_t image_size = 224;
     std::int64_t crop_padding = 0;
     bool flip = false;
     std::int64_t samples = 10000;
@@ -46,6 +51,7 @@ struct TrainConfig {
     std::string shape = "16";
     std::int64_t context = 128;
     std::int64_t vocabulary = 50304;
+    std::filesystem::path tokenizer;
     std::int64_t outputs = 1;
     bool labels = false;
     double noise = 0.1;
@@ -130,6 +136,7 @@ struct TrainConfig {
     std::filesystem::path dir;
     std::int64_t every_steps = 0;
     int keep = 2;
+    bool keep_best = false;
     std::string resume = "auto";
   } checkpoint;
   struct Metrics {
@@ -143,6 +150,9 @@ struct TrainConfig {
     double temperature = 4;
     double weight = 0.5;
   } distill;
+  struct Tokenize {
+    std::int64_t vocabulary = 1024;
+  } tokenize;
   struct Generate {
     std::string prompt;
     std::int64_t tokens = 200;

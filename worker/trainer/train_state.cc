@@ -1,10 +1,12 @@
 #include "ddprun/worker/trainer/train_state.h"
 
+#include <cmath>
 #include <utility>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/nn/quantisation/quantise.h"
+#include "ddprun/worker/trainer/fine_tuning.h"
 #include "ddprun/worker/trainer/random_streams.h"
 #include "ddprun/worker/trainer/teacher.h"
 
@@ -51,8 +53,15 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.samples = saved.samples;
   run.skipped_steps = saved.skipped_steps;
   optimizer->set_step_count(saved.step - saved.skipped_steps);
+  run.best_loss = saved.best_loss;
   if (scaler && saved.loss_scale)
     scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
+}
+
+bool TrainState::note_evaluation(double loss) {
+  if (!std::isfinite(loss) || (run.best_loss && *run.best_loss <= loss)) return false;
+  run.best_loss = loss;
+  return true;
 }
 
 std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::SampleLayout& layout,
@@ -78,6 +87,7 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::
 
 std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model) {
   auto parameters = model.named_parameters();
+  std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   if (config.optim.decay_one_dimensional) return {{.parameters = std::move(parameters), .options = {}}};
   return optim::split_one_dimensional(parameters);
 }
@@ -101,6 +111,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   TrainState state;
   state.model = make_model(config.model, layout, task.outputs(), config.train.seed, registry);
   if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
+  freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   if (config.parallel.zero == 0) state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);

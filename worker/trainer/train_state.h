@@ -28,6 +28,9 @@ struct TrainState {
 
   // Goes on where a checkpoint's run stood; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);
+  // Of the whole test set, the same at all ranks. Returns whether it is the lowest so far; one that is not finite is
+  // not.
+  bool note_evaluation(double loss);
 };
 
 // A network with parameters drawn from the seed, of the plugin's models or the built-in ones.

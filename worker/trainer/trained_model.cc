@@ -6,6 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/nn/state.h"
+#include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/train_state.h"
 
 namespace ddprun::trainer {
@@ -29,8 +30,11 @@ std::filesystem::path newest_model_file(std::string_view command, const TrainCon
   if (!std::filesystem::is_directory(config.checkpoint.dir, error))
     throw make_error(Errc::usage, "checkpoint.dir = {}: there is no such folder", config.checkpoint.dir.string());
   checkpoint::Checkpoints checkpoints({.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
-  const auto found = checkpoints.newest();
-  if (!found) throw make_error(Errc::usage, "{} holds no checkpoint", config.checkpoint.dir.string());
+  const bool best = resume_from_name(config.checkpoint.resume) == Resume::best;
+  const auto found = best ? checkpoints.best() : checkpoints.newest();
+  if (!found)
+    throw make_error(Errc::usage, "{} holds no checkpoint{}", config.checkpoint.dir.string(),
+                     best ? " in a folder best" : "");
   return found->folder / "model.safetensors";
 }
 

@@ -7,6 +7,7 @@
 
 #include "ddprun/common/log.h"
 #include "ddprun/worker/checkpoint/checkpoint.h"
+#include "ddprun/worker/trainer/fine_tuning.h"
 #include "ddprun/worker/trainer/loop.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 #include "ddprun/worker/trainer/replicas.h"
@@ -31,6 +32,13 @@ void warn_of_changes(const NamedSettings& saved, const NamedSettings& own) {
   }
 }
 
+TrainState initial_state(const TrainConfig& config, NamedSettings deciding, const data::SampleLayout& layout,
+                         const tasks::Task& task, const Trainer::Context& context) {
+  auto state = make_train_state(config, std::move(deciding), layout, task, context.generation, registry_of(context));
+  load_initial_weights(config.model, *state.model);
+  return state;
+}
+
 }  // namespace
 
 class Trainer::Impl {
@@ -39,8 +47,7 @@ class Trainer::Impl {
       : config_(config),
         progress_(context.progress),
         task_(make_task(config, datasets.train->layout(), registry_of(context))),
-        state_(make_train_state(config, std::move(deciding), datasets.train->layout(), *task_, context.generation,
-                                registry_of(context))),
+        state_(initial_state(config, std::move(deciding), datasets.train->layout(), *task_, context)),
         session_({.config = config, .datasets = datasets, .task = *task_}, state_, context.group) {
     if (!config.checkpoint.dir.empty() && session_.is_first())
       checkpoints_.emplace(

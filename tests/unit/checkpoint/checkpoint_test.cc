@@ -91,6 +91,37 @@ TEST_CASE("the newest is found, and only as many as asked for are kept") {
   CHECK(names_in(folder) == std::set<std::string>{"step_1000001"});
 }
 
+TEST_CASE("the best one is replaced at once, never removed with the others, and never the newest") {
+  TempDir dir;
+  CHECK_FALSE(Checkpoints({.folder = dir.path()}).best());
+  for (const std::int64_t step : {3, 5}) Checkpoints({.folder = dir.path(), .keep = 1}).save_best(Run(step).content());
+  CHECK(newest_step(dir.path()) == -1);
+  for (const std::int64_t step : {4, 6, 7}) save(dir.path(), step, 1);
+  CHECK(names_in(dir.path()) == std::set<std::string>{"best", "step_000007"});
+  CHECK(newest_step(dir.path()) == 7);
+  CHECK(Checkpoints({.folder = dir.path()}).best()->state.step == 5);
+  // Whenever the process ends, there is a whole one: the old or the new.
+  std::set<std::int64_t> found;
+  for (int end_at = 1; end_at <= 8; ++end_at) {
+    const int status = in_child([&] {
+      int acts = 0;
+      Checkpoints({.folder = dir.path(),
+                   .before =
+                       [&](std::string_view) {
+                         if (++acts == end_at) ::_exit(0);
+                       }})
+          .save_best(Run(9).content());
+    });
+    CHECK(status == 0);
+    const auto best = Checkpoints({.folder = dir.path()}).best();
+    REQUIRE(best);
+    found.insert(best->state.step);
+  }
+  CHECK(found == std::set<std::int64_t>{5, 9});
+  write_file_atomically(dir / "best/manifest.json", "{}");
+  CHECK_THROWS_AS(Checkpoints({.folder = dir.path()}).best(), Error);
+}
+
 TEST_CASE("foreign files in the folder are left alone") {
   TempDir dir;
   write_file_atomically(dir / "notes.txt", "x");

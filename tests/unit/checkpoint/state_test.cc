@@ -19,6 +19,7 @@ RunState some_state() {
           .generation = 1,
           .lr = 0.1,
           .skipped_steps = 3,
+          .best_loss = 0.375,
           .loss_scale = LossScale{.scale = 8192, .good_steps = 17},
           .config = {{"optim.lr", "0.1"}, {"model.name", "cnn"}}};
 }
@@ -41,6 +42,7 @@ TEST_CASE("a state that was written before the position was counted globally rea
   CHECK(state.world_size == 2);
   CHECK(state.lr == 0.05);
   CHECK(state.skipped_steps == 0);
+  CHECK_FALSE(state.best_loss);
   CHECK_FALSE(state.loss_scale);
   CHECK(state.config == std::map<std::string, std::string>{{"train.batch_size", "64"}});
 }

@@ -85,6 +85,25 @@ TEST_CASE("a shard larger than a sample's reach is read where it is needed alone
   CHECK(sample(*train, train->size() - 1).input == std::vector<std::int64_t>(1024));
 }
 
+TEST_CASE("a text in byte pairs has the same tenths, and targets that decode to them") {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "to be or not ";
+  write(dir / "input.txt", text);
+  CHECK(training_text(dir.path()) == text.substr(0, text.size() * 9 / 10));
+  const auto pairs = tokenizer::train_byte_pairs(training_text(dir.path()), 262);
+  const auto test = load_text(dir.path(), Split::test, 5, pairs);
+  CHECK(test->layout().vocabulary == 262);
+  std::string decoded;
+  for (std::int64_t i = 0; i < test->size(); ++i)
+    for (const auto token : sample(*test, i).target)
+      if (token != ignored_target) decoded += pairs.decode(static_cast<tokenizer::Token>(token));
+  const std::string tested = text.substr(text.size() * 9 / 10);
+  CHECK(decoded.size() < tested.size());
+  CHECK_THAT(tested, Catch::EndsWith(decoded));
+  CHECK(pairs.decode(static_cast<tokenizer::Token>(sample(*test, 0).input[0])) + decoded == tested);
+}
+
 TEST_CASE("what is no text or no tokens is one line that names the file") {
   const TempDir dir;
   CHECK_THROWS_WITH(load_text(dir.path(), Split::train, 4), Catch::Contains("input.txt"));

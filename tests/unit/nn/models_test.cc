@@ -85,6 +85,13 @@ TEST_CASE("ResNet-18 for ImageNet has torchvision's number of parameters") {
   CHECK_THROWS_WITH(make("resnet18", {.channels = 0}), "model resnet18: 0 channels are not possible");
 }
 
+TEST_CASE("ResNet-50 has torchvision's number of parameters") {
+  const auto model = make("resnet50", {.input = {3, 224, 224}, .outputs = 1000, .stem = "imagenet"});
+  CHECK(parameters(*model) == 25557032);
+  CHECK(model->parameter("layer4.2.conv3.weight").shape() == Shape{2048, 512, 1, 1});
+  CHECK_THROWS_WITH(make("resnet50", {.channels = 0}), "model resnet50: 0 channels are not possible");
+}
+
 TEST_CASE("the presets of GPT have the sizes of their table, and options take precedence") {
   const nn::GptOptions gpt2 = nn::with_preset({.preset = "gpt2"});
   CHECK(gpt2.layers == 12);

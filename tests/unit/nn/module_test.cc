@@ -7,6 +7,7 @@
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/nn/name_pattern.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/nn/state.h"
 #include "tests/support/catch.h"
@@ -244,6 +245,19 @@ TEST_CASE("a module moves to another device and type, and computes there") {
   for (std::int64_t i = 0; i < 10; ++i) CHECK(narrow.data<float>()[i] == Approx(before.data<float>()[i]).margin(0.02));
 }
 
+TEST_CASE("a pattern means parameters by path or by the module above them") {
+  CHECK(nn::matches("fc1", "fc1.weight"));
+  CHECK(nn::matches("fc1.weight", "fc1.weight"));
+  CHECK(nn::matches("layer*", "layer4.1.conv2.weight"));
+  CHECK(nn::matches("h.[01]", "h.1.attn.c_attn.bias"));
+  CHECK(nn::matches("*.bias", "h.1.attn.c_attn.bias"));
+  CHECK_FALSE(nn::matches("fc1", "fc10.weight"));
+  CHECK_FALSE(nn::matches("h.1", "h.10.attn.c_attn.bias"));
+  CHECK_FALSE(nn::matches("weight", "fc1.weight"));
+  CHECK(nn::matches_any({"fc3", "fc1"}, "fc1.bias"));
+  CHECK_FALSE(nn::matches_any({}, "fc1.bias"));
+}
+
 TEST_CASE("a state is saved and loaded, strictly or by prefix") {
   const testing::TempDir folder;
   const auto file = folder.path() / "state.safetensors";
@@ -262,6 +276,12 @@ TEST_CASE("a state is saved and loaded, strictly or by prefix") {
   CHECK(report.missing.empty());
   const Tensor loaded = body->parameter("fc.weight").value(), saved = whole.parameter("body.fc.weight").value();
   CHECK(std::memcmp(loaded.raw(), saved.raw(), saved.bytes()) == 0);
+
+  // fc.bias of the module is left alone, and that of the file is not unexpected.
+  const auto part = nn::load_state(*body, file, {.prefix = "body.", .excluded = {"*.bias"}});
+  CHECK(part.loaded == std::vector<std::string>{"fc.weight"});
+  CHECK(part.missing.empty());
+  CHECK(part.unexpected.empty());
 
   const auto loose = nn::load_state(*body, file, {.strict = false});
   CHECK(loose.loaded.empty());

@@ -135,8 +135,9 @@ TEST_CASE("checkpoint.resume decides what a run starts from") {
 }
 
 TEST_CASE("checkpoint.resume is read by its name") {
-  CHECK(resume_names() == std::vector<std::string>{"auto", "never", "require"});
+  CHECK(resume_names() == std::vector<std::string>{"auto", "never", "require", "best"});
   CHECK(resume_from_name("auto") == Resume::automatic);
   CHECK(resume_from_name("never") == Resume::never);
   CHECK(resume_from_name("require") == Resume::require);
+  CHECK(resume_from_name("best") == Resume::best);
 }

@@ -60,7 +60,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 0: expected a whole number from 1 to 1000000000");
   CHECK(error_of("[model]\nname = resnet\n") ==
         "t.cfg:2: model.name = resnet: expected one of cnn, cnn_bn, conv_net, sequential_cnn, two_part_resnet, "
-        "resnet18, mlp, linear, linear_pair, gpt");
+        "resnet18, resnet50, mlp, linear, linear_pair, gpt");
   CHECK(error_of("[model]\nname = resnet18\nstem = tiny\n") ==
         "t.cfg:3: model.stem = tiny: expected one of cifar, imagenet");
   CHECK(error_of("[data]\nname = text\n[model]\nname = gpt\nwidth = 100\nheads = 3\n") ==
@@ -147,7 +147,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[checkpoint]\nresume = require\n") ==
         "t.cfg:2: checkpoint.resume = require: checkpoint.dir has to be given as well");
   CHECK(error_of("[checkpoint]\nresume = yes\n") ==
-        "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require");
+        "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require, best");
   CHECK(error_of("[data]\nname = random\nflip = true\n[model]\nname = linear\n") ==
         "t.cfg:3: data.flip = true: images can be cropped and flipped, samples of shape 16 cannot");
   CHECK(error_of("[data]\nname = digits\ncrop_padding = 2000\n") ==

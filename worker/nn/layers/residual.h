@@ -25,4 +25,25 @@ class BasicBlock : public Module {
   Sequential* downsample_ = nullptr;
 };
 
+// relu(bn3(conv3(relu(bn2(conv2(relu(bn1(conv1(x))))))) + shortcut(x)), convolutions 1x1 to width, 3x3 with the stride,
+// 1x1 to 4 width: the block of ResNet-50 and deeper ones, as torchvision has it (the stride in the middle).
+class Bottleneck : public Module {
+ public:
+  static constexpr std::int64_t expansion = 4;
+
+  Bottleneck(std::int64_t in, std::int64_t width, std::int64_t stride, Generator& generator);
+
+ private:
+  Variable forward(const Variable& input) override;
+  Part part() const override { return Part::block; }
+
+  Conv2d& conv1_;
+  BatchNorm& bn1_;
+  Conv2d& conv2_;
+  BatchNorm& bn2_;
+  Conv2d& conv3_;
+  BatchNorm& bn3_;
+  Sequential* downsample_ = nullptr;
+};
+
 }  // namespace ddprun::nn

@@ -16,6 +16,7 @@ Maker make_conv_net;
 Maker make_sequential_cnn;
 Maker make_two_part_resnet;
 Maker make_resnet18;
+Maker make_resnet50;
 
 // (batch, ...) -> (batch, outputs); the input is flattened.
 Maker make_mlp;

@@ -5,29 +5,38 @@
 namespace ddprun::trainer {
 namespace {
 
-// Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and where the run stops.
-// The other ranks send rank 0 the state of their communication hooks.
+// Saves every so many steps (checkpoint.every_steps; 0: at the end of each epoch), at the end and where the run stops;
+// and what has the best evaluation so far (checkpoint.keep_best). All ranks have one: rank 0 writes what the others
+// send.
 class CheckpointObserver : public Observer {
  public:
-  CheckpointObserver(std::int64_t every_steps, checkpoint::Checkpoints* checkpoints, Observer& all)
-      : every_steps_(every_steps), checkpoints_(checkpoints), all_(all) {}
+  CheckpointObserver(const TrainConfig::Checkpoint& config, checkpoint::Checkpoints* checkpoints, Observer& all)
+      : every_steps_(config.every_steps), keep_best_(config.keep_best), checkpoints_(checkpoints), all_(all) {}
 
   void step_finished(const StepEvent& event) override {
-    auto& session = event.session;
-    const auto& state = session.state();
-    const bool due = every_steps_ > 0 ? state.run.step % every_steps_ == 0 : event.result.ends_epoch;
-    if (!due && !event.last && !event.stops) return;
+    const auto& run = event.session.state().run;
+    const bool due = every_steps_ > 0 ? run.step % every_steps_ == 0 : event.result.ends_epoch;
+    if (due || event.last || event.stops) save(event.session, &checkpoint::Checkpoints::save);
+  }
+
+  void evaluation_finished(const EvaluationEvent& event) override {
+    if (keep_best_ && event.best) save(event.session, &checkpoint::Checkpoints::save_best);
+  }
+
+ private:
+  // Collective.
+  void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
     const auto optimizer_state = session.gather_optimizer_state();
     const GatheredHookState hook(session.hook_state(), session.group());
     if (!checkpoints_) return;
     all_.before_checkpoint();
-    auto content = content_of(*state.model, optimizer_state, state.run);
+    auto content = content_of(*session.state().model, optimizer_state, session.state().run);
     content.hook = hook.views();
-    checkpoints_->save(content);
+    (checkpoints_->*write)(content);
   }
 
- private:
   const std::int64_t every_steps_;
+  const bool keep_best_;
   checkpoint::Checkpoints* const checkpoints_;  // null: another rank writes them
   Observer& all_;
 };
@@ -37,7 +46,7 @@ class CheckpointObserver : public Observer {
 std::unique_ptr<Observer> make_checkpoint_observer(const ObserverContext& context, Observer& all) {
   const auto& options = context.config.checkpoint;
   if (options.dir.empty()) return nullptr;
-  return std::make_unique<CheckpointObserver>(options.every_steps, context.checkpoints, all);
+  return std::make_unique<CheckpointObserver>(options, context.checkpoints, all);
 }
 
 }  // namespace ddprun::trainer

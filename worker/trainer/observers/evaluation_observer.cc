@@ -24,8 +24,9 @@ class EvaluationObserver : public Observer {
   void evaluate(TrainSession& session, std::int64_t epoch, bool repeated) {
     evaluated_ = true;
     summary_.evaluation = session.evaluate();
+    const bool best = !repeated && session.state().note_evaluation(summary_.evaluation.loss);
     all_.evaluation_finished(
-        {.session = session, .evaluation = summary_.evaluation, .epoch = epoch, .repeated = repeated});
+        {.session = session, .evaluation = summary_.evaluation, .epoch = epoch, .best = best, .repeated = repeated});
   }
 
   const std::int64_t every_epochs_;

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/data/images.h"
+
+namespace ddprun::data {
+
+// Of ImageNet's training set, as torchvision's models expect it.
+inline constexpr std::array<Normalisation, 3> imagenet_normalisation{
+    {{0.485F, 0.229F}, {0.456F, 0.224F}, {0.406F, 0.225F}}};
+
+struct ImageFile {
+  std::filesystem::path path;
+  std::int64_t label;
+};
+
+// PNG and JPEG files, of which each sample is the square in the middle, resized (resize_and_crop()). A file is read and
+// decoded each time its sample is asked for, so the set may be larger than memory. Errors: read() throws Errc::io
+// naming the file.
+class ImageFiles : public Dataset {
+ public:
+  ImageFiles(std::vector<ImageFile> files, std::int64_t extent, int classes, std::span<const Normalisation> channels);
+
+  std::int64_t size() const override { return std::ssize(files_); }
+  const SampleLayout& layout() const override { return layout_; }
+  void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
+
+ private:
+  const std::vector<ImageFile> files_;
+  const std::int64_t extent_;
+  const std::vector<Normalisation> channels_;
+  const SampleLayout layout_;
+};
+
+// The names of the folders in <folder>/train, in their order: the classes.
+std::vector<std::string> image_folder_classes(const std::filesystem::path& folder);
+
+// As torchvision's ImageFolder on <folder>/train or <folder>/val: a folder for each class, all files .png, .jpg and
+// .jpeg in it and below, in the order of their paths. Throws Errc::usage naming a folder that is missing, that is no
+// class of train or that holds no such file, and where the build has no library for them.
+std::unique_ptr<Dataset> load_image_folder(const std::filesystem::path& folder, Split split, std::int64_t extent,
+                                           std::span<const Normalisation> channels);
+
+}  // namespace ddprun::data

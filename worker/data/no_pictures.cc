@@ -1,0 +1,22 @@
+// In place of png.cc and jpeg.cc where the build has not found their libraries.
+#include "ddprun/common/error.h"
+#include "ddprun/worker/data/picture_formats.h"
+
+namespace ddprun::data {
+namespace {
+
+[[noreturn]] void refuse(const std::string& name) {
+  throw make_error(Errc::unsupported, "{}: this build reads no pictures: libpng and libjpeg were not there", name);
+}
+
+}  // namespace
+
+Picture decode_png(std::span<const std::byte>, const std::string& name) {
+  refuse(name);
+}
+
+Picture decode_jpeg(std::span<const std::byte>, const std::string& name) {
+  refuse(name);
+}
+
+}  // namespace ddprun::data
