@@ -47,15 +47,6 @@ struct JoinOptions {
   bool throw_on_early_termination = false;
 };
 
-// PyTorch's Join, with its names.
-struct JoinOptions {
-  // Gradients are divided by the number of all ranks, as long as any has inputs; otherwise by the number of those that
-  // still have.
-  bool divide_by_initial_world_size = true;
-  // All ranks throw Errc::usage as soon as one has no more inputs.
-  bool throw_on_early_termination = false;
-};
-
 // Data parallelism: every rank holds a replica of the model and trains it on its own part of each batch; the gradients
 // are averaged over the ranks.
 //
