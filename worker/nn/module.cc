@@ -6,6 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/shape.h"
 
 namespace ddprun::nn {
 namespace {
@@ -21,17 +22,27 @@ std::string module_text() {
   return path.empty() ? "the model" : "module " + path;
 }
 
-}  // namespace
-
-Variable Module::operator()(const Variable& input) {
-  const autograd::NameScope scope(name_);
-  if (!recompute_ || !training_) return run(input);
-  return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return run(inputs[0]); }, {input});
+Variable moved(const Variable& variable, const std::optional<Device>& device) {
+  return device ? to_device(variable, *device) : variable;
 }
 
-std::vector<Variable> Module::operator()(const std::vector<Variable>& inputs) {
+}  // namespace
+
+Variable Module::operator()(const Variable& given) {
   const autograd::NameScope scope(name_);
-  return forward_all(inputs);
+  const Variable input = moved(given, inputs_to_);
+  if (!recompute_ || !training_) return moved(run(input), results_to_);
+  return moved(autograd::checkpoint([this](const std::vector<Variable>& inputs) { return run(inputs[0]); }, {input}),
+               results_to_);
+}
+
+std::vector<Variable> Module::operator()(const std::vector<Variable>& given) {
+  const autograd::NameScope scope(name_);
+  std::vector<Variable> inputs = given;
+  for (Variable& input : inputs) input = moved(input, inputs_to_);
+  std::vector<Variable> results = forward_all(inputs);
+  for (Variable& result : results) result = moved(result, results_to_);
+  return results;
 }
 
 Variable Module::forward(const Variable&) {
@@ -68,6 +79,12 @@ Module& Module::module(const std::string& path) {
   for (const auto& [name, child] : children_)
     if (name == path.substr(0, dot)) return child->module(dot == std::string::npos ? "" : path.substr(dot + 1));
   throw make_error(Errc::usage, "the model has no module {}", path);
+}
+
+std::vector<std::string> Module::module_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, child] : children_) names.push_back(name);
+  return names;
 }
 
 void Module::for_each_module(const std::function<void(Module&)>& visit) {
@@ -116,6 +133,11 @@ void Module::change_values(Change change) {
 
 void Module::to(Device device) {
   change_values([device](const Tensor& value) { return value.to(device); });
+}
+
+void Module::place(Device device) {
+  to(device);
+  inputs_to_ = device;
 }
 
 void Module::to(DType dtype) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ class Module {
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
   Variable parameter(const std::string& path) const;  // "conv1.weight"
   Module& module(const std::string& path);            // "blocks.3"; the empty path is this module
+  std::vector<std::string> module_names() const;      // of the modules directly below
   // This module and all below it, those above first.
   void for_each_module(const std::function<void(Module&)>& visit);
 
@@ -61,6 +63,11 @@ class Module {
   // to floating-point tensors.
   void to(Device device);
   void to(DType dtype);
+
+  // Moves this module to a device, and from now on its inputs too: for a model whose parts are on several devices.
+  void place(Device device);
+  // From now on this module's results go to a device, such as that of the targets.
+  void place_results(Device device) { results_to_ = device; }
 
  protected:
   // A module overrides the first; one with several inputs or outputs the second. What remains is Errc::usage, or the
@@ -99,6 +106,7 @@ class Module {
   NamedVariables buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   std::unique_ptr<Module> substitute_;
+  std::optional<Device> inputs_to_, results_to_;
   bool training_ = true;
   bool recompute_ = false;
 };

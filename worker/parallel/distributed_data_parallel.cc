@@ -159,7 +159,8 @@ void DistributedDataParallel::State::install_hooks() {
     auto& variable = parameters[p].second;
     auto memory = reducer.gradient_memory(p);
     void* data = memory.get();
-    variable.set_grad_storage(Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory)), kind);
+    variable.set_grad_storage(
+        Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory), variable.device()), kind);
     hooks.push_back(variable.on_grad_ready([this, p] { gradient_ready(p); }));
   }
 }

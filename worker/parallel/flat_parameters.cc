@@ -13,7 +13,7 @@ FlatParameters::FlatParameters(ProcessGroup& group, std::vector<std::pair<std::s
     for (const BucketSlice& slice : bucket.slices) {
       Variable& parameter = parameters_[slice.parameter].second;
       std::shared_ptr<void> place(buffer, buffer->data() + slice.offset * size_of(bucket.dtype));
-      Tensor value = Tensor::wrap(place.get(), parameter.shape(), parameter.dtype(), place);
+      Tensor value = Tensor::wrap(place.get(), parameter.shape(), parameter.dtype(), place, parameter.device());
       value.copy_from(parameter.value().contiguous());
       parameter.set_value(value);
     }
