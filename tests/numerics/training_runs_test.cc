@@ -109,6 +109,34 @@ TEST_CASE("a checkpoint of divided updates goes on undivided, at another number 
   CHECK(difference(whole, resumed, 20) < 1e-4);
 }
 
+TEST_CASE("devices of a process learn as one device does") {
+  TempDir dir;
+  const std::string job = sgd + "[train]\nmax_steps = 50\nglobal_batch_size = 64\ncheck_replicas = true\n";
+  const auto one = losses_of(dir, 1, job);
+  const std::string replicas = "[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cpu:1\n";
+  for (const int ranks : {1, 2}) {
+    const auto divided = losses_of(dir, ranks, job + replicas);
+    CHECK(difference(one, divided, 10) < 1e-6);
+    CHECK(difference(one, divided, 50) < 1e-5);
+  }
+  CHECK(one == losses_of(dir, 1, job + "[parallel]\ndevices = cpu:0 cpu:1\nsplit = fc1\n"));
+}
+
+TEST_CASE("a model whose parts are on two devices has the bits of one device, wherever it is cut") {
+  TempDir dir;
+  const std::string job = "[model]\nname = two_part_resnet\n[train]\nmax_steps = 6\nbatch_size = 8\n" + adam;
+  const auto digest = [&](int ranks, const std::string& more) {
+    return TrainingJob(digits_job(dir, "m", job + more)).run(ranks)[0].parameter_digest;
+  };
+  for (const int ranks : {1, 2}) {
+    const auto one = digest(ranks, "");
+    CHECK(digest(ranks, "[parallel]\ndevices = cpu:0 cpu:1\nsplit = part2\n") == one);
+    CHECK(digest(ranks, "[parallel]\ndevices = cpu:0 cpu:1\n") == one);
+  }
+  CHECK_THROWS_WITH(digest(1, "[parallel]\ndevices = cpu:0 cpu:1\nsplit = part3\n"),
+                    Catch::Contains("parallel.split = part3") && Catch::Contains("part1, part2"));
+}
+
 TEST_CASE("a GPT learns with two ranks as with one") {
   TempDir dir;
   std::string text;

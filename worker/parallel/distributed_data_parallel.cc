@@ -200,7 +200,7 @@ nn::Module& DistributedDataParallel::module() {
   return state_->model;
 }
 
-void DistributedDataParallel::begin_forward() {
+void DistributedDataParallel::prepare_forward() {
   if (state_->in_pass) {
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   }
@@ -210,12 +210,12 @@ void DistributedDataParallel::begin_forward() {
 }
 
 Variable DistributedDataParallel::forward(const Variable& input) {
-  begin_forward();
+  prepare_forward();
   return state_->model(input);
 }
 
 std::vector<Variable> DistributedDataParallel::forward(const std::vector<Variable>& inputs) {
-  begin_forward();
+  prepare_forward();
   return state_->model(inputs);
 }
 

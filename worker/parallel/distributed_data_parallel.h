@@ -74,6 +74,8 @@ class DistributedDataParallel {
   Variable forward(const Variable& input);
   // With several inputs and outputs; the backward pass may begin at any of the outputs, or at several.
   std::vector<Variable> forward(const std::vector<Variable>& inputs);
+  // What forward() does before the model runs: for a caller who runs the model in another way, such as DataParallel.
+  void prepare_forward();
   // In place of a forward and a backward pass at a rank that has no samples for this one: takes part in the pass's
   // communication and adds nothing to the gradients. The others' gradients are still divided by the number of ranks.
   void join_pass();
@@ -119,8 +121,6 @@ class DistributedDataParallel {
   void record_transfers(std::vector<Transfer>* into);
 
  private:
-  void begin_forward();
-
   struct State;
   void copy_buffers();
   void copy_buffers_of(int rank);

@@ -130,6 +130,9 @@ struct TrainConfig {
     bool use_error_feedback = true;
     bool warm_start = true;
     double min_compression_rate = 2;
+    std::string strategy = "ddp";
+    std::string devices;
+    std::string split;
     std::int64_t zero = 0;
   } parallel;
   struct Checkpoint {

@@ -14,6 +14,7 @@
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/schedule.h"
 
@@ -115,6 +116,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       state_(state),
       group_(group),
       ddp_(*state.model, group, ddp_options(config_)),
+      data_parallel_(make_data_parallel(config_, *state.model, datasets_.train->layout(), task_)),
       shards_(config_.parallel.zero > 0 ? std::make_optional<ParameterShards>(ddp_, group) : std::nullopt),
       parameters_(shards_ ? shards_->parameters() : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
@@ -303,7 +305,12 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
   auto saved_bytes =
       std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
-  const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
+  const auto forward = [&](const Variable& input) {
+    if (!data_parallel_) return ddp_.forward(input);
+    ddp_.prepare_forward();
+    return data_parallel_->forward(input);
+  };
+  const auto [loss, weight] = task_.loss(forward, batch);
   saved_bytes.reset();
   loss_sum += loss.value().item() * weight;
   timer.end(&StepTimes::forward);

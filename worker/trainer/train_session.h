@@ -12,6 +12,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/parallel/data_parallel.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
@@ -125,6 +126,7 @@ class TrainSession {
   TrainState& state_;
   ProcessGroup& group_;
   DistributedDataParallel ddp_;
+  const std::unique_ptr<DataParallel> data_parallel_;  // with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;    // with parallel.zero
   const optim::NamedParameters parameters_;  // that this rank updates

@@ -7,6 +7,7 @@
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/nn/quantisation/quantise.h"
 #include "ddprun/worker/trainer/fine_tuning.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/random_streams.h"
 #include "ddprun/worker/trainer/teacher.h"
 
@@ -113,6 +114,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
+  place_model(config, *state.model, layout);
   if (config.parallel.zero == 0) state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);
   state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),

@@ -41,7 +41,7 @@ std::string error_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a hook that does not exist, a delay of nothing and a hook of divided updates are mistakes") {
+TEST_CASE("a hook that does not exist, a delay of nothing and settings that do not go together are mistakes") {
   CHECK(error_of("[parallel]\nhook = fp16+powersgd\n") == "no error");
   CHECK(error_of("[parallel]\nhook = int8+fp16\n") ==
         "t.cfg:2: parallel.hook = int8+fp16: int8 averages by itself, so it has to be the last");
@@ -51,6 +51,12 @@ TEST_CASE("a hook that does not exist, a delay of nothing and a hook of divided 
   CHECK(error_of("[parallel]\nzero = 1\nhook = fp16\n") ==
         "t.cfg:3: parallel.hook = fp16: parallel.zero averages gradients in its own way");
   CHECK_THAT(error_of("[parallel]\nzero = 1\nstatic_graph = true\n"), Catch::Contains("updates are not divided with"));
+  CHECK_THAT(error_of("[parallel]\ndevices = cpu:0 gpu:1\n"),
+             Catch::Contains("t.cfg:2: parallel.devices = cpu:0 gpu:1: "));
+  CHECK(error_of("[parallel]\nstrategy = data_parallel\n") ==
+        "t.cfg:2: parallel.strategy = data_parallel: parallel.devices has to be given as well");
+  CHECK(error_of("[parallel]\nsplit = fc1\n") ==
+        "t.cfg:2: parallel.split = fc1: parallel.devices has to be given as well");
   CHECK(parse_names(" a.b, c d,") == std::vector<std::string>{"a.b", "c", "d"});
 }
 
