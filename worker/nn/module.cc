@@ -25,13 +25,22 @@ std::string module_text() {
 
 Variable Module::operator()(const Variable& input) {
   const autograd::NameScope scope(name_);
-  if (!recompute_ || !training_) return forward(input);
-  return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return forward(inputs[0]); }, {input});
+  return call_hook_ ? call_hooked({input}, false)[0] : call(input);
 }
 
 std::vector<Variable> Module::operator()(const std::vector<Variable>& inputs) {
   const autograd::NameScope scope(name_);
-  return forward_all(inputs);
+  return call_hook_ ? call_hooked(inputs, true) : forward_all(inputs);
+}
+
+Variable Module::call(const Variable& input) {
+  if (!recompute_ || !training_) return forward(input);
+  return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return forward(inputs[0]); }, {input});
+}
+
+std::vector<Variable> Module::call_hooked(const std::vector<Variable>& inputs, bool as_list) {
+  const std::vector<Variable> seen = call_hook_->before(inputs);
+  return call_hook_->after(as_list ? forward_all(seen) : std::vector{call(seen[0])});
 }
 
 Variable Module::forward(const Variable&) {
@@ -91,6 +100,19 @@ void Module::set_recompute(Recompute which) {
     child->recompute_ = which == Recompute::blocks ? kind == Part::block : which == Recompute::all && is_part;
     child->set_recompute(which);
   }
+}
+
+std::vector<std::pair<std::string, Module*>> Module::parameter_users() {
+  std::vector<std::pair<std::string, Module*>> users;
+  collect_users("", users);
+  return users;
+}
+
+void Module::collect_users(const std::string& path, std::vector<std::pair<std::string, Module*>>& users) {
+  const bool is_user = part() == Part::block ? !named_parameters().empty() : !parameters_.empty();
+  if (is_user) users.emplace_back(path, this);
+  if (part() == Part::block) return;
+  for (const auto& [name, child] : children_) child->collect_users(path.empty() ? name : path + "." + name, users);
 }
 
 template <class Change>
