@@ -284,9 +284,18 @@ void bind_rest(Settings& s, TrainConfig& c) {
          .min = 0.001,
          .max = 1e6});
   s.add("parallel.zero", c.parallel.zero,
-        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work",
+        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work; 2: gradients "
+                 "as well; 3: parameters as well",
          .min = 0,
-         .max = 1});
+         .max = 3});
+  s.add("parallel.reshard_after_forward", c.parallel.reshard_after_forward,
+        {.help = "with parallel.zero = 3: free parameters after their forward pass and gather them again for their "
+                 "backward pass"});
+  s.add("parallel.shard_group", c.parallel.shard_group,
+        {.help = "with parallel.zero = 2 or 3: divide among so many neighbouring ranks, and average over such groups; "
+                 "0: among all ranks",
+         .unit = "ranks",
+         .min = 0});
   s.add("checkpoint.dir", c.checkpoint.dir,
         {.help = "folder of the checkpoints; a run resumes from the newest one in it. Empty: none are written"});
   s.add(
@@ -611,6 +620,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_schedule(c.optim, settings);
   check_distillation(c, settings);
   check_backend(settings, c.dist.backend);
+  if (c.parallel.shard_group > 0 && c.parallel.zero < 2)
+    reject(settings, "parallel.shard_group", "parallel.zero = 2 or 3 has to be given as well");
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
@@ -640,6 +651,8 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "eval.",
       "dist.",
       "parallel.zero",
+      "parallel.reshard_after_forward",
+      "parallel.shard_group",
       "checkpoint.",
       "metrics.",
   };

@@ -111,6 +111,8 @@ struct TrainConfig {
   } dist;
   struct Parallel {
     std::int64_t zero = 0;
+    bool reshard_after_forward = true;
+    int shard_group = 0;
   } parallel;
   struct Checkpoint {
     std::filesystem::path dir;

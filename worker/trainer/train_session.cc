@@ -13,6 +13,8 @@
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/schedule.h"
 
@@ -41,6 +43,21 @@ DdpOptions ddp_options(const TrainConfig& c) {
   return options;
 }
 
+std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& c, nn::Module& model, ProcessGroup& group) {
+  const DdpOptions options = ddp_options(c);
+  const auto& p = c.parallel;
+  if (p.zero < 2) return std::make_unique<DistributedDataParallel>(model, group, options);
+  if (p.shard_group > 0 && group.size() % p.shard_group != 0)
+    throw make_error(Errc::usage, "parallel.shard_group = {}: there are {} ranks, which is no multiple of it",
+                     p.shard_group, group.size());
+  return std::make_unique<ShardedDataParallel>(model, group,
+                                               ShardedOptions{.limits = options.limits,
+                                                              .shard_parameters = p.zero == 3,
+                                                              .reshard_after_forward = p.reshard_after_forward,
+                                                              .shard_group = p.shard_group,
+                                                              .broadcast_buffers = options.broadcast_buffers});
+}
+
 LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
   LrScheduleOptions options{.name = o.schedule,
                             .lr = o.lr,
@@ -64,7 +81,7 @@ LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t 
 // Measures the phases of a step, one after the other; communication within a phase is counted as such.
 class TrainSession::PhaseTimer {
  public:
-  PhaseTimer(const DistributedDataParallel& ddp, const PhaseListener& listener, StepTimes& times)
+  PhaseTimer(const DataParallel& ddp, const PhaseListener& listener, StepTimes& times)
       : ddp_(ddp), listener_(listener), times_(times), waited_(ddp.waited()), starting_(ddp.starting()) {}
 
   void end(Seconds StepTimes::*phase) {
@@ -81,7 +98,7 @@ class TrainSession::PhaseTimer {
  private:
   using Clock = std::chrono::steady_clock;
 
-  const DistributedDataParallel& ddp_;
+  const DataParallel& ddp_;
   const PhaseListener& listener_;
   StepTimes& times_;
   std::chrono::nanoseconds waited_;
@@ -95,8 +112,10 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       task_(job.task),
       state_(state),
       group_(group),
-      ddp_(*state.model, group, ddp_options(config_)),
-      shards_(config_.parallel.zero > 0 ? std::make_optional<ParameterShards>(ddp_, group) : std::nullopt),
+      data_parallel_(make_data_parallel(config_, *state.model, group)),
+      shards_(data_parallel_->divided()
+                  ? std::make_optional<ParameterShards>(*data_parallel_->divided(), data_parallel_->shard_group())
+                  : std::nullopt),
       parameters_(shards_ ? shards_->parameters() : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
       micro_batch_(batch_sizes(config_.train, group.size()).micro),
@@ -110,22 +129,25 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
 void TrainSession::take_shards_of_optimizer() {
   if (state_.optimizer && state_.run.step > 0)
     throw Error(Errc::unsupported, "parallel.zero: a run goes on in another process group from a checkpoint alone");
+  state_.parts = shards_->parameters();
   state_.optimizer = make_optimizer(config_, shards_->of(parameter_groups(config_, *state_.model)));
 }
 
 optim::NamedTensors TrainSession::gather_optimizer_state() const {
-  return shards_ ? shards_->gather_state(state_.optimizer->state()) : state_.optimizer->state();
+  if (!shards_) return state_.optimizer->state();
+  return is_in_first_shard_group() ? shards_->gather_state(state_.optimizer->state()) : optim::NamedTensors{};
 }
 
 optim::NamedTensors TrainSession::whole_optimizer_state() const {
-  return shards_ ? shards_->whole_state(state_.optimizer->state()) : state_.optimizer->state();
+  if (!shards_) return state_.optimizer->state();
+  return is_in_first_shard_group() ? shards_->whole_state(state_.optimizer->state()) : optim::NamedTensors{};
 }
 
 void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) {
-  if (shards_)
-    shards_->scatter_state(whole, state_.optimizer->state());
-  else
-    broadcast_tensors(whole, group_);
+  if (!shards_) return broadcast_tensors(whole, group_);
+  const auto& own = state_.optimizer->state();
+  if (is_in_first_shard_group()) shards_->scatter_state(whole, own);
+  if (ProcessGroup* replicas = data_parallel_->replica_group()) broadcast_tensors(own, *replicas);
 }
 
 std::int64_t TrainSession::total_steps() const {
@@ -139,10 +161,11 @@ StepResult TrainSession::step(bool request_stop) {
   StepResult result;
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
-  PhaseTimer timer(ddp_, phase_listener_, result.times);
+  PhaseTimer timer(*data_parallel_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
+  result.model_peaks = data_parallel_->take_peaks();
   rank_times_.step_done(result.times);
   advance(result);
   return result;
@@ -151,9 +174,12 @@ StepResult TrainSession::step(bool request_stop) {
 Evaluation TrainSession::evaluate() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
-  ddp_.sync_buffers();  // running statistics are each rank's own while it trains
+  data_parallel_->sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
-                           {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
+                           {.batch_size = config_.eval.batch_size,
+                            .workers = std::min(config_.data.workers, 1),
+                            .forward = [this](const Variable& input) { return data_parallel_->forward(input); },
+                            .equal_passes = data_parallel_->reduces_every_pass()});
 }
 
 double TrainSession::learning_rate() {
@@ -180,9 +206,13 @@ void TrainSession::open_epoch() {
                                       .seed = run.seed});
 }
 
+std::int64_t TrainSession::micro_batches(std::int64_t samples, int rank) const {
+  return (plan_.share(samples, rank) + micro_batch_ - 1) / micro_batch_;
+}
+
 // This rank's share of the next so many samples.
 std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
-  const auto count = (plan_.share(samples, group_.rank()) + micro_batch_ - 1) / micro_batch_;
+  const auto count = micro_batches(samples, group_.rank());
   std::vector<data::Batch> batches;
   while (std::ssize(batches) < count) {
     auto batch = loader_->next();
@@ -195,7 +225,7 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
 void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
                             PhaseTimer& timer) {
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
-  state_.model->zero_grad();
+  data_parallel_->zero_grad();
   timer.end(&StepTimes::optimizer);
   const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
   const WinogradScope winograd(config_.train.winograd);
@@ -204,14 +234,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   // message.
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
   auto memory = std::make_optional<MemoryWatch>();
-  for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
-    const auto local = ddp_.no_sync();
-    forward_and_backward(batches[i], items, sums[0], timer);
-  }
-  if (batches.empty())
-    ddp_.join_pass();
-  else
-    forward_and_backward(batches.back(), items, sums[0], timer);
+  make_passes(batches, items, result.samples, sums[0], timer);
   result.activation_peak = memory->peak();
   memory.reset();
   timer.end(&StepTimes::backward);
@@ -222,7 +245,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
     result.grad_norm = clip_gradients();
     state_.optimizer->step();
     timer.end(&StepTimes::optimizer);
-    if (shards_) shards_->gather();
+    data_parallel_->parameters_updated();
     timer.end(&StepTimes::wait);
   }
   timer.end(&StepTimes::optimizer);
@@ -233,12 +256,27 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   result.stop_requested = sums[1] > 0;
 }
 
+// At least one, so that this rank takes part in the reduction; as many at all ranks if each pass reduces. Rank 0 has
+// the most samples.
+void TrainSession::make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples,
+                               double& loss_sum, PhaseTimer& timer) {
+  const auto own = std::ssize(batches);
+  const auto passes = data_parallel_->reduces_every_pass() ? micro_batches(samples, 0) : std::max<std::int64_t>(own, 1);
+  for (std::int64_t i = 0; i < passes; ++i) {
+    const auto local = i + 1 < passes ? data_parallel_->hold_reduction() : nullptr;
+    if (i < own)
+      forward_and_backward(batches[static_cast<std::size_t>(i)], items, loss_sum, timer);
+    else
+      data_parallel_->join_pass();
+  }
+}
+
 // Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all.
 bool TrainSession::unscale_gradients(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;
   result.loss_scale = scaler->scale();
-  const auto holds_at_all = [this](bool finite) { return sum_over_ranks(finite ? 0 : 1) == 0; };
+  const auto holds_at_all = [this](bool finite) { return sum_over_shards(finite ? 0 : 1) == 0; };
   result.skipped = !scaler->unscale(parameters_, shards_ ? holds_at_all : optim::GradScaler::HoldsAtAll());
   scaler->update(!result.skipped);
   return !result.skipped;
@@ -248,12 +286,12 @@ bool TrainSession::unscale_gradients(StepResult& result) {
 std::optional<double> TrainSession::clip_gradients() const {
   if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
   if (config_.optim.clip_norm == 0) return std::nullopt;
-  const auto sum = [this](double squares) { return sum_over_ranks(squares); };
+  const auto sum = [this](double squares) { return sum_over_shards(squares); };
   return optim::clip_grad_norm(parameters_, config_.optim.clip_norm, shards_ ? sum : optim::SumOverRanks());
 }
 
-double TrainSession::sum_over_ranks(double value) const {
-  group_.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
+double TrainSession::sum_over_shards(double value) const {
+  data_parallel_->shard_group().allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
   return value;
 }
 
@@ -264,7 +302,7 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
   auto saved_bytes =
       std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
-  const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
+  const auto [loss, weight] = task_.loss([&](const Variable& input) { return data_parallel_->forward(input); }, batch);
   saved_bytes.reset();
   loss_sum += loss.value().item() * weight;
   timer.end(&StepTimes::forward);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,7 +13,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/data_parallel.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
@@ -41,6 +42,7 @@ struct StepResult {
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
   bool skipped = false;              // gradients were not finite: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
+  ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -71,7 +73,7 @@ class TrainSession {
   Evaluation evaluate();
 
   // The optimizer's state as a checkpoint has it, whatever part of it this rank has. At rank 0; with parallel.zero in
-  // memory of its own there, and nothing at the others. gather and distribute are collective.
+  // memory of its own there, and of no use at the others. gather and distribute are collective.
   optim::NamedTensors gather_optimizer_state() const;
   optim::NamedTensors whole_optimizer_state() const;  // of these shapes, to be filled by a checkpoint
   void distribute_optimizer_state(const optim::NamedTensors& whole);
@@ -85,10 +87,11 @@ class TrainSession {
   using PhaseListener = std::function<void(Seconds StepTimes::*phase, std::chrono::steady_clock::time_point from,
                                            std::chrono::steady_clock::time_point to)>;
   void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
-  void record_transfers(std::vector<Transfer>* into) { ddp_.record_transfers(into); }
+  void record_transfers(std::vector<Transfer>* into) { data_parallel_->record_transfers(into); }
 
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
+  DataParallel& data_parallel() { return *data_parallel_; }
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }
@@ -104,11 +107,15 @@ class TrainSession {
   void take_shards_of_optimizer();
   double learning_rate();
   void open_epoch();
+  std::int64_t micro_batches(std::int64_t samples, int rank) const;
   std::vector<data::Batch> take_batches(std::int64_t samples);
+  void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, double& loss_sum,
+                   PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
-  double sum_over_ranks(double value) const;
+  double sum_over_shards(double value) const;
+  bool is_in_first_shard_group() const { return group_.rank() < data_parallel_->shard_group().size(); }
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
@@ -117,7 +124,7 @@ class TrainSession {
   const tasks::Task& task_;
   TrainState& state_;
   ProcessGroup& group_;
-  DistributedDataParallel ddp_;
+  const std::unique_ptr<DataParallel> data_parallel_;
   std::optional<ParameterShards> shards_;    // with parallel.zero
   const optim::NamedParameters parameters_;  // that this rank updates
   const data::EpochPlan plan_;
