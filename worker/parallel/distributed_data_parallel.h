@@ -7,7 +7,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/reducer/reducer.h"
 
@@ -42,7 +42,7 @@ struct DdpOptions {
 // Threads: one at a time. All ranks run the same sequence of passes.
 // Errors: backward() throws the errors of the group (a lost peer) and Errc::usage for a parameter that the pass did not
 //   reach. The object cannot be used afterwards.
-class DistributedDataParallel final : public DataParallel {
+class DistributedDataParallel final : public DataParallelism {
  public:
   DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options = {});
   ~DistributedDataParallel() override;

@@ -4,7 +4,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/parallel/shard_groups.h"
 #include "ddprun/worker/reducer/bucketing.h"
@@ -39,7 +39,7 @@ struct ShardedOptions {
 // Errors: the constructor throws Errc::usage for a shard_group that does not divide the ranks. Passes throw the errors
 //   of the group, and Errc::usage for a parameter that the loss does not depend on and for join_pass() before this rank
 //   has had a pass of its own. The object cannot be used afterwards.
-class ShardedDataParallel final : public DataParallel {
+class ShardedDataParallel final : public DataParallelism {
  public:
   ShardedDataParallel(nn::Module& model, ProcessGroup& group, const ShardedOptions& options = {});
   ~ShardedDataParallel() override;

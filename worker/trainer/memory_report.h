@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
-#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/trainer/train_state.h"
 
 namespace ddprun::trainer {

@@ -21,7 +21,7 @@ struct Digests {
   std::vector<std::string> names;
 };
 
-Digests digests_of(DataParallel& parallel) {
+Digests digests_of(DataParallelism& parallel) {
   Digests all;
   parallel.visit_parameters([&](const std::string& name, const Tensor& value) {
     Sha256 hash;
@@ -41,13 +41,13 @@ std::string parameter_digest(const nn::Module& model) {
   return hash.hex();
 }
 
-std::string parameter_digest(DataParallel& parallel) {
+std::string parameter_digest(DataParallelism& parallel) {
   Sha256 hash;
   parallel.visit_parameters([&](const std::string&, const Tensor& value) { hash.update(bytes_of(value)); });
   return hash.hex();
 }
 
-void check_replicas(DataParallel& parallel, ProcessGroup& group, std::int64_t step) {
+void check_replicas(DataParallelism& parallel, ProcessGroup& group, std::int64_t step) {
   constexpr std::size_t digest_size = 64;
   auto [own, names] = digests_of(parallel);
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(group.size()));

@@ -43,7 +43,7 @@ DdpOptions ddp_options(const TrainConfig& c) {
   return options;
 }
 
-std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& c, nn::Module& model, ProcessGroup& group) {
+std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model, ProcessGroup& group) {
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
   if (p.zero < 2) return std::make_unique<DistributedDataParallel>(model, group, options);
@@ -81,7 +81,7 @@ LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t 
 // Measures the phases of a step, one after the other; communication within a phase is counted as such.
 class TrainSession::PhaseTimer {
  public:
-  PhaseTimer(const DataParallel& ddp, const PhaseListener& listener, StepTimes& times)
+  PhaseTimer(const DataParallelism& ddp, const PhaseListener& listener, StepTimes& times)
       : ddp_(ddp), listener_(listener), times_(times), waited_(ddp.waited()), starting_(ddp.starting()) {}
 
   void end(Seconds StepTimes::*phase) {
@@ -98,7 +98,7 @@ class TrainSession::PhaseTimer {
  private:
   using Clock = std::chrono::steady_clock;
 
-  const DataParallel& ddp_;
+  const DataParallelism& ddp_;
   const PhaseListener& listener_;
   StepTimes& times_;
   std::chrono::nanoseconds waited_;
@@ -112,9 +112,9 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       task_(job.task),
       state_(state),
       group_(group),
-      data_parallel_(make_data_parallel(config_, *state.model, group)),
-      shards_(data_parallel_->divided()
-                  ? std::make_optional<ParameterShards>(*data_parallel_->divided(), data_parallel_->shard_group())
+      parallelism_(make_parallelism(config_, *state.model, group)),
+      shards_(parallelism_->divided()
+                  ? std::make_optional<ParameterShards>(*parallelism_->divided(), parallelism_->shard_group())
                   : std::nullopt),
       parameters_(shards_ ? shards_->parameters() : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
@@ -147,7 +147,7 @@ void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) 
   if (!shards_) return broadcast_tensors(whole, group_);
   const auto& own = state_.optimizer->state();
   if (is_in_first_shard_group()) shards_->scatter_state(whole, own);
-  if (ProcessGroup* replicas = data_parallel_->replica_group()) broadcast_tensors(own, *replicas);
+  if (ProcessGroup* replicas = parallelism_->replica_group()) broadcast_tensors(own, *replicas);
 }
 
 std::int64_t TrainSession::total_steps() const {
@@ -161,11 +161,11 @@ StepResult TrainSession::step(bool request_stop) {
   StepResult result;
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
-  PhaseTimer timer(*data_parallel_, phase_listener_, result.times);
+  PhaseTimer timer(*parallelism_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
-  result.model_peaks = data_parallel_->take_peaks();
+  result.model_peaks = parallelism_->take_peaks();
   rank_times_.step_done(result.times);
   advance(result);
   return result;
@@ -174,12 +174,12 @@ StepResult TrainSession::step(bool request_stop) {
 Evaluation TrainSession::evaluate() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
-  data_parallel_->sync_buffers();  // running statistics are each rank's own while it trains
+  parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size,
                             .workers = std::min(config_.data.workers, 1),
-                            .forward = [this](const Variable& input) { return data_parallel_->forward(input); },
-                            .equal_passes = data_parallel_->reduces_every_pass()});
+                            .forward = [this](const Variable& input) { return parallelism_->forward(input); },
+                            .equal_passes = parallelism_->reduces_every_pass()});
 }
 
 double TrainSession::learning_rate() {
@@ -225,7 +225,7 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
 void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
                             PhaseTimer& timer) {
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
-  data_parallel_->zero_grad();
+  parallelism_->zero_grad();
   timer.end(&StepTimes::optimizer);
   const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
   const WinogradScope winograd(config_.train.winograd);
@@ -245,7 +245,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
     result.grad_norm = clip_gradients();
     state_.optimizer->step();
     timer.end(&StepTimes::optimizer);
-    data_parallel_->parameters_updated();
+    parallelism_->parameters_updated();
     timer.end(&StepTimes::wait);
   }
   timer.end(&StepTimes::optimizer);
@@ -261,13 +261,13 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
 void TrainSession::make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples,
                                double& loss_sum, PhaseTimer& timer) {
   const auto own = std::ssize(batches);
-  const auto passes = data_parallel_->reduces_every_pass() ? micro_batches(samples, 0) : std::max<std::int64_t>(own, 1);
+  const auto passes = parallelism_->reduces_every_pass() ? micro_batches(samples, 0) : std::max<std::int64_t>(own, 1);
   for (std::int64_t i = 0; i < passes; ++i) {
-    const auto local = i + 1 < passes ? data_parallel_->hold_reduction() : nullptr;
+    const auto local = i + 1 < passes ? parallelism_->hold_reduction() : nullptr;
     if (i < own)
       forward_and_backward(batches[static_cast<std::size_t>(i)], items, loss_sum, timer);
     else
-      data_parallel_->join_pass();
+      parallelism_->join_pass();
   }
 }
 
@@ -291,7 +291,7 @@ std::optional<double> TrainSession::clip_gradients() const {
 }
 
 double TrainSession::sum_over_shards(double value) const {
-  data_parallel_->shard_group().allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
+  parallelism_->shard_group().allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
   return value;
 }
 
@@ -302,7 +302,7 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
   auto saved_bytes =
       std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
-  const auto [loss, weight] = task_.loss([&](const Variable& input) { return data_parallel_->forward(input); }, batch);
+  const auto [loss, weight] = task_.loss([&](const Variable& input) { return parallelism_->forward(input); }, batch);
   saved_bytes.reset();
   loss_sum += loss.value().item() * weight;
   timer.end(&StepTimes::forward);

@@ -13,7 +13,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
@@ -87,11 +87,11 @@ class TrainSession {
   using PhaseListener = std::function<void(Seconds StepTimes::*phase, std::chrono::steady_clock::time_point from,
                                            std::chrono::steady_clock::time_point to)>;
   void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
-  void record_transfers(std::vector<Transfer>* into) { data_parallel_->record_transfers(into); }
+  void record_transfers(std::vector<Transfer>* into) { parallelism_->record_transfers(into); }
 
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
-  DataParallel& data_parallel() { return *data_parallel_; }
+  DataParallelism& parallelism() { return *parallelism_; }
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }
@@ -115,7 +115,7 @@ class TrainSession {
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
   double sum_over_shards(double value) const;
-  bool is_in_first_shard_group() const { return group_.rank() < data_parallel_->shard_group().size(); }
+  bool is_in_first_shard_group() const { return group_.rank() < parallelism_->shard_group().size(); }
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
@@ -124,7 +124,7 @@ class TrainSession {
   const tasks::Task& task_;
   TrainState& state_;
   ProcessGroup& group_;
-  const std::unique_ptr<DataParallel> data_parallel_;
+  const std::unique_ptr<DataParallelism> parallelism_;
   std::optional<ParameterShards> shards_;    // with parallel.zero
   const optim::NamedParameters parameters_;  // that this rank updates
   const data::EpochPlan plan_;

@@ -58,7 +58,7 @@ class Trainer::Impl {
     const auto end = run_loop(session_, *observers_);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
-    summary_.parameter_digest = parameter_digest(session_.data_parallel());
+    summary_.parameter_digest = parameter_digest(session_.parallelism());
     return summary_;
   }
 
@@ -70,7 +70,7 @@ class Trainer::Impl {
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
     const auto optimizer_state = session_.whole_optimizer_state();
-    auto& parallel = session_.data_parallel();
+    auto& parallel = session_.parallelism();
     parallel.collect_parameters();
     const auto saved = resume(options, *state_.model, optimizer_state, session_.group());
     if (saved) parallel.distribute_model();

@@ -61,7 +61,7 @@ Variable gpt_loss(const std::function<Variable(const Variable&)>& model, int num
   return cross_entropy(reshape(model(Variable(tokens)), {12, 11}), targets);
 }
 
-Values train_gpt(DataParallel& parallel, optim::Optimizer& optimizer, int rank) {
+Values train_gpt(DataParallelism& parallel, optim::Optimizer& optimizer, int rank) {
   for (int number = 0; number < 4; ++number) {
     parallel.zero_grad();
     gpt_loss([&](const Variable& input) { return parallel.forward(input); }, number, rank).backward();

@@ -28,7 +28,7 @@ inline std::unique_ptr<nn::Module> make_net() {
 }
 
 // A batch of its own for each step and rank.
-inline void backward(DataParallel& ddp, int step, int rank) {
+inline void backward(DataParallelism& ddp, int step, int rank) {
   ddp.zero_grad();
   Generator generator(5, static_cast<std::uint64_t>(100 * step + rank));
   Tensor input = Tensor::empty({4, 7}), target = Tensor::empty({4, 3});

@@ -16,12 +16,12 @@ class CheckpointObserver : public Observer {
     const bool due = every_steps_ > 0 ? state.run.step % every_steps_ == 0 : event.result.ends_epoch;
     if (!due && !event.last && !event.stops) return;
     const auto optimizer_state = session.gather_optimizer_state();
-    session.data_parallel().collect_parameters();
+    session.parallelism().collect_parameters();
     if (checkpoints_) {
       all_.before_checkpoint();
       checkpoints_->save(content_of(*state.model, optimizer_state, state.run));
     }
-    session.data_parallel().drop_whole_parameters();
+    session.parallelism().drop_whole_parameters();
   }
 
  private:

@@ -24,9 +24,9 @@ struct ModelPeaks {
 // forward() and a backward pass, an update of what this rank is to update, parameters_updated().
 //
 // Threads: one at a time. All ranks call the same methods in the same order.
-class DataParallel {
+class DataParallelism {
  public:
-  virtual ~DataParallel() = default;
+  virtual ~DataParallelism() = default;
 
   virtual Variable forward(const Variable& input) = 0;
   // In place of a forward and a backward pass at a rank that has no samples for this one.
