@@ -31,18 +31,26 @@ Variable moved(const Variable& variable, const std::optional<Device>& device) {
 Variable Module::operator()(const Variable& given) {
   const autograd::NameScope scope(name_);
   const Variable input = moved(given, inputs_to_);
-  if (!recompute_ || !training_) return moved(run(input), results_to_);
-  return moved(autograd::checkpoint([this](const std::vector<Variable>& inputs) { return run(inputs[0]); }, {input}),
-               results_to_);
+  return moved(call_hook_ ? call_hooked({input}, false)[0] : call(input), results_to_);
 }
 
 std::vector<Variable> Module::operator()(const std::vector<Variable>& given) {
   const autograd::NameScope scope(name_);
   std::vector<Variable> inputs = given;
   for (Variable& input : inputs) input = moved(input, inputs_to_);
-  std::vector<Variable> results = forward_all(inputs);
+  std::vector<Variable> results = call_hook_ ? call_hooked(inputs, true) : forward_all(inputs);
   for (Variable& result : results) result = moved(result, results_to_);
   return results;
+}
+
+Variable Module::call(const Variable& input) {
+  if (!recompute_ || !training_) return run(input);
+  return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return run(inputs[0]); }, {input});
+}
+
+std::vector<Variable> Module::call_hooked(const std::vector<Variable>& inputs, bool as_list) {
+  const std::vector<Variable> seen = call_hook_->before(inputs);
+  return call_hook_->after(as_list ? forward_all(seen) : std::vector{call(seen[0])});
 }
 
 Variable Module::forward(const Variable&) {
@@ -119,6 +127,19 @@ void Module::set_recompute(Recompute which) {
     child->recompute_ = which == Recompute::blocks ? kind == Part::block : which == Recompute::all && is_part;
     child->set_recompute(which);
   }
+}
+
+std::vector<std::pair<std::string, Module*>> Module::parameter_users() {
+  std::vector<std::pair<std::string, Module*>> users;
+  collect_users("", users);
+  return users;
+}
+
+void Module::collect_users(const std::string& path, std::vector<std::pair<std::string, Module*>>& users) {
+  const bool is_user = part() == Part::block ? !named_parameters().empty() : !parameters_.empty();
+  if (is_user) users.emplace_back(path, this);
+  if (part() == Part::block) return;
+  for (const auto& [name, child] : children_) child->collect_users(path.empty() ? name : path + "." + name, users);
 }
 
 template <class Change>

@@ -151,10 +151,8 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   }
   text = broadcast_text(std::move(text), group);
   if (text.empty()) return std::nullopt;
-  const auto state = checkpoint::run_state_from_json(text, "rank 0's checkpoint");
-  broadcast_tensors(tensors_of(model), group);
   restore_hook_state(found ? &*found : nullptr, hook, group);
-  return state;
+  return checkpoint::run_state_from_json(text, "rank 0's checkpoint");
 }
 
 void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {

@@ -32,10 +32,10 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Rank 0's newest checkpoint: its model and the hook's state are at every rank, its optimizer state in rank 0's
-// tensors, from where the caller takes it to the others; its run state is the result. None when the run starts from
-// step 0. Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and
-// the tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
+// Rank 0's newest checkpoint: its model and its optimizer state are in rank 0's tensors, from where the caller takes
+// them to the others; the hook's state is at every rank, and so is the run state, the result. None when the run starts
+// from step 0. Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file
+// and the tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
 // Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
                                            const optim::NamedTensors& optimizer_state, ProcessGroup& group,

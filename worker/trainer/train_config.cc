@@ -348,9 +348,18 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
   s.add("parallel.split", p.split,
         {.help = "the first module on each device but the first, such as layer3. Empty: by measured time"});
   s.add("parallel.zero", p.zero,
-        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work",
+        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work; 2: gradients "
+                 "as well; 3: parameters as well",
          .min = 0,
-         .max = 1});
+         .max = 3});
+  s.add("parallel.reshard_after_forward", p.reshard_after_forward,
+        {.help = "with parallel.zero = 3: free parameters after their forward pass and gather them again for their "
+                 "backward pass"});
+  s.add("parallel.shard_group", p.shard_group,
+        {.help = "with parallel.zero = 2 or 3: divide among so many neighbouring ranks, and average over such groups; "
+                 "0: among all ranks",
+         .unit = "ranks",
+         .min = 0});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(
@@ -484,6 +493,10 @@ void check_parallel(const TrainConfig::Parallel& p, const Settings& settings) {
            "parallel.devices has to be given as well");
   if (p.strategy == "data_parallel" && (!p.split.empty() || p.zero > 0))
     reject(settings, p.zero > 0 ? "parallel.zero" : "parallel.split", "data_parallel has whole replicas");
+  if (p.shard_group > 0 && p.zero < 2)
+    reject(settings, "parallel.shard_group", "parallel.zero = 2 or 3 has to be given as well");
+  if (p.zero > 1 && !p.devices.empty())
+    reject(settings, "parallel.devices", "parallel.zero = 2 and 3 have one device a rank");
   if (p.zero == 0) return;
   if (p.hook != "allreduce") reject(settings, "parallel.hook", "parallel.zero averages gradients in its own way");
   if (p.find_unused_parameters || p.static_graph || !p.ignored_parameters.empty())
@@ -795,6 +808,8 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "parallel.zero",
       "parallel.devices",
       "parallel.split",
+      "parallel.reshard_after_forward",
+      "parallel.shard_group",
       "checkpoint.",
       "metrics.",
   };

@@ -134,6 +134,8 @@ struct TrainConfig {
     std::string devices;
     std::string split;
     std::int64_t zero = 0;
+    bool reshard_after_forward = true;
+    int shard_group = 0;
   } parallel;
   struct Checkpoint {
     std::filesystem::path dir;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,7 +14,7 @@
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/parallel/data_parallel.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "ddprun/worker/tasks/task.h"
@@ -44,6 +45,7 @@ struct StepResult {
   bool skipped = false;              // gradients were not finite: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   std::uint64_t bytes_sent = 0;      // over the network, by this rank
+  ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -74,7 +76,7 @@ class TrainSession {
   Evaluation evaluate();
 
   // The optimizer's state as a checkpoint has it, whatever part of it this rank has. At rank 0; with parallel.zero in
-  // memory of its own there, and nothing at the others. gather and distribute are collective.
+  // memory of its own there, and of no use at the others. gather and distribute are collective.
   optim::NamedTensors gather_optimizer_state() const;
   optim::NamedTensors whole_optimizer_state() const;  // of these shapes, to be filled by a checkpoint
   void distribute_optimizer_state(const optim::NamedTensors& whole);
@@ -88,13 +90,14 @@ class TrainSession {
   using PhaseListener = std::function<void(Seconds StepTimes::*phase, std::chrono::steady_clock::time_point from,
                                            std::chrono::steady_clock::time_point to)>;
   void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
-  void record_transfers(std::vector<Transfer>* into) { ddp_.record_transfers(into); }
+  void record_transfers(std::vector<Transfer>* into) { parallelism_->record_transfers(into); }
 
   // What parallel.hook keeps from step to step, on this rank: CommHook::state().
-  std::vector<HookState> hook_state() { return ddp_.comm_hook().state(); }
+  std::vector<HookState> hook_state() { return parallelism_->hook_state(); }
 
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
+  DataParallelism& parallelism() { return *parallelism_; }
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }
@@ -111,12 +114,15 @@ class TrainSession {
   double learning_rate();
   void open_epoch();
   void check_equal_batches(std::int64_t samples) const;
-  std::int64_t batches_of(std::int64_t samples, int rank) const;
+  std::int64_t micro_batches(std::int64_t samples, int rank) const;
   std::vector<data::Batch> take_batches(std::int64_t samples);
+  void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, double& loss_sum,
+                   PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
-  double sum_over_ranks(double value) const;
+  double sum_over_shards(double value) const;
+  bool is_in_first_shard_group() const { return group_.rank() < parallelism_->shard_group().size(); }
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
@@ -125,8 +131,8 @@ class TrainSession {
   const tasks::Task& task_;
   TrainState& state_;
   ProcessGroup& group_;
-  DistributedDataParallel ddp_;
-  const std::unique_ptr<DataParallel> data_parallel_;  // with parallel.strategy = data_parallel
+  const std::unique_ptr<DataParallelism> parallelism_;
+  const std::unique_ptr<DataParallel> replicas_;  // with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;    // with parallel.zero
   const optim::NamedParameters parameters_;  // that this rank updates

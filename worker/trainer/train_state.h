@@ -23,6 +23,7 @@ struct TrainState {
   std::unique_ptr<nn::Module> model;
   // Of the model's parameters; with parallel.zero of this rank's parts of them, made by the session.
   std::unique_ptr<optim::Optimizer> optimizer;
+  optim::NamedParameters parts;             // with parallel.zero: those; whole parameters may have no gradients then
   std::optional<optim::GradScaler> scaler;  // with train.precision = fp16
   checkpoint::RunState run;                 // step, position in the data, seed, settings
 

@@ -65,7 +65,7 @@ class Trainer::Impl {
     const auto end = run_loop(session_, *observers_);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
-    summary_.parameter_digest = parameter_digest(*state_.model);
+    summary_.parameter_digest = parameter_digest(session_.parallelism());
     return summary_;
   }
 
@@ -77,7 +77,11 @@ class Trainer::Impl {
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
     const auto optimizer_state = session_.whole_optimizer_state();
+    auto& parallel = session_.parallelism();
+    parallel.collect_parameters();
     const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), session_.hook_state());
+    if (saved) parallel.distribute_model();
+    parallel.drop_whole_parameters();
     if (!saved) return;
     session_.distribute_optimizer_state(optimizer_state);
     if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);

@@ -72,6 +72,10 @@ TEST_CASE("what rank 0 saved is at every rank after resume") {
     Learner learner(100 + static_cast<std::uint64_t>(group.rank()));
     const auto state = resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings},
                               *learner.model, learner.optimizer->state(), group);
+    optim::NamedTensors parameters;
+    for (const auto& [name, parameter] : learner.model->named_parameters())
+      parameters.emplace_back(name, parameter.value());
+    broadcast_tensors(parameters, group);
     broadcast_tensors(learner.optimizer->state(), group);
     if (!state || state->step != 12 || state->seed != 9) throw std::runtime_error("wrong state");
     if (parameter_digest(*learner.model) != parameter_digest(*saved.model)) throw std::runtime_error("wrong weights");

@@ -28,11 +28,14 @@ class CheckpointObserver : public Observer {
   void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
     const auto optimizer_state = session.gather_optimizer_state();
     const GatheredHookState hook(session.hook_state(), session.group());
-    if (!checkpoints_) return;
-    all_.before_checkpoint();
-    auto content = content_of(*session.state().model, optimizer_state, session.state().run);
-    content.hook = hook.views();
-    (checkpoints_->*write)(content);
+    session.parallelism().collect_parameters();
+    if (checkpoints_) {
+      all_.before_checkpoint();
+      auto content = content_of(*session.state().model, optimizer_state, session.state().run);
+      content.hook = hook.views();
+      (checkpoints_->*write)(content);
+    }
+    session.parallelism().drop_whole_parameters();
   }
 
   const std::int64_t every_steps_;
