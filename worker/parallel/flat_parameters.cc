@@ -37,16 +37,15 @@ std::vector<Tensor> FlatParameters::parts(const ProcessGroup& group) const {
   return all;
 }
 
+// Blocking: there is nothing to compute meanwhile, so the calling thread does it without waking another one.
 void FlatParameters::gather(ProcessGroup& group) {
-  std::vector<WorkPtr> works;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Span all = memory(b);
     const Shard own = shard_of(all.count, group.rank(), group.size());
     const ConstSpan part{static_cast<const std::byte*>(all.data) + own.begin * size_of(all.dtype), own.count(),
                          all.dtype};
-    works.push_back(group.allgatherv(part, all, shard_counts(all.count, group.size())));
+    group.allgatherv(part, all, shard_counts(all.count, group.size()), {.blocking = true});
   }
-  for (const auto& work : works) work->wait();
   for (const auto& [name, parameter] : parameters_) parameter.value().storage()->bump_version();
 }
 
