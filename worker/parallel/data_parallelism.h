@@ -46,6 +46,12 @@ class DataParallelism {
   // The ranks that have the same parts, one in each shard group; null: there is one shard group.
   virtual ProcessGroup* replica_group() const { return nullptr; }
 
+  // Whether parameters and the state of the optimizer differ from rank to rank between steps, by design.
+  virtual bool ranks_differ() const { return false; }
+  // While the result exists, every rank's model is the one that is evaluated, if that is not what the rank trains.
+  // Collective.
+  virtual std::shared_ptr<void> evaluated_model() { return nullptr; }
+
   // Gradients begin at zero.
   virtual void zero_grad() = 0;
   // After an update: the next pass sees the parameters of all ranks.
@@ -62,7 +68,7 @@ class DataParallelism {
   // Rank 0's parameters, written while they were whole there, and its buffers become those of all ranks.
   virtual void distribute_model() = 0;
 
-  // What a communication hook keeps from step to step, on this rank: CommHook::state().
+  // What this rank alone has and a checkpoint has to keep: CommHook::state().
   virtual std::vector<HookState> hook_state() { return {}; }
 
   // Since the last call. Zeros: what there is between two steps.

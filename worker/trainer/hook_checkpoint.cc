@@ -41,8 +41,10 @@ Restored decide(const checkpoint::Found* found, const std::vector<HookState>& ow
   if (!found || (!found->has_hook && own.empty())) return Restored::none;
   const auto saved = static_cast<int>(found->state.world_size);
   if (!found->has_hook || !fits(found->hook(), saved, own)) {
-    log::warn("the checkpoint {} has no state that fits parallel.hook and the buckets: the hook starts anew",
-              found->folder.string());
+    log::warn(
+        "the checkpoint {} has no state of each rank that fits parallel.strategy, parallel.hook and the buckets: it "
+        "begins anew",
+        found->folder.string());
     return Restored::none;
   }
   return saved == ranks ? Restored::each_rank : Restored::mean;

@@ -139,7 +139,7 @@ std::vector<std::string> resume_names() {
 
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
                                            const NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const std::vector<HookState>& hook) {
+                                           const Distribute& distribute) {
   std::string text;
   std::optional<checkpoint::Found> found;
   if (group.rank() == 0 && options.checkpoints) {
@@ -151,7 +151,7 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   }
   text = broadcast_text(std::move(text), group);
   if (text.empty()) return std::nullopt;
-  restore_hook_state(found ? &*found : nullptr, hook, group);
+  restore_hook_state(found ? &*found : nullptr, distribute ? distribute() : std::vector<HookState>{}, group);
   return checkpoint::run_state_from_json(text, "rank 0's checkpoint");
 }
 

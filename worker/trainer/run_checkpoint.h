@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,14 +33,18 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Rank 0's newest checkpoint: its model and its optimizer state are in rank 0's tensors, from where the caller takes
-// them to the others; the hook's state is at every rank, and so is the run state, the result. None when the run starts
+// Called at every rank once rank 0's tensors are those of a checkpoint: takes them to the other ranks. Gives the state
+// of this rank alone, which is restored after that.
+using Distribute = std::function<std::vector<HookState>()>;
+
+// Rank 0's newest checkpoint: its model and its optimizer state are in rank 0's tensors, from where distribute takes
+// them to the others; each rank's own state is at that rank, and the run state, the result, at every rank. None when the run starts
 // from step 0. Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file
 // and the tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
 // Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
                                            const optim::NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const std::vector<HookState>& hook = {});
+                                           const Distribute& distribute = {});
 
 // Rank 0's values to every rank. Collective.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);

@@ -340,8 +340,19 @@ void bind_rest(Settings& s, TrainConfig& c) {
 void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
   s.add("parallel.strategy", p.strategy,
         {.help = "ddp: each rank trains a replica on its part of the batch; data_parallel: with a replica "
-                 "and a thread for each of parallel.devices",
-         .choices = {"ddp", "data_parallel"}});
+                 "and a thread for each of parallel.devices; local_sgd: ranks step by their own gradients and average "
+                 "their parameters now and then",
+         .choices = {"ddp", "data_parallel", "local_sgd"}});
+  s.add("parallel.local_sgd_period", p.local_sgd_period,
+        {.help = "with parallel.strategy = local_sgd: steps from one average of the parameters to the next",
+         .unit = "steps",
+         .min = 1,
+         .max = most});
+  s.add("parallel.start_localSGD_iter", p.start_localSGD_iter,
+        {.help = "with parallel.strategy = local_sgd: steps at first whose gradients are averaged as with ddp",
+         .unit = "steps",
+         .min = 0,
+         .max = most});
   s.add("parallel.devices", p.devices,
         {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
                  "Empty: cpu:0"});
@@ -474,6 +485,16 @@ void bind_profile(Settings& s, TrainConfig::Profile& p) {
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
 }
 
+// What refers to gradients that are averaged in each step.
+void check_local_sgd(const TrainConfig::Parallel& p, const Settings& settings) {
+  const auto no_average = [&](const char* key) {
+    reject(settings, key, "parallel.strategy = local_sgd does not average the gradients of every step");
+  };
+  if (p.hook != "allreduce") no_average("parallel.hook");
+  if (p.zero > 0) no_average("parallel.zero");
+  if (p.sync_batch_norm) no_average("parallel.sync_batch_norm");
+}
+
 void check_parallel(const TrainConfig::Parallel& p, const Settings& settings) {
   try {
     check_hook(p.hook);
@@ -488,11 +509,12 @@ void check_parallel(const TrainConfig::Parallel& p, const Settings& settings) {
   } catch (const Error& e) {
     reject(settings, "parallel.devices", e.what());
   }
-  if (p.devices.empty() && (p.strategy != "ddp" || !p.split.empty()))
+  if (p.devices.empty() && (p.strategy == "data_parallel" || !p.split.empty()))
     reject(settings, p.split.empty() ? "parallel.strategy" : "parallel.split",
            "parallel.devices has to be given as well");
   if (p.strategy == "data_parallel" && (!p.split.empty() || p.zero > 0))
     reject(settings, p.zero > 0 ? "parallel.zero" : "parallel.split", "data_parallel has whole replicas");
+  if (p.strategy == "local_sgd") check_local_sgd(p, settings);
   if (p.shard_group > 0 && p.zero < 2)
     reject(settings, "parallel.shard_group", "parallel.zero = 2 or 3 has to be given as well");
   if (p.zero > 1 && !p.devices.empty())
@@ -773,6 +795,9 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_distillation(c, settings);
   check_backend(settings, c.dist.backend);
   check_parallel(c.parallel, settings);
+  if (c.parallel.strategy == "local_sgd" && c.train.precision == "fp16")
+    reject(settings, "train.precision",
+           "with parallel.strategy = local_sgd ranks would skip different steps; bf16 skips none");
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");

@@ -131,6 +131,8 @@ struct TrainConfig {
     bool warm_start = true;
     double min_compression_rate = 2;
     std::string strategy = "ddp";
+    std::int64_t local_sgd_period = 4;
+    std::int64_t start_localSGD_iter = 0;
     std::string devices;
     std::string split;
     std::int64_t zero = 0;

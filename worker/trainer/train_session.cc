@@ -14,6 +14,7 @@
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/local_sgd.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/trainer/model_devices.h"
@@ -66,6 +67,11 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
 std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model, ProcessGroup& group) {
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
+  if (p.strategy == "local_sgd")
+    return std::make_unique<LocalSgd>(
+        model, group,
+        LocalSgdOptions{
+            .ddp = options, .period = p.local_sgd_period, .start_localSGD_iter = p.start_localSGD_iter});
   if (p.zero < 2) {
     auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));
@@ -176,6 +182,16 @@ void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) 
   if (ProcessGroup* replicas = parallelism_->replica_group()) broadcast_tensors(own, *replicas);
 }
 
+std::vector<HookState> TrainSession::own_state() {
+  auto all = parallelism_->hook_state();
+  if (!parallelism_->ranks_differ()) return all;
+  for (const auto& [name, tensor] : state_.optimizer->state()) {
+    auto values = tensor;  // a handle on the same elements
+    all.push_back({"optimizer/" + name, {values.raw(), static_cast<std::size_t>(values.numel()), values.dtype()}});
+  }
+  return all;
+}
+
 std::int64_t TrainSession::total_steps() const {
   const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
   return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
@@ -203,6 +219,7 @@ Evaluation TrainSession::evaluate() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
   parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
+  const auto evaluated = parallelism_->evaluated_model();
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size,
                             .workers = std::min(config_.data.workers, 1),

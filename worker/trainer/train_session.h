@@ -92,8 +92,8 @@ class TrainSession {
   void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
   void record_transfers(std::vector<Transfer>* into) { parallelism_->record_transfers(into); }
 
-  // What parallel.hook keeps from step to step, on this rank: CommHook::state().
-  std::vector<HookState> hook_state() { return parallelism_->hook_state(); }
+  // What this rank alone keeps from step to step, such as the error of a communication hook.
+  std::vector<HookState> own_state();
 
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;

@@ -79,11 +79,14 @@ class Trainer::Impl {
     const auto optimizer_state = session_.whole_optimizer_state();
     auto& parallel = session_.parallelism();
     parallel.collect_parameters();
-    const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), session_.hook_state());
-    if (saved) parallel.distribute_model();
+    const auto distribute = [&] {
+      parallel.distribute_model();
+      session_.distribute_optimizer_state(optimizer_state);
+      return session_.own_state();
+    };
+    const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), distribute);
     parallel.drop_whole_parameters();
     if (!saved) return;
-    session_.distribute_optimizer_state(optimizer_state);
     if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);
     state_.continue_from(*saved);
     progress_.line(

@@ -27,7 +27,7 @@ class CheckpointObserver : public Observer {
   // Collective.
   void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
     const auto optimizer_state = session.gather_optimizer_state();
-    const GatheredHookState hook(session.hook_state(), session.group());
+    const GatheredHookState hook(session.own_state(), session.group());
     session.parallelism().collect_parameters();
     if (checkpoints_) {
       all_.before_checkpoint();

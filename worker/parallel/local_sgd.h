@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+
+namespace ddprun {
+
+// With PyTorch's names: PostLocalSGDState and PeriodicModelAverager.
+struct LocalSgdOptions {
+  DdpOptions ddp;
+  std::int64_t period = 4;               // optimizer steps from one average to the next
+  std::int64_t start_localSGD_iter = 0;  // optimizer steps before that, whose gradients are averaged as by DDP
+};
+
+// Local SGD (Stich 2019) and post-local SGD (Lin et al. 2020): each rank steps by its own gradients, and every so many
+// steps the ranks' parameters are replaced by their average. Between two averages the ranks' models differ, and nothing
+// is communicated. The state of the optimizer stays each rank's own.
+//
+//   LocalSgd local(model, group, {.period = 20});
+//   local.zero_grad();
+//   loss(local.forward(inputs), targets).backward();   // this rank's own gradients
+//   optimizer->step();
+//   local.parameters_updated();                        // each 20th time: the average
+//
+// What is evaluated, saved and visited is the average. Running statistics are averaged as parameters are.
+//
+// Ownership: model and group outlive this object. Threads: one at a time. All ranks make the same sequence of steps.
+// Errors: those of the group. The constructor throws Errc::usage for a period below 1 and as DDP's does.
+class LocalSgd final : public DataParallelism {
+ public:
+  LocalSgd(nn::Module& model, ProcessGroup& group, const LocalSgdOptions& options);
+
+  Variable forward(const Variable& input) override { return ddp_.forward(input); }
+  void prepare_forward() override { ddp_.prepare_forward(); }
+  void join_pass() override { ddp_.join_pass(); }
+  std::shared_ptr<void> hold_reduction() override { return ddp_.hold_reduction(); }
+  bool ranks_differ() const override { return true; }
+  ProcessGroup& shard_group() const override { return group_; }
+
+  void zero_grad() override;
+  void parameters_updated() override;
+  // The buffers of each rank: those of what is evaluated are averages.
+  void sync_buffers() override {}
+
+  std::shared_ptr<void> evaluated_model() override;
+  void visit_parameters(const Visitor& visit) override;
+  void collect_parameters() override { collected_ = evaluated_model(); }
+  void drop_whole_parameters() override { collected_.reset(); }
+  void distribute_model() override;
+
+  // This rank's own parameters and buffers, and how many steps it has made.
+  std::vector<HookState> hook_state() override;
+
+  std::chrono::nanoseconds waited() const override { return ddp_.waited() + averaging_; }
+  std::chrono::nanoseconds starting() const override { return ddp_.starting(); }
+  void record_transfers(std::vector<Transfer>* into) override { ddp_.record_transfers(into); }
+
+ private:
+  class Average;
+
+  void average();
+
+  nn::Module& model_;
+  ProcessGroup& group_;
+  const LocalSgdOptions options_;
+  DistributedDataParallel ddp_;
+  std::vector<std::pair<std::string, Tensor>> averaged_;  // trainable parameters, and buffers of floating point
+  std::int64_t steps_ = 0;                                // that have been made
+  std::shared_ptr<void> local_;                           // while gradients stay local
+  std::shared_ptr<void> collected_;
+  std::chrono::nanoseconds averaging_{};
+};
+
+}  // namespace ddprun
