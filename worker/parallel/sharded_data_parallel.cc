@@ -78,10 +78,10 @@ struct ShardedDataParallel::State {
   State(nn::Module& module, ProcessGroup& group, const ShardedOptions& given)
       : model(module),
         options(given),
-        groups(group, given.shard_group),
+        mesh(group, {{"replicate", mesh_rest}, {"shard", given.shard_group > 0 ? given.shard_group : group.size()}}),
         parameters(align_ranks(group, module)),
         units(units_of(module, parameters, given)),
-        gradients(groups, parameters, units.buckets) {}
+        gradients(mesh, parameters, units.buckets) {}
 
   void divide();
   void install_hooks();
@@ -95,7 +95,7 @@ struct ShardedDataParallel::State {
 
   nn::Module& model;
   const ShardedOptions options;
-  const ShardGroups groups;
+  const DeviceMesh mesh;
   const NamedVariables parameters;
   const ShardUnits units;
   ShardedGradients gradients;
@@ -155,11 +155,11 @@ class ShardedDataParallel::UserHook final : public nn::CallHook {
 void ShardedDataParallel::State::divide() {
   divided = {.parameters = parameters, .buckets = units.buckets, .values = {}, .gradients = gradients.parts()};
   if (options.shard_parameters) {
-    sharded = std::make_unique<ShardedParameters>(groups, parameters, units.buckets);
+    sharded = std::make_unique<ShardedParameters>(mesh, parameters, units.buckets);
     divided.values = sharded->parts();
   } else {
-    flat = std::make_unique<FlatParameters>(groups.shards(), parameters, units.buckets);
-    divided.values = flat->parts(groups.shards());
+    flat = std::make_unique<FlatParameters>(mesh.group("shard"), parameters, units.buckets);
+    divided.values = flat->parts(mesh.group("shard"));
   }
 }
 
@@ -176,7 +176,7 @@ void ShardedDataParallel::State::begin_pass(bool is_training) {
   order->begin_pass();
   if (is_training && model.training() && options.broadcast_buffers) {
     const auto start = std::chrono::steady_clock::now();
-    broadcast(groups.all(), buffers_of(model));
+    broadcast(mesh.all(), buffers_of(model));
     waited_for_buffers += std::chrono::steady_clock::now() - start;
   }
 }
@@ -275,13 +275,13 @@ void ShardedDataParallel::zero_grad() {
 
 void ShardedDataParallel::parameters_updated() {
   if (state_->flat)
-    state_->flat->gather(state_->groups.shards());
+    state_->flat->gather(state_->mesh.group("shard"));
   else
     state_->sharded->parts_updated();
 }
 
 void ShardedDataParallel::sync_buffers() {
-  broadcast(state_->groups.all(), buffers_of(state_->model));
+  broadcast(state_->mesh.all(), buffers_of(state_->model));
 }
 
 void ShardedDataParallel::visit_parameters(const Visitor& visit) {
@@ -317,7 +317,7 @@ void ShardedDataParallel::distribute_model() {
     state_->sharded->distribute();
     std::erase_if(whole, [](const auto& each) { return each.second.requires_grad(); });
   }
-  broadcast(state_->groups.all(), references(whole));
+  broadcast(state_->mesh.all(), references(whole));
   for (const auto& [name, parameter] : whole) parameter.value().storage()->bump_version();
   sync_buffers();
 }
@@ -349,11 +349,11 @@ const DividedParameters* ShardedDataParallel::divided() const {
 }
 
 ProcessGroup& ShardedDataParallel::shard_group() const {
-  return state_->groups.shards();
+  return state_->mesh.group("shard");
 }
 
 ProcessGroup* ShardedDataParallel::replica_group() const {
-  return state_->groups.replicas();
+  return state_->mesh.size("replicate") > 1 ? &state_->mesh.group("replicate") : nullptr;
 }
 
 }  // namespace ddprun

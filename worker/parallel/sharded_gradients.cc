@@ -33,15 +33,15 @@ Tensor range(const Tensor& tensor, std::size_t begin, std::size_t end) {
 
 }  // namespace
 
-ShardedGradients::ShardedGradients(const ShardGroups& groups, std::vector<std::pair<std::string, Variable>> parameters,
+ShardedGradients::ShardedGradients(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
                                    std::vector<Bucket> buckets)
-    : groups_(groups),
+    : mesh_(mesh),
       parameters_(std::move(parameters)),
       buckets_(std::move(buckets)),
       places_(parameters_.size()),
       memory_(buckets_.size()),
       adds_(buckets_.size(), false) {
-  ProcessGroup& shards = groups.shards();
+  ProcessGroup& shards = mesh.group("shard");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
     for (std::size_t s = 0; s < bucket.slices.size(); ++s)
@@ -110,7 +110,7 @@ void ShardedGradients::ready(std::size_t parameter) {
 void ShardedGradients::start(std::size_t b) {
   while (travelling_.size() >= most_travelling) complete_oldest();
   const auto from = std::chrono::steady_clock::now();
-  ProcessGroup& shards = groups_.shards();
+  ProcessGroup& shards = mesh_.group("shard");
   Travelling reduction{.bucket = b, .part = {}, .work = nullptr, .start = from};
   if (adds_[b]) {
     reduction.part = flat_tensor(static_cast<std::size_t>(parts_[b].numel()), parts_[b].dtype());
@@ -142,7 +142,7 @@ void ShardedGradients::complete_oldest() {
 }
 
 void ShardedGradients::average_over_replicas(Tensor part) {
-  if (groups_.replicas()) groups_.replicas()->allreduce(span_of_tensor(part), ReduceOp::average, {.blocking = true});
+  mesh_.group("replicate").allreduce(span_of_tensor(part), ReduceOp::average, {.blocking = true});
 }
 
 // The variables let go of the memory.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
-#include "ddprun/worker/parallel/shard_groups.h"
+#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/reducer/bucketing.h"
 #include "ddprun/worker/reducer/transfer.h"
 
@@ -21,12 +21,15 @@ namespace ddprun {
 // A pass: ready() once for each parameter, then finish(). Buckets start in their order, whatever the order in which
 // gradients become ready, so that all ranks start the same operations.
 //
-// Ownership: groups outlive this object. Threads: one at a time.
-// Errors: those of the groups; Errc::usage for a parameter that is ready twice, or not by finish(). The object cannot
+// The mesh has the dimensions "replicate" and "shard": parts are those of the shard group, averaged over the replicas
+// as well.
+//
+// Ownership: the mesh outlives this object. Threads: one at a time.
+// Errors: those of its groups; Errc::usage for a parameter that is ready twice, or not by finish(). The object cannot
 //   be used afterwards.
 class ShardedGradients {
  public:
-  ShardedGradients(const ShardGroups& groups, std::vector<std::pair<std::string, Variable>> parameters,
+  ShardedGradients(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
                    std::vector<Bucket> buckets);
   ~ShardedGradients();  // waits for operations in progress
   ShardedGradients(const ShardedGradients&) = delete;
@@ -68,7 +71,7 @@ class ShardedGradients {
   void grow(std::size_t bytes);
   std::string unready_names() const;
 
-  const ShardGroups& groups_;
+  const DeviceMesh& mesh_;
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
   std::vector<Place> places_;         // by parameter

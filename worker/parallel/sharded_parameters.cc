@@ -8,15 +8,14 @@
 
 namespace ddprun {
 
-ShardedParameters::ShardedParameters(const ShardGroups& groups,
-                                     std::vector<std::pair<std::string, Variable>> parameters,
+ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
                                      std::vector<Bucket> buckets)
-    : groups_(groups),
+    : mesh_(mesh),
       parameters_(std::move(parameters)),
       buckets_(std::move(buckets)),
       bucket_of_(parameters_.size()),
       states_(buckets_.size()) {
-  ProcessGroup& shards = groups.shards();
+  ProcessGroup& shards = mesh.group("shard");
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
     const auto memory = std::make_shared<ReleasableMemory>(bucket.count * size_of(bucket.dtype));
@@ -60,7 +59,7 @@ Span ShardedParameters::part(std::size_t b) const {
 }
 
 Counts ShardedParameters::counts(std::size_t b) const {
-  return shard_counts(buckets_[b].count, groups_.shards().size());
+  return shard_counts(buckets_[b].count, mesh_.group("shard").size());
 }
 
 void ShardedParameters::become(std::size_t b, State state) {
@@ -81,7 +80,7 @@ void ShardedParameters::prefetch(std::size_t b) {
   bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
   peak_ = std::max(peak_, bytes_);
   become(b, State::coming);
-  state.work = groups_.shards().allgatherv(part(b), whole(b), counts(b));
+  state.work = mesh_.group("shard").allgatherv(part(b), whole(b), counts(b));
 }
 
 void ShardedParameters::acquire(std::size_t b) {
@@ -113,23 +112,23 @@ void ShardedParameters::parts_updated() {
 }
 
 void ShardedParameters::collect() {
-  if (!groups_.in_first()) return;
-  const bool is_root = groups_.shards().rank() == 0;
+  if (mesh_.coordinate("replicate") > 0) return;
+  const bool is_root = mesh_.group("shard").rank() == 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     if (is_root) bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
-    groups_.shards().gatherv(part(b), is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), 0,
-                             {.blocking = true});
+    mesh_.group("shard").gatherv(part(b), is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), 0,
+                                 {.blocking = true});
     if (is_root) become(b, State::present);
   }
 }
 
 void ShardedParameters::distribute() {
-  const bool is_root = groups_.shards().rank() == 0;
+  const bool is_root = mesh_.group("shard").rank() == 0;
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (groups_.in_first())
-      groups_.shards().scatterv(is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), part(b), 0,
-                                {.blocking = true});
-    if (groups_.replicas()) groups_.replicas()->broadcast(part(b), 0, {.blocking = true});
+    if (mesh_.coordinate("replicate") == 0)
+      mesh_.group("shard").scatterv(is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), part(b), 0,
+                                    {.blocking = true});
+    mesh_.group("replicate").broadcast(part(b), 0, {.blocking = true});
   }
   parts_updated();
 }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/releasable_memory.h"
-#include "ddprun/worker/parallel/shard_groups.h"
 #include "ddprun/worker/reducer/bucketing.h"
 
 namespace ddprun {
@@ -19,13 +19,15 @@ namespace ddprun {
 // stay the same, so a tape may refer to a parameter that is freed after the forward pass and gathered before the
 // backward pass.
 //
-// Ownership: groups outlive this object; the values of the parameters outlive it.
+// The mesh has the dimensions "replicate" and "shard": parts are those of the shard group.
+//
+// Ownership: the mesh outlives this object; the values of the parameters outlive it.
 // Threads: one at a time. acquire() and prefetch() are collective of the shard group, in the same order at its ranks.
 // Errors: those of the group.
 class ShardedParameters {
  public:
   // Takes the values of the parameters, which are the same at all ranks, and frees them.
-  ShardedParameters(const ShardGroups& groups, std::vector<std::pair<std::string, Variable>> parameters,
+  ShardedParameters(const DeviceMesh& mesh, std::vector<std::pair<std::string, Variable>> parameters,
                     std::vector<Bucket> buckets);
   ~ShardedParameters();  // waits for operations in progress
   ShardedParameters(const ShardedParameters&) = delete;
@@ -72,7 +74,7 @@ class ShardedParameters {
   void become(std::size_t bucket, State state);
   void drop(std::size_t bucket);
 
-  const ShardGroups& groups_;
+  const DeviceMesh& mesh_;
   std::vector<std::pair<std::string, Variable>> parameters_;
   const std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;                     // by parameter

@@ -77,9 +77,6 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));
     return ddp;
   }
-  if (p.shard_group > 0 && group.size() % p.shard_group != 0)
-    throw make_error(Errc::usage, "parallel.shard_group = {}: there are {} ranks, which is no multiple of it",
-                     p.shard_group, group.size());
   return std::make_unique<ShardedDataParallel>(model, group,
                                                ShardedOptions{.limits = options.limits,
                                                               .shard_parameters = p.zero == 3,
