@@ -2,8 +2,6 @@
 
 #include <memory>
 
-#include "ddprun/worker/reducer/shards.h"
-
 namespace ddprun {
 
 FlatParameters::FlatParameters(ProcessGroup& group, std::vector<std::pair<std::string, Variable>> parameters,
@@ -28,13 +26,15 @@ Span FlatParameters::memory(std::size_t bucket) const {
 
 std::vector<Tensor> FlatParameters::parts(const ProcessGroup& group) const {
   std::vector<Tensor> all;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    const Bucket& bucket = buckets_[b];
-    const Shard own = shard_of(bucket.count, group.rank(), group.size());
-    const std::shared_ptr<void> place(memory_[b], memory_[b]->data() + own.begin * size_of(bucket.dtype));
-    all.push_back(Tensor::wrap(place.get(), {static_cast<std::int64_t>(own.count())}, bucket.dtype, place));
-  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    all.push_back(part(b, shard_of(buckets_[b].count, group.rank(), group.size())));
   return all;
+}
+
+Tensor FlatParameters::part(std::size_t bucket, const Shard& elements) const {
+  const DType dtype = buckets_[bucket].dtype;
+  const std::shared_ptr<void> place(memory_[bucket], memory_[bucket]->data() + elements.begin * size_of(dtype));
+  return Tensor::wrap(place.get(), {static_cast<std::int64_t>(elements.count())}, dtype, place);
 }
 
 // Blocking: there is nothing to compute meanwhile, so the calling thread does it without waking another one.

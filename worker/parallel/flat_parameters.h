@@ -7,6 +7,7 @@
 #include "ddprun/worker/autograd/variable.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/bucketing.h"
+#include "ddprun/worker/reducer/shards.h"
 
 namespace ddprun {
 
@@ -24,10 +25,12 @@ class FlatParameters {
   std::vector<Tensor> parts(const ProcessGroup& group) const;
   // All ranks' parts to all ranks. Collective.
   void gather(ProcessGroup& group);
+  // Of a bucket, padding included.
+  Span memory(std::size_t bucket) const;
+  // Some elements of a bucket, as one dimension. Keeps the memory.
+  Tensor part(std::size_t bucket, const Shard& elements) const;
 
  private:
-  Span memory(std::size_t bucket) const;
-
   std::vector<std::pair<std::string, Variable>> parameters_;
   std::vector<Bucket> buckets_;
   std::vector<std::shared_ptr<RegisteredBuffer>> memory_;  // by bucket

@@ -1,0 +1,17 @@
+#include "ddprun/worker/parallel/parameter_server/messages.h"
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::parameter_server {
+
+void finish(const std::vector<WorkPtr>& works) {
+  for (const auto& work : works) {
+    try {
+      work->wait();
+    } catch (const Error&) {
+      // Another operation has reported that the group is broken.
+    }
+  }
+}
+
+}  // namespace ddprun::parameter_server
