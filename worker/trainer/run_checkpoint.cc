@@ -22,8 +22,8 @@ constexpr std::array<std::pair<std::string_view, Resume>, 4> resume_choices{
 // Settings that decide which tensors there are.
 constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden", "data.name",
                                                      "data.shape", "data.outputs", "data.labels"};
-constexpr std::array<std::string_view, 4> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
-                                                         "model.freeze"};
+constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
+                                                         "optim.centered", "model.freeze"};
 
 // Parameters, then buffers.
 NamedTensors tensors_of(const nn::Module& model) {

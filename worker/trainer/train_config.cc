@@ -236,22 +236,43 @@ void bind_eval(Settings& s, TrainConfig::Eval& e) {
 void bind_optim(Settings& s, TrainConfig::Optim& o) {
   s.add("optim.name", o.name, {.help = "optimizer", .choices = texts(optim::optimizer_names())});
   s.add("optim.lr", o.lr, {.help = "learning rate", .min = 0});
-  s.add("optim.momentum", o.momentum, {.help = "momentum of sgd", .min = 0, .max = 1});
+  s.add("optim.momentum", o.momentum, {.help = "momentum of sgd, rmsprop, lars and muon", .min = 0, .max = 1});
   s.add("optim.dampening", o.dampening,
         {.help = "share of the gradient that does not enter the momentum of sgd, from its second step on",
          .min = 0,
          .max = 1});
-  s.add("optim.nesterov", o.nesterov, {.help = "Nesterov's variant of the momentum of sgd"});
-  s.add("optim.weight_decay", o.weight_decay,
-        {.help = "sgd, adam: factor of the parameter that is added to its gradient; adamw: the parameter shrinks by "
-                 "learning rate x this, apart from the gradient",
-         .min = 0});
+  s.add("optim.nesterov", o.nesterov, {.help = "Nesterov's variant of the momentum of sgd and muon"});
+  s.add(
+      "optim.weight_decay", o.weight_decay,
+      {.help = "sgd, adam, rmsprop, adagrad, lars: factor of the parameter that is added to its gradient; adamw, muon: "
+               "the parameter shrinks by learning rate x this, apart from the gradient; lamb: factor of the parameter "
+               "that is added to its update",
+       .min = 0});
   s.add("optim.decay_one_dimensional", o.decay_one_dimensional,
         {.help = "optim.weight_decay applies to biases and to the weights of norms too, which have one dimension"});
-  s.add("optim.beta1", o.beta1, {.help = "decay rate of the mean of gradients (adam, adamw)", .min = 0, .max = 1});
+  s.add("optim.beta1", o.beta1,
+        {.help = "decay rate of the mean of gradients (adam, adamw, lamb; muon: of parameters that are not matrices)",
+         .min = 0,
+         .max = 1});
   s.add("optim.beta2", o.beta2,
-        {.help = "decay rate of the mean of squared gradients (adam, adamw)", .min = 0, .max = 1});
-  s.add("optim.eps", o.eps, {.help = "number that is added to the denominator (adam, adamw)", .min = 0});
+        {.help = "decay rate of the mean of squared gradients (as optim.beta1)", .min = 0, .max = 1});
+  s.add(
+      "optim.eps", o.eps,
+      {.help = "number that is added to the denominator (adam, adamw, rmsprop, adagrad, lamb); muon: the least norm by "
+               "which a matrix is divided as well",
+       .min = 0});
+  s.add("optim.alpha", o.alpha, {.help = "decay rate of the mean of squared gradients (rmsprop)", .min = 0, .max = 1});
+  s.add("optim.centered", o.centered, {.help = "rmsprop divides by the deviation of the gradients from their mean"});
+  s.add("optim.lr_decay", o.lr_decay,
+        {.help = "adagrad divides the learning rate by 1 + (step - 1) x this, counted from step 1", .min = 0});
+  s.add("optim.trust_coefficient", o.trust_coefficient,
+        {.help = "lars: ratio of the update's norm to the parameter's, before the learning rate", .min = 0});
+  s.add("optim.ns_steps", o.ns_steps,
+        {.help = "steps of the Newton-Schulz iteration that makes an update orthogonal (muon)", .min = 0, .max = 99});
+  s.add("optim.adjust_lr_fn", o.adjust_lr_fn,
+        {.help = "how muon multiplies the learning rate of a matrix: original, by sqrt(max(1, rows / columns)); "
+                 "match_rms_adamw, by 0.2 sqrt(max(rows, columns)), for learning rates of adamw",
+         .choices = {"original", "match_rms_adamw"}});
   s.add("optim.clip_norm", o.clip_norm,
         {.help = "scales the gradients of all parameters down to this Euclidean norm, as clip_grad_norm_; 0: not",
          .min = 0});
@@ -455,7 +476,7 @@ void bind_profile(Settings& s, TrainConfig::Profile& p) {
   throw make_error(Errc::usage, "{}: {} = {}: {}", setting->source.where, key, setting->print(), what);
 }
 
-void check_parallel(const TrainConfig::Parallel& p, const Settings& settings) {
+void check_parallel(const TrainConfig::Parallel& p, const std::string& optimizer, const Settings& settings) {
   try {
     check_hook(p.hook);
   } catch (const Error& e) {
@@ -469,6 +490,9 @@ void check_parallel(const TrainConfig::Parallel& p, const Settings& settings) {
   if (p.find_unused_parameters || p.static_graph || !p.ignored_parameters.empty())
     reject(settings, "parallel.zero",
            "updates are not divided with parallel.find_unused_parameters, static_graph or ignored_parameters");
+  if (!optim::is_elementwise(optimizer))
+    reject(settings, "parallel.zero",
+           fmt::format("updates are divided by elements, and optim.name = {} needs whole tensors", optimizer));
 }
 
 void check_batch_size(const TrainConfig::Train& t, const Settings& settings) {
@@ -497,6 +521,7 @@ void check_momentum(const TrainConfig::Optim& o, const Settings& settings, std::
 void check_optimizer(const TrainConfig::Optim& o, const Settings& settings) {
   if (o.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
   if (o.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
+  if (o.alpha >= 1) reject(settings, "optim.alpha", "expected a number below 1");
   if (o.nesterov) check_momentum(o, settings, "optim.nesterov");
   if (o.dampening > 0) check_momentum(o, settings, "optim.dampening");
   if (o.nesterov && o.dampening > 0)
@@ -737,7 +762,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_schedule(c.optim, settings);
   check_distillation(c, settings);
   check_backend(settings, c.dist.backend);
-  check_parallel(c.parallel, settings);
+  check_parallel(c.parallel, c.optim.name, settings);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");

@@ -93,6 +93,12 @@ struct TrainConfig {
     double eps = 1e-8;
     double dampening = 0;
     bool nesterov = false;
+    double alpha = 0.99;
+    bool centered = false;
+    double lr_decay = 0;
+    double trust_coefficient = 0.001;
+    std::int64_t ns_steps = 5;
+    std::string adjust_lr_fn = "original";
     bool decay_one_dimensional = true;
     double clip_norm = 0;
     double clip_value = 0;

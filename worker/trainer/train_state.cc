@@ -101,7 +101,13 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vect
                                 .beta2 = c.optim.beta2,
                                 .eps = c.optim.eps,
                                 .dampening = c.optim.dampening,
-                                .nesterov = c.optim.nesterov},
+                                .nesterov = c.optim.nesterov,
+                                .alpha = c.optim.alpha,
+                                .centered = c.optim.centered,
+                                .lr_decay = c.optim.lr_decay,
+                                .trust_coefficient = c.optim.trust_coefficient,
+                                .ns_steps = c.optim.ns_steps,
+                                .adjust_lr_fn = c.optim.adjust_lr_fn},
                                std::move(groups));
 }
 

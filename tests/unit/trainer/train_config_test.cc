@@ -50,6 +50,8 @@ TEST_CASE("a hook that does not exist, a delay of nothing and a hook of divided 
       "t.cfg:2: parallel.param_to_hook_all_reduce = a: parallel.delay_all_reduce_named_params has to be given as well");
   CHECK(error_of("[parallel]\nzero = 1\nhook = fp16\n") ==
         "t.cfg:3: parallel.hook = fp16: parallel.zero averages gradients in its own way");
+  CHECK(error_of("[optim]\nname = lamb\n[parallel]\nzero = 1\n") ==
+        "t.cfg:4: parallel.zero = 1: updates are divided by elements, and optim.name = lamb needs whole tensors");
   CHECK_THAT(error_of("[parallel]\nzero = 1\nstatic_graph = true\n"), Catch::Contains("updates are not divided with"));
   CHECK(parse_names(" a.b, c d,") == std::vector<std::string>{"a.b", "c", "d"});
 }
