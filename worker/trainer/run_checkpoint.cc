@@ -25,6 +25,13 @@ constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden
 constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
                                                          "optim.centered", "model.freeze"};
 
+// The averages, then buffers.
+NamedTensors tensors_of(const nn::Module& model, const optim::ExponentialMovingAverage& ema) {
+  NamedTensors all = ema.averages();
+  for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
+  return all;
+}
+
 // Parameters, then buffers.
 NamedTensors tensors_of(const nn::Module& model) {
   NamedTensors all;
@@ -90,6 +97,28 @@ void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Mod
             changes(optimizer_keys, saved, settings));
 }
 
+// Rank 0's part of restore_averages(). Returns whether there were averages.
+bool load_averages(const checkpoint::Found& found, const nn::Module& model,
+                   const optim::ExponentialMovingAverage& ema) {
+  if (found.has_ema) {
+    load_tensors(found.ema(), (found.folder / "ema.safetensors").string(), tensors_of(model, ema));
+    return true;
+  }
+  log::warn("train.ema: the checkpoint {} has no averages of the parameters, so they begin anew",
+            found.folder.string());
+  return false;
+}
+
+// found: at rank 0.
+void restore_averages(const checkpoint::Found* found, const nn::Module& model, optim::ExponentialMovingAverage& ema,
+                      ProcessGroup& group) {
+  std::vector<std::int64_t> loaded{found != nullptr && load_averages(*found, model, ema) ? 1 : 0};
+  group.broadcast(span_of(loaded), 0)->wait();
+  if (loaded[0] == 0) return;
+  broadcast_tensors(ema.averages(), group);
+  ema.set_started();
+}
+
 // Rank 0's part of resume().
 std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
   if (options.resume == Resume::never) {
@@ -121,8 +150,12 @@ std::string broadcast_text(std::string text, ProcessGroup& group) {
 }  // namespace
 
 checkpoint::Content content_of(const nn::Module& model, const NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state) {
-  return {views_of(tensors_of(model)), views_of(optimizer_state), state};
+                               const checkpoint::RunState& state, const optim::ExponentialMovingAverage* ema) {
+  return {.model = views_of(tensors_of(model)),
+          .optimizer = views_of(optimizer_state),
+          .state = state,
+          .ema = ema != nullptr && ema->started() ? views_of(tensors_of(model, *ema))
+                                                  : std::vector<checkpoint::TensorView>()};
 }
 
 Resume resume_from_name(std::string_view name) {
@@ -139,7 +172,7 @@ std::vector<std::string> resume_names() {
 
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
                                            const NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const std::vector<HookState>& hook) {
+                                           const std::vector<HookState>& hook, optim::ExponentialMovingAverage* ema) {
   std::string text;
   std::optional<checkpoint::Found> found;
   if (group.rank() == 0 && options.checkpoints) {
@@ -154,6 +187,7 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   const auto state = checkpoint::run_state_from_json(text, "rank 0's checkpoint");
   broadcast_tensors(tensors_of(model), group);
   restore_hook_state(found ? &*found : nullptr, hook, group);
+  if (ema != nullptr) restore_averages(found ? &*found : nullptr, model, *ema, group);
   return state;
 }
 

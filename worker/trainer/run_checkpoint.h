@@ -9,6 +9,7 @@
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/optim/ema.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/reducer/comm_hook.h"
 
@@ -17,7 +18,7 @@ namespace ddprun::trainer {
 
 // Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
 checkpoint::Content content_of(const nn::Module& model, const optim::NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state);
+                               const checkpoint::RunState& state, const optim::ExponentialMovingAverage* ema = nullptr);
 
 // checkpoint.resume: "auto" starts from the newest checkpoint that is whole, or from step 0 when there is none; "never"
 // starts from step 0; "require" fails when there is no checkpoint; "best" starts from the one with the best evaluation,
@@ -32,14 +33,16 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Rank 0's newest checkpoint: its model and the hook's state are at every rank, its optimizer state in rank 0's tensors,
-// from where the caller takes it to the others; its run state is the result. None when the run starts from step 0. Only rank 0 touches the
-// disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the tensor: one that is missing,
-// has another shape or dtype, or that the model does not know; those of Checkpoints::newest(), and Errc::io when a
-// checkpoint is required and there is none. Collective.
+// Rank 0's newest checkpoint: its model, the hook's state and the averages of the parameters are at every rank (a
+// checkpoint without averages leaves ema as it is, with a warning), its optimizer state in rank 0's tensors,
+// from where the caller takes it to the others; its run state is the result. None when the run starts from step 0. Only
+// rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the tensor:
+// one that is missing, has another shape or dtype, or that the model does not know; those of Checkpoints::newest(), and
+// Errc::io when a checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
                                            const optim::NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const std::vector<HookState>& hook = {});
+                                           const std::vector<HookState>& hook = {},
+                                           optim::ExponentialMovingAverage* ema = nullptr);
 
 // Rank 0's values to every rank. Collective.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);

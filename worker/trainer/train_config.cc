@@ -187,6 +187,11 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
   s.add("train.quantization_aware", t.quantization_aware,
         {.help = "train with inputs and weights rounded as ddprun-worker quantize rounds them, in the layers that it "
                  "replaces; it then takes the ranges of inputs that training has learnt"});
+  s.add("train.ema", t.ema,
+        {.help = "decay of an exponential moving average of the parameters, such as 0.999, with which evaluations, "
+                 "predict, generate and quantize work; 0: none",
+         .min = 0,
+         .max = 0.999999});
   s.add("train.recompute", t.recompute,
         {.help =
              "what keeps nothing but its input for the backward pass, which computes it again: none; blocks: those of "

@@ -68,6 +68,7 @@ struct TrainConfig {
     std::string recompute = "none";
     bool winograd = true;
     bool quantization_aware = false;
+    double ema = 0;
     bool memory_report = false;
     double loss_scale = 65536;
     double loss_scale_growth = 2;

@@ -174,6 +174,7 @@ StepResult TrainSession::step(bool request_stop) {
 Evaluation TrainSession::evaluate() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
+  const auto averages = state_.ema ? std::make_unique<optim::ExponentialMovingAverage::Scope>(*state_.ema) : nullptr;
   ddp_.sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
                            {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
@@ -263,6 +264,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
     timer.end(&StepTimes::optimizer);
     if (shards_) shards_->gather();
     timer.end(&StepTimes::wait);
+    if (state_.ema) state_.ema->update();
   }
   timer.end(&StepTimes::optimizer);
   reduced_sums->wait();

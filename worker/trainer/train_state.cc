@@ -120,6 +120,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   if (config.parallel.zero == 0) state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
+  if (config.train.ema > 0) state.ema.emplace(state.model->named_parameters(), config.train.ema);
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);
   state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),
                .accumulate = config.train.accumulate,

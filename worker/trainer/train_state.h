@@ -9,6 +9,7 @@
 #include "ddprun/worker/checkpoint/run_state.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/optim/ema.h"
 #include "ddprun/worker/optim/grad_scaler.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/tasks/task.h"
@@ -23,8 +24,9 @@ struct TrainState {
   std::unique_ptr<nn::Module> model;
   // Of the model's parameters; with parallel.zero of this rank's parts of them, made by the session.
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::optional<optim::GradScaler> scaler;  // with train.precision = fp16
-  checkpoint::RunState run;                 // step, position in the data, seed, settings
+  std::optional<optim::GradScaler> scaler;             // with train.precision = fp16
+  std::optional<optim::ExponentialMovingAverage> ema;  // with train.ema
+  checkpoint::RunState run;                            // step, position in the data, seed, settings
 
   // Goes on where a checkpoint's run stood; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);

@@ -77,7 +77,8 @@ class Trainer::Impl {
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
     const auto optimizer_state = session_.whole_optimizer_state();
-    const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), session_.hook_state());
+    const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), session_.hook_state(),
+                              state_.ema ? &*state_.ema : nullptr);
     if (!saved) return;
     session_.distribute_optimizer_state(optimizer_state);
     if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);

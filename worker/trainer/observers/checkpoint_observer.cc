@@ -30,7 +30,8 @@ class CheckpointObserver : public Observer {
     const GatheredHookState hook(session.hook_state(), session.group());
     if (!checkpoints_) return;
     all_.before_checkpoint();
-    auto content = content_of(*session.state().model, optimizer_state, session.state().run);
+    const auto& state = session.state();
+    auto content = content_of(*state.model, optimizer_state, state.run, state.ema ? &*state.ema : nullptr);
     content.hook = hook.views();
     (checkpoints_->*write)(content);
   }
