@@ -25,13 +25,17 @@ void apply(kernels::Unary function, const kernels::Arguments& arguments, const N
 
 }  // namespace
 
-double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks) {
-  check_above_zero("max_norm", max_norm);
+double grad_norm(const NamedParameters& parameters, const SumOverRanks& sum_over_ranks) {
   double squares = 0;
   for (const auto& [name, parameter] : parameters)
     if (parameter.grad().defined()) squares += square_sum(parameter.grad());
   if (sum_over_ranks) squares = sum_over_ranks(squares);
-  const double norm = std::sqrt(squares);
+  return std::sqrt(squares);
+}
+
+double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks) {
+  check_above_zero("max_norm", max_norm);
+  const double norm = grad_norm(parameters, sum_over_ranks);
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1)) apply(kernels::Unary::scale, {.a = factor}, parameters);  // NaN too
   return norm;

@@ -283,13 +283,18 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
          .min = 0});
   s.add("optim.clip_value", o.clip_value,
         {.help = "limits each element of a gradient to this magnitude, as clip_grad_value_; 0: not", .min = 0});
+  s.add("optim.skip_outliers", o.skip_outliers,
+        {.help = "a step is skipped at all ranks if the norm of its gradients is above so many times the median of the "
+                 "last 100 steps; 0: none",
+         .min = 0});
 }
 
 // PyTorch's names where it has the same.
 void bind_schedule(Settings& s, TrainConfig::Optim& o) {
   s.add("optim.schedule", o.schedule,
         {.help = "learning rate over the time, as torch.optim.lr_scheduler has it: StepLR, MultiStepLR, "
-                 "CosineAnnealingLR, LinearLR, OneCycleLR; inverse_sqrt: optim.lr x sqrt(warmup / time)",
+                 "CosineAnnealingLR, LinearLR, OneCycleLR; plateau: ReduceLROnPlateau of the loss of evaluations; "
+                 "inverse_sqrt: optim.lr x sqrt(warmup / time)",
          .choices = LrSchedule::names()});
   s.add("optim.schedule_unit", o.schedule_unit,
         {.help = "what the schedule counts; epochs: the rate stays the same within an epoch",
@@ -317,6 +322,14 @@ void bind_schedule(Settings& s, TrainConfig::Optim& o) {
   s.add("optim.div_factor", o.div_factor, {.help = "onecycle begins with optim.lr divided by this", .min = 1});
   s.add("optim.final_div_factor", o.final_div_factor,
         {.help = "onecycle ends with its beginning divided by this", .min = 1});
+  s.add("optim.factor", o.factor, {.help = "factor of each reduction of plateau", .min = 0, .max = 0.999});
+  s.add("optim.patience", o.patience,
+        {.help = "evaluations without an improvement that plateau tolerates", .unit = "evaluations", .min = 0});
+  s.add("optim.threshold", o.threshold,
+        {.help = "plateau counts a loss below the best x (1 - this) as an improvement", .min = 0, .max = 1});
+  s.add("optim.cooldown", o.cooldown,
+        {.help = "evaluations after a reduction that plateau does not count", .unit = "evaluations", .min = 0});
+  s.add("optim.min_lr", o.min_lr, {.help = "plateau reduces the learning rate to no less than this", .min = 0});
 }
 
 void bind_rest(Settings& s, TrainConfig& c) {
@@ -543,6 +556,7 @@ void check_schedule(const TrainConfig::Optim& o, const Settings& settings) {
     reject(settings, "optim.milestones", "expected ascending numbers");
   if (o.schedule == "inverse_sqrt" && o.warmup == 0)
     reject(settings, "optim.schedule", "inverse_sqrt needs an optim.warmup");
+  if (o.schedule == "plateau" && o.min_lr > o.lr) reject(settings, "optim.min_lr", "expected at most optim.lr");
   if (o.schedule_length > 0 && !LrSchedule::has_length(o.schedule))
     reject(settings, "optim.schedule_length", fmt::format("optim.schedule = {} has no end", o.schedule));
   if (o.schedule_length > 0 && o.warmup >= o.schedule_length)
@@ -765,6 +779,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
     check_image(settings, "data.image_size", c.model.name, {3, c.data.image_size, c.data.image_size});
   check_optimizer(c.optim, settings);
   check_schedule(c.optim, settings);
+  if (c.optim.schedule == "plateau" && c.eval.every_epochs == 0)
+    reject(settings, "optim.schedule", "plateau needs evaluations, but eval.every_epochs is 0");
   check_distillation(c, settings);
   check_backend(settings, c.dist.backend);
   check_parallel(c.parallel, c.optim.name, settings);

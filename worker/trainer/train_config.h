@@ -103,6 +103,7 @@ struct TrainConfig {
     bool decay_one_dimensional = true;
     double clip_norm = 0;
     double clip_value = 0;
+    double skip_outliers = 0;
     std::string schedule = "constant";
     std::string schedule_unit = "steps";
     std::int64_t schedule_length = 0;
@@ -115,6 +116,11 @@ struct TrainConfig {
     double pct_start = 0.3;
     double div_factor = 25;
     double final_div_factor = 1e4;
+    double factor = 0.1;
+    std::int64_t patience = 10;
+    double threshold = 1e-4;
+    std::int64_t cooldown = 0;
+    double min_lr = 0;
   } optim;
   struct Dist {
     std::string backend = "auto";

@@ -184,6 +184,7 @@ double TrainSession::learning_rate() {
   const bool in_steps = config_.optim.schedule_unit == "steps";
   if (!lr_schedule_)
     lr_schedule_.emplace(lr_schedule_options(config_.optim, in_steps ? total_steps() : config_.train.epochs));
+  if (state_.plateau) lr_schedule_->set_lr(state_.plateau->lr());
   return lr_schedule_->at(in_steps ? state_.run.step : state_.run.epoch);
 }
 
@@ -258,8 +259,8 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   rank_times_.append_to(sums);
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
   timer.end(&StepTimes::start);
-  if (unscale_gradients(result)) {
-    result.grad_norm = clip_gradients();
+  if (unscale_gradients(result) && accept_gradients(result)) {
+    clip_gradients(result);
     state_.optimizer->step();
     timer.end(&StepTimes::optimizer);
     if (shards_) shards_->gather();
@@ -285,12 +286,23 @@ bool TrainSession::unscale_gradients(StepResult& result) {
   return !result.skipped;
 }
 
-// The gradients are averaged by now, so all ranks clip alike.
-std::optional<double> TrainSession::clip_gradients() const {
-  if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
-  if (config_.optim.clip_norm == 0) return std::nullopt;
+// The norm is that of the average, so all ranks accept alike.
+bool TrainSession::accept_gradients(StepResult& result) {
+  auto& outliers = state_.outliers;
+  if (!outliers) return true;
   const auto sum = [this](double squares) { return sum_over_ranks(squares); };
-  return optim::clip_grad_norm(parameters_, config_.optim.clip_norm, shards_ ? sum : optim::SumOverRanks());
+  const double norm = optim::grad_norm(parameters_, shards_ ? sum : optim::SumOverRanks());
+  result.grad_norm = norm;
+  result.skipped = outliers->note(norm);
+  return !result.skipped;
+}
+
+// The gradients are averaged by now, so all ranks clip alike.
+void TrainSession::clip_gradients(StepResult& result) const {
+  if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
+  if (config_.optim.clip_norm == 0) return;
+  const auto sum = [this](double squares) { return sum_over_ranks(squares); };
+  result.grad_norm = optim::clip_grad_norm(parameters_, config_.optim.clip_norm, shards_ ? sum : optim::SumOverRanks());
 }
 
 double TrainSession::sum_over_ranks(double value) const {
@@ -323,6 +335,7 @@ void TrainSession::advance(StepResult& result) {
   run.skipped_steps += result.skipped ? 1 : 0;
   if (const auto& scaler = state_.scaler)
     run.loss_scale = {.scale = scaler->state().scale, .good_steps = scaler->state().good_steps};
+  state_.note_rules();
   result.ends_epoch = plan_.left(run.samples) == 0;
   if (!result.ends_epoch) return;
   ++run.epoch;

@@ -38,9 +38,9 @@ struct StepResult {
   std::int64_t epoch = 0;            // 1 is the first
   std::int64_t samples = 0;          // of all ranks together
   double loss = 0;                   // mean over the items of all ranks
-  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm
+  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm or optim.skip_outliers
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
-  bool skipped = false;              // gradients were not finite: the optimizer changed nothing
+  bool skipped = false;              // gradients were not finite or an outlier: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   std::uint64_t bytes_sent = 0;      // over the network, by this rank
   bool ends_epoch = false;
@@ -114,7 +114,8 @@ class TrainSession {
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
-  std::optional<double> clip_gradients() const;
+  bool accept_gradients(StepResult& result);
+  void clip_gradients(StepResult& result) const;
   double sum_over_ranks(double value) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);

@@ -12,7 +12,9 @@
 #include "ddprun/worker/optim/ema.h"
 #include "ddprun/worker/optim/grad_scaler.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/optim/outlier_filter.h"
 #include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/plateau.h"
 #include "ddprun/worker/trainer/train_config.h"
 
 namespace ddprun::trainer {
@@ -26,6 +28,8 @@ struct TrainState {
   std::unique_ptr<optim::Optimizer> optimizer;
   std::optional<optim::GradScaler> scaler;             // with train.precision = fp16
   std::optional<optim::ExponentialMovingAverage> ema;  // with train.ema
+  std::optional<Plateau> plateau;                      // with optim.schedule = plateau
+  std::optional<optim::OutlierFilter> outliers;        // with optim.skip_outliers
   checkpoint::RunState run;                            // step, position in the data, seed, settings
 
   // Goes on where a checkpoint's run stood; its tensors are copied by resume(). REQUIRES: optimizer
@@ -33,6 +37,8 @@ struct TrainState {
   // Of the whole test set, the same at all ranks. Returns whether it is the lowest so far; one that is not finite is
   // not.
   bool note_evaluation(double loss);
+  // Takes what plateau and outliers know into run, for a checkpoint.
+  void note_rules();
 };
 
 // A network with parameters drawn from the seed, of the plugin's models or the built-in ones.
