@@ -95,6 +95,33 @@ TEST_CASE("an allreduce works on registered memory, on other memory, and on both
       size, [](int rank) { return rank == 1; }, options));
 }
 
+TEST_CASE(
+    "unequal parts are reduced and gathered in place in registered memory, in other memory, and in both at once") {
+  const auto size = GENERATE(2, 3, 5);
+  for (const auto registered :
+       {+[](int) { return true; }, +[](int) { return false; }, +[](int rank) { return rank == 1; }}) {
+    auto groups = make_shm(size);
+    run_ranks(groups, [&](ProcessGroup& group) {
+      for (const auto count : counts) {
+        Counts parts(static_cast<std::size_t>(size), count);
+        parts[0] += 5;
+        parts.back() = 0;
+        std::vector<std::size_t> offsets{0};
+        for (const auto part : parts) offsets.push_back(offsets.back() + part);
+        const auto own = static_cast<std::size_t>(group.rank());
+        Buffer buffer(group, registered(group.rank()), offsets.back());
+        const Span part{buffer.values.data() + offsets[own], parts[own], DType::float32};
+        fill(buffer.values, group.rank());
+        group.reduce_scatterv(buffer.span(), part, parts, ReduceOp::sum)->wait();
+        std::fill_n(buffer.values.begin(), offsets[own], -1.0F);
+        std::fill(buffer.values.begin() + static_cast<std::ptrdiff_t>(offsets[own + 1]), buffer.values.end(), -1.0F);
+        group.allgatherv(part, buffer.span(), parts)->wait();
+        if (!is_sum(buffer.values, size)) throw std::runtime_error("wrong sum of parts of " + std::to_string(count));
+      }
+    });
+  }
+}
+
 TEST_CASE("ranks that share memory, also in a hierarchical group, use the staging memory that the options give") {
   const auto bytes_used = [](auto make, int size, std::size_t staging_bytes) {
     const auto groups = contract::make_groups(

@@ -76,7 +76,12 @@ void VariableNode::clear_if_pending() {
   if (std::exchange(clear_pending, false)) storage.fill(0);
 }
 
+void VariableNode::make_storage_if_needed() {
+  if (make_storage && !gradient.defined() && !storage.defined()) storage = make_storage();
+}
+
 void VariableNode::accumulate(Tensor contribution) {
+  make_storage_if_needed();
   if (std::exchange(clear_pending, false)) {
     storage.copy_from(contribution);
   } else if (gradient.defined()) {
@@ -90,6 +95,7 @@ void VariableNode::accumulate(Tensor contribution) {
 }
 
 Backward::Target VariableNode::target() {
+  make_storage_if_needed();
   if (gradient.defined()) return {gradient, !std::exchange(clear_pending, false)};
   gradient = storage;
   return {gradient, false};

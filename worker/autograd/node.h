@@ -23,6 +23,7 @@ struct VariableNode {
   // Of a leaf.
   Tensor gradient;  // on the storage, where one was set
   Tensor storage;
+  std::function<Tensor()> make_storage;  // where the storage is made when it is needed
   bool lazy = false;  // the gradient may be undefined although there is a storage, which is zero then
   // The gradient counts as zero although its memory, the storage's, was not cleared: the first contribution overwrites
   // it.
@@ -33,6 +34,7 @@ struct VariableNode {
   void accumulate(Tensor contribution);  // of this shape; takes over its memory where it is not shared
   // Where to write a contribution in place of accumulate(); its memory is undefined where the gradient has none yet.
   Backward::Target target();
+  void make_storage_if_needed();
   // Clears the memory of a gradient that was not overwritten.
   void clear_if_pending();
   void run_hooks();

@@ -20,13 +20,19 @@ thread_local bool anomaly = false;
 thread_local SavedBytesScope* saved_bytes = nullptr;
 thread_local OperationObserver* observer = nullptr;
 
-// Compares the devices of an operation's operands, one after the other.
-class DeviceCheck {
+// Checks an operation's operands, one after the other: their contents are there, and on one device.
+class OperandCheck {
  public:
-  explicit DeviceCheck(const char* name) : name_(name) {}
+  explicit OperandCheck(const char* name) : name_(name) {}
 
   void operator()(const Tensor& tensor) {
     if (!tensor.defined()) return;
+    if (!tensor.storage()->is_present())
+      throw make_error(
+          Errc::usage,
+          "{}: an operand of shape {} is absent: a sharded parameter is there for the calls of the modules "
+          "that registered it, and for those around them",
+          describe_operation(name_, current_scope()), to_string(tensor.shape()));
     if (!first_) {
       first_ = &tensor;
     } else if (tensor.device() != first_->device()) {
@@ -52,7 +58,7 @@ bool any_requires_grad(const std::vector<Variable>& inputs) {
 Operation::Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others)
     : name_(name), inputs_(inputs), records_(grad_enabled() && any_requires_grad(inputs_)) {
   note_inputs(name, inputs_);
-  DeviceCheck check(name);
+  OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   for (const Tensor& other : others) check(other);
   if (observer) begin_observation();
@@ -61,7 +67,7 @@ Operation::Operation(const char* name, std::initializer_list<Variable> inputs, s
 Operation::Operation(const char* name, std::vector<Variable> inputs)
     : name_(name), inputs_(std::move(inputs)), records_(grad_enabled() && any_requires_grad(inputs_)) {
   note_inputs(name, inputs_);
-  DeviceCheck check(name);
+  OperandCheck check(name);
   for (const Variable& input : inputs_) check(input.value());
   if (observer) begin_observation();
 }

@@ -64,7 +64,8 @@ using BackwardFunction = std::function<void(Backward&)>;
 class Operation {
  public:
   // name: a string that lives for ever. Undefined inputs are allowed. Throws Errc::mismatch, naming both devices and
-  // the module, if the inputs, or others, the operands that have no gradients, lie on different ones.
+  // the module, if the inputs, or others, the operands that have no gradients, lie on different ones; Errc::usage if
+  // one is absent (Storage::is_present()).
   Operation(const char* name, std::initializer_list<Variable> inputs, std::initializer_list<Tensor> others = {});
   Operation(const char* name, std::vector<Variable> inputs);
   ~Operation() {

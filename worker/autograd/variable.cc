@@ -44,6 +44,7 @@ void Variable::set_requires_grad(bool on) {
   if (on) check_floating(node_->value);
   node_->requires_grad = on;
   if (on) return;
+  node_->make_storage = nullptr;
   node_->gradient = Tensor();
   node_->storage = Tensor();
   node_->clear_pending = false;
@@ -87,6 +88,19 @@ void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
   leaf.storage = std::move(storage);
   leaf.lazy = kind == GradStorage::lazy;
   leaf.gradient = has_gradient || !leaf.lazy ? leaf.storage : Tensor();
+}
+
+void Variable::set_grad_storage(std::function<Tensor()> make) {
+  autograd::VariableNode& leaf = this->leaf("set_grad_storage");
+  release_grad();
+  leaf.make_storage = std::move(make);
+}
+
+void Variable::release_grad() {
+  autograd::VariableNode& leaf = this->leaf("release_grad");
+  leaf.gradient = Tensor();
+  leaf.storage = Tensor();
+  leaf.clear_pending = false;
 }
 
 void Variable::zero_grad() {

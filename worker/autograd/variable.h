@@ -52,6 +52,10 @@ class Variable {
   // accumulated or define_grad() was called, until zero_grad().
   enum class GradStorage { eager, lazy };
   void set_grad_storage(Tensor storage, GradStorage kind = GradStorage::eager);
+  // The same with memory that is asked for when a pass first reaches the variable, and whose contents may be anything;
+  // until release_grad(), which drops gradient and memory. Not with zero_grad(), which would keep the memory.
+  void set_grad_storage(std::function<Tensor()> make);
+  void release_grad();
   void zero_grad();
   // The content of the storage is a gradient: another rank's contribution was added to it.
   void define_grad();

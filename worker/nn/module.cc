@@ -6,6 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/checkpoint.h"
 #include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/shape.h"
 
 namespace ddprun::nn {
 namespace {
@@ -21,17 +22,35 @@ std::string module_text() {
   return path.empty() ? "the model" : "module " + path;
 }
 
+Variable moved(const Variable& variable, const std::optional<Device>& device) {
+  return device ? to_device(variable, *device) : variable;
+}
+
 }  // namespace
 
-Variable Module::operator()(const Variable& input) {
+Variable Module::operator()(const Variable& given) {
   const autograd::NameScope scope(name_);
+  const Variable input = moved(given, inputs_to_);
+  return moved(call_hook_ ? call_hooked({input}, false)[0] : call(input), results_to_);
+}
+
+std::vector<Variable> Module::operator()(const std::vector<Variable>& given) {
+  const autograd::NameScope scope(name_);
+  std::vector<Variable> inputs = given;
+  for (Variable& input : inputs) input = moved(input, inputs_to_);
+  std::vector<Variable> results = call_hook_ ? call_hooked(inputs, true) : forward_all(inputs);
+  for (Variable& result : results) result = moved(result, results_to_);
+  return results;
+}
+
+Variable Module::call(const Variable& input) {
   if (!recompute_ || !training_) return run(input);
   return autograd::checkpoint([this](const std::vector<Variable>& inputs) { return run(inputs[0]); }, {input});
 }
 
-std::vector<Variable> Module::operator()(const std::vector<Variable>& inputs) {
-  const autograd::NameScope scope(name_);
-  return forward_all(inputs);
+std::vector<Variable> Module::call_hooked(const std::vector<Variable>& inputs, bool as_list) {
+  const std::vector<Variable> seen = call_hook_->before(inputs);
+  return call_hook_->after(as_list ? forward_all(seen) : std::vector{call(seen[0])});
 }
 
 Variable Module::forward(const Variable&) {
@@ -70,6 +89,12 @@ Module& Module::module(const std::string& path) {
   throw make_error(Errc::usage, "the model has no module {}", path);
 }
 
+std::vector<std::string> Module::module_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, child] : children_) names.push_back(name);
+  return names;
+}
+
 void Module::for_each_module(const std::function<void(Module&)>& visit) {
   visit(*this);
   for (const auto& [name, child] : children_) child->for_each_module(visit);
@@ -104,6 +129,19 @@ void Module::set_recompute(Recompute which) {
   }
 }
 
+std::vector<std::pair<std::string, Module*>> Module::parameter_users() {
+  std::vector<std::pair<std::string, Module*>> users;
+  collect_users("", users);
+  return users;
+}
+
+void Module::collect_users(const std::string& path, std::vector<std::pair<std::string, Module*>>& users) {
+  const bool is_user = part() == Part::block ? !named_parameters().empty() : !parameters_.empty();
+  if (is_user) users.emplace_back(path, this);
+  if (part() == Part::block) return;
+  for (const auto& [name, child] : children_) child->collect_users(path.empty() ? name : path + "." + name, users);
+}
+
 template <class Change>
 void Module::change_values(Change change) {
   for (const auto list : {&Module::parameters_, &Module::buffers_}) {
@@ -116,6 +154,11 @@ void Module::change_values(Change change) {
 
 void Module::to(Device device) {
   change_values([device](const Tensor& value) { return value.to(device); });
+}
+
+void Module::place(Device device) {
+  to(device);
+  inputs_to_ = device;
 }
 
 void Module::to(DType dtype) {

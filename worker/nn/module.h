@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,18 @@ namespace ddprun::nn {
 // of the model (those of a transformer, residual blocks); or all layers of a container and all modules with parts
 // below.
 enum class Recompute { none, blocks, all };
+
+// Is told of the calls of a module that it was given to. Called again where a module is computed again.
+//
+// Threads: as the module's. What a method throws comes out of the call.
+class CallHook {
+ public:
+  virtual ~CallHook() = default;
+  // Before forward(): gives the inputs that it sees, these or others with the same values.
+  virtual std::vector<Variable> before(std::vector<Variable> inputs) = 0;
+  // After forward(): gives the results that its caller sees, likewise.
+  virtual std::vector<Variable> after(std::vector<Variable> results) = 0;
+};
 
 // A function with parameters (learnt), buffers (kept, not learnt: running statistics) and child modules. Names are
 // paths as in PyTorch, "conv1.weight", in the order of registration, which is a pure function of the model.
@@ -40,6 +53,7 @@ class Module {
   std::vector<std::pair<std::string, Tensor>> named_buffers() const;
   Variable parameter(const std::string& path) const;  // "conv1.weight"
   Module& module(const std::string& path);            // "blocks.3"; the empty path is this module
+  std::vector<std::string> module_names() const;      // of the modules directly below
   // This module and all below it, those above first.
   void for_each_module(const std::function<void(Module&)>& visit);
 
@@ -57,10 +71,20 @@ class Module {
   // Of the modules below this one, while they train (autograd::checkpoint()). The same bits, for less memory and more
   // time.
   void set_recompute(Recompute which);
+  // The modules that use parameters on their own account: each block with all below it, and outside of blocks each
+  // module with parameters of its own. A module that is in none of them has no parameters.
+  std::vector<std::pair<std::string, Module*>> parameter_users();
+  // Of this module, in place of one given before; null: none.
+  void set_call_hook(std::unique_ptr<CallHook> hook) { call_hook_ = std::move(hook); }
   // Moves parameters and buffers in place: optimizers and tied modules see it, gradients are dropped. A dtype applies
   // to floating-point tensors.
   void to(Device device);
   void to(DType dtype);
+
+  // Moves this module to a device, and from now on its inputs too: for a model whose parts are on several devices.
+  void place(Device device);
+  // From now on this module's results go to a device, such as that of the targets.
+  void place_results(Device device) { results_to_ = device; }
 
  protected:
   // A module overrides the first; one with several inputs or outputs the second. What remains is Errc::usage, or the
@@ -93,12 +117,17 @@ class Module {
   NamedVariables distinct(NamedVariables Module::*list) const;
   template <class Change>
   void change_values(Change change);
+  void collect_users(const std::string& path, std::vector<std::pair<std::string, Module*>>& users);
+  std::vector<Variable> call_hooked(const std::vector<Variable>& inputs, bool as_list);
+  Variable call(const Variable& input);
 
   std::string name_;  // within the parent
   NamedVariables parameters_;
   NamedVariables buffers_;
   std::vector<std::pair<std::string, std::unique_ptr<Module>>> children_;
   std::unique_ptr<Module> substitute_;
+  std::optional<Device> inputs_to_, results_to_;
+  std::unique_ptr<CallHook> call_hook_;
   bool training_ = true;
   bool recompute_ = false;
 };

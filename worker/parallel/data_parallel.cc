@@ -196,7 +196,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
     for (std::size_t p = 0; p < parameters_.size(); ++p)
       for (std::size_t k = 0; k < parts.size(); ++k) {
         const Tensor& gradient = replicas_[k].parameters[p].second.grad();
-        if (pass.wants(p + 1) && gradient.defined()) pass.add(p + 1, gradient.to(replicas_[0].device).clone());
+        if (pass.wants(p + 1) && gradient.defined()) pass.add(p + 1, gradient.to(replicas_[0].device));
       }
   }
 

@@ -9,6 +9,7 @@
 #include "ddprun/worker/parallel/flat_parameters.h"
 #include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
 #include "ddprun/worker/reducer/model_check.h"
+#include "ddprun/worker/reducer/shards.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
@@ -109,7 +110,8 @@ struct DistributedDataParallel::State {
   const DdpOptions options;
   std::vector<std::pair<std::string, Variable>> parameters;
   Reducer reducer;
-  std::unique_ptr<FlatParameters> flat;
+  std::unique_ptr<FlatParameters> flat;  // with shard_gradients
+  DividedParameters divided;
   int no_sync_depth = 0;
   std::vector<Variable::Hook> hooks;
   std::chrono::nanoseconds waited_for_buffers{};
@@ -126,6 +128,15 @@ void DistributedDataParallel::State::shard() {
   if (may_leave_out())
     throw Error(Errc::usage, "shard_gradients does not go with find_unused_parameters or static_graph");
   flat = std::make_unique<FlatParameters>(group, parameters, reducer.buckets());
+  divided = {.parameters = parameters, .buckets = reducer.buckets(), .values = flat->parts(group), .gradients = {}};
+  for (const Bucket& bucket : divided.buckets) {
+    const Shard own = shard_of(bucket.count, group.rank(), group.size());
+    const auto memory = reducer.gradient_memory(bucket.slices.front().parameter);  // the start of the bucket
+    const std::shared_ptr<void> place(memory,
+                                      static_cast<std::byte*>(memory.get()) + own.begin * size_of(bucket.dtype));
+    divided.gradients.push_back(
+        Tensor::wrap(place.get(), {static_cast<std::int64_t>(own.count())}, bucket.dtype, place));
+  }
   reducer.set_hook(make_reduce_scatter_hook(group));
 }
 
@@ -159,7 +170,8 @@ void DistributedDataParallel::State::install_hooks() {
     auto& variable = parameters[p].second;
     auto memory = reducer.gradient_memory(p);
     void* data = memory.get();
-    variable.set_grad_storage(Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory)), kind);
+    variable.set_grad_storage(
+        Tensor::wrap(data, variable.shape(), variable.dtype(), std::move(memory), variable.device()), kind);
     hooks.push_back(variable.on_grad_ready([this, p] { gradient_ready(p); }));
   }
 }
@@ -199,7 +211,7 @@ nn::Module& DistributedDataParallel::module() {
   return state_->model;
 }
 
-void DistributedDataParallel::begin_forward() {
+void DistributedDataParallel::prepare_forward() {
   if (state_->in_pass) {
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   }
@@ -209,12 +221,12 @@ void DistributedDataParallel::begin_forward() {
 }
 
 Variable DistributedDataParallel::forward(const Variable& input) {
-  begin_forward();
+  prepare_forward();
   return state_->model(input);
 }
 
 std::vector<Variable> DistributedDataParallel::forward(const std::vector<Variable>& inputs) {
-  begin_forward();
+  prepare_forward();
   return state_->model(inputs);
 }
 
@@ -238,8 +250,30 @@ CommHook& DistributedDataParallel::comm_hook() {
   return state_->reducer.hook();
 }
 
-const FlatParameters* DistributedDataParallel::flat_parameters() const {
-  return state_->flat.get();
+const DividedParameters* DistributedDataParallel::divided() const {
+  return state_->flat ? &state_->divided : nullptr;
+}
+
+ProcessGroup& DistributedDataParallel::shard_group() const {
+  return state_->group;
+}
+
+void DistributedDataParallel::zero_grad() {
+  state_->model.zero_grad();
+}
+
+void DistributedDataParallel::parameters_updated() {
+  if (state_->flat) state_->flat->gather(state_->group);
+}
+
+void DistributedDataParallel::visit_parameters(const Visitor& visit) {
+  for (const auto& [name, parameter] : state_->model.named_parameters()) visit(name, parameter.value());
+}
+
+void DistributedDataParallel::distribute_model() {
+  const auto parameters = references(state_->model.named_parameters());
+  state_->group.broadcast_coalesced(spans(parameters), 0, {.blocking = true});
+  sync_buffers();
 }
 
 // From the first rank that has inputs: the others' are out of date.

@@ -8,11 +8,11 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/divided_parameters.h"
 #include "ddprun/worker/reducer/reducer.h"
 
 namespace ddprun {
-
-class FlatParameters;
 
 // PyTorch's, with its names.
 struct DdpOptions {
@@ -64,19 +64,20 @@ struct JoinOptions {
 // Errors: the constructor throws Errc::usage for a path in the options that the model does not have. backward() throws
 // the errors of the group (a lost peer) and Errc::usage for a parameter that the pass did not
 //   reach. The object cannot be used afterwards.
-class DistributedDataParallel {
+class DistributedDataParallel final : public DataParallelism {
  public:
   DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options = {});
-  ~DistributedDataParallel();
+  ~DistributedDataParallel() override;
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-  Variable forward(const Variable& input);
+  Variable forward(const Variable& input) override;
   // With several inputs and outputs; the backward pass may begin at any of the outputs, or at several.
   std::vector<Variable> forward(const std::vector<Variable>& inputs);
+  void prepare_forward() override;
   // In place of a forward and a backward pass at a rank that has no samples for this one: takes part in the pass's
   // communication and adds nothing to the gradients. The others' gradients are still divided by the number of ranks.
-  void join_pass();
+  void join_pass() override;
   nn::Module& module();
 
   // Uneven inputs: runs body, a loop over this rank's batches. A rank whose body has returned takes part in the passes
@@ -97,30 +98,36 @@ class DistributedDataParallel {
     DistributedDataParallel& ddp_;
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+  std::shared_ptr<void> hold_reduction() override { return std::make_shared<NoSync>(*this); }
 
   // Replaces the average by allreduce: compression, for one. The same hook at every rank, between two passes. Throws
   // Errc::usage within a pass. comm_hook.h; built_in_hooks.h has those that exist.
   void register_comm_hook(std::unique_ptr<CommHook> hook);
   void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);
   CommHook& comm_hook();
+  std::vector<HookState> hook_state() override { return comm_hook().state(); }
 
-  // With shard_gradients: where the parameters lie; else null.
-  const FlatParameters* flat_parameters() const;
+  const DividedParameters* divided() const override;  // with shard_gradients
+  ProcessGroup& shard_group() const override;
+
+  void zero_grad() override;
+  // With shard_gradients all ranks get all parts.
+  void parameters_updated() override;
+  void visit_parameters(const Visitor& visit) override;
+  void distribute_model() override;
 
   // Copies rank 0's buffers to all ranks: before a distributed evaluation or a checkpoint.
-  void sync_buffers();
+  void sync_buffers() override;
 
   // Total time that forward (for the buffers) and backward passes have waited for other ranks and the network, apart
   // from their own computation.
-  std::chrono::nanoseconds waited() const;
+  std::chrono::nanoseconds waited() const override;
   // Total time that backward passes have spent on starting the reduction of buckets.
-  std::chrono::nanoseconds starting() const;
+  std::chrono::nanoseconds starting() const override;
   // Reducer::record_transfers()
-  void record_transfers(std::vector<Transfer>* into);
+  void record_transfers(std::vector<Transfer>* into) override;
 
  private:
-  void begin_forward();
-
   struct State;
   void copy_buffers();
   void copy_buffers_of(int rank);

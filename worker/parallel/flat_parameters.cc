@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "ddprun/worker/reducer/shards.h"
+
 namespace ddprun {
 
 FlatParameters::FlatParameters(ProcessGroup& group, std::vector<std::pair<std::string, Variable>> parameters,
@@ -13,7 +15,7 @@ FlatParameters::FlatParameters(ProcessGroup& group, std::vector<std::pair<std::s
     for (const BucketSlice& slice : bucket.slices) {
       Variable& parameter = parameters_[slice.parameter].second;
       std::shared_ptr<void> place(buffer, buffer->data() + slice.offset * size_of(bucket.dtype));
-      Tensor value = Tensor::wrap(place.get(), parameter.shape(), parameter.dtype(), place);
+      Tensor value = Tensor::wrap(place.get(), parameter.shape(), parameter.dtype(), place, parameter.device());
       value.copy_from(parameter.value().contiguous());
       parameter.set_value(value);
     }
@@ -22,6 +24,29 @@ FlatParameters::FlatParameters(ProcessGroup& group, std::vector<std::pair<std::s
 
 Span FlatParameters::memory(std::size_t bucket) const {
   return {memory_.at(bucket)->data(), buckets_[bucket].count, buckets_[bucket].dtype};
+}
+
+std::vector<Tensor> FlatParameters::parts(const ProcessGroup& group) const {
+  std::vector<Tensor> all;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    const Shard own = shard_of(bucket.count, group.rank(), group.size());
+    const std::shared_ptr<void> place(memory_[b], memory_[b]->data() + own.begin * size_of(bucket.dtype));
+    all.push_back(Tensor::wrap(place.get(), {static_cast<std::int64_t>(own.count())}, bucket.dtype, place));
+  }
+  return all;
+}
+
+// Blocking: there is nothing to compute meanwhile, so the calling thread does it without waking another one.
+void FlatParameters::gather(ProcessGroup& group) {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Span all = memory(b);
+    const Shard own = shard_of(all.count, group.rank(), group.size());
+    const ConstSpan part{static_cast<const std::byte*>(all.data) + own.begin * size_of(all.dtype), own.count(),
+                         all.dtype};
+    group.allgatherv(part, all, shard_counts(all.count, group.size()), {.blocking = true});
+  }
+  for (const auto& [name, parameter] : parameters_) parameter.value().storage()->bump_version();
 }
 
 }  // namespace ddprun

@@ -20,11 +20,14 @@ class FlatParameters {
   FlatParameters(ProcessGroup& group, std::vector<std::pair<std::string, Variable>> parameters,
                  std::vector<Bucket> buckets);
 
-  const std::vector<std::pair<std::string, Variable>>& parameters() const { return parameters_; }
-  const std::vector<Bucket>& buckets() const { return buckets_; }
-  Span memory(std::size_t bucket) const;
+  // By bucket: the elements that belong to this rank (shards.h), as one dimension.
+  std::vector<Tensor> parts(const ProcessGroup& group) const;
+  // All ranks' parts to all ranks. Collective.
+  void gather(ProcessGroup& group);
 
  private:
+  Span memory(std::size_t bucket) const;
+
   std::vector<std::pair<std::string, Variable>> parameters_;
   std::vector<Bucket> buckets_;
   std::vector<std::shared_ptr<RegisteredBuffer>> memory_;  // by bucket

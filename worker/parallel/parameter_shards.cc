@@ -4,14 +4,9 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/parallel/flat_parameters.h"
 
 namespace ddprun {
 namespace {
-
-Tensor part_of(const Tensor& tensor, const Shard& part) {
-  return tensor.reshape({-1}).slice(0, static_cast<std::int64_t>(part.begin), static_cast<std::int64_t>(part.count()));
-}
 
 Span span_of_tensor(Tensor tensor) {
   return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
@@ -25,12 +20,6 @@ Shard part_of_slice(const Bucket& bucket, const BucketSlice& slice, int rank, in
   return {.begin = common.begin - slice.offset, .end = common.end - slice.offset};
 }
 
-const FlatParameters& flat_parameters_of(const DistributedDataParallel& ddp) {
-  const FlatParameters* flat = ddp.flat_parameters();
-  if (!flat) throw Error(Errc::usage, "parameters are sharded with DdpOptions::shard_gradients alone");
-  return *flat;
-}
-
 // What an optimizer keeps for each parameter as a whole, such as a count.
 bool is_replicated(const Tensor& state) {
   return state.dim() == 0;
@@ -38,19 +27,24 @@ bool is_replicated(const Tensor& state) {
 
 }  // namespace
 
-ParameterShards::ParameterShards(DistributedDataParallel& ddp, ProcessGroup& group)
-    : group_(group), flat_(flat_parameters_of(ddp)) {
-  parts_.resize(flat_.parameters().size());
+ParameterShards::ParameterShards(const DividedParameters& divided, ProcessGroup& group) : group_(group) {
+  parts_.resize(divided.parameters.size());
+  shapes_.resize(parts_.size());
   counts_.resize(parts_.size());
-  for (const Bucket& bucket : flat_.buckets()) {
+  for (std::size_t b = 0; b < divided.buckets.size(); ++b) {
+    const Bucket& bucket = divided.buckets[b];
+    const Shard own = shard_of(bucket.count, group.rank(), group.size());
     for (const BucketSlice& slice : bucket.slices) {
-      const auto& [name, whole] = flat_.parameters()[slice.parameter];
+      const auto& [name, whole] = divided.parameters[slice.parameter];
+      shapes_[slice.parameter] = whole.shape();
       for (int rank = 0; rank < group.size(); ++rank)
         counts_[slice.parameter].push_back(part_of_slice(bucket, slice, rank, group.size()).count());
-      const Shard own = part_of_slice(bucket, slice, group.rank(), group.size());
-      Variable part(part_of(whole.value(), own), true);
-      part.set_grad_storage(part_of(whole.grad(), own));
-      parts_[slice.parameter] = {name, part};
+      const Shard part = part_of_slice(bucket, slice, group.rank(), group.size());
+      const auto begin = static_cast<std::int64_t>(part.count() == 0 ? 0 : slice.offset + part.begin - own.begin);
+      const auto count = static_cast<std::int64_t>(part.count());
+      Variable variable(divided.values[b].slice(0, begin, count), true);
+      variable.set_grad_storage(divided.gradients[b].slice(0, begin, count));
+      parts_[slice.parameter] = {name, variable};
     }
   }
 }
@@ -67,22 +61,12 @@ std::vector<optim::ParameterGroup> ParameterShards::of(std::vector<optim::Parame
   return groups;
 }
 
-void ParameterShards::gather() {
-  std::vector<WorkPtr> works;
-  for (std::size_t b = 0; b < flat_.buckets().size(); ++b) {
-    const Span all = flat_.memory(b);
-    const Shard own = shard_of(all.count, group_.rank(), group_.size());
-    const ConstSpan part{static_cast<const std::byte*>(all.data) + own.begin * size_of(all.dtype), own.count(),
-                         all.dtype};
-    works.push_back(group_.allgatherv(part, all, shard_counts(all.count, group_.size())));
-  }
-  for (const auto& work : works) work->wait();
-  for (const auto& [name, parameter] : flat_.parameters()) parameter.value().storage()->bump_version();
-}
-
 std::size_t ParameterShards::index_of(const std::string& state_name) const {
-  const std::string name = state_name.substr(0, state_name.rfind('.'));
-  const auto found = std::ranges::find(parts_, name, [](const auto& part) { return part.first; });
+  const auto find = [this](const std::string& name) {
+    return std::ranges::find(parts_, name, [](const auto& part) { return part.first; });
+  };
+  auto found = find(state_name);
+  if (found == parts_.end()) found = find(state_name.substr(0, state_name.rfind('.')));
   if (found == parts_.end()) throw make_error(Errc::internal, "there is no parameter of the state {}", state_name);
   return static_cast<std::size_t>(found - parts_.begin());
 }
@@ -91,7 +75,7 @@ optim::NamedTensors ParameterShards::whole_state(const optim::NamedTensors& part
   optim::NamedTensors whole;
   if (group_.rank() != 0) return whole;
   for (const auto& [name, part] : parts) {
-    const Shape shape = is_replicated(part) ? Shape{} : flat_.parameters()[index_of(name)].second.shape();
+    const Shape shape = is_replicated(part) ? Shape{} : shapes_[index_of(name)];
     whole.emplace_back(name, Tensor::zeros(shape, part.dtype()));
   }
   return whole;

@@ -36,6 +36,11 @@ class Storage {
   std::uint64_t version() const { return version_; }
   void bump_version() { ++version_; }
 
+  // Whether the contents are there: the owner of memory from outside may take them away for a while and bring the same
+  // ones back, which is no change. An operation refuses an operand that is absent.
+  bool is_present() const { return present_; }
+  void set_present(bool present) { present_ = present; }
+
  private:
   Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner, std::size_t block_bytes);
 
@@ -44,6 +49,7 @@ class Storage {
   std::size_t block_bytes_;  // of the device's allocator; 0: memory from outside
   std::shared_ptr<void> owner_;
   std::uint64_t version_ = 0;
+  bool present_ = true;
   Device device_;
 };
 

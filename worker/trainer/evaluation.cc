@@ -21,16 +21,35 @@ class EvaluationMode {
   NoGradScope no_grad_;
 };
 
+// Rank 0 has the most samples.
+std::int64_t most_batches(const data::Dataset& dataset, const ProcessGroup& group, const EvaluationOptions& options) {
+  const std::int64_t share = (dataset.size() + group.size() - 1) / group.size();
+  return (share + options.batch_size - 1) / options.batch_size;
+}
+
+// Passes that do not count.
+void make_passes(std::int64_t count, const data::Dataset& dataset, const tasks::Task& task,
+                 const tasks::Forward& forward) {
+  std::vector<double> ignored(task.sum_count());
+  for (std::int64_t i = 0; i < count; ++i) {
+    data::Loader loader(dataset, std::vector<std::int64_t>{0}, {.batch_size = 1, .workers = 0});
+    task.add_to(ignored, forward, loader.next().value());
+  }
+}
+
 }  // namespace
 
 Evaluation evaluate(nn::Module& model, const tasks::Task& task, const data::Dataset& dataset, ProcessGroup& group,
                     EvaluationOptions options) {
   const EvaluationMode mode(model);
-  const tasks::Forward forward = [&](const Variable& input) { return model(input); };
+  const tasks::Forward forward =
+      options.forward ? options.forward : [&](const Variable& input) { return model(input); };
   data::Loader loader(dataset, data::evaluation_indices(dataset.size(), group.size(), group.rank()),
                       {.batch_size = options.batch_size, .workers = options.workers, .prefetch = 2});
   std::vector<double> sums(task.sum_count());
   while (const auto batch = loader.next()) task.add_to(sums, forward, *batch);
+  if (options.equal_passes)
+    make_passes(most_batches(dataset, group, options) - loader.batches(), dataset, task, forward);
   group.allreduce(span_of(sums), ReduceOp::sum)->wait();
   auto result = task.finish(sums);
   result.loss = without_nan_sign(result.loss);

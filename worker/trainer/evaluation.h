@@ -15,6 +15,9 @@ using tasks::Evaluation;
 struct EvaluationOptions {
   std::int64_t batch_size = 1000;  // per rank
   int workers = 1;
+  tasks::Forward forward = {};  // empty: the model's
+  // forward communicates: every rank calls it as many times, with a sample that does not count where it has none left.
+  bool equal_passes = false;
 };
 
 // "nan" is printed for the result, never "-nan"; other values stay as they are.

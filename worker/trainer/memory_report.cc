@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/memory_report.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -39,9 +40,14 @@ class Parts {
 // Calls add(path, kind, bytes) for each tensor.
 template <class Add>
 void for_each_tensor(const TrainState& state, Add add) {
-  for (const auto& [name, parameter] : state.model->named_parameters()) {
-    add(name, &MemoryUse::parameters, parameter.value().bytes());
-    if (parameter.grad().defined()) add(name, &MemoryUse::gradients, parameter.grad().bytes());
+  std::map<std::string, const Variable*> parts;
+  for (const auto& [name, part] : state.parts) parts[name] = &part;
+  for (const auto& [name, whole] : state.model->named_parameters()) {
+    const auto found = parts.find(name);
+    const Variable& part = found == parts.end() ? whole : *found->second;
+    add(name, &MemoryUse::parameters, (whole.value().storage()->is_present() ? whole : part).value().bytes());
+    const Tensor& gradient = (whole.grad().defined() ? whole : part).grad();
+    if (gradient.defined()) add(name, &MemoryUse::gradients, gradient.bytes());
   }
   for (const auto& [name, buffer] : state.model->named_buffers()) add(name, &MemoryUse::parameters, buffer.bytes());
   for (const auto& [name, tensor] : state.optimizer->state()) add(name, &MemoryUse::optimizer, tensor.bytes());
@@ -55,9 +61,11 @@ std::string row(const std::string& name, const MemoryUse& use) {
 
 }  // namespace
 
-MemoryUse memory_of(const TrainState& state, std::size_t activation_peak) {
+MemoryUse memory_of(const TrainState& state, std::size_t activation_peak, const ModelPeaks& peaks) {
   MemoryUse use{.activations = activation_peak};
   for_each_tensor(state, [&](const std::string&, auto kind, std::size_t bytes) { use.*kind += bytes; });
+  use.peaks = {.parameters = std::max(peaks.parameters, use.parameters),
+               .gradients = std::max(peaks.gradients, use.gradients)};
   return use;
 }
 
@@ -71,8 +79,9 @@ std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::m
 
 std::string to_json(int rank, const MemoryUse& use) {
   return fmt::format(
-      R"({{"rank": {}, "parameter_bytes": {}, "gradient_bytes": {}, "optimizer_bytes": {}, "activation_peak_bytes": {}}})",
-      rank, use.parameters, use.gradients, use.optimizer, use.activations);
+      R"({{"rank": {}, "parameter_bytes": {}, "gradient_bytes": {}, "optimizer_bytes": {}, "activation_peak_bytes": {}, )"
+      R"("parameter_peak_bytes": {}, "gradient_peak_bytes": {}}})",
+      rank, use.parameters, use.gradients, use.optimizer, use.activations, use.peaks.parameters, use.peaks.gradients);
 }
 
 std::vector<std::string> gather_memory(const MemoryUse& own, ProcessGroup& group) {
@@ -83,7 +92,10 @@ std::vector<std::string> memory_table(const MemoryUse& all, const std::vector<Mo
   std::vector<std::string> lines{fmt::format("{:<16} {:>10} {:>10} {:>10} {:>11}", "memory in MiB", "parameters",
                                              "gradients", "optimizer", "activations")};
   for (const auto& [name, use] : modules) lines.push_back(row(name, use));
-  lines.push_back(row("all, at the peak", all));
+  MemoryUse peak = all;
+  peak.parameters = std::max(all.parameters, all.peaks.parameters);
+  peak.gradients = std::max(all.gradients, all.peaks.gradients);
+  lines.push_back(row("all, at the peak", peak));
   return lines;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/trainer/train_state.h"
 
 namespace ddprun::trainer {
@@ -16,6 +17,7 @@ struct MemoryUse {
   std::size_t gradients = 0;
   std::size_t optimizer = 0;
   std::size_t activations = 0;  // saved for the backward pass (of a module), or the peak of a step (of a rank)
+  ModelPeaks peaks = {};        // of a step (of a rank): with what is there for a part of it, where ranks divide them
 };
 
 struct ModuleMemory {
@@ -23,14 +25,15 @@ struct ModuleMemory {
   MemoryUse use;
 };
 
-// What a state holds between two steps; activations: as given.
-MemoryUse memory_of(const TrainState& state, std::size_t activation_peak);
+// What a state holds between two steps; activations and peaks: as given, but no less than between two steps.
+MemoryUse memory_of(const TrainState& state, std::size_t activation_peak, const ModelPeaks& peaks = {});
 
 // The same by part of the model: the first name of a path, with the second where that is a number. saved: bytes that
 // operations saved, by module path.
 std::vector<ModuleMemory> memory_by_module(const TrainState& state, const std::map<std::string, std::size_t>& saved);
 
-// {"rank": 0, "parameter_bytes": ..., "gradient_bytes": ..., "optimizer_bytes": ..., "activation_peak_bytes": ...}
+// {"rank": 0, "parameter_bytes": ..., "gradient_bytes": ..., "optimizer_bytes": ..., "activation_peak_bytes": ...,
+//  "parameter_peak_bytes": ..., "gradient_peak_bytes": ...}
 std::string to_json(int rank, const MemoryUse& use);
 // Of all ranks, in their order. Collective.
 std::vector<std::string> gather_memory(const MemoryUse& own, ProcessGroup& group);

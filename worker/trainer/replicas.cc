@@ -16,15 +16,20 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.raw()), tensor.bytes()};
 }
 
-// One digest a parameter, back to back.
-std::vector<std::uint8_t> digests_of(const nn::Module& model) {
-  std::vector<std::uint8_t> all;
-  for (const auto& [name, parameter] : model.named_parameters()) {
+struct Digests {
+  std::vector<std::uint8_t> digests;  // one a parameter, back to back
+  std::vector<std::string> names;
+};
+
+Digests digests_of(DataParallelism& parallel) {
+  Digests all;
+  parallel.visit_parameters([&](const std::string& name, const Tensor& value) {
     Sha256 hash;
-    hash.update(bytes_of(parameter.value()));
+    hash.update(bytes_of(value));
     const auto hex = hash.hex();
-    all.insert(all.end(), hex.begin(), hex.end());
-  }
+    all.digests.insert(all.digests.end(), hex.begin(), hex.end());
+    all.names.push_back(name);
+  });
   return all;
 }
 
@@ -36,9 +41,15 @@ std::string parameter_digest(const nn::Module& model) {
   return hash.hex();
 }
 
-void check_replicas(const nn::Module& model, ProcessGroup& group, std::int64_t step) {
+std::string parameter_digest(DataParallelism& parallel) {
+  Sha256 hash;
+  parallel.visit_parameters([&](const std::string&, const Tensor& value) { hash.update(bytes_of(value)); });
+  return hash.hex();
+}
+
+void check_replicas(DataParallelism& parallel, ProcessGroup& group, std::int64_t step) {
   constexpr std::size_t digest_size = 64;
-  auto own = digests_of(model);
+  auto [own, names] = digests_of(parallel);
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(group.size()));
   group.allgather(span_of(own), span_of(all))->wait();
   std::vector<int> differing;
@@ -52,8 +63,7 @@ void check_replicas(const nn::Module& model, ProcessGroup& group, std::int64_t s
   }
   if (differing.empty()) return;
   throw make_error(Errc::mismatch, "after step {} the parameters of rank{} {} differ from rank 0's, first in {}", step,
-                   differing.size() == 1 ? "" : "s", fmt::join(differing, ", "),
-                   model.named_parameters()[first / digest_size].first);
+                   differing.size() == 1 ? "" : "s", fmt::join(differing, ", "), names[first / digest_size]);
 }
 
 }  // namespace ddprun::trainer

@@ -25,17 +25,14 @@ constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden
 constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
                                                          "optim.centered", "model.freeze"};
 
-// The averages, then buffers.
-NamedTensors tensors_of(const nn::Module& model, const optim::ExponentialMovingAverage& ema) {
-  NamedTensors all = ema.averages();
-  for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
-  return all;
-}
-
-// Parameters, then buffers.
-NamedTensors tensors_of(const nn::Module& model) {
+// Parameters, then buffers. in_place_of: under the names of parameters.
+NamedTensors tensors_of(const nn::Module& model, const NamedTensors& in_place_of = {}) {
+  const std::map<std::string_view, Tensor> others(in_place_of.begin(), in_place_of.end());
   NamedTensors all;
-  for (const auto& [name, parameter] : model.named_parameters()) all.emplace_back(name, parameter.value());
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    const auto other = others.find(name);
+    all.emplace_back(name, other == others.end() ? parameter.value() : other->second);
+  }
   for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
   return all;
 }
@@ -97,26 +94,15 @@ void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Mod
             changes(optimizer_keys, saved, settings));
 }
 
-// Rank 0's part of restore_averages(). Returns whether there were averages.
-bool load_averages(const checkpoint::Found& found, const nn::Module& model,
-                   const optim::ExponentialMovingAverage& ema) {
+// Returns whether there were averages.
+bool load_averages(const checkpoint::Found& found, const nn::Module& model, const NamedTensors& averages) {
   if (found.has_ema) {
-    load_tensors(found.ema(), (found.folder / "ema.safetensors").string(), tensors_of(model, ema));
+    load_tensors(found.ema(), (found.folder / "ema.safetensors").string(), tensors_of(model, averages));
     return true;
   }
   log::warn("train.ema: the checkpoint {} has no averages of the parameters, so they begin anew",
             found.folder.string());
   return false;
-}
-
-// found: at rank 0.
-void restore_averages(const checkpoint::Found* found, const nn::Module& model, optim::ExponentialMovingAverage& ema,
-                      ProcessGroup& group) {
-  std::vector<std::int64_t> loaded{found != nullptr && load_averages(*found, model, ema) ? 1 : 0};
-  group.broadcast(span_of(loaded), 0)->wait();
-  if (loaded[0] == 0) return;
-  broadcast_tensors(ema.averages(), group);
-  ema.set_started();
 }
 
 // Rank 0's part of resume().
@@ -147,15 +133,20 @@ std::string broadcast_text(std::string text, ProcessGroup& group) {
   return text;
 }
 
+bool is_true_at_first(bool value, ProcessGroup& group) {
+  std::vector<std::int64_t> first{value ? 1 : 0};
+  group.broadcast(span_of(first), 0)->wait();
+  return first[0] != 0;
+}
+
 }  // namespace
 
 checkpoint::Content content_of(const nn::Module& model, const NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state, const optim::ExponentialMovingAverage* ema) {
+                               const checkpoint::RunState& state, const NamedTensors& averages) {
   return {.model = views_of(tensors_of(model)),
           .optimizer = views_of(optimizer_state),
           .state = state,
-          .ema = ema != nullptr && ema->started() ? views_of(tensors_of(model, *ema))
-                                                  : std::vector<checkpoint::TensorView>()};
+          .ema = averages.empty() ? std::vector<checkpoint::TensorView>() : views_of(tensors_of(model, averages))};
 }
 
 Resume resume_from_name(std::string_view name) {
@@ -170,25 +161,24 @@ std::vector<std::string> resume_names() {
   return names;
 }
 
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
-                                           const NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const std::vector<HookState>& hook, optim::ExponentialMovingAverage* ema) {
+std::optional<Resumed> resume(const ResumeOptions& options, nn::Module& model, const NamedTensors& optimizer_state,
+                              ProcessGroup& group, const std::vector<HookState>& hook, const NamedTensors& averages) {
   std::string text;
+  bool has_averages = false;
   std::optional<checkpoint::Found> found;
   if (group.rank() == 0 && options.checkpoints) {
     found = find_checkpoint(options);
     if (found) {
       load(*found, options.settings, model, optimizer_state);
+      has_averages = !averages.empty() && load_averages(*found, model, averages);
       text = checkpoint::to_json(found->state);
     }
   }
   text = broadcast_text(std::move(text), group);
   if (text.empty()) return std::nullopt;
-  const auto state = checkpoint::run_state_from_json(text, "rank 0's checkpoint");
-  broadcast_tensors(tensors_of(model), group);
   restore_hook_state(found ? &*found : nullptr, hook, group);
-  if (ema != nullptr) restore_averages(found ? &*found : nullptr, model, *ema, group);
-  return state;
+  return Resumed{.run = checkpoint::run_state_from_json(text, "rank 0's checkpoint"),
+                 .has_averages = is_true_at_first(has_averages, group)};
 }
 
 void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {

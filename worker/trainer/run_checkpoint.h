@@ -9,16 +9,16 @@
 #include "ddprun/worker/checkpoint/checkpoint.h"
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/optim/ema.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/reducer/comm_hook.h"
 
 // Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {
 
-// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
+// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed. averages: of those
+// parameters that are trained, under their names; empty: there are none.
 checkpoint::Content content_of(const nn::Module& model, const optim::NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state, const optim::ExponentialMovingAverage* ema = nullptr);
+                               const checkpoint::RunState& state, const optim::NamedTensors& averages = {});
 
 // checkpoint.resume: "auto" starts from the newest checkpoint that is whole, or from step 0 when there is none; "never"
 // starts from step 0; "require" fails when there is no checkpoint; "best" starts from the one with the best evaluation,
@@ -33,16 +33,21 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Rank 0's newest checkpoint: its model, the hook's state and the averages of the parameters are at every rank (a
-// checkpoint without averages leaves ema as it is, with a warning), its optimizer state in rank 0's tensors,
-// from where the caller takes it to the others; its run state is the result. None when the run starts from step 0. Only
-// rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the tensor:
-// one that is missing, has another shape or dtype, or that the model does not know; those of Checkpoints::newest(), and
-// Errc::io when a checkpoint is required and there is none. Collective.
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
-                                           const optim::NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const std::vector<HookState>& hook = {},
-                                           optim::ExponentialMovingAverage* ema = nullptr);
+// What a run goes on from.
+struct Resumed {
+  checkpoint::RunState run;
+  bool has_averages = false;  // the checkpoint's averages were read
+};
+
+// Rank 0's newest checkpoint: its model, its optimizer state and its averages are in rank 0's tensors, from where the
+// caller takes them to the others; the hook's state is at every rank, and so is the result. None when the run starts
+// from step 0. averages: as content_of() takes them; a checkpoint without any leaves them as they are, with a warning.
+// Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the
+// tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
+// Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
+std::optional<Resumed> resume(const ResumeOptions& options, nn::Module& model,
+                              const optim::NamedTensors& optimizer_state, ProcessGroup& group,
+                              const std::vector<HookState>& hook = {}, const optim::NamedTensors& averages = {});
 
 // Rank 0's values to every rank. Collective.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);

@@ -17,6 +17,7 @@
 #include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/trainer/lr_schedule.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/preemption.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
@@ -376,10 +377,28 @@ void bind_rest(Settings& s, TrainConfig& c) {
 
 // Where PyTorch has it, its names: those of DistributedDataParallel's arguments and PowerSGDState's.
 void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
+  s.add("parallel.strategy", p.strategy,
+        {.help = "ddp: each rank trains a replica on its part of the batch; data_parallel: with a replica "
+                 "and a thread for each of parallel.devices",
+         .choices = {"ddp", "data_parallel"}});
+  s.add("parallel.devices", p.devices,
+        {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
+                 "Empty: cpu:0"});
+  s.add("parallel.split", p.split,
+        {.help = "the first module on each device but the first, such as layer3. Empty: by measured time"});
   s.add("parallel.zero", p.zero,
-        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work",
+        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work; 2: gradients "
+                 "as well; 3: parameters as well",
          .min = 0,
-         .max = 1});
+         .max = 3});
+  s.add("parallel.reshard_after_forward", p.reshard_after_forward,
+        {.help = "with parallel.zero = 3: free parameters after their forward pass and gather them again for their "
+                 "backward pass"});
+  s.add("parallel.shard_group", p.shard_group,
+        {.help = "with parallel.zero = 2 or 3: divide among so many neighbouring ranks, and average over such groups; "
+                 "0: among all ranks",
+         .unit = "ranks",
+         .min = 0});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(
@@ -503,6 +522,20 @@ void check_parallel(const TrainConfig::Parallel& p, const std::string& optimizer
   if (!p.param_to_hook_all_reduce.empty() && p.delay_all_reduce_named_params.empty())
     reject(settings, "parallel.param_to_hook_all_reduce",
            "parallel.delay_all_reduce_named_params has to be given as well");
+  try {
+    devices_of(p);
+  } catch (const Error& e) {
+    reject(settings, "parallel.devices", e.what());
+  }
+  if (p.devices.empty() && (p.strategy != "ddp" || !p.split.empty()))
+    reject(settings, p.split.empty() ? "parallel.strategy" : "parallel.split",
+           "parallel.devices has to be given as well");
+  if (p.strategy == "data_parallel" && (!p.split.empty() || p.zero > 0))
+    reject(settings, p.zero > 0 ? "parallel.zero" : "parallel.split", "data_parallel has whole replicas");
+  if (p.shard_group > 0 && p.zero < 2)
+    reject(settings, "parallel.shard_group", "parallel.zero = 2 or 3 has to be given as well");
+  if (p.zero > 1 && !p.devices.empty())
+    reject(settings, "parallel.devices", "parallel.zero = 2 and 3 have one device a rank");
   if (p.zero == 0) return;
   if (p.hook != "allreduce") reject(settings, "parallel.hook", "parallel.zero averages gradients in its own way");
   if (p.find_unused_parameters || p.static_graph || !p.ignored_parameters.empty())
@@ -769,6 +802,8 @@ void validate(const TrainConfig& c, const Settings& settings) {
   if (c.data.name == "digits") check_generated(c, settings, "digits", sizeof(data::Digit));
   if (c.data.name == "cifar10") check_generated(c, settings, "images", sizeof(data::Pattern));
   check_model_of_tokens(c, settings);
+  if (c.parallel.strategy == "data_parallel" && (!is_built_in(c.model) || c.train.quantization_aware))
+    reject(settings, "parallel.strategy", "replicas are made of the built-in models alone, not quantization aware");
   if (!c.data.tokenizer.empty() && c.data.name != "text")
     reject(settings, "data.tokenizer", "data.name = text has to be given as well");
   if (c.model.name == "mlp") check_hidden(c, settings);
@@ -817,6 +852,10 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "eval.",
       "dist.",
       "parallel.zero",
+      "parallel.devices",
+      "parallel.split",
+      "parallel.reshard_after_forward",
+      "parallel.shard_group",
       "checkpoint.",
       "metrics.",
   };

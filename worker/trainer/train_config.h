@@ -143,7 +143,12 @@ struct TrainConfig {
     bool use_error_feedback = true;
     bool warm_start = true;
     double min_compression_rate = 2;
+    std::string strategy = "ddp";
+    std::string devices;
+    std::string split;
     std::int64_t zero = 0;
+    bool reshard_after_forward = true;
+    int shard_group = 0;
   } parallel;
   struct Checkpoint {
     std::filesystem::path dir;

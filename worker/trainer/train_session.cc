@@ -12,8 +12,10 @@
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/schedule.h"
 
@@ -60,6 +62,25 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
                     .random_seed = static_cast<std::uint64_t>(c.train.seed)});
 }
 
+std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model, ProcessGroup& group) {
+  const DdpOptions options = ddp_options(c);
+  const auto& p = c.parallel;
+  if (p.zero < 2) {
+    auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
+    if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));
+    return ddp;
+  }
+  if (p.shard_group > 0 && group.size() % p.shard_group != 0)
+    throw make_error(Errc::usage, "parallel.shard_group = {}: there are {} ranks, which is no multiple of it",
+                     p.shard_group, group.size());
+  return std::make_unique<ShardedDataParallel>(model, group,
+                                               ShardedOptions{.limits = options.limits,
+                                                              .shard_parameters = p.zero == 3,
+                                                              .reshard_after_forward = p.reshard_after_forward,
+                                                              .shard_group = p.shard_group,
+                                                              .broadcast_buffers = options.broadcast_buffers});
+}
+
 LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
   LrScheduleOptions options{.name = o.schedule,
                             .lr = o.lr,
@@ -83,7 +104,7 @@ LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t 
 // Measures the phases of a step, one after the other; communication within a phase is counted as such.
 class TrainSession::PhaseTimer {
  public:
-  PhaseTimer(const DistributedDataParallel& ddp, const PhaseListener& listener, StepTimes& times)
+  PhaseTimer(const DataParallelism& ddp, const PhaseListener& listener, StepTimes& times)
       : ddp_(ddp), listener_(listener), times_(times), waited_(ddp.waited()), starting_(ddp.starting()) {}
 
   void end(Seconds StepTimes::*phase) {
@@ -100,7 +121,7 @@ class TrainSession::PhaseTimer {
  private:
   using Clock = std::chrono::steady_clock;
 
-  const DistributedDataParallel& ddp_;
+  const DataParallelism& ddp_;
   const PhaseListener& listener_;
   StepTimes& times_;
   std::chrono::nanoseconds waited_;
@@ -114,14 +135,16 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       task_(job.task),
       state_(state),
       group_(group),
-      ddp_(*state.model, group, ddp_options(config_)),
-      shards_(config_.parallel.zero > 0 ? std::make_optional<ParameterShards>(ddp_, group) : std::nullopt),
+      parallelism_(make_parallelism(config_, *state.model, group)),
+      replicas_(make_data_parallel(config_, *state.model, datasets_.train->layout(), task_)),
+      shards_(parallelism_->divided()
+                  ? std::make_optional<ParameterShards>(*parallelism_->divided(), parallelism_->shard_group())
+                  : std::nullopt),
       parameters_(shards_ ? shards_->parameters() : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
       micro_batch_(batch_sizes(config_.train, group.size()).micro),
       rank_times_(group.rank(), group.size()) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
-  if (config_.parallel.hook != "allreduce") ddp_.register_comm_hook(comm_hook(config_, group));
   if (shards_) take_shards_of_optimizer();
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
@@ -131,22 +154,46 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
 void TrainSession::take_shards_of_optimizer() {
   if (state_.optimizer && state_.run.step > 0)
     throw Error(Errc::unsupported, "parallel.zero: a run goes on in another process group from a checkpoint alone");
+  state_.parts = shards_->parameters();
   state_.optimizer = make_optimizer(config_, shards_->of(parameter_groups(config_, *state_.model)));
+  if (config_.train.ema > 0) state_.ema.emplace(state_.parts, config_.train.ema);
 }
 
 optim::NamedTensors TrainSession::gather_optimizer_state() const {
-  return shards_ ? shards_->gather_state(state_.optimizer->state()) : state_.optimizer->state();
+  return gather(state_.optimizer->state());
 }
-
 optim::NamedTensors TrainSession::whole_optimizer_state() const {
-  return shards_ ? shards_->whole_state(state_.optimizer->state()) : state_.optimizer->state();
+  return whole(state_.optimizer->state());
+}
+void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) {
+  distribute(whole, state_.optimizer->state());
 }
 
-void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) {
-  if (shards_)
-    shards_->scatter_state(whole, state_.optimizer->state());
-  else
-    broadcast_tensors(whole, group_);
+optim::NamedTensors TrainSession::gather_averages() const {
+  return state_.ema && state_.ema->started() ? gather(state_.ema->averages()) : optim::NamedTensors{};
+}
+optim::NamedTensors TrainSession::whole_averages() const {
+  return state_.ema ? whole(state_.ema->averages()) : optim::NamedTensors{};
+}
+void TrainSession::distribute_averages(const optim::NamedTensors& whole) {
+  distribute(whole, state_.ema->averages());
+  state_.ema->set_started();
+}
+
+optim::NamedTensors TrainSession::gather(const optim::NamedTensors& own) const {
+  if (!shards_) return own;
+  return is_in_first_shard_group() ? shards_->gather_state(own) : optim::NamedTensors{};
+}
+
+optim::NamedTensors TrainSession::whole(const optim::NamedTensors& own) const {
+  if (!shards_) return own;
+  return is_in_first_shard_group() ? shards_->whole_state(own) : optim::NamedTensors{};
+}
+
+void TrainSession::distribute(const optim::NamedTensors& whole, const optim::NamedTensors& own) {
+  if (!shards_) return broadcast_tensors(whole, group_);
+  if (is_in_first_shard_group()) shards_->scatter_state(whole, own);
+  if (ProcessGroup* replicas = parallelism_->replica_group()) broadcast_tensors(own, *replicas);
 }
 
 std::int64_t TrainSession::total_steps() const {
@@ -161,23 +208,37 @@ StepResult TrainSession::step(bool request_stop) {
   const auto sent_before = group_.bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
-  PhaseTimer timer(ddp_, phase_listener_, result.times);
+  PhaseTimer timer(*parallelism_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
   result.bytes_sent = group_.bytes_sent() - sent_before;
+  result.model_peaks = parallelism_->take_peaks();
   rank_times_.step_done(result.times);
   advance(result);
   return result;
 }
 
+// The averages of this rank's parts become the whole model's as an update does.
 Evaluation TrainSession::evaluate() {
+  if (!state_.ema) return evaluate_parameters();
+  std::optional<optim::ExponentialMovingAverage::Scope> averages(*state_.ema);
+  parallelism_->parameters_updated();
+  const Evaluation result = evaluate_parameters();
+  averages.reset();
+  parallelism_->parameters_updated();
+  return result;
+}
+
+Evaluation TrainSession::evaluate_parameters() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
-  const auto averages = state_.ema ? std::make_unique<optim::ExponentialMovingAverage::Scope>(*state_.ema) : nullptr;
-  ddp_.sync_buffers();  // running statistics are each rank's own while it trains
+  parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
   return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
-                           {.batch_size = config_.eval.batch_size, .workers = std::min(config_.data.workers, 1)});
+                           {.batch_size = config_.eval.batch_size,
+                            .workers = std::min(config_.data.workers, 1),
+                            .forward = [this](const Variable& input) { return parallelism_->forward(input); },
+                            .equal_passes = parallelism_->reduces_every_pass()});
 }
 
 double TrainSession::learning_rate() {
@@ -205,25 +266,25 @@ void TrainSession::open_epoch() {
                                       .seed = run.seed});
 }
 
-std::int64_t TrainSession::batches_of(std::int64_t samples, int rank) const {
+std::int64_t TrainSession::micro_batches(std::int64_t samples, int rank) const {
   return (plan_.share(samples, rank) + micro_batch_ - 1) / micro_batch_;
 }
 
 // A rank with fewer micro-batches would miss exchanges of the others' statistics.
 void TrainSession::check_equal_batches(std::int64_t samples) const {
   for (int r = 0; r < group_.size(); ++r) {
-    if (batches_of(samples, r) == batches_of(samples, 0)) continue;
+    if (micro_batches(samples, r) == micro_batches(samples, 0)) continue;
     throw make_error(Errc::usage,
                      "parallel.sync_batch_norm = true: in a step of {} samples rank 0 has {} micro-batches and rank {} "
                      "{}; they need as many each, for instance with data.drop_last = true",
-                     samples, batches_of(samples, 0), r, batches_of(samples, r));
+                     samples, micro_batches(samples, 0), r, micro_batches(samples, r));
   }
 }
 
 // This rank's share of the next so many samples.
 std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
   if (sync_batch_norm_) check_equal_batches(samples);
-  const auto count = batches_of(samples, group_.rank());
+  const auto count = micro_batches(samples, group_.rank());
   std::vector<data::Batch> batches;
   while (std::ssize(batches) < count) {
     auto batch = loader_->next();
@@ -236,7 +297,7 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
 void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
                             PhaseTimer& timer) {
   const auto items = static_cast<double>(result.samples) * task_.items_per_sample();
-  state_.model->zero_grad();
+  parallelism_->zero_grad();
   timer.end(&StepTimes::optimizer);
   const autograd::AutocastScope precision(compute_dtype(config_.train));  // weights are cast once a step
   const WinogradScope winograd(config_.train.winograd);
@@ -245,14 +306,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   // message.
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
   auto memory = std::make_optional<MemoryWatch>();
-  for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
-    const auto local = ddp_.no_sync();
-    forward_and_backward(batches[i], items, sums[0], timer);
-  }
-  if (batches.empty())
-    ddp_.join_pass();
-  else
-    forward_and_backward(batches.back(), items, sums[0], timer);
+  make_passes(batches, items, result.samples, sums[0], timer);
   result.activation_peak = memory->peak();
   memory.reset();
   timer.end(&StepTimes::backward);
@@ -263,7 +317,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
     clip_gradients(result);
     state_.optimizer->step();
     timer.end(&StepTimes::optimizer);
-    if (shards_) shards_->gather();
+    parallelism_->parameters_updated();
     timer.end(&StepTimes::wait);
     if (state_.ema) state_.ema->update();
   }
@@ -275,12 +329,27 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   result.stop_requested = sums[1] > 0;
 }
 
+// At least one, so that this rank takes part in the reduction; as many at all ranks if each pass reduces. Rank 0 has
+// the most samples.
+void TrainSession::make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples,
+                               double& loss_sum, PhaseTimer& timer) {
+  const auto own = std::ssize(batches);
+  const auto passes = parallelism_->reduces_every_pass() ? micro_batches(samples, 0) : std::max<std::int64_t>(own, 1);
+  for (std::int64_t i = 0; i < passes; ++i) {
+    const auto local = i + 1 < passes ? parallelism_->hold_reduction() : nullptr;
+    if (i < own)
+      forward_and_backward(batches[static_cast<std::size_t>(i)], items, loss_sum, timer);
+    else
+      parallelism_->join_pass();
+  }
+}
+
 // Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all.
 bool TrainSession::unscale_gradients(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;
   result.loss_scale = scaler->scale();
-  const auto holds_at_all = [this](bool finite) { return sum_over_ranks(finite ? 0 : 1) == 0; };
+  const auto holds_at_all = [this](bool finite) { return sum_over_shards(finite ? 0 : 1) == 0; };
   result.skipped = !scaler->unscale(parameters_, shards_ ? holds_at_all : optim::GradScaler::HoldsAtAll());
   scaler->update(!result.skipped);
   return !result.skipped;
@@ -290,8 +359,7 @@ bool TrainSession::unscale_gradients(StepResult& result) {
 bool TrainSession::accept_gradients(StepResult& result) {
   auto& outliers = state_.outliers;
   if (!outliers) return true;
-  const auto sum = [this](double squares) { return sum_over_ranks(squares); };
-  const double norm = optim::grad_norm(parameters_, shards_ ? sum : optim::SumOverRanks());
+  const double norm = optim::grad_norm(parameters_, sum_of_squares());
   result.grad_norm = norm;
   result.skipped = outliers->note(norm);
   return !result.skipped;
@@ -301,12 +369,17 @@ bool TrainSession::accept_gradients(StepResult& result) {
 void TrainSession::clip_gradients(StepResult& result) const {
   if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
   if (config_.optim.clip_norm == 0) return;
-  const auto sum = [this](double squares) { return sum_over_ranks(squares); };
-  result.grad_norm = optim::clip_grad_norm(parameters_, config_.optim.clip_norm, shards_ ? sum : optim::SumOverRanks());
+  result.grad_norm = optim::clip_grad_norm(parameters_, config_.optim.clip_norm, sum_of_squares());
 }
 
-double TrainSession::sum_over_ranks(double value) const {
-  group_.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
+// Empty: this rank has all gradients.
+optim::SumOverRanks TrainSession::sum_of_squares() const {
+  if (!shards_) return {};
+  return [this](double squares) { return sum_over_shards(squares); };
+}
+
+double TrainSession::sum_over_shards(double value) const {
+  parallelism_->shard_group().allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
   return value;
 }
 
@@ -317,7 +390,12 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
   auto saved_bytes =
       std::exchange(records_saved_bytes_, false) ? std::make_unique<autograd::SavedBytesScope>(saved_bytes_) : nullptr;
-  const auto [loss, weight] = task_.loss([&](const Variable& input) { return ddp_.forward(input); }, batch);
+  const auto forward = [&](const Variable& input) {
+    if (!replicas_) return parallelism_->forward(input);
+    parallelism_->prepare_forward();
+    return replicas_->forward(input);
+  };
+  const auto [loss, weight] = task_.loss(forward, batch);
   saved_bytes.reset();
   loss_sum += loss.value().item() * weight;
   timer.end(&StepTimes::forward);

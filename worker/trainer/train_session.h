@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,7 +13,9 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
-#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "ddprun/worker/tasks/task.h"
@@ -43,6 +46,7 @@ struct StepResult {
   bool skipped = false;              // gradients were not finite or an outlier: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   std::uint64_t bytes_sent = 0;      // over the network, by this rank
+  ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -73,10 +77,15 @@ class TrainSession {
   Evaluation evaluate();
 
   // The optimizer's state as a checkpoint has it, whatever part of it this rank has. At rank 0; with parallel.zero in
-  // memory of its own there, and nothing at the others. gather and distribute are collective.
+  // memory of its own there, and of no use at the others. gather and distribute are collective.
   optim::NamedTensors gather_optimizer_state() const;
   optim::NamedTensors whole_optimizer_state() const;  // of these shapes, to be filled by a checkpoint
   void distribute_optimizer_state(const optim::NamedTensors& whole);
+
+  // The same of the parameters' averages (train.ema), under the parameters' names. Empty: there are none, or none yet.
+  optim::NamedTensors gather_averages() const;
+  optim::NamedTensors whole_averages() const;
+  void distribute_averages(const optim::NamedTensors& whole);
 
   // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
   void record_saved_bytes() { records_saved_bytes_ = true; }
@@ -87,13 +96,14 @@ class TrainSession {
   using PhaseListener = std::function<void(Seconds StepTimes::*phase, std::chrono::steady_clock::time_point from,
                                            std::chrono::steady_clock::time_point to)>;
   void listen_to_phases(PhaseListener listener) { phase_listener_ = std::move(listener); }
-  void record_transfers(std::vector<Transfer>* into) { ddp_.record_transfers(into); }
+  void record_transfers(std::vector<Transfer>* into) { parallelism_->record_transfers(into); }
 
   // What parallel.hook keeps from step to step, on this rank: CommHook::state().
-  std::vector<HookState> hook_state() { return ddp_.comm_hook().state(); }
+  std::vector<HookState> hook_state() { return parallelism_->hook_state(); }
 
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
+  DataParallelism& parallelism() { return *parallelism_; }
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }
@@ -107,16 +117,24 @@ class TrainSession {
   class PhaseTimer;
 
   void take_shards_of_optimizer();
+  optim::NamedTensors gather(const optim::NamedTensors& own) const;
+  optim::NamedTensors whole(const optim::NamedTensors& own) const;
+  void distribute(const optim::NamedTensors& whole, const optim::NamedTensors& own);
+  Evaluation evaluate_parameters();
   double learning_rate();
   void open_epoch();
   void check_equal_batches(std::int64_t samples) const;
-  std::int64_t batches_of(std::int64_t samples, int rank) const;
+  std::int64_t micro_batches(std::int64_t samples, int rank) const;
   std::vector<data::Batch> take_batches(std::int64_t samples);
+  void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, double& loss_sum,
+                   PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
   bool accept_gradients(StepResult& result);
   void clip_gradients(StepResult& result) const;
-  double sum_over_ranks(double value) const;
+  optim::SumOverRanks sum_of_squares() const;
+  double sum_over_shards(double value) const;
+  bool is_in_first_shard_group() const { return group_.rank() < parallelism_->shard_group().size(); }
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
@@ -125,7 +143,8 @@ class TrainSession {
   const tasks::Task& task_;
   TrainState& state_;
   ProcessGroup& group_;
-  DistributedDataParallel ddp_;
+  const std::unique_ptr<DataParallelism> parallelism_;
+  const std::unique_ptr<DataParallel> replicas_;  // with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;    // with parallel.zero
   const optim::NamedParameters parameters_;  // that this rank updates

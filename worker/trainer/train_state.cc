@@ -7,6 +7,7 @@
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/nn/quantisation/quantise.h"
 #include "ddprun/worker/trainer/fine_tuning.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/random_streams.h"
 #include "ddprun/worker/trainer/teacher.h"
 
@@ -38,6 +39,12 @@ PlateauOptions plateau_options(const TrainConfig::Optim& o) {
           .threshold = o.threshold,
           .cooldown = o.cooldown,
           .min_lr = o.min_lr};
+}
+
+optim::NamedParameters trained_parameters(const nn::Module& model) {
+  auto parameters = model.named_parameters();
+  std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
+  return parameters;
 }
 
 }  // namespace
@@ -105,8 +112,7 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::
 }
 
 std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model) {
-  auto parameters = model.named_parameters();
-  std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
+  auto parameters = trained_parameters(model);
   if (config.optim.decay_one_dimensional) return {{.parameters = std::move(parameters), .options = {}}};
   return optim::split_one_dimensional(parameters);
 }
@@ -138,8 +144,11 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   if (config.train.quantization_aware) make_quantisation_aware(config, *state.model);
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
-  if (config.parallel.zero == 0) state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
-  if (config.train.ema > 0) state.ema.emplace(state.model->named_parameters(), config.train.ema);
+  place_model(config, *state.model, layout);
+  if (config.parallel.zero == 0) {
+    state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
+    if (config.train.ema > 0) state.ema.emplace(trained_parameters(*state.model), config.train.ema);
+  }
   if (config.optim.schedule == "plateau") state.plateau.emplace(plateau_options(config.optim));
   if (config.optim.skip_outliers > 0) state.outliers.emplace(config.optim.skip_outliers);
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);

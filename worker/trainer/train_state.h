@@ -26,11 +26,13 @@ struct TrainState {
   std::unique_ptr<nn::Module> model;
   // Of the model's parameters; with parallel.zero of this rank's parts of them, made by the session.
   std::unique_ptr<optim::Optimizer> optimizer;
-  std::optional<optim::GradScaler> scaler;             // with train.precision = fp16
-  std::optional<optim::ExponentialMovingAverage> ema;  // with train.ema
-  std::optional<Plateau> plateau;                      // with optim.schedule = plateau
-  std::optional<optim::OutlierFilter> outliers;        // with optim.skip_outliers
-  checkpoint::RunState run;                            // step, position in the data, seed, settings
+  optim::NamedParameters parts;             // with parallel.zero: those; whole parameters may have no gradients then
+  std::optional<optim::GradScaler> scaler;  // with train.precision = fp16
+  // With train.ema, of the parameters that the optimizer has.
+  std::optional<optim::ExponentialMovingAverage> ema;
+  std::optional<Plateau> plateau;                // with optim.schedule = plateau
+  std::optional<optim::OutlierFilter> outliers;  // with optim.skip_outliers
+  checkpoint::RunState run;                      // step, position in the data, seed, settings
 
   // Goes on where a checkpoint's run stood; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);

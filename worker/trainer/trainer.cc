@@ -65,7 +65,7 @@ class Trainer::Impl {
     const auto end = run_loop(session_, *observers_);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
-    summary_.parameter_digest = parameter_digest(*state_.model);
+    summary_.parameter_digest = parameter_digest(session_.parallelism());
     return summary_;
   }
 
@@ -77,14 +77,21 @@ class Trainer::Impl {
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
     const auto optimizer_state = session_.whole_optimizer_state();
-    const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), session_.hook_state(),
-                              state_.ema ? &*state_.ema : nullptr);
-    if (!saved) return;
+    const auto averages = session_.whole_averages();
+    auto& parallel = session_.parallelism();
+    parallel.collect_parameters();
+    const auto resumed =
+        resume(options, *state_.model, optimizer_state, session_.group(), session_.hook_state(), averages);
+    if (resumed) parallel.distribute_model();
+    parallel.drop_whole_parameters();
+    if (!resumed) return;
+    const auto& saved = resumed->run;
     session_.distribute_optimizer_state(optimizer_state);
-    if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);
-    state_.continue_from(*saved);
+    if (resumed->has_averages) session_.distribute_averages(averages);
+    if (session_.is_first()) warn_of_changes(saved.config, state_.run.config);
+    state_.continue_from(saved);
     progress_.line(
-        fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
+        fmt::format("going on from the checkpoint of step {} in {}", saved.step, config_.checkpoint.dir.string()));
   }
 
   void warn_of_idle_ranks() {

@@ -170,6 +170,34 @@ TEST_CASE("storage takes over a gradient that is there already") {
   CHECK(gradient(x) == std::vector<float>{1, 1});
 }
 
+TEST_CASE("storage that is made on demand is asked for by the first gradient, and given up") {
+  std::vector<float> memory{9, 9};
+  int asked = 0;
+  Variable x(Tensor::full({2}, 1), true);
+  x.set_grad_storage([&] { return ++asked, Tensor::wrap(memory.data(), {2}, DType::float32, nullptr); });
+  CHECK_FALSE(x.grad().defined());
+  for (const int pass : {1, 2}) {
+    const Variable loss = sum(mul(x, 3.0));
+    CHECK(asked == pass - 1);
+    loss.backward();
+    CHECK(asked == pass);
+    sum(mul(x, 2.0)).backward();  // adds
+    CHECK(asked == pass);
+    CHECK(memory == std::vector<float>{5, 5});
+    CHECK(x.grad().raw() == memory.data());
+    x.release_grad();
+    CHECK_FALSE(x.grad().defined());
+  }
+}
+
+TEST_CASE("an operation refuses an operand whose contents are absent") {
+  const Variable x(Tensor::full({2}, 1), true);
+  x.value().storage()->set_present(false);
+  CHECK_THROWS_WITH(sum(x), Catch::Contains("an operand of shape [2] is absent"));
+  x.value().storage()->set_present(true);
+  CHECK(sum(x).value().item() == 2);
+}
+
 TEST_CASE("a gradient in lazy storage is undefined until something is added") {
   std::vector<float> bucket(2, 7.0F);
   Variable weight(Tensor::full({2}, 1), true);

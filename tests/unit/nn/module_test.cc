@@ -91,7 +91,7 @@ TEST_CASE("a wrong model is one line") {
   Generator generator(1);
   CHECK_THROWS_WITH(nn::make_model("cn", {}, generator),
                     "there is no model 'cn'; there are: cnn, cnn_bn, conv_net, sequential_cnn, two_part_resnet, "
-                    "resnet18, mlp, linear, linear_pair, gpt");
+                    "resnet18, resnet50, mlp, linear, linear_pair, gpt");
   CHECK_THROWS_WITH(nn::make_model("cnn", {.input = {784}}, generator), Catch::Contains("[784]"));
   CHECK_THROWS_WITH(nn::make_model("mlp", {.hidden = {0}}, generator), Catch::Contains("0 units"));
 }
@@ -289,4 +289,62 @@ TEST_CASE("a state is saved and loaded, strictly or by prefix") {
   const auto wider = nn::make_model("linear", {.input = {5}, .outputs = 2}, other);
   CHECK_THROWS_WITH(nn::load_state(*wider, file, {.prefix = "body."}),
                     Catch::Contains("body.fc.weight has shape [2, 4], the model needs [2, 5]"));
+}
+
+namespace {
+
+// Adds to a log, and doubles what the module sees and gives.
+class Doubling final : public nn::CallHook {
+ public:
+  explicit Doubling(std::string& log) : log_(log) {}
+  std::vector<Variable> before(std::vector<Variable> inputs) override {
+    log_ += "before ";
+    return {mul(inputs[0], 2.0)};
+  }
+  std::vector<Variable> after(std::vector<Variable> results) override {
+    log_ += "after ";
+    return {mul(results[0], 2.0)};
+  }
+
+ private:
+  std::string& log_;
+};
+
+}  // namespace
+
+TEST_CASE("a call hook sees the calls of its module, also those that compute it again") {
+  for (const auto recompute : {nn::Recompute::none, nn::Recompute::all}) {
+    nn::Sequential model;
+    Generator generator(1);
+    model.add("flatten", std::make_unique<nn::Flatten>());
+    model.add("fc", std::make_unique<nn::Linear>(2, 2, generator));
+    model.set_recompute(recompute);
+    const Variable input(Tensor::full({1, 2}, 1));
+    const double plain = sum(model(mul(input, 2.0))).value().item();
+    std::string log;
+    model.module("fc").set_call_hook(std::make_unique<Doubling>(log));
+    const Variable hooked = sum(model(input));
+    CHECK(hooked.value().item() == Approx(2 * plain));
+    CHECK(log == "before after ");
+    hooked.backward();
+    CHECK(log == "before after ");  // around checkpoint(), not within
+    model.module("fc").set_call_hook(nullptr);
+    CHECK(sum(model(mul(input, 2.0))).value().item() == plain);
+  }
+}
+
+TEST_CASE("users of parameters are blocks, and modules outside of blocks with parameters of their own") {
+  Generator generator(1);
+  const auto paths = [](nn::Module& module) {
+    std::vector<std::string> all;
+    for (const auto& [path, user] : module.parameter_users()) all.push_back(path);
+    return all;
+  };
+  const auto mlp = nn::make_model("mlp", {.input = {3}, .hidden = {4}}, generator);
+  CHECK(paths(*mlp) == std::vector<std::string>{"fc1", "fc2"});
+  const auto resnet = nn::make_model("resnet18", {.input = {3, 8, 8}, .channels = 4}, generator);
+  const auto users = paths(*resnet);
+  CHECK(std::count_if(users.begin(), users.end(), [](const auto& path) { return path.starts_with("layer"); }) == 8);
+  Named alone("weight", "bias");
+  CHECK(paths(alone) == std::vector<std::string>{""});
 }

@@ -1,87 +1,13 @@
 #include "ddprun/worker/parallel/parameter_shards.h"
 
-#include <cmath>
-#include <map>
 #include <string>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/ops.h"
-#include "ddprun/worker/comm/collectives.h"
-#include "ddprun/worker/nn/models.h"
 #include "tests/support/catch.h"
-#include "tests/support/run_ranks.h"
+#include "tests/unit/parallel/small_net.h"
 
 using namespace ddprun;
-using ddprun::testing::run_ranks;
-
-namespace {
-
-constexpr BucketLimits small_buckets{.first_bytes = 64, .bytes = 512};
-
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
-std::unique_ptr<nn::Module> make_net() {
-  Generator generator(3);
-  return nn::make_model("mlp", {.input = {7}, .outputs = 3, .hidden = {13}}, generator);
-}
-
-// A batch of its own for each step and rank.
-void backward(nn::Module& net, DistributedDataParallel& ddp, int step, int rank) {
-  net.zero_grad();
-  Generator generator(5, static_cast<std::uint64_t>(100 * step + rank));
-  Tensor input = Tensor::empty({4, 7}), target = Tensor::empty({4, 3});
-  fill_normal(input, 0, 1, generator);
-  fill_normal(target, 0, 1, generator);
-  mse_loss(ddp.forward(Variable(input)), target).backward();
-}
-
-std::map<std::string, std::vector<float>> values_of(const optim::NamedTensors& tensors) {
-  std::map<std::string, std::vector<float>> all;
-  for (const auto& [name, tensor] : tensors) all[name] = {tensor.data<float>(), tensor.data<float>() + tensor.numel()};
-  return all;
-}
-
-std::map<std::string, std::vector<float>> values_of(const nn::Module& net) {
-  optim::NamedTensors tensors;
-  for (const auto& [name, parameter] : net.named_parameters()) tensors.emplace_back(name, parameter.value());
-  return values_of(tensors);
-}
-
-bool nearly_equal(const std::map<std::string, std::vector<float>>& a,
-                  const std::map<std::string, std::vector<float>>& b) {
-  if (a.size() != b.size()) return false;
-  for (const auto& [name, values] : a) {
-    const auto& others = b.at(name);
-    if (values.size() != others.size()) return false;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      if (std::abs(values[i] - others[i]) > 1e-6F + 1e-5F * std::abs(others[i])) return false;
-  }
-  return true;
-}
-
-struct Learnt {
-  std::map<std::string, std::vector<float>> parameters, state;
-};
-
-// What one optimizer of all parameters at each of so many ranks learns in so many steps.
-Learnt learn_whole(int ranks, int steps) {
-  Learnt learnt;
-  run_ranks(ranks, [&](ProcessGroup& group) {
-    const auto net = make_net();
-    DistributedDataParallel ddp(*net, group, {.limits = small_buckets});
-    const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, net->named_parameters());
-    for (int step = 0; step < steps; ++step) {
-      backward(*net, ddp, step, group.rank());
-      optimizer->step();
-    }
-    if (group.rank() == 0) learnt = {values_of(*net), values_of(optimizer->state())};
-  });
-  return learnt;
-}
-
-}  // namespace
+using namespace ddprun::testing;
 
 TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its share of the state") {
   for (const int ranks : {1, 2, 3, 5}) {
@@ -89,12 +15,12 @@ TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its 
     run_ranks(ranks, [&](ProcessGroup& group) {
       const auto net = make_net();
       DistributedDataParallel ddp(*net, group, {.limits = small_buckets, .shard_gradients = true});
-      ParameterShards shards(ddp, group);
+      ParameterShards shards(*ddp.divided(), group);
       const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
       for (int step = 0; step < 4; ++step) {
-        backward(*net, ddp, step, group.rank());
+        backward(ddp, step, group.rank());
         optimizer->step();
-        shards.gather();
+        ddp.parameters_updated();
       }
       require(nearly_equal(values_of(*net), whole.parameters), "parameters");
 
@@ -122,12 +48,12 @@ TEST_CASE("an optimizer goes on with the state that another one gathered") {
   run_ranks(2, [&](ProcessGroup& group) {
     const auto net = make_net();
     DistributedDataParallel ddp(*net, group, {.limits = small_buckets, .shard_gradients = true});
-    ParameterShards shards(ddp, group);
+    ParameterShards shards(*ddp.divided(), group);
     const auto first = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
     for (int step = 0; step < 2; ++step) {
-      backward(*net, ddp, step, group.rank());
+      backward(ddp, step, group.rank());
       first->step();
-      shards.gather();
+      ddp.parameters_updated();
     }
     // Another optimizer, with the state that a checkpoint would bring.
     const auto saved = shards.gather_state(first->state());
@@ -136,9 +62,9 @@ TEST_CASE("an optimizer goes on with the state that another one gathered") {
     for (std::size_t i = 0; i < read.size(); ++i) read[i].second.copy_from(saved[i].second);
     shards.scatter_state(read, second->state());
     second->set_step_count(first->step_count());
-    backward(*net, ddp, 2, group.rank());
+    backward(ddp, 2, group.rank());
     second->step();
-    shards.gather();
+    ddp.parameters_updated();
     require(nearly_equal(values_of(*net), expected.parameters), "parameters");
   });
 }
@@ -148,7 +74,7 @@ TEST_CASE("groups of parameters become the same groups of parts") {
     const auto net = make_net();
     net->parameter("fc1.bias").set_requires_grad(false);
     DistributedDataParallel ddp(*net, group, {.shard_gradients = true});
-    const ParameterShards shards(ddp, group);
+    const ParameterShards shards(*ddp.divided(), group);
     const auto groups = shards.of(optim::split_one_dimensional(net->named_parameters()));
     require(groups.size() == 2, "two groups");
     require(groups[0].parameters.size() == 2 && groups[0].parameters[1].first == "fc2.weight", "weights");
@@ -161,8 +87,8 @@ TEST_CASE("parameters are not sharded without sharded gradients, nor where some 
   run_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net();
     DistributedDataParallel plain(*net, group);
-    CHECK_THROWS_WITH(ParameterShards(plain, group), Catch::Contains("shard_gradients"));
+    CHECK(plain.divided() == nullptr);
     CHECK_THROWS_WITH(DistributedDataParallel(*net, group, {.find_unused_parameters = true, .shard_gradients = true}),
-                      Catch::Contains("exclude each other"));
+                      Catch::Contains("does not go with find_unused_parameters"));
   });
 }

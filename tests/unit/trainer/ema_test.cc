@@ -1,5 +1,8 @@
 // train.ema: the average of the weights, evaluations with it, checkpoints and what is loaded from them.
 #include <cmath>
+#include <tuple>
+
+#include <fmt/format.h>
 
 #include "ddprun/worker/trainer/replicas.h"
 #include "ddprun/worker/trainer/trained_model.h"
@@ -16,7 +19,7 @@ namespace {
 const std::string job_text =
     "[model]\nname = mlp\nhidden = 8 5\n[data]\nname = random\nlabels = true\noutputs = 3\nsamples = 96\ntest_samples "
     "= "
-    "30\n[optim]\nlr = 0.05\n[train]\nbatch_size = 8\nepochs = 4\n";
+    "30\n[optim]\nlr = 0.05\n[train]\nbatch_size = 8\nepochs = 8\n";
 
 std::string with_checkpoints(const TempDir& dir, int steps, const std::string& more) {
   return job_text + "max_steps = " + std::to_string(steps) + "\n" + more +
@@ -70,12 +73,19 @@ TEST_CASE("train.ema averages the weights of the steps, and evaluations alone us
 }
 
 TEST_CASE("a run with train.ema that stops and goes on has the same weights and averages") {
-  for (const std::string more : {"ema = 0.9\n", "ema = 0.9\n[parallel]\nzero = 1\n"}) {
+  for (const auto& [ranks, parallel] :
+       std::vector<std::pair<int, std::string>>{{2, ""},
+                                                {2, "zero = 1\n"},
+                                                {3, "zero = 2\n"},
+                                                {4, "zero = 3\nshard_group = 2\n"},
+                                                {2, "strategy = data_parallel\ndevices = cpu:0 cpu:1\n"}}) {
+    INFO(parallel);
+    const std::string more = "ema = 0.9\n[parallel]\n" + parallel;
     const TempDir whole, stopped;
-    const auto expected = TrainingJob(with_checkpoints(whole, 20, more)).run(2)[0];
-    for (const int steps : {1, 9}) TrainingJob(with_checkpoints(stopped, steps, more)).run(2);
+    const auto expected = TrainingJob(with_checkpoints(whole, 20, more)).run(ranks)[0];
+    for (const int steps : {1, 9}) TrainingJob(with_checkpoints(stopped, steps, more)).run(ranks);
     const TrainingJob last(with_checkpoints(stopped, 20, more));
-    const auto end = TrainingJob(with_checkpoints(stopped, 20, more)).run(2)[0];
+    const auto end = TrainingJob(with_checkpoints(stopped, 20, more)).run(ranks)[0];
     CHECK(end.parameter_digest == expected.parameter_digest);
     CHECK(end.evaluation.loss == expected.evaluation.loss);
     const TrainingJob first(with_checkpoints(whole, 20, more));
@@ -85,6 +95,28 @@ TEST_CASE("a run with train.ema that stops and goes on has the same weights and 
           read_whole_file(stopped / "step_000020" / "ema.safetensors"));
     CHECK(read_whole_file(whole / "step_000020" / "ema.safetensors") !=
           read_whole_file(whole / "step_000020" / "model.safetensors"));
+  }
+}
+
+TEST_CASE("averages do not depend on how a model is divided") {
+  const auto files_and_loss = [](const TempDir& dir, const std::string& parallel, int steps) {
+    const auto text = "[model]\nfreeze = fc2\n" + with_checkpoints(dir, steps, "ema = 0.9\n[parallel]\n" + parallel);
+    const auto summary = TrainingJob(text).run(2)[0];
+    const auto folder = dir / fmt::format("step_{:06}", steps);
+    return std::tuple(read_whole_file(folder / "ema.safetensors"), read_whole_file(folder / "model.safetensors"),
+                      summary.evaluation.loss);
+  };
+  const TempDir whole, changing;
+  const auto expected = files_and_loss(whole, "zero = 0\n", 15);
+  for (const auto* parallel : {"zero = 1\n", "zero = 2\n", "zero = 3\n"}) {
+    INFO(parallel);
+    const TempDir dir;
+    CHECK((files_and_loss(dir, parallel, 15) == expected));
+  }
+  int steps = 0;
+  for (const auto* parallel : {"zero = 3\n", "zero = 0\n", "zero = 2\n", "zero = 1\n", "zero = 3\n"}) {
+    steps += 3;
+    CHECK((files_and_loss(changing, parallel, steps) == expected) == (steps == 15));
   }
 }
 

@@ -81,6 +81,8 @@ TEST_CASE("the metrics begin with the memory of every rank, once, also when the 
     CHECK(records[rank].at("gradient_bytes").to_number<std::size_t>() == parameter_bytes);
     CHECK(records[rank].at("optimizer_bytes").to_number<std::size_t>() == 2 * parameter_bytes);
     CHECK(records[rank].at("activation_peak_bytes").to_number<std::size_t>() > 0);
+    CHECK(records[rank].at("parameter_peak_bytes").to_number<std::size_t>() == parameter_bytes);
+    CHECK(records[rank].at("gradient_peak_bytes").to_number<std::size_t>() == parameter_bytes);
   }
 }
 
@@ -91,4 +93,36 @@ TEST_CASE("parts are grouped by the first name, with a number behind it") {
   CHECK(lines[0] == "memory in MiB    parameters  gradients  optimizer activations");
   CHECK(lines[1] == "h.0                    2.00       0.00       0.00        0.50");
   CHECK(lines[2] == "all, at the peak       3.00       0.00       0.00        0.00");
+}
+
+TEST_CASE("optimizer state, gradients and parameters fall to a rank's share, each in turn") {
+  // Sizes that divide into parts of 16 elements: 64 -> 64 -> 32, without a remainder for 2 and 4 ranks.
+  const std::string job =
+      "[model]\nname = mlp\nhidden = 64\n[data]\nname = random\nshape = 64\noutputs = 32\nsamples = 100\n"
+      "test_samples = 10\n[train]\nglobal_batch_size = 12\nmax_steps = 2\n";
+  constexpr std::size_t all = (64 * 64 + 64 + 64 * 32 + 32) * sizeof(float);
+  for (const std::size_t ranks : {1, 2, 4}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      INFO(ranks << " ranks, zero = " << zero);
+      const TempDir dir;
+      TrainingJob(job + "[parallel]\nzero = " + std::to_string(zero) + "\n[metrics]\nfile = " + (dir / "m").string() +
+                  "\n")
+          .run(static_cast<int>(ranks));
+      std::map<std::string, std::size_t> sum;
+      const auto records = records_of(dir / "m");
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        for (const auto& [key, value] : records.at(rank)) sum[key] += value.to_number<std::size_t>();
+        // Nobody has more than a share and the padding of a unit's parts.
+        if (zero >= 3) CHECK(records[rank].at("parameter_bytes").to_number<std::size_t>() <= all / ranks + 4 * 64);
+        if (zero >= 2) CHECK(records[rank].at("gradient_bytes").to_number<std::size_t>() <= all / ranks + 4 * 64);
+        if (zero >= 1) CHECK(records[rank].at("optimizer_bytes").to_number<std::size_t>() <= 2 * all / ranks + 8 * 64);
+        if (zero >= 2)
+          CHECK(records[rank].at("gradient_peak_bytes").to_number<std::size_t>() >
+                records[rank].at("gradient_bytes").to_number<std::size_t>());
+      }
+      CHECK(sum["optimizer_bytes"] == 2 * all * (zero >= 1 ? 1 : ranks));
+      CHECK(sum["gradient_bytes"] == all * (zero >= 2 ? 1 : ranks));
+      CHECK(sum["parameter_bytes"] == all * (zero >= 3 ? 1 : ranks));
+    }
+  }
 }

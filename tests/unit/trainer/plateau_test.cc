@@ -59,14 +59,16 @@ TEST_CASE("a loss that is not a number is no improvement") {
 }
 
 TEST_CASE("a run with plateau lowers its learning rate, also when it stops and goes on") {
-  const auto run = [](const TempDir& dir, int epochs) {
+  const std::string zero = GENERATE("0", "3");
+  const auto run = [&](const TempDir& dir, int epochs) {
     return TrainingJob(
                "[model]\nname = linear\n[data]\nname = random\nsamples = 40\ntest_samples = 10\n"
                "[train]\nbatch_size = 8\nepochs = " +
                std::to_string(epochs) +
                "\n[optim]\nlr = 0.1\nschedule = plateau\npatience = 1\nthreshold = 0.9\nfactor = 0.5\n"
-               "[checkpoint]\ndir = " +
-               (dir / "checkpoints").string() + "\n[metrics]\nfile = " + (dir / "metrics").string() + "\n")
+               "[parallel]\nzero = " +
+               zero + "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() +
+               "\n[metrics]\nfile = " + (dir / "metrics").string() + "\n")
         .run(2)[0]
         .parameter_digest;
   };

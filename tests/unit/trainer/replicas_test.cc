@@ -2,6 +2,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "tests/support/catch.h"
 #include "tests/unit/trainer/ranks.h"
 
@@ -27,17 +28,22 @@ TEST_CASE("equal parameters have equal digests, one flipped bit another") {
 }
 
 TEST_CASE("replicas that agree pass, and one that strayed is named at every rank") {
-  testing::run_ranks(3, [](ProcessGroup& group) { check_replicas(*model(1), group, 5); });
+  testing::run_ranks(3, [](ProcessGroup& group) {
+    const auto own = model(1);
+    DistributedDataParallel ddp(*own, group);
+    check_replicas(ddp, group, 5);
+  });
   int complaints = 0;
   std::mutex mutex;
   testing::run_ranks(3, [&](ProcessGroup& group) {
     const auto own = model(1);
+    DistributedDataParallel ddp(*own, group);
     if (group.rank() == 2) {
       auto bias = own->named_parameters()[1].second.value();
       static_cast<std::uint8_t*>(bias.raw())[0] ^= 1;
     }
     try {
-      check_replicas(*own, group, 5);
+      check_replicas(ddp, group, 5);
     } catch (const Error& e) {
       const std::lock_guard lock(mutex);
       complaints +=

@@ -112,6 +112,33 @@ class Mlp : public Module {
   Dropout& dropout_;
 };
 
+// (batch, time) -> (time, width): a row for each position, whatever the tokens.
+class PositionEmbedding : public Embedding {
+ public:
+  using Embedding::Embedding;
+
+ private:
+  Variable forward(const Variable& tokens) override {
+    const Variable weight = parameter("weight");
+    const Shape& shape = tokens.shape();
+    if (shape.size() != 2 || shape[1] > weight.shape()[0])
+      throw make_error(Errc::mismatch, "model gpt: tokens of shape {}, not (batch, time) with at most {} of them",
+                       to_string(shape), weight.shape()[0]);
+    return slice(weight, 0, 0, shape[1]);
+  }
+};
+
+// (..., width) -> (..., vocabulary), by the weight of the token embedding.
+class TiedHead : public Module {
+ public:
+  explicit TiedHead(const Variable& weight) : weight_(register_parameter("weight", weight)) {}
+
+ private:
+  Variable forward(const Variable& input) override { return linear(input, weight_); }
+
+  Variable weight_;
+};
+
 std::unique_ptr<LayerNorm> make_norm(const GptOptions& sizes) {
   return std::make_unique<LayerNorm>(sizes.width, 1e-5, sizes.bias);
 }
@@ -142,33 +169,24 @@ class Gpt : public Module {
   Gpt(const GptConfig& config, Generator& generator)
       : wte_(register_module(
             "wte", std::make_unique<Embedding>(config.sizes.vocabulary, config.sizes.width, generator, deviation))),
-        wpe_(register_module(
-            "wpe", std::make_unique<Embedding>(config.sizes.context, config.sizes.width, generator, deviation))),
+        wpe_(register_module("wpe", std::make_unique<PositionEmbedding>(config.sizes.context, config.sizes.width,
+                                                                        generator, deviation))),
         drop_(register_module("drop", make_dropout(config.dropout, generator))),
         h_(register_module("h", std::make_unique<Sequential>())),
-        ln_f_(register_module("ln_f", make_norm(config.sizes))) {
+        ln_f_(register_module("ln_f", make_norm(config.sizes))),
+        lm_head_(register_module("lm_head", std::make_unique<TiedHead>(wte_.parameter("weight")))) {
     for (std::int64_t i = 0; i < config.sizes.layers; ++i) h_.add(std::make_unique<Block>(config, generator));
   }
 
  private:
-  Variable forward(const Variable& input) override {
-    const Variable x = drop_(add(wte_(input), positions(input.shape())));
-    return linear(ln_f_(h_(x)), wte_.parameter("weight"));
-  }
+  Variable forward(const Variable& input) override { return lm_head_(ln_f_(h_(drop_(add(wte_(input), wpe_(input)))))); }
 
-  // (time, width)
-  Variable positions(const Shape& tokens) const {
-    const Variable weight = wpe_.parameter("weight");
-    if (tokens.size() != 2 || tokens[1] > weight.shape()[0])
-      throw make_error(Errc::mismatch, "model gpt: tokens of shape {}, not (batch, time) with at most {} of them",
-                       to_string(tokens), weight.shape()[0]);
-    return slice(weight, 0, 0, tokens[1]);
-  }
-
-  Embedding &wte_, &wpe_;
+  Embedding& wte_;
+  PositionEmbedding& wpe_;
   Dropout& drop_;
   Sequential& h_;
   LayerNorm& ln_f_;
+  TiedHead& lm_head_;
 };
 
 const Preset& preset_of(std::string_view name) {

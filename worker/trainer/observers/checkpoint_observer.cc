@@ -28,12 +28,16 @@ class CheckpointObserver : public Observer {
   void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
     const auto optimizer_state = session.gather_optimizer_state();
     const GatheredHookState hook(session.hook_state(), session.group());
-    if (!checkpoints_) return;
-    all_.before_checkpoint();
-    const auto& state = session.state();
-    auto content = content_of(*state.model, optimizer_state, state.run, state.ema ? &*state.ema : nullptr);
-    content.hook = hook.views();
-    (checkpoints_->*write)(content);
+    const auto averages = session.gather_averages();
+    session.parallelism().collect_parameters();
+    if (checkpoints_) {
+      all_.before_checkpoint();
+      const auto& state = session.state();
+      auto content = content_of(*state.model, optimizer_state, state.run, averages);
+      content.hook = hook.views();
+      (checkpoints_->*write)(content);
+    }
+    session.parallelism().drop_whole_parameters();
   }
 
   const std::int64_t every_steps_;

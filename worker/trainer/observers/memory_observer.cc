@@ -13,6 +13,8 @@ class MemoryObserver : public Observer {
 
   void step_finished(const StepEvent& event) override {
     peak_ = std::max(peak_, event.result.activation_peak);
+    model_peaks_.parameters = std::max(model_peaks_.parameters, event.result.model_peaks.parameters);
+    model_peaks_.gradients = std::max(model_peaks_.gradients, event.result.model_peaks.gradients);
     if (event.last && event.session.is_first()) print(event.session);
   }
 
@@ -20,11 +22,12 @@ class MemoryObserver : public Observer {
   void print(const TrainSession& session) {
     const auto& state = session.state();
     const auto modules = memory_by_module(state, session.saved_bytes());
-    for (const auto& line : memory_table(memory_of(state, peak_), modules)) progress_.line(line);
+    for (const auto& line : memory_table(memory_of(state, peak_, model_peaks_), modules)) progress_.line(line);
   }
 
   Progress& progress_;
   std::size_t peak_ = 0;
+  ModelPeaks model_peaks_;
 };
 
 }  // namespace

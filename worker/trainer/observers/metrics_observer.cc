@@ -51,7 +51,8 @@ class MetricsObserver : public Observer {
   // All ranks take part: the file is the same setting of all.
   void add_memory(const StepEvent& event) {
     auto& session = event.session;
-    const auto lines = gather_memory(memory_of(session.state(), event.result.activation_peak), session.group());
+    const auto use = memory_of(session.state(), event.result.activation_peak, event.result.model_peaks);
+    const auto lines = gather_memory(use, session.group());
     if (!file_) return;
     for (const auto& line : lines) file_->add_line(line);
   }

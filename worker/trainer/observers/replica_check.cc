@@ -8,8 +8,8 @@ namespace {
 class ReplicaCheck : public Observer {
  public:
   void step_finished(const StepEvent& event) override {
-    const auto& state = event.session.state();
-    check_replicas(*state.model, event.session.group(), state.run.step);
+    auto& session = event.session;
+    check_replicas(session.parallelism(), session.group(), session.state().run.step);
   }
 };
 

@@ -10,7 +10,7 @@ namespace ddprun::comm {
 // Not for an all_to_all in place: this rank would overwrite its input while others read it.
 bool DirectCollectives::publish_handle(const Collective& collective) {
   const auto& operation = collective.operation;
-  if (!has_equal_parts(operation)) return false;
+  if (!has_known_parts(operation)) return false;
   if (operation.kind == OpKind::all_to_all && collective.input.data == collective.output.data) return false;
   const auto handle = own_regions_.handle_of(collective.input);
   if (!handle.reachable()) return false;

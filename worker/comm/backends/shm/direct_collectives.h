@@ -31,7 +31,9 @@ class DirectCollectives {
   bool too_small(const Operation& operation) const { return input_bytes(operation, ranks_) < min_bytes(); }
   // Writes the payload of this rank's next announcement. False: this rank's input is too small or not registered.
   bool publish(const Collective& collective) {
-    return input_bytes_of(collective.operation, ranks_, rank_) >= min_bytes() && publish_handle(collective);
+    const auto bytes =
+        collective.operation.unequal() ? collective.input.bytes() : input_bytes_of(collective.operation, ranks_, rank_);
+    return bytes >= min_bytes() && publish_handle(collective);
   }
   // REQUIRES: all ranks that have an input have announced it with PayloadKind::region. Returns once all ranks are done
   // with each other's memory.

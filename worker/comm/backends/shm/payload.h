@@ -12,6 +12,12 @@ inline bool has_equal_parts(const Operation& operation) {
   return !operation.unequal() && operation.kind != OpKind::gather && operation.kind != OpKind::scatter;
 }
 
+// Whether every rank knows what part of each rank's input it needs.
+inline bool has_known_parts(const Operation& operation) {
+  return has_equal_parts(operation) ||
+         (operation.unequal() && (operation.kind == OpKind::reduce_scatter || operation.kind == OpKind::allgather));
+}
+
 // Size of the input of a rank that has one.
 inline std::size_t input_bytes(const Operation& operation, int ranks) {
   const auto bytes = operation.count * size_of(operation.dtype);

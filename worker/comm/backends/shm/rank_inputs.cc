@@ -24,7 +24,10 @@ void RankInputs::write_output(const Collective& collective, int rank) {
       if (rank == root) reduce(op, 0, {output.data, count, operation.dtype});
       return;
     case OpKind::reduce_scatter:
-      return reduce(op, static_cast<std::size_t>(rank) * count, output);
+      return reduce(
+          op,
+          operation.unequal() ? collective.layout->input_parts->offset(rank) : static_cast<std::size_t>(rank) * count,
+          output);
     case OpKind::broadcast:
       if (rank != root) copy_from_peer(output.data, inputs_[static_cast<std::size_t>(root)], bytes, bytes);
       return;
@@ -37,14 +40,13 @@ void RankInputs::write_output(const Collective& collective, int rank) {
   }
 }
 
-// Block r of the output comes from rank r's input, offset bytes from its start.
+// Part r of the output comes from rank r's input, offset bytes from its start.
 void RankInputs::copy_blocks(const Collective& collective, std::size_t offset) {
-  const auto& output = collective.output;
-  const auto bytes = collective.operation.count * size_of(output.dtype);
   for (std::size_t r = 0; r < inputs_.size(); ++r) {
-    auto* const to = static_cast<std::byte*>(output.data) + r * bytes;
+    const Span to = collective.output_part(static_cast<int>(r));
     const auto* const block = static_cast<const std::byte*>(inputs_[r]) + offset;
-    if (to != block) copy_from_peer(to, block, bytes, output.bytes());  // this rank's own may lie in place
+    // This rank's own may lie in place.
+    if (to.count > 0 && to.data != block) copy_from_peer(to.data, block, to.bytes(), collective.output.bytes());
   }
 }
 

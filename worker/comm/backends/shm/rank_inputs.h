@@ -27,7 +27,7 @@ class RankInputs {
     void* const output = result.data;
     reduce_all(op, result.dtype, {&output, 1}, from(first, result.dtype), result.count);
   }
-  // Writes this rank's output of a collective with equal parts.
+  // Writes this rank's output of a collective with parts that every rank knows.
   void write_output(const Collective& collective, int rank);
 
  private:

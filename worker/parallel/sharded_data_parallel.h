@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/divided_parameters.h"
+#include "ddprun/worker/parallel/shard_groups.h"
+#include "ddprun/worker/reducer/bucketing.h"
+
+namespace ddprun {
+
+struct ShardedOptions {
+  BucketLimits limits;  // of the buckets of gradients; with shard_parameters units of the model take their place
+  // ZeRO-3: each rank keeps its part of the parameters as well, and gathers a unit (shard_units.h) for its calls.
+  bool shard_parameters = false;
+  // With shard_parameters: a unit is freed after its forward pass and gathered again for its backward pass; otherwise
+  // it stays from the one to the other.
+  bool reshard_after_forward = true;
+  // Ranks of a shard group; 0: all. Shard groups are replicas of each other (shard_groups.h).
+  int shard_group = 0;
+  bool broadcast_buffers = true;  // as DdpOptions has it
+};
+
+// Data parallelism where gradients, and parameters if wanted, are divided among the ranks: ZeRO stages 2 and 3
+// (Rajbhandari et al., 2020; PyTorch's FullyShardedDataParallel). Use with ParameterShards.
+//
+// Every pass reduces its gradients: ranks need the same number of passes, and an accumulation of gradients takes no
+// memory of its own, but communication for each micro-batch. With shard_parameters the order in which modules are
+// called is recorded in every pass, and the next unit is gathered while one computes; all ranks call modules in the
+// same order.
+//
+// Frozen parameters and buffers stay whole at every rank. A tied parameter belongs to the module that has it first.
+// Parameters are used by calls of modules that registered them, and not from elsewhere (Errc::usage).
+//
+// Ownership: model and group outlive this object, which outlives the tapes of its passes.
+// Threads: one at a time. All ranks run the same sequence of passes.
+// Errors: the constructor throws Errc::usage for a shard_group that does not divide the ranks. Passes throw the errors
+//   of the group, and Errc::usage for a parameter that the loss does not depend on and for join_pass() before this rank
+//   has had a pass of its own. The object cannot be used afterwards.
+class ShardedDataParallel final : public DataParallelism {
+ public:
+  ShardedDataParallel(nn::Module& model, ProcessGroup& group, const ShardedOptions& options = {});
+  ~ShardedDataParallel() override;
+  ShardedDataParallel(const ShardedDataParallel&) = delete;
+  ShardedDataParallel& operator=(const ShardedDataParallel&) = delete;
+
+  Variable forward(const Variable& input) override;
+  void join_pass() override;
+  bool reduces_every_pass() const override { return true; }
+  void zero_grad() override;
+  void parameters_updated() override;
+  void sync_buffers() override;
+  void visit_parameters(const Visitor& visit) override;
+  void collect_parameters() override;
+  void drop_whole_parameters() override;
+  void distribute_model() override;
+  ModelPeaks take_peaks() override;
+  std::chrono::nanoseconds waited() const override;
+  std::chrono::nanoseconds starting() const override;
+  void record_transfers(std::vector<Transfer>* into) override;
+
+  const DividedParameters* divided() const override;
+  ProcessGroup& shard_group() const override;
+  ProcessGroup* replica_group() const override;
+
+ private:
+  struct State;
+  class UserHook;
+  std::unique_ptr<State> state_;  // at one address: hooks refer to it
+};
+
+}  // namespace ddprun

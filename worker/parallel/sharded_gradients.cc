@@ -1,0 +1,174 @@
+#include "ddprun/worker/parallel/sharded_gradients.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/reducer/shards.h"
+#include "ddprun/worker/tensor/kernels.h"
+
+namespace ddprun {
+namespace {
+
+constexpr std::size_t most_travelling = 2;
+
+Span span_of_tensor(Tensor tensor) {
+  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
+}
+
+Tensor flat_tensor(std::size_t count, DType dtype) {
+  return Tensor::empty({static_cast<std::int64_t>(count)}, dtype);
+}
+
+// Of registered memory, which the group reduces into at the least cost.
+Tensor registered_zeros(ProcessGroup& group, std::size_t count, DType dtype) {
+  const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate(count * size_of(dtype)));
+  return Tensor::wrap(buffer->data(), {static_cast<std::int64_t>(count)}, dtype, {buffer, buffer->data()});
+}
+
+Tensor range(const Tensor& tensor, std::size_t begin, std::size_t end) {
+  return tensor.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
+}
+
+}  // namespace
+
+ShardedGradients::ShardedGradients(const ShardGroups& groups, std::vector<std::pair<std::string, Variable>> parameters,
+                                   std::vector<Bucket> buckets)
+    : groups_(groups),
+      parameters_(std::move(parameters)),
+      buckets_(std::move(buckets)),
+      places_(parameters_.size()),
+      memory_(buckets_.size()),
+      adds_(buckets_.size(), false) {
+  ProcessGroup& shards = groups.shards();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    for (std::size_t s = 0; s < bucket.slices.size(); ++s)
+      places_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
+    missing_.push_back(bucket.slices.size());
+    parts_.push_back(
+        registered_zeros(shards, shard_of(bucket.count, shards.rank(), shards.size()).count(), bucket.dtype));
+    grow(parts_.back().bytes());
+  }
+  for (std::size_t p = 0; p < parameters_.size(); ++p)
+    parameters_[p].second.set_grad_storage([this, p] { return memory_of(p); });
+}
+
+ShardedGradients::~ShardedGradients() {
+  for (auto& [name, parameter] : parameters_)
+    if (parameter.requires_grad()) parameter.set_grad_storage(nullptr);
+  for (const auto& each : travelling_) {
+    try {
+      each.work->wait();
+    } catch (const Error&) {
+      // finish() or the group has reported it already.
+    }
+  }
+}
+
+void ShardedGradients::grow(std::size_t bytes) {
+  bytes_ += bytes;
+  peak_ = std::max(peak_, bytes_);
+}
+
+Tensor ShardedGradients::slice_of(std::size_t bucket, std::size_t slice) const {
+  const BucketSlice& place = buckets_[bucket].slices[slice];
+  return range(memory_[bucket], place.offset, place.offset + place.count)
+      .reshape(parameters_[place.parameter].second.shape());
+}
+
+// A bucket begins when the memory of one of its gradients is asked for.
+Tensor ShardedGradients::memory_of(std::size_t parameter) {
+  const Place& place = places_.at(parameter);
+  const Bucket& bucket = buckets_[place.bucket];
+  Tensor& memory = memory_[place.bucket];
+  if (!memory.defined()) {
+    memory = flat_tensor(bucket.count, bucket.dtype);
+    grow(memory.bytes());
+    for (std::size_t s = 0; s < bucket.slices.size(); ++s) {
+      const std::size_t end = s + 1 < bucket.slices.size() ? bucket.slices[s + 1].offset : bucket.count;
+      range(memory, bucket.slices[s].offset + bucket.slices[s].count, end).fill(0);  // padding
+    }
+  }
+  return slice_of(place.bucket, place.slice);
+}
+
+void ShardedGradients::ready(std::size_t parameter) {
+  if (!parameters_.at(parameter).second.grad().defined()) memory_of(parameter).fill(0);
+  Place& place = places_[parameter];
+  if (place.ready)
+    throw make_error(Errc::usage,
+                     "the gradient of {} became ready twice in one pass: there were two backward passes, or several "
+                     "losses use the parameter",
+                     parameters_[parameter].first);
+  place.ready = true;
+  --missing_[place.bucket];
+  while (next_ < buckets_.size() && missing_[next_] == 0) start(next_++);
+}
+
+void ShardedGradients::start(std::size_t b) {
+  while (travelling_.size() >= most_travelling) complete_oldest();
+  const auto from = std::chrono::steady_clock::now();
+  ProcessGroup& shards = groups_.shards();
+  Travelling reduction{.bucket = b, .part = {}, .work = nullptr, .start = from};
+  if (adds_[b]) {
+    reduction.part = flat_tensor(static_cast<std::size_t>(parts_[b].numel()), parts_[b].dtype());
+    grow(reduction.part.bytes());
+  }
+  reduction.work =
+      shards.reduce_scatterv(span_of_tensor(memory_[b]), span_of_tensor(adds_[b] ? reduction.part : parts_[b]),
+                             shard_counts(buckets_[b].count, shards.size()), ReduceOp::average);
+  travelling_.push_back(std::move(reduction));
+  starting_ += std::chrono::steady_clock::now() - from;
+}
+
+void ShardedGradients::complete_oldest() {
+  const auto from = std::chrono::steady_clock::now();
+  Travelling& oldest = travelling_.front();
+  const std::size_t b = oldest.bucket;
+  oldest.work->wait();
+  average_over_replicas(adds_[b] ? oldest.part : parts_[b]);
+  const auto now = std::chrono::steady_clock::now();
+  waited_ += now - from;
+  if (transfers_) transfers_->push_back({.bucket = b, .start = oldest.start, .end = now});
+  if (adds_[b]) {
+    kernels::add_in_place(parts_[b], oldest.part);
+    bytes_ -= oldest.part.bytes();
+  }
+  adds_[b] = true;
+  travelling_.pop_front();
+  close(b);
+}
+
+void ShardedGradients::average_over_replicas(Tensor part) {
+  if (groups_.replicas()) groups_.replicas()->allreduce(span_of_tensor(part), ReduceOp::average, {.blocking = true});
+}
+
+// The variables let go of the memory.
+void ShardedGradients::close(std::size_t b) {
+  bytes_ -= memory_[b].bytes();
+  memory_[b] = Tensor();
+  for (const BucketSlice& slice : buckets_[b].slices) parameters_[slice.parameter].second.release_grad();
+}
+
+std::string ShardedGradients::unready_names() const {
+  constexpr std::size_t shown = 5;
+  std::string names;
+  std::size_t count = 0;
+  for (std::size_t p = 0; p < places_.size(); ++p)
+    if (!places_[p].ready && count++ < shown) names += (names.empty() ? "" : ", ") + parameters_[p].first;
+  return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
+}
+
+void ShardedGradients::finish() {
+  if (next_ < buckets_.size())
+    throw make_error(Errc::usage, "the backward pass did not reach {}: every parameter has to take part in the loss",
+                     unready_names());
+  while (!travelling_.empty()) complete_oldest();
+  next_ = 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) missing_[b] = buckets_[b].slices.size();
+  for (Place& place : places_) place.ready = false;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/parallel/shard_groups.h"
+#include "ddprun/worker/reducer/bucketing.h"
+#include "ddprun/worker/reducer/transfer.h"
+
+namespace ddprun {
+
+// Gradients of which each rank keeps its part alone (shards.h): ZeRO stages 2 and 3. The memory of a bucket exists from
+// when the first of its gradients is begun until its reduce-scatter has ended; at most two buckets travel at a time.
+// Every pass reduces: passes add up in the parts, so that accumulation takes no more memory.
+//
+// A pass: ready() once for each parameter, then finish(). Buckets start in their order, whatever the order in which
+// gradients become ready, so that all ranks start the same operations.
+//
+// Ownership: groups outlive this object. Threads: one at a time.
+// Errors: those of the groups; Errc::usage for a parameter that is ready twice, or not by finish(). The object cannot
+//   be used afterwards.
+class ShardedGradients {
+ public:
+  ShardedGradients(const ShardGroups& groups, std::vector<std::pair<std::string, Variable>> parameters,
+                   std::vector<Bucket> buckets);
+  ~ShardedGradients();  // waits for operations in progress
+  ShardedGradients(const ShardedGradients&) = delete;
+  ShardedGradients& operator=(const ShardedGradients&) = delete;
+
+  // The next pass replaces the parts; those after it add to them.
+  void begin_sum() { adds_.assign(adds_.size(), false); }
+  // The gradient of a parameter is complete, or this rank has none, which counts as zero.
+  void ready(std::size_t parameter);
+  void finish();
+
+  // By bucket: this rank's elements of the average over all ranks.
+  const std::vector<Tensor>& parts() const { return parts_; }
+  std::size_t peak_bytes() const { return peak_; }
+  void reset_peak() { peak_ = bytes_; }
+
+  std::chrono::nanoseconds waited() const { return waited_; }
+  std::chrono::nanoseconds starting() const { return starting_; }
+  void record_transfers(std::vector<Transfer>* into) { transfers_ = into; }
+
+ private:
+  struct Place {
+    std::size_t bucket = 0, slice = 0;
+    bool ready = false;
+  };
+  struct Travelling {
+    std::size_t bucket = 0;
+    Tensor part;  // the result, where it is to be added to an earlier pass's
+    WorkPtr work;
+    std::chrono::steady_clock::time_point start;
+  };
+
+  Tensor slice_of(std::size_t bucket, std::size_t slice) const;
+  Tensor memory_of(std::size_t parameter);
+  void start(std::size_t bucket);
+  void complete_oldest();
+  void average_over_replicas(Tensor part);
+  void close(std::size_t bucket);
+  void grow(std::size_t bytes);
+  std::string unready_names() const;
+
+  const ShardGroups& groups_;
+  std::vector<std::pair<std::string, Variable>> parameters_;
+  const std::vector<Bucket> buckets_;
+  std::vector<Place> places_;         // by parameter
+  std::vector<Tensor> memory_;        // by bucket: undefined while there is none
+  std::vector<Tensor> parts_;         // by bucket
+  std::vector<bool> adds_;            // by bucket: its part holds the sum of earlier passes
+  std::vector<std::size_t> missing_;  // by bucket: parameters not ready yet
+  std::size_t next_ = 0;              // the next bucket to start
+  std::deque<Travelling> travelling_;
+  std::size_t bytes_ = 0, peak_ = 0;
+  std::chrono::nanoseconds waited_{}, starting_{};
+  std::vector<Transfer>* transfers_ = nullptr;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,137 @@
+#include "ddprun/worker/parallel/sharded_parameters.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/reducer/shards.h"
+
+namespace ddprun {
+
+ShardedParameters::ShardedParameters(const ShardGroups& groups,
+                                     std::vector<std::pair<std::string, Variable>> parameters,
+                                     std::vector<Bucket> buckets)
+    : groups_(groups),
+      parameters_(std::move(parameters)),
+      buckets_(std::move(buckets)),
+      bucket_of_(parameters_.size()),
+      states_(buckets_.size()) {
+  ProcessGroup& shards = groups.shards();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    const auto memory = std::make_shared<ReleasableMemory>(bucket.count * size_of(bucket.dtype));
+    memory_.push_back(memory);
+    for (const BucketSlice& slice : bucket.slices) {
+      bucket_of_[slice.parameter] = b;
+      Variable& parameter = parameters_[slice.parameter].second;
+      const std::shared_ptr<void> place(memory, memory->data() + slice.offset * size_of(bucket.dtype));
+      Tensor value = Tensor::wrap(place.get(), parameter.shape(), parameter.dtype(), place);
+      value.copy_from(parameter.value().contiguous());
+      parameter.set_value(value);
+    }
+    const Shard own = shard_of(bucket.count, shards.rank(), shards.size());
+    const auto kept = std::make_shared<RegisteredBuffer>(shards.allocate(own.count() * size_of(bucket.dtype)));
+    std::memcpy(kept->data(), memory->data() + own.begin * size_of(bucket.dtype), own.count() * size_of(bucket.dtype));
+    parts_.push_back(Tensor::wrap(kept->data(), {static_cast<std::int64_t>(own.count())}, bucket.dtype,
+                                  std::shared_ptr<void>(kept, kept->data())));
+    bytes_ += parts_.back().bytes() + bucket.count * size_of(bucket.dtype);
+    drop(b);
+  }
+  reset_peak();
+}
+
+ShardedParameters::~ShardedParameters() {
+  for (const auto& state : states_) {
+    try {
+      if (state.work) state.work->wait();
+    } catch (const Error&) {
+      // The group has reported it already.
+    }
+  }
+}
+
+Span ShardedParameters::whole(std::size_t b) const {
+  return {memory_[b]->data(), buckets_[b].count, buckets_[b].dtype};
+}
+
+Span ShardedParameters::part(std::size_t b) const {
+  Tensor own = parts_[b];
+  return {own.raw(), static_cast<std::size_t>(own.numel()), own.dtype()};
+}
+
+Counts ShardedParameters::counts(std::size_t b) const {
+  return shard_counts(buckets_[b].count, groups_.shards().size());
+}
+
+void ShardedParameters::become(std::size_t b, State state) {
+  states_[b].state = state;
+  for (const BucketSlice& slice : buckets_[b].slices)
+    parameters_[slice.parameter].second.value().storage()->set_present(state == State::present);
+}
+
+void ShardedParameters::drop(std::size_t b) {
+  memory_[b]->release();
+  bytes_ -= buckets_[b].count * size_of(buckets_[b].dtype);
+  become(b, State::absent);
+}
+
+void ShardedParameters::prefetch(std::size_t b) {
+  BucketState& state = states_[b];
+  if (state.state != State::absent) return;
+  bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
+  peak_ = std::max(peak_, bytes_);
+  become(b, State::coming);
+  state.work = groups_.shards().allgatherv(part(b), whole(b), counts(b));
+}
+
+void ShardedParameters::acquire(std::size_t b) {
+  prefetch(b);
+  BucketState& state = states_[b];
+  ++state.users;
+  if (state.state == State::present) return;
+  const auto from = std::chrono::steady_clock::now();
+  std::exchange(state.work, nullptr)->wait();
+  waited_ += std::chrono::steady_clock::now() - from;
+  become(b, State::present);
+}
+
+void ShardedParameters::release(std::size_t b, bool keep) {
+  if (--states_[b].users == 0 && !keep) drop(b);
+}
+
+void ShardedParameters::drop_all() {
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    BucketState& state = states_[b];
+    state.users = 0;
+    if (state.state == State::coming) std::exchange(state.work, nullptr)->wait();
+    if (state.state != State::absent) drop(b);
+  }
+}
+
+void ShardedParameters::parts_updated() {
+  for (const auto& [name, parameter] : parameters_) parameter.value().storage()->bump_version();
+}
+
+void ShardedParameters::collect() {
+  if (!groups_.in_first()) return;
+  const bool is_root = groups_.shards().rank() == 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (is_root) bytes_ += buckets_[b].count * size_of(buckets_[b].dtype);
+    groups_.shards().gatherv(part(b), is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), 0,
+                             {.blocking = true});
+    if (is_root) become(b, State::present);
+  }
+}
+
+void ShardedParameters::distribute() {
+  const bool is_root = groups_.shards().rank() == 0;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (groups_.in_first())
+      groups_.shards().scatterv(is_root ? whole(b) : Span{.dtype = buckets_[b].dtype}, counts(b), part(b), 0,
+                                {.blocking = true});
+    if (groups_.replicas()) groups_.replicas()->broadcast(part(b), 0, {.blocking = true});
+  }
+  parts_updated();
+}
+
+}  // namespace ddprun

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/parallel/releasable_memory.h"
+#include "ddprun/worker/parallel/shard_groups.h"
+#include "ddprun/worker/reducer/bucketing.h"
+
+namespace ddprun {
+
+// Parameters of which each rank keeps its part (shards.h) of each bucket, and the whole of a bucket only while somebody
+// uses it: ZeRO stage 3. While it is absent its pages are the system's, and operations refuse its parameters; addresses
+// stay the same, so a tape may refer to a parameter that is freed after the forward pass and gathered before the
+// backward pass.
+//
+// Ownership: groups outlive this object; the values of the parameters outlive it.
+// Threads: one at a time. acquire() and prefetch() are collective of the shard group, in the same order at its ranks.
+// Errors: those of the group.
+class ShardedParameters {
+ public:
+  // Takes the values of the parameters, which are the same at all ranks, and frees them.
+  ShardedParameters(const ShardGroups& groups, std::vector<std::pair<std::string, Variable>> parameters,
+                    std::vector<Bucket> buckets);
+  ~ShardedParameters();  // waits for operations in progress
+  ShardedParameters(const ShardedParameters&) = delete;
+  ShardedParameters& operator=(const ShardedParameters&) = delete;
+
+  // The bucket is whole until each user has released it; where the last one says keep, until another's release() or
+  // drop_all().
+  void acquire(std::size_t bucket);
+  void release(std::size_t bucket, bool keep);
+  // Starts to gather a bucket that is absent.
+  void prefetch(std::size_t bucket);
+  // Nobody uses a bucket any more.
+  void drop_all();
+
+  // The parts have changed.
+  void parts_updated();
+  // All buckets are whole at rank 0 until drop_all(). Collective.
+  void collect();
+  // What rank 0 has written there becomes everybody's. Collective.
+  void distribute();
+
+  // By bucket: this rank's elements.
+  const std::vector<Tensor>& parts() const { return parts_; }
+  std::size_t bucket_of(std::size_t parameter) const { return bucket_of_.at(parameter); }
+  bool is_present(std::size_t bucket) const { return states_.at(bucket).state == State::present; }
+  // Of the bucket's pages that this process has.
+  std::size_t resident_bytes(std::size_t bucket) const { return memory_.at(bucket)->resident_bytes(); }
+
+  std::size_t peak_bytes() const { return peak_; }
+  void reset_peak() { peak_ = bytes_; }
+  std::chrono::nanoseconds waited() const { return waited_; }
+
+ private:
+  enum class State { absent, coming, present };
+  struct BucketState {
+    State state = State::absent;
+    int users = 0;
+    WorkPtr work;  // while it is coming
+  };
+
+  Span whole(std::size_t bucket) const;
+  Span part(std::size_t bucket) const;
+  Counts counts(std::size_t bucket) const;
+  void become(std::size_t bucket, State state);
+  void drop(std::size_t bucket);
+
+  const ShardGroups& groups_;
+  std::vector<std::pair<std::string, Variable>> parameters_;
+  const std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;                     // by parameter
+  std::vector<std::shared_ptr<ReleasableMemory>> memory_;  // by bucket
+  std::vector<Tensor> parts_;                              // by bucket
+  std::vector<BucketState> states_;                        // by bucket
+  std::size_t bytes_ = 0, peak_ = 0;
+  std::chrono::nanoseconds waited_{};
+};
+
+}  // namespace ddprun

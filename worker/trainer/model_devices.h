@@ -1,0 +1,27 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/data_parallel.h"
+#include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/tensor/device.h"
+#include "ddprun/worker/trainer/train_config.h"
+
+// The devices of one rank: parallel.devices, a part of the model on each or a replica.
+namespace ddprun::trainer {
+
+// Throws Errc::usage for a name that is no device's.
+std::vector<Device> devices_of(const TrainConfig::Parallel& config);
+
+// With parallel.strategy = ddp and several devices: places the modules of the model on them, from those named in
+// parallel.split on or so that their measured times are about equal. Throws Errc::usage naming key and value.
+void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout);
+
+// With parallel.strategy = data_parallel: the replicas; else null.
+std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,
+                                                 const data::SampleLayout& layout, const tasks::Task& task);
+
+}  // namespace ddprun::trainer
