@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// All settings of a training job, with their defaults. train_config.cc defines the key, unit, bounds and help of each
-// member; configs/reference.md is generated from it.
+// All settings of a training job, with their defaults. config_keys_*.cc have the key, unit, bounds and help of each
+// member, from which configs/reference.md is made, and config_checks*.cc the rules of validate().
 struct TrainConfig {
   struct Model {
     std::string name = "cnn";
