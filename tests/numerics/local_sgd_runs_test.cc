@@ -59,7 +59,8 @@ TEST_CASE("a period of one step is the average of the gradients, as far as the o
 }
 
 TEST_CASE("local SGD refuses what refers to averaged gradients") {
-  for (const char* each : {"hook = fp16\n", "zero = 1\n", "sync_batch_norm = true\n", "[train]\nprecision = fp16\n"})
+  for (const char* each : {"hook = fp16\n", "zero = 1\n", "sync_batch_norm = true\n", "[train]\nprecision = fp16\n",
+                           "[train]\nema = 0.9\n", "[optim]\nskip_outliers = 3\n"})
     CHECK_THROWS_WITH(TrainingJob("[parallel]\nstrategy = local_sgd\n" + std::string(each)),
                       Catch::Contains("local_sgd"));
 }

@@ -1,5 +1,6 @@
 // Optimizers, parameter groups, gradient clipping and a learning-rate schedule against PyTorch's over 50 steps. The
 // figures are made by scripts/make-optimizer-figures, which has the same problem and the same variants.
+#include <cmath>
 #include <optional>
 
 #include "ddprun/worker/optim/clip.h"
@@ -31,6 +32,13 @@ const OptimOptions other_betas{.lr = 0.02, .weight_decay = 0.05, .beta1 = 0.8, .
 const OptimOptions strong_betas{.lr = 0.02, .weight_decay = 0.3, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6};
 const OptimOptions strong{.lr = 0.02, .weight_decay = 0.3};
 
+const OptimOptions rmsprop_momentum{.lr = 0.004, .momentum = 0.8, .weight_decay = 0.05, .eps = 1e-4};
+const OptimOptions rmsprop_centered{.lr = 0.004, .eps = 0.01, .alpha = 0.9, .centered = true};
+const OptimOptions rmsprop_both{.lr = 0.004, .momentum = 0.5, .eps = 0.01, .alpha = 0.9, .centered = true};
+const OptimOptions adagrad_decay{.lr = 0.1, .weight_decay = 0.05, .eps = 1e-6, .lr_decay = 0.02};
+const OptimOptions muon_nesterov{.lr = 0.02, .momentum = 0.95, .weight_decay = 0.05, .nesterov = true};
+const OptimOptions muon_steps{.lr = 0.05, .momentum = 0.9, .ns_steps = 3, .adjust_lr_fn = "match_rms_adamw"};
+
 const std::vector<Variant> variants = {
     {"sgd", "sgd", {.lr = 0.1}},
     {"sgd decay", "sgd", {.lr = 0.1, .weight_decay = 0.05}},
@@ -48,6 +56,15 @@ const std::vector<Variant> variants = {
     {"adamw split", "adamw", strong, Grouping::split},
     {"adamw clip norm", "adamw", strong, Grouping::one, 0.1},
     {"adamw clip value", "adamw", strong, Grouping::one, 0, 0.03},
+    {"rmsprop", "rmsprop", {.lr = 0.004, .eps = 1e-3, .alpha = 0.9}},
+    {"rmsprop momentum", "rmsprop", rmsprop_momentum},
+    {"rmsprop centered", "rmsprop", rmsprop_centered, Grouping::explicit_groups},
+    {"rmsprop centered momentum", "rmsprop", rmsprop_both},
+    {"adagrad", "adagrad", {.lr = 0.1, .eps = 0.01}},
+    {"adagrad decay", "adagrad", adagrad_decay, Grouping::explicit_groups},
+    {"muon", "muon", {.lr = 0.02, .momentum = 0.9, .weight_decay = 0.05}},
+    {"muon nesterov", "muon", muon_nesterov},
+    {"muon steps", "muon", muon_steps},
 };
 
 // name, with the schedule or not, and: the weighted sum of all parameters averaged over the steps, all parameters at
@@ -141,7 +158,87 @@ std::vector<double> run(const Variant& variant, bool scheduled, DType dtype) {
   return result;
 }
 
+double norm(const std::vector<double>& numbers) {
+  double squares = 0;
+  for (const double number : numbers) squares += number * number;
+  return std::sqrt(squares);
+}
+
+// What LAMB and LARS keep of a parameter between steps.
+struct Means {
+  std::vector<double> first, second;
+};
+
+// Algorithm 2 of You et al. (2020), with the identity as phi.
+std::vector<double> lamb_update(const OptimOptions& o, int step, const std::vector<double>& x,
+                                const std::vector<double>& g, Means& means) {
+  std::vector<double> update(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    means.first[i] = o.beta1 * means.first[i] + (1 - o.beta1) * g[i];
+    means.second[i] = o.beta2 * means.second[i] + (1 - o.beta2) * g[i] * g[i];
+    const double m = means.first[i] / (1 - std::pow(o.beta1, step)),
+                 v = means.second[i] / (1 - std::pow(o.beta2, step));
+    update[i] = m / (std::sqrt(v) + o.eps) + o.weight_decay * x[i];
+  }
+  const double factor = o.lr * norm(x) / norm(update);
+  for (double& each : update) each *= factor;
+  return update;
+}
+
+// Algorithm 1 of You et al. (2017).
+std::vector<double> lars_update(const OptimOptions& o, int, const std::vector<double>& w, const std::vector<double>& g,
+                                Means& means) {
+  const double local_rate = o.trust_coefficient * norm(w) / (norm(g) + o.weight_decay * norm(w));
+  for (std::size_t i = 0; i < w.size(); ++i)
+    means.first[i] = o.momentum * means.first[i] + o.lr * local_rate * (g[i] + o.weight_decay * w[i]);
+  return means.first;
+}
+
+// The parameters after the steps, with such a function in place of the optimizer.
+template <class Update>
+std::vector<double> run_formula(const OptimOptions& options, Update update) {
+  const Problem problem(DType::float64, false);
+  std::vector<Means> means;
+  for (const auto& [name, parameter] : problem.parameters()) {
+    const std::vector<double> zeros(static_cast<std::size_t>(parameter.value().numel()));
+    means.push_back({zeros, zeros});
+  }
+  std::vector<double> result;
+  for (int step = 0; step < steps; ++step) {
+    for (auto [name, parameter] : problem.parameters()) parameter.zero_grad();
+    problem.loss(step).backward();
+    result.clear();
+    for (std::size_t p = 0; p < means.size(); ++p) {
+      const Variable& parameter = problem.parameters()[p].second;
+      const auto change = update(options, step + 1, values(parameter.value()), values(parameter.grad()), means[p]);
+      Tensor value = parameter.value();
+      for (std::size_t i = 0; i < change.size(); ++i) {
+        value.data<double>()[i] -= change[i];
+        result.push_back(value.data<double>()[i]);
+      }
+    }
+  }
+  return result;
+}
+
+std::vector<double> end_of(const Variant& variant, DType dtype) {
+  auto figures = run(variant, false, dtype);
+  return {figures.begin() + 1, figures.end()};
+}
+
 }  // namespace
+
+TEST_CASE("50 steps of LAMB and LARS end where the formulas of their papers do") {
+  const OptimOptions lamb{.lr = 0.01, .weight_decay = 0.1, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6};
+  const OptimOptions lars{.lr = 0.5, .momentum = 0.9, .weight_decay = 0.05, .trust_coefficient = 0.02};
+  const auto by_lamb = run_formula(lamb, lamb_update);
+  const auto by_lars = run_formula(lars, lars_update);
+  for (const DType dtype : {DType::float64, DType::float32}) {
+    const double bound = dtype == DType::float64 ? 1e-12 : 1e-6;
+    CHECK(difference(end_of({"lamb", "lamb", lamb}, dtype), by_lamb) < bound);
+    CHECK(difference(end_of({"lars", "lars", lars}, dtype), by_lars) < bound);
+  }
+}
 
 TEST_CASE("50 steps of every optimizer, grouping and clipping end as PyTorch's, with and without a schedule") {
   REQUIRE(figures_of_torch.size() == 2 * variants.size());

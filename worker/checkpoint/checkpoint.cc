@@ -120,7 +120,8 @@ Found verify_checkpoint(const fs::path& folder) {
   const auto state_path = folder / "state.json";
   return {.folder = folder,
           .state = run_state_from_json(read_file(state_path), state_path.string()),
-          .has_hook = manifest.files.contains("hook.safetensors")};
+          .has_hook = manifest.files.contains("hook.safetensors"),
+          .has_ema = manifest.files.contains("ema.safetensors")};
 }
 
 Checkpoints::Checkpoints(CheckpointOptions options) : options_(std::move(options)) {
@@ -208,6 +209,8 @@ fs::path Checkpoints::write_aside(const std::string& name, const Content& conten
   add("model.safetensors", [&](FileWriter& out) { write_safetensors(out, content.model, {{"format", "pt"}}); });
   add("optimizer.safetensors", [&](FileWriter& out) { write_safetensors(out, content.optimizer); });
   if (!content.hook.empty()) add("hook.safetensors", [&](FileWriter& out) { write_safetensors(out, content.hook); });
+  if (!content.ema.empty())
+    add("ema.safetensors", [&](FileWriter& out) { write_safetensors(out, content.ema, {{"format", "pt"}}); });
   add("state.json", [&](FileWriter& out) { out.write(to_json(content.state)); });
   options_.before("write the manifest");
   write_file(aside / manifest_name, [&](FileWriter& out) { out.write(to_json(manifest)); });

@@ -19,6 +19,7 @@ struct Content {
   std::vector<TensorView> optimizer;
   RunState state;
   std::vector<TensorView> hook = {};  // of the communication hook, of all ranks; empty: there is no such file
+  std::vector<TensorView> ema = {};   // averages of the parameters, then buffers; empty: there is no such file
 };
 
 // A checkpoint found whole: sizes and SHA-256 of every file were as its manifest says.
@@ -29,6 +30,10 @@ struct Found {
   SafetensorsFile optimizer() const { return SafetensorsFile(folder / "optimizer.safetensors"); }
   bool has_hook = false;
   SafetensorsFile hook() const { return SafetensorsFile(folder / "hook.safetensors"); }  // REQUIRES: has_hook
+  bool has_ema = false;
+  SafetensorsFile ema() const { return SafetensorsFile(folder / "ema.safetensors"); }  // REQUIRES: has_ema
+  // The model that the run is evaluated with.
+  std::filesystem::path evaluated_model() const { return folder / (has_ema ? "ema.safetensors" : "model.safetensors"); }
 };
 
 struct CheckpointOptions {

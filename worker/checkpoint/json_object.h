@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <boost/json.hpp>
 
@@ -43,6 +44,17 @@ class JsonObject {
     const auto* text = member(name).if_string();
     if (!text) throw make_error(Errc::io, "{}: member {} is not a text", source_, name);
     return std::string(*text);
+  }
+  std::vector<double> numbers(std::string_view name) const {
+    const auto* array = member(name).if_array();
+    if (!array) throw make_error(Errc::io, "{}: member {} is not a list", source_, name);
+    std::vector<double> all;
+    for (const auto& value : *array) {
+      boost::json::error_code status;
+      all.push_back(value.to_number<double>(status));
+      if (status) throw make_error(Errc::io, "{}: member {} is not a list of numbers", source_, name);
+    }
+    return all;
   }
   const boost::json::object& object(std::string_view name) const {
     const auto* object = member(name).if_object();

@@ -15,6 +15,21 @@ LossScale loss_scale_from(const json::value& state, const std::string& source) {
   return {.scale = in.number<double>("scale"), .good_steps = in.number<std::int64_t>("good_steps")};
 }
 
+json::object to_object(const Plateau& plateau) {
+  json::object object{{"lr", plateau.lr}, {"bad_evaluations", plateau.bad_evaluations}, {"cooldown", plateau.cooldown}};
+  if (plateau.best) object["best"] = *plateau.best;
+  return object;
+}
+
+Plateau plateau_from(const json::value& state, const std::string& source) {
+  const JsonObject in(state.as_object().at("plateau"), source);
+  Plateau plateau{.lr = in.number<double>("lr"),
+                  .bad_evaluations = in.number<std::int64_t>("bad_evaluations"),
+                  .cooldown = in.number<std::int64_t>("cooldown")};
+  if (in.has("best")) plateau.best = in.number<double>("best");
+  return plateau;
+}
+
 }  // namespace
 
 std::string config_digest(const std::map<std::string, std::string>& config) {
@@ -44,6 +59,8 @@ std::string to_json(const RunState& s) {
   };
   if (s.best_loss) all["best_loss"] = *s.best_loss;
   if (s.loss_scale) all["loss_scale"] = {{"scale", s.loss_scale->scale}, {"good_steps", s.loss_scale->good_steps}};
+  if (s.plateau) all["plateau"] = to_object(*s.plateau);
+  if (!s.gradient_norms.empty()) all["gradient_norms"] = json::array(s.gradient_norms.begin(), s.gradient_norms.end());
   return json::serialize(all) + "\n";
 }
 
@@ -66,6 +83,8 @@ RunState run_state_from_json(std::string_view text, const std::string& source) {
   if (in.has("skipped_steps")) s.skipped_steps = in.number<std::int64_t>("skipped_steps");
   if (in.has("best_loss")) s.best_loss = in.number<double>("best_loss");
   if (in.has("loss_scale")) s.loss_scale = loss_scale_from(value, source);
+  if (in.has("plateau")) s.plateau = plateau_from(value, source);
+  if (in.has("gradient_norms")) s.gradient_norms = in.numbers("gradient_norms");
   s.config = in.texts("config");
   return s;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ddprun::checkpoint {
 
@@ -14,6 +15,16 @@ struct LossScale {
   std::int64_t good_steps = 0;
 
   friend bool operator==(const LossScale&, const LossScale&) = default;
+};
+
+// Of optim.schedule = plateau: see trainer::Plateau.
+struct Plateau {
+  double lr = 0;
+  std::optional<double> best = {};  // none: there was no evaluation
+  std::int64_t bad_evaluations = 0;
+  std::int64_t cooldown = 0;  // evaluations left of it
+
+  friend bool operator==(const Plateau&, const Plateau&) = default;
 };
 
 // Where a training run stands, besides its tensors: the content of state.json. With the same program, configuration and
@@ -32,6 +43,8 @@ struct RunState {
   std::int64_t skipped_steps = 0;             // in which the optimizer changed nothing
   std::optional<double> best_loss = {};       // the lowest of the evaluations; none: there was none
   std::optional<LossScale> loss_scale = {};   // none: the run has no scale
+  std::optional<Plateau> plateau = {};        // none: the run has another schedule
+  std::vector<double> gradient_norms = {};    // the last ones, with optim.skip_outliers
   std::map<std::string, std::string> config;  // settings that decide the bits, for comparison when the run goes on
 
   friend bool operator==(const RunState&, const RunState&) = default;

@@ -15,12 +15,13 @@ namespace ddprun::optim {
 // Threads: as the parameters' gradients, one at a time.
 // Errors: Errc::usage for a bound that is not above 0.
 
-// With n the Euclidean norm of all gradients together, taken in double: multiplies them by max_norm / (n + 1e-6) if
-// that is below 1. Returns n, as it was before. A norm that is not finite is returned too, and then gradients become
-// zero or NaN, as in PyTorch (error_if_nonfinite = False).
+// grad_norm: n, the Euclidean norm of all gradients together, taken in double. clip_grad_norm: multiplies them by
+// max_norm / (n + 1e-6) if that is below 1. Returns n, as it was before. A norm that is not finite is returned too, and
+// then gradients become zero or NaN, as in PyTorch (error_if_nonfinite = False).
 //
 // Where each rank has parts of the parameters alone: sum_over_ranks adds up all ranks' squares.
 using SumOverRanks = std::function<double(double)>;
+double grad_norm(const NamedParameters& parameters, const SumOverRanks& sum_over_ranks = {});
 double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks = {});
 
 // Limits every element to [-clip_value, clip_value]. A NaN stays one.

@@ -6,7 +6,12 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/optim/adagrad.h"
 #include "ddprun/worker/optim/adam.h"
+#include "ddprun/worker/optim/lamb.h"
+#include "ddprun/worker/optim/lars.h"
+#include "ddprun/worker/optim/muon.h"
+#include "ddprun/worker/optim/rmsprop.h"
 #include "ddprun/worker/optim/sgd.h"
 
 namespace ddprun::optim {
@@ -30,6 +35,13 @@ void check(const OptimOptions& options) {
   check_below_one("beta2", options.beta2);
   check_at_least_zero("eps", options.eps);
   check_at_least_zero("dampening", options.dampening);
+  check_below_one("alpha", options.alpha);
+  check_at_least_zero("lr_decay", options.lr_decay);
+  check_at_least_zero("trust_coefficient", options.trust_coefficient);
+  check_at_least_zero("ns_steps", static_cast<double>(options.ns_steps));
+  if (options.adjust_lr_fn != "original" && options.adjust_lr_fn != "match_rms_adamw")
+    throw make_error(Errc::usage, "optimizer: adjust_lr_fn is {}, but has to be original or match_rms_adamw",
+                     options.adjust_lr_fn);
   if (options.nesterov && (options.momentum == 0 || options.dampening > 0))
     throw make_error(Errc::usage, "optimizer: nesterov needs a momentum and no dampening, not {} and {}",
                      options.momentum, options.dampening);
@@ -58,8 +70,19 @@ std::unique_ptr<Optimizer> make(const OptimOptions& options, std::vector<Paramet
 struct Entry {
   std::string_view name;
   std::unique_ptr<Optimizer> (*make)(const OptimOptions&, std::vector<ParameterGroup>);
+  bool elementwise;
 };
-constexpr Entry optimizers[] = {{"sgd", make<Sgd>}, {"adam", make<Adam>}, {"adamw", make<AdamW>}};
+constexpr Entry optimizers[] = {
+    {"sgd", make<Sgd>, true},         {"adam", make<Adam>, true},       {"adamw", make<AdamW>, true},
+    {"rmsprop", make<RmsProp>, true}, {"adagrad", make<Adagrad>, true}, {"lamb", make<Lamb>, false},
+    {"lars", make<Lars>, false},      {"muon", make<Muon>, false},
+};
+
+const Entry& entry_of(std::string_view name) {
+  for (const Entry& entry : optimizers)
+    if (entry.name == name) return entry;
+  throw make_error(Errc::usage, "there is no optimizer '{}'; there are: {}", name, fmt::join(optimizer_names(), ", "));
+}
 
 }  // namespace
 
@@ -87,9 +110,13 @@ void Optimizer::zero_grad() {
   for (auto& [name, parameter] : parameters_) parameter.zero_grad();
 }
 
-std::vector<Tensor> Optimizer::add_state(const std::string& suffix) {
+std::vector<Tensor> Optimizer::add_state(const std::string& suffix, bool (*has)(const Shape&)) {
   std::vector<Tensor> tensors;
   for (const auto& [name, parameter] : parameters_) {
+    if (has != nullptr && !has(parameter.shape())) {
+      tensors.emplace_back();
+      continue;
+    }
     tensors.push_back(Tensor::zeros_like(parameter.value()));
     state_.emplace_back(name + "." + suffix, tensors.back());
   }
@@ -109,10 +136,7 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOpti
                                           std::vector<ParameterGroup> groups) {
   check(options);
   check(groups);
-  for (const Entry& entry : optimizers) {
-    if (entry.name == name) return entry.make(options, std::move(groups));
-  }
-  throw make_error(Errc::usage, "there is no optimizer '{}'; there are: {}", name, fmt::join(optimizer_names(), ", "));
+  return entry_of(name).make(options, std::move(groups));
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
@@ -125,6 +149,10 @@ std::vector<std::string_view> optimizer_names() {
   std::vector<std::string_view> names;
   for (const Entry& entry : optimizers) names.push_back(entry.name);
   return names;
+}
+
+bool is_elementwise(std::string_view name) {
+  return entry_of(name).elementwise;
 }
 
 }  // namespace ddprun::optim

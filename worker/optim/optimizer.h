@@ -16,18 +16,24 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 // Of all groups. An optimizer does not use those that are not its own, but all of them are checked.
 struct OptimOptions {
   double lr = 1e-3;
-  double momentum = 0;  // sgd
-  // sgd, adam: added to the gradient, times the parameter (L2). adamw: see AdamW.
+  double momentum = 0;  // sgd, rmsprop, lars, muon
+  // sgd, adam, rmsprop, adagrad: added to the gradient, times the parameter (L2). The others: see their headers.
   double weight_decay = 0;
-  double beta1 = 0.9;     // adam, adamw
-  double beta2 = 0.999;   // adam, adamw
-  double eps = 1e-8;      // adam, adamw
-  double dampening = 0;   // sgd: this share of the gradient does not enter the momentum
-  bool nesterov = false;  // sgd: with momentum and without dampening
+  double beta1 = 0.9;                     // adam, adamw, lamb, muon
+  double beta2 = 0.999;                   // adam, adamw, lamb, muon
+  double eps = 1e-8;                      // all but sgd and lars
+  double dampening = 0;                   // sgd: this share of the gradient does not enter the momentum
+  bool nesterov = false;                  // sgd, muon: with momentum and without dampening
+  double alpha = 0.99;                    // rmsprop
+  bool centered = false;                  // rmsprop
+  double lr_decay = 0;                    // adagrad
+  double trust_coefficient = 0.001;       // lars
+  std::int64_t ns_steps = 5;              // muon
+  std::string adjust_lr_fn = "original";  // muon: or match_rms_adamw
 };
 
-// Changes parameters by their gradients; a parameter without a gradient is left alone. Deterministic: one pass a
-// tensor, in the order of groups and parameters, and no memory is allocated.
+// Changes parameters by their gradients; a parameter without a gradient is left alone. Deterministic: in the
+// order of groups and parameters. Only muon allocates memory in a step.
 //
 // Ownership: it holds handles on the parameters, and owns its state.
 // Threads: one at a time.
@@ -59,8 +65,8 @@ class Optimizer {
   };
 
   Optimizer(std::vector<ParameterGroup> groups, const OptimOptions& options);
-  // One zeroed state tensor like each parameter, in their order.
-  std::vector<Tensor> add_state(const std::string& suffix);
+  // One zeroed state tensor like each parameter, in their order; undefined where has is given and does not hold.
+  std::vector<Tensor> add_state(const std::string& suffix, bool (*has)(const Shape&) = nullptr);
   // One zeroed number, int64 and in host memory, for each parameter.
   std::vector<Tensor> add_counters(const std::string& suffix);
 
@@ -93,7 +99,7 @@ class Optimizer {
   std::int64_t step_count_ = 0;
 };
 
-// "sgd", "adam" and "adamw", as PyTorch defines them. Throws Errc::usage for an unknown name (naming the known ones), a
+// One of optimizer_names(). Throws Errc::usage for an unknown name (naming the known ones), a
 // value out of bounds, nesterov without momentum or with dampening, a parameter in two groups, and two of one name.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOptions& options,
                                           std::vector<ParameterGroup> groups);
@@ -102,5 +108,9 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimOpti
                                           NamedParameters parameters);
 
 std::vector<std::string_view> optimizer_names();
+
+// Whether the optimizer treats each element by itself, so that the elements of a parameter may be divided among
+// optimizers. REQUIRES: one of optimizer_names().
+bool is_elementwise(std::string_view name);
 
 }  // namespace ddprun::optim

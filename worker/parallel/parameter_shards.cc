@@ -62,8 +62,11 @@ std::vector<optim::ParameterGroup> ParameterShards::of(std::vector<optim::Parame
 }
 
 std::size_t ParameterShards::index_of(const std::string& state_name) const {
-  const std::string name = state_name.substr(0, state_name.rfind('.'));
-  const auto found = std::ranges::find(parts_, name, [](const auto& part) { return part.first; });
+  const auto find = [this](const std::string& name) {
+    return std::ranges::find(parts_, name, [](const auto& part) { return part.first; });
+  };
+  auto found = find(state_name);
+  if (found == parts_.end()) found = find(state_name.substr(0, state_name.rfind('.')));
   if (found == parts_.end()) throw make_error(Errc::internal, "there is no parameter of the state {}", state_name);
   return static_cast<std::size_t>(found - parts_.begin());
 }

@@ -35,8 +35,8 @@ class ParameterShards {
   // The same groups of these parts. Parameters that are not trained are left out.
   std::vector<optim::ParameterGroup> of(std::vector<optim::ParameterGroup> groups) const;
 
-  // The state of an optimizer of the parts, as one of the whole parameters has it. Rank 0 gets, and gives, the whole of
-  // it in its memory; the others nothing.
+  // The state of an optimizer of the parts, as one of the whole parameters has it, or tensors under the parameters' own
+  // names. Rank 0 gets, and gives, the whole of it in its memory; the others nothing.
   optim::NamedTensors gather_state(const optim::NamedTensors& parts) const;
   // Zeros of the shapes that gather_state() gives: what a checkpoint is read into. Not collective.
   optim::NamedTensors whole_state(const optim::NamedTensors& parts) const;

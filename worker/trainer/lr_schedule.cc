@@ -73,7 +73,7 @@ struct Row {
 constexpr Row rows[] = {
     {"constant", constant},         {"step", step},           {"multistep", multistep},
     {"cosine", cosine, true},       {"linear", linear, true}, {"onecycle", onecycle, true},
-    {"inverse_sqrt", inverse_sqrt},
+    {"inverse_sqrt", inverse_sqrt}, {"plateau", constant},
 };
 
 const Row& row_of(std::string_view name) {

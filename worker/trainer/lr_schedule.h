@@ -36,6 +36,9 @@ class LrSchedule {
   // At time 0 the first step is taken, or the first epoch begins.
   double at(std::int64_t time) const;
 
+  // plateau: the rate after a reduction, which evaluations decide (trainer::Plateau); its curve is constant.
+  void set_lr(double lr) { options_.lr = lr; }
+
   // Whether a curve ends at its length, which then has to be given.
   static bool has_length(std::string_view name);
   static std::vector<std::string> names();

@@ -40,8 +40,8 @@ std::string to_json(const StepRecord& r) {
       R"({{"step": {}, "epoch": {}, "loss": {}, "lr": {}, "samples_per_s": {:.1f}, "compute": {:.4f}, "wait": {:.4f})",
       r.step, r.epoch, number(r.loss), number(r.lr), r.samples_per_s, r.compute, r.wait);
   if (r.grad_norm) text += fmt::format(R"(, "grad_norm": {})", number(*r.grad_norm));
-  if (r.loss_scale)
-    text += fmt::format(R"(, "loss_scale": {}, "skipped_steps": {})", number(*r.loss_scale), r.skipped_steps);
+  if (r.loss_scale) text += fmt::format(R"(, "loss_scale": {})", number(*r.loss_scale));
+  if (r.loss_scale || r.skipped_steps > 0) text += fmt::format(R"(, "skipped_steps": {})", r.skipped_steps);
   if (r.bytes_sent > 0) text += fmt::format(R"(, "bytes_sent": {})", r.bytes_sent);
   return text + "}";
 }

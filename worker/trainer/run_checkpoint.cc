@@ -22,13 +22,17 @@ constexpr std::array<std::pair<std::string_view, Resume>, 4> resume_choices{
 // Settings that decide which tensors there are.
 constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden", "data.name",
                                                      "data.shape", "data.outputs", "data.labels"};
-constexpr std::array<std::string_view, 4> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
-                                                         "model.freeze"};
+constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
+                                                         "optim.centered", "model.freeze"};
 
-// Parameters, then buffers.
-NamedTensors tensors_of(const nn::Module& model) {
+// Parameters, then buffers. in_place_of: under the names of parameters.
+NamedTensors tensors_of(const nn::Module& model, const NamedTensors& in_place_of = {}) {
+  const std::map<std::string_view, Tensor> others(in_place_of.begin(), in_place_of.end());
   NamedTensors all;
-  for (const auto& [name, parameter] : model.named_parameters()) all.emplace_back(name, parameter.value());
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    const auto other = others.find(name);
+    all.emplace_back(name, other == others.end() ? parameter.value() : other->second);
+  }
   for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
   return all;
 }
@@ -90,6 +94,17 @@ void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Mod
             changes(optimizer_keys, saved, settings));
 }
 
+// Returns whether there were averages.
+bool load_averages(const checkpoint::Found& found, const nn::Module& model, const NamedTensors& averages) {
+  if (found.has_ema) {
+    load_tensors(found.ema(), (found.folder / "ema.safetensors").string(), tensors_of(model, averages));
+    return true;
+  }
+  log::warn("train.ema: the checkpoint {} has no averages of the parameters, so they begin anew",
+            found.folder.string());
+  return false;
+}
+
 // Rank 0's part of resume().
 std::optional<checkpoint::Found> find_checkpoint(const ResumeOptions& options) {
   if (options.resume == Resume::never) {
@@ -118,11 +133,20 @@ std::string broadcast_text(std::string text, ProcessGroup& group) {
   return text;
 }
 
+bool is_true_at_first(bool value, ProcessGroup& group) {
+  std::vector<std::int64_t> first{value ? 1 : 0};
+  group.broadcast(span_of(first), 0)->wait();
+  return first[0] != 0;
+}
+
 }  // namespace
 
 checkpoint::Content content_of(const nn::Module& model, const NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state) {
-  return {views_of(tensors_of(model)), views_of(optimizer_state), state};
+                               const checkpoint::RunState& state, const NamedTensors& averages) {
+  return {.model = views_of(tensors_of(model)),
+          .optimizer = views_of(optimizer_state),
+          .state = state,
+          .ema = averages.empty() ? std::vector<checkpoint::TensorView>() : views_of(tensors_of(model, averages))};
 }
 
 Resume resume_from_name(std::string_view name) {
@@ -137,22 +161,24 @@ std::vector<std::string> resume_names() {
   return names;
 }
 
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
-                                           const NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const Distribute& distribute) {
+std::optional<Resumed> resume(const ResumeOptions& options, nn::Module& model, const NamedTensors& optimizer_state,
+                              ProcessGroup& group, const Distribute& distribute, const NamedTensors& averages) {
   std::string text;
+  bool has_averages = false;
   std::optional<checkpoint::Found> found;
   if (group.rank() == 0 && options.checkpoints) {
     found = find_checkpoint(options);
     if (found) {
       load(*found, options.settings, model, optimizer_state);
+      has_averages = !averages.empty() && load_averages(*found, model, averages);
       text = checkpoint::to_json(found->state);
     }
   }
   text = broadcast_text(std::move(text), group);
   if (text.empty()) return std::nullopt;
   restore_hook_state(found ? &*found : nullptr, distribute ? distribute() : std::vector<HookState>{}, group);
-  return checkpoint::run_state_from_json(text, "rank 0's checkpoint");
+  return Resumed{.run = checkpoint::run_state_from_json(text, "rank 0's checkpoint"),
+                 .has_averages = is_true_at_first(has_averages, group)};
 }
 
 void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {

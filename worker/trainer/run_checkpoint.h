@@ -16,9 +16,10 @@
 // Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {
 
-// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
+// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed. averages: of those
+// parameters that are trained, under their names; empty: there are none.
 checkpoint::Content content_of(const nn::Module& model, const optim::NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state);
+                               const checkpoint::RunState& state, const optim::NamedTensors& averages = {});
 
 // checkpoint.resume: "auto" starts from the newest checkpoint that is whole, or from step 0 when there is none; "never"
 // starts from step 0; "require" fails when there is no checkpoint; "best" starts from the one with the best evaluation,
@@ -37,14 +38,22 @@ struct ResumeOptions {
 // of this rank alone, which is restored after that.
 using Distribute = std::function<std::vector<HookState>()>;
 
-// Rank 0's newest checkpoint: its model and its optimizer state are in rank 0's tensors, from where distribute takes
-// them to the others; each rank's own state is at that rank, and the run state, the result, at every rank. None when the run starts
-// from step 0. Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file
-// and the tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
+// What a run goes on from.
+struct Resumed {
+  checkpoint::RunState run;
+  bool has_averages = false;  // the checkpoint's averages were read
+};
+
+// Rank 0's newest checkpoint: its model, its optimizer state and its averages are in rank 0's tensors, from where
+// distribute takes the first two to the others and the caller the third; each rank's own state is at that rank, and the
+// result at every rank. None when the run starts
+// from step 0. averages: as content_of() takes them; a checkpoint without any leaves them as they are, with a warning.
+// Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the
+// tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
 // Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
-                                           const optim::NamedTensors& optimizer_state, ProcessGroup& group,
-                                           const Distribute& distribute = {});
+std::optional<Resumed> resume(const ResumeOptions& options, nn::Module& model,
+                              const optim::NamedTensors& optimizer_state, ProcessGroup& group,
+                              const Distribute& distribute = {}, const optim::NamedTensors& averages = {});
 
 // Rank 0's values to every rank. Collective.
 void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);

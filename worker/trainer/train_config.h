@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// All settings of a training job, with their defaults. train_config.cc defines the key, unit, bounds and help of each
-// member; configs/reference.md is generated from it.
+// All settings of a training job, with their defaults. config_keys_*.cc have the key, unit, bounds and help of each
+// member, from which configs/reference.md is made, and config_checks*.cc the rules of validate().
 struct TrainConfig {
   struct Model {
     std::string name = "cnn";
@@ -68,6 +68,7 @@ struct TrainConfig {
     std::string recompute = "none";
     bool winograd = true;
     bool quantization_aware = false;
+    double ema = 0;
     bool memory_report = false;
     double loss_scale = 65536;
     double loss_scale_growth = 2;
@@ -93,9 +94,16 @@ struct TrainConfig {
     double eps = 1e-8;
     double dampening = 0;
     bool nesterov = false;
+    double alpha = 0.99;
+    bool centered = false;
+    double lr_decay = 0;
+    double trust_coefficient = 0.001;
+    std::int64_t ns_steps = 5;
+    std::string adjust_lr_fn = "original";
     bool decay_one_dimensional = true;
     double clip_norm = 0;
     double clip_value = 0;
+    double skip_outliers = 0;
     std::string schedule = "constant";
     std::string schedule_unit = "steps";
     std::int64_t schedule_length = 0;
@@ -108,6 +116,11 @@ struct TrainConfig {
     double pct_start = 0.3;
     double div_factor = 25;
     double final_div_factor = 1e4;
+    double factor = 0.1;
+    std::int64_t patience = 10;
+    double threshold = 1e-4;
+    std::int64_t cooldown = 0;
+    double min_lr = 0;
   } optim;
   struct Dist {
     std::string backend = "auto";

@@ -12,7 +12,6 @@
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/random_scope.h"
-#include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/local_sgd.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
@@ -70,8 +69,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
         model, group,
-        LocalSgdOptions{
-            .ddp = options, .period = p.local_sgd_period, .start_localSGD_iter = p.start_localSGD_iter});
+        LocalSgdOptions{.ddp = options, .period = p.local_sgd_period, .start_localSGD_iter = p.start_localSGD_iter});
   if (p.zero < 2) {
     auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));
@@ -160,21 +158,42 @@ void TrainSession::take_shards_of_optimizer() {
     throw Error(Errc::unsupported, "parallel.zero: a run goes on in another process group from a checkpoint alone");
   state_.parts = shards_->parameters();
   state_.optimizer = make_optimizer(config_, shards_->of(parameter_groups(config_, *state_.model)));
+  if (config_.train.ema > 0) state_.ema.emplace(state_.parts, config_.train.ema);
 }
 
 optim::NamedTensors TrainSession::gather_optimizer_state() const {
-  if (!shards_) return state_.optimizer->state();
-  return is_in_first_shard_group() ? shards_->gather_state(state_.optimizer->state()) : optim::NamedTensors{};
+  return gather(state_.optimizer->state());
 }
-
 optim::NamedTensors TrainSession::whole_optimizer_state() const {
-  if (!shards_) return state_.optimizer->state();
-  return is_in_first_shard_group() ? shards_->whole_state(state_.optimizer->state()) : optim::NamedTensors{};
+  return whole(state_.optimizer->state());
+}
+void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) {
+  distribute(whole, state_.optimizer->state());
 }
 
-void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) {
+optim::NamedTensors TrainSession::gather_averages() const {
+  return state_.ema && state_.ema->started() ? gather(state_.ema->averages()) : optim::NamedTensors{};
+}
+optim::NamedTensors TrainSession::whole_averages() const {
+  return state_.ema ? whole(state_.ema->averages()) : optim::NamedTensors{};
+}
+void TrainSession::distribute_averages(const optim::NamedTensors& whole) {
+  distribute(whole, state_.ema->averages());
+  state_.ema->set_started();
+}
+
+optim::NamedTensors TrainSession::gather(const optim::NamedTensors& own) const {
+  if (!shards_) return own;
+  return is_in_first_shard_group() ? shards_->gather_state(own) : optim::NamedTensors{};
+}
+
+optim::NamedTensors TrainSession::whole(const optim::NamedTensors& own) const {
+  if (!shards_) return own;
+  return is_in_first_shard_group() ? shards_->whole_state(own) : optim::NamedTensors{};
+}
+
+void TrainSession::distribute(const optim::NamedTensors& whole, const optim::NamedTensors& own) {
   if (!shards_) return broadcast_tensors(whole, group_);
-  const auto& own = state_.optimizer->state();
   if (is_in_first_shard_group()) shards_->scatter_state(whole, own);
   if (ProcessGroup* replicas = parallelism_->replica_group()) broadcast_tensors(own, *replicas);
 }
@@ -212,7 +231,18 @@ StepResult TrainSession::step(bool request_stop) {
   return result;
 }
 
+// The averages of this rank's parts become the whole model's as an update does.
 Evaluation TrainSession::evaluate() {
+  if (!state_.ema) return evaluate_parameters();
+  std::optional<optim::ExponentialMovingAverage::Scope> averages(*state_.ema);
+  parallelism_->parameters_updated();
+  const Evaluation result = evaluate_parameters();
+  averages.reset();
+  parallelism_->parameters_updated();
+  return result;
+}
+
+Evaluation TrainSession::evaluate_parameters() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
   parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
@@ -228,6 +258,7 @@ double TrainSession::learning_rate() {
   const bool in_steps = config_.optim.schedule_unit == "steps";
   if (!lr_schedule_)
     lr_schedule_.emplace(lr_schedule_options(config_.optim, in_steps ? total_steps() : config_.train.epochs));
+  if (state_.plateau) lr_schedule_->set_lr(state_.plateau->lr());
   return lr_schedule_->at(in_steps ? state_.run.step : state_.run.epoch);
 }
 
@@ -295,12 +326,13 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   rank_times_.append_to(sums);
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
   timer.end(&StepTimes::start);
-  if (unscale_gradients(result)) {
-    result.grad_norm = clip_gradients();
+  if (unscale_gradients(result) && accept_gradients(result)) {
+    clip_gradients(result);
     state_.optimizer->step();
     timer.end(&StepTimes::optimizer);
     parallelism_->parameters_updated();
     timer.end(&StepTimes::wait);
+    if (state_.ema) state_.ema->update();
   }
   timer.end(&StepTimes::optimizer);
   reduced_sums->wait();
@@ -336,12 +368,27 @@ bool TrainSession::unscale_gradients(StepResult& result) {
   return !result.skipped;
 }
 
+// The norm is that of the average, so all ranks accept alike.
+bool TrainSession::accept_gradients(StepResult& result) {
+  auto& outliers = state_.outliers;
+  if (!outliers) return true;
+  const double norm = optim::grad_norm(parameters_, sum_of_squares());
+  result.grad_norm = norm;
+  result.skipped = outliers->note(norm);
+  return !result.skipped;
+}
+
 // The gradients are averaged by now, so all ranks clip alike.
-std::optional<double> TrainSession::clip_gradients() const {
+void TrainSession::clip_gradients(StepResult& result) const {
   if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
-  if (config_.optim.clip_norm == 0) return std::nullopt;
-  const auto sum = [this](double squares) { return sum_over_shards(squares); };
-  return optim::clip_grad_norm(parameters_, config_.optim.clip_norm, shards_ ? sum : optim::SumOverRanks());
+  if (config_.optim.clip_norm == 0) return;
+  result.grad_norm = optim::clip_grad_norm(parameters_, config_.optim.clip_norm, sum_of_squares());
+}
+
+// Empty: this rank has all gradients.
+optim::SumOverRanks TrainSession::sum_of_squares() const {
+  if (!shards_) return {};
+  return [this](double squares) { return sum_over_shards(squares); };
 }
 
 double TrainSession::sum_over_shards(double value) const {
@@ -379,6 +426,7 @@ void TrainSession::advance(StepResult& result) {
   run.skipped_steps += result.skipped ? 1 : 0;
   if (const auto& scaler = state_.scaler)
     run.loss_scale = {.scale = scaler->state().scale, .good_steps = scaler->state().good_steps};
+  state_.note_rules();
   result.ends_epoch = plan_.left(run.samples) == 0;
   if (!result.ends_epoch) return;
   ++run.epoch;

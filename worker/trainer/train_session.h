@@ -13,6 +13,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
+#include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/parallel/data_parallel.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
@@ -40,9 +41,9 @@ struct StepResult {
   std::int64_t epoch = 0;            // 1 is the first
   std::int64_t samples = 0;          // of all ranks together
   double loss = 0;                   // mean over the items of all ranks
-  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm
+  std::optional<double> grad_norm;   // before clipping; with optim.clip_norm or optim.skip_outliers
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
-  bool skipped = false;              // gradients were not finite: the optimizer changed nothing
+  bool skipped = false;              // gradients were not finite or an outlier: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   std::uint64_t bytes_sent = 0;      // over the network, by this rank
   ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
@@ -81,6 +82,11 @@ class TrainSession {
   optim::NamedTensors whole_optimizer_state() const;  // of these shapes, to be filled by a checkpoint
   void distribute_optimizer_state(const optim::NamedTensors& whole);
 
+  // The same of the parameters' averages (train.ema), under the parameters' names. Empty: there are none, or none yet.
+  optim::NamedTensors gather_averages() const;
+  optim::NamedTensors whole_averages() const;
+  void distribute_averages(const optim::NamedTensors& whole);
+
   // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
   void record_saved_bytes() { records_saved_bytes_ = true; }
   const std::map<std::string, std::size_t>& saved_bytes() const { return saved_bytes_; }
@@ -111,6 +117,10 @@ class TrainSession {
   class PhaseTimer;
 
   void take_shards_of_optimizer();
+  optim::NamedTensors gather(const optim::NamedTensors& own) const;
+  optim::NamedTensors whole(const optim::NamedTensors& own) const;
+  void distribute(const optim::NamedTensors& whole, const optim::NamedTensors& own);
+  Evaluation evaluate_parameters();
   double learning_rate();
   void open_epoch();
   void check_equal_batches(std::int64_t samples) const;
@@ -120,7 +130,9 @@ class TrainSession {
                    PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
-  std::optional<double> clip_gradients() const;
+  bool accept_gradients(StepResult& result);
+  void clip_gradients(StepResult& result) const;
+  optim::SumOverRanks sum_of_squares() const;
   double sum_over_shards(double value) const;
   bool is_in_first_shard_group() const { return group_.rank() < parallelism_->shard_group().size(); }
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);

@@ -32,6 +32,21 @@ optim::GradScaler make_scaler(const TrainConfig::Train& t) {
                             .growth_interval = t.loss_scale_growth_interval});
 }
 
+PlateauOptions plateau_options(const TrainConfig::Optim& o) {
+  return {.lr = o.lr,
+          .factor = o.factor,
+          .patience = o.patience,
+          .threshold = o.threshold,
+          .cooldown = o.cooldown,
+          .min_lr = o.min_lr};
+}
+
+optim::NamedParameters trained_parameters(const nn::Module& model) {
+  auto parameters = model.named_parameters();
+  std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
+  return parameters;
+}
+
 }  // namespace
 
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
@@ -55,11 +70,21 @@ void TrainState::continue_from(const checkpoint::RunState& saved) {
   run.skipped_steps = saved.skipped_steps;
   optimizer->set_step_count(saved.step - saved.skipped_steps);
   run.best_loss = saved.best_loss;
+  if (plateau && saved.plateau) plateau->set_state(*saved.plateau);
+  if (outliers) outliers->set_norms(saved.gradient_norms);
+  note_rules();
   if (scaler && saved.loss_scale)
     scaler->set_state({.scale = saved.loss_scale->scale, .good_steps = saved.loss_scale->good_steps});
 }
 
+void TrainState::note_rules() {
+  if (plateau) run.plateau = plateau->state();
+  if (outliers) run.gradient_norms = outliers->norms();
+}
+
 bool TrainState::note_evaluation(double loss) {
+  if (plateau) plateau->note(loss);
+  note_rules();
   if (!std::isfinite(loss) || (run.best_loss && *run.best_loss <= loss)) return false;
   run.best_loss = loss;
   return true;
@@ -87,8 +112,7 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::
 }
 
 std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model) {
-  auto parameters = model.named_parameters();
-  std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
+  auto parameters = trained_parameters(model);
   if (config.optim.decay_one_dimensional) return {{.parameters = std::move(parameters), .options = {}}};
   return optim::split_one_dimensional(parameters);
 }
@@ -102,7 +126,13 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vect
                                 .beta2 = c.optim.beta2,
                                 .eps = c.optim.eps,
                                 .dampening = c.optim.dampening,
-                                .nesterov = c.optim.nesterov},
+                                .nesterov = c.optim.nesterov,
+                                .alpha = c.optim.alpha,
+                                .centered = c.optim.centered,
+                                .lr_decay = c.optim.lr_decay,
+                                .trust_coefficient = c.optim.trust_coefficient,
+                                .ns_steps = c.optim.ns_steps,
+                                .adjust_lr_fn = c.optim.adjust_lr_fn},
                                std::move(groups));
 }
 
@@ -115,7 +145,12 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   place_model(config, *state.model, layout);
-  if (config.parallel.zero == 0) state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
+  if (config.parallel.zero == 0) {
+    state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
+    if (config.train.ema > 0) state.ema.emplace(trained_parameters(*state.model), config.train.ema);
+  }
+  if (config.optim.schedule == "plateau") state.plateau.emplace(plateau_options(config.optim));
+  if (config.optim.skip_outliers > 0) state.outliers.emplace(config.optim.skip_outliers);
   if (compute_dtype(config.train) == DType::float16) state.scaler = make_scaler(config.train);
   state.run = {.seed = static_cast<std::uint64_t>(config.train.seed),
                .accumulate = config.train.accumulate,

@@ -9,9 +9,12 @@
 #include "ddprun/worker/checkpoint/run_state.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/optim/ema.h"
 #include "ddprun/worker/optim/grad_scaler.h"
 #include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/optim/outlier_filter.h"
 #include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/plateau.h"
 #include "ddprun/worker/trainer/train_config.h"
 
 namespace ddprun::trainer {
@@ -25,13 +28,19 @@ struct TrainState {
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::NamedParameters parts;             // with parallel.zero: those; whole parameters may have no gradients then
   std::optional<optim::GradScaler> scaler;  // with train.precision = fp16
-  checkpoint::RunState run;                 // step, position in the data, seed, settings
+  // With train.ema, of the parameters that the optimizer has.
+  std::optional<optim::ExponentialMovingAverage> ema;
+  std::optional<Plateau> plateau;                // with optim.schedule = plateau
+  std::optional<optim::OutlierFilter> outliers;  // with optim.skip_outliers
+  checkpoint::RunState run;                      // step, position in the data, seed, settings
 
   // Goes on where a checkpoint's run stood; its tensors are copied by resume(). REQUIRES: optimizer
   void continue_from(const checkpoint::RunState& saved);
   // Of the whole test set, the same at all ranks. Returns whether it is the lowest so far; one that is not finite is
   // not.
   bool note_evaluation(double loss);
+  // Takes what plateau and outliers know into run, for a checkpoint.
+  void note_rules();
 };
 
 // A network with parameters drawn from the seed, of the plugin's models or the built-in ones.

@@ -35,7 +35,7 @@ std::filesystem::path newest_model_file(std::string_view command, const TrainCon
   if (!found)
     throw make_error(Errc::usage, "{} holds no checkpoint{}", config.checkpoint.dir.string(),
                      best ? " in a folder best" : "");
-  return found->folder / "model.safetensors";
+  return found->evaluated_model();
 }
 
 std::unique_ptr<nn::Module> load_trained_model(std::string_view command, const TrainConfig& config,

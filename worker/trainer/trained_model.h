@@ -12,8 +12,8 @@
 
 namespace ddprun::trainer {
 
-// Its parameters in the newest checkpoint in checkpoint.dir, or with checkpoint.resume = best in the best one. Throws
-// Errc::usage without one.
+// Its parameters, averaged if the run had train.ema, in the newest checkpoint in checkpoint.dir, or with
+// checkpoint.resume = best in the best one. Throws Errc::usage without one.
 std::filesystem::path newest_model_file(std::string_view command, const TrainConfig& config);
 
 // The model of the newest checkpoint in checkpoint.dir, in evaluation mode. command: what needs it, for errors. Throws

@@ -77,6 +77,7 @@ class Trainer::Impl {
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
     const auto optimizer_state = session_.whole_optimizer_state();
+    const auto averages = session_.whole_averages();
     auto& parallel = session_.parallelism();
     parallel.collect_parameters();
     const auto distribute = [&] {
@@ -84,13 +85,15 @@ class Trainer::Impl {
       session_.distribute_optimizer_state(optimizer_state);
       return session_.own_state();
     };
-    const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), distribute);
+    const auto resumed = resume(options, *state_.model, optimizer_state, session_.group(), distribute, averages);
     parallel.drop_whole_parameters();
-    if (!saved) return;
-    if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);
-    state_.continue_from(*saved);
+    if (!resumed) return;
+    const auto& saved = resumed->run;
+    if (resumed->has_averages) session_.distribute_averages(averages);
+    if (session_.is_first()) warn_of_changes(saved.config, state_.run.config);
+    state_.continue_from(saved);
     progress_.line(
-        fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
+        fmt::format("going on from the checkpoint of step {} in {}", saved.step, config_.checkpoint.dir.string()));
   }
 
   void warn_of_idle_ranks() {

@@ -21,6 +21,8 @@ RunState some_state() {
           .skipped_steps = 3,
           .best_loss = 0.375,
           .loss_scale = LossScale{.scale = 8192, .good_steps = 17},
+          .plateau = Plateau{.lr = 0.01, .best = 0.25, .bad_evaluations = 2, .cooldown = 1},
+          .gradient_norms = {1.5, 0.1},
           .config = {{"optim.lr", "0.1"}, {"model.name", "cnn"}}};
 }
 

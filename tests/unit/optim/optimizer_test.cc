@@ -29,11 +29,13 @@ std::vector<float> values(const Tensor& tensor) {
 
 TEST_CASE("writing the saved state into a new optimizer goes on with the same bits") {
   const optim::OptimOptions plain{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01};
-  optim::OptimOptions nesterov = plain, dampening = plain;
+  optim::OptimOptions nesterov = plain, dampening = plain, centered = plain;
+  centered.centered = true;
   nesterov.nesterov = true;
   dampening.dampening = 0.3;
   const std::vector<std::pair<const char*, optim::OptimOptions>> variants = {
-      {"adam", plain}, {"adamw", plain}, {"sgd", plain}, {"sgd", nesterov}, {"sgd", dampening}};
+      {"adam", plain},       {"adamw", plain},   {"sgd", plain},  {"sgd", nesterov}, {"sgd", dampening},
+      {"rmsprop", centered}, {"adagrad", plain}, {"lamb", plain}, {"lars", plain},   {"muon", plain}};
   for (const auto& [name, options] : variants) {
     Problem original;
     const auto optimizer = optim::make_optimizer(name, options, original.named());
@@ -74,6 +76,37 @@ TEST_CASE("the state has names and is there before the first step") {
   CHECK(dampened->state()[1].second.item() == 0);
 }
 
+TEST_CASE("muon keeps a momentum of matrices and Adam's means of other parameters") {
+  const Variable matrix{Tensor::zeros({2, 3}), true}, bias{Tensor::zeros({3}), true};
+  const auto muon = optim::make_optimizer("muon", {}, optim::NamedParameters{{"w", matrix}, {"b", bias}});
+  REQUIRE(muon->state().size() == 3);
+  CHECK(muon->state()[0].first == "w.momentum_buffer");
+  CHECK(muon->state()[1].first == "b.exp_avg");
+  CHECK(muon->state()[2].first == "b.exp_avg_sq");
+}
+
+TEST_CASE("parameters and gradients of zeros stay finite where norms divide") {
+  for (const auto* name : {"lamb", "lars", "muon"}) {
+    Variable matrix{Tensor::zeros({2, 3}), true};
+    const auto optimizer = optim::make_optimizer(name, {.lr = 0.1}, optim::NamedParameters{{"w", matrix}});
+    sum(mul(matrix, matrix)).backward();
+    optimizer->step();
+    INFO(name);
+    CHECK(values(matrix.value()) == std::vector<float>(6, 0));
+    optimizer->zero_grad();
+    sum(matrix).backward();
+    optimizer->step();
+    for (const float value : values(matrix.value())) CHECK(value < 0);
+  }
+}
+
+TEST_CASE("optimizers that need whole tensors are not elementwise") {
+  for (const auto name : optim::optimizer_names()) {
+    INFO(name);
+    CHECK(optim::is_elementwise(name) == (name != "lamb" && name != "lars" && name != "muon"));
+  }
+}
+
 TEST_CASE("the learning rate can change between steps") {
   Problem problem;
   const auto sgd = optim::make_optimizer("sgd", {.lr = 0.25}, problem.named());
@@ -95,7 +128,7 @@ TEST_CASE("a parameter without a gradient is left alone") {
 TEST_CASE("a wrong name or value is one line") {
   Problem problem;
   CHECK_THROWS_WITH(optim::make_optimizer("adm", {}, problem.named()),
-                    "there is no optimizer 'adm'; there are: sgd, adam, adamw");
+                    "there is no optimizer 'adm'; there are: sgd, adam, adamw, rmsprop, adagrad, lamb, lars, muon");
   CHECK_THROWS_WITH(optim::make_optimizer("sgd", {.lr = -1}, problem.named()), Catch::Contains("lr is -1"));
   CHECK_THROWS_WITH(optim::make_optimizer("adam", {.beta2 = 1}, problem.named()), Catch::Contains("beta2 is 1"));
   CHECK_THROWS_WITH(optim::make_optimizer("sgd", {.dampening = -1}, problem.named()),

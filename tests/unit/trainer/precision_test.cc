@@ -7,6 +7,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/records.h"
 #include "tests/unit/trainer/sessions.h"
 
 using namespace ddprun;
@@ -61,16 +62,6 @@ std::vector<std::vector<Step>> steps_with_an_infinity(const TrainingJob& job) {
     }
   });
   return steps;
-}
-
-std::vector<boost::json::object> step_records(const std::filesystem::path& metrics) {
-  std::vector<boost::json::object> records;
-  std::istringstream lines(read_whole_file(metrics));
-  for (std::string line; std::getline(lines, line);) {
-    auto record = boost::json::parse(line).as_object();
-    if (record.contains("step")) records.push_back(std::move(record));
-  }
-  return records;
 }
 
 }  // namespace

@@ -50,6 +50,11 @@ TEST_CASE("a hook that does not exist, a delay of nothing and settings that do n
       "t.cfg:2: parallel.param_to_hook_all_reduce = a: parallel.delay_all_reduce_named_params has to be given as well");
   CHECK(error_of("[parallel]\nzero = 1\nhook = fp16\n") ==
         "t.cfg:3: parallel.hook = fp16: parallel.zero averages gradients in its own way");
+  for (const std::string name : {"lamb", "lars", "muon"})
+    for (const std::string zero : {"1", "2", "3"})
+      CHECK(error_of("[optim]\nname = " + name + "\n[parallel]\nzero = " + zero + "\n") ==
+            "t.cfg:4: parallel.zero = " + zero + ": updates are divided by elements, and optim.name = " + name +
+                " needs whole tensors");
   CHECK_THAT(error_of("[parallel]\nzero = 1\nstatic_graph = true\n"), Catch::Contains("updates are not divided with"));
   CHECK_THAT(error_of("[parallel]\ndevices = cpu:0 gpu:1\n"),
              Catch::Contains("t.cfg:2: parallel.devices = cpu:0 gpu:1: "));
@@ -90,7 +95,8 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
-  CHECK(error_of("[optim]\nname = adamax\n") == "t.cfg:2: optim.name = adamax: expected one of sgd, adam, adamw");
+  CHECK(error_of("[optim]\nname = adamax\n") ==
+        "t.cfg:2: optim.name = adamax: expected one of sgd, adam, adamw, rmsprop, adagrad, lamb, lars, muon");
   CHECK(error_of("[optim]\ndampening = 2\n") == "t.cfg:2: optim.dampening = 2: expected a number from 0 to 1");
   CHECK(error_of("[optim]\nclip_norm = -1\n") == "t.cfg:2: optim.clip_norm = -1: expected a number at least 0");
   CHECK(error_of("[optim]\nnesterov = true\n") ==
@@ -106,7 +112,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:3: optim.clip_value = 0.5: optim.clip_norm = 1 is given as well; give one of the two");
   CHECK(error_of("[optim]\nschedule = cosin\n") ==
         "t.cfg:2: optim.schedule = cosin: expected one of constant, step, multistep, cosine, linear, onecycle, "
-        "inverse_sqrt");
+        "inverse_sqrt, plateau");
   CHECK(error_of("[optim]\nschedule = multistep\n") == "default: optim.milestones = : expected at least one size");
   CHECK(error_of("[optim]\nmilestones = 3 9 9\n") == "t.cfg:2: optim.milestones = 3 9 9: expected ascending numbers");
   CHECK(error_of("[optim]\nschedule = inverse_sqrt\n") ==

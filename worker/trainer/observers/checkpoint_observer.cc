@@ -28,10 +28,12 @@ class CheckpointObserver : public Observer {
   void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
     const auto optimizer_state = session.gather_optimizer_state();
     const GatheredHookState hook(session.own_state(), session.group());
+    const auto averages = session.gather_averages();
     session.parallelism().collect_parameters();
     if (checkpoints_) {
       all_.before_checkpoint();
-      auto content = content_of(*session.state().model, optimizer_state, session.state().run);
+      const auto& state = session.state();
+      auto content = content_of(*state.model, optimizer_state, state.run, averages);
       content.hook = hook.views();
       (checkpoints_->*write)(content);
     }

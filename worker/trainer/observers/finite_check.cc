@@ -19,7 +19,7 @@ class FiniteCheck : public Observer {
 
   void step_finished(const StepEvent& event) override {
     const auto& result = event.result;
-    if (!result.skipped) return check("loss", result.loss, event.session);
+    if (!result.skipped || !result.loss_scale) return check("loss", result.loss, event.session);
     // The loss scale recovers from a step that is skipped. That it does not means that no scale is small enough.
     if (*result.loss_scale < smallest_loss_scale)
       check("gradient", std::numeric_limits<double>::infinity(), event.session);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ddprun/common/log.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 
 namespace ddprun::trainer {
@@ -14,6 +15,11 @@ class ProgressObserver : public Observer {
     if (!event.session.is_first()) return;
     const auto& result = event.result;
     const auto step = event.session.state().run.step;
+    if (result.skipped && result.grad_norm)
+      log::warn(
+          "step {} is skipped: the norm of its gradients is {:.4g}, the median of the last steps {:.4g} "
+          "(optim.skip_outliers)",
+          step, *result.grad_norm, event.session.state().outliers->median());
     spent_ += std::max(result.times.total(), Seconds(1e-9));
     samples_ += result.samples;
     ++steps_;

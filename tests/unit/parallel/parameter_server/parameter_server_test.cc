@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/parameter_server.h"
+#include "ddprun/worker/parallel/parameter_server/parameter_server.h"
 
 #include <mutex>
 #include <numeric>

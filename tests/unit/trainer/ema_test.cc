@@ -1,0 +1,133 @@
+// train.ema: the average of the weights, evaluations with it, checkpoints and what is loaded from them.
+#include <cmath>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "ddprun/worker/trainer/replicas.h"
+#include "ddprun/worker/trainer/trained_model.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+const std::string job_text =
+    "[model]\nname = mlp\nhidden = 8 5\n[data]\nname = random\nlabels = true\noutputs = 3\nsamples = 96\ntest_samples "
+    "= "
+    "30\n[optim]\nlr = 0.05\n[train]\nbatch_size = 8\nepochs = 8\n";
+
+std::string with_checkpoints(const TempDir& dir, int steps, const std::string& more) {
+  return job_text + "max_steps = " + std::to_string(steps) + "\n" + more +
+         "[checkpoint]\ndir = " + dir.path().string() + "\n";
+}
+
+std::vector<float> flat(const nn::Module& model) {
+  std::vector<float> all;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    const Tensor& value = parameter.value();
+    all.insert(all.end(), value.data<float>(), value.data<float>() + value.numel());
+  }
+  return all;
+}
+
+std::unique_ptr<nn::Module> trained_model(const TrainingJob& job) {
+  const auto layout = job.datasets().train->layout();
+  return trainer::load_trained_model("predict", job.config(), layout, *trainer::make_task(job.config(), layout), {});
+}
+
+}  // namespace
+
+TEST_CASE("train.ema averages the weights of the steps, and evaluations alone use the averages") {
+  const TrainingJob job(job_text + "ema = 0.75\n");
+  Replica replica(job);
+  run_ranks(1, [&](ProcessGroup& group) {
+    const auto session = replica.session(group);
+    std::vector<double> expected;
+    for (int step = 0; step < 6; ++step) {
+      session->step(false);
+      const auto now = flat(*replica.state.model);
+      if (step == 0) expected.assign(now.begin(), now.end());
+      for (std::size_t i = 0; i < now.size(); ++i)
+        expected[i] = 0.75 * expected[i] + 0.25 * static_cast<double>(now[i]);
+    }
+    const auto digest = trainer::parameter_digest(*replica.state.model);
+    const double averaged = session->evaluate().loss;
+    if (trainer::parameter_digest(*replica.state.model) != digest) throw std::runtime_error("the weights have changed");
+    std::size_t at = 0, element = 0;
+    for (auto [name, parameter] : replica.state.model->named_parameters()) {
+      Tensor value = parameter.value();
+      const Tensor& average = replica.state.ema->averages()[at++].second;
+      for (std::int64_t i = 0; i < value.numel(); ++i)
+        if (std::abs(static_cast<double>(average.data<float>()[i]) - expected[element++]) > 1e-6)
+          throw std::runtime_error("another average of " + name);
+      value.copy_from(average);
+    }
+    replica.state.ema.reset();
+    if (session->evaluate().loss != averaged) throw std::runtime_error("evaluated without the averages");
+  });
+}
+
+TEST_CASE("a run with train.ema that stops and goes on has the same weights and averages") {
+  for (const auto& [ranks, parallel] :
+       std::vector<std::pair<int, std::string>>{{2, ""},
+                                                {2, "zero = 1\n"},
+                                                {3, "zero = 2\n"},
+                                                {4, "zero = 3\nshard_group = 2\n"},
+                                                {2, "strategy = data_parallel\ndevices = cpu:0 cpu:1\n"}}) {
+    INFO(parallel);
+    const std::string more = "ema = 0.9\n[parallel]\n" + parallel;
+    const TempDir whole, stopped;
+    const auto expected = TrainingJob(with_checkpoints(whole, 20, more)).run(ranks)[0];
+    for (const int steps : {1, 9}) TrainingJob(with_checkpoints(stopped, steps, more)).run(ranks);
+    const TrainingJob last(with_checkpoints(stopped, 20, more));
+    const auto end = TrainingJob(with_checkpoints(stopped, 20, more)).run(ranks)[0];
+    CHECK(end.parameter_digest == expected.parameter_digest);
+    CHECK(end.evaluation.loss == expected.evaluation.loss);
+    const TrainingJob first(with_checkpoints(whole, 20, more));
+    const auto averages = flat(*trained_model(first));
+    CHECK(flat(*trained_model(last)) == averages);
+    CHECK(read_whole_file(whole / "step_000020" / "ema.safetensors") ==
+          read_whole_file(stopped / "step_000020" / "ema.safetensors"));
+    CHECK(read_whole_file(whole / "step_000020" / "ema.safetensors") !=
+          read_whole_file(whole / "step_000020" / "model.safetensors"));
+  }
+}
+
+TEST_CASE("averages do not depend on how a model is divided") {
+  const auto files_and_loss = [](const TempDir& dir, const std::string& parallel, int steps) {
+    const auto text = "[model]\nfreeze = fc2\n" + with_checkpoints(dir, steps, "ema = 0.9\n[parallel]\n" + parallel);
+    const auto summary = TrainingJob(text).run(2)[0];
+    const auto folder = dir / fmt::format("step_{:06}", steps);
+    return std::tuple(read_whole_file(folder / "ema.safetensors"), read_whole_file(folder / "model.safetensors"),
+                      summary.evaluation.loss);
+  };
+  const TempDir whole, changing;
+  const auto expected = files_and_loss(whole, "zero = 0\n", 15);
+  for (const auto* parallel : {"zero = 1\n", "zero = 2\n", "zero = 3\n"}) {
+    INFO(parallel);
+    const TempDir dir;
+    CHECK((files_and_loss(dir, parallel, 15) == expected));
+  }
+  int steps = 0;
+  for (const auto* parallel : {"zero = 3\n", "zero = 0\n", "zero = 2\n", "zero = 1\n", "zero = 3\n"}) {
+    steps += 3;
+    CHECK((files_and_loss(changing, parallel, steps) == expected) == (steps == 15));
+  }
+}
+
+TEST_CASE("commands load the averages where a checkpoint has them, and a run may begin them anew") {
+  const TempDir dir;
+  TrainingJob(with_checkpoints(dir, 3, "")).run(1);
+  CHECK(!std::filesystem::exists(dir / "step_000003" / "ema.safetensors"));
+  const TrainingJob with_average(with_checkpoints(dir, 6, "ema = 0.9\n"));
+  TrainingJob(with_checkpoints(dir, 6, "ema = 0.9\n")).run(1);
+  REQUIRE(std::filesystem::exists(dir / "step_000006" / "ema.safetensors"));
+  const auto averages = flat(*trained_model(with_average));
+  std::filesystem::remove_all(dir / "step_000006");
+  CHECK(flat(*trained_model(with_average)) != averages);  // of step 3, which has none
+}

@@ -1,0 +1,34 @@
+#include "ddprun/worker/optim/adagrad.h"
+
+#include <cmath>
+
+#include "ddprun/worker/optim/host_loop.h"
+
+namespace ddprun::optim {
+namespace {
+
+template <class T>
+void adagrad_step(std::int64_t count, T* value, const T* gradient, T* sum, T lr, T weight_decay, T eps) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T g = gradient[i] + weight_decay * value[i];
+    sum[i] += g * g;
+    value[i] -= lr * g / (std::sqrt(sum[i]) + eps);
+  }
+}
+
+}  // namespace
+
+Adagrad::Adagrad(std::vector<ParameterGroup> groups, const OptimOptions& options)
+    : Optimizer(std::move(groups), options), sum_(add_state("sum")) {}
+
+void Adagrad::update(const GroupStep& group) {
+  const double lr = group.lr / (1 + static_cast<double>(step_count() - 1) * options().lr_decay);
+  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
+    with_host_type("adagrad_step", value, [&]<class T>() {
+      adagrad_step<T>(value.numel(), value.data<T>(), gradient.data<T>(), sum_[index].data<T>(), static_cast<T>(lr),
+                      static_cast<T>(group.weight_decay), static_cast<T>(options().eps));
+    });
+  });
+}
+
+}  // namespace ddprun::optim

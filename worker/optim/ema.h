@@ -1,0 +1,46 @@
+#pragma once
+
+#include <vector>
+
+#include "ddprun/worker/optim/optimizer.h"
+
+namespace ddprun::optim {
+
+// An exponential moving average of parameters, as torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn(decay):
+// after the first update() a copy of the parameters, then average = decay average + (1 - decay) parameter.
+//
+// Ownership: it holds handles on the parameters, and owns the averages. Threads: one at a time.
+// Errors: Errc::usage for a decay outside [0, 1).
+class ExponentialMovingAverage {
+ public:
+  ExponentialMovingAverage(NamedParameters parameters, double decay);
+
+  // Once after each step of the optimizer.
+  void update();
+  // Under the parameters' names: there from construction on and shared, so writing into them restores a checkpoint.
+  const NamedTensors& averages() const { return averages_; }
+  // Whether there has been an update, or a checkpoint was restored.
+  bool started() const { return started_; }
+  void set_started() { started_ = true; }
+
+  // While it lives, the parameters have the averages as values, if there are any.
+  class Scope {
+   public:
+    explicit Scope(const ExponentialMovingAverage& average);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const NamedParameters& parameters_;
+    std::vector<Tensor> values_;  // of the parameters outside of the scope; empty: they are unchanged
+  };
+
+ private:
+  NamedParameters parameters_;
+  NamedTensors averages_;
+  double decay_;
+  bool started_ = false;
+};
+
+}  // namespace ddprun::optim

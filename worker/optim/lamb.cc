@@ -1,0 +1,76 @@
+#include "ddprun/worker/optim/lamb.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "ddprun/worker/optim/host_loop.h"
+#include "ddprun/worker/optim/square_sum.h"
+
+namespace ddprun::optim {
+namespace {
+
+// The update of some elements, from their means.
+template <class T>
+struct Direction {
+  T correction, square_correction, eps, weight_decay;
+
+  T operator()(T value, T average, T square_average) const {
+    return average * correction / (std::sqrt(square_average * square_correction) + eps) + weight_decay * value;
+  }
+};
+
+template <class T>
+void update_means(std::int64_t count, const T* gradient, T* average, T* square_average, T beta1, T beta2, T rest1,
+                  T rest2) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    average[i] = beta1 * average[i] + rest1 * gradient[i];
+    square_average[i] = beta2 * square_average[i] + rest2 * gradient[i] * gradient[i];
+  }
+}
+
+// In blocks: the sum needs no memory for the whole update.
+template <class T>
+double square_sum_of(const Direction<T>& direction, std::int64_t count, const T* value, const T* average,
+                     const T* square_average) {
+  constexpr std::int64_t size = 256;
+  std::array<T, size> block;
+  double sum = 0;
+  for (std::int64_t begin = 0; begin < count; begin += size) {
+    const std::int64_t n = std::min(size, count - begin);
+    for (std::int64_t i = 0; i < n; ++i)
+      block[static_cast<std::size_t>(i)] = direction(value[begin + i], average[begin + i], square_average[begin + i]);
+    sum += square_sum(n, block.data());
+  }
+  return sum;
+}
+
+}  // namespace
+
+Lamb::Lamb(std::vector<ParameterGroup> groups, const OptimOptions& options)
+    : Optimizer(std::move(groups), options), average_(add_state("exp_avg")), square_average_(add_state("exp_avg_sq")) {}
+
+void Lamb::update(const GroupStep& group) {
+  const double beta1 = options().beta1, beta2 = options().beta2;
+  const auto steps = static_cast<double>(step_count());
+  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
+    with_host_type("lamb_step", value, [&]<class T>() {
+      const std::int64_t count = value.numel();
+      T* const p = value.data<T>();
+      T* const average = average_[index].data<T>();
+      T* const square_average = square_average_[index].data<T>();
+      update_means<T>(count, gradient.data<T>(), average, square_average, static_cast<T>(beta1), static_cast<T>(beta2),
+                      static_cast<T>(1 - beta1), static_cast<T>(1 - beta2));
+      const Direction<T> direction{.correction = static_cast<T>(1 / (1 - std::pow(beta1, steps))),
+                                   .square_correction = static_cast<T>(1 / (1 - std::pow(beta2, steps))),
+                                   .eps = static_cast<T>(options().eps),
+                                   .weight_decay = static_cast<T>(group.weight_decay)};
+      const double norm = std::sqrt(square_sum(count, p));
+      const double update_norm = std::sqrt(square_sum_of<T>(direction, count, p, average, square_average));
+      const T factor = static_cast<T>(group.lr * (norm > 0 && update_norm > 0 ? norm / update_norm : 1));
+      for (std::int64_t i = 0; i < count; ++i) p[i] -= factor * direction(p[i], average[i], square_average[i]);
+    });
+  });
+}
+
+}  // namespace ddprun::optim

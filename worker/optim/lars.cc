@@ -1,0 +1,39 @@
+#include "ddprun/worker/optim/lars.h"
+
+#include <cmath>
+
+#include "ddprun/worker/optim/host_loop.h"
+#include "ddprun/worker/optim/square_sum.h"
+
+namespace ddprun::optim {
+namespace {
+
+template <class T>
+void lars_step(std::int64_t count, T* value, const T* gradient, T* momentum, T rate, T factor, T weight_decay) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    momentum[i] = factor * momentum[i] + rate * (gradient[i] + weight_decay * value[i]);
+    value[i] -= momentum[i];
+  }
+}
+
+}  // namespace
+
+Lars::Lars(std::vector<ParameterGroup> groups, const OptimOptions& options)
+    : Optimizer(std::move(groups), options), momentum_(add_state("momentum_buffer")) {}
+
+void Lars::update(const GroupStep& group) {
+  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
+    with_host_type("lars_step", value, [&]<class T>() {
+      const double norm = std::sqrt(square_sum(value.numel(), value.data<T>()));
+      const double gradient_norm = std::sqrt(square_sum(value.numel(), gradient.data<T>()));
+      const double trust = norm > 0 && gradient_norm > 0
+                               ? options().trust_coefficient * norm / (gradient_norm + group.weight_decay * norm)
+                               : 1;
+      lars_step<T>(value.numel(), value.data<T>(), gradient.data<T>(), momentum_[index].data<T>(),
+                   static_cast<T>(group.lr * trust), static_cast<T>(options().momentum),
+                   static_cast<T>(group.weight_decay));
+    });
+  });
+}
+
+}  // namespace ddprun::optim

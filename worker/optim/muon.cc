@@ -1,0 +1,102 @@
+#include "ddprun/worker/optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ddprun/worker/optim/host_loop.h"
+#include "ddprun/worker/optim/square_sum.h"
+
+namespace ddprun::optim {
+namespace {
+
+bool is_matrix(const Shape& shape) {
+  return shape.size() == 2;
+}
+bool is_not_matrix(const Shape& shape) {
+  return !is_matrix(shape);
+}
+
+template <class T>
+void update_momentum(std::int64_t count, const T* gradient, T* momentum, T* direction, T factor, T rest,
+                     bool nesterov) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    momentum[i] = factor * momentum[i] + rest * gradient[i];
+    direction[i] = nesterov ? rest * gradient[i] + factor * momentum[i] : momentum[i];
+  }
+}
+
+template <class T>
+void shrink_and_subtract(std::int64_t count, T* value, const T* direction, T shrink, T lr) {
+  for (std::int64_t i = 0; i < count; ++i) value[i] = shrink * value[i] - lr * direction[i];
+}
+
+// out = a out + x y
+void scale_and_add_product(Tensor& out, double a, const Tensor& x, const Tensor& y) {
+  kernels::of(out).unary(kernels::Unary::scale, {.a = a}, out, out);
+  kernels::of(out).matmul(x, y, out, {.accumulate = true});
+}
+
+// Singular values go to about 1, singular vectors stay: X = a X + (b G + c G G) X with G = X X^T, and for a matrix that
+// is higher than wide by the smaller G = X^T X from the right. The coefficients are Jordan's.
+Tensor orthogonalise(Tensor x, double eps, std::int64_t steps) {
+  constexpr double a = 3.4445, b = -4.7750, c = 2.0315;
+  const bool high = x.shape()[0] > x.shape()[1];
+  const std::int64_t side = std::min(x.shape()[0], x.shape()[1]);
+  const auto& kernels = kernels::of(x);
+  kernels.unary(kernels::Unary::scale, {.a = 1 / std::max(std::sqrt(square_sum(x)), eps)}, x, x);
+  Tensor gram = Tensor::empty({side, side}, x.dtype(), x.device());
+  for (std::int64_t i = 0; i < steps; ++i) {
+    kernels.matmul(x, x, gram, {.transpose_a = high, .transpose_b = !high});
+    const Tensor scaled = kernels::scale(gram, c);
+    Tensor factor = kernels::scale(gram, 1);
+    scale_and_add_product(factor, b, scaled, gram);
+    const Tensor before = kernels::scale(x, 1);
+    scale_and_add_product(x, a, high ? before : factor, high ? factor : before);
+  }
+  return x;
+}
+
+double adjusted_lr(double lr, const std::string& function, const Shape& shape) {
+  const auto rows = static_cast<double>(shape[0]), columns = static_cast<double>(shape[1]);
+  if (function == "match_rms_adamw") return lr * 0.2 * std::sqrt(std::max(rows, columns));
+  return lr * std::sqrt(std::max(1.0, rows / columns));
+}
+
+}  // namespace
+
+Muon::Muon(std::vector<ParameterGroup> groups, const OptimOptions& options)
+    : Optimizer(std::move(groups), options),
+      momentum_(add_state("momentum_buffer", is_matrix)),
+      average_(add_state("exp_avg", is_not_matrix)),
+      square_average_(add_state("exp_avg_sq", is_not_matrix)) {}
+
+void Muon::update(const GroupStep& group) {
+  const kernels::AdamStep step{.lr = group.lr,
+                               .beta1 = options().beta1,
+                               .beta2 = options().beta2,
+                               .eps = options().eps,
+                               .weight_decay = group.weight_decay,
+                               .step = step_count(),
+                               .decoupled = true};
+  for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
+    if (is_matrix(value.shape()))
+      update_matrix(value, gradient, momentum_[index], group);
+    else
+      kernels::of(value).adam_step(value, gradient, average_[index], square_average_[index], step);
+  });
+}
+
+void Muon::update_matrix(Tensor& value, const Tensor& gradient, Tensor& momentum, const GroupStep& group) const {
+  with_host_type("muon_step", value, [&]<class T>() {
+    const std::int64_t count = value.numel();
+    Tensor direction = Tensor::empty(value.shape(), value.dtype(), value.device());
+    update_momentum<T>(count, gradient.data<T>(), momentum.data<T>(), direction.data<T>(),
+                       static_cast<T>(options().momentum), static_cast<T>(1 - options().momentum), options().nesterov);
+    direction = orthogonalise(direction, options().eps, options().ns_steps);
+    shrink_and_subtract<T>(count, value.data<T>(), direction.data<T>(),
+                           static_cast<T>(1 - group.lr * group.weight_decay),
+                           static_cast<T>(adjusted_lr(group.lr, options().adjust_lr_fn, value.shape())));
+  });
+}
+
+}  // namespace ddprun::optim

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "ddprun/worker/optim/optimizer.h"
+
+namespace ddprun::optim {
+
+// Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), as PyTorch's Muon. For a parameter p
+// of two dimensions with the gradient g: v = momentum v + (1 - momentum) g, u = v, or with nesterov (1 - momentum) g +
+// momentum v; u is made nearly orthogonal by ns_steps steps of a Newton-Schulz iteration; p *= 1 - lr weight_decay,
+// p -= lr' u, where lr' is lr times sqrt(max(1, rows / columns)) (adjust_lr_fn "original") or 0.2 sqrt(max(rows,
+// columns)) ("match_rms_adamw"). The iteration is taken in the dtype of the parameter, PyTorch's in bfloat16.
+// Parameters of other dimensions get AdamW's step, with the same lr and weight_decay.
+// State: momentum_buffer (v) of a matrix, exp_avg and exp_avg_sq of another parameter, and the step count.
+class Muon : public Optimizer {
+ public:
+  Muon(std::vector<ParameterGroup> groups, const OptimOptions& options);
+
+ private:
+  void update(const GroupStep& group) override;
+  void update_matrix(Tensor& value, const Tensor& gradient, Tensor& momentum, const GroupStep& group) const;
+
+  std::vector<Tensor> momentum_, average_, square_average_;  // undefined where a parameter has none
+};
+
+}  // namespace ddprun::optim

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+namespace ddprun::optim {
+
+// Finds steps whose gradient norm is far above those before. A pure function of the norms: ranks with the same
+// gradients decide alike. Copies are independent. Threads: one at a time.
+class OutlierFilter {
+ public:
+  static constexpr std::size_t window = 100;  // of norms
+  static constexpr std::size_t first = 10;    // norms before there is a judgement
+
+  // factor: of the median of the last norms.
+  explicit OutlierFilter(double factor) : factor_(factor) {}
+
+  // Whether the norm is above factor times the median, or not finite; it then counts among the last norms if it is
+  // finite, so that gradients that stay large are accepted at last. Never within the first norms.
+  bool note(double norm);
+  // Of the last norms; 0 without.
+  double median() const;
+
+  // From the oldest to the newest: what a run that resumes has to restore.
+  const std::vector<double>& norms() const { return norms_; }
+  void set_norms(std::vector<double> norms) { norms_ = std::move(norms); }
+
+ private:
+  double factor_;
+  std::vector<double> norms_;
+};
+
+}  // namespace ddprun::optim

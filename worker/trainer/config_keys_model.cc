@@ -1,0 +1,59 @@
+#include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/trainer/config_keys.h"
+
+namespace ddprun::trainer {
+
+void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& registry) {
+  s.add("model.name", m.name,
+        {.help = "network to train", .choices = joined(texts(nn::model_names()), registry.models.names())});
+  s.add("model.plugin", m.plugin,
+        {.help = "shared library with models, data sets and tasks, whose names model.name, data.name and train.task "
+                 "then accept; its code is executed"});
+  s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
+  s.add("model.dropout", m.dropout,
+        {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt of the embeddings, the "
+                 "attention weights and the results of attention and MLP",
+         .min = 0,
+         .max = 0.99});
+  s.add("model.stem", m.stem,
+        {.help = "first layers of resnet18 and resnet50: cifar, 3x3 with stride 1, for small images; imagenet, 7x7 "
+                 "with stride 2 "
+                 "and max-pooling",
+         .choices = texts(nn::resnet_stems())});
+  s.add("model.channels", m.channels,
+        {.help = "channels of the first layer of resnet18 and resnet50; the last one has 8 times as many, in resnet50 "
+                 "32 times",
+         .min = 1,
+         .max = 1024});
+}
+
+void bind_fine_tuning(Settings& s, TrainConfig::Model& m) {
+  s.add("model.weights", m.weights,
+        {.help = "safetensors file with which training begins in place of random numbers: a checkpoint's model, or "
+                 "weights of torchvision or Hugging Face. Empty: none"});
+  s.add("model.weights_prefix", m.weights_prefix,
+        {.help = "take only the tensors of model.weights whose names begin with this, without it: transformer. for a "
+                 "GPT2LMHeadModel"});
+  s.add("model.weights_except", m.weights_except,
+        {.help = "parameters and buffers that begin with random numbers nevertheless, whether model.weights has them "
+                 "or not: paths, modules or patterns such as fc layer4.*.conv2.weight, separated by blanks"});
+  s.add("model.freeze", m.freeze,
+        {.help = "parameters that are not trained: paths, modules or patterns, as in model.weights_except"});
+}
+
+void bind_gpt(Settings& s, TrainConfig::Model& m) {
+  s.add("model.preset", m.preset, {.help = "sizes of gpt where none are given", .choices = texts(nn::gpt_presets())});
+  s.add("model.layers", m.layers, {.help = "blocks of gpt; 0: the preset's", .min = 0, .max = 1000});
+  s.add("model.heads", m.heads, {.help = "attention heads of a block of gpt; 0: the preset's", .min = 0, .max = 1000});
+  s.add("model.width", m.width,
+        {.help = "features of a token in gpt, a multiple of the heads; 0: the preset's", .min = 0, .max = 65536});
+  s.add("model.context", m.context,
+        {.help = "number of tokens that gpt sees at most; 0: the preset's", .min = 0, .max = 1'000'000});
+  s.add("model.vocabulary", m.vocabulary,
+        {.help = "number of tokens that gpt knows; 0: the preset's, or where it has none the data set's",
+         .min = 0,
+         .max = 1'000'000});
+  s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalisations of gpt"});
+}
+
+}  // namespace ddprun::trainer

@@ -1,0 +1,97 @@
+#include "ddprun/worker/trainer/config_keys.h"
+
+namespace ddprun::trainer {
+
+void bind_dist(Settings& s, TrainConfig::Dist& d) {
+  s.add("dist.backend", d.backend,
+        {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo; one of "
+                 "`auto`, `gloo`, `shm`, `hierarchical`"});
+  s.add("dist.timeout", d.timeout,
+        {.help = "timeout of a collective operation that a peer does not join although it is alive",
+         .unit = "s",
+         .min = 0.001,
+         .max = 1e7});
+  s.add("dist.freeze_bound", d.freeze_bound,
+        {.help = "time without a heartbeat after which a rank counts as lost; 0: never",
+         .unit = "s",
+         .min = 0,
+         .max = 1e7});
+  s.add("dist.staging_kb", d.staging_kb,
+        {.help = "size of each of the two staging buffers of a rank in shared memory; a multiple of 4",
+         .unit = "KiB",
+         .min = 4,
+         .max = 1'048'576});
+  s.add("dist.bucket_mb", d.bucket_mb,
+        {.help = "maximum size of a bucket of gradients that are reduced together",
+         .unit = "MiB",
+         .min = 0.001,
+         .max = 1e6});
+}
+
+// Where PyTorch has it, its names: those of DistributedDataParallel's arguments and PowerSGDState's.
+void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
+  s.add("parallel.strategy", p.strategy,
+        {.help = "ddp: each rank trains a replica on its part of the batch; data_parallel: with a replica "
+                 "and a thread for each of parallel.devices; local_sgd: ranks step by their own gradients and average "
+                 "their parameters now and then",
+         .choices = {"ddp", "data_parallel", "local_sgd"}});
+  s.add("parallel.local_sgd_period", p.local_sgd_period,
+        {.help = "with parallel.strategy = local_sgd: steps from one average of the parameters to the next",
+         .unit = "steps",
+         .min = 1,
+         .max = 1'000'000'000});
+  s.add("parallel.start_localSGD_iter", p.start_localSGD_iter,
+        {.help = "with parallel.strategy = local_sgd: steps at first whose gradients are averaged as with ddp",
+         .unit = "steps",
+         .min = 0,
+         .max = 1'000'000'000});
+  s.add("parallel.devices", p.devices,
+        {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
+                 "Empty: cpu:0"});
+  s.add("parallel.split", p.split,
+        {.help = "the first module on each device but the first, such as layer3. Empty: by measured time"});
+  s.add("parallel.zero", p.zero,
+        {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work; 2: gradients "
+                 "as well; 3: parameters as well",
+         .min = 0,
+         .max = 3});
+  s.add("parallel.reshard_after_forward", p.reshard_after_forward,
+        {.help = "with parallel.zero = 3: free parameters after their forward pass and gather them again for their "
+                 "backward pass"});
+  s.add("parallel.shard_group", p.shard_group,
+        {.help = "with parallel.zero = 2 or 3: divide among so many neighbouring ranks, and average over such groups; "
+                 "0: among all ranks",
+         .unit = "ranks",
+         .min = 0});
+  s.add("parallel.find_unused_parameters", p.find_unused_parameters,
+        {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
+  s.add(
+      "parallel.static_graph", p.static_graph,
+      {.help = "every backward pass reaches the parameters that the first one reached: which ones is exchanged once"});
+  s.add("parallel.broadcast_buffers", p.broadcast_buffers,
+        {.help = "copy rank 0's buffers, such as running statistics, to all ranks before each forward pass"});
+  s.add("parallel.ignored_parameters", p.ignored_parameters,
+        {.help = "parameters and buffers, such as fc.weight fc.bias, that stay each rank's own"});
+  s.add("parallel.delay_all_reduce_named_params", p.delay_all_reduce_named_params,
+        {.help = "parameters whose gradients are averaged after those of all others"});
+  s.add("parallel.param_to_hook_all_reduce", p.param_to_hook_all_reduce,
+        {.help = "the parameter with whose gradient that starts at the earliest. Empty: no matter when"});
+  s.add("parallel.sync_batch_norm", p.sync_batch_norm,
+        {.help = "batch norm takes its statistics over the samples of all ranks, as SyncBatchNorm"});
+  s.add("parallel.hook", p.hook,
+        {.help = "how gradients are averaged; one of `allreduce`, `fp16`, `bf16`, `int8`, `int8_channel`, `powersgd`, "
+                 "`batched_powersgd`, or a+b: a compresses, b averages what a sends"});
+  s.add("parallel.matrix_approximation_rank", p.matrix_approximation_rank,
+        {.help = "rank of the matrices that powersgd sends", .min = 1, .max = 1024});
+  s.add("parallel.start_powerSGD_iter", p.start_powerSGD_iter,
+        {.help = "steps before powersgd compresses", .unit = "steps", .min = 0, .max = max_count});
+  s.add("parallel.use_error_feedback", p.use_error_feedback,
+        {.help = "powersgd adds what it left out of a gradient to the next one"});
+  s.add("parallel.warm_start", p.warm_start, {.help = "powersgd begins with the factors of the step before"});
+  s.add("parallel.min_compression_rate", p.min_compression_rate,
+        {.help = "powersgd sends a matrix as it is unless its factors are more than so many times smaller",
+         .min = 0,
+         .max = max_count});
+}
+
+}  // namespace ddprun::trainer
