@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "ddprun/worker/data/loader.h"
@@ -16,6 +17,8 @@ struct EpochPlan {
   std::int64_t step_samples = 1;  // samples of an optimizer step, of all ranks together
   int world_size = 1;
   std::int64_t divisor = 1;  // the last samples, which do not divide by this, are left out
+  // Samples of a full step, by rank, adding up to step_samples; empty: as even as can be.
+  std::vector<std::int64_t> shares = {};
 
   // Samples that are still to be trained.
   std::int64_t left(std::int64_t done) const {
@@ -27,10 +30,21 @@ struct EpochPlan {
   }
   // Samples of the step that begins at this position; the last one of an epoch may be smaller.
   std::int64_t samples_at(std::int64_t done) const { return std::min(step_samples, left(done)); }
-  // Of a step of so many samples, those of one rank: at positions p with (p - begin) mod world_size == rank. 0 for some
-  // ranks when there are fewer samples than ranks.
+  // Of a step of so many samples, those of one rank. 0 for some ranks when there are fewer samples than ranks.
   std::int64_t share(std::int64_t samples, int rank) const {
+    if (!shares.empty()) return before(samples, rank + 1) - before(samples, rank);
     return samples > rank ? (samples - rank - 1) / world_size + 1 : 0;
+  }
+  // Of the rank's i-th sample in such a step, from the step's begin on. An even division deals the samples out in turn;
+  // by shares each rank has a range.
+  std::int64_t position(std::int64_t samples, int rank, std::int64_t i) const {
+    return shares.empty() ? rank + i * world_size : before(samples, rank) + i;
+  }
+
+ private:
+  // Samples of the ranks before this one; a short step is divided in proportion to the shares.
+  std::int64_t before(std::int64_t samples, int rank) const {
+    return samples * std::accumulate(shares.begin(), shares.begin() + rank, std::int64_t{0}) / step_samples;
   }
 };
 

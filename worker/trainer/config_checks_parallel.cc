@@ -82,6 +82,8 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   check_devices(p, settings);
   check_division(p, c.optim.name, settings);
   if (p.strategy == "local_sgd") check_local_sgd(c, settings);
+  if (p.balance && (p.strategy == "local_sgd" || p.sync_batch_norm))
+    reject(settings, "parallel.balance", "not with parallel.strategy = local_sgd or parallel.sync_batch_norm");
 }
 
 }  // namespace ddprun::trainer

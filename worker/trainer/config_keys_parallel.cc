@@ -45,6 +45,8 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .unit = "steps",
          .min = 0,
          .max = 1'000'000'000});
+  s.add("parallel.balance", p.balance,
+        {.help = "ranks that are measured to compute more slowly get fewer samples of each step"});
   s.add("parallel.devices", p.devices,
         {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
                  "Empty: cpu:0"});

@@ -148,6 +148,7 @@ struct TrainConfig {
     std::int64_t start_localSGD_iter = 0;
     std::string devices;
     std::string split;
+    bool balance = false;
     std::int64_t zero = 0;
     bool reshard_after_forward = true;
     int shard_group = 0;

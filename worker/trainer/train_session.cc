@@ -148,6 +148,8 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       rank_times_(group.rank(), group.size()) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
   if (shards_) take_shards_of_optimizer();
+  if (config_.parallel.balance && plan_.step_samples >= group.size())
+    balancer_.emplace(group.size(), plan_.step_samples);
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
 }
@@ -222,12 +224,14 @@ StepResult TrainSession::step(bool request_stop) {
   result.samples = plan_.samples_at(state_.run.samples);
   PhaseTimer timer(*parallelism_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
+  for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
   result.bytes_sent = group_.bytes_sent() - sent_before;
   result.model_peaks = parallelism_->take_peaks();
   rank_times_.step_done(result.times);
   advance(result);
+  balance(result);
   return result;
 }
 
@@ -271,7 +275,8 @@ void TrainSession::open_epoch() {
   }
   if (loader_) return;
   const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
-  loader_.emplace(*datasets_.train, batches_of_rank(plan_, order, run.samples, group_.rank(), micro_batch_),
+  loader_.emplace(*datasets_.train,
+                  batches_of_rank(plan_, order, run.samples, group_.rank(), micro_batch_of(group_.rank())),
                   data::LoaderOptions{.workers = config_.data.workers,
                                       .prefetch = config_.data.prefetch,
                                       .epoch = run.epoch,
@@ -280,7 +285,34 @@ void TrainSession::open_epoch() {
 }
 
 std::int64_t TrainSession::micro_batches(std::int64_t samples, int rank) const {
-  return (plan_.share(samples, rank) + micro_batch_ - 1) / micro_batch_;
+  const auto most = micro_batch_of(rank);
+  return (plan_.share(samples, rank) + most - 1) / most;
+}
+
+std::int64_t TrainSession::most_micro_batches(std::int64_t samples) const {
+  std::int64_t most = 0;
+  for (int r = 0; r < group_.size(); ++r) most = std::max(most, micro_batches(samples, r));
+  return most;
+}
+
+// A larger share makes larger micro-batches, not more of them.
+std::int64_t TrainSession::micro_batch_of(int rank) const {
+  if (plan_.shares.empty()) return micro_batch_;
+  const auto parts = config_.train.accumulate;
+  return (plan_.shares[static_cast<std::size_t>(rank)] + parts - 1) / parts;
+}
+
+// From the times of forward and backward passes, which all ranks know: so all decide alike.
+void TrainSession::balance(StepResult& result) {
+  if (!balancer_ || result.rank_times.empty()) return;
+  std::vector<double> seconds;
+  for (const StepTimes& times : result.rank_times)
+    seconds.push_back((times.forward + times.backward).count() / RankTimes::window);
+  const auto decision = balancer_->observe(seconds);
+  if (!decision) return;
+  plan_.shares = decision->shares;
+  result.balance = decision->reason;
+  loader_.reset();  // made again with the new shares
 }
 
 // A rank with fewer micro-batches would miss exchanges of the others' statistics.
@@ -347,7 +379,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
 void TrainSession::make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples,
                                double& loss_sum, PhaseTimer& timer) {
   const auto own = std::ssize(batches);
-  const auto passes = parallelism_->reduces_every_pass() ? micro_batches(samples, 0) : std::max<std::int64_t>(own, 1);
+  const auto passes = parallelism_->reduces_every_pass() ? most_micro_batches(samples) : std::max<std::int64_t>(own, 1);
   for (std::int64_t i = 0; i < passes; ++i) {
     const auto local = i + 1 < passes ? parallelism_->hold_reduction() : nullptr;
     if (i < own)

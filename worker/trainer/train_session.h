@@ -21,6 +21,7 @@
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/load_balancer.h"
 #include "ddprun/worker/trainer/lr_schedule.h"
 #include "ddprun/worker/trainer/rank_times.h"
 #include "ddprun/worker/trainer/stopwatch.h"
@@ -40,6 +41,7 @@ struct TrainJob {
 struct StepResult {
   std::int64_t epoch = 0;            // 1 is the first
   std::int64_t samples = 0;          // of all ranks together
+  std::int64_t own_samples = 0;      // of this rank
   double loss = 0;                   // mean over the items of all ranks
   std::optional<double> grad_norm;   // before clipping; with optim.clip_norm or optim.skip_outliers
   std::optional<double> loss_scale;  // with which the gradients were computed; with train.precision = fp16
@@ -47,6 +49,7 @@ struct StepResult {
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   std::uint64_t bytes_sent = 0;      // over the network, by this rank
   ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
+  std::string balance;               // why the ranks' shares change after this step; empty: they do not
   bool ends_epoch = false;
   bool stop_requested = false;  // by some rank
   StepTimes times;
@@ -124,7 +127,10 @@ class TrainSession {
   double learning_rate();
   void open_epoch();
   void check_equal_batches(std::int64_t samples) const;
+  std::int64_t micro_batch_of(int rank) const;
   std::int64_t micro_batches(std::int64_t samples, int rank) const;
+  std::int64_t most_micro_batches(std::int64_t samples) const;
+  void balance(StepResult& result);
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, double& loss_sum,
                    PhaseTimer& timer);
@@ -148,7 +154,8 @@ class TrainSession {
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;    // with parallel.zero
   const optim::NamedParameters parameters_;  // that this rank updates
-  const data::EpochPlan plan_;
+  data::EpochPlan plan_;
+  std::optional<LoadBalancer> balancer_;  // with parallel.balance
   const std::int64_t micro_batch_;
   RankTimes rank_times_;
   PhaseListener phase_listener_;

@@ -42,6 +42,16 @@ TEST_CASE("a step's samples are dealt to the ranks in turn, and cut into batches
   CHECK(split(batches_of_rank(plan, ascending(17), 15, 2, 3)).empty());  // two samples for three ranks
 }
 
+TEST_CASE("by shares each rank has a range of a step's samples, and of a short step in proportion") {
+  const EpochPlan plan{.size = 15, .step_samples = 10, .world_size = 3, .shares = {6, 1, 3}};
+  using Batches = std::vector<std::vector<std::int64_t>>;
+  CHECK(split(batches_of_rank(plan, ascending(15), 0, 0, 4)) == Batches{{0, 1, 2, 3}, {4, 5}, {10, 11, 12}});
+  CHECK(split(batches_of_rank(plan, ascending(15), 0, 1, 4)) == Batches{{6}});  // 3.5 rounds down to where it begins
+  CHECK(split(batches_of_rank(plan, ascending(15), 0, 2, 4)) == Batches{{7, 8, 9}, {13, 14}});
+  for (std::int64_t samples = 0; samples <= 10; ++samples)
+    CHECK(plan.share(samples, 0) + plan.share(samples, 1) + plan.share(samples, 2) == samples);
+}
+
 TEST_CASE("where the sizes divide, every rank has the samples of PyTorch's DistributedSampler") {
   const auto order = epoch_order(240, 5, 2, true);
   for (const int world : {1, 2, 3, 4}) {

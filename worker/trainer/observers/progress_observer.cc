@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "ddprun/common/log.h"
 #include "ddprun/worker/trainer/observers/observers.h"
 
@@ -35,6 +37,7 @@ class ProgressObserver : public Observer {
                                          .skipped_steps = event.session.state().run.skipped_steps,
                                          .shares = shares_of(interval_)});
     if (printed) interval_ = {};
+    if (!result.balance.empty()) progress_.line(fmt::format("step {}: {}", step, result.balance));
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {

@@ -1,0 +1,79 @@
+#include <cmath>
+#include <thread>
+
+#include "ddprun/worker/trainer/replicas.h"
+#include "tests/support/catch.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/sessions.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+// A task that takes its time for each sample.
+class SlowTask : public tasks::Task {
+ public:
+  SlowTask(std::unique_ptr<tasks::Task> task, std::chrono::microseconds a_sample)
+      : task_(std::move(task)), a_sample_(a_sample) {}
+  std::int64_t outputs() const override { return task_->outputs(); }
+  tasks::WeightedLoss loss(const tasks::Forward& model, const data::Batch& batch) const override {
+    std::this_thread::sleep_for(a_sample_ * batch.samples.size());
+    return task_->loss(model, batch);
+  }
+
+ private:
+  const std::unique_ptr<tasks::Task> task_;
+  const std::chrono::microseconds a_sample_;
+};
+
+struct Run {
+  std::vector<double> losses;
+  std::int64_t samples_of_slow_rank = 0;  // in the last step, a full one
+  int changes = 0;
+};
+
+// Three ranks, of which the second takes as long for a sample as the others for about ten.
+Run run(const TrainingJob& job, int steps) {
+  Run result;
+  std::vector<std::unique_ptr<Replica>> replicas;
+  for (int r = 0; r < 3; ++r) {
+    auto& replica = *replicas.emplace_back(std::make_unique<Replica>(job));
+    replica.task = std::make_unique<SlowTask>(std::move(replica.task), std::chrono::microseconds(r == 1 ? 1000 : 100));
+  }
+  run_ranks(3, [&](ProcessGroup& group) {
+    const auto session = replicas[static_cast<std::size_t>(group.rank())]->session(group);
+    for (int step = 0; step < steps; ++step) {
+      const auto taken = session->step(false);
+      if (group.rank() != 1) continue;
+      result.losses.push_back(taken.loss);
+      result.changes += taken.balance.empty() ? 0 : 1;
+      result.samples_of_slow_rank = taken.own_samples;
+    }
+  });
+  return result;
+}
+
+std::string job_text(const std::string& more) {
+  return "[model]\nname = mlp\nhidden = 8\n[data]\nname = random\nsamples = 100\ntest_samples = 10\n"
+         "[optim]\nname = sgd\nlr = 0.05\n[train]\nepochs = 100\nglobal_batch_size = 24\ncheck_replicas = true\n" +
+         more;
+}
+
+}  // namespace
+
+TEST_CASE("a slow rank gets fewer samples, and the losses are those of an even division") {
+  for (const char* more : {"", "accumulate = 2\n", "accumulate = 2\n[parallel]\nzero = 2\n"}) {
+    INFO(more);
+    const std::string parallel = std::string(more).find("parallel") == std::string::npos ? "[parallel]\n" : "";
+    const Run even = run(TrainingJob(job_text(more)), 59);
+    const Run balanced = run(TrainingJob(job_text(more + parallel + "balance = true\n")), 59);
+    CHECK(even.changes == 0);
+    CHECK(even.samples_of_slow_rank == 8);
+    CHECK(balanced.changes >= 1);
+    CHECK(balanced.samples_of_slow_rank < 6);
+    REQUIRE(even.losses.size() == balanced.losses.size());
+    for (std::size_t i = 0; i < even.losses.size(); ++i)
+      CHECK(std::abs(even.losses[i] - balanced.losses[i]) <= (i < 10 ? 1e-6 : 1e-5) * even.losses[i]);
+  }
+}
