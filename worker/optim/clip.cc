@@ -25,20 +25,23 @@ void apply(kernels::Unary function, const kernels::Arguments& arguments, const N
 
 }  // namespace
 
-double grad_norm(const NamedParameters& parameters, const SumOverRanks& sum_over_ranks) {
+double grad_square_sum(const NamedParameters& parameters) {
   double squares = 0;
   for (const auto& [name, parameter] : parameters)
     if (parameter.grad().defined()) squares += square_sum(parameter.grad());
-  if (sum_over_ranks) squares = sum_over_ranks(squares);
-  return std::sqrt(squares);
+  return squares;
 }
 
-double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks) {
+double clip_grad_norm(const NamedParameters& parameters, double max_norm) {
+  const double norm = std::sqrt(grad_square_sum(parameters));
+  clip_grads_with_norm(parameters, max_norm, norm);
+  return norm;
+}
+
+void clip_grads_with_norm(const NamedParameters& parameters, double max_norm, double norm) {
   check_above_zero("max_norm", max_norm);
-  const double norm = grad_norm(parameters, sum_over_ranks);
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1)) apply(kernels::Unary::scale, {.a = factor}, parameters);  // NaN too
-  return norm;
 }
 
 void clip_grad_value(const NamedParameters& parameters, double clip_value) {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-
 #include "ddprun/worker/optim/parameter_group.h"
 
 namespace ddprun::optim {
@@ -15,14 +13,15 @@ namespace ddprun::optim {
 // Threads: as the parameters' gradients, one at a time.
 // Errors: Errc::usage for a bound that is not above 0.
 
-// grad_norm: n, the Euclidean norm of all gradients together, taken in double. clip_grad_norm: multiplies them by
-// max_norm / (n + 1e-6) if that is below 1. Returns n, as it was before. A norm that is not finite is returned too, and
+// Multiplies all gradients by max_norm / (n + 1e-6) if that is below 1; n: the Euclidean norm of all of them together,
+// taken in double. Returns n, as it was before. A norm that is not finite is returned too, and
 // then gradients become zero or NaN, as in PyTorch (error_if_nonfinite = False).
-//
-// Where each rank has parts of the parameters alone: sum_over_ranks adds up all ranks' squares.
-using SumOverRanks = std::function<double(double)>;
-double grad_norm(const NamedParameters& parameters, const SumOverRanks& sum_over_ranks = {});
-double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks = {});
+double clip_grad_norm(const NamedParameters& parameters, double max_norm);
+
+// Its two halves, for a norm over parameters of which some are divided among ranks: the sum of the squares of the
+// gradients; and the multiplication, given the norm of all.
+double grad_square_sum(const NamedParameters& parameters);
+void clip_grads_with_norm(const NamedParameters& parameters, double max_norm, double norm);
 
 // Limits every element to [-clip_value, clip_value]. A NaN stays one.
 void clip_grad_value(const NamedParameters& parameters, double clip_value);

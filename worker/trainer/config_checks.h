@@ -21,4 +21,7 @@ void check_optimizer(const TrainConfig& config, const Settings& settings);
 // [dist] and [parallel].
 void check_parallel(const TrainConfig& config, const Settings& settings);
 
+// Whether the model is one of nn::model_names(), not a plugin's.
+bool is_built_in(const TrainConfig::Model& model);
+
 }  // namespace ddprun::trainer

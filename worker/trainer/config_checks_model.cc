@@ -27,9 +27,6 @@ void check_size(const Settings& settings, std::string_view key, const char* what
            fmt::format("{} of {} numbers is larger than the limit of {}", what, fmt::join(sizes, " x "), limit));
 }
 
-bool is_built_in(const TrainConfig::Model& model) {
-  return std::ranges::count(nn::model_names(), model.name) > 0;
-}
 bool is_built_in(const TrainConfig::Data& data) {
   return std::ranges::count(built_in_data(), data.name) > 0;
 }
@@ -119,6 +116,10 @@ void check_distillation(const TrainConfig& c, const Settings& settings) {
 }
 
 }  // namespace
+
+bool is_built_in(const TrainConfig::Model& model) {
+  return std::ranges::count(nn::model_names(), model.name) > 0;
+}
 
 void check_model_and_data(const TrainConfig& c, const Settings& settings) {
   check_extents(settings, "model.hidden", c.model.hidden, true);

@@ -69,6 +69,21 @@ void check_local_sgd(const TrainConfig& c, const Settings& settings) {
   if (c.train.ema > 0) reject(settings, "train.ema", "parallel.strategy = local_sgd has no averages over steps");
 }
 
+void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  const auto refuse = [&](std::string_view key) { reject(settings, key, "it does not go with parallel.tensor"); };
+  if (p.zero > 0) refuse("parallel.zero");
+  if (p.strategy != "ddp") refuse("parallel.strategy");
+  if (!p.devices.empty()) refuse("parallel.devices");
+  if (p.sync_batch_norm) refuse("parallel.sync_batch_norm");
+  if (p.balance) refuse("parallel.balance");
+  if (p.hook != "allreduce") refuse("parallel.hook");
+  if (!p.ignored_parameters.empty()) refuse("parallel.ignored_parameters");
+  if (c.train.quantization_aware) refuse("train.quantization_aware");
+  if (!is_built_in(c.model)) refuse("model.name");
+  if (!optim::is_elementwise(c.optim.name)) refuse("optim.name");
+}
+
 }  // namespace
 
 void check_parallel(const TrainConfig& c, const Settings& settings) {
@@ -82,6 +97,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   check_devices(p, settings);
   check_division(p, c.optim.name, settings);
   if (p.strategy == "local_sgd") check_local_sgd(c, settings);
+  if (p.tensor > 1) check_tensor_parallel(c, settings);
   if (p.balance && (p.strategy == "local_sgd" || p.sync_batch_norm))
     reject(settings, "parallel.balance", "not with parallel.strategy = local_sgd or parallel.sync_batch_norm");
 }

@@ -65,6 +65,12 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
                  "0: among all ranks",
          .unit = "ranks",
          .min = 0});
+  s.add("parallel.tensor", p.tensor,
+        {.help = "so many neighbouring ranks compute a model's layers together, each with a part of their weights "
+                 "(tensor parallelism); the number of ranks is a multiple of it",
+         .unit = "ranks",
+         .min = 1,
+         .max = 1024});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(

@@ -25,15 +25,12 @@ constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden
 constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
                                                          "optim.centered", "model.freeze"};
 
-// Parameters, then buffers. in_place_of: under the names of parameters.
-NamedTensors tensors_of(const nn::Module& model, const NamedTensors& in_place_of = {}) {
-  const std::map<std::string_view, Tensor> others(in_place_of.begin(), in_place_of.end());
-  NamedTensors all;
-  for (const auto& [name, parameter] : model.named_parameters()) {
-    const auto other = others.find(name);
-    all.emplace_back(name, other == others.end() ? parameter.value() : other->second);
-  }
-  for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
+// The averages of parameters in place of these, and the rest as it is: what a file of averages holds.
+NamedTensors with_averages(const NamedTensors& model, const NamedTensors& averages) {
+  const std::map<std::string_view, Tensor> others(averages.begin(), averages.end());
+  NamedTensors all = model;
+  for (auto& [name, tensor] : all)
+    if (const auto other = others.find(name); other != others.end()) tensor = other->second;
   return all;
 }
 
@@ -86,18 +83,17 @@ void load_part(const checkpoint::Found& found, const char* file_name, const chec
   }
 }
 
-void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Module& model,
-          const NamedTensors& optimizer_state) {
+void load(const checkpoint::Found& found, const NamedSettings& settings, const WholeState& whole) {
   const auto& saved = found.state.config;
-  load_part(found, "model.safetensors", found.model(), tensors_of(model), changes(model_keys, saved, settings));
-  load_part(found, "optimizer.safetensors", found.optimizer(), optimizer_state,
+  load_part(found, "model.safetensors", found.model(), whole.model, changes(model_keys, saved, settings));
+  load_part(found, "optimizer.safetensors", found.optimizer(), whole.optimizer,
             changes(optimizer_keys, saved, settings));
 }
 
 // Returns whether there were averages.
-bool load_averages(const checkpoint::Found& found, const nn::Module& model, const NamedTensors& averages) {
+bool load_averages(const checkpoint::Found& found, const WholeState& whole) {
   if (found.has_ema) {
-    load_tensors(found.ema(), (found.folder / "ema.safetensors").string(), tensors_of(model, averages));
+    load_tensors(found.ema(), (found.folder / "ema.safetensors").string(), with_averages(whole.model, whole.averages));
     return true;
   }
   log::warn("train.ema: the checkpoint {} has no averages of the parameters, so they begin anew",
@@ -141,12 +137,19 @@ bool is_true_at_first(bool value, ProcessGroup& group) {
 
 }  // namespace
 
-checkpoint::Content content_of(const nn::Module& model, const NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state, const NamedTensors& averages) {
-  return {.model = views_of(tensors_of(model)),
-          .optimizer = views_of(optimizer_state),
+NamedTensors tensors_of(const nn::Module& model) {
+  NamedTensors all;
+  for (const auto& [name, parameter] : model.named_parameters()) all.emplace_back(name, parameter.value());
+  for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
+  return all;
+}
+
+checkpoint::Content content_of(const WholeState& whole, const checkpoint::RunState& state) {
+  return {.model = views_of(whole.model),
+          .optimizer = views_of(whole.optimizer),
           .state = state,
-          .ema = averages.empty() ? std::vector<checkpoint::TensorView>() : views_of(tensors_of(model, averages))};
+          .ema = whole.averages.empty() ? std::vector<checkpoint::TensorView>()
+                                        : views_of(with_averages(whole.model, whole.averages))};
 }
 
 Resume resume_from_name(std::string_view name) {
@@ -161,16 +164,16 @@ std::vector<std::string> resume_names() {
   return names;
 }
 
-std::optional<Resumed> resume(const ResumeOptions& options, nn::Module& model, const NamedTensors& optimizer_state,
-                              ProcessGroup& group, const Distribute& distribute, const NamedTensors& averages) {
+std::optional<Resumed> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
+                              const Distribute& distribute) {
   std::string text;
   bool has_averages = false;
   std::optional<checkpoint::Found> found;
   if (group.rank() == 0 && options.checkpoints) {
     found = find_checkpoint(options);
     if (found) {
-      load(*found, options.settings, model, optimizer_state);
-      has_averages = !averages.empty() && load_averages(*found, model, averages);
+      load(*found, options.settings, whole);
+      has_averages = !whole.averages.empty() && load_averages(*found, whole);
       text = checkpoint::to_json(found->state);
     }
   }
@@ -179,13 +182,6 @@ std::optional<Resumed> resume(const ResumeOptions& options, nn::Module& model, c
   restore_hook_state(found ? &*found : nullptr, distribute ? distribute() : std::vector<HookState>{}, group);
   return Resumed{.run = checkpoint::run_state_from_json(text, "rank 0's checkpoint"),
                  .has_averages = is_true_at_first(has_averages, group)};
-}
-
-void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {
-  for (const auto& [name, tensor] : tensors) {
-    auto target = tensor;  // a handle on the same elements
-    group.broadcast({target.raw(), static_cast<std::size_t>(target.numel()), target.dtype()}, 0)->wait();
-  }
 }
 
 }  // namespace ddprun::trainer

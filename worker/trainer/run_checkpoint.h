@@ -16,10 +16,18 @@
 // Copies a run's model, optimizer, communication hook and state into a checkpoint and back.
 namespace ddprun::trainer {
 
-// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed. averages: of those
-// parameters that are trained, under their names; empty: there are none.
-checkpoint::Content content_of(const nn::Module& model, const optim::NamedTensors& optimizer_state,
-                               const checkpoint::RunState& state, const optim::NamedTensors& averages = {});
+// A run's tensors, whole, under the names of the whole model.
+struct WholeState {
+  optim::NamedTensors model;  // parameters, then buffers
+  optim::NamedTensors optimizer;
+  optim::NamedTensors averages = {};  // train.ema: of the parameters; empty: none, or none yet
+};
+
+// Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
+checkpoint::Content content_of(const WholeState& whole, const checkpoint::RunState& state);
+
+// Parameters, then buffers.
+optim::NamedTensors tensors_of(const nn::Module& model);
 
 // checkpoint.resume: "auto" starts from the newest checkpoint that is whole, or from step 0 when there is none; "never"
 // starts from step 0; "require" fails when there is no checkpoint; "best" starts from the one with the best evaluation,
@@ -34,8 +42,8 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Called at every rank once rank 0's tensors are those of a checkpoint: takes them to the other ranks. Gives the state
-// of this rank alone, which is restored after that.
+// Called at every rank once rank 0's tensors are those of a checkpoint: takes model and optimizer to the other ranks.
+// Gives the state of this rank alone, which is restored after that.
 using Distribute = std::function<std::vector<HookState>()>;
 
 // What a run goes on from.
@@ -44,18 +52,13 @@ struct Resumed {
   bool has_averages = false;  // the checkpoint's averages were read
 };
 
-// Rank 0's newest checkpoint: its model, its optimizer state and its averages are in rank 0's tensors, from where
-// distribute takes the first two to the others and the caller the third; each rank's own state is at that rank, and the
-// result at every rank. None when the run starts
-// from step 0. averages: as content_of() takes them; a checkpoint without any leaves them as they are, with a warning.
+// Rank 0's newest checkpoint: its tensors are in the memory of whole at rank 0, from where distribute takes model and
+// optimizer to the others and the caller the averages; each rank's own state is at that rank, and the result at every
+// rank. None when the run starts from step 0. A checkpoint without averages leaves them as they are, with a warning.
 // Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the
 // tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
 // Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
-std::optional<Resumed> resume(const ResumeOptions& options, nn::Module& model,
-                              const optim::NamedTensors& optimizer_state, ProcessGroup& group,
-                              const Distribute& distribute = {}, const optim::NamedTensors& averages = {});
-
-// Rank 0's values to every rank. Collective.
-void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);
+std::optional<Resumed> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
+                              const Distribute& distribute = {});
 
 }  // namespace ddprun::trainer

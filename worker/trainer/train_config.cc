@@ -127,10 +127,12 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "eval.",
       "dist.",
       "parallel.zero",
+      "parallel.tensor",
       "parallel.devices",
       "parallel.split",
       "parallel.reshard_after_forward",
       "parallel.shard_group",
+      "parallel.tensor",
       "checkpoint.",
       "metrics.",
   };

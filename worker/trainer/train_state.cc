@@ -41,13 +41,13 @@ PlateauOptions plateau_options(const TrainConfig::Optim& o) {
           .min_lr = o.min_lr};
 }
 
+}  // namespace
+
 optim::NamedParameters trained_parameters(const nn::Module& model) {
   auto parameters = model.named_parameters();
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
 }
-
-}  // namespace
 
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
                                        const plugin::Registry& registry) {
@@ -145,7 +145,7 @@ TrainState make_train_state(const TrainConfig& config, std::map<std::string, std
   freeze_parameters(config.model, *state.model);
   state.model->set_recompute(recompute_of(config.train));
   place_model(config, *state.model, layout);
-  if (config.parallel.zero == 0) {
+  if (config.parallel.zero == 0 && config.parallel.tensor == 1) {
     state.optimizer = make_optimizer(config, parameter_groups(config, *state.model));
     if (config.train.ema > 0) state.ema.emplace(trained_parameters(*state.model), config.train.ema);
   }

@@ -24,7 +24,7 @@ namespace ddprun::trainer {
 // clearing them. Between two steps all ranks' states are equal, apart from buffers (running statistics).
 struct TrainState {
   std::unique_ptr<nn::Module> model;
-  // Of the model's parameters; with parallel.zero of this rank's parts of them, made by the session.
+  // Of the model's parameters; with parallel.zero or tensor of this rank's parts of them, made by the session.
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::NamedParameters parts;             // with parallel.zero: those; whole parameters may have no gradients then
   std::optional<optim::GradScaler> scaler;  // with train.precision = fp16
@@ -49,6 +49,9 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& options, const 
 // What train.task names, of the plugin's or the built-in tasks. Throws as tasks::make_task().
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
                                        const plugin::Registry& registry = {});
+
+// Those that are not frozen.
+optim::NamedParameters trained_parameters(const nn::Module& model);
 
 // What the settings make of the optimizer's parameters: its groups, then the optimizer.
 std::vector<optim::ParameterGroup> parameter_groups(const TrainConfig& config, const nn::Module& model);

@@ -26,18 +26,15 @@ class CheckpointObserver : public Observer {
  private:
   // Collective.
   void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
-    const auto optimizer_state = session.gather_optimizer_state();
     const GatheredHookState hook(session.own_state(), session.group());
-    const auto averages = session.gather_averages();
-    session.parallelism().collect_parameters();
+    const WholeState whole = session.gather_state();
     if (checkpoints_) {
       all_.before_checkpoint();
-      const auto& state = session.state();
-      auto content = content_of(*state.model, optimizer_state, state.run, averages);
+      auto content = content_of(whole, session.state().run);
       content.hook = hook.views();
       (checkpoints_->*write)(content);
     }
-    session.parallelism().drop_whole_parameters();
+    session.release_whole_state();
   }
 
   const std::int64_t every_steps_;
