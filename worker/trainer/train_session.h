@@ -136,6 +136,8 @@ class TrainSession {
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
+  // For other ranks and the network.
+  std::chrono::nanoseconds waited() const;
   double sum_of_squares() const;
   double sum_over_parts(double value) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
