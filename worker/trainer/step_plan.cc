@@ -128,7 +128,7 @@ void plan(const TrainConfig& config, const Settings& settings, int ranks, const 
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
   spawn(std::min(ranks, processors), [&](const WorkerEnv& place) {
-    const auto world = init_process_group(init_options(config.dist, place));
+    const auto world = init_process_group(init_options(config, place));
     const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);
     if (place.rank != 0) return;
     std::string text;

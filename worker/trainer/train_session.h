@@ -141,6 +141,8 @@ class TrainSession {
   bool unscale_gradients(StepResult& result);
   bool accept_gradients(StepResult& result);
   void clip_gradients(StepResult& result) const;
+  // For other ranks and the network.
+  std::chrono::nanoseconds waited() const;
   double sum_of_squares() const;
   double sum_over_parts(double value) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
