@@ -55,6 +55,11 @@ void check_random_data(const TrainConfig& c, const Settings& settings) {
              max_batch_elements);
 }
 
+// auto: data without labels are refused when they are there.
+bool learns_classes(const std::string& task) {
+  return task == "auto" || task == "classification" || task == "distillation";
+}
+
 // Generated images are kept in memory.
 void check_generated(const TrainConfig& c, const Settings& settings, const char* what, std::int64_t bytes) {
   if (c.data.samples + c.data.test_samples > max_dataset_bytes / bytes)
@@ -133,6 +138,8 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
     reject(settings, "parallel.strategy", "replicas are made of the built-in models alone, not quantization aware");
   if (!c.data.tokenizer.empty() && c.data.name != "text")
     reject(settings, "data.tokenizer", "data.name = text has to be given as well");
+  if (c.data.mixup > 0 && !learns_classes(c.train.task))
+    reject(settings, "data.mixup", "only classification and distillation learn shares of classes");
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt") check_gpt(c, settings);
   if (c.data.name == "random" && is_built_in(c.model))

@@ -45,6 +45,8 @@ struct TrainConfig {
     std::int64_t image_size = 224;
     std::int64_t crop_padding = 0;
     bool flip = false;
+    std::int64_t cutout = 0;
+    double mixup = 0;
     std::int64_t samples = 10000;
     std::int64_t test_samples = 2000;
     std::int64_t seed = 0;
