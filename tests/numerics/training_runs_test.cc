@@ -195,6 +195,24 @@ TEST_CASE("a GPT learns with two ranks as with one") {
   CHECK(difference(one, run(4, divided), 50) < 1e-5);
 }
 
+TEST_CASE("a transformer learns with two ranks as with one") {
+  TempDir dir;
+  const auto run = [&](int ranks, const std::string& more = {}) {
+    TrainingJob(
+        "[model]\nname = transformer\nlayers = 2\nwidth = 32\nheads = 2\n[data]\nname = digits\n"
+        "samples = 800\ntest_samples = 40\n[metrics]\nfile = " +
+        (dir / "m").string() +
+        "\n[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\n[train]\nmax_steps = 50\nglobal_batch_size = 16\n" + more)
+        .run(ranks);
+    return losses_in(dir / "m");
+  };
+  const auto one = run(1), two = run(2);
+  CHECK(difference(one, two, 10) < 1e-6);
+  CHECK(difference(one, two, 50) < 1e-5);
+  CHECK(one[49] < one[0] - 0.5);
+  CHECK(difference(one, run(4, "recompute = blocks\n[parallel]\nzero = 3\n"), 50) < 1e-5);
+}
+
 TEST_CASE("four micro-batches of 32 learn as one batch of 128, over two ranks too") {
   TempDir dir;
   const auto whole = losses_of(dir, 1, sgd + one_rank);

@@ -85,7 +85,7 @@ void check_image(const Settings& settings, std::string_view key, const std::stri
          fmt::format("model {} takes channels, height and width, at least 1x{}x{}", model, least, least));
 }
 
-void check_gpt(const TrainConfig& c, const Settings& settings) {
+void check_transformer(const TrainConfig& c, const Settings& settings) {
   const TrainConfig::Model& m = c.model;
   const nn::GptOptions sizes = nn::with_preset({.preset = m.preset,
                                                 .layers = m.layers,
@@ -95,10 +95,12 @@ void check_gpt(const TrainConfig& c, const Settings& settings) {
                                                 .vocabulary = m.vocabulary});
   if (sizes.width % sizes.heads != 0)
     reject(settings, "model.heads", fmt::format("{} features do not divide by {} heads", sizes.width, sizes.heads));
+  check_size(settings, "model.width", "a layer", {4, sizes.width, sizes.width}, max_tensor_elements);
+  check_size(settings, "model.feedforward", "a layer", {m.feedforward, sizes.width}, max_tensor_elements);
+  if (m.name != "gpt") return;
   if (c.data.context > sizes.context)
     reject(settings, "data.context",
            fmt::format("gpt sees at most {} tokens (model.context, model.preset)", sizes.context));
-  check_size(settings, "model.width", "a layer", {4, sizes.width, sizes.width}, max_tensor_elements);
   check_size(settings, "model.vocabulary", "an embedding", {sizes.vocabulary, sizes.width}, max_tensor_elements);
   check_size(settings, "model.context", "an embedding", {sizes.context, sizes.width}, max_tensor_elements);
 }
@@ -141,7 +143,7 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
   if (c.data.mixup > 0 && !learns_classes(c.train.task))
     reject(settings, "data.mixup", "only classification and distillation learn shares of classes");
   if (c.model.name == "mlp") check_hidden(c, settings);
-  if (c.model.name == "gpt") check_gpt(c, settings);
+  if (c.model.name == "gpt" || c.model.name == "transformer") check_transformer(c, settings);
   if (c.data.name == "random" && is_built_in(c.model))
     check_image(settings, "data.shape", c.model.name, parse_extents(c.data.shape));
   if (c.data.name == "image_folder" && is_built_in(c.model))

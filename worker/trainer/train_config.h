@@ -33,6 +33,9 @@ struct TrainConfig {
     std::int64_t context = 0;
     std::int64_t vocabulary = 0;
     bool bias = true;
+    std::int64_t feedforward = 0;
+    std::string activation = "gelu";
+    bool norm_first = true;
   } model;
   struct Data {
     std::string name = "mnist";

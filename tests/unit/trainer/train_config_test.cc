@@ -71,7 +71,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 0: expected a whole number from 1 to 1000000000");
   CHECK(error_of("[model]\nname = resnet\n") ==
         "t.cfg:2: model.name = resnet: expected one of cnn, cnn_bn, conv_net, sequential_cnn, two_part_resnet, "
-        "resnet18, resnet50, mlp, linear, linear_pair, gpt");
+        "resnet18, resnet50, mlp, linear, linear_pair, transformer, gpt");
   CHECK(error_of("[model]\nname = resnet18\nstem = tiny\n") ==
         "t.cfg:3: model.stem = tiny: expected one of cifar, imagenet");
   CHECK(error_of("[data]\nname = text\n[model]\nname = gpt\nwidth = 100\nheads = 3\n") ==
@@ -95,6 +95,10 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
   CHECK(error_of("[data]\nmixup = 0.2\n[train]\ntask = regression\n") ==
         "t.cfg:2: data.mixup = 0.2: only classification and distillation learn shares of classes");
+  CHECK(error_of("[model]\nname = transformer\nheads = 5\n") ==
+        "t.cfg:3: model.heads = 5: 128 features do not divide by 5 heads");
+  CHECK_THAT(error_of("[model]\nname = transformer\nfeedforward = 1000000\nwidth = 4096\n"),
+             Catch::Contains("t.cfg:3: model.feedforward = 1000000: a layer of 1000000 x 4096 numbers is larger"));
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nname = adamax\n") ==

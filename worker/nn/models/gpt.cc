@@ -2,7 +2,6 @@
 // embeddings and an output layer that shares the token embedding's weight. Parameter names, layouts and order are those
 // of Hugging Face's GPT2Model: its weights load without conversion.
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -58,34 +57,8 @@ class CausalSelfAttention : public Module {
   Variable forward(const Variable& input) override {
     const Variable packed = c_attn_(input);
     const bool drops = drops_weights_ && training();
-    return resid_dropout_(c_proj_(drops ? attend_with_dropout(packed, input.shape())
+    return resid_dropout_(c_proj_(drops ? attention_with_dropout(packed, heads_, true, attn_dropout_)
                                         : packed_attention(packed, heads_, {.causal = true})));
-  }
-
-  // (batch, time, width) -> (batch, heads, time, width / heads)
-  Variable by_head(const Variable& x) const {
-    const Shape& shape = x.shape();
-    return permute(reshape(x, {shape[0], shape[1], heads_, shape[2] / heads_}), {0, 2, 1, 3});
-  }
-
-  // The probabilities have to exist for some of them to be dropped.
-  Variable attend_with_dropout(const Variable& packed, const Shape& shape) {
-    const std::vector<Variable> parts = split(packed, {shape[2], shape[2], shape[2]}, 2);
-    const Variable query = by_head(parts[0]), key = by_head(parts[1]), value = by_head(parts[2]);
-    const double scale = 1 / std::sqrt(static_cast<double>(query.shape().back()));
-    const Variable scores = add(mul(matmul(query, transpose(key, -2, -1)), scale), causal_mask(query));
-    const Variable seen = matmul(attn_dropout_(softmax(scores)), value);
-    return reshape(permute(seen, {0, 2, 1, 3}), shape);
-  }
-
-  // (time, time): minus infinity where a position is later than the query's.
-  static Variable causal_mask(const Variable& query) {
-    const std::int64_t time = query.shape()[2];
-    Tensor mask = Tensor::zeros({time, time});
-    for (std::int64_t i = 0; i < time; ++i)
-      for (std::int64_t j = i + 1; j < time; ++j)
-        mask.data<float>()[i * time + j] = -std::numeric_limits<float>::infinity();
-    return Variable(mask.to(query.dtype()).to(query.device()));
   }
 
   std::int64_t heads_;

@@ -1,0 +1,59 @@
+#include "ddprun/worker/nn/layers/attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/nn/layers/initial.h"
+
+namespace ddprun::nn {
+namespace {
+
+// (batch, time, width) -> (batch, heads, time, width / heads)
+Variable by_head(const Variable& x, std::int64_t heads) {
+  const Shape& shape = x.shape();
+  return permute(reshape(x, {shape[0], shape[1], heads, shape[2] / heads}), {0, 2, 1, 3});
+}
+
+// (time, time): minus infinity where a position is later than the query's.
+Variable causal_mask(const Variable& query) {
+  const std::int64_t time = query.shape()[2];
+  Tensor mask = Tensor::zeros({time, time});
+  for (std::int64_t i = 0; i < time; ++i)
+    for (std::int64_t j = i + 1; j < time; ++j)
+      mask.data<float>()[i * time + j] = -std::numeric_limits<float>::infinity();
+  return Variable(mask.to(query.dtype()).to(query.device()));
+}
+
+}  // namespace
+
+// The probabilities have to exist for some of them to be dropped.
+Variable attention_with_dropout(const Variable& packed, std::int64_t heads, bool causal, Dropout& weights_dropout) {
+  const Shape& shape = packed.shape();
+  const std::int64_t width = shape[2] / 3;
+  const std::vector<Variable> parts = split(packed, {width, width, width}, 2);
+  const Variable query = by_head(parts[0], heads), key = by_head(parts[1], heads), value = by_head(parts[2], heads);
+  const double scale = 1 / std::sqrt(static_cast<double>(width / heads));
+  Variable scores = mul(matmul(query, transpose(key, -2, -1)), scale);
+  if (causal) scores = add(scores, causal_mask(query));
+  const Variable seen = matmul(weights_dropout(softmax(scores)), value);
+  return reshape(permute(seen, {0, 2, 1, 3}), {shape[0], shape[1], width});
+}
+
+SelfAttention::SelfAttention(std::int64_t width, std::int64_t heads, double dropout, Generator& generator)
+    : heads_(heads),
+      drops_weights_(dropout > 0),
+      in_proj_weight_(register_parameter("in_proj_weight", xavier_uniform({3 * width, width}, generator))),
+      in_proj_bias_(register_parameter("in_proj_bias", Tensor::zeros({3 * width}))),
+      out_proj_(register_module("out_proj", std::make_unique<Linear>(width, width, generator))),
+      dropout_(register_module("dropout", make_dropout(dropout, generator))) {
+  Tensor(out_proj_.bias().value()).copy_from(Tensor::zeros({width}));
+}
+
+Variable SelfAttention::forward(const Variable& input) {
+  const Variable packed = linear(input, in_proj_weight_, in_proj_bias_);
+  const bool drops = drops_weights_ && training();
+  return out_proj_(drops ? attention_with_dropout(packed, heads_, false, dropout_) : packed_attention(packed, heads_));
+}
+
+}  // namespace ddprun::nn
