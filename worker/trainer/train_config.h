@@ -164,6 +164,7 @@ struct TrainConfig {
   } checkpoint;
   struct Metrics {
     std::filesystem::path file;
+    std::filesystem::path tensorboard;
   } metrics;
   struct Distill {
     std::string teacher;
