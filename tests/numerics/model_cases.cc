@@ -47,6 +47,13 @@ ModelCase make_gpt_case(const std::string& name, std::int64_t time, bool bias) {
           .batch = 4};
 }
 
+// Layers of 16 features and 2 heads, 24 between the linear layers.
+nn::ModelOptions small_transformer(const Shape& input, const std::string& activation, bool norm_first) {
+  return {.input = input,
+          .gpt = {.layers = 2, .heads = 2, .width = 16},
+          .encoder = {.feedforward = 24, .activation = activation, .norm_first = norm_first}};
+}
+
 std::vector<ModelCase> make_cases() {
   const auto classify = [](const Variable& outputs, const Tensor& targets) { return cross_entropy(outputs, targets); };
   const auto likelihood = [](const Variable& outputs, const Tensor& targets) { return nll_loss(outputs, targets); };
@@ -80,6 +87,8 @@ std::vector<ModelCase> make_cases() {
        .steps = 4,
        .lr = 0.00001,
        .dtype = DType::float64},
+      {.name = "transformer", .options = small_transformer({2, 7, 5}, "relu", false), .loss = classify},
+      {.name = "transformer norm_first", .options = small_transformer({9, 6}, "gelu", true), .loss = classify},
       make_gpt_case("gpt", 12, true),
       make_gpt_case("gpt without bias", 10, false),
   };

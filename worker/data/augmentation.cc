@@ -1,6 +1,7 @@
 #include "ddprun/worker/data/augmentation.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <fmt/ranges.h>
@@ -36,12 +37,26 @@ void mirror(std::span<float> plane, Plane size) {
     std::ranges::reverse(plane.subspan(static_cast<std::size_t>(y * size.width), static_cast<std::size_t>(size.width)));
 }
 
+// The first and the one after the last of `size` pixels around the middle, as far as they are there.
+std::pair<std::int64_t, std::int64_t> around(std::int64_t middle, std::int64_t size, std::int64_t all) {
+  const std::int64_t begin = middle - size / 2;
+  return {std::max<std::int64_t>(begin, 0), std::min(begin + size, all)};
+}
+
+void cut_out(std::span<float> plane, Plane size, std::int64_t y, std::int64_t x, std::int64_t side) {
+  const auto [top, bottom] = around(y, side, size.height);
+  const auto [left, right] = around(x, side, size.width);
+  for (std::int64_t row = top; row < bottom; ++row)
+    std::ranges::fill(
+        plane.subspan(static_cast<std::size_t>(row * size.width + left), static_cast<std::size_t>(right - left)), 0.0F);
+}
+
 }  // namespace
 
 Augmentation::Augmentation(const AugmentationOptions& options, const SampleLayout& layout)
     : options_(options), layout_(layout) {
   if (layout.input_shape.size() != 3 || layout.input_dtype != DType::float32)
-    throw make_error(Errc::usage, "images can be cropped and flipped, samples of shape {} cannot",
+    throw make_error(Errc::usage, "images can be cropped, flipped and cut, samples of shape {} cannot",
                      fmt::join(layout.input_shape, "x"));
   if (layout_.black.empty()) layout_.black.resize(static_cast<std::size_t>(layout.input_shape[0]));
 }
@@ -57,16 +72,19 @@ void Augmentation::apply(Batch& batch, std::uint64_t seed) const {
 void Augmentation::apply(std::span<float> image, std::uint64_t seed, std::int64_t epoch, std::int64_t sample) const {
   SampleRandom random{augmentation_stream, seed, static_cast<std::uint64_t>(epoch), static_cast<std::uint64_t>(sample)};
   const auto padding = options_.crop_padding;
-  // Drawn whether or not they are used: flipping does not change which part is cropped.
+  // Drawn whether or not they are used: one change does not alter another.
   const auto offset = [&] { return random.below(static_cast<int>(2 * padding + 1)) - padding; };
   const std::int64_t down = offset(), right = offset();
   const bool flipped = options_.flip && random.below(2) == 1;
   const Plane size{layout_.input_shape[1], layout_.input_shape[2]};
+  const std::int64_t cut_y = random.below(static_cast<int>(size.height));
+  const std::int64_t cut_x = random.below(static_cast<int>(size.width));
   const auto values = static_cast<std::size_t>(size.height * size.width);
   for (std::size_t channel = 0; channel < layout_.black.size(); ++channel) {
     const auto plane = image.subspan(channel * values, values);
     if (down != 0 || right != 0) shift(plane, size, down, right, layout_.black[channel]);
     if (flipped) mirror(plane, size);
+    if (options_.cutout > 0) cut_out(plane, size, cut_y, cut_x, options_.cutout);
   }
 }
 

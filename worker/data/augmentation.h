@@ -11,11 +11,13 @@ namespace ddprun::data {
 struct AugmentationOptions {
   std::int64_t crop_padding = 0;  // pixels of black added at each side, before a random part of the old size is taken
   bool flip = false;              // mirrors every other image, left to right
+  std::int64_t cutout = 0;        // pixels: height and width of a square that is set to 0, around a random pixel
 };
 
-// Random changes of training images, as torchvision's RandomCrop(size, padding) and RandomHorizontalFlip. What happens
-// to a sample is a function of (seed, epoch, index of the sample) alone: the same at any batch size, number of ranks
-// and number of loader threads. Thread-safe.
+// Random changes of training images, as torchvision's RandomCrop(size, padding) and RandomHorizontalFlip, and as cutout
+// (DeVries and Taylor, 2017), of which the part of the square beyond the border counts for nothing. What happens to a
+// sample is a function of (seed, epoch, index of the sample) alone: the same at any batch size, number of ranks and
+// number of loader threads. Thread-safe.
 class Augmentation {
  public:
   // layout: of float32 images, (channels, height, width). Throws Errc::usage for samples that are none.

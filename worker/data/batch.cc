@@ -25,9 +25,14 @@ void Batch::add(std::string name, Tensor tensor) {
   tensors_.emplace_back(std::move(name), std::move(tensor));
 }
 
-const Tensor& Batch::at(std::string_view name) const {
+const Tensor* Batch::find(std::string_view name) const {
   for (const auto& [own, tensor] : tensors_)
-    if (own == name) return tensor;
+    if (own == name) return &tensor;
+  return nullptr;
+}
+
+const Tensor& Batch::at(std::string_view name) const {
+  if (const Tensor* tensor = find(name)) return *tensor;
   std::vector<std::string_view> names;
   for (const auto& entry : tensors_) names.push_back(entry.first);
   throw make_error(Errc::usage, "a batch has no tensor {}, only: {}", name, fmt::join(names, ", "));

@@ -20,6 +20,8 @@ class Batch {
   void add(std::string name, Tensor tensor);
   // Throws Errc::usage naming the tensors that are there.
   const Tensor& at(std::string_view name) const;
+  // Null where there is none.
+  const Tensor* find(std::string_view name) const;
   const Tensor& input() const { return at("input"); }
   const Tensor& target() const { return at("target"); }
 

@@ -69,6 +69,7 @@ class Loader::Impl {
     const auto first = list_.indices.begin();
     Batch batch = make_batch(dataset_, std::vector(first + begin, first + list_.ends[at]), options_.epoch);
     if (options_.augmentation) options_.augmentation->apply(batch, options_.seed);
+    if (options_.mixup) options_.mixup->apply(batch, dataset_, options_.augmentation, options_.seed);
     return batch;
   }
 

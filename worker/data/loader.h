@@ -8,6 +8,7 @@
 #include "ddprun/worker/data/augmentation.h"
 #include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/data/mixup.h"
 
 namespace ddprun::data {
 
@@ -23,7 +24,8 @@ struct LoaderOptions {
   int prefetch = 4;                            // batches ready or in the making, at most
   std::int64_t epoch = 0;                      // of the batches
   const Augmentation* augmentation = nullptr;  // of the inputs, if any; must outlive the loader
-  std::uint64_t seed = 0;                      // of the augmentation
+  const Mixup* mixup = nullptr;                // after it; as well
+  std::uint64_t seed = 0;                      // of both
 };
 
 // Batches over a list of indices, in order: of batch_size, the last one shorter if it has to be, or as a BatchList

@@ -10,3 +10,4 @@
 #include "ddprun/worker/nn/layers/norm.h"
 #include "ddprun/worker/nn/layers/pooling.h"
 #include "ddprun/worker/nn/layers/residual.h"
+#include "ddprun/worker/nn/layers/transformer_encoder.h"

@@ -32,6 +32,7 @@ constexpr Row rows[] = {
     {"mlp", make_mlp, Takes::numbers},
     {"linear", make_linear, Takes::numbers},
     {"linear_pair", make_linear_pair, Takes::numbers},
+    {"transformer", make_transformer, Takes::numbers},
     {"gpt", make_gpt, Takes::tokens},
 };
 

@@ -10,7 +10,7 @@
 
 namespace ddprun::nn {
 
-// Sizes of gpt; 0: the preset's.
+// Sizes of gpt and transformer; 0: the preset's.
 struct GptOptions {
   std::string preset = "nano";  // one of gpt_presets()
   std::int64_t layers = 0;
@@ -21,15 +21,23 @@ struct GptOptions {
   bool bias = true;             // in linear layers and normalisations
 };
 
+// Of transformer; its other sizes are those of GptOptions, with its presets.
+struct EncoderOptions {
+  std::int64_t feedforward = 0;     // features between the two linear layers of a layer; 0: 4 x width
+  std::string activation = "gelu";  // between them: one of transformer_activations()
+  bool norm_first = true;           // normalisation before attention and linear layers, not after
+};
+
 struct ModelOptions {
   Shape input{1, 28, 28};  // of one sample, without the batch
   DType input_dtype = DType::float32;
   std::int64_t outputs = 10;                   // classes, tokens, or values of a regression
   std::vector<std::int64_t> hidden{128, 128};  // mlp: sizes of the hidden layers
-  double dropout = 0;                          // mlp: after each hidden layer; gpt: where GPT-2 has it
-  std::string stem = "cifar";                  // resnet18, resnet50: one of resnet_stems()
-  std::int64_t channels = 64;                  // resnet18, resnet50: of the first layer
+  double dropout = 0;          // mlp: after each hidden layer; gpt, transformer: where GPT-2 and PyTorch have it
+  std::string stem = "cifar";  // resnet18, resnet50: one of resnet_stems()
+  std::int64_t channels = 64;  // resnet18, resnet50: of the first layer
   GptOptions gpt;
+  EncoderOptions encoder;
 };
 
 // Builds the model by name, its parameters drawn from the generator. docs/training.md has a table of the models, the
@@ -41,8 +49,9 @@ std::vector<std::string_view> model_names();
 // The smallest height and width of the images, (channels, height, width), that the model takes; 0: it takes any shape.
 std::int64_t smallest_image(std::string_view name);
 
-std::vector<std::string_view> resnet_stems();  // "cifar", "imagenet"
-std::vector<std::string_view> gpt_presets();   // "nano", "small", "gpt2"
+std::vector<std::string_view> resnet_stems();             // "cifar", "imagenet"
+std::vector<std::string_view> gpt_presets();              // "nano", "small", "gpt2"
+std::vector<std::string_view> transformer_activations();  // "gelu", "relu"
 // The options with the preset's sizes in place of zeros. Throws Errc::usage for a preset that does not exist.
 GptOptions with_preset(const GptOptions& options);
 

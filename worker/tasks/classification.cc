@@ -1,4 +1,7 @@
+#include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/autograd/ops/loss.h"
+#include "ddprun/worker/autograd/ops/reduce.h"
+#include "ddprun/worker/data/mixup.h"
 #include "ddprun/worker/tasks/tasks.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -14,7 +17,8 @@ std::int64_t count_correct(const Tensor& scores, const Tensor& labels) {
   return correct;
 }
 
-// One label a sample: cross-entropy, and the share of samples whose highest score is the label's.
+// One label a sample: cross-entropy, of mixed samples with the shares of their classes, and the share of samples whose
+// highest score is the label's.
 class Classification : public Task {
  public:
   explicit Classification(std::int64_t classes) : classes_(classes) {}
@@ -41,7 +45,10 @@ class Classification : public Task {
 
  private:
   static WeightedLoss loss_of(const Variable& scores, const data::Batch& batch) {
-    return {cross_entropy(scores, batch.target()), static_cast<double>(batch.size())};
+    const auto count = static_cast<double>(batch.size());
+    const Tensor* shares = batch.find(data::Mixup::class_shares);
+    if (!shares) return {cross_entropy(scores, batch.target()), count};
+    return {mul(sum(mul(log_softmax(scores), Variable(*shares))), -1 / count), count};
   }
 
   const std::int64_t classes_;

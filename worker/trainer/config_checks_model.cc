@@ -52,6 +52,11 @@ void check_random_data(const TrainConfig& c, const Settings& settings) {
              max_batch_elements);
 }
 
+// auto: data without labels are refused when they are there.
+bool learns_classes(const std::string& task) {
+  return task == "auto" || task == "classification" || task == "distillation";
+}
+
 // Generated images are kept in memory.
 void check_generated(const TrainConfig& c, const Settings& settings, const char* what, std::int64_t bytes) {
   if (c.data.samples + c.data.test_samples > max_dataset_bytes / bytes)
@@ -77,7 +82,7 @@ void check_image(const Settings& settings, std::string_view key, const std::stri
          fmt::format("model {} takes channels, height and width, at least 1x{}x{}", model, least, least));
 }
 
-void check_gpt(const TrainConfig& c, const Settings& settings) {
+void check_transformer(const TrainConfig& c, const Settings& settings) {
   const TrainConfig::Model& m = c.model;
   const nn::GptOptions sizes = nn::with_preset({.preset = m.preset,
                                                 .layers = m.layers,
@@ -87,10 +92,12 @@ void check_gpt(const TrainConfig& c, const Settings& settings) {
                                                 .vocabulary = m.vocabulary});
   if (sizes.width % sizes.heads != 0)
     reject(settings, "model.heads", fmt::format("{} features do not divide by {} heads", sizes.width, sizes.heads));
+  check_size(settings, "model.width", "a layer", {4, sizes.width, sizes.width}, max_tensor_elements);
+  check_size(settings, "model.feedforward", "a layer", {m.feedforward, sizes.width}, max_tensor_elements);
+  if (m.name != "gpt") return;
   if (c.data.context > sizes.context)
     reject(settings, "data.context",
            fmt::format("gpt sees at most {} tokens (model.context, model.preset)", sizes.context));
-  check_size(settings, "model.width", "a layer", {4, sizes.width, sizes.width}, max_tensor_elements);
   check_size(settings, "model.vocabulary", "an embedding", {sizes.vocabulary, sizes.width}, max_tensor_elements);
   check_size(settings, "model.context", "an embedding", {sizes.context, sizes.width}, max_tensor_elements);
 }
@@ -134,8 +141,10 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
     reject(settings, "parallel.strategy", "replicas are made of the built-in models alone, not quantization aware");
   if (!c.data.tokenizer.empty() && c.data.name != "text")
     reject(settings, "data.tokenizer", "data.name = text has to be given as well");
+  if (c.data.mixup > 0 && !learns_classes(c.train.task))
+    reject(settings, "data.mixup", "only classification and distillation learn shares of classes");
   if (c.model.name == "mlp") check_hidden(c, settings);
-  if (c.model.name == "gpt") check_gpt(c, settings);
+  if (c.model.name == "gpt" || c.model.name == "transformer") check_transformer(c, settings);
   if (c.data.name == "random" && is_built_in(c.model))
     check_image(settings, "data.shape", c.model.name, parse_extents(c.data.shape));
   if (c.data.name == "image_folder" && is_built_in(c.model))

@@ -44,6 +44,16 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
          .min = 0,
          .max = 1024});
   s.add("data.flip", d.flip, {.help = "mirror every other training image, chosen at random, left to right"});
+  s.add("data.cutout", d.cutout,
+        {.help = "height and width of a square around a random pixel of a training image that is set to 0; 0: none",
+         .unit = "pixels",
+         .min = 0,
+         .max = 4096});
+  s.add("data.mixup", d.mixup,
+        {.help = "each training sample is mixed with another one, and learnt as a share of both classes, drawn from "
+                 "Beta(a, a) with this a; 0: none",
+         .min = 0,
+         .max = 1000});
   s.add("data.samples", d.samples,
         {.help = "number of generated training samples (digits, random, images in place of cifar10)",
          .min = 1,

@@ -11,7 +11,8 @@ void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& regi
                  "then accept; its code is executed"});
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
-        {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt of the embeddings, the "
+        {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt and transformer of the "
+                 "embeddings, the "
                  "attention weights and the results of attention and MLP",
          .min = 0,
          .max = 0.99});
@@ -41,12 +42,16 @@ void bind_fine_tuning(Settings& s, TrainConfig::Model& m) {
         {.help = "parameters that are not trained: paths, modules or patterns, as in model.weights_except"});
 }
 
-void bind_gpt(Settings& s, TrainConfig::Model& m) {
-  s.add("model.preset", m.preset, {.help = "sizes of gpt where none are given", .choices = texts(nn::gpt_presets())});
-  s.add("model.layers", m.layers, {.help = "blocks of gpt; 0: the preset's", .min = 0, .max = 1000});
-  s.add("model.heads", m.heads, {.help = "attention heads of a block of gpt; 0: the preset's", .min = 0, .max = 1000});
+void bind_transformers(Settings& s, TrainConfig::Model& m) {
+  s.add("model.preset", m.preset,
+        {.help = "sizes of gpt and transformer where none are given", .choices = texts(nn::gpt_presets())});
+  s.add("model.layers", m.layers, {.help = "blocks of gpt and transformer; 0: the preset's", .min = 0, .max = 1000});
+  s.add("model.heads", m.heads,
+        {.help = "attention heads of a block of gpt and transformer; 0: the preset's", .min = 0, .max = 1000});
   s.add("model.width", m.width,
-        {.help = "features of a token in gpt, a multiple of the heads; 0: the preset's", .min = 0, .max = 65536});
+        {.help = "features of a token in gpt, of a position in transformer, a multiple of the heads; 0: the preset's",
+         .min = 0,
+         .max = 65536});
   s.add("model.context", m.context,
         {.help = "number of tokens that gpt sees at most; 0: the preset's", .min = 0, .max = 1'000'000});
   s.add("model.vocabulary", m.vocabulary,
@@ -54,6 +59,15 @@ void bind_gpt(Settings& s, TrainConfig::Model& m) {
          .min = 0,
          .max = 1'000'000});
   s.add("model.bias", m.bias, {.help = "biases in the linear layers and normalisations of gpt"});
+  s.add("model.feedforward", m.feedforward,
+        {.help = "features between the two linear layers of a block of transformer; 0: 4 x model.width",
+         .min = 0,
+         .max = 1'000'000});
+  s.add("model.activation", m.activation,
+        {.help = "function between those two layers", .choices = texts(nn::transformer_activations())});
+  s.add("model.norm_first", m.norm_first,
+        {.help = "transformer normalises what attention and linear layers take; otherwise what comes out, as PyTorch "
+                 "by default"});
 }
 
 }  // namespace ddprun::trainer

@@ -23,6 +23,9 @@ void bind_checkpoint(Settings& s, TrainConfig::Checkpoint& c) {
 void bind_metrics(Settings& s, TrainConfig::Metrics& m) {
   s.add("metrics.file", m.file,
         {.help = "JSON lines file with a record for each step and each evaluation, written by rank 0. Empty: none"});
+  s.add("metrics.tensorboard", m.tensorboard,
+        {.help = "folder for a file with scalars of each step and each evaluation that TensorBoard shows, written by "
+                 "rank 0. Empty: none"});
 }
 
 }  // namespace ddprun::trainer

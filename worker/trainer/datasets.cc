@@ -166,16 +166,29 @@ Datasets named_datasets(const TrainConfig& config, const Settings& settings, con
   return both_splits(config, make_random);
 }
 
-std::optional<data::Augmentation> augmentation_of(const TrainConfig& config, const Settings& settings,
-                                                  const data::SampleLayout& layout) {
-  const data::AugmentationOptions options{.crop_padding = config.data.crop_padding, .flip = config.data.flip};
-  if (options.crop_padding == 0 && !options.flip) return std::nullopt;
+// make(), and where it throws the key that asked for it.
+template <class Make>
+auto naming_key(const Settings& settings, std::string_view key, Make make) -> std::optional<decltype(make())> {
   try {
-    return data::Augmentation(options, layout);
+    return make();
   } catch (const Error& e) {
-    const auto* setting = settings.find(options.crop_padding > 0 ? "data.crop_padding" : "data.flip");
+    const auto* setting = settings.find(key);
     throw make_error(e.code(), "{}: {} = {}: {}", setting->source.where, setting->key, setting->print(), e.what());
   }
+}
+
+std::optional<data::Augmentation> augmentation_of(const TrainConfig::Data& d, const Settings& settings,
+                                                  const data::SampleLayout& layout) {
+  const data::AugmentationOptions options{.crop_padding = d.crop_padding, .flip = d.flip, .cutout = d.cutout};
+  if (options.crop_padding == 0 && !options.flip && options.cutout == 0) return std::nullopt;
+  const auto* key = options.crop_padding > 0 ? "data.crop_padding" : options.flip ? "data.flip" : "data.cutout";
+  return naming_key(settings, key, [&] { return data::Augmentation(options, layout); });
+}
+
+std::optional<data::Mixup> mixup_of(const TrainConfig::Data& d, const Settings& settings,
+                                    const data::SampleLayout& layout) {
+  if (d.mixup == 0) return std::nullopt;
+  return naming_key(settings, "data.mixup", [&] { return data::Mixup(d.mixup, layout); });
 }
 
 }  // namespace
@@ -186,7 +199,8 @@ std::filesystem::path data_folder(const TrainConfig& config) {
 
 Datasets make_datasets(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry) {
   auto datasets = named_datasets(config, settings, registry);
-  datasets.augmentation = augmentation_of(config, settings, datasets.train->layout());
+  datasets.augmentation = augmentation_of(config.data, settings, datasets.train->layout());
+  datasets.mixup = mixup_of(config.data, settings, datasets.train->layout());
   return datasets;
 }
 

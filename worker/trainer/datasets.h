@@ -7,6 +7,7 @@
 #include "ddprun/common/config/settings.h"
 #include "ddprun/worker/data/augmentation.h"
 #include "ddprun/worker/data/dataset.h"
+#include "ddprun/worker/data/mixup.h"
 #include "ddprun/worker/trainer/train_config.h"
 
 namespace ddprun::trainer {
@@ -15,6 +16,7 @@ struct Datasets {
   std::unique_ptr<data::Dataset> train;
   std::unique_ptr<data::Dataset> test;
   std::optional<data::Augmentation> augmentation = {};  // of training samples
+  std::optional<data::Mixup> mixup = {};                // as well
   std::string note = {};  // one line to print when another data set is used than the configured one; else empty
 };
 

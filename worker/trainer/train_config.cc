@@ -26,7 +26,7 @@ std::vector<std::string> joined(std::vector<std::string> names, const std::vecto
 void bind(Settings& settings, TrainConfig& config, const plugin::Registry& registry) {
   bind_model(settings, config.model, registry);
   bind_fine_tuning(settings, config.model);
-  bind_gpt(settings, config.model);
+  bind_transformers(settings, config.model);
   bind_data(settings, config.data, registry);
   bind_train(settings, config.train, registry);
   bind_eval(settings, config.eval);

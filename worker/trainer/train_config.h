@@ -33,6 +33,9 @@ struct TrainConfig {
     std::int64_t context = 0;
     std::int64_t vocabulary = 0;
     bool bias = true;
+    std::int64_t feedforward = 0;
+    std::string activation = "gelu";
+    bool norm_first = true;
   } model;
   struct Data {
     std::string name = "mnist";
@@ -45,6 +48,8 @@ struct TrainConfig {
     std::int64_t image_size = 224;
     std::int64_t crop_padding = 0;
     bool flip = false;
+    std::int64_t cutout = 0;
+    double mixup = 0;
     std::int64_t samples = 10000;
     std::int64_t test_samples = 2000;
     std::int64_t seed = 0;
@@ -163,6 +168,7 @@ struct TrainConfig {
   } checkpoint;
   struct Metrics {
     std::filesystem::path file;
+    std::filesystem::path tensorboard;
   } metrics;
   struct Distill {
     std::string teacher;

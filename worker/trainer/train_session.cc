@@ -339,6 +339,7 @@ void TrainSession::open_epoch() {
                                       .prefetch = config_.data.prefetch,
                                       .epoch = run.epoch,
                                       .augmentation = datasets_.augmentation ? &*datasets_.augmentation : nullptr,
+                                      .mixup = datasets_.mixup ? &*datasets_.mixup : nullptr,
                                       .seed = run.seed});
 }
 

@@ -92,20 +92,22 @@ bool TrainState::note_evaluation(double loss) {
 
 std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::SampleLayout& layout,
                                        std::int64_t outputs, std::int64_t seed, const plugin::Registry& registry) {
-  const nn::ModelOptions options{.input = layout.input_shape,
-                                 .input_dtype = layout.input_dtype,
-                                 .outputs = outputs,
-                                 .hidden = parse_extents(m.hidden),
-                                 .dropout = m.dropout,
-                                 .stem = m.stem,
-                                 .channels = m.channels,
-                                 .gpt = {.preset = m.preset,
-                                         .layers = m.layers,
-                                         .heads = m.heads,
-                                         .width = m.width,
-                                         .context = m.context,
-                                         .vocabulary = m.vocabulary,
-                                         .bias = m.bias}};
+  const nn::ModelOptions options{
+      .input = layout.input_shape,
+      .input_dtype = layout.input_dtype,
+      .outputs = outputs,
+      .hidden = parse_extents(m.hidden),
+      .dropout = m.dropout,
+      .stem = m.stem,
+      .channels = m.channels,
+      .gpt = {.preset = m.preset,
+              .layers = m.layers,
+              .heads = m.heads,
+              .width = m.width,
+              .context = m.context,
+              .vocabulary = m.vocabulary,
+              .bias = m.bias},
+      .encoder = {.feedforward = m.feedforward, .activation = m.activation, .norm_first = m.norm_first}};
   Generator generator(static_cast<std::uint64_t>(seed), parameter_stream);
   if (registry.models.contains(m.name)) return registry.models.make("model.name", m.name, options, generator);
   return nn::make_model(m.name, options, generator);

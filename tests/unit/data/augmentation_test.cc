@@ -67,12 +67,13 @@ Image expected(std::int64_t sample, std::int64_t down, std::int64_t right, bool 
 
 // Each sample's image of one epoch, read by so many ranks with so many loader threads.
 std::map<std::int64_t, Image> epoch_of(const Dataset& set, int world_size, int workers, std::int64_t batch_size) {
-  const Augmentation augmentation({.crop_padding = 4, .flip = true}, set.layout());
+  const Augmentation augmentation({.crop_padding = 4, .flip = true, .cutout = 6}, set.layout());
+  const Mixup mixup(0.4, set.layout());
   const EpochPlan plan{.size = set.size(), .step_samples = batch_size * world_size, .world_size = world_size};
   std::map<std::int64_t, Image> images;
   for (int rank = 0; rank < world_size; ++rank) {
     Loader loader(set, batches_of_rank(plan, epoch_order(set.size(), 3, 5, true), 0, rank, batch_size),
-                  {.workers = workers, .epoch = 5, .augmentation = &augmentation, .seed = 3});
+                  {.workers = workers, .epoch = 5, .augmentation = &augmentation, .mixup = &mixup, .seed = 3});
     while (const auto batch = loader.next())
       for (std::int64_t row = 0; row < batch->size(); ++row)
         images[batch->samples[static_cast<std::size_t>(row)]] = image_of(*batch, row);
@@ -108,6 +109,42 @@ TEST_CASE("flipping and cropping are independent options") {
   CHECK(augmented({}, 9) == expected(9, 0, 0, false));
 }
 
+TEST_CASE("a square around every pixel is cut out, as far as it is in the image") {
+  for (const std::int64_t side : {1, 2, 3, 9}) {
+    std::map<Image, int> possible;
+    for (std::int64_t y = 0; y < height; ++y)
+      for (std::int64_t x = 0; x < width; ++x) {
+        Image image = expected(7, 0, 0, false);
+        for (std::int64_t c = 0; c < 2; ++c)
+          for (std::int64_t row = 0; row < height; ++row)
+            for (std::int64_t column = 0; column < width; ++column)
+              if (row >= y - side / 2 && row < y - side / 2 + side && column >= x - side / 2 &&
+                  column < x - side / 2 + side)
+                image[static_cast<std::size_t>((c * height + row) * width + column)] = 0;
+        possible[image] = 0;
+      }
+    for (std::int64_t epoch = 0; epoch < 600; ++epoch) {
+      const auto found = possible.find(augmented({.cutout = side}, 7, 0, epoch));
+      REQUIRE(found != possible.end());
+      ++found->second;
+    }
+    for (const auto& [image, times] : possible) CHECK(times > 20);  // of 50 on average, or more
+  }
+}
+
+TEST_CASE("cutting does not alter how an image is cropped and flipped") {
+  for (std::int64_t sample = 1; sample < 50; ++sample) {
+    const Image whole = augmented({.crop_padding = 1, .flip = true}, sample);
+    const Image cut = augmented({.crop_padding = 1, .flip = true, .cutout = 1}, sample);
+    int zeros = 0;
+    for (std::size_t i = 0; i < cut.size(); ++i) {
+      zeros += cut[i] == 0;
+      CHECK((cut[i] == whole[i] || cut[i] == 0));
+    }
+    CHECK(zeros == 2);  // of two channels
+  }
+}
+
 TEST_CASE("seed, epoch and sample each decide what happens to an image") {
   const AugmentationOptions options{.crop_padding = 4, .flip = true};
   CHECK(augmented(options, 3, 1, 2) == augmented(options, 3, 1, 2));
@@ -127,7 +164,7 @@ TEST_CASE("seed, epoch and sample each decide what happens to an image") {
   CHECK(places.size() > 10);
 }
 
-TEST_CASE("augmented images are the same at any number of ranks, loader threads and batch size") {
+TEST_CASE("augmented and mixed images are the same at any number of ranks, loader threads and batch size") {
   const auto check = [](const Dataset& set) {
     const auto one = epoch_of(set, 1, 0, 16);
     REQUIRE(std::ssize(one) == set.size());
@@ -152,6 +189,6 @@ TEST_CASE("black is what a black pixel became by normalisation") {
 
 TEST_CASE("samples that are no images cannot be augmented") {
   CHECK_THROWS_WITH(Augmentation({.flip = true}, {.input_shape = {16, 2}}),
-                    "images can be cropped and flipped, samples of shape 16x2 cannot");
+                    "images can be cropped, flipped and cut, samples of shape 16x2 cannot");
   CHECK_THROWS_AS(Augmentation({.flip = true}, {.input_shape = {1, 2, 2}, .input_dtype = DType::int64}), Error);
 }

@@ -1,5 +1,6 @@
 #include "ddprun/worker/nn/models.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ddprun/worker/nn/random_scope.h"
@@ -33,6 +34,10 @@ nn::ModelOptions small_gpt(double dropout = 0) {
           .outputs = 11,
           .dropout = dropout,
           .gpt = {.layers = 2, .heads = 2, .width = 8, .context = 6}};
+}
+
+nn::ModelOptions small_transformer(double dropout = 0) {
+  return {.input = {3, 5, 4}, .dropout = dropout, .gpt = {.layers = 2, .heads = 2, .width = 8}};
 }
 
 Variable tokens(std::int64_t batch, std::int64_t time, std::int64_t first = 0) {
@@ -166,4 +171,73 @@ TEST_CASE("attention with dropout that drops nothing is the operation without it
   for (const auto& [name, parameter] : model->named_parameters())
     Tensor(plain->parameter(name).value()).copy_from(parameter.value());
   CHECK(difference((*model)(tokens(2, 6)).value(), (*plain)(tokens(2, 6)).value()) < 1e-6);
+}
+
+TEST_CASE("a transformer has the parameters of nn.TransformerEncoder between its own") {
+  nn::ModelOptions options = small_transformer();
+  options.gpt.layers = 1;
+  const auto model = make("transformer", options);
+  const std::string layer = "encoder.layers.0.";
+  CHECK(names(*model) ==
+        std::vector<std::string>{"embed.weight", "embed.bias", "position.weight", layer + "self_attn.in_proj_weight",
+                                 layer + "self_attn.in_proj_bias", layer + "self_attn.out_proj.weight",
+                                 layer + "self_attn.out_proj.bias", layer + "linear1.weight", layer + "linear1.bias",
+                                 layer + "linear2.weight", layer + "linear2.bias", layer + "norm1.weight",
+                                 layer + "norm1.bias", layer + "norm2.weight", layer + "norm2.bias",
+                                 "encoder.norm.weight", "encoder.norm.bias", "fc.weight", "fc.bias"});
+  CHECK(model->parameter(layer + "linear1.weight").shape() == Shape{32, 8});  // 4 x width
+  CHECK(deviation_of(*model, layer + "self_attn.in_proj_weight") == Approx(std::sqrt(6.0 / 32 / 3)).epsilon(0.1));
+  CHECK(deviation_of(*model, layer + "self_attn.out_proj.bias") == 0);
+  options.encoder.norm_first = false;
+  CHECK(names(*make("transformer", options)).size() == 17);  // no normalisation after the last layer
+}
+
+TEST_CASE("a transformer takes rows of images in their order, and each position sees all") {
+  const auto model = make("transformer", small_transformer());
+  Tensor image = random_tensor({2, 3, 5, 4}, 8);
+  const Tensor before = (*model)(Variable(image)).value().clone();
+  CHECK(before.shape() == Shape{2, 10});
+  CHECK(model->parameter("embed.weight").shape() == Shape{8, 12});
+  CHECK(model->parameter("position.weight").shape() == Shape{5, 8});
+  for (const std::int64_t row : {0, 4}) {
+    Tensor changed = image.clone();
+    changed.data<float>()[row * 4] += 1;  // of the first sample
+    const Tensor after = (*model)(Variable(changed)).value();
+    CHECK(difference(after.slice(0, 0, 1), before.slice(0, 0, 1)) > 1e-4);
+    CHECK(difference(after.slice(0, 1, 1), before.slice(0, 1, 1)) == 0);
+  }
+  Tensor swapped = image.clone();  // two rows of the first sample's first channel
+  std::swap_ranges(swapped.data<float>(), swapped.data<float>() + 4, swapped.data<float>() + 4);
+  CHECK(difference((*model)(Variable(swapped)).value(), before) > 1e-5);
+}
+
+TEST_CASE("a transformer's dropout drops, is off in evaluation, and passes on what it does not drop") {
+  const Variable input(random_tensor({2, 3, 5, 4}, 8));
+  const auto plain = make("transformer", small_transformer());
+  const auto like_plain = [&](double dropout) {
+    auto model = make("transformer", small_transformer(dropout));
+    for (const auto& [name, parameter] : model->named_parameters())
+      Tensor(plain->parameter(name).value()).copy_from(parameter.value());
+    return model;
+  };
+  const auto almost = like_plain(1e-12);
+  CHECK(difference((*almost)(input).value(), (*plain)(input).value()) < 1e-6);
+  const auto much = like_plain(0.5);
+  CHECK(difference((*much)(input).value(), (*plain)(input).value()) > 1e-3);
+  much->train(false);
+  CHECK(difference((*much)(input).value(), (*plain)(input).value()) < 1e-6);
+}
+
+TEST_CASE("a wrong transformer is one line") {
+  nn::ModelOptions options = small_transformer();
+  options.gpt.heads = 3;
+  CHECK_THROWS_WITH(make("transformer", options),
+                    "model transformer: 2 layers of width 8 with 3 heads are not possible");
+  options = small_transformer();
+  options.input = {7};
+  CHECK_THROWS_WITH(make("transformer", options),
+                    "model transformer: the input has shape [7], not (time, features) or (channels, height, width)");
+  options = small_transformer();
+  options.encoder.activation = "tanh";
+  CHECK_THROWS_WITH(make("transformer", options), "model transformer: 0 features behind tanh are not possible");
 }

@@ -91,7 +91,7 @@ TEST_CASE("a wrong model is one line") {
   Generator generator(1);
   CHECK_THROWS_WITH(nn::make_model("cn", {}, generator),
                     "there is no model 'cn'; there are: cnn, cnn_bn, conv_net, sequential_cnn, two_part_resnet, "
-                    "resnet18, resnet50, mlp, linear, linear_pair, gpt");
+                    "resnet18, resnet50, mlp, linear, linear_pair, transformer, gpt");
   CHECK_THROWS_WITH(nn::make_model("cnn", {.input = {784}}, generator), Catch::Contains("[784]"));
   CHECK_THROWS_WITH(nn::make_model("mlp", {.hidden = {0}}, generator), Catch::Contains("0 units"));
 }

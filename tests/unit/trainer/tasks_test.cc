@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/data/digits.h"
+#include "ddprun/worker/data/mixup.h"
 #include "ddprun/worker/data/random_tensors.h"
 #include "ddprun/worker/data/tokens.h"
 #include "tests/support/catch.h"
@@ -58,6 +59,23 @@ TEST_CASE("a classification has the mean cross-entropy and counts the labels tha
   const auto found = task->finish(sums);
   CHECK(found.accuracy == 0.5);
   CHECK(found.others.empty());
+}
+
+TEST_CASE("a classification of mixed samples has the cross-entropy with the shares of their classes") {
+  const auto task = make_task("auto", {.layout = labels});
+  const std::vector<float> scores{2, 0, -1, 0.5, 0, 1}, shares{0.75F, 0, 0.25F, 0, 1, 0};
+  auto batch = batch_of(Tensor::from(std::vector<std::int64_t>{0, 1}, {2}));
+  batch.add(data::Mixup::class_shares, Tensor::from(shares, {2, 3}));
+  double expected = 0;
+  for (std::size_t row = 0; row < 2; ++row) {
+    double sum = 0;
+    for (std::size_t c = 0; c < 3; ++c) sum += std::exp(static_cast<double>(scores[3 * row + c]));
+    for (std::size_t c = 0; c < 3; ++c)
+      expected += static_cast<double>(shares[3 * row + c]) * (std::log(sum) - static_cast<double>(scores[3 * row + c]));
+  }
+  const auto [loss, weight] = task->loss(always(Tensor::from(scores, {2, 3})), batch);
+  CHECK(loss.value().item() == Approx(expected / 2).epsilon(1e-6));
+  CHECK(weight == 2);
 }
 
 TEST_CASE("a regression has the mean squared error, every sample alike, and no accuracy") {

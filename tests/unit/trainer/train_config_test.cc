@@ -71,7 +71,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: train.batch_size = 0: expected a whole number from 1 to 1000000000");
   CHECK(error_of("[model]\nname = resnet\n") ==
         "t.cfg:2: model.name = resnet: expected one of cnn, cnn_bn, conv_net, sequential_cnn, two_part_resnet, "
-        "resnet18, resnet50, mlp, linear, linear_pair, gpt");
+        "resnet18, resnet50, mlp, linear, linear_pair, transformer, gpt");
   CHECK(error_of("[model]\nname = resnet18\nstem = tiny\n") ==
         "t.cfg:3: model.stem = tiny: expected one of cifar, imagenet");
   CHECK(error_of("[data]\nname = text\n[model]\nname = gpt\nwidth = 100\nheads = 3\n") ==
@@ -93,6 +93,12 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
         "t.cfg:2: model.hidden = 12.5: expected sizes from 1 to 1000000, such as 128 64 or 1x28x28");
   CHECK(error_of("[train]\nbatch_size = 9223372036854775807\n") ==
         "t.cfg:2: train.batch_size = 9223372036854775807: expected a whole number from 0 to 1000000000");
+  CHECK(error_of("[data]\nmixup = 0.2\n[train]\ntask = regression\n") ==
+        "t.cfg:2: data.mixup = 0.2: only classification and distillation learn shares of classes");
+  CHECK(error_of("[model]\nname = transformer\nheads = 5\n") ==
+        "t.cfg:3: model.heads = 5: 128 features do not divide by 5 heads");
+  CHECK_THAT(error_of("[model]\nname = transformer\nfeedforward = 1000000\nwidth = 4096\n"),
+             Catch::Contains("t.cfg:3: model.feedforward = 1000000: a layer of 1000000 x 4096 numbers is larger"));
   CHECK(error_of("[optim]\nbeta1 = 1\n") == "t.cfg:2: optim.beta1 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nbeta2 = 1\n") == "t.cfg:2: optim.beta2 = 1: expected a number below 1");
   CHECK(error_of("[optim]\nname = adamax\n") ==
@@ -161,7 +167,7 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[checkpoint]\nresume = yes\n") ==
         "t.cfg:2: checkpoint.resume = yes: expected one of auto, never, require, best");
   CHECK(error_of("[data]\nname = random\nflip = true\n[model]\nname = linear\n") ==
-        "t.cfg:3: data.flip = true: images can be cropped and flipped, samples of shape 16 cannot");
+        "t.cfg:3: data.flip = true: images can be cropped, flipped and cut, samples of shape 16 cannot");
   CHECK(error_of("[data]\nname = digits\ncrop_padding = 2000\n") ==
         "t.cfg:3: data.crop_padding = 2000: expected a whole number from 0 to 1024");
   CHECK(error_of("[data]\nname = random\nlabels = true\n") ==

@@ -9,6 +9,7 @@
 #include "ddprun/worker/autograd/ops/matmul.h"
 #include "ddprun/worker/autograd/ops/reduce.h"
 #include "ddprun/worker/autograd/ops/shape.h"
+#include "ddprun/worker/nn/layers/initial.h"
 
 namespace ddprun::nn {
 namespace {
@@ -29,6 +30,19 @@ Variable causal_mask(const Variable& query) {
   return Variable(mask.to(query.dtype()).to(query.device()));
 }
 
+// The probabilities have to exist for some of them to be dropped.
+Variable attention_with_dropout(const Variable& packed, std::int64_t heads, bool causal, Dropout& weights_dropout) {
+  const Shape& shape = packed.shape();
+  const std::int64_t width = shape[2] / 3;
+  const std::vector<Variable> parts = split(packed, {width, width, width}, 2);
+  const Variable query = by_head(parts[0], heads), key = by_head(parts[1], heads), value = by_head(parts[2], heads);
+  const double scale = 1 / std::sqrt(static_cast<double>(width / heads));
+  Variable scores = mul(matmul(query, transpose(key, -2, -1)), scale);
+  if (causal) scores = add(scores, causal_mask(query));
+  const Variable seen = matmul(weights_dropout(softmax(scores)), value);
+  return reshape(permute(seen, {0, 2, 1, 3}), {shape[0], shape[1], width});
+}
+
 }  // namespace
 
 CausalSelfAttention::CausalSelfAttention(const CausalSelfAttentionOptions& o, Generator& generator)
@@ -44,20 +58,24 @@ CausalSelfAttention::CausalSelfAttention(const CausalSelfAttentionOptions& o, Ge
 Variable CausalSelfAttention::forward(const Variable& input) {
   const Variable packed = c_attn_(input);
   const bool drops = drops_weights_ && training();
-  return resid_dropout_(
-      c_proj_(drops ? attend_with_dropout(packed) : packed_attention(packed, heads_, {.causal = true})));
+  return resid_dropout_(c_proj_(drops ? attention_with_dropout(packed, heads_, true, attn_dropout_)
+                                      : packed_attention(packed, heads_, {.causal = true})));
 }
 
-// The probabilities have to exist for some of them to be dropped.
-Variable CausalSelfAttention::attend_with_dropout(const Variable& packed) {
-  Shape shape = packed.shape();
-  shape.back() /= 3;
-  const std::vector<Variable> parts = split(packed, {shape[2], shape[2], shape[2]}, 2);
-  const Variable query = by_head(parts[0], heads_), key = by_head(parts[1], heads_), value = by_head(parts[2], heads_);
-  const double scale = 1 / std::sqrt(static_cast<double>(query.shape().back()));
-  const Variable scores = add(mul(matmul(query, transpose(key, -2, -1)), scale), causal_mask(query));
-  const Variable seen = matmul(attn_dropout_(softmax(scores)), value);
-  return reshape(permute(seen, {0, 2, 1, 3}), shape);
+SelfAttention::SelfAttention(std::int64_t width, std::int64_t heads, double dropout, Generator& generator)
+    : heads_(heads),
+      drops_weights_(dropout > 0),
+      in_proj_weight_(register_parameter("in_proj_weight", xavier_uniform({3 * width, width}, generator))),
+      in_proj_bias_(register_parameter("in_proj_bias", Tensor::zeros({3 * width}))),
+      out_proj_(register_module("out_proj", std::make_unique<Linear>(width, width, generator))),
+      dropout_(register_module("dropout", make_dropout(dropout, generator))) {
+  Tensor(out_proj_.bias().value()).copy_from(Tensor::zeros({width}));
+}
+
+Variable SelfAttention::forward(const Variable& input) {
+  const Variable packed = linear(input, in_proj_weight_, in_proj_bias_);
+  const bool drops = drops_weights_ && training();
+  return out_proj_(drops ? attention_with_dropout(packed, heads_, false, dropout_) : packed_attention(packed, heads_));
 }
 
 }  // namespace ddprun::nn

@@ -25,12 +25,28 @@ class CausalSelfAttention : public Module {
 
  private:
   Variable forward(const Variable& input) override;
-  Variable attend_with_dropout(const Variable& packed);
 
   std::int64_t heads_;
   bool drops_weights_;
   Conv1D &c_attn_, &c_proj_;
   Dropout &attn_dropout_, &resid_dropout_;
+};
+
+// (batch, time, width) -> the same: each position sees all. PyTorch's MultiheadAttention of one input with itself, with
+// its names, order and initial distributions of parameters. dropout: of the attention's weights.
+// REQUIRES: a width that is a multiple of heads.
+class SelfAttention : public Module {
+ public:
+  SelfAttention(std::int64_t width, std::int64_t heads, double dropout, Generator& generator);
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  std::int64_t heads_;
+  bool drops_weights_;
+  Variable in_proj_weight_, in_proj_bias_;
+  Linear& out_proj_;
+  Dropout& dropout_;
 };
 
 }  // namespace ddprun::nn

@@ -11,6 +11,13 @@ Tensor uniform_by_fan_in(const Shape& shape, std::int64_t fan_in, Generator& gen
   return values;
 }
 
+Tensor xavier_uniform(const Shape& shape, Generator& generator) {
+  Tensor values = Tensor::empty(shape);
+  const double bound = std::sqrt(6 / static_cast<double>(shape[0] + shape[1]));
+  fill_uniform(values, -bound, bound, generator);
+  return values;
+}
+
 Tensor kaiming_normal(const Shape& shape, std::int64_t fan_out, Generator& generator) {
   return normal(shape, std::sqrt(2 / static_cast<double>(fan_out)), generator);
 }

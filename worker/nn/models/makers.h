@@ -23,6 +23,9 @@ Maker make_mlp;
 Maker make_linear;
 Maker make_linear_pair;
 
+// (batch, time, features), or images whose rows are the sequence -> (batch, outputs).
+Maker make_transformer;
+
 // int64 tokens (batch, time) -> logits (batch, time, vocabulary).
 Maker make_gpt;
 
