@@ -52,9 +52,19 @@ std::vector<std::string> names_of(const std::vector<Piece>& pieces) {
   return names;
 }
 
-void check_count(const std::vector<Piece>& pieces, std::size_t stages) {
-  if (pieces.size() < stages)
-    throw make_error(Errc::usage, "the model can be cut into {} pieces, not into {} stages", pieces.size(), stages);
+// Where a stage may begin, with the first piece of all: at pieces with parameters, after one that has some. What comes
+// in between, such as an activation, stays with its layer.
+std::vector<std::size_t> places(const std::vector<Piece>& pieces) {
+  std::vector<std::size_t> all{0};
+  bool is_first = true;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const bool learns = std::ranges::any_of(pieces[p].modules, [](const nn::Module* module) {
+      return std::ranges::any_of(module->named_parameters(),
+                                 [](const auto& each) { return each.second.requires_grad(); });
+    });
+    if (learns && !std::exchange(is_first, false)) all.push_back(p);
+  }
+  return all;
 }
 
 void time_pieces(const std::vector<Piece>& pieces, const Tensor& input, std::vector<double>& seconds) {
@@ -118,14 +128,21 @@ std::vector<std::size_t> cuts_at(nn::Module& model, const std::vector<std::strin
 
 std::vector<std::size_t> measured_cuts(nn::Module& model, const Tensor& input, std::size_t stages) {
   const auto pieces = model.pieces();
-  check_count(pieces, stages);
+  const auto begins = places(pieces);
+  if (begins.size() < stages)
+    throw make_error(Errc::usage, "the model has {} pieces with parameters for {} stages", begins.size(), stages);
   const NoGradScope no_grad;
   const bool trains = model.training();
   model.train(false);
   std::vector<double> seconds(pieces.size(), std::numeric_limits<double>::infinity());
   for (int i = 0; i < 3; ++i) time_pieces(pieces, input, seconds);
   model.train(trains);
-  return cut_evenly(seconds, stages);
+  std::vector<double> costs(begins.size());
+  for (std::size_t p = 0; p < pieces.size(); ++p)
+    costs[static_cast<std::size_t>(std::ranges::upper_bound(begins, p) - begins.begin()) - 1] += seconds[p];
+  std::vector<std::size_t> cuts;
+  for (const std::size_t unit : cut_evenly(costs, stages)) cuts.push_back(begins[unit]);
+  return cuts;
 }
 
 }  // namespace ddprun::pipeline

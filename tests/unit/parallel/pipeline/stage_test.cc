@@ -67,7 +67,8 @@ TEST_CASE("cuts that the model does not have are refused") {
   CHECK_THROWS_WITH(cuts_at(*model, {"h.2", "h.1"}, 3), Catch::Contains("h.1 is not"));
   CHECK_THROWS_WITH(cuts_at(*model, {"wte"}, 2), Catch::Contains("after the first"));
   CHECK_THROWS_WITH(cuts_at(*model, {"h.2"}, 3), Catch::Contains("1 pieces are named for 3 stages"));
-  CHECK_THROWS_WITH(measured_cuts(*model, input_of({"gpt"}, 0, 0), 10), Catch::Contains("9 pieces, not into 10"));
+  CHECK_THROWS_WITH(measured_cuts(*model, input_of({"gpt"}, 0, 0), 10),
+                    Catch::Contains("9 pieces with parameters for 10"));
   struct Stray : nn::Sequential {
     Stray() { register_parameter("stray", test::random_tensor({2}, 1)); }
   } stray;
@@ -76,8 +77,9 @@ TEST_CASE("cuts that the model does not have are refused") {
   CHECK_THROWS_WITH(make_stages(stray, {}), Catch::Contains("stray belongs to none"));
 }
 
-TEST_CASE("measured cuts weigh the time of pieces") {
+TEST_CASE("measured cuts weigh the time of pieces, and each stage begins with one that learns") {
   struct Slow : nn::Module {
+    Slow() { register_parameter("weight", test::random_tensor({1}, 1)); }
     Variable forward(const Variable& input) override {
       const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
       while (std::chrono::steady_clock::now() < end) {
@@ -85,9 +87,12 @@ TEST_CASE("measured cuts weigh the time of pieces") {
       return input;
     }
   };
+  Generator generator(1);
   nn::Sequential model;
-  for (int i = 0; i < 5; ++i) model.add(std::make_unique<nn::Flatten>());
-  model.add(std::make_unique<Slow>()).add(std::make_unique<Slow>());
-  CHECK(measured_cuts(model, test::random_tensor({2, 2}, 1), 2) == std::vector<std::size_t>{6});
+  model.add(std::make_unique<nn::Flatten>());
+  for (int i = 0; i < 4; ++i) model.add(std::make_unique<nn::Linear>(2, 2, generator));
+  model.add(std::make_unique<Slow>()).add(std::make_unique<nn::Flatten>()).add(std::make_unique<Slow>());
+  CHECK(measured_cuts(model, test::random_tensor({2, 2}, 1), 2) == std::vector<std::size_t>{7});
+  CHECK(measured_cuts(model, test::random_tensor({2, 2}, 1), 6) == std::vector<std::size_t>{2, 3, 4, 5, 7});
   CHECK(model.training());
 }
