@@ -2,6 +2,7 @@
 
 // Layers, each a thin module around an operation. Initialised as PyTorch's.
 #include "ddprun/worker/nn/layers/activation.h"
+#include "ddprun/worker/nn/layers/attention.h"
 #include "ddprun/worker/nn/layers/container.h"
 #include "ddprun/worker/nn/layers/convolution.h"
 #include "ddprun/worker/nn/layers/dropout.h"

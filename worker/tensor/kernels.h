@@ -162,10 +162,10 @@ struct Table {
   DDPRUN_ENTRY(where, void(In cond, In a, In b, Tensor& out));       // cond: uint8
   DDPRUN_ENTRY(copy, void(In from, Tensor& to));  // any two dtypes; both strided, of equal numbers of elements
   DDPRUN_ENTRY(fill, void(Tensor& to, double value));
-  // Row i of x is dropped with the probability by random numbers of streams[i], the rest is scaled by
-  // 1 / (1 - probability); x and out may be one.
+  // Row i of x is dropped with the probability by random numbers of streams[i], from number first on; the rest is
+  // scaled by 1 / (1 - probability). x and out may be one.
   DDPRUN_ENTRY(dropout, void(In x, double probability, std::uint64_t seed, const std::vector<std::uint64_t>& streams,
-                             Tensor& out));
+                             std::uint64_t first, Tensor& out));
 
   // Reductions along an axis: out is (outer, inner).
   DDPRUN_ENTRY(sum, void(In x, const Axis&, Tensor& out));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ddprun/worker/nn/random_scope.h"
 #include "tests/support/numerics.h"
 
 using namespace ddprun;
@@ -84,6 +85,25 @@ TEST_CASE("convolutions are drawn by fan-in, or by fan-out as He et al. have it"
   double square = 0;
   for (const double value : values(layer.parameter("weight").value())) square += value * value / (64 * 16 * 9);
   CHECK(square == Approx(2.0 / (64 * 9)).epsilon(0.05));
+}
+
+TEST_CASE("dropout of a part of each sample is that part of the whole sample's") {
+  Generator generator(1);
+  const auto whole = nn::make_dropout(0.5, generator), part = nn::make_dropout(0.5, generator);
+  const nn::RandomScope random({.seed = 3, .epoch = 1, .samples = {8, 2}});
+  const Tensor expected = (*whole)(Variable(Tensor::full({2, 12, 5}, 1))).value();
+  for (int i = 0; i < 3; ++i) {
+    part->set_part(i, 3);
+    const Tensor y = (*part)(Variable(Tensor::full({2, 4, 5}, 1))).value();
+    CHECK(same_bits(y, expected.slice(1, 4 * i, 4).contiguous()));
+  }
+}
+
+TEST_CASE("dropout of a part needs numbers that belong to samples") {
+  Generator generator(1);
+  const auto layer = nn::make_dropout(0.5, generator);
+  layer->set_part(1, 2);
+  CHECK_THROWS_WITH((*layer)(Variable(Tensor::full({2, 4}, 1))), "dropout of a part of a sample needs a RandomScope");
 }
 
 TEST_CASE("dropout with probability 0 is the identity in training") {

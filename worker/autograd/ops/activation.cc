@@ -38,15 +38,16 @@ Variable dropout(const Variable& input, double probability, Generator& generator
   const Tensor x = input.value().contiguous();
   Tensor y = Tensor::empty_like(x);
   const std::uint64_t seed = generator.state().seed;
-  kernels::of(x).dropout(x, probability, seed, {stream}, y);
+  kernels::of(x).dropout(x, probability, seed, {stream}, 0, y);
   return operation.record(std::move(y), {}, [probability, seed, stream](autograd::Backward& pass) {
     Tensor gradient = Tensor::empty_like(pass.grad());
-    kernels::of(gradient).dropout(pass.grad(), probability, seed, {stream}, gradient);
+    kernels::of(gradient).dropout(pass.grad(), probability, seed, {stream}, 0, gradient);
     pass.add(0, std::move(gradient));
   });
 }
 
-Variable dropout(const Variable& input, double probability, std::uint64_t seed, std::vector<std::uint64_t> streams) {
+Variable dropout(const Variable& input, double probability, std::uint64_t seed, std::vector<std::uint64_t> streams,
+                 std::uint64_t first) {
   const autograd::Operation operation("dropout", {input});
   const Tensor x = input.value().contiguous();
   if (x.dim() < 1 || x.size(0) != static_cast<std::int64_t>(streams.size())) {
@@ -54,12 +55,12 @@ Variable dropout(const Variable& input, double probability, std::uint64_t seed, 
                      streams.size(), to_string(x.shape()));
   }
   Tensor y = Tensor::empty_like(x);
-  kernels::of(x).dropout(x, probability, seed, streams, y);
+  kernels::of(x).dropout(x, probability, seed, streams, first, y);
   // The mask is drawn again rather than kept: random numbers cost less than memory.
   return operation.record(std::move(y), {},
-                          [probability, seed, streams = std::move(streams)](autograd::Backward& pass) {
+                          [probability, seed, streams = std::move(streams), first](autograd::Backward& pass) {
                             Tensor gradient = Tensor::empty_like(pass.grad());
-                            kernels::of(gradient).dropout(pass.grad(), probability, seed, streams, gradient);
+                            kernels::of(gradient).dropout(pass.grad(), probability, seed, streams, first, gradient);
                             pass.add(0, std::move(gradient));
                           });
 }

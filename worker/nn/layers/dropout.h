@@ -12,11 +12,17 @@ class Dropout : public Module {
  public:
   Dropout(double probability, Generator generator);
 
+  // From now on inputs, a row for each sample, are this part of so many equal ones of the sample's elements, and get
+  // the numbers that they have in the whole: where each rank has a part of a tensor. With a RandomScope alone
+  // (Errc::usage).
+  void set_part(int part, int parts);
+
  private:
   Variable forward(const Variable& input) override;
 
   double probability_;
   Generator generator_;
+  int part_ = 0, parts_ = 1;
 };
 
 // With random numbers of its own: a stream that the generator draws.

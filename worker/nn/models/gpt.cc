@@ -2,7 +2,6 @@
 // embeddings and an output layer that shares the token embedding's weight. Parameter names, layouts and order are those
 // of Hugging Face's GPT2Model: its weights load without conversion.
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -40,59 +39,16 @@ double residual_deviation(const GptOptions& sizes) {
   return deviation / std::sqrt(2 * static_cast<double>(sizes.layers));
 }
 
-// (batch, time, width) -> the same: each position sees itself and those before.
-class CausalSelfAttention : public Module {
- public:
-  CausalSelfAttention(const GptConfig& config, Generator& generator)
-      : heads_(config.sizes.heads),
-        drops_weights_(config.dropout > 0),
-        c_attn_(register_module("c_attn", std::make_unique<Conv1D>(config.sizes.width, 3 * config.sizes.width,
-                                                                   deviation, config.sizes.bias, generator))),
-        c_proj_(register_module(
-            "c_proj", std::make_unique<Conv1D>(config.sizes.width, config.sizes.width, residual_deviation(config.sizes),
-                                               config.sizes.bias, generator))),
-        attn_dropout_(register_module("attn_dropout", make_dropout(config.dropout, generator))),
-        resid_dropout_(register_module("resid_dropout", make_dropout(config.dropout, generator))) {}
-
- private:
-  Variable forward(const Variable& input) override {
-    const Variable packed = c_attn_(input);
-    const bool drops = drops_weights_ && training();
-    return resid_dropout_(c_proj_(drops ? attend_with_dropout(packed, input.shape())
-                                        : packed_attention(packed, heads_, {.causal = true})));
-  }
-
-  // (batch, time, width) -> (batch, heads, time, width / heads)
-  Variable by_head(const Variable& x) const {
-    const Shape& shape = x.shape();
-    return permute(reshape(x, {shape[0], shape[1], heads_, shape[2] / heads_}), {0, 2, 1, 3});
-  }
-
-  // The probabilities have to exist for some of them to be dropped.
-  Variable attend_with_dropout(const Variable& packed, const Shape& shape) {
-    const std::vector<Variable> parts = split(packed, {shape[2], shape[2], shape[2]}, 2);
-    const Variable query = by_head(parts[0]), key = by_head(parts[1]), value = by_head(parts[2]);
-    const double scale = 1 / std::sqrt(static_cast<double>(query.shape().back()));
-    const Variable scores = add(mul(matmul(query, transpose(key, -2, -1)), scale), causal_mask(query));
-    const Variable seen = matmul(attn_dropout_(softmax(scores)), value);
-    return reshape(permute(seen, {0, 2, 1, 3}), shape);
-  }
-
-  // (time, time): minus infinity where a position is later than the query's.
-  static Variable causal_mask(const Variable& query) {
-    const std::int64_t time = query.shape()[2];
-    Tensor mask = Tensor::zeros({time, time});
-    for (std::int64_t i = 0; i < time; ++i)
-      for (std::int64_t j = i + 1; j < time; ++j)
-        mask.data<float>()[i * time + j] = -std::numeric_limits<float>::infinity();
-    return Variable(mask.to(query.dtype()).to(query.device()));
-  }
-
-  std::int64_t heads_;
-  bool drops_weights_;
-  Conv1D &c_attn_, &c_proj_;
-  Dropout &attn_dropout_, &resid_dropout_;
-};
+std::unique_ptr<CausalSelfAttention> make_attention(const GptConfig& config, Generator& generator) {
+  return std::make_unique<CausalSelfAttention>(
+      CausalSelfAttentionOptions{.width = config.sizes.width,
+                                 .heads = config.sizes.heads,
+                                 .bias = config.sizes.bias,
+                                 .dropout = config.dropout,
+                                 .deviation = deviation,
+                                 .result_deviation = residual_deviation(config.sizes)},
+      generator);
+}
 
 // (batch, time, width) -> the same, each position by itself.
 class Mlp : public Module {
@@ -147,7 +103,7 @@ class Block : public Module {
  public:
   Block(const GptConfig& config, Generator& generator)
       : ln_1_(register_module("ln_1", make_norm(config.sizes))),
-        attn_(register_module("attn", std::make_unique<CausalSelfAttention>(config, generator))),
+        attn_(register_module("attn", make_attention(config, generator))),
         ln_2_(register_module("ln_2", make_norm(config.sizes))),
         mlp_(register_module("mlp", std::make_unique<Mlp>(config, generator))) {}
 

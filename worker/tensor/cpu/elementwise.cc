@@ -344,12 +344,12 @@ void dropout_row(double probability, Generator generator, std::int64_t count, co
 }
 
 void dropout(const Tensor& x, double probability, std::uint64_t seed, const std::vector<std::uint64_t>& streams,
-             Tensor& out) {
+             std::uint64_t first, Tensor& out) {
   const auto rows = static_cast<std::int64_t>(streams.size());
   const std::int64_t count = rows > 0 ? x.numel() / rows : 0;
   visit_floating(x.dtype(), [&]<class T>() {
     for (std::int64_t row = 0; row < rows; ++row)
-      dropout_row(probability, Generator(seed, streams[static_cast<std::size_t>(row)]), count,
+      dropout_row(probability, Generator({seed, streams[static_cast<std::size_t>(row)], first}), count,
                   x.data<T>() + row * count, out.data<T>() + row * count);
   });
 }

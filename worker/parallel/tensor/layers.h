@@ -1,0 +1,64 @@
+#pragma once
+
+#include "ddprun/worker/nn/layers/linear.h"
+#include "ddprun/worker/parallel/tensor/tensor_group.h"
+
+// Layers of which each rank of a group has a part (Shoeybi et al., "Megatron-LM", 2019). Each takes the place of a
+// layer of a whole model (nn::Module::set_substitute), whose parameters are this rank's part by then: see
+// TensorParallel.
+//
+// Ownership: the layer that they take the place of, and the group, outlive them.
+namespace ddprun {
+
+// Each rank has some of the outputs of a Linear or a Conv1D: the input is whole at each rank, and so is its gradient;
+// the result is this rank's part.
+class ColumnParallelLinear : public nn::Module {
+ public:
+  ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group);
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  nn::WeightedLayer& layer_;
+  TensorGroup& group_;
+};
+
+// Each rank has some of the inputs, as a ColumnParallelLinear gives them, and the whole bias: the result is whole at
+// each rank.
+class RowParallelLinear : public nn::Module {
+ public:
+  RowParallelLinear(nn::WeightedLayer& layer, TensorGroup& group);
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  nn::WeightedLayer& layer_;
+  TensorGroup& group_;
+};
+
+// Each rank has the rows of some indices; indices and result are whole at each rank.
+class VocabularyParallelEmbedding : public nn::Module {
+ public:
+  VocabularyParallelEmbedding(const nn::Module& embedding, TensorGroup& group);
+
+ private:
+  Variable forward(const Variable& indices) override;
+
+  Variable weight_;  // (this rank's entries, width)
+  TensorGroup& group_;
+};
+
+// An output layer by the weight of such an embedding: the result is this rank's part of the scores, for
+// vocabulary_parallel_cross_entropy().
+class VocabularyParallelHead : public nn::Module {
+ public:
+  VocabularyParallelHead(const nn::Module& head, TensorGroup& group);
+
+ private:
+  Variable forward(const Variable& input) override;
+
+  Variable weight_;
+  TensorGroup& group_;
+};
+
+}  // namespace ddprun
