@@ -49,16 +49,25 @@ void apply(kernels::Unary function, const kernels::Arguments& arguments, const N
 
 }  // namespace
 
-double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks) {
-  check_above_zero("max_norm", max_norm);
+double grad_square_sum(const NamedParameters& parameters) {
   double squares = 0;
   for (const auto& [name, parameter] : parameters)
     if (parameter.grad().defined()) squares += square_sum(parameter.grad());
+  return squares;
+}
+
+double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks) {
+  double squares = grad_square_sum(parameters);
   if (sum_over_ranks) squares = sum_over_ranks(squares);
   const double norm = std::sqrt(squares);
+  clip_grads_with_norm(parameters, max_norm, norm);
+  return norm;
+}
+
+void clip_grads_with_norm(const NamedParameters& parameters, double max_norm, double norm) {
+  check_above_zero("max_norm", max_norm);
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1)) apply(kernels::Unary::scale, {.a = factor}, parameters);  // NaN too
-  return norm;
 }
 
 void clip_grad_value(const NamedParameters& parameters, double clip_value) {

@@ -23,6 +23,11 @@ namespace ddprun::optim {
 using SumOverRanks = std::function<double(double)>;
 double clip_grad_norm(const NamedParameters& parameters, double max_norm, const SumOverRanks& sum_over_ranks = {});
 
+// Its two halves, for a norm over parameters of which some are divided among ranks: the sum of the squares of the
+// gradients; and the multiplication, given the norm of all.
+double grad_square_sum(const NamedParameters& parameters);
+void clip_grads_with_norm(const NamedParameters& parameters, double max_norm, double norm);
+
 // Limits every element to [-clip_value, clip_value]. A NaN stays one.
 void clip_grad_value(const NamedParameters& parameters, double clip_value);
 

@@ -96,7 +96,7 @@ Tensor GroupChannel::receive(int rank, const Message& message) {
   if (std::ranges::none_of(expected_, is_it))
     expected_.emplace_back(tag, start_receive(rank, message, receive_layout(rank, message)));
   const auto own = std::ranges::find_if(expected_, is_it);
-  own->second.work->wait();
+  wait(own->second.work);
   Tensor value = std::move(own->second.memory);
   expected_.erase(own);
   return value;
@@ -107,8 +107,14 @@ void GroupChannel::drop_sent() {
 }
 
 void GroupChannel::finish() {
-  for (const Pending& pending : sends_) pending.work->wait();
+  for (const Pending& pending : sends_) wait(pending.work);
   sends_.clear();
+}
+
+void GroupChannel::wait(const WorkPtr& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work->wait();
+  waited_ += std::chrono::steady_clock::now() - start;
 }
 
 }  // namespace ddprun::pipeline

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <utility>
@@ -26,6 +27,9 @@ class GroupChannel final : public Channel {
   Tensor receive(int rank, const Message& message) override;
   void finish() override;
 
+  // Total time that receive() and finish() have waited.
+  std::chrono::nanoseconds waited() const { return waited_; }
+
  private:
   struct Layout {
     Shape shape;
@@ -42,11 +46,13 @@ class GroupChannel final : public Channel {
   Layout receive_layout(int rank, const Message& message);
   Pending start_receive(int rank, const Message& message, const Layout& layout);
   void drop_sent();
+  void wait(const WorkPtr& work);
 
   ProcessGroup& group_;
   std::map<Size, Layout> sent_layouts_, received_layouts_;
   std::vector<Pending> sends_;
   std::vector<std::pair<int, Pending>> expected_;  // by tag
+  std::chrono::nanoseconds waited_{};
 };
 
 }  // namespace ddprun::pipeline

@@ -22,7 +22,13 @@ std::vector<Stage> of_rank(std::vector<Stage> stages, const Schedule& schedule, 
   return stages;
 }
 
-// The shape stays, without memory.
+template <class Named>
+bool contains(const Named& all, const std::string& name) {
+  return std::ranges::any_of(all, [&](const auto& each) { return each.first == name; });
+}
+
+}  // namespace
+
 void make_absent(Variable parameter) {
   const auto memory = std::make_shared<ReleasableMemory>(parameter.value().bytes());
   const std::shared_ptr<void> place(memory, memory->data());
@@ -30,13 +36,6 @@ void make_absent(Variable parameter) {
   value.storage()->set_present(false);
   parameter.set_value(value);
 }
-
-template <class Named>
-bool contains(const Named& all, const std::string& name) {
-  return std::ranges::any_of(all, [&](const auto& each) { return each.first == name; });
-}
-
-}  // namespace
 
 RankPipeline::RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule,
                            ProcessGroup& group)

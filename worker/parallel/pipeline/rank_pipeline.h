@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "ddprun/worker/parallel/pipeline/tied_parameters.h"
 
 namespace ddprun::pipeline {
+
+// Gives the parameter's memory back; its shape stays, and an operation that uses it is an error.
+void make_absent(Variable parameter);
 
 // A pipeline over the ranks of a group, each with the parameters of its stages alone.
 //
@@ -49,7 +53,9 @@ class RankPipeline {
   const optim::NamedParameters& repeated() const { return repeated_; }
   // Parameters and buffers of the others.
   const std::vector<std::string>& foreign() const { return foreign_; }
-  const StateDivision& division() const { return division_; }
+  const StageDivision& division() const { return division_; }
+  // Total time for which stages have waited for others.
+  std::chrono::nanoseconds waited() const { return channel_.waited(); }
 
  private:
   void drop_foreign(nn::Module& model);

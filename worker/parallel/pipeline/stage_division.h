@@ -21,6 +21,9 @@ class StageDivision final : public StateDivision {
   // stages: all of the model's.
   StageDivision(const std::vector<Stage>& stages, const Schedule& schedule, ProcessGroup& group);
 
+  // That has this parameter or buffer.
+  int first_rank(const std::string& name) const { return *entry_of(name).ranks.begin(); }
+
   optim::NamedTensors gather(const optim::NamedTensors& own) const override;
   optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
   void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;

@@ -5,6 +5,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
 #include "tests/support/run_ranks.h"
 #include "tests/unit/parallel/pipeline/pipeline_model.h"
 
@@ -134,4 +135,51 @@ TEST_CASE("a stage that learns nothing is refused") {
                                 const RankPipeline pipeline(*model, cuts_at(*model, {"fc1"}, 2), schedule, group);
                               }),
                     Catch::Contains("stage 0 of the pipeline, from flatten on, has no parameter"));
+}
+
+TEST_CASE("the whole model is seen by all ranks, collected at rank 0 and distributed from there") {
+  const auto whole = make({"gpt"});
+  std::map<std::string, std::vector<double>> expected;
+  for (const auto& [name, parameter] : whole->named_parameters()) expected[name] = test::values(parameter.value());
+  std::mutex mutex;
+  int seen = 0, collected = 0, distributed = 0, dropped = 0;
+  run_ranks(4, [&](ProcessGroup& world) {
+    const DeviceMesh mesh(world, {{"pipeline", 2}, {"data", 2}});
+    const auto model = make({"gpt"});
+    PipelinedDataParallel pipelined(*model, mesh, cuts_at(*model, {"h.3"}, 2),
+                                    plan_schedule(ScheduleKind::gpipe, {2, 2, 1}), {});
+    bool all = true;
+    std::size_t count = 0;
+    pipelined.visit_parameters([&](const std::string& name, const Tensor& value) {
+      all = all && test::values(value) == expected.at(name);
+      ++count;
+    });
+    const bool sees = all && count == expected.size();
+    pipelined.collect_parameters();
+    bool has = true;
+    if (world.rank() == 0) {
+      for (const auto& [name, parameter] : model->named_parameters()) {
+        has = has && parameter.value().storage()->is_present() && test::values(parameter.value()) == expected.at(name);
+        Tensor value = parameter.value();
+        value.fill(4);
+      }
+    }
+    pipelined.distribute_model();
+    pipelined.drop_whole_parameters();
+    bool gets = true;
+    for (const auto& [name, parameter] : pipelined.pipeline().parameters())
+      for (const double value : test::values(parameter.value())) gets = gets && value == 4;
+    bool drops = true;
+    for (const auto& name : pipelined.pipeline().foreign())
+      drops = drops && !model->parameter(name).value().storage()->is_present();
+    const std::lock_guard lock(mutex);
+    seen += sees;
+    collected += has;
+    distributed += gets;
+    dropped += drops;
+  });
+  CHECK(seen == 4);
+  CHECK(collected == 4);
+  CHECK(distributed == 4);
+  CHECK(dropped == 4);
 }
