@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::string_view version = "3";  // of the text; its first line
+constexpr std::string_view version = "4";  // of the text; its first line
 constexpr std::string_view key_word = "record/";
 constexpr std::size_t largest_record = 64 * 1024;
 constexpr std::size_t most_operations = 64;
@@ -51,7 +51,11 @@ std::string_view name_of(RankOperation::State state) {
 }
 
 std::string RankRecord::identity() const {
-  return fmt::format("pid {} on host {}", pid, host);
+  return identity_text(label, pid, host);
+}
+
+std::string identity_text(const std::string& label, std::int64_t pid, const std::string& host) {
+  return fmt::format("{}{}pid {} on host {}", label, label.empty() ? "" : ", ", pid, host);
 }
 
 std::optional<std::uint64_t> RankRecord::newest() const {
@@ -60,9 +64,9 @@ std::optional<std::uint64_t> RankRecord::newest() const {
 }
 
 std::string encode(const RankRecord& record) {
-  auto text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", version, record.beat, record.sequence,
+  auto text = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n", version, record.beat, record.sequence,
                           record.inside ? 1 : 0, record.left ? 1 : 0, record.size, record.pid, record.time.count(),
-                          record.host, record.operation ? encode(*record.operation) : "");
+                          record.host, record.label, record.operation ? encode(*record.operation) : "");
   for (const auto& operation : record.operations) text += encode(operation);
   return text;
 }
@@ -78,7 +82,8 @@ std::optional<RankRecord> decode_rank_record(std::string_view text) {
                     .size = fields.number<int>('\n'),
                     .pid = fields.number<std::int64_t>('\n'),
                     .time = milliseconds(fields.number<milliseconds::rep>('\n')),
-                    .host = std::string(fields.next('\n'))};
+                    .host = std::string(fields.next('\n')),
+                    .label = std::string(fields.next('\n'))};
   if (const auto line = fields.next('\n'); !line.empty()) {
     record.operation = decode_operation_description(line);
     if (!record.operation) return std::nullopt;

@@ -40,15 +40,17 @@ struct RankRecord {
   std::int64_t pid = 0;
   std::chrono::milliseconds time{};  // of the record, since the epoch
   std::string host;
+  std::string label;  // one line: what the rank is called besides, such as its place in a mesh; empty: nothing
   std::optional<OperationDescription>
       operation;                          // the collective it is in, or else its last one; none: none called yet
   std::vector<RankOperation> operations;  // recent collectives by sequence, then sends and receives in progress
 
-  std::string identity() const;  // "pid 42 on host b"
+  std::string identity() const;  // "pid 42 on host b"; with a label "data 1, tensor 1, pid 42 on host b"
   // The sequence number of `operation`.
   std::optional<std::uint64_t> newest() const;
   friend bool operator==(const RankRecord&, const RankRecord&) = default;
 };
+std::string identity_text(const std::string& label, std::int64_t pid, const std::string& host);
 std::string encode(const RankRecord& record);
 // Nothing for a text that is not a record, or larger than any record.
 std::optional<RankRecord> decode_rank_record(std::string_view text);

@@ -35,6 +35,7 @@ void check(const CommConfig& config) {
   if (config.heartbeat)
     expect(config.heartbeat->count() > 0, "heartbeat", milliseconds(*config.heartbeat), "give 1 ms or more, or none");
   expect(config.concurrency >= 1, "concurrency", config.concurrency, "give 1 or more");
+  expect(config.label.find('\n') == std::string::npos, "label", "of several lines", "give one line");
   constexpr std::size_t page = 4096, most = std::size_t{1} << 30;
   expect(config.staging_bytes % page == 0 && config.staging_bytes >= page && config.staging_bytes <= most,
          "staging_bytes", config.staging_bytes, fmt::format("give a multiple of {}, {} at most", page, most));

@@ -35,6 +35,12 @@ void check(const std::vector<MeshDimension>& dimensions) {
     throw make_error(Errc::usage, "a mesh {}: one dimension at most has no size", text(dimensions));
 }
 
+// A group of one rank costs no communication.
+std::unique_ptr<ProcessGroup> form_group(ProcessGroup& all, const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return all.make_subgroup(ranks, fmt::format("{}.{}", all.number_subgroup(), all.rank()));
+  return split(all, ranks.front(), all.rank());
+}
+
 }  // namespace
 
 std::vector<int> mesh_sizes(const std::vector<MeshDimension>& dimensions, int ranks) {
@@ -73,7 +79,7 @@ DeviceMesh::DeviceMesh(ProcessGroup& all, std::vector<MeshDimension> dimensions)
   const std::vector<int> coordinates = mesh_coordinates(sizes, all.rank());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     Axis axis{.name = std::move(dimensions[i].name), .size = sizes[i], .coordinate = coordinates[i], .owned = nullptr};
-    if (sizes[i] < all.size()) axis.owned = split(all, mesh_ranks_along(sizes, all.rank(), i).front(), coordinates[i]);
+    if (sizes[i] < all.size()) axis.owned = form_group(all, mesh_ranks_along(sizes, all.rank(), i));
     axis.group = axis.owned ? axis.owned.get() : &all;
     axes_.push_back(std::move(axis));
   }

@@ -27,7 +27,8 @@ bool is_replicated(const Tensor& state) {
 
 }  // namespace
 
-ParameterShards::ParameterShards(const DividedParameters& divided, ProcessGroup& group) : group_(group) {
+ParameterShards::ParameterShards(const DividedParameters& divided, ProcessGroup& group, ProcessGroup* replicas)
+    : group_(group), replicas_(replicas) {
   parts_.resize(divided.parameters.size());
   shapes_.resize(parts_.size());
   counts_.resize(parts_.size());
@@ -68,20 +69,21 @@ std::size_t ParameterShards::index_of(const std::string& state_name) const {
   return static_cast<std::size_t>(found - parts_.begin());
 }
 
-optim::NamedTensors ParameterShards::whole_state(const optim::NamedTensors& parts) const {
+optim::NamedTensors ParameterShards::whole_like(const optim::NamedTensors& own) const {
   optim::NamedTensors whole;
-  if (group_.rank() != 0) return whole;
-  for (const auto& [name, part] : parts) {
+  if (group_.rank() != 0 || !is_first_replica()) return whole;
+  for (const auto& [name, part] : own) {
     const Shape shape = is_replicated(part) ? Shape{} : shapes_[index_of(name)];
     whole.emplace_back(name, Tensor::zeros(shape, part.dtype()));
   }
   return whole;
 }
 
-optim::NamedTensors ParameterShards::gather_state(const optim::NamedTensors& parts) const {
-  optim::NamedTensors whole = whole_state(parts);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto& [name, part] = parts[i];
+optim::NamedTensors ParameterShards::gather(const optim::NamedTensors& own) const {
+  optim::NamedTensors whole = whole_like(own);
+  if (!is_first_replica()) return whole;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto& [name, part] = own[i];
     if (is_replicated(part)) {
       if (group_.rank() == 0) whole[i].second.copy_from(part);
     } else {
@@ -92,13 +94,19 @@ optim::NamedTensors ParameterShards::gather_state(const optim::NamedTensors& par
   return whole;
 }
 
-void ParameterShards::scatter_state(const optim::NamedTensors& whole, const optim::NamedTensors& parts) const {
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto& [name, part] = parts[i];
+void ParameterShards::scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const {
+  if (is_first_replica()) scatter_in_group(whole, own);
+  if (!replicas_) return;
+  for (const auto& [name, part] : own) replicas_->broadcast(span_of_tensor(part), 0, {.blocking = true});
+}
+
+void ParameterShards::scatter_in_group(const optim::NamedTensors& whole, const optim::NamedTensors& own) const {
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const auto& [name, part] = own[i];
     if (is_replicated(part)) {
-      Tensor own = part;  // a handle on the same elements
-      if (group_.rank() == 0) own.copy_from(whole[i].second);
-      group_.broadcast(span_of_tensor(own), 0, {.blocking = true});
+      Tensor target = part;  // a handle on the same elements
+      if (group_.rank() == 0) target.copy_from(whole[i].second);
+      group_.broadcast(span_of_tensor(target), 0, {.blocking = true});
     } else {
       const Span all = group_.rank() == 0 ? span_of_tensor(whole[i].second) : Span{.dtype = part.dtype()};
       group_.scatterv(all, counts_[index_of(name)], span_of_tensor(part), 0, {.blocking = true});

@@ -6,6 +6,7 @@
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/divided_parameters.h"
+#include "ddprun/worker/parallel/state_division.h"
 #include "ddprun/worker/reducer/shards.h"
 
 namespace ddprun {
@@ -22,12 +23,13 @@ namespace ddprun {
 //   optimizer->step();
 //   ddp.parameters_updated();                        // the parameters are complete
 //
-// Ownership: the group, among whose ranks the parameters are divided, outlives this object. Threads: one at a time.
-//   gather_state() and scatter_state() are collective.
-// Errors: those of the group.
-class ParameterShards {
+// As a StateDivision: of the state of an optimizer of the parts, which is whole as one of the whole parameters has it.
+//
+// Ownership: the group, among whose ranks the parameters are divided, and replicas, the ranks that have the same parts,
+//   outlive this object. Threads: one at a time. Errors: those of the groups.
+class ParameterShards final : public StateDivision {
  public:
-  ParameterShards(const DividedParameters& divided, ProcessGroup& group);
+  ParameterShards(const DividedParameters& divided, ProcessGroup& group, ProcessGroup* replicas = nullptr);
 
   // One for each trainable parameter, under its name: this rank's elements of it as one dimension, maybe none. Views of
   // the divided values and gradients.
@@ -35,17 +37,18 @@ class ParameterShards {
   // The same groups of these parts. Parameters that are not trained are left out.
   std::vector<optim::ParameterGroup> of(std::vector<optim::ParameterGroup> groups) const;
 
-  // The state of an optimizer of the parts, as one of the whole parameters has it. Rank 0 gets, and gives, the whole of
-  // it in its memory; the others nothing.
-  optim::NamedTensors gather_state(const optim::NamedTensors& parts) const;
-  // Zeros of the shapes that gather_state() gives: what a checkpoint is read into. Not collective.
-  optim::NamedTensors whole_state(const optim::NamedTensors& parts) const;
-  void scatter_state(const optim::NamedTensors& whole, const optim::NamedTensors& parts) const;
+  optim::NamedTensors gather(const optim::NamedTensors& own) const override;
+  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
+  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
 
  private:
   std::size_t index_of(const std::string& state_name) const;
+  // Of the shard group that has rank 0.
+  bool is_first_replica() const { return !replicas_ || replicas_->rank() == 0; }
+  void scatter_in_group(const optim::NamedTensors& whole, const optim::NamedTensors& own) const;
 
   ProcessGroup& group_;
+  ProcessGroup* const replicas_;  // null: there is one shard group
   optim::NamedParameters parts_;  // by parameter
   std::vector<Shape> shapes_;     // by parameter: of the whole
   std::vector<Counts> counts_;    // by parameter: elements of each rank

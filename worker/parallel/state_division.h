@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/optim/optimizer.h"
 
 namespace ddprun {
@@ -20,6 +21,20 @@ class StateDivision {
   virtual optim::NamedTensors whole_like(const optim::NamedTensors& own) const = 0;
   // Rank 0's whole tensors, which whole_like() made, into the parts of all ranks.
   virtual void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const = 0;
+};
+
+// Every rank has everything.
+//
+// Ownership: the group outlives this object.
+class Replicas final : public StateDivision {
+ public:
+  explicit Replicas(ProcessGroup& group) : group_(group) {}
+  optim::NamedTensors gather(const optim::NamedTensors& own) const override { return own; }
+  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override { return own; }
+  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
+
+ private:
+  ProcessGroup& group_;
 };
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "ddprun/worker/autograd/ops/loss.h"
 #include "ddprun/worker/autograd/ops/shape.h"
@@ -16,10 +17,15 @@ std::int64_t count_targets(const Tensor& targets) {
   return count;
 }
 
+Variable of_whole_scores(const Variable& scores, const Tensor& targets) {
+  return cross_entropy(scores, targets, {.ignore_index = data::ignored_target});
+}
+
 // The next token at each position: cross-entropy over the vocabulary. Its items are tokens.
 class LanguageModelling : public Task {
  public:
-  LanguageModelling(std::int64_t vocabulary, std::int64_t context) : vocabulary_(vocabulary), context_(context) {}
+  LanguageModelling(std::int64_t vocabulary, std::int64_t context, CrossEntropy cross_entropy)
+      : vocabulary_(vocabulary), context_(context), cross_entropy_(std::move(cross_entropy)) {}
 
   std::int64_t outputs() const override { return vocabulary_; }
   double items_per_sample() const override { return static_cast<double>(context_); }
@@ -27,9 +33,12 @@ class LanguageModelling : public Task {
   WeightedLoss loss(const Forward& model, const data::Batch& batch) const override {
     const Variable logits = model(Variable(batch.input()));
     const Tensor targets = batch.target().reshape({-1});
-    return {
-        cross_entropy(reshape(logits, {-1, logits.shape().back()}), targets, {.ignore_index = data::ignored_target}),
-        static_cast<double>(count_targets(targets))};
+    return {cross_entropy_(reshape(logits, {-1, logits.shape().back()}), targets),
+            static_cast<double>(count_targets(targets))};
+  }
+
+  std::unique_ptr<Task> with_cross_entropy(CrossEntropy cross_entropy) const override {
+    return std::make_unique<LanguageModelling>(vocabulary_, context_, std::move(cross_entropy));
   }
 
   Evaluation finish(std::span<const double> sums) const override {
@@ -42,12 +51,14 @@ class LanguageModelling : public Task {
  private:
   const std::int64_t vocabulary_;
   const std::int64_t context_;
+  const CrossEntropy cross_entropy_;
 };
 
 }  // namespace
 
 std::unique_ptr<Task> make_language_modelling(const TaskOptions& options) {
-  return std::make_unique<LanguageModelling>(options.layout.vocabulary, options.layout.input_shape.at(0));
+  return std::make_unique<LanguageModelling>(options.layout.vocabulary, options.layout.input_shape.at(0),
+                                             of_whole_scores);
 }
 
 }  // namespace ddprun::tasks

@@ -1,6 +1,12 @@
 #include "ddprun/worker/tasks/task.h"
 
+#include "ddprun/common/error.h"
+
 namespace ddprun::tasks {
+
+std::unique_ptr<Task> Task::with_cross_entropy(CrossEntropy) const {
+  throw Error(Errc::usage, "train.task: it needs whole scores, and each rank has some of the classes");
+}
 
 void Task::add_to(std::span<double> sums, const Forward& model, const data::Batch& batch) const {
   const auto [loss, weight] = this->loss(model, batch);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,10 @@ struct Figure {
   std::string name;
   double value = 0;
 };
+
+// From scores (batch, classes) and targets (batch) to the mean loss; a target that is data::ignored_target counts for
+// nothing.
+using CrossEntropy = std::function<Variable(const Variable& scores, const Tensor& targets)>;
 
 // What an evaluation found, over all samples and ranks.
 struct Evaluation {
@@ -50,6 +55,10 @@ class Task {
 
   // Calls model exactly once. REQUIRES: a batch of at least one sample.
   virtual WeightedLoss loss(const Forward& model, const data::Batch& batch) const = 0;
+
+  // This task for a model whose scores this function alone understands: each rank has some of the classes (tensor
+  // parallelism). As implemented here: Errc::usage, since the task looks at scores itself.
+  virtual std::unique_ptr<Task> with_cross_entropy(CrossEntropy cross_entropy) const;
 
   // An evaluation adds sum_count() numbers over all batches and ranks, and finishes the totals into figures. At first
   // the sums are zero. As implemented here: loss times weight, and weight.

@@ -57,7 +57,10 @@ std::string batch_setting(const TrainConfig::Train& train) {
 }
 
 // Empty: it can be measured. The same at all ranks.
-std::string why_not_larger(TrainSession& session, const Datasets& datasets, std::size_t activations) {
+std::string why_not_larger(TrainSession& session, const TrainConfig& config, const Datasets& datasets,
+                           std::size_t activations) {
+  if (config.parallel.zero > 0 || config.parallel.tensor > 1)
+    return "a state of which each rank has a part is trained in one session";
   if (2 * session.step_samples() > datasets.train->size())
     return fmt::format("the training set has {} samples, fewer than a step of twice the batch", datasets.train->size());
   // All ranks may be on one host, and what they have cached counts as taken.
@@ -83,7 +86,7 @@ Profiled profile_steps(TrainSession& session, const TrainConfig& config, const D
   Profiled profiled{.summary = profiling.summary(), .no_larger_batch = ""};
   if (!config.profile.trace.empty()) profiling.write_trace(config.profile.trace);
   profiled.summary.samples_per_s = measure_rate(session, steps);
-  profiled.no_larger_batch = why_not_larger(session, datasets, activations);
+  profiled.no_larger_batch = why_not_larger(session, config, datasets, activations);
   return profiled;
 }
 

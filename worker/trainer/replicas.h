@@ -2,9 +2,8 @@
 
 #include <string>
 
-#include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/nn/module.h"
-#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/trainer/train_session.h"
 
 namespace ddprun::trainer {
 
@@ -12,10 +11,10 @@ namespace ddprun::trainer {
 // to the last bit.
 std::string parameter_digest(const nn::Module& model);
 // The same of parameters that may be divided among the ranks. Collective.
-std::string parameter_digest(DataParallelism& parallel);
+std::string parameter_digest(TrainSession& session);
 
 // Compares the parameters of all ranks bit for bit. Throws Errc::mismatch at every rank, naming the step, the ranks
 // that differ from rank 0 and the first parameter in which they do. Collective.
-void check_replicas(DataParallelism& parallel, ProcessGroup& group, std::int64_t step);
+void check_replicas(TrainSession& session);
 
 }  // namespace ddprun::trainer

@@ -25,14 +25,6 @@ constexpr std::array<std::string_view, 6> model_keys{"model.name", "model.hidden
 constexpr std::array<std::string_view, 4> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
                                                          "model.freeze"};
 
-// Parameters, then buffers.
-NamedTensors tensors_of(const nn::Module& model) {
-  NamedTensors all;
-  for (const auto& [name, parameter] : model.named_parameters()) all.emplace_back(name, parameter.value());
-  for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
-  return all;
-}
-
 std::vector<checkpoint::TensorView> views_of(const NamedTensors& tensors) {
   std::vector<checkpoint::TensorView> views;
   for (const auto& [name, tensor] : tensors)
@@ -82,10 +74,10 @@ void load_part(const checkpoint::Found& found, const char* file_name, const chec
   }
 }
 
-void load(const checkpoint::Found& found, const NamedSettings& settings, nn::Module& model,
+void load(const checkpoint::Found& found, const NamedSettings& settings, const NamedTensors& model,
           const NamedTensors& optimizer_state) {
   const auto& saved = found.state.config;
-  load_part(found, "model.safetensors", found.model(), tensors_of(model), changes(model_keys, saved, settings));
+  load_part(found, "model.safetensors", found.model(), model, changes(model_keys, saved, settings));
   load_part(found, "optimizer.safetensors", found.optimizer(), optimizer_state,
             changes(optimizer_keys, saved, settings));
 }
@@ -120,9 +112,16 @@ std::string broadcast_text(std::string text, ProcessGroup& group) {
 
 }  // namespace
 
-checkpoint::Content content_of(const nn::Module& model, const NamedTensors& optimizer_state,
+NamedTensors tensors_of(const nn::Module& model) {
+  NamedTensors all;
+  for (const auto& [name, parameter] : model.named_parameters()) all.emplace_back(name, parameter.value());
+  for (const auto& [name, buffer] : model.named_buffers()) all.emplace_back(name, buffer);
+  return all;
+}
+
+checkpoint::Content content_of(const NamedTensors& model, const NamedTensors& optimizer_state,
                                const checkpoint::RunState& state) {
-  return {views_of(tensors_of(model)), views_of(optimizer_state), state};
+  return {views_of(model), views_of(optimizer_state), state};
 }
 
 Resume resume_from_name(std::string_view name) {
@@ -137,7 +136,7 @@ std::vector<std::string> resume_names() {
   return names;
 }
 
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const NamedTensors& model,
                                            const NamedTensors& optimizer_state, ProcessGroup& group,
                                            const std::vector<HookState>& hook) {
   std::string text;
@@ -153,13 +152,6 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Mod
   if (text.empty()) return std::nullopt;
   restore_hook_state(found ? &*found : nullptr, hook, group);
   return checkpoint::run_state_from_json(text, "rank 0's checkpoint");
-}
-
-void broadcast_tensors(const NamedTensors& tensors, ProcessGroup& group) {
-  for (const auto& [name, tensor] : tensors) {
-    auto target = tensor;  // a handle on the same elements
-    group.broadcast({target.raw(), static_cast<std::size_t>(target.numel()), target.dtype()}, 0)->wait();
-  }
 }
 
 }  // namespace ddprun::trainer

@@ -16,8 +16,11 @@
 namespace ddprun::trainer {
 
 // Views of the run's memory: valid until the model or the optimizer's state changes or is destroyed.
-checkpoint::Content content_of(const nn::Module& model, const optim::NamedTensors& optimizer_state,
+checkpoint::Content content_of(const optim::NamedTensors& model, const optim::NamedTensors& optimizer_state,
                                const checkpoint::RunState& state);
+
+// Parameters, then buffers.
+optim::NamedTensors tensors_of(const nn::Module& model);
 
 // checkpoint.resume: "auto" starts from the newest checkpoint that is whole, or from step 0 when there is none; "never"
 // starts from step 0; "require" fails when there is no checkpoint; "best" starts from the one with the best evaluation,
@@ -32,16 +35,13 @@ struct ResumeOptions {
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
 };
 
-// Rank 0's newest checkpoint: its model and its optimizer state are in rank 0's tensors, from where the caller takes
-// them to the others; the hook's state is at every rank, and so is the run state, the result. None when the run starts
-// from step 0. Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file
-// and the tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
-// Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
-std::optional<checkpoint::RunState> resume(const ResumeOptions& options, nn::Module& model,
+// Rank 0's newest checkpoint: its model and its optimizer state are in the tensors given at rank 0, from where the
+// caller takes them to the others; the hook's state is at every rank, and so is the run state, the result. None when
+// the run starts from step 0. Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have
+// changed, and the file and the tensor: one that is missing, has another shape or dtype, or that the model does not
+// know; those of Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const optim::NamedTensors& model,
                                            const optim::NamedTensors& optimizer_state, ProcessGroup& group,
                                            const std::vector<HookState>& hook = {});
-
-// Rank 0's values to every rank. Collective.
-void broadcast_tensors(const optim::NamedTensors& tensors, ProcessGroup& group);
 
 }  // namespace ddprun::trainer

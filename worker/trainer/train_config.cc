@@ -360,6 +360,12 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
                  "0: among all ranks",
          .unit = "ranks",
          .min = 0});
+  s.add("parallel.tensor", p.tensor,
+        {.help = "so many neighbouring ranks compute a model's layers together, each with a part of their weights "
+                 "(tensor parallelism); the number of ranks is a multiple of it",
+         .unit = "ranks",
+         .min = 1,
+         .max = 1024});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(
@@ -570,6 +576,20 @@ void check_size(const Settings& settings, std::string_view key, const char* what
 bool is_built_in(const TrainConfig::Model& model) {
   return std::ranges::count(nn::model_names(), model.name) > 0;
 }
+
+void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  if (p.tensor == 1) return;
+  const auto refuse = [&](std::string_view key) { reject(settings, key, "it does not go with parallel.tensor"); };
+  if (p.zero > 0) refuse("parallel.zero");
+  if (p.strategy != "ddp") refuse("parallel.strategy");
+  if (!p.devices.empty()) refuse("parallel.devices");
+  if (p.sync_batch_norm) refuse("parallel.sync_batch_norm");
+  if (p.hook != "allreduce") refuse("parallel.hook");
+  if (!p.ignored_parameters.empty()) refuse("parallel.ignored_parameters");
+  if (c.train.quantization_aware) refuse("train.quantization_aware");
+  if (!is_built_in(c.model)) refuse("model.name");
+}
 bool is_built_in(const TrainConfig::Data& data) {
   return std::ranges::count(built_in_data, data.name) > 0;
 }
@@ -773,6 +793,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_distillation(c, settings);
   check_backend(settings, c.dist.backend);
   check_parallel(c.parallel, settings);
+  check_tensor_parallel(c, settings);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
@@ -810,6 +831,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "parallel.split",
       "parallel.reshard_after_forward",
       "parallel.shard_group",
+      "parallel.tensor",
       "checkpoint.",
       "metrics.",
   };

@@ -136,6 +136,7 @@ struct TrainConfig {
     std::int64_t zero = 0;
     bool reshard_after_forward = true;
     int shard_group = 0;
+    int tensor = 1;
   } parallel;
   struct Checkpoint {
     std::filesystem::path dir;

@@ -1,6 +1,7 @@
 #include "ddprun/worker/trainer/train_session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,10 +12,12 @@
 #include "ddprun/worker/autograd/ops/conv.h"
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/clip.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
+#include "ddprun/worker/parallel/tensor/cross_entropy.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
@@ -79,6 +82,41 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
                                                               .broadcast_buffers = options.broadcast_buffers});
 }
 
+// A state of which a group's ranks had parts is lost with that group.
+void check_whole(const TrainState& state, const char* key) {
+  if (state.optimizer && state.run.step > 0)
+    throw make_error(Errc::unsupported, "{}: a run goes on in another process group from a checkpoint alone", key);
+}
+
+// An error names the key whose size it is.
+DeviceMesh make_mesh(const TrainConfig::Parallel& p, ProcessGroup& group) {
+  if (p.tensor == 1) return DeviceMesh(group, {{"data", mesh_rest}});
+  try {
+    return DeviceMesh(group, {{"data", mesh_rest}, {"tensor", p.tensor}});
+  } catch (const Error& e) {
+    throw make_error(e.code(), "parallel.tensor = {}: {}", p.tensor, e.what());
+  }
+}
+
+std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
+  if (c.parallel.tensor == 1) return nullptr;
+  check_whole(state, "parallel.tensor");
+  try {
+    return std::make_unique<TensorParallel>(*state.model, tensor_plan(c.model.name, *state.model),
+                                            mesh.group("tensor"));
+  } catch (const Error& e) {
+    if (e.code() != Errc::usage) throw;
+    throw make_error(e.code(), "parallel.tensor = {}: {}", c.parallel.tensor, e.what());
+  }
+}
+
+std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, TensorParallel* tensor) {
+  if (!tensor || !tensor->divides_scores()) return nullptr;
+  return task.with_cross_entropy([&group = tensor->group()](const Variable& scores, const Tensor& targets) {
+    return vocabulary_parallel_cross_entropy(scores, targets, group, data::ignored_target);
+  });
+}
+
 LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
   LrScheduleOptions options{.name = o.schedule,
                             .lr = o.lr,
@@ -130,47 +168,73 @@ class TrainSession::PhaseTimer {
 TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
     : config_(job.config),
       datasets_(job.datasets),
-      task_(job.task),
       state_(state),
       group_(group),
-      parallelism_(make_parallelism(config_, *state.model, group)),
+      mesh_(make_mesh(config_.parallel, group)),
+      tensor_(make_tensor_parallel(config_, state, mesh_)),
+      own_task_(task_of_divided_scores(job.task, tensor_.get())),
+      task_(own_task_ ? *own_task_ : job.task),
+      parallelism_(make_parallelism(config_, *state.model, data_group())),
       replicas_(make_data_parallel(config_, *state.model, datasets_.train->layout(), task_)),
       shards_(parallelism_->divided()
-                  ? std::make_optional<ParameterShards>(*parallelism_->divided(), parallelism_->shard_group())
+                  ? std::make_optional<ParameterShards>(*parallelism_->divided(), parallelism_->shard_group(),
+                                                        parallelism_->replica_group())
                   : std::nullopt),
+      replicas_of_state_(data_group()),
       parameters_(shards_ ? shards_->parameters() : state.model->named_parameters()),
-      plan_(epoch_plan(config_, datasets_.train->size(), group.size())),
-      micro_batch_(batch_sizes(config_.train, group.size()).micro),
+      plan_(epoch_plan(config_, datasets_.train->size(), data_group().size())),
+      micro_batch_(batch_sizes(config_.train, data_group().size()).micro),
       rank_times_(group.rank(), group.size()) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
-  if (shards_) take_shards_of_optimizer();
+  if (shards_) check_whole(state_, "parallel.zero");
+  if (shards_) make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
+  if (tensor_) make_optimizer_of_parts({}, parameter_groups(config_, *state_.model));
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
 }
 
-// The state of another group's parts is lost with that group.
-void TrainSession::take_shards_of_optimizer() {
-  if (state_.optimizer && state_.run.step > 0)
-    throw Error(Errc::unsupported, "parallel.zero: a run goes on in another process group from a checkpoint alone");
-  state_.parts = shards_->parameters();
-  state_.optimizer = make_optimizer(config_, shards_->of(parameter_groups(config_, *state_.model)));
+void TrainSession::make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups) {
+  state_.parts = std::move(parts);
+  state_.optimizer = make_optimizer(config_, std::move(groups));
 }
 
-optim::NamedTensors TrainSession::gather_optimizer_state() const {
-  if (!shards_) return state_.optimizer->state();
-  return is_in_first_shard_group() ? shards_->gather_state(state_.optimizer->state()) : optim::NamedTensors{};
+// Over the data group; what is whole there is divided over the tensor group, if at all.
+const StateDivision& TrainSession::division_of_optimizer() const {
+  return shards_ ? static_cast<const StateDivision&>(*shards_) : replicas_of_state_;
 }
 
-optim::NamedTensors TrainSession::whole_optimizer_state() const {
-  if (!shards_) return state_.optimizer->state();
-  return is_in_first_shard_group() ? shards_->whole_state(state_.optimizer->state()) : optim::NamedTensors{};
+WholeState TrainSession::gather_state() {
+  WholeState whole{.model = {}, .optimizer = division_of_optimizer().gather(state_.optimizer->state())};
+  parallelism_->collect_parameters();
+  whole.model = tensors_of(*state_.model);
+  if (!tensor_) return whole;
+  if (data_group().rank() > 0) return {};
+  return {.model = tensor_->gather(whole.model), .optimizer = tensor_->gather(whole.optimizer)};
 }
 
-void TrainSession::distribute_optimizer_state(const optim::NamedTensors& whole) {
-  if (!shards_) return broadcast_tensors(whole, group_);
-  const auto& own = state_.optimizer->state();
-  if (is_in_first_shard_group()) shards_->scatter_state(whole, own);
-  if (ProcessGroup* replicas = parallelism_->replica_group()) broadcast_tensors(own, *replicas);
+WholeState TrainSession::whole_state() {
+  WholeState whole{.model = {}, .optimizer = division_of_optimizer().whole_like(state_.optimizer->state())};
+  parallelism_->collect_parameters();
+  whole.model = tensors_of(*state_.model);
+  if (!tensor_) return whole;
+  return {.model = tensor_->whole_like(whole.model), .optimizer = tensor_->whole_like(whole.optimizer)};
+}
+
+void TrainSession::distribute_state(const WholeState& whole) {
+  optim::NamedTensors optimizer = whole.optimizer;
+  if (tensor_ && data_group().rank() == 0) {
+    optimizer = division_of_optimizer().whole_like(state_.optimizer->state());
+    tensor_->scatter(whole.model, tensors_of(*state_.model));
+    tensor_->scatter(whole.optimizer, optimizer);
+  }
+  parallelism_->distribute_model();
+  division_of_optimizer().scatter(optimizer, state_.optimizer->state());
+}
+
+void TrainSession::visit_parameters(const DataParallelism::Visitor& visit) {
+  parallelism_->visit_parameters([&](const std::string& name, const Tensor& value) {
+    visit(name, tensor_ ? tensor_->whole(name, value) : value);
+  });
 }
 
 std::int64_t TrainSession::total_steps() const {
@@ -182,14 +246,14 @@ StepResult TrainSession::step(bool request_stop) {
   open_epoch();
   state_.optimizer->set_lr(learning_rate());
   StepResult result;
-  const auto sent_before = group_.bytes_sent();
+  const auto sent_before = mesh_.bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
   PhaseTimer timer(*parallelism_, phase_listener_, result.times);
   const auto batches = take_batches(result.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
-  result.bytes_sent = group_.bytes_sent() - sent_before;
+  result.bytes_sent = mesh_.bytes_sent() - sent_before;
   result.model_peaks = parallelism_->take_peaks();
   rank_times_.step_done(result.times);
   advance(result);
@@ -200,7 +264,7 @@ Evaluation TrainSession::evaluate() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
   parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
-  return trainer::evaluate(*state_.model, task_, *datasets_.test, group_,
+  return trainer::evaluate(*state_.model, task_, *datasets_.test, data_group(),
                            {.batch_size = config_.eval.batch_size,
                             .workers = std::min(config_.data.workers, 1),
                             .forward = [this](const Variable& input) { return parallelism_->forward(input); },
@@ -223,7 +287,7 @@ void TrainSession::open_epoch() {
   }
   if (loader_) return;
   const auto order = data::epoch_order(plan_.size, run.seed, run.epoch, config_.data.shuffle);
-  loader_.emplace(*datasets_.train, batches_of_rank(plan_, order, run.samples, group_.rank(), micro_batch_),
+  loader_.emplace(*datasets_.train, batches_of_rank(plan_, order, run.samples, data_group().rank(), micro_batch_),
                   data::LoaderOptions{.workers = config_.data.workers,
                                       .prefetch = config_.data.prefetch,
                                       .epoch = run.epoch,
@@ -237,7 +301,7 @@ std::int64_t TrainSession::micro_batches(std::int64_t samples, int rank) const {
 
 // A rank with fewer micro-batches would miss exchanges of the others' statistics.
 void TrainSession::check_equal_batches(std::int64_t samples) const {
-  for (int r = 0; r < group_.size(); ++r) {
+  for (int r = 0; r < data_group().size(); ++r) {
     if (micro_batches(samples, r) == micro_batches(samples, 0)) continue;
     throw make_error(Errc::usage,
                      "parallel.sync_batch_norm = true: in a step of {} samples rank 0 has {} micro-batches and rank {} "
@@ -249,7 +313,7 @@ void TrainSession::check_equal_batches(std::int64_t samples) const {
 // This rank's share of the next so many samples.
 std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
   if (sync_batch_norm_) check_equal_batches(samples);
-  const auto count = micro_batches(samples, group_.rank());
+  const auto count = micro_batches(samples, data_group().rank());
   std::vector<data::Batch> batches;
   while (std::ssize(batches) < count) {
     auto batch = loader_->next();
@@ -275,6 +339,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   result.activation_peak = memory->peak();
   memory.reset();
   timer.end(&StepTimes::backward);
+  if (tensor_ && tensor_->group().rank() > 0) sums[0] = 0;  // the same samples' as another rank's
   rank_times_.append_to(sums);
   const auto reduced_sums = group_.allreduce(span_of(sums), ReduceOp::sum);  // travels during the update
   timer.end(&StepTimes::start);
@@ -313,8 +378,8 @@ bool TrainSession::unscale_gradients(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;
   result.loss_scale = scaler->scale();
-  const auto holds_at_all = [this](bool finite) { return sum_over_shards(finite ? 0 : 1) == 0; };
-  result.skipped = !scaler->unscale(parameters_, shards_ ? holds_at_all : optim::GradScaler::HoldsAtAll());
+  const auto holds_at_all = [this](bool finite) { return sum_over_parts(finite ? 0 : 1) == 0; };
+  result.skipped = !scaler->unscale(parameters_, shards_ || tensor_ ? holds_at_all : optim::GradScaler::HoldsAtAll());
   scaler->update(!result.skipped);
   return !result.skipped;
 }
@@ -323,17 +388,29 @@ bool TrainSession::unscale_gradients(StepResult& result) {
 std::optional<double> TrainSession::clip_gradients() const {
   if (config_.optim.clip_value > 0) optim::clip_grad_value(parameters_, config_.optim.clip_value);
   if (config_.optim.clip_norm == 0) return std::nullopt;
-  const auto sum = [this](double squares) { return sum_over_shards(squares); };
-  return optim::clip_grad_norm(parameters_, config_.optim.clip_norm, shards_ ? sum : optim::SumOverRanks());
+  const double norm = std::sqrt(sum_of_squares());
+  optim::clip_grads_with_norm(parameters_, config_.optim.clip_norm, norm);
+  return norm;
 }
 
-double TrainSession::sum_over_shards(double value) const {
-  parallelism_->shard_group().allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
+// Of the whole gradient, of which each rank has a part; what is the same at all ranks counts once.
+double TrainSession::sum_of_squares() const {
+  if (shards_) return sum_over_parts(optim::grad_square_sum(parameters_));
+  if (!tensor_) return optim::grad_square_sum(parameters_);
+  optim::NamedParameters divided, whole;
+  for (const auto& each : parameters_) (tensor_->divides(each.first) ? divided : whole).push_back(each);
+  return optim::grad_square_sum(whole) + sum_over_parts(optim::grad_square_sum(divided));
+}
+
+// Over the ranks among which parameters are divided.
+double TrainSession::sum_over_parts(double value) const {
+  ProcessGroup& group = tensor_ ? tensor_->group().group() : parallelism_->shard_group();
+  group.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
   return value;
 }
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
-// mean as it has items. The world size undoes the division of the gradients' average.
+// mean as it has items. The number of ranks with samples of their own undoes the division of the gradients' average.
 void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum,
                                         PhaseTimer& timer) {
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
@@ -349,7 +426,7 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
   loss_sum += loss.value().item() * weight;
   timer.end(&StepTimes::forward);
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
-  const double factor = weight * group_.size() / items_of_step * scale;
+  const double factor = weight * data_group().size() / items_of_step * scale;
   (factor == 1.0 ? loss : mul(loss, factor)).backward();
   timer.end(&StepTimes::backward);
 }

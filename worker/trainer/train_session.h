@@ -15,8 +15,10 @@
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/parallel/data_parallel.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
+#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
@@ -33,6 +35,12 @@ struct TrainJob {
   const TrainConfig& config;
   const Datasets& datasets;
   const tasks::Task& task;
+};
+
+// A run's tensors, whole, under the names of the whole model.
+struct WholeState {
+  optim::NamedTensors model;  // parameters, then buffers
+  optim::NamedTensors optimizer;
 };
 
 // One optimizer step. Everything but this rank's own times is the same at all ranks.
@@ -75,11 +83,14 @@ class TrainSession {
   // The state's model on the test set.
   Evaluation evaluate();
 
-  // The optimizer's state as a checkpoint has it, whatever part of it this rank has. At rank 0; with parallel.zero in
-  // memory of its own there, and of no use at the others. gather and distribute are collective.
-  optim::NamedTensors gather_optimizer_state() const;
-  optim::NamedTensors whole_optimizer_state() const;  // of these shapes, to be filled by a checkpoint
-  void distribute_optimizer_state(const optim::NamedTensors& whole);
+  // The state as a checkpoint has it, whatever part of it each rank has: at rank 0, and of no use at the others; in the
+  // memory of model and optimizer where those are whole. Valid until release_whole_state(). Collective, all of them.
+  WholeState gather_state();
+  WholeState whole_state();  // the same with any values, to be filled by a checkpoint
+  void distribute_state(const WholeState& whole);
+  void release_whole_state() { parallelism_->drop_whole_parameters(); }
+  // Calls visit(name, value) for each parameter, whole and at every rank, in the model's order. Collective.
+  void visit_parameters(const DataParallelism::Visitor& visit);
 
   // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.
   void record_saved_bytes() { records_saved_bytes_ = true; }
@@ -101,6 +112,9 @@ class TrainSession {
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }
+  const DeviceMesh& mesh() const { return mesh_; }
+  // The ranks that have the same part of the model, and samples of their own.
+  ProcessGroup& data_group() const { return mesh_.group("data"); }
   bool is_first() const { return group_.rank() == 0; }
   // Samples of this rank's micro-batch, at most.
   std::int64_t batch_size() const { return micro_batch_; }
@@ -110,7 +124,8 @@ class TrainSession {
  private:
   class PhaseTimer;
 
-  void take_shards_of_optimizer();
+  void make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups);
+  const StateDivision& division_of_optimizer() const;
   double learning_rate();
   void open_epoch();
   void check_equal_batches(std::int64_t samples) const;
@@ -121,20 +136,24 @@ class TrainSession {
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
-  double sum_over_shards(double value) const;
-  bool is_in_first_shard_group() const { return group_.rank() < parallelism_->shard_group().size(); }
+  double sum_of_squares() const;
+  double sum_over_parts(double value) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
   const TrainConfig& config_;
   const Datasets& datasets_;
-  const tasks::Task& task_;
   TrainState& state_;
   ProcessGroup& group_;
+  const DeviceMesh mesh_;
+  const std::unique_ptr<TensorParallel> tensor_;  // with parallel.tensor
+  const std::unique_ptr<tasks::Task> own_task_;   // in place of the job's, where ranks have parts of the scores
+  const tasks::Task& task_;
   const std::unique_ptr<DataParallelism> parallelism_;
   const std::unique_ptr<DataParallel> replicas_;  // with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm_;
-  std::optional<ParameterShards> shards_;    // with parallel.zero
+  std::optional<ParameterShards> shards_;  // with parallel.zero
+  const Replicas replicas_of_state_;
   const optim::NamedParameters parameters_;  // that this rank updates
   const data::EpochPlan plan_;
   const std::int64_t micro_batch_;

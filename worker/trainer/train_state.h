@@ -21,7 +21,7 @@ namespace ddprun::trainer {
 // clearing them. Between two steps all ranks' states are equal, apart from buffers (running statistics).
 struct TrainState {
   std::unique_ptr<nn::Module> model;
-  // Of the model's parameters; with parallel.zero of this rank's parts of them, made by the session.
+  // Of the model's parameters; with parallel.zero or tensor of this rank's parts of them, made by the session.
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::NamedParameters parts;             // with parallel.zero: those; whole parameters may have no gradients then
   std::optional<optim::GradScaler> scaler;  // with train.precision = fp16

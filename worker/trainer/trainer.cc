@@ -65,7 +65,7 @@ class Trainer::Impl {
     const auto end = run_loop(session_, *observers_);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
-    summary_.parameter_digest = parameter_digest(session_.parallelism());
+    summary_.parameter_digest = parameter_digest(session_);
     return summary_;
   }
 
@@ -76,14 +76,11 @@ class Trainer::Impl {
     const ResumeOptions options{.checkpoints = checkpoints(),
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
-    const auto optimizer_state = session_.whole_optimizer_state();
-    auto& parallel = session_.parallelism();
-    parallel.collect_parameters();
-    const auto saved = resume(options, *state_.model, optimizer_state, session_.group(), session_.hook_state());
-    if (saved) parallel.distribute_model();
-    parallel.drop_whole_parameters();
+    const WholeState whole = session_.whole_state();
+    const auto saved = resume(options, whole.model, whole.optimizer, session_.group(), session_.hook_state());
+    if (saved) session_.distribute_state(whole);
+    session_.release_whole_state();
     if (!saved) return;
-    session_.distribute_optimizer_state(optimizer_state);
     if (session_.is_first()) warn_of_changes(saved->config, state_.run.config);
     state_.continue_from(*saved);
     progress_.line(
@@ -92,7 +89,7 @@ class Trainer::Impl {
 
   void warn_of_idle_ranks() {
     const auto samples = session_.step_samples();
-    const auto ranks = session_.group().size();
+    const auto ranks = session_.data_group().size();
     if (session_.is_first() && samples < ranks)
       log::warn("a step of {} samples leaves some of the {} ranks without samples", samples, ranks);
   }

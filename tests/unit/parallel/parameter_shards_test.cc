@@ -33,7 +33,7 @@ TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its 
       require(sum[0] == all, "each element of the state is at one rank");
       require(ranks == 1 || own < all, "a part of the state");
 
-      const auto gathered = shards.gather_state(optimizer->state());
+      const auto gathered = shards.gather(optimizer->state());
       if (group.rank() == 0)
         require(nearly_equal(values_of(gathered), whole.state), "state");
       else
@@ -56,11 +56,11 @@ TEST_CASE("an optimizer goes on with the state that another one gathered") {
       ddp.parameters_updated();
     }
     // Another optimizer, with the state that a checkpoint would bring.
-    const auto saved = shards.gather_state(first->state());
+    const auto saved = shards.gather(first->state());
     const auto second = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
-    auto read = shards.whole_state(second->state());
+    auto read = shards.whole_like(second->state());
     for (std::size_t i = 0; i < read.size(); ++i) read[i].second.copy_from(saved[i].second);
-    shards.scatter_state(read, second->state());
+    shards.scatter(read, second->state());
     second->set_step_count(first->step_count());
     backward(ddp, 2, group.rank());
     second->step();

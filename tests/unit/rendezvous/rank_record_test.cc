@@ -46,6 +46,10 @@ TEST_CASE("a rank's record survives encoding") {
   CHECK(decode_rank_record(encode(example())) == example());
   CHECK(decode_rank_record(encode(RankRecord{})) == RankRecord{});
   CHECK(example().identity() == "pid 42 on host b");
+  RankRecord labelled = example();
+  labelled.label = "data 1, tensor 0";
+  CHECK(labelled.identity() == "data 1, tensor 0, pid 42 on host b");
+  CHECK(decode_rank_record(encode(labelled)) == labelled);
   CHECK_FALSE(example().operations[0].transfer());
   CHECK(example().operations[1].transfer());
 }
@@ -58,8 +62,8 @@ TEST_CASE("text that is not a rank's record is not parsed") {
     return decode_rank_record(text.replace(text.find(part), part.size(), other));
   };
   CHECK(decode_rank_record("") == std::nullopt);
-  CHECK(decode_rank_record("3\n1\n1") == std::nullopt);
-  CHECK(but("3\n", "2\n") == std::nullopt);
+  CHECK(decode_rank_record("4\n1\n1") == std::nullopt);
+  CHECK(but("4\n", "3\n") == std::nullopt);
   CHECK(but("\n12\n", "\nmany\n") == std::nullopt);
   CHECK(but("\n1700000000123\n", "\n-1\n") == std::nullopt);
   CHECK(but("40 2 3000", "40 4 3000") == std::nullopt);

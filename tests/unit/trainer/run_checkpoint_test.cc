@@ -32,13 +32,14 @@ const NamedSettings no_settings;
 
 void save(const TempDir& dir, const Learner& learner, std::int64_t step, const NamedSettings& settings = {}) {
   checkpoint::Checkpoints({.folder = dir.path()})
-      .save(content_of(*learner.model, learner.optimizer->state(), {.step = step, .seed = 9, .config = settings}));
+      .save(content_of(tensors_of(*learner.model), learner.optimizer->state(),
+                       {.step = step, .seed = 9, .config = settings}));
 }
 
 std::string error_of(const TempDir& dir, Learner learner, const NamedSettings& settings = {}) {
   checkpoint::Checkpoints checkpoints({.folder = dir.path()});
   try {
-    resume({.checkpoints = &checkpoints, .settings = settings}, *learner.model, learner.optimizer->state(),
+    resume({.checkpoints = &checkpoints, .settings = settings}, tensors_of(*learner.model), learner.optimizer->state(),
            *comm::make_self_group());
   } catch (const Error& e) {
     CHECK(e.code() == Errc::mismatch);
@@ -52,8 +53,8 @@ std::string start_of(const TempDir& dir, Resume how) {
   checkpoint::Checkpoints checkpoints({.folder = dir.path()});
   Learner learner(1);
   try {
-    const auto state = resume({.checkpoints = &checkpoints, .resume = how, .settings = no_settings}, *learner.model,
-                              learner.optimizer->state(), *comm::make_self_group());
+    const auto state = resume({.checkpoints = &checkpoints, .resume = how, .settings = no_settings},
+                              tensors_of(*learner.model), learner.optimizer->state(), *comm::make_self_group());
     return state ? std::to_string(state->step) : "0";
   } catch (const Error& e) {
     CHECK(e.code() == Errc::io);
@@ -71,7 +72,7 @@ TEST_CASE("what rank 0 saved is at every rank after resume") {
     checkpoint::Checkpoints checkpoints({.folder = dir.path()});
     Learner learner(100 + static_cast<std::uint64_t>(group.rank()));
     const auto state = resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings},
-                              *learner.model, learner.optimizer->state(), group);
+                              tensors_of(*learner.model), learner.optimizer->state(), group);
     optim::NamedTensors parameters;
     for (const auto& [name, parameter] : learner.model->named_parameters())
       parameters.emplace_back(name, parameter.value());
@@ -92,8 +93,8 @@ TEST_CASE("without a checkpoint every rank starts afresh") {
   testing::run_ranks(2, [&](ProcessGroup& group) {
     checkpoint::Checkpoints checkpoints({.folder = dir / "none"});
     Learner learner(1);
-    if (resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings}, *learner.model,
-               learner.optimizer->state(), group))
+    if (resume({.checkpoints = group.rank() == 0 ? &checkpoints : nullptr, .settings = no_settings},
+               tensors_of(*learner.model), learner.optimizer->state(), group))
       throw std::runtime_error("found something");
   });
 }

@@ -26,7 +26,7 @@ Publisher::Publisher(std::shared_ptr<Store> store, RankRecords& records, const G
       records_(records),
       options_(options),
       operation_log_(operation_log),
-      identity_(fmt::format("pid {} on host {}", ::getpid(), local_host_name())),
+      identity_(identity_text(options.config.label, ::getpid(), local_host_name())),
       failure_key_(options_.prefix + "failure"),
       processes_key_(options_.prefix + "processes/" + host_evidence()),
       beside_store_key_(options_.prefix + "beside store") {}
@@ -63,6 +63,7 @@ RankRecord Publisher::current_record(bool left) const {
                     .pid = ::getpid(),
                     .time = since_epoch(),
                     .host = local_host_name(),
+                    .label = options_.config.label,
                     .operations = recent_operations(operation_log_, Clock::now())};
   if (const auto latest = operation_log_.current()) {
     record.inside = latest->state == OperationLog::State::started;

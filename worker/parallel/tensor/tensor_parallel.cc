@@ -107,6 +107,7 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
       divide(model, rule.module + ".weight", {});
       return module.set_substitute(std::make_unique<VocabularyParallelEmbedding>(module, group_));
     case TensorStyle::vocabulary_head:
+      divides_scores_ = true;
       return module.set_substitute(std::make_unique<VocabularyParallelHead>(module, group_));
     case TensorStyle::dropout:
       return as<nn::Dropout>(model, rule, "dropout").set_part(group_.rank(), group_.size());

@@ -33,6 +33,9 @@ class TensorParallel final : public StateDivision {
 
   // Whether each rank has a part of this parameter.
   bool divides(const std::string& parameter) const { return slicings_.contains(parameter); }
+  // Whether the model's results are scores of which each rank has some classes: see
+  // vocabulary_parallel_cross_entropy().
+  bool divides_scores() const { return divides_scores_; }
   // A parameter's whole value, at every rank. Collective for those that are divided.
   Tensor whole(const std::string& parameter, const Tensor& own) const;
   TensorGroup& group() { return group_; }
@@ -49,6 +52,7 @@ class TensorParallel final : public StateDivision {
 
   TensorGroup group_;
   std::map<std::string, Slicing> slicings_;  // by parameter
+  bool divides_scores_ = false;
 };
 
 }  // namespace ddprun

@@ -26,16 +26,15 @@ class CheckpointObserver : public Observer {
  private:
   // Collective.
   void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
-    const auto optimizer_state = session.gather_optimizer_state();
     const GatheredHookState hook(session.hook_state(), session.group());
-    session.parallelism().collect_parameters();
+    const WholeState whole = session.gather_state();
     if (checkpoints_) {
       all_.before_checkpoint();
-      auto content = content_of(*session.state().model, optimizer_state, session.state().run);
+      auto content = content_of(whole.model, whole.optimizer, session.state().run);
       content.hook = hook.views();
       (checkpoints_->*write)(content);
     }
-    session.parallelism().drop_whole_parameters();
+    session.release_whole_state();
   }
 
   const std::int64_t every_steps_;

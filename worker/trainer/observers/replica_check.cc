@@ -9,7 +9,7 @@ class ReplicaCheck : public Observer {
  public:
   void step_finished(const StepEvent& event) override {
     auto& session = event.session;
-    check_replicas(session.parallelism(), session.group(), session.state().run.step);
+    check_replicas(session);
   }
 };
 
