@@ -346,7 +346,8 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
         {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
                  "Empty: cpu:0"});
   s.add("parallel.split", p.split,
-        {.help = "the first module on each device but the first, such as layer3. Empty: by measured time"});
+        {.help = "the first module on each device but the first, such as layer3, or of each stage of a pipeline, such "
+                 "as h.2. Empty: by measured time"});
   s.add("parallel.zero", p.zero,
         {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work; 2: gradients "
                  "as well; 3: parameters as well",
@@ -366,6 +367,24 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .unit = "ranks",
          .min = 1,
          .max = 1024});
+  s.add("parallel.pipeline", p.pipeline,
+        {.help = "stages of the model, each on another rank: ranks are a grid of pipeline x data, of which the second "
+                 "varies faster",
+         .unit = "ranks",
+         .min = 1,
+         .max = 1024});
+  s.add("parallel.micro_batches", p.micro_batches,
+        {.help = "parts of a step's samples of a data rank, which pass through the stages of parallel.pipeline, or of "
+                 "several parallel.devices, one after the other. 0: no pipeline",
+         .min = 0,
+         .max = 1'000'000});
+  s.add("parallel.schedule", p.schedule,
+        {.help = "the order in which each stage computes: gpipe: all forward passes, then all backward passes; 1f1b: "
+                 "one forward and one backward pass in turn; interleaved: with parallel.virtual_stages; zero_bubble: "
+                 "gradients of weights apart (ZB-H1)",
+         .choices = {"gpipe", "1f1b", "interleaved", "zero_bubble"}});
+  s.add("parallel.virtual_stages", p.virtual_stages,
+        {.help = "stages of each rank or device, for the interleaved schedule", .min = 1, .max = 1024});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(
@@ -494,7 +513,7 @@ void check_parallel(const TrainConfig::Parallel& p, const Settings& settings) {
   } catch (const Error& e) {
     reject(settings, "parallel.devices", e.what());
   }
-  if (p.devices.empty() && (p.strategy != "ddp" || !p.split.empty()))
+  if (p.devices.empty() && (p.strategy != "ddp" || (!p.split.empty() && p.pipeline == 1)))
     reject(settings, p.split.empty() ? "parallel.strategy" : "parallel.split",
            "parallel.devices has to be given as well");
   if (p.strategy == "data_parallel" && (!p.split.empty() || p.zero > 0))
@@ -592,6 +611,42 @@ void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
 }
 bool is_built_in(const TrainConfig::Data& data) {
   return std::ranges::count(built_in_data, data.name) > 0;
+}
+
+// What a pipeline does not go with.
+void check_pipeline(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  const bool has_devices = parse_names(p.devices).size() > 1;
+  if (p.micro_batches == 0) {
+    if (p.pipeline > 1) reject(settings, "parallel.pipeline", "parallel.micro_batches has to be given as well");
+    if (p.schedule != "1f1b") reject(settings, "parallel.schedule", "parallel.micro_batches has to be given as well");
+    if (p.virtual_stages > 1)
+      reject(settings, "parallel.virtual_stages", "parallel.micro_batches has to be given as well");
+    return;
+  }
+  if (p.pipeline == 1 && !has_devices)
+    reject(settings, "parallel.micro_batches",
+           "parallel.pipeline, or several parallel.devices, have to be given as well");
+  if (p.pipeline > 1 && !p.devices.empty())
+    reject(settings, "parallel.devices", "with parallel.pipeline each rank has one device");
+  if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
+    reject(settings, "parallel.virtual_stages", "the schedule interleaved has 2 or more, and the others 1");
+  if (p.strategy != "ddp") reject(settings, "parallel.strategy", "the stages of a pipeline have no replicas");
+  if (p.tensor > 1) reject(settings, "parallel.tensor", "it does not go with parallel.micro_batches");
+  if (p.zero > 0) reject(settings, "parallel.zero", "the state of a pipeline is not divided further");
+  if (p.hook != "allreduce") reject(settings, "parallel.hook", "gradients of a pipeline are averaged as they are");
+  for (const auto& [key, on] :
+       {std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
+        std::pair("parallel.static_graph", p.static_graph), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
+        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
+        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty())})
+    if (on) reject(settings, key, "it does not go with parallel.micro_batches");
+  if (c.train.accumulate > 1)
+    reject(settings, "train.accumulate", "parallel.micro_batches divides the samples of a step");
+  if (c.train.quantization_aware)
+    reject(settings, "train.quantization_aware", "it does not go with parallel.micro_batches");
+  if (p.pipeline == 1 && !is_built_in(c.model))
+    reject(settings, "parallel.devices", "a pipeline over devices is made of the built-in models alone");
 }
 
 // Tokens are numbers of entries, not measurements: only an embedding can read them. A plugin's model is what it is.
@@ -794,6 +849,7 @@ void validate(const TrainConfig& c, const Settings& settings) {
   check_backend(settings, c.dist.backend);
   check_parallel(c.parallel, settings);
   check_tensor_parallel(c, settings);
+  check_pipeline(c, settings);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   if (c.checkpoint.dir.empty() && c.checkpoint.every_steps > 0)
     reject(settings, "checkpoint.every_steps", "checkpoint.dir has to be given as well");
@@ -832,6 +888,10 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "parallel.reshard_after_forward",
       "parallel.shard_group",
       "parallel.tensor",
+      "parallel.pipeline",
+      "parallel.micro_batches",
+      "parallel.schedule",
+      "parallel.virtual_stages",
       "checkpoint.",
       "metrics.",
   };

@@ -30,7 +30,7 @@ PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh
       ddp_(model, mesh.group("data"), without(std::move(options), pipeline_.foreign())) {}
 
 Variable PipelinedDataParallel::forward(const Variable&) {
-  throw Error(Errc::usage, "a rank of a pipeline has some stages of the model alone");
+  throw Error(Errc::unsupported, "a rank of a pipeline has some stages of the model alone");
 }
 
 void PipelinedDataParallel::visit_parameters(const Visitor& visit) {
@@ -54,8 +54,7 @@ optim::NamedTensors PipelinedDataParallel::own_tensors() const {
 }
 
 void PipelinedDataParallel::collect_parameters() {
-  if (mesh_.coordinate("data") != 0) return;
-  const optim::NamedTensors whole = pipeline_.division().gather(own_tensors());
+  const optim::NamedTensors whole = gather(own_tensors());
   if (!has_whole()) return;
   const std::map<std::string, Tensor> by_name(whole.begin(), whole.end());
   for (auto [name, parameter] : model_.named_parameters())
@@ -72,15 +71,24 @@ void PipelinedDataParallel::drop_whole_parameters() {
 }
 
 void PipelinedDataParallel::distribute_model() {
-  const optim::NamedTensors own = own_tensors();
-  if (mesh_.coordinate("data") == 0) {
-    optim::NamedTensors whole;
-    if (has_whole()) {
-      for (const auto& [name, parameter] : model_.named_parameters()) whole.emplace_back(name, parameter.value());
-      for (const auto& [name, buffer] : model_.named_buffers()) whole.emplace_back(name, buffer);
-    }
-    pipeline_.division().scatter(whole, own);
+  optim::NamedTensors whole;
+  if (has_whole()) {
+    for (const auto& [name, parameter] : model_.named_parameters()) whole.emplace_back(name, parameter.value());
+    for (const auto& [name, buffer] : model_.named_buffers()) whole.emplace_back(name, buffer);
   }
+  scatter(whole, own_tensors());
+}
+
+optim::NamedTensors PipelinedDataParallel::gather(const optim::NamedTensors& own) const {
+  return mesh_.coordinate("data") == 0 ? pipeline_.division().gather(own) : optim::NamedTensors{};
+}
+
+optim::NamedTensors PipelinedDataParallel::whole_like(const optim::NamedTensors& own) const {
+  return mesh_.coordinate("data") == 0 ? pipeline_.division().whole_like(own) : optim::NamedTensors{};
+}
+
+void PipelinedDataParallel::scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const {
+  if (mesh_.coordinate("data") == 0) pipeline_.division().scatter(whole, own);
   for (const auto& [name, tensor] : own) mesh_.group("data").broadcast(span_of(tensor), 0, {.blocking = true});
 }
 

@@ -13,11 +13,12 @@ namespace ddprun::pipeline {
 
 // Several pipelines, each with its part of the batch: the ranks of a mesh's dimension "pipeline" have the stages of a
 // model, and those of its dimension "data" average the gradients of the same stages. As DataParallelism it knows the
-// whole model; passes go through train() and evaluate().
+// whole model; passes go through train() and RankPipeline::evaluate(). As StateDivision: of an optimizer of
+// pipeline().parameters().
 //
 // Ownership: model and mesh outlive this object.
 // Threads, errors: as RankPipeline and DistributedDataParallel.
-class PipelinedDataParallel final : public DataParallelism {
+class PipelinedDataParallel final : public DataParallelism, public StateDivision {
  public:
   // options.ignored_parameters are set here.
   PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh, const std::vector<std::size_t>& cuts,
@@ -28,8 +29,11 @@ class PipelinedDataParallel final : public DataParallelism {
   RankPipeline& pipeline() { return pipeline_; }
   const RankPipeline& pipeline() const { return pipeline_; }
 
-  // Throws Errc::usage: a rank has some stages alone.
+  // Throws Errc::unsupported: a rank has some stages alone.
   Variable forward(const Variable& input) override;
+  optim::NamedTensors gather(const optim::NamedTensors& own) const override;
+  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
+  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
   void join_pass() override { ddp_.join_pass(); }
   std::shared_ptr<void> hold_reduction() override { return ddp_.hold_reduction(); }
   ProcessGroup& shard_group() const override { return ddp_.shard_group(); }
