@@ -166,6 +166,7 @@ Variable recorded(Tensor value, const std::vector<Variable>& inputs, Call call) 
                                        for (std::size_t i = 0; i < gradients.size(); ++i)
                                          if (gradients[i].defined()) pass.add(i, std::move(gradients[i]));
                                      });
+  node->divisible = false;  // its pass adds to the leaves directly
   if (anomaly_detection() || operation_observer()) node->scope = current_scope();
   Access::set_producer(result, std::move(node));
   return result;

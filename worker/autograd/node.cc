@@ -153,9 +153,12 @@ void add_to(const Edge& edge, Tensor gradient) {
   }
 }
 
+// Which inputs of a node get their gradient in this run of its function; empty: all.
+using Inputs = std::vector<bool>;
+
 class Step final : public Backward {
  public:
-  explicit Step(Node& node) : node_(node) {}
+  explicit Step(Node& node, const Inputs& inputs) : node_(node), inputs_(inputs) {}
 
   const Tensor& grad() const override {
     if (!node_.gradient.is_contiguous()) node_.gradient = node_.gradient.contiguous();
@@ -165,7 +168,9 @@ class Step final : public Backward {
     if (!node_.gradient.is_dense()) node_.gradient = node_.gradient.contiguous();
     return node_.gradient;
   }
-  bool wants(std::size_t input) const override { return node_.edges[input].leaf || node_.edges[input].node; }
+  bool wants(std::size_t input) const override {
+    return takes(input) && (node_.edges[input].leaf || node_.edges[input].node);
+  }
 
   const Tensor& saved(std::size_t index) const override {
     const Tensor& tensor = node_.saved[index];
@@ -177,12 +182,13 @@ class Step final : public Backward {
   }
 
   void add(std::size_t input, Tensor gradient) override {
+    if (!takes(input)) return;
     if (anomaly_detection()) check_finite(gradient, node_.description(), input_name(input));
     add_to(node_.edges[input], std::move(gradient));
   }
 
   Target target(std::size_t input) override {
-    if (anomaly_detection()) return {};
+    if (anomaly_detection() || !takes(input)) return {};
     const Edge& edge = node_.edges[input];
     if (edge.leaf) return edge.leaf->target();
     // Of a weight cast to 16 bits: kernels add to float32 from 16 bits, which loses less than a cast of the gradient.
@@ -191,9 +197,11 @@ class Step final : public Backward {
   }
 
  private:
+  bool takes(std::size_t input) const { return inputs_.empty() || inputs_[input]; }
   static std::string input_name(std::size_t input) { return fmt::format("the gradient of its input {}", input); }
 
   Node& node_;
+  const Inputs& inputs_;
 };
 
 using Actions = std::vector<std::function<void()>>;
@@ -235,13 +243,16 @@ class NodeObservation {
   OperationObserver* observer_;
 };
 
-void run_node(Node& node) {
+void run_function(Node& node, const Inputs& inputs) {
   // An operation may give an input no gradient at all; then there is nothing to pass on either.
-  if (node.gradient.defined()) {
-    const NodeObservation observation(node);
-    Step step(node);
-    node.function(step);
-  }
+  if (!node.gradient.defined()) return;
+  const NodeObservation observation(node);
+  Step step(node, inputs);
+  node.function(step);
+}
+
+void run_node(Node& node, const Inputs& inputs = {}) {
+  run_function(node, inputs);
   node.function = nullptr;
   node.gradient = Tensor();
   node.saved.clear();
@@ -279,6 +290,77 @@ void run_backward(std::vector<Root> roots) {
 
 void run_inner_backward(std::vector<Root> roots) {
   walk(std::move(roots), [](const VariableNode&) {});
+}
+
+struct DividedBackward::State {
+  struct Part {
+    std::shared_ptr<Node> node;
+    Inputs first;          // the edges that lead to the input
+    bool is_done = false;  // by the first part
+  };
+
+  State(std::vector<Root> roots, const Variable& input);
+  void find_edges(const VariableNode* input);
+
+  Plan plan;
+  std::vector<Part> parts;
+  std::vector<Edge> root_edges;
+};
+
+DividedBackward::State::State(std::vector<Root> roots, const Variable& input) : plan(plan_from(roots)) {
+  for (const auto& node : plan.nodes) parts.push_back({node, {}});
+  find_edges(Access::edge(input).leaf.get());
+  for (Root& root : roots) {
+    add_to(root.edge, std::move(root.gradient));
+    root_edges.push_back(root.edge);
+  }
+}
+
+void DividedBackward::State::find_edges(const VariableNode* input) {
+  std::unordered_set<const Node*> leading;
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    Part& part = parts[i];
+    for (const Edge& edge : part.node->edges)
+      part.first.push_back((edge.leaf && edge.leaf.get() == input) || (edge.node && leading.contains(edge.node.get())));
+    if (std::ranges::count(part.first, true) > 0) leading.insert(part.node.get());
+  }
+}
+
+DividedBackward::DividedBackward(std::vector<Root> roots, const Variable& input)
+    : state_(std::make_unique<State>(std::move(roots), input)) {
+  for (auto& [node, first, is_done] : state_->parts) {
+    if (std::ranges::count(first, true) == 0) continue;
+    const auto has_gradient = [](const Edge& edge) { return edge.leaf || edge.node; };
+    is_done = !node->divisible || std::ranges::count(first, true) == std::ranges::count_if(node->edges, has_gradient);
+    if (is_done)
+      run_node(*node);
+    else
+      run_function(*node, first);
+  }
+}
+
+DividedBackward::~DividedBackward() = default;
+DividedBackward::DividedBackward(DividedBackward&&) noexcept = default;
+DividedBackward& DividedBackward::operator=(DividedBackward&&) noexcept = default;
+
+void DividedBackward::finish() {
+  Actions actions;
+  const PassScope scope(actions);
+  auto& awaits = state_->plan.awaits;
+  const auto use_ended = [&](const Edge& edge) {
+    if (edge.leaf && --awaits[edge.leaf.get()] == 0) edge.leaf->run_hooks();
+  };
+  state_->plan.nodes.clear();
+  for (const Edge& edge : state_->root_edges) use_ended(edge);
+  for (auto& [node, first, is_done] : state_->parts) {
+    first.flip();
+    if (!is_done) run_node(*node, first);
+    const std::vector<Edge> edges = std::move(node->edges);
+    node->edges.clear();
+    node.reset();
+    for (const Edge& edge : edges) use_ended(edge);
+  }
+  for (const auto& action : actions) action();
 }
 
 }  // namespace ddprun::autograd

@@ -67,6 +67,7 @@ class Node {
   BackwardFunction function;            // empty once it has run
   Tensor gradient;                      // of the result, while a pass collects it
   bool narrows_float32 = false;         // a cast to 16 bits
+  bool divisible = true;                // its function gives some gradients without the others, by Backward::wants()
   double cost = 0;                      // of the forward pass, as an OperationObserver counts it
 };
 
@@ -85,6 +86,23 @@ struct Root {
 void run_backward(std::vector<Root> roots);
 // A pass within a step of another one, over a tape of its own: leaves' hooks are left to the other pass.
 void run_inner_backward(std::vector<Root> roots);
+
+// A pass in two parts: the gradient of one input, and those of all other leaves (Qi et al. 2023). In between,
+// operations on the way to the input that have other inputs too keep what they saved.
+class DividedBackward {
+ public:
+  // The first part. What cannot be computed apart, such as a checkpointed function, is computed with it.
+  DividedBackward(std::vector<Root> roots, const Variable& input);
+  ~DividedBackward();
+  DividedBackward(DividedBackward&&) noexcept;
+  DividedBackward& operator=(DividedBackward&&) noexcept;
+  // The second part, once; leaves' hooks run in it. What a hook throws comes out here.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // Operations record during its lifetime, whatever surrounds it.
 class RecordingScope {

@@ -142,6 +142,30 @@ void Module::collect_users(const std::string& path, std::vector<std::pair<std::s
   for (const auto& [name, child] : children_) child->collect_users(path.empty() ? name : path + "." + name, users);
 }
 
+std::vector<Module::Piece> Module::pieces() {
+  std::vector<Piece> all;
+  for (Piece& part : sequence()) {
+    if (part.run) {
+      all.push_back(std::move(part));
+      continue;
+    }
+    Module& child = *part.modules.at(0);
+    for (Piece& inner : child.pieces()) {
+      if (inner.modules[0] == &child) {  // it cannot be cut
+        all.push_back({part.name, {&child}, std::move(inner.run)});
+        continue;
+      }
+      auto run = [&child, piece = std::move(inner.run)](const Variable& input) {
+        const autograd::NameScope scope(child.name_);
+        return piece(input);
+      };
+      all.push_back({part.name + "." + inner.name, std::move(inner.modules), std::move(run)});
+    }
+  }
+  if (all.empty()) all.push_back({name_, {this}, [this](const Variable& input) { return (*this)(input); }});
+  return all;
+}
+
 template <class Change>
 void Module::change_values(Change change) {
   for (const auto list : {&Module::parameters_, &Module::buffers_}) {

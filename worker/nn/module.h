@@ -74,6 +74,15 @@ class Module {
   // The modules that use parameters on their own account: each block with all below it, and outside of blocks each
   // module with parameters of its own. A module that is in none of them has no parameters.
   std::vector<std::pair<std::string, Module*>> parameter_users();
+  // A part of a row of parts that compute one after the other.
+  struct Piece {
+    std::string name;                                // "h.3"
+    std::vector<Module*> modules;                    // that it calls
+    std::function<Variable(const Variable&)> run{};  // empty, in sequence(): calls the one module
+  };
+  // This module as the longest row of pieces that it can be cut into, for pipelines: each gets the result of the one
+  // before, and all of them compute what the module computes. One piece where it states no sequence().
+  std::vector<Piece> pieces();
   // Of this module, in place of one given before; null: none.
   void set_call_hook(std::unique_ptr<CallHook> hook) { call_hook_ = std::move(hook); }
   // Moves parameters and buffers in place: optimizers and tied modules see it, gradients are dropped. A dtype applies
@@ -95,6 +104,9 @@ class Module {
   // What set_recompute() takes this module for: a block repeats in a model; a container only calls its parts.
   enum class Part { layer, block, container };
   virtual Part part() const { return Part::layer; }
+
+  // What forward() calls one after the other, for a module that does nothing else; empty: it cannot be cut.
+  virtual std::vector<Piece> sequence() { return {}; }
 
   Variable register_parameter(const std::string& name, Tensor value);
   // Ties a parameter that another module has registered too.

@@ -5,11 +5,9 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
-#include "ddprun/worker/autograd/autocast.h"
-#include "ddprun/worker/autograd/checkpoint.h"
-#include "ddprun/worker/autograd/node.h"
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/nn/random_scope.h"
+#include "ddprun/worker/parallel/surroundings.h"
 #include "ddprun/worker/tensor/device_threads.h"
 
 namespace ddprun {
@@ -31,40 +29,12 @@ std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
   return all;
 }
 
-// What surrounds the call on the caller's thread, to be made again on those of the devices.
-struct Surroundings {
-  bool records = grad_enabled();
-  DType autocast = autograd::autocast_dtype();
-  autograd::NameScopes names = autograd::name_scopes();
-  std::vector<autograd::ContextScope::Maker> contexts = autograd::ContextScope::makers();
-  const nn::SampleKeys* keys = nn::RandomScope::current();
-};
-
-class SurroundingsRestored {
- public:
-  SurroundingsRestored(const Surroundings& from, const Rows& rows) : names_(from.names), autocast_(from.autocast) {
-    if (!from.records) no_grad_.emplace();
-    for (const auto& make : from.contexts) contexts_.push_back(make());
-    if (!from.keys) return;
-    nn::SampleKeys keys{.seed = from.keys->seed, .epoch = from.keys->epoch, .samples = {}};
-    const auto first = from.keys->samples.begin() + rows.begin;
-    keys.samples.assign(first, first + rows.count);
-    random_.emplace(std::move(keys));
-  }
-  ~SurroundingsRestored() {
-    random_.reset();
-    while (!contexts_.empty()) contexts_.pop_back();  // scopes end in the reverse order
-  }
-  SurroundingsRestored(const SurroundingsRestored&) = delete;
-  SurroundingsRestored& operator=(const SurroundingsRestored&) = delete;
-
- private:
-  const autograd::NameScopesRestored names_;
-  const autograd::AutocastScope autocast_;
-  std::optional<NoGradScope> no_grad_;
-  std::vector<std::shared_ptr<void>> contexts_;
-  std::optional<nn::RandomScope> random_;
-};
+// The keys of these rows' samples; none outside of a RandomScope.
+std::optional<nn::SampleKeys> keys_of(const nn::SampleKeys* all, const Rows& rows) {
+  if (!all) return std::nullopt;
+  const auto first = all->samples.begin() + rows.begin;
+  return nn::SampleKeys{.seed = all->seed, .epoch = all->epoch, .samples = {first, first + rows.count}};
+}
 
 // A model's copy on one device.
 struct Replica {
@@ -143,9 +113,12 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
     auto parts = std::make_shared<Parts>(rows.size());
     for (std::size_t k = 0; k < rows.size(); ++k) take_values(replicas_[k]);
     const Surroundings surroundings;
+    const nn::SampleKeys* keys = nn::RandomScope::current();
     threads_.run([&](std::size_t k) {
       if (k >= rows.size()) return;
-      const SurroundingsRestored restored(surroundings, rows[k]);
+      const SurroundingsRestored restored(surroundings);
+      std::optional<nn::RandomScope> random;
+      if (auto own = keys_of(keys, rows[k])) random.emplace(std::move(*own));
       Part& part = (*parts)[k];
       part.rows = rows[k];
       const Tensor share = input.value().slice(0, rows[k].begin, rows[k].count).contiguous();

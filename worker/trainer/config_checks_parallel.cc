@@ -32,7 +32,7 @@ void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
   } catch (const Error& e) {
     reject(settings, "parallel.devices", e.what());
   }
-  if (p.devices.empty() && (p.strategy == "data_parallel" || !p.split.empty()))
+  if (p.devices.empty() && (p.strategy == "data_parallel" || (!p.split.empty() && p.pipeline == 1)))
     reject(settings, p.split.empty() ? "parallel.strategy" : "parallel.split",
            "parallel.devices has to be given as well");
   if (p.strategy == "data_parallel" && (!p.split.empty() || p.zero > 0))
@@ -84,6 +84,42 @@ void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   if (!optim::is_elementwise(c.optim.name)) refuse("optim.name");
 }
 
+// Keys that say something of a pipeline.
+void check_pipeline_keys(const TrainConfig::Parallel& p, const Settings& settings) {
+  constexpr auto* missing = "parallel.micro_batches has to be given as well";
+  if (p.pipeline > 1) reject(settings, "parallel.pipeline", missing);
+  if (p.schedule != "1f1b") reject(settings, "parallel.schedule", missing);
+  if (p.virtual_stages > 1) reject(settings, "parallel.virtual_stages", missing);
+}
+
+// What a pipeline does not go with.
+void check_pipeline(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  if (p.pipeline == 1 && parse_names(p.devices).size() < 2)
+    reject(settings, "parallel.micro_batches",
+           "parallel.pipeline, or several parallel.devices, have to be given as well");
+  if (p.pipeline > 1 && !p.devices.empty())
+    reject(settings, "parallel.devices", "with parallel.pipeline each rank has one device");
+  if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
+    reject(settings, "parallel.virtual_stages", "the schedule interleaved has 2 or more, and the others 1");
+  if (p.strategy != "ddp") reject(settings, "parallel.strategy", "the stages of a pipeline have no replicas");
+  if (p.tensor > 1) reject(settings, "parallel.tensor", "it does not go with parallel.micro_batches");
+  if (p.zero > 0) reject(settings, "parallel.zero", "the state of a pipeline is not divided further");
+  if (p.hook != "allreduce") reject(settings, "parallel.hook", "gradients of a pipeline are averaged as they are");
+  for (const auto& [key, on] :
+       {std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
+        std::pair("parallel.static_graph", p.static_graph), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
+        std::pair("parallel.balance", p.balance), std::pair("train.ema", c.train.ema > 0),
+        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
+        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
+        std::pair("train.quantization_aware", c.train.quantization_aware)})
+    if (on) reject(settings, key, "it does not go with parallel.micro_batches");
+  if (c.train.accumulate > 1)
+    reject(settings, "train.accumulate", "parallel.micro_batches divides the samples of a step");
+  if (p.pipeline == 1 && !is_built_in(c.model))
+    reject(settings, "parallel.devices", "a pipeline over devices is made of the built-in models alone");
+}
+
 }  // namespace
 
 void check_parallel(const TrainConfig& c, const Settings& settings) {
@@ -97,6 +133,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   check_devices(p, settings);
   check_division(p, c.optim.name, settings);
   if (p.strategy == "local_sgd") check_local_sgd(c, settings);
+  p.micro_batches > 0 ? check_pipeline(c, settings) : check_pipeline_keys(p, settings);
   if (p.tensor > 1) check_tensor_parallel(c, settings);
   if (p.balance && (p.strategy == "local_sgd" || p.sync_batch_norm))
     reject(settings, "parallel.balance", "not with parallel.strategy = local_sgd or parallel.sync_batch_norm");

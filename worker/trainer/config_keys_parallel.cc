@@ -51,7 +51,8 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
         {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
                  "Empty: cpu:0"});
   s.add("parallel.split", p.split,
-        {.help = "the first module on each device but the first, such as layer3. Empty: by measured time"});
+        {.help = "the first module on each device but the first, such as layer3, or of each stage of a pipeline, such "
+                 "as h.2. Empty: by measured time"});
   s.add("parallel.zero", p.zero,
         {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work; 2: gradients "
                  "as well; 3: parameters as well",
@@ -65,6 +66,24 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
                  "0: among all ranks",
          .unit = "ranks",
          .min = 0});
+  s.add("parallel.pipeline", p.pipeline,
+        {.help = "stages of the model, each on another rank: ranks are a grid of pipeline x data, of which the second "
+                 "varies faster",
+         .unit = "ranks",
+         .min = 1,
+         .max = 1024});
+  s.add("parallel.micro_batches", p.micro_batches,
+        {.help = "parts of a step's samples of a data rank, which pass through the stages of parallel.pipeline, or of "
+                 "several parallel.devices, one after the other. 0: no pipeline",
+         .min = 0,
+         .max = 1'000'000});
+  s.add("parallel.schedule", p.schedule,
+        {.help = "the order in which each stage computes: gpipe: all forward passes, then all backward passes; 1f1b: "
+                 "one forward and one backward pass in turn; interleaved: with parallel.virtual_stages; zero_bubble: "
+                 "gradients of weights apart (ZB-H1)",
+         .choices = {"gpipe", "1f1b", "interleaved", "zero_bubble"}});
+  s.add("parallel.virtual_stages", p.virtual_stages,
+        {.help = "stages of each rank or device, for the interleaved schedule", .min = 1, .max = 1024});
   s.add("parallel.tensor", p.tensor,
         {.help = "so many neighbouring ranks compute a model's layers together, each with a part of their weights "
                  "(tensor parallelism); the number of ranks is a multiple of it",

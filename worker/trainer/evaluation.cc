@@ -47,10 +47,16 @@ Evaluation evaluate(nn::Module& model, const tasks::Task& task, const data::Data
   data::Loader loader(dataset, data::evaluation_indices(dataset.size(), group.size(), group.rank()),
                       {.batch_size = options.batch_size, .workers = options.workers, .prefetch = 2});
   std::vector<double> sums(task.sum_count());
-  while (const auto batch = loader.next()) task.add_to(sums, forward, *batch);
+  while (const auto batch = loader.next()) {
+    if (options.add_to)
+      options.add_to(sums, *batch);
+    else
+      task.add_to(sums, forward, *batch);
+  }
   if (options.equal_passes)
     make_passes(most_batches(dataset, group, options) - loader.batches(), dataset, task, forward);
   group.allreduce(span_of(sums), ReduceOp::sum)->wait();
+  if (options.parts) options.parts->allreduce(span_of(sums), ReduceOp::sum)->wait();
   auto result = task.finish(sums);
   result.loss = without_nan_sign(result.loss);
   return result;

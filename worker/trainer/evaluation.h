@@ -2,8 +2,11 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <span>
 
 #include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/data/batch.h"
 #include "ddprun/worker/data/dataset.h"
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/tasks/task.h"
@@ -18,6 +21,10 @@ struct EvaluationOptions {
   tasks::Forward forward = {};  // empty: the model's
   // forward communicates: every rank calls it as many times, with a sample that does not count where it has none left.
   bool equal_passes = false;
+  // Adds a batch to the sums, in place of the task and forward; the sums are added up over parts as well: the ranks of
+  // a pipeline, of which the last alone sees results.
+  std::function<void(std::span<double> sums, const data::Batch& batch)> add_to = {};
+  ProcessGroup* parts = nullptr;
 };
 
 // "nan" is printed for the result, never "-nan"; other values stay as they are.

@@ -13,15 +13,17 @@ namespace ddprun::trainer {
 // the number of ranks.
 InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
 
-// The dimensions of a job's ranks: "data", and "tensor" with parallel.tensor.
+// The dimensions of a job's ranks: "data", between "pipeline" and "tensor" where there is parallel.pipeline or
+// parallel.tensor.
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
-// Runs function; an Errc::usage that it throws then names parallel.tensor.
+// Runs function; an Errc::usage that it throws then names parallel.pipeline, or parallel.tensor.
 template <class Function>
-auto naming_tensor_key(const TrainConfig::Parallel& parallel, Function function) {
+auto naming_key(const TrainConfig::Parallel& parallel, Function function) {
   try {
     return function();
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
+    if (parallel.pipeline > 1) throw make_error(e.code(), "parallel.pipeline = {}: {}", parallel.pipeline, e.what());
     throw make_error(e.code(), "parallel.tensor = {}: {}", parallel.tensor, e.what());
   }
 }

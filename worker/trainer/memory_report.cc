@@ -44,6 +44,7 @@ void for_each_tensor(const TrainState& state, Add add) {
   for (const auto& [name, part] : state.parts) parts[name] = &part;
   for (const auto& [name, whole] : state.model->named_parameters()) {
     const auto found = parts.find(name);
+    if (found == parts.end() && !whole.value().storage()->is_present()) continue;  // another rank's
     const Variable& part = found == parts.end() ? whole : *found->second;
     add(name, &MemoryUse::parameters, (whole.value().storage()->is_present() ? whole : part).value().bytes());
     const Tensor& gradient = (whole.grad().defined() ? whole : part).grad();

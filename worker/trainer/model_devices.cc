@@ -55,7 +55,7 @@ std::vector<Device> devices_of(const TrainConfig::Parallel& config) {
 
 void place_model(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout) {
   const auto devices = devices_of(config.parallel);
-  if (config.parallel.strategy != "ddp" || devices.empty()) return;
+  if (config.parallel.strategy != "ddp" || devices.empty() || config.parallel.micro_batches > 0) return;
   if (devices.size() == 1 && devices[0] == Device{}) return;
   auto names = parse_names(config.parallel.split);
   try {

@@ -158,6 +158,10 @@ struct TrainConfig {
     bool reshard_after_forward = true;
     int shard_group = 0;
     int tensor = 1;
+    int pipeline = 1;
+    int micro_batches = 0;
+    std::string schedule = "1f1b";
+    int virtual_stages = 1;
   } parallel;
   struct Checkpoint {
     std::filesystem::path dir;

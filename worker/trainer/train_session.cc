@@ -67,9 +67,12 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
                     .random_seed = static_cast<std::uint64_t>(c.train.seed)});
 }
 
-std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model, ProcessGroup& group) {
+std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model,
+                                                  const data::SampleLayout& layout, const DeviceMesh& mesh) {
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
+  if (p.pipeline > 1) return make_rank_pipeline(c, model, layout, mesh, options);
+  ProcessGroup& group = mesh.group("data");
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
         model, group,
@@ -94,13 +97,13 @@ void check_whole(const TrainState& state, const char* key) {
 }
 
 DeviceMesh make_mesh(const TrainConfig::Parallel& p, ProcessGroup& group) {
-  return naming_tensor_key(p, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
+  return naming_key(p, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
 }
 
 std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
   if (c.parallel.tensor == 1) return nullptr;
   check_whole(state, "parallel.tensor");
-  return naming_tensor_key(c.parallel, [&] {
+  return naming_key(c.parallel, [&] {
     return std::make_unique<TensorParallel>(*state.model, tensor_plan(c.model.name, *state.model),
                                             mesh.group("tensor"));
   });
@@ -111,6 +114,16 @@ std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, Ten
   return task.with_cross_entropy([&group = tensor->group()](const Variable& scores, const Tensor& targets) {
     return vocabulary_parallel_cross_entropy(scores, targets, group, data::ignored_target);
   });
+}
+
+// Of the groups, the parameters that are among these.
+std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
+                                             std::vector<optim::ParameterGroup> groups) {
+  for (auto& group : groups)
+    std::erase_if(group.parameters, [&](const auto& each) {
+      return std::ranges::none_of(own, [&](const auto& mine) { return mine.first == each.first; });
+    });
+  return groups;
 }
 
 LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
@@ -170,21 +183,30 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       tensor_(make_tensor_parallel(config_, state, mesh_)),
       own_task_(task_of_divided_scores(job.task, tensor_.get())),
       task_(own_task_ ? *own_task_ : job.task),
-      parallelism_(make_parallelism(config_, *state.model, data_group())),
+      device_pipeline_(make_device_pipeline(config_, *state.model, datasets_.train->layout(), task_, group)),
+      parallelism_(make_parallelism(config_, *state.model, datasets_.train->layout(), mesh_)),
+      pipelined_(config_.parallel.pipeline > 1 ? dynamic_cast<pipeline::PipelinedDataParallel*>(parallelism_.get())
+                                               : nullptr),
       replicas_(make_data_parallel(config_, *state.model, datasets_.train->layout(), task_)),
       shards_(parallelism_->divided()
                   ? std::make_optional<ParameterShards>(*parallelism_->divided(), parallelism_->shard_group(),
                                                         parallelism_->replica_group())
                   : std::nullopt),
       replicas_of_state_(data_group()),
-      parameters_(shards_ ? shards_->parameters() : state.model->named_parameters()),
+      parameters_(shards_      ? shards_->parameters()
+                  : pipelined_ ? pipelined_->pipeline().parameters()
+                               : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), data_group().size())),
-      micro_batch_(batch_sizes(config_.train, data_group().size()).micro),
+      micro_batch_(micro_batch_size(config_, data_group().size())),
       rank_times_(group.rank(), group.size()) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
   if (shards_) check_whole(state_, "parallel.zero");
   if (shards_) make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
-  if (tensor_) make_optimizer_of_parts({}, parameter_groups(config_, *state_.model));
+  if (pipelined_) check_whole(state_, "parallel.pipeline");
+  if (pipelined_)
+    make_optimizer_of_parts(parameters_, groups_of(parameters_, parameter_groups(config_, *state_.model)));
+  if (tensor_ || (device_pipeline_ && !state_.optimizer))
+    make_optimizer_of_parts({}, parameter_groups(config_, *state_.model));
   if (config_.parallel.balance && plan_.step_samples >= data_group().size())
     balancer_.emplace(data_group().size(), plan_.step_samples);
   state_.run.world_size = group.size();
@@ -200,6 +222,7 @@ void TrainSession::make_optimizer_of_parts(optim::NamedParameters parts, std::ve
 
 // Over the data group; what is whole there is divided over the tensor group, if at all.
 const StateDivision& TrainSession::division_of_optimizer() const {
+  if (pipelined_) return *pipelined_;
   return shards_ ? static_cast<const StateDivision&>(*shards_) : replicas_of_state_;
 }
 
@@ -308,12 +331,30 @@ Evaluation TrainSession::evaluate_parameters() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
   parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
+  if (pipelined_) return evaluate_pipeline();
   const auto evaluated = parallelism_->evaluated_model();
   return trainer::evaluate(*state_.model, task_, *datasets_.test, data_group(),
                            {.batch_size = config_.eval.batch_size,
                             .workers = std::min(config_.data.workers, 1),
-                            .forward = [this](const Variable& input) { return parallelism_->forward(input); },
+                            .forward =
+                                [this](const Variable& input) {
+                                  return device_pipeline_ ? device_pipeline_->forward(input)
+                                                          : parallelism_->forward(input);
+                                },
                             .equal_passes = parallelism_->reduces_every_pass()});
+}
+
+// Batches pass through the stages one after the other; the last stage's rank looks at results.
+Evaluation TrainSession::evaluate_pipeline() {
+  auto& ranks = pipelined_->pipeline();
+  const auto add = [&](std::span<double> sums, const data::Batch& batch) { add_to(sums, task_, batch, ranks); };
+  const auto result = trainer::evaluate(*state_.model, task_, *datasets_.test, data_group(),
+                                        {.batch_size = config_.eval.batch_size,
+                                         .workers = std::min(config_.data.workers, 1),
+                                         .add_to = add,
+                                         .parts = &ranks.group()});
+  ranks.finish();
+  return result;
 }
 
 double TrainSession::learning_rate() {
@@ -438,6 +479,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
 // the most samples.
 void TrainSession::make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples,
                                double& loss_sum, PhaseTimer& timer) {
+  if (pipelined_ || device_pipeline_) return train_pipeline(batches, items, loss_sum);
   const auto own = std::ssize(batches);
   const auto passes = parallelism_->reduces_every_pass() ? most_micro_batches(samples) : std::max<std::int64_t>(own, 1);
   for (std::int64_t i = 0; i < passes; ++i) {
@@ -449,13 +491,26 @@ void TrainSession::make_passes(const std::vector<data::Batch>& batches, double i
   }
 }
 
+void TrainSession::train_pipeline(const std::vector<data::Batch>& batches, double items, double& loss_sum) {
+  const auto step = step_functions(task_, batches, state_.run.seed, [&, items](const tasks::WeightedLoss& result) {
+    return weighted(result, items, loss_sum);
+  });
+  if (pipelined_) return pipelined_->train(step);
+  parallelism_->prepare_forward();
+  {
+    const auto local = parallelism_->hold_reduction();
+    device_pipeline_->train(step);
+  }
+  parallelism_->join_pass();
+}
+
 // Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all.
 bool TrainSession::unscale_gradients(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;
   result.loss_scale = scaler->scale();
   const auto holds_at_all = [this](bool finite) { return sum_over_parts(finite ? 0 : 1) == 0; };
-  result.skipped = !scaler->unscale(parameters_, shards_ || tensor_ ? holds_at_all : optim::GradScaler::HoldsAtAll());
+  result.skipped = !scaler->unscale(parameters_, is_divided() ? holds_at_all : optim::GradScaler::HoldsAtAll());
   scaler->update(!result.skipped);
   return !result.skipped;
 }
@@ -482,6 +537,9 @@ void TrainSession::clip_gradients(StepResult& result) const {
 // Of the whole gradient, of which each rank has a part; what is the same at all ranks counts once.
 double TrainSession::sum_of_squares() const {
   if (shards_) return sum_over_parts(optim::grad_square_sum(parameters_));
+  if (pipelined_)
+    return sum_over_parts(optim::grad_square_sum(parameters_) -
+                          optim::grad_square_sum(pipelined_->pipeline().repeated()));
   if (!tensor_) return optim::grad_square_sum(parameters_);
   optim::NamedParameters divided, whole;
   for (const auto& each : parameters_) (tensor_->divides(each.first) ? divided : whole).push_back(each);
@@ -490,7 +548,9 @@ double TrainSession::sum_of_squares() const {
 
 // Over the ranks among which parameters are divided.
 double TrainSession::sum_over_parts(double value) const {
-  ProcessGroup& group = tensor_ ? tensor_->group().group() : parallelism_->shard_group();
+  ProcessGroup& group = tensor_      ? tensor_->group().group()
+                        : pipelined_ ? pipelined_->pipeline().group()
+                                     : parallelism_->shard_group();
   group.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
   return value;
 }
@@ -507,14 +567,19 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
     parallelism_->prepare_forward();
     return replicas_->forward(input);
   };
-  const auto [loss, weight] = task_.loss(forward, batch);
+  const auto result = task_.loss(forward, batch);
   saved_bytes.reset();
-  loss_sum += loss.value().item() * weight;
+  const Variable loss = weighted(result, items_of_step, loss_sum);
   timer.end(&StepTimes::forward);
-  const double scale = state_.scaler ? state_.scaler->scale() : 1;
-  const double factor = weight * data_group().size() / items_of_step * scale;
-  (factor == 1.0 ? loss : mul(loss, factor)).backward();
+  loss.backward();
   timer.end(&StepTimes::backward);
+}
+
+Variable TrainSession::weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const {
+  loss_sum += result.loss.value().item() * result.weight;
+  const double scale = state_.scaler ? state_.scaler->scale() : 1;
+  const double factor = result.weight * data_group().size() / items_of_step * scale;
+  return factor == 1.0 ? result.loss : mul(result.loss, factor);
 }
 
 void TrainSession::advance(StepResult& result) {

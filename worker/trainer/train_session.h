@@ -25,6 +25,7 @@
 #include "ddprun/worker/trainer/evaluation.h"
 #include "ddprun/worker/trainer/load_balancer.h"
 #include "ddprun/worker/trainer/lr_schedule.h"
+#include "ddprun/worker/trainer/model_pipeline.h"
 #include "ddprun/worker/trainer/rank_times.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/stopwatch.h"
@@ -127,6 +128,7 @@ class TrainSession {
   void make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups);
   const StateDivision& division_of_optimizer() const;
   Evaluation evaluate_parameters();
+  Evaluation evaluate_pipeline();
   double learning_rate();
   void open_epoch();
   void check_equal_batches(std::int64_t samples) const;
@@ -143,8 +145,12 @@ class TrainSession {
   void clip_gradients(StepResult& result) const;
   // For other ranks and the network.
   std::chrono::nanoseconds waited() const;
+  bool is_divided() const { return shards_ || tensor_ || pipelined_; }
   double sum_of_squares() const;
   double sum_over_parts(double value) const;
+  void train_pipeline(const std::vector<data::Batch>& batches, double items_of_step, double& loss_sum);
+  // Adds a batch's loss, and gives what backward() begins from.
+  Variable weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
   void advance(StepResult& result);
 
@@ -156,8 +162,10 @@ class TrainSession {
   const std::unique_ptr<TensorParallel> tensor_;  // with parallel.tensor
   const std::unique_ptr<tasks::Task> own_task_;   // in place of the job's, where ranks have parts of the scores
   const tasks::Task& task_;
+  const std::unique_ptr<pipeline::DevicePipeline> device_pipeline_;  // with parallel.micro_batches and devices
   const std::unique_ptr<DataParallelism> parallelism_;
-  const std::unique_ptr<DataParallel> replicas_;  // with parallel.strategy = data_parallel
+  pipeline::PipelinedDataParallel* const pipelined_;  // with parallel.pipeline: parallelism_; else null
+  const std::unique_ptr<DataParallel> replicas_;      // with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;  // with parallel.zero
   const Replicas replicas_of_state_;

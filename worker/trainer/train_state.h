@@ -24,9 +24,10 @@ namespace ddprun::trainer {
 // clearing them. Between two steps all ranks' states are equal, apart from buffers (running statistics).
 struct TrainState {
   std::unique_ptr<nn::Module> model;
-  // Of the model's parameters; with parallel.zero or tensor of this rank's parts of them, made by the session.
+  // Of the model's parameters; where they are divided (parallel.zero, tensor, micro_batches) of this rank's, made by
+  // the session.
   std::unique_ptr<optim::Optimizer> optimizer;
-  optim::NamedParameters parts;             // with parallel.zero: those; whole parameters may have no gradients then
+  optim::NamedParameters parts;             // where they are divided: those; others may have no memory then
   std::optional<optim::GradScaler> scaler;  // with train.precision = fp16
   // With train.ema, of the parameters that the optimizer has.
   std::optional<optim::ExponentialMovingAverage> ema;

@@ -19,4 +19,10 @@ Variable Sequential::forward(const Variable& input) {
   return value;
 }
 
+std::vector<Module::Piece> Sequential::sequence() {
+  std::vector<Piece> all;
+  for (const auto& [name, module] : order_) all.push_back({name, {module}});
+  return all;
+}
+
 }  // namespace ddprun::nn

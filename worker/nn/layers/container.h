@@ -19,6 +19,7 @@ class Sequential : public Module {
  private:
   Variable forward(const Variable& input) override;
   Part part() const override { return Part::container; }
+  std::vector<Piece> sequence() override;
 
   struct Layer {
     std::string name;

@@ -135,7 +135,14 @@ class Gpt : public Module {
   }
 
  private:
-  Variable forward(const Variable& input) override { return lm_head_(ln_f_(h_(drop_(add(wte_(input), wpe_(input)))))); }
+  Variable forward(const Variable& input) override { return lm_head_(ln_f_(h_(embed(input)))); }
+  Variable embed(const Variable& input) { return drop_(add(wte_(input), wpe_(input))); }
+  std::vector<Piece> sequence() override {
+    return {{"wte", {&wte_, &wpe_, &drop_}, [this](const Variable& input) { return embed(input); }},
+            {"h", {&h_}},
+            {"ln_f", {&ln_f_}},
+            {"lm_head", {&lm_head_}}};
+  }
 
   Embedding& wte_;
   PositionEmbedding& wpe_;

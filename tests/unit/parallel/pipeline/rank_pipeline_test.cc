@@ -1,0 +1,185 @@
+#include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
+
+#include <mutex>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "tests/support/run_ranks.h"
+#include "tests/unit/parallel/pipeline/pipeline_model.h"
+
+using namespace ddprun;
+using namespace ddprun::pipeline;
+using namespace ddprun::testing;
+
+namespace {
+
+struct Plan {
+  TestModel model;
+  ScheduleKind kind = ScheduleKind::one_forward_one_backward;
+  int pipeline = 2, data = 2, virtual_stages = 1, micro_batches = 2;  // of each data rank
+  std::vector<std::string> split;
+};
+
+// Gradients of data ranks are averaged; the whole model adds up all micro-batches.
+Learnt learn(const Plan& plan, ProcessGroup& world) {
+  const DeviceMesh mesh(world, {{"pipeline", plan.pipeline}, {"data", plan.data}});
+  const auto model = make(plan.model);
+  const Schedule schedule = plan_schedule(plan.kind, {plan.pipeline, plan.micro_batches, plan.virtual_stages});
+  RankPipeline pipeline(*model, cuts_at(*model, plan.split, static_cast<std::size_t>(schedule.stages)), schedule,
+                        mesh.group("pipeline"));
+  DistributedDataParallel ddp(*model, mesh.group("data"), {.ignored_parameters = pipeline.foreign()});
+  const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.1 * plan.data}, pipeline.parameters());
+  const int first = mesh.coordinate("data") * plan.micro_batches;
+  Learnt learnt;
+  for (int s = 0; s < steps; ++s) {
+    ddp.zero_grad();
+    auto step = step_functions(plan.model, s, plan.micro_batches, learnt.losses);
+    step.input = [&, s](int m) { return Variable(input_of(plan.model, s, first + m)); };
+    step.scope = [s, first](int m) { return keys_of(s, first + m); };
+    pipeline.train(step, ddp);
+    optimizer->step();
+  }
+  for (const auto& [name, tensor] : pipeline.division().gather([&] {
+         optim::NamedTensors own;
+         for (const auto& [n, parameter] : pipeline.parameters()) own.emplace_back(n, parameter.value());
+         return own;
+       }()))
+    learnt.parameters[name] = test::values(tensor);
+  return learnt;
+}
+
+void check(const Plan& plan) {
+  const Learnt expected = learn_whole(plan.model, plan.micro_batches * plan.data);
+  std::mutex mutex;
+  std::map<std::string, std::vector<double>> found;
+  run_ranks(plan.pipeline * plan.data, [&](ProcessGroup& world) {
+    const Learnt own = learn(plan, world);
+    const std::lock_guard lock(mutex);
+    for (const auto& [name, values] : own.parameters)
+      require(found.try_emplace(name, values).first->second == values, name + " differs between data ranks");
+  });
+  REQUIRE(found.size() == expected.parameters.size());
+  for (const auto& [name, values] : expected.parameters) require_near(found.at(name), values, 1e-5, name);
+}
+
+}  // namespace
+
+TEST_CASE("pipelines of several data ranks learn what the whole model learns from all samples") {
+  for (const auto kind : {ScheduleKind::gpipe, ScheduleKind::one_forward_one_backward, ScheduleKind::zero_bubble})
+    check({.model = {"gpt", 0.2}, .kind = kind, .split = {"h.3"}});
+  check({.model = {"gpt"}, .kind = ScheduleKind::interleaved, .virtual_stages = 2, .split = {"h.1", "h.3", "h.5"}});
+  check({.model = {"mlp"}, .data = 1, .micro_batches = 4, .split = {"fc3"}});
+}
+
+TEST_CASE("an operation that uses a parameter of another rank is refused") {
+  std::string error;
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto model = make({"mlp"});
+    const Schedule schedule = plan_schedule(ScheduleKind::gpipe, {2, 2, 1});
+    const RankPipeline pipeline(*model, cuts_at(*model, {"fc3"}, 2), schedule, group);
+    try {
+      (*model)(Variable(input_of({"mlp"}, 0, 0)));
+    } catch (const Error& e) {
+      if (group.rank() == 0) error = e.what();
+    }
+  });
+  CHECK_THAT(error, Catch::Contains("fc3") && Catch::Contains("absent"));
+}
+
+TEST_CASE("the state of an optimizer is gathered and scattered by stages") {
+  std::map<std::string, std::vector<double>> gathered, expected;
+  std::vector<bool> restored(2);
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto model = make({"gpt"});
+    const Schedule schedule = plan_schedule(ScheduleKind::gpipe, {2, 2, 1});
+    const RankPipeline pipeline(*model, cuts_at(*model, {"h.3"}, 2), schedule, group);
+    const auto optimizer = optim::make_optimizer("adam", {}, pipeline.parameters());
+    double number = 0;
+    for (auto [name, tensor] : optimizer->state()) tensor.fill(++number + 1000 * group.rank());
+    const auto whole = pipeline.division().gather(optimizer->state());
+    for (auto [name, tensor] : optimizer->state()) tensor.fill(-1);
+    // The first rank's memory is part of the whole, as it may be.
+    if (group.rank() == 0)
+      for (auto [name, tensor] : whole)
+        if (tensor.to(DType::float64).reshape({-1}).slice(0, 0, 1).item() == -1) tensor.fill(7);
+    pipeline.division().scatter(whole, optimizer->state());
+    bool all = true;
+    number = 0;
+    for (const auto& [name, tensor] : optimizer->state()) {
+      ++number;
+      const double value = test::values(tensor)[0];
+      const bool is_tied = name.starts_with("wte.weight");
+      all = all && value == (group.rank() == 0 || is_tied ? 7 : number + 1000);
+    }
+    restored[static_cast<std::size_t>(group.rank())] = all;
+    if (group.rank() != 0) return;
+    for (const auto& [name, tensor] : whole) gathered[name] = test::values(tensor);
+    const auto complete = make({"gpt"});
+    const auto complete_optimizer = optim::make_optimizer("adam", {}, complete->named_parameters());
+    for (const auto& [name, tensor] : complete_optimizer->state()) expected[name] = test::values(tensor);
+  });
+  REQUIRE(gathered.size() == expected.size());
+  for (const auto& [name, values] : expected) CHECK(gathered.at(name).size() == values.size());
+  CHECK(gathered.at("ln_f.bias.exp_avg")[0] > 1000);
+  CHECK(restored[0]);
+  CHECK(restored[1]);
+}
+
+TEST_CASE("a stage that learns nothing is refused") {
+  CHECK_THROWS_WITH(run_ranks(2,
+                              [&](ProcessGroup& group) {
+                                const auto model = make({"mlp"});
+                                const Schedule schedule = plan_schedule(ScheduleKind::gpipe, {2, 2, 1});
+                                const RankPipeline pipeline(*model, cuts_at(*model, {"fc1"}, 2), schedule, group);
+                              }),
+                    Catch::Contains("stage 0 of the pipeline, from flatten on, has no parameter"));
+}
+
+TEST_CASE("the whole model is seen by all ranks, collected at rank 0 and distributed from there") {
+  const auto whole = make({"gpt"});
+  std::map<std::string, std::vector<double>> expected;
+  for (const auto& [name, parameter] : whole->named_parameters()) expected[name] = test::values(parameter.value());
+  std::mutex mutex;
+  int seen = 0, collected = 0, distributed = 0, dropped = 0;
+  run_ranks(4, [&](ProcessGroup& world) {
+    const DeviceMesh mesh(world, {{"pipeline", 2}, {"data", 2}});
+    const auto model = make({"gpt"});
+    PipelinedDataParallel pipelined(*model, mesh, cuts_at(*model, {"h.3"}, 2),
+                                    plan_schedule(ScheduleKind::gpipe, {2, 2, 1}), {});
+    bool all = true;
+    std::size_t count = 0;
+    pipelined.visit_parameters([&](const std::string& name, const Tensor& value) {
+      all = all && test::values(value) == expected.at(name);
+      ++count;
+    });
+    const bool sees = all && count == expected.size();
+    pipelined.collect_parameters();
+    bool has = true;
+    if (world.rank() == 0) {
+      for (const auto& [name, parameter] : model->named_parameters()) {
+        has = has && parameter.value().storage()->is_present() && test::values(parameter.value()) == expected.at(name);
+        Tensor value = parameter.value();
+        value.fill(4);
+      }
+    }
+    pipelined.distribute_model();
+    pipelined.drop_whole_parameters();
+    bool gets = true;
+    for (const auto& [name, parameter] : pipelined.pipeline().parameters())
+      for (const double value : test::values(parameter.value())) gets = gets && value == 4;
+    bool drops = true;
+    for (const auto& name : pipelined.pipeline().foreign())
+      drops = drops && !model->parameter(name).value().storage()->is_present();
+    const std::lock_guard lock(mutex);
+    seen += sees;
+    collected += has;
+    distributed += gets;
+    dropped += drops;
+  });
+  CHECK(seen == 4);
+  CHECK(collected == 4);
+  CHECK(distributed == 4);
+  CHECK(dropped == 4);
+}

@@ -1,0 +1,168 @@
+#include "ddprun/worker/parallel/pipeline/executor.h"
+
+#include <algorithm>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/operation.h"
+
+namespace ddprun::pipeline {
+namespace {
+
+// As an operation's result: autocast takes leaves for weights, and would keep a copy.
+Variable as_result(const Variable& input) {
+  const autograd::Operation operation("receive", {input});
+  return operation.record(input.value(), {}, [](autograd::Backward& pass) { pass.add(0, pass.dense_grad()); });
+}
+
+Tensor one(const Variable& scalar) {
+  return Tensor::full(scalar.shape(), 1, scalar.dtype(), scalar.device());
+}
+
+std::shared_ptr<void> enter(const std::function<std::shared_ptr<void>(int)>& scope, int micro_batch) {
+  return scope ? scope(micro_batch) : nullptr;
+}
+
+}  // namespace
+
+Executor::Executor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel)
+    : schedule_(std::move(schedule)), rank_(rank), stages_(std::move(stages)), channel_(channel) {}
+
+const Stage& Executor::stage(int number) const {
+  return *std::ranges::find(stages_, number, &Stage::number);
+}
+
+void Executor::train(const StepFunctions& step) {
+  auto actions = schedule_.actions.at(static_cast<std::size_t>(rank_));
+  std::erase_if(actions, [&](const Action& action) { return action.micro_batch >= step.micro_batches; });
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    if (i + 1 < actions.size()) expect(actions[i + 1], step);
+    run(actions[i], step);
+  }
+  channel_.finish();
+}
+
+void Executor::evaluate(int micro_batch, const StepFunctions& step) {
+  const NoGradScope no_grad;
+  for (const Stage& own : stages_) {
+    run({ActionKind::forward, own.number, micro_batch}, step);
+    passes_.clear();
+  }
+}
+
+void Executor::run(const Action& action, const StepFunctions& step) {
+  try {
+    switch (action.kind) {
+      case ActionKind::forward:
+        return forward(action, step);
+      case ActionKind::backward:
+        return backward(action, step);
+      case ActionKind::backward_input:
+        return backward_input(action, step);
+      case ActionKind::backward_weight:
+        return backward_weight(action, step);
+    }
+  } catch (const Error& e) {
+    throw make_error(e.code(), "pipeline rank {}, {}: {}", rank_, to_string(action), e.what());
+  }
+}
+
+void Executor::forward(const Action& action, const StepFunctions& step) {
+  const auto scope = enter(step.scope, action.micro_batch);
+  Pass pass;
+  Variable value;
+  if (action.stage == 0) {
+    value = step.input(action.micro_batch);
+  } else {
+    const Tensor received = take(action, step);
+    pass.input = Variable(received, grad_enabled() && is_floating(received.dtype()));
+    value = as_result(pass.input);
+  }
+  pass.result = stage(action.stage)(value);
+  if (is_last(action.stage)) {
+    pass.result = step.loss(action.micro_batch, pass.result);
+  } else {
+    if (!grad_enabled()) channel_.finish();  // a rank that is faster is one micro-batch ahead, not more
+    hand_over(action.stage + 1, action, false, pass.result.value(), step);
+  }
+  passes_[{action.stage, action.micro_batch}] = std::move(pass);
+}
+
+void Executor::backward(const Action& action, const StepFunctions& step) {
+  const auto found = passes_.find({action.stage, action.micro_batch});
+  const Tensor gradient = is_last(action.stage) ? one(found->second.result) : take(action, step);
+  const Pass pass = std::move(found->second);
+  passes_.erase(found);
+  if (pass.result.requires_grad()) {
+    const auto scope = enter(step.backward_scope, action.micro_batch);
+    pass.result.backward(gradient);
+  }
+  hand_over_gradient(action, pass.input, step);
+}
+
+void Executor::backward_input(const Action& action, const StepFunctions& step) {
+  Pass& pass = passes_.at({action.stage, action.micro_batch});
+  // Nobody waits for the first stage's.
+  if (!pass.input.requires_grad()) return backward(action, step);
+  const Tensor gradient = is_last(action.stage) ? one(pass.result) : take(action, step);
+  pass.divided.emplace(std::vector<autograd::Root>{{autograd::Access::edge(pass.result), gradient}}, pass.input);
+  pass.result = Variable();
+  hand_over_gradient(action, pass.input, step);
+}
+
+void Executor::backward_weight(const Action& action, const StepFunctions& step) {
+  const auto found = passes_.find({action.stage, action.micro_batch});
+  if (found == passes_.end()) return;
+  const auto scope = enter(step.backward_scope, action.micro_batch);
+  found->second.divided->finish();
+  passes_.erase(found);
+}
+
+// From which rank an action's input comes, and as which message; none: from this rank, or from outside.
+std::optional<std::pair<int, Message>> Executor::awaited(const Action& action, const StepFunctions& step) const {
+  if (action.kind == ActionKind::backward_weight) return std::nullopt;
+  const bool is_gradient = action.kind != ActionKind::forward;
+  const int source = is_gradient ? action.stage + 1 : action.stage - 1;
+  if (source < 0 || source == schedule_.stages || schedule_.rank_of(source) == rank_) return std::nullopt;
+  Message message{.stage = action.stage,
+                  .micro_batch = action.micro_batch,
+                  .is_gradient = is_gradient,
+                  .samples = step.samples(action.micro_batch)};
+  if (is_gradient) {
+    const auto pass = passes_.find({action.stage, action.micro_batch});
+    if (pass == passes_.end()) return std::nullopt;  // its forward pass comes first
+    message.like = pass->second.result.value();
+  }
+  return std::pair{schedule_.rank_of(source), message};
+}
+
+void Executor::expect(const Action& action, const StepFunctions& step) {
+  if (const auto from = awaited(action, step)) channel_.expect(from->first, from->second);
+}
+
+Tensor Executor::take(const Action& action, const StepFunctions& step) {
+  if (const auto from = awaited(action, step)) return channel_.receive(from->first, from->second);
+  return std::move(
+      own_messages_.extract({{action.stage, action.micro_batch}, action.kind != ActionKind::forward}).mapped());
+}
+
+void Executor::hand_over(int stage, const Action& action, bool is_gradient, Tensor value, const StepFunctions& step) {
+  const int rank = schedule_.rank_of(stage);
+  if (rank == rank_) {
+    own_messages_[{{stage, action.micro_batch}, is_gradient}] = std::move(value);
+    return;
+  }
+  channel_.send(rank,
+                {.stage = stage,
+                 .micro_batch = action.micro_batch,
+                 .is_gradient = is_gradient,
+                 .samples = step.samples(action.micro_batch)},
+                value);
+}
+
+void Executor::hand_over_gradient(const Action& action, const Variable& input, const StepFunctions& step) {
+  if (!input.requires_grad()) return;
+  const Tensor& gradient = input.grad();
+  hand_over(action.stage - 1, action, true, gradient.defined() ? gradient : Tensor::zeros_like(input.value()), step);
+}
+
+}  // namespace ddprun::pipeline

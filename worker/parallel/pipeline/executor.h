@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/autograd/node.h"
+#include "ddprun/worker/parallel/pipeline/channel.h"
+#include "ddprun/worker/parallel/pipeline/schedule.h"
+#include "ddprun/worker/parallel/pipeline/stage.h"
+
+namespace ddprun::pipeline {
+
+// What a step computes. Each function is called on the thread of the rank whose stage it concerns.
+struct StepFunctions {
+  int micro_batches = 0;                                    // those of the schedule from here on are left out
+  std::function<std::int64_t(int)> samples = {};            // of a micro-batch
+  std::function<Variable(int)> input = {};                  // of the first stage
+  std::function<Variable(int, const Variable&)> loss = {};  // of the last stage's result: where backward() begins
+  // Exists while a micro-batch is computed forward, such as nn::RandomScope; empty: none.
+  std::function<std::shared_ptr<void>(int)> scope = {};
+  // Exists during a backward pass that completes gradients of weights; empty: none.
+  std::function<std::shared_ptr<void>(int)> backward_scope = {};
+};
+
+// Runs a rank's part of a schedule.
+//
+// Ownership: the channel outlives it.
+// Threads: one at a time.
+// Errors: those of operations, functions and the channel, with the rank and the action that met them. The object cannot
+//   be used afterwards.
+class Executor {
+ public:
+  // stages: this rank's, ascending.
+  Executor(Schedule schedule, int rank, std::vector<Stage> stages, Channel& channel);
+
+  // Forward and backward passes of all micro-batches: gradients are added to those of the stages' parameters.
+  void train(const StepFunctions& step);
+  // A forward pass of one micro-batch, without a tape. The result of loss() is not used.
+  void evaluate(int micro_batch, const StepFunctions& step);
+
+  const std::vector<Stage>& stages() const { return stages_; }
+
+ private:
+  using Key = std::pair<int, int>;  // stage, micro-batch
+  // A forward pass whose backward pass is to come.
+  struct Pass {
+    Variable input, result;
+    std::optional<autograd::DividedBackward> divided;
+  };
+
+  void run(const Action& action, const StepFunctions& step);
+  void forward(const Action& action, const StepFunctions& step);
+  void backward(const Action& action, const StepFunctions& step);
+  void backward_input(const Action& action, const StepFunctions& step);
+  void backward_weight(const Action& action, const StepFunctions& step);
+  void expect(const Action& action, const StepFunctions& step);
+  std::optional<std::pair<int, Message>> awaited(const Action& action, const StepFunctions& step) const;
+  Tensor take(const Action& action, const StepFunctions& step);
+  void hand_over(int stage, const Action& action, bool is_gradient, Tensor value, const StepFunctions& step);
+  void hand_over_gradient(const Action& action, const Variable& input, const StepFunctions& step);
+  const Stage& stage(int number) const;
+  bool is_last(int stage) const { return stage + 1 == schedule_.stages; }
+
+  const Schedule schedule_;
+  const int rank_;
+  const std::vector<Stage> stages_;
+  Channel& channel_;
+  std::map<Key, Pass> passes_;
+  std::map<std::pair<Key, bool>, Tensor> own_messages_;  // between stages of this rank
+};
+
+}  // namespace ddprun::pipeline

@@ -1,0 +1,95 @@
+#include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "ddprun/common/error.h"
+
+namespace ddprun::pipeline {
+namespace {
+
+Span span_of(const Tensor& tensor) {
+  Tensor handle = tensor;
+  return {handle.raw(), static_cast<std::size_t>(handle.numel()), handle.dtype()};
+}
+
+DdpOptions without(DdpOptions options, const std::vector<std::string>& foreign) {
+  options.ignored_parameters = foreign;
+  return options;
+}
+
+}  // namespace
+
+PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh,
+                                             const std::vector<std::size_t>& cuts, const Schedule& schedule,
+                                             DdpOptions options)
+    : model_(model),
+      mesh_(mesh),
+      pipeline_(model, cuts, schedule, mesh.group("pipeline")),
+      ddp_(model, mesh.group("data"), without(std::move(options), pipeline_.foreign())) {}
+
+Variable PipelinedDataParallel::forward(const Variable&) {
+  throw Error(Errc::unsupported, "a rank of a pipeline has some stages of the model alone");
+}
+
+void PipelinedDataParallel::visit_parameters(const Visitor& visit) {
+  for (const auto& [name, parameter] : model_.named_parameters()) {
+    const Tensor& own = parameter.value();
+    const Tensor value = own.storage()->is_present() ? own : Tensor::empty(own.shape(), own.dtype());
+    const int root = pipeline_.division().first_rank(name);
+    // A copy of a tied parameter is this rank's: it stays as it is.
+    const bool keeps = own.storage()->is_present() && root != pipeline_.group().rank();
+    const Tensor received = keeps ? value.clone() : value;
+    pipeline_.group().broadcast(span_of(received), root, {.blocking = true});
+    visit(name, keeps ? value : received);
+  }
+}
+
+optim::NamedTensors PipelinedDataParallel::own_tensors() const {
+  optim::NamedTensors all;
+  for (const auto& [name, parameter] : pipeline_.parameters()) all.emplace_back(name, parameter.value());
+  for (const auto& [name, buffer] : pipeline_.buffers()) all.emplace_back(name, buffer);
+  return all;
+}
+
+void PipelinedDataParallel::collect_parameters() {
+  const optim::NamedTensors whole = gather(own_tensors());
+  if (!has_whole()) return;
+  const std::map<std::string, Tensor> by_name(whole.begin(), whole.end());
+  for (auto [name, parameter] : model_.named_parameters())
+    if (!parameter.value().storage()->is_present()) parameter.set_value(by_name.at(name));
+  for (auto [name, buffer] : model_.named_buffers())
+    if (const Tensor& value = by_name.at(name); value.raw() != buffer.raw()) buffer.copy_from(value);
+}
+
+void PipelinedDataParallel::drop_whole_parameters() {
+  if (!has_whole()) return;
+  const auto& foreign = pipeline_.foreign();
+  for (const auto& [name, parameter] : model_.named_parameters())
+    if (std::ranges::count(foreign, name) > 0) make_absent(parameter);
+}
+
+void PipelinedDataParallel::distribute_model() {
+  optim::NamedTensors whole;
+  if (has_whole()) {
+    for (const auto& [name, parameter] : model_.named_parameters()) whole.emplace_back(name, parameter.value());
+    for (const auto& [name, buffer] : model_.named_buffers()) whole.emplace_back(name, buffer);
+  }
+  scatter(whole, own_tensors());
+}
+
+optim::NamedTensors PipelinedDataParallel::gather(const optim::NamedTensors& own) const {
+  return mesh_.coordinate("data") == 0 ? pipeline_.division().gather(own) : optim::NamedTensors{};
+}
+
+optim::NamedTensors PipelinedDataParallel::whole_like(const optim::NamedTensors& own) const {
+  return mesh_.coordinate("data") == 0 ? pipeline_.division().whole_like(own) : optim::NamedTensors{};
+}
+
+void PipelinedDataParallel::scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const {
+  if (mesh_.coordinate("data") == 0) pipeline_.division().scatter(whole, own);
+  for (const auto& [name, tensor] : own) mesh_.group("data").broadcast(span_of(tensor), 0, {.blocking = true});
+}
+
+}  // namespace ddprun::pipeline

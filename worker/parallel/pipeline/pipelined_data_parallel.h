@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
+
+namespace ddprun::pipeline {
+
+// Several pipelines, each with its part of the batch: the ranks of a mesh's dimension "pipeline" have the stages of a
+// model, and those of its dimension "data" average the gradients of the same stages. As DataParallelism it knows the
+// whole model; passes go through train() and RankPipeline::evaluate(). As StateDivision: of an optimizer of
+// pipeline().parameters().
+//
+// Ownership: model and mesh outlive this object.
+// Threads, errors: as RankPipeline and DistributedDataParallel.
+class PipelinedDataParallel final : public DataParallelism, public StateDivision {
+ public:
+  // options.ignored_parameters are set here.
+  PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh, const std::vector<std::size_t>& cuts,
+                        const Schedule& schedule, DdpOptions options);
+
+  // Gradients of a step, averaged over the data ranks.
+  void train(const StepFunctions& step) { pipeline_.train(step, ddp_); }
+  RankPipeline& pipeline() { return pipeline_; }
+  const RankPipeline& pipeline() const { return pipeline_; }
+
+  // Throws Errc::unsupported: a rank has some stages alone.
+  Variable forward(const Variable& input) override;
+  optim::NamedTensors gather(const optim::NamedTensors& own) const override;
+  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
+  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
+  void join_pass() override { ddp_.join_pass(); }
+  std::shared_ptr<void> hold_reduction() override { return ddp_.hold_reduction(); }
+  ProcessGroup& shard_group() const override { return ddp_.shard_group(); }
+  void zero_grad() override { ddp_.zero_grad(); }
+  void parameters_updated() override { ddp_.parameters_updated(); }
+  void sync_buffers() override { ddp_.sync_buffers(); }
+  void visit_parameters(const Visitor& visit) override;
+  void collect_parameters() override;
+  void drop_whole_parameters() override;
+  void distribute_model() override;
+  std::chrono::nanoseconds waited() const override { return ddp_.waited() + pipeline_.waited(); }
+  std::chrono::nanoseconds starting() const override { return ddp_.starting(); }
+  void record_transfers(std::vector<Transfer>* into) override { ddp_.record_transfers(into); }
+
+ private:
+  optim::NamedTensors own_tensors() const;
+  bool has_whole() const { return mesh_.all().rank() == 0; }
+
+  nn::Module& model_;
+  const DeviceMesh& mesh_;
+  RankPipeline pipeline_;
+  DistributedDataParallel ddp_;
+};
+
+}  // namespace ddprun::pipeline

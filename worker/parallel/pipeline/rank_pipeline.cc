@@ -1,0 +1,83 @@
+#include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/releasable_memory.h"
+
+namespace ddprun::pipeline {
+namespace {
+
+std::vector<Stage> checked(std::vector<Stage> stages) {
+  for (const Stage& stage : stages)
+    if (std::ranges::none_of(stage.parameters, [](const auto& each) { return each.second.requires_grad(); }))
+      throw make_error(Errc::usage, "stage {} of the pipeline, from {} on, has no parameter that learns", stage.number,
+                       stage.pieces.front().name);
+  return stages;
+}
+
+std::vector<Stage> of_rank(std::vector<Stage> stages, const Schedule& schedule, int rank) {
+  std::erase_if(stages, [&](const Stage& stage) { return schedule.rank_of(stage.number) != rank; });
+  return stages;
+}
+
+template <class Named>
+bool contains(const Named& all, const std::string& name) {
+  return std::ranges::any_of(all, [&](const auto& each) { return each.first == name; });
+}
+
+}  // namespace
+
+void make_absent(Variable parameter) {
+  const auto memory = std::make_shared<ReleasableMemory>(parameter.value().bytes());
+  const std::shared_ptr<void> place(memory, memory->data());
+  const Tensor value = Tensor::wrap(place.get(), parameter.shape(), parameter.dtype(), place);
+  value.storage()->set_present(false);
+  parameter.set_value(value);
+}
+
+RankPipeline::RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule,
+                           ProcessGroup& group)
+    : schedule_(schedule),
+      group_(group),
+      stages_(checked(make_stages(model, cuts))),
+      division_(stages_, schedule, group),
+      tied_(stages_, schedule, group),
+      channel_(group),
+      executor_(schedule, group.rank(), of_rank(stages_, schedule, group.rank()), channel_) {
+  drop_foreign(model);
+}
+
+void RankPipeline::drop_foreign(nn::Module& model) {
+  optim::NamedParameters own = parameters_of(executor_.stages());
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (contains(own, name)) {
+      parameters_.emplace_back(name, parameter);
+      if (!tied_.is_first(parameter)) repeated_.emplace_back(name, parameter);
+    } else {
+      foreign_.push_back(name);
+      make_absent(parameter);
+    }
+  }
+  for (const auto& [name, buffer] : model.named_buffers()) {
+    const auto has = [&](const Stage& stage) { return contains(stage.buffers, name); };
+    if (std::ranges::any_of(executor_.stages(), has))
+      buffers_.emplace_back(name, buffer);
+    else
+      foreign_.push_back(name);
+  }
+}
+
+void RankPipeline::train(StepFunctions step, DataParallelism& data) {
+  data.prepare_forward();
+  const bool overlaps = executor_.stages().size() == 1 && step.micro_batches > 0;
+  step.backward_scope = [&data, overlaps, last = step.micro_batches - 1](int micro_batch) -> std::shared_ptr<void> {
+    return overlaps && micro_batch == last ? nullptr : data.hold_reduction();
+  };
+  executor_.train(step);
+  if (!overlaps) data.join_pass();
+  tied_.sum_gradients();
+}
+
+}  // namespace ddprun::pipeline

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/optim/optimizer.h"
+#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/pipeline/executor.h"
+#include "ddprun/worker/parallel/pipeline/group_channel.h"
+#include "ddprun/worker/parallel/pipeline/stage_division.h"
+#include "ddprun/worker/parallel/pipeline/tied_parameters.h"
+
+namespace ddprun::pipeline {
+
+// Gives the parameter's memory back; its shape stays, and an operation that uses it is an error.
+void make_absent(Variable parameter);
+
+// A pipeline over the ranks of a group, each with the parameters of its stages alone.
+//
+//   DeviceMesh mesh(world->group(), {{"pipeline", 2}, {"data", mesh_rest}});
+//   RankPipeline pipeline(model, cuts_at(model, {"h.2"}, 2),
+//                         plan_schedule(ScheduleKind::one_forward_one_backward, {.ranks = 2, .micro_batches = 8}),
+//                         mesh.group("pipeline"));
+//   DistributedDataParallel ddp(model, mesh.group("data"), {.ignored_parameters = pipeline.foreign()});
+//   pipeline.train(step, ddp);   // adds to the gradients of pipeline.parameters(), averaged over the data ranks
+//
+// The constructor takes a whole model with the same parameters at all ranks. Those of other ranks' stages are absent
+// from then on: an operation that uses one is an error.
+//
+// Ownership: model and group outlive this object; the model is of no use after it.
+// Threads: one at a time. All ranks call the same methods in the same order.
+// Errors: Errc::usage for a stage that learns nothing; those of Executor.
+class RankPipeline {
+ public:
+  RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule, ProcessGroup& group);
+
+  // Forward and backward passes of a step. The gradients' average over the data ranks overlaps with the backward pass
+  // of the last micro-batch, or follows where a rank has several stages. data has the model without foreign().
+  void train(StepFunctions step, DataParallelism& data);
+  void evaluate(int micro_batch, const StepFunctions& step) { executor_.evaluate(micro_batch, step); }
+  // At the end of an evaluation.
+  void finish() { channel_.finish(); }
+
+  bool has_last_stage() const { return schedule_.rank_of(schedule_.stages - 1) == group_.rank(); }
+  ProcessGroup& group() const { return group_; }
+  // Of this rank's stages, in the model's order.
+  const optim::NamedParameters& parameters() const { return parameters_; }
+  const optim::NamedTensors& buffers() const { return buffers_; }
+  // Those that an earlier rank has as well: sums over all ranks count them there.
+  const optim::NamedParameters& repeated() const { return repeated_; }
+  // Parameters and buffers of the others.
+  const std::vector<std::string>& foreign() const { return foreign_; }
+  const StageDivision& division() const { return division_; }
+  // Total time for which stages have waited for others.
+  std::chrono::nanoseconds waited() const { return channel_.waited(); }
+
+ private:
+  void drop_foreign(nn::Module& model);
+
+  const Schedule schedule_;
+  ProcessGroup& group_;
+  const std::vector<Stage> stages_;
+  const StageDivision division_;
+  const TiedParameters tied_;
+  GroupChannel channel_;
+  Executor executor_;
+  optim::NamedParameters parameters_, repeated_;
+  optim::NamedTensors buffers_;
+  std::vector<std::string> foreign_;
+};
+
+}  // namespace ddprun::pipeline

@@ -1,0 +1,148 @@
+#include "ddprun/worker/parallel/pipeline/stage.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/model_split.h"
+
+namespace ddprun::pipeline {
+namespace {
+
+using Piece = nn::Module::Piece;
+
+bool has(const Piece& piece, const Variable& parameter) {
+  return std::ranges::any_of(piece.modules, [&](const nn::Module* module) {
+    return std::ranges::any_of(module->named_parameters(), [&](const auto& each) { return each.second.is(parameter); });
+  });
+}
+
+bool has(const Piece& piece, const Tensor& buffer) {
+  return std::ranges::any_of(piece.modules, [&](const nn::Module* module) {
+    return std::ranges::any_of(module->named_buffers(),
+                               [&](const auto& each) { return each.second.storage() == buffer.storage(); });
+  });
+}
+
+template <class Named>
+Named used_by(const std::vector<Piece>& pieces, Named all) {
+  std::erase_if(all, [&](const auto& each) {
+    return std::ranges::none_of(pieces, [&](const Piece& piece) { return has(piece, each.second); });
+  });
+  return all;
+}
+
+void check_complete(const nn::Module& model, const std::vector<Stage>& stages) {
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    const auto uses = [&](const Stage& stage) {
+      return std::ranges::any_of(stage.parameters, [&](const auto& each) { return each.second.is(parameter); });
+    };
+    if (std::ranges::none_of(stages, uses))
+      throw make_error(Errc::usage, "the model cannot be cut: {} belongs to none of its pieces", name);
+  }
+}
+
+std::vector<std::string> names_of(const std::vector<Piece>& pieces) {
+  std::vector<std::string> names;
+  for (const Piece& piece : pieces) names.push_back(piece.name);
+  return names;
+}
+
+// Where a stage may begin, with the first piece of all: at pieces with parameters, after one that has some. What comes
+// in between, such as an activation, stays with its layer.
+std::vector<std::size_t> places(const std::vector<Piece>& pieces) {
+  std::vector<std::size_t> all{0};
+  bool is_first = true;
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const bool learns = std::ranges::any_of(pieces[p].modules, [](const nn::Module* module) {
+      return std::ranges::any_of(module->named_parameters(),
+                                 [](const auto& each) { return each.second.requires_grad(); });
+    });
+    if (learns && !std::exchange(is_first, false)) all.push_back(p);
+  }
+  return all;
+}
+
+void time_pieces(const std::vector<Piece>& pieces, const Tensor& input, std::vector<double>& seconds) {
+  using Clock = std::chrono::steady_clock;
+  Variable value(input);
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const auto start = Clock::now();
+    value = pieces[p].run(value);
+    seconds[p] = std::min(seconds[p], std::chrono::duration<double>(Clock::now() - start).count());
+  }
+}
+
+}  // namespace
+
+Variable Stage::operator()(const Variable& input) const {
+  Variable value = input;
+  for (const Piece& piece : pieces) value = piece.run(value);
+  return value;
+}
+
+std::vector<Stage> make_stages(nn::Module& model, const std::vector<std::size_t>& cuts) {
+  auto pieces = model.pieces();
+  std::vector<Stage> stages(cuts.size() + 1);
+  for (std::size_t s = 0, next = 0; s < stages.size(); ++s) {
+    Stage& stage = stages[s];
+    stage.number = static_cast<int>(s);
+    const std::size_t end = s < cuts.size() ? cuts[s] : pieces.size();
+    while (next < end) stage.pieces.push_back(std::move(pieces.at(next++)));
+    stage.parameters = used_by(stage.pieces, model.named_parameters());
+    stage.buffers = used_by(stage.pieces, model.named_buffers());
+  }
+  check_complete(model, stages);
+  return stages;
+}
+
+std::vector<std::pair<std::string, Variable>> parameters_of(const std::vector<Stage>& stages) {
+  std::vector<std::pair<std::string, Variable>> all;
+  for (const Stage& stage : stages)
+    for (const auto& each : stage.parameters)
+      if (std::ranges::find(all, each.first, &std::pair<std::string, Variable>::first) == all.end())
+        all.push_back(each);
+  return all;
+}
+
+std::vector<std::size_t> cuts_at(nn::Module& model, const std::vector<std::string>& names, std::size_t stages) {
+  const auto all = names_of(model.pieces());
+  if (names.size() + 1 != stages)
+    throw make_error(Errc::usage, "{} pieces are named for {} stages: each but the first begins with one", names.size(),
+                     stages);
+  std::vector<std::size_t> cuts;
+  for (const auto& name : names) {
+    const auto found = std::ranges::find(all, name);
+    const auto at = static_cast<std::size_t>(found - all.begin());
+    if (found == all.end() || at == 0 || (!cuts.empty() && at <= cuts.back()))
+      throw make_error(Errc::usage, "{} is not among the pieces of the model after the first, or out of order: {}",
+                       name, fmt::join(all, ", "));
+    cuts.push_back(at);
+  }
+  return cuts;
+}
+
+std::vector<std::size_t> measured_cuts(nn::Module& model, const Tensor& input, std::size_t stages) {
+  const auto pieces = model.pieces();
+  const auto begins = places(pieces);
+  if (begins.size() < stages)
+    throw make_error(Errc::usage, "the model has {} pieces with parameters for {} stages", begins.size(), stages);
+  const NoGradScope no_grad;
+  const bool trains = model.training();
+  model.train(false);
+  std::vector<double> seconds(pieces.size(), std::numeric_limits<double>::infinity());
+  for (int i = 0; i < 3; ++i) time_pieces(pieces, input, seconds);
+  model.train(trains);
+  std::vector<double> costs(begins.size());
+  for (std::size_t p = 0; p < pieces.size(); ++p)
+    costs[static_cast<std::size_t>(std::ranges::upper_bound(begins, p) - begins.begin()) - 1] += seconds[p];
+  std::vector<std::size_t> cuts;
+  for (const std::size_t unit : cut_evenly(costs, stages)) cuts.push_back(begins[unit]);
+  return cuts;
+}
+
+}  // namespace ddprun::pipeline

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/parallel/pipeline/schedule.h"
+#include "ddprun/worker/parallel/pipeline/stage.h"
+
+namespace ddprun::pipeline {
+
+// Parameters that stages of several ranks use, such as the embedding and the head of a GPT: each of these ranks has a
+// copy. Copies begin equal, and stay so: after each step each gets the sum of all their gradients.
+//
+// Ownership: the group outlives it. Threads: one at a time.
+class TiedParameters {
+ public:
+  // stages: all of the model's; ranks: how many they are spread over.
+  TiedParameters(const std::vector<Stage>& stages, const Schedule& schedule, ProcessGroup& group);
+
+  // Called by all ranks.
+  void sum_gradients() const;
+  // Whether the parameter counts at this rank: at the first of those that have it. For norms.
+  bool is_first(const Variable& parameter) const;
+
+ private:
+  struct Tied {
+    Variable parameter;
+    std::vector<int> ranks;  // ascending
+  };
+
+  std::vector<Tied> tied_;  // with this rank among theirs
+  ProcessGroup& group_;
+};
+
+}  // namespace ddprun::pipeline

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/checkpoint.h"
+#include "ddprun/worker/autograd/node.h"
+
+namespace ddprun {
+
+// The scopes of a thread on which results of a forward pass depend: recording, autocast, names of modules and every
+// ContextScope. To be made again on other threads that compute a part of it.
+class Surroundings {
+ public:
+  Surroundings() = default;  // of this thread
+
+ private:
+  friend class SurroundingsRestored;
+  bool records_ = grad_enabled();
+  DType autocast_ = autograd::autocast_dtype();
+  autograd::NameScopes names_ = autograd::name_scopes();
+  std::vector<autograd::ContextScope::Maker> contexts_ = autograd::ContextScope::makers();
+};
+
+// The scopes on this thread, for the lifetime of the object.
+class SurroundingsRestored {
+ public:
+  explicit SurroundingsRestored(const Surroundings& from);
+  ~SurroundingsRestored();
+  SurroundingsRestored(const SurroundingsRestored&) = delete;
+  SurroundingsRestored& operator=(const SurroundingsRestored&) = delete;
+
+ private:
+  const autograd::NameScopesRestored names_;
+  const autograd::AutocastScope autocast_;
+  std::optional<NoGradScope> no_grad_;
+  std::vector<std::shared_ptr<void>> contexts_;
+};
+
+}  // namespace ddprun
