@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <functional>
+#include <string_view>
+#include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ddprun/worker/trainer/config_checks.h"
 #include "ddprun/worker/trainer/lr_schedule.h"
@@ -9,9 +11,12 @@
 namespace ddprun::trainer {
 namespace {
 
-// Of keys that only make sense with a momentum.
-void check_momentum(const TrainConfig::Optim& o, const Settings& settings, std::string_view key) {
-  if (o.name != "sgd") reject(settings, key, fmt::format("optim.name = {} has no momentum, only sgd has", o.name));
+// Of keys that only make sense with the momentum of some optimizers.
+void check_momentum(const TrainConfig::Optim& o, const Settings& settings, std::string_view key,
+                    const std::vector<std::string_view>& optimizers) {
+  if (std::ranges::count(optimizers, o.name) == 0)
+    reject(settings, key,
+           fmt::format("optim.name = {} does not have it, only {}", o.name, fmt::join(optimizers, " and ")));
   if (o.momentum == 0) reject(settings, key, "optim.momentum has to be given as well");
 }
 
@@ -19,8 +24,8 @@ void check_rule(const TrainConfig::Optim& o, const Settings& settings) {
   if (o.beta1 >= 1) reject(settings, "optim.beta1", "expected a number below 1");
   if (o.beta2 >= 1) reject(settings, "optim.beta2", "expected a number below 1");
   if (o.alpha >= 1) reject(settings, "optim.alpha", "expected a number below 1");
-  if (o.nesterov) check_momentum(o, settings, "optim.nesterov");
-  if (o.dampening > 0) check_momentum(o, settings, "optim.dampening");
+  if (o.nesterov) check_momentum(o, settings, "optim.nesterov", {"sgd", "muon"});
+  if (o.dampening > 0) check_momentum(o, settings, "optim.dampening", {"sgd"});
   if (o.nesterov && o.dampening > 0)
     reject(settings, "optim.dampening", "optim.nesterov = true needs a momentum without dampening");
   if (o.clip_norm > 0 && o.clip_value > 0)

@@ -35,8 +35,11 @@ void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
   if (p.devices.empty() && (p.strategy == "data_parallel" || (!p.split.empty() && p.pipeline == 1)))
     reject(settings, p.split.empty() ? "parallel.strategy" : "parallel.split",
            "parallel.devices has to be given as well");
-  if (p.strategy == "data_parallel" && (!p.split.empty() || p.zero > 0))
+  if (p.strategy != "data_parallel") return;
+  if (!p.split.empty() || p.zero > 0)
     reject(settings, p.zero > 0 ? "parallel.zero" : "parallel.split", "data_parallel has whole replicas");
+  if (devices_of(p).front() != Device{})
+    reject(settings, "parallel.devices", "data_parallel begins with cpu:0, where batches and the model are");
 }
 
 void check_division(const TrainConfig::Parallel& p, const std::string& optimizer, const Settings& settings) {

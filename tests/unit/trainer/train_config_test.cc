@@ -58,6 +58,8 @@ TEST_CASE("a hook that does not exist, a delay of nothing and settings that do n
   CHECK_THAT(error_of("[parallel]\nzero = 1\nstatic_graph = true\n"), Catch::Contains("updates are not divided with"));
   CHECK_THAT(error_of("[parallel]\ndevices = cpu:0 gpu:1\n"),
              Catch::Contains("t.cfg:2: parallel.devices = cpu:0 gpu:1: "));
+  CHECK(error_of("[parallel]\nstrategy = data_parallel\ndevices = cpu:1 cpu:2\n") ==
+        "t.cfg:3: parallel.devices = cpu:1 cpu:2: data_parallel begins with cpu:0, where batches and the model are");
   CHECK(error_of("[parallel]\nstrategy = data_parallel\n") ==
         "t.cfg:2: parallel.strategy = data_parallel: parallel.devices has to be given as well");
   CHECK(error_of("[parallel]\nsplit = fc1\n") ==
@@ -106,7 +108,10 @@ TEST_CASE("a mistake in a train.cfg is one line with file, line and what would b
   CHECK(error_of("[optim]\ndampening = 2\n") == "t.cfg:2: optim.dampening = 2: expected a number from 0 to 1");
   CHECK(error_of("[optim]\nclip_norm = -1\n") == "t.cfg:2: optim.clip_norm = -1: expected a number at least 0");
   CHECK(error_of("[optim]\nnesterov = true\n") ==
-        "t.cfg:2: optim.nesterov = true: optim.name = adam has no momentum, only sgd has");
+        "t.cfg:2: optim.nesterov = true: optim.name = adam does not have it, only sgd and muon");
+  CHECK(error_of("[optim]\nname = muon\nmomentum = 0.95\ndampening = 0.5\n") ==
+        "t.cfg:4: optim.dampening = 0.5: optim.name = muon does not have it, only sgd");
+  CHECK(error_of("[optim]\nname = muon\nmomentum = 0.95\nnesterov = true\n") == "no error");
   CHECK(error_of("[optim]\nname = sgd\nnesterov = true\n") ==
         "t.cfg:3: optim.nesterov = true: optim.momentum has to be given as well");
   CHECK(error_of("[optim]\nname = sgd\ndampening = 0.5\n") ==
