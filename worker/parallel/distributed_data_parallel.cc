@@ -271,8 +271,9 @@ void DistributedDataParallel::visit_parameters(const Visitor& visit) {
 }
 
 void DistributedDataParallel::distribute_model() {
-  const auto parameters = references(state_->model.named_parameters());
-  state_->group.broadcast_coalesced(spans(parameters), 0, {.blocking = true});
+  const auto parameters = state_->model.named_parameters();
+  state_->group.broadcast_coalesced(spans(references(parameters)), 0, {.blocking = true});
+  for (const auto& [name, parameter] : parameters) parameter.value().storage()->bump_version();
   sync_buffers();
 }
 
