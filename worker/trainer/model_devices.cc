@@ -74,7 +74,11 @@ void place_model(const TrainConfig& config, nn::Module& model, const data::Sampl
 std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,
                                                  const data::SampleLayout& layout, const tasks::Task& task) {
   if (config.parallel.strategy != "data_parallel") return nullptr;
-  const auto replica = [&] { return make_model(config.model, layout, task.outputs(), config.train.seed); };
+  const auto replica = [&] {
+    auto copy = make_model(config.model, layout, task.outputs(), config.train.seed);
+    copy->set_recompute(recompute_of(config.train));
+    return copy;
+  };
   return std::make_unique<DataParallel>(model, replica, devices_of(config.parallel));
 }
 

@@ -14,11 +14,6 @@
 namespace ddprun::trainer {
 namespace {
 
-nn::Recompute recompute_of(const TrainConfig::Train& t) {
-  if (t.recompute == "blocks") return nn::Recompute::blocks;
-  return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
-}
-
 void make_quantisation_aware(const TrainConfig& config, nn::Module& model) {
   if (nn::make_quantisation_aware(model) > 0) return;
   throw make_error(Errc::usage, "train.quantization_aware = true: model {} has no layer that can be quantised",
@@ -33,6 +28,11 @@ optim::GradScaler make_scaler(const TrainConfig::Train& t) {
 }
 
 }  // namespace
+
+nn::Recompute recompute_of(const TrainConfig::Train& t) {
+  if (t.recompute == "blocks") return nn::Recompute::blocks;
+  return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
+}
 
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,
                                        const plugin::Registry& registry) {

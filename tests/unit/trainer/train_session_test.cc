@@ -201,3 +201,29 @@ TEST_CASE("parallel.sync_batch_norm refuses a step in which the ranks have unequ
                     "parallel.sync_batch_norm = true: in a step of 1 samples rank 0 has 1 micro-batches and rank 1 0; "
                     "they need as many each, for instance with data.drop_last = true");
 }
+
+namespace {
+
+// Bytes that the second of two devices held at most in a step of a job.
+std::size_t second_device_peak(const std::string& recompute) {
+  const TrainingJob job(
+      "[data]\nname = random\nshape = 3x32x32\noutputs = 4\nlabels = true\nsamples = 8\ntest_samples = 8\n"
+      "[model]\nname = resnet18\nchannels = 8\n[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cpu:1\n"
+      "[train]\nbatch_size = 8\nmax_steps = 1\nrecompute = " +
+      recompute + "\n");
+  Replica replica(job);
+  std::size_t peak = 0;
+  run_ranks(1, [&](ProcessGroup& group) {
+    const auto session = replica.session(group);
+    reset_peak_memory(parse_device("cpu:1"));
+    session->step(false);
+    peak = memory_stats(parse_device("cpu:1")).peak;
+  });
+  return peak;
+}
+
+}  // namespace
+
+TEST_CASE("replicas on devices recompute as the model does") {
+  CHECK(second_device_peak("blocks") < second_device_peak("none") * 9 / 10);
+}
