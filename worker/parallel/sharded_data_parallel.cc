@@ -59,7 +59,7 @@ ShardUnits units_of(nn::Module& model, const NamedVariables& parameters, const S
   return {.buckets = plan_buckets(references(parameters), options.limits), .users = {}};
 }
 
-// The same values; calls the function where the backward pass comes to it.
+// An identity operation that calls in_backward when the backward pass reaches it.
 Variable marked(const Variable& variable, Tensor value, std::function<void()> in_backward) {
   const autograd::Operation operation("gather_parameters", {variable});
   return operation.record(std::move(value), {}, [in_backward = std::move(in_backward)](autograd::Backward& pass) {
