@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "ddprun/common/error.h"
+#include "ddprun/common/first_names.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/reducer/shards.h"
 #include "ddprun/worker/tensor/kernels.h"
@@ -144,12 +143,10 @@ void ShardedGradients::close(std::size_t b) {
 }
 
 std::string ShardedGradients::unready_names() const {
-  constexpr std::size_t shown = 5;
-  std::string names;
-  std::size_t count = 0;
+  std::vector<std::string> names;
   for (std::size_t p = 0; p < places_.size(); ++p)
-    if (!places_[p].ready && count++ < shown) names += (names.empty() ? "" : ", ") + parameters_[p].first;
-  return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
+    if (!places_[p].ready) names.push_back(parameters_[p].first);
+  return first_names(names);
 }
 
 void ShardedGradients::finish() {
