@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "ddprun/common/first_names.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
 #include "ddprun/rendezvous/store/protocol.h"
@@ -22,9 +23,9 @@ using Clock = Deadline::Clock;
 constexpr std::chrono::milliseconds join_poll_interval{10};
 
 std::string join_names(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < 4; ++i) text += fmt::format("{}'{}'", i ? ", " : "", names[i]);
-  return names.size() > 4 ? fmt::format("{} and {} more", text, names.size() - 4) : text;
+  std::vector<std::string> quoted;
+  for (const auto& name : names) quoted.push_back(fmt::format("'{}'", name));
+  return first_names(quoted, 4);
 }
 std::string quoted(std::string_view key) {
   return fmt::format("'{}'", key);

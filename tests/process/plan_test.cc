@@ -45,6 +45,35 @@ TEST_CASE("plan prints the memory that a run of as many ranks reports") {
   CHECK(bytes_in(plan.out, "sent") == (ranks - 1) * run.at("gradient_bytes").to_number<double>());
 }
 
+TEST_CASE("plan predicts the bytes that a run over gloo sends, whatever of the model is divided or compressed") {
+  const auto layout = GENERATE(values<Words>({{"--parallel.zero=0"},
+                                              {"--parallel.zero=1"},
+                                              {"--parallel.zero=2"},
+                                              {"--parallel.zero=3"},
+                                              {"--parallel.zero=3", "--parallel.reshard_after_forward=false"},
+                                              {"--parallel.hook=bf16"},
+                                              {"--parallel.hook=int8"}}));
+  CAPTURE(layout);
+  TempDir dir;
+  const std::filesystem::path metrics = dir / "metrics";
+  Words job{config("digits.cfg"),    "--model.name=mlp",    "--model.hidden=256",
+            "--data.samples=640",    "--train.max_steps=2", "--train.accumulate=2",
+            "--train.batch_size=16", "--dist.backend=gloo", "--metrics.file=" + metrics.string()};
+  job.insert(job.end(), layout.begin(), layout.end());
+  Words planning{"plan", "--ranks", "2"};
+  planning.insert(planning.end(), job.begin(), job.end());
+  const auto plan = run_worker(planning);
+  INFO(plan.out << plan.err);
+  REQUIRE(plan.code == 0);
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
+  words.insert(words.end(), job.begin(), job.end());
+  digest_of(run_job(words));
+  std::smatch match;
+  const std::string text = read_whole_file(metrics);
+  REQUIRE(std::regex_search(text, match, std::regex("\"step\": 2.*\"bytes_sent\": ([0-9]+)")));
+  CHECK(bytes_in(plan.out, "sent") == Approx(std::stod(match[1])).epsilon(0.1));
+}
+
 TEST_CASE("the ranks of a plan share the processors as the launcher shares them") {
   const Words job{"plan", "--ranks=2", config("digits.cfg"), "--data.samples=640", "--train.max_steps=3"};
   const auto threads = [&](const std::string& given) {

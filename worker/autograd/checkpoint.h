@@ -10,9 +10,9 @@ namespace ddprun::autograd {
 
 using CheckpointFunction = std::function<Variable(const std::vector<Variable>&)>;
 
-// The function's result, without what its operations keep for the backward pass: that is computed again when the pass
-// comes to it, from the inputs alone. Equivalent to torch.utils.checkpoint. Gradients are bit-identical to those of a
-// plain call, provided no input is also used outside of the function.
+// The function's result, without what its operations keep for the backward pass: that is recomputed from the inputs
+// when the backward pass reaches it. Equivalent to torch.utils.checkpoint. Gradients are bit-identical to those of a
+// plain call, provided that no input is also used outside of the function.
 //
 // The function is called once more, with the same values, under the scopes of this call: module names, autocast and
 // every ContextScope; dropout repeats its random numbers. It has to compute the same again, and to change nothing: what

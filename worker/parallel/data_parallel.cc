@@ -21,7 +21,9 @@ struct Rows {
   std::int64_t begin = 0, count = 0;
 };
 
+// At least one part, which has no rows if there are none.
 std::vector<Rows> divide(std::int64_t rows, std::size_t parts) {
+  if (rows == 0) return {Rows{}};
   const auto n = static_cast<std::int64_t>(parts);
   const std::int64_t size = (rows + n - 1) / n;
   std::vector<Rows> all;

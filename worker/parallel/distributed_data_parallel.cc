@@ -7,29 +7,13 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/parallel/flat_parameters.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
-#include "ddprun/worker/reducer/model_check.h"
 #include "ddprun/worker/reducer/shards.h"
 #include "ddprun/worker/tensor/kernels.h"
 
 namespace ddprun {
 namespace {
-
-ParameterRef reference(const std::string& name, Tensor tensor) {
-  return {name, {tensor.shape().begin(), tensor.shape().end()}, tensor.dtype(), tensor.raw()};
-}
-
-std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Variable>>& parameters) {
-  std::vector<ParameterRef> result;
-  for (const auto& [name, variable] : parameters) result.push_back(reference(name, variable.value()));
-  return result;
-}
-
-std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Tensor>>& buffers) {
-  std::vector<ParameterRef> result;
-  for (const auto& [name, tensor] : buffers) result.push_back(reference(name, tensor));
-  return result;
-}
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::count(names, name) > 0;
@@ -73,20 +57,6 @@ ReducerOptions reducer_options(const DdpOptions& options,
   if (const auto& name = options.param_to_hook_all_reduce; !name.empty())
     result.delay_until = index_of("param_to_hook_all_reduce", name, parameters);
   return result;
-}
-
-std::vector<Span> spans(const std::vector<ParameterRef>& list) {
-  std::vector<Span> result;
-  for (const auto& each : list) result.push_back(each.span());
-  return result;
-}
-
-// All ranks equal to rank 0, once it is certain that they mean the same.
-void align_ranks(ProcessGroup& group, const nn::Module& model, const std::vector<std::string>& ignored) {
-  auto everything = references(without(model.named_parameters(), ignored));
-  for (auto& buffer : references(without(model.named_buffers(), ignored))) everything.push_back(std::move(buffer));
-  check_same_model(group, everything);
-  group.broadcast_coalesced(spans(everything), 0, {.blocking = true});
 }
 
 }  // namespace
@@ -199,7 +169,8 @@ void DistributedDataParallel::State::define_gradients() {
 
 DistributedDataParallel::DistributedDataParallel(nn::Module& model, ProcessGroup& group, const DdpOptions& options) {
   check_ignored(model, options);
-  align_ranks(group, model, options.ignored_parameters);
+  align_ranks(group, without(model.named_parameters(), options.ignored_parameters),
+              without(model.named_buffers(), options.ignored_parameters));
   state_ = std::make_unique<State>(model, group, options);
   if (options.shard_gradients) state_->shard();
   state_->install_hooks();
@@ -271,8 +242,9 @@ void DistributedDataParallel::visit_parameters(const Visitor& visit) {
 }
 
 void DistributedDataParallel::distribute_model() {
-  const auto parameters = references(state_->model.named_parameters());
-  state_->group.broadcast_coalesced(spans(parameters), 0, {.blocking = true});
+  const auto parameters = state_->model.named_parameters();
+  broadcast(state_->group, references(parameters));
+  for (const auto& [name, parameter] : parameters) parameter.value().storage()->bump_version();
   sync_buffers();
 }
 
@@ -304,7 +276,7 @@ void DistributedDataParallel::join(const std::function<void()>& body, const Join
   auto everything = references(without(state_->model.named_parameters(), state_->options.ignored_parameters));
   for (auto& buffer : references(without(state_->model.named_buffers(), state_->options.ignored_parameters)))
     everything.push_back(std::move(buffer));
-  state_->group.broadcast_coalesced(spans(everything), last, {.blocking = true});
+  broadcast(state_->group, everything, last);
 }
 
 void DistributedDataParallel::sync_buffers() {
@@ -315,7 +287,7 @@ void DistributedDataParallel::copy_buffers_of(int rank) {
   const auto buffers = references(without(state_->model.named_buffers(), state_->options.ignored_parameters));
   if (buffers.empty()) return;
   const auto start = std::chrono::steady_clock::now();
-  state_->group.broadcast_coalesced(spans(buffers), rank, {.blocking = true});
+  broadcast(state_->group, buffers, rank);
   state_->waited_for_buffers += std::chrono::steady_clock::now() - start;
 }
 

@@ -1,6 +1,7 @@
 #include "ddprun/worker/parallel/local_sgd.h"
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 
 namespace ddprun {
 namespace {
@@ -17,10 +18,6 @@ std::vector<std::pair<std::string, Tensor>> what_is_averaged(const nn::Module& m
   for (const auto& [name, buffer] : model.named_buffers())
     if (is_floating(buffer.dtype())) all.emplace_back(name, buffer);
   return all;
-}
-
-Span span_of(Tensor& tensor) {
-  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
 }
 
 }  // namespace
@@ -61,7 +58,7 @@ void LocalSgd::zero_grad() {
 void LocalSgd::average() {
   const auto start = std::chrono::steady_clock::now();
   std::vector<Span> spans;
-  for (auto& [name, tensor] : averaged_) spans.push_back(span_of(tensor));
+  for (auto& [name, tensor] : averaged_) spans.push_back(span_of_tensor(tensor));
   group_.allreduce_coalesced(spans, ReduceOp::average, {.blocking = true});
   for (auto& [name, tensor] : averaged_) tensor.storage()->bump_version();
   averaging_ += std::chrono::steady_clock::now() - start;
@@ -90,7 +87,7 @@ void LocalSgd::distribute_model() {
 
 std::vector<HookState> LocalSgd::hook_state() {
   std::vector<HookState> state{{"local_sgd/steps", {&steps_, 1, DType::int64}}};
-  for (auto& [name, tensor] : averaged_) state.push_back({"local_sgd/" + name, span_of(tensor)});
+  for (auto& [name, tensor] : averaged_) state.push_back({"local_sgd/" + name, span_of_tensor(tensor)});
   return state;
 }
 

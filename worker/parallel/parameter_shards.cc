@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 
 namespace ddprun {
 namespace {
-
-Span span_of_tensor(Tensor tensor) {
-  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
-}
 
 // A rank's elements of a slice, from the start of the slice.
 Shard part_of_slice(const Bucket& bucket, const BucketSlice& slice, int rank, int ranks) {

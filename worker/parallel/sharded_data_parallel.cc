@@ -8,10 +8,10 @@
 #include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/parallel/call_order.h"
 #include "ddprun/worker/parallel/flat_parameters.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/parallel/shard_units.h"
 #include "ddprun/worker/parallel/sharded_gradients.h"
 #include "ddprun/worker/parallel/sharded_parameters.h"
-#include "ddprun/worker/reducer/model_check.h"
 #include "ddprun/worker/reducer/shards.h"
 
 namespace ddprun {
@@ -20,36 +20,10 @@ namespace {
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 using Kind = CallOrder::Kind;
 
-ParameterRef reference(const std::string& name, Tensor tensor) {
-  return {name, tensor.shape().to_vector(), tensor.dtype(), tensor.raw()};
-}
-
-std::vector<ParameterRef> references(const NamedVariables& parameters) {
-  std::vector<ParameterRef> all;
-  for (const auto& [name, parameter] : parameters) all.push_back(reference(name, parameter.value()));
-  return all;
-}
-
-std::vector<ParameterRef> buffers_of(const nn::Module& model) {
-  std::vector<ParameterRef> all;
-  for (const auto& [name, buffer] : model.named_buffers()) all.push_back(reference(name, buffer));
-  return all;
-}
-
-void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors) {
-  if (tensors.empty()) return;
-  std::vector<Span> spans;
-  for (const auto& each : tensors) spans.push_back(each.span());
-  group.broadcast_coalesced(spans, 0, {.blocking = true});
-}
-
-// All ranks equal to rank 0, once it is certain that they mean the same. Gives the parameters that are trained.
-NamedVariables align_ranks(ProcessGroup& group, const nn::Module& model) {
+// All ranks equal to rank 0. Gives the parameters that are trained.
+NamedVariables aligned_parameters(ProcessGroup& group, const nn::Module& model) {
   auto parameters = model.named_parameters();
-  auto everything = references(parameters);
-  for (auto& buffer : buffers_of(model)) everything.push_back(std::move(buffer));
-  check_same_model(group, everything);
-  broadcast(group, everything);
+  align_ranks(group, parameters, model.named_buffers());
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
 }
@@ -59,7 +33,7 @@ ShardUnits units_of(nn::Module& model, const NamedVariables& parameters, const S
   return {.buckets = plan_buckets(references(parameters), options.limits), .users = {}};
 }
 
-// The same values; calls the function where the backward pass comes to it.
+// An identity operation that calls in_backward when the backward pass reaches it.
 Variable marked(const Variable& variable, Tensor value, std::function<void()> in_backward) {
   const autograd::Operation operation("gather_parameters", {variable});
   return operation.record(std::move(value), {}, [in_backward = std::move(in_backward)](autograd::Backward& pass) {
@@ -79,7 +53,7 @@ struct ShardedDataParallel::State {
       : model(module),
         options(given),
         mesh(group, {{"replicate", mesh_rest}, {"shard", given.shard_group > 0 ? given.shard_group : group.size()}}),
-        parameters(align_ranks(group, module)),
+        parameters(aligned_parameters(group, module)),
         units(units_of(module, parameters, given)),
         gradients(mesh, parameters, units.buckets) {}
 
@@ -176,7 +150,7 @@ void ShardedDataParallel::State::begin_pass(bool is_training) {
   order->begin_pass();
   if (is_training && model.training() && options.broadcast_buffers) {
     const auto start = std::chrono::steady_clock::now();
-    broadcast(mesh.all(), buffers_of(model));
+    broadcast(mesh.all(), references(model.named_buffers()));
     waited_for_buffers += std::chrono::steady_clock::now() - start;
   }
 }
@@ -281,7 +255,7 @@ void ShardedDataParallel::parameters_updated() {
 }
 
 void ShardedDataParallel::sync_buffers() {
-  broadcast(state_->mesh.all(), buffers_of(state_->model));
+  broadcast(state_->mesh.all(), references(state_->model.named_buffers()));
 }
 
 void ShardedDataParallel::visit_parameters(const Visitor& visit) {

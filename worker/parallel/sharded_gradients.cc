@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "ddprun/common/error.h"
+#include "ddprun/common/first_names.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/reducer/shards.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -13,18 +13,8 @@ namespace {
 
 constexpr std::size_t most_travelling = 2;
 
-Span span_of_tensor(Tensor tensor) {
-  return {tensor.raw(), static_cast<std::size_t>(tensor.numel()), tensor.dtype()};
-}
-
 Tensor flat_tensor(std::size_t count, DType dtype) {
   return Tensor::empty({static_cast<std::int64_t>(count)}, dtype);
-}
-
-// Of registered memory, which the group reduces into at the least cost.
-Tensor registered_zeros(ProcessGroup& group, std::size_t count, DType dtype) {
-  const auto buffer = std::make_shared<RegisteredBuffer>(group.allocate(count * size_of(dtype)));
-  return Tensor::wrap(buffer->data(), {static_cast<std::int64_t>(count)}, dtype, {buffer, buffer->data()});
 }
 
 Tensor range(const Tensor& tensor, std::size_t begin, std::size_t end) {
@@ -48,7 +38,7 @@ ShardedGradients::ShardedGradients(const DeviceMesh& mesh, std::vector<std::pair
       places_[bucket.slices[s].parameter] = {.bucket = b, .slice = s};
     missing_.push_back(bucket.slices.size());
     parts_.push_back(
-        registered_zeros(shards, shard_of(bucket.count, shards.rank(), shards.size()).count(), bucket.dtype));
+        registered_tensor(shards, shard_of(bucket.count, shards.rank(), shards.size()).count(), bucket.dtype));
     grow(parts_.back().bytes());
   }
   for (std::size_t p = 0; p < parameters_.size(); ++p)
@@ -153,12 +143,10 @@ void ShardedGradients::close(std::size_t b) {
 }
 
 std::string ShardedGradients::unready_names() const {
-  constexpr std::size_t shown = 5;
-  std::string names;
-  std::size_t count = 0;
+  std::vector<std::string> names;
   for (std::size_t p = 0; p < places_.size(); ++p)
-    if (!places_[p].ready && count++ < shown) names += (names.empty() ? "" : ", ") + parameters_[p].first;
-  return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
+    if (!places_[p].ready) names.push_back(parameters_[p].first);
+  return first_names(names);
 }
 
 void ShardedGradients::finish() {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/reducer/shards.h"
 
 namespace ddprun {
@@ -29,10 +30,8 @@ ShardedParameters::ShardedParameters(const DeviceMesh& mesh, std::vector<std::pa
       parameter.set_value(value);
     }
     const Shard own = shard_of(bucket.count, shards.rank(), shards.size());
-    const auto kept = std::make_shared<RegisteredBuffer>(shards.allocate(own.count() * size_of(bucket.dtype)));
-    std::memcpy(kept->data(), memory->data() + own.begin * size_of(bucket.dtype), own.count() * size_of(bucket.dtype));
-    parts_.push_back(Tensor::wrap(kept->data(), {static_cast<std::int64_t>(own.count())}, bucket.dtype,
-                                  std::shared_ptr<void>(kept, kept->data())));
+    parts_.push_back(registered_tensor(shards, own.count(), bucket.dtype));
+    std::memcpy(parts_.back().raw(), memory->data() + own.begin * size_of(bucket.dtype), parts_.back().bytes());
     bytes_ += parts_.back().bytes() + bucket.count * size_of(bucket.dtype);
     drop(b);
   }
@@ -54,8 +53,7 @@ Span ShardedParameters::whole(std::size_t b) const {
 }
 
 Span ShardedParameters::part(std::size_t b) const {
-  Tensor own = parts_[b];
-  return {own.raw(), static_cast<std::size_t>(own.numel()), own.dtype()};
+  return span_of_tensor(parts_[b]);
 }
 
 Counts ShardedParameters::counts(std::size_t b) const {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/first_names.h"
 #include "ddprun/worker/reducer/hooks/allreduce_hook.h"
 
 namespace ddprun {
@@ -153,14 +154,10 @@ void Reducer::start_ready_buckets() {
 }
 
 std::string Reducer::unready_names() const {
-  constexpr std::size_t shown = 5;
-  std::string names;
-  std::size_t count = 0;
-  for (std::size_t p = 0; p < states_.size(); ++p) {
-    if (states_[p].ready || !states_[p].expected) continue;
-    if (count++ < shown) names += (names.empty() ? "" : ", ") + parameters_[p].name;
-  }
-  return count > shown ? fmt::format("{} and {} more", names, count - shown) : names;
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < states_.size(); ++p)
+    if (!states_[p].ready && states_[p].expected) names.push_back(parameters_[p].name);
+  return first_names(names);
 }
 
 void Reducer::finalize() {

@@ -22,8 +22,6 @@ class DeviceThreads::Impl {
       });
   }
 
-  std::size_t size() const { return threads_.size(); }
-
   void run(const std::function<void(std::size_t)>& function) {
     std::unique_lock lock(mutex_);
     function_ = &function;
@@ -67,9 +65,6 @@ class DeviceThreads::Impl {
 DeviceThreads::DeviceThreads(std::size_t devices) : impl_(std::make_unique<Impl>(devices)) {}
 DeviceThreads::~DeviceThreads() = default;
 
-std::size_t DeviceThreads::size() const {
-  return impl_->size();
-}
 void DeviceThreads::run(const std::function<void(std::size_t)>& function) {
   impl_->run(function);
 }

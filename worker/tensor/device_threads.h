@@ -17,7 +17,6 @@ class DeviceThreads {
   DeviceThreads(const DeviceThreads&) = delete;
   DeviceThreads& operator=(const DeviceThreads&) = delete;
 
-  std::size_t size() const;
   // Calls function(0), function(1), ... each on the thread of its device, and returns when all have returned. Rethrows
   // what the first of them, by number, has thrown.
   void run(const std::function<void(std::size_t device)>& function);

@@ -38,6 +38,8 @@ void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
   if (p.strategy != "data_parallel") return;
   if (!p.split.empty() || p.zero > 0)
     reject(settings, p.zero > 0 ? "parallel.zero" : "parallel.split", "data_parallel has whole replicas");
+  if (p.strategy == "data_parallel" && p.sync_batch_norm)
+    reject(settings, "parallel.sync_batch_norm", "the batch norms of data_parallel's replicas are each device's own");
   if (devices_of(p).front() != Device{})
     reject(settings, "parallel.devices", "data_parallel begins with cpu:0, where batches and the model are");
 }
@@ -47,6 +49,11 @@ void check_division(const TrainConfig::Parallel& p, const std::string& optimizer
     reject(settings, "parallel.shard_group", "parallel.zero = 2 or 3 has to be given as well");
   if (p.zero > 1 && !p.devices.empty())
     reject(settings, "parallel.devices", "parallel.zero = 2 and 3 have one device a rank");
+  if (p.zero > 1 && !p.delay_all_reduce_named_params.empty())
+    reject(settings, "parallel.delay_all_reduce_named_params",
+           "parallel.zero = 2 and 3 reduce in an order of their own");
+  if (p.zero != 3 && !p.reshard_after_forward)
+    reject(settings, "parallel.reshard_after_forward", "parallel.zero = 3 has to be given as well");
   if (p.zero == 0) return;
   if (p.hook != "allreduce") reject(settings, "parallel.hook", "parallel.zero averages gradients in its own way");
   if (p.find_unused_parameters || p.static_graph || !p.ignored_parameters.empty())

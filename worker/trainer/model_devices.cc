@@ -60,8 +60,7 @@ void place_model(const TrainConfig& config, nn::Module& model, const data::Sampl
   auto names = parse_names(config.parallel.split);
   try {
     if (names.empty())
-      names = measured_split(model, empty_batch(layout, std::max<std::int64_t>(1, config.train.batch_size)),
-                             devices.size());
+      names = measured_split(model, empty_batch(layout, batch_sizes(config.train, 1).micro), devices.size());
     if (names.size() + 1 != devices.size())
       throw make_error(Errc::usage, "{} modules are named, and {} devices given", names.size(), devices.size());
     split_model(model, names, devices);
@@ -74,7 +73,11 @@ void place_model(const TrainConfig& config, nn::Module& model, const data::Sampl
 std::unique_ptr<DataParallel> make_data_parallel(const TrainConfig& config, nn::Module& model,
                                                  const data::SampleLayout& layout, const tasks::Task& task) {
   if (config.parallel.strategy != "data_parallel") return nullptr;
-  const auto replica = [&] { return make_model(config.model, layout, task.outputs(), config.train.seed); };
+  const auto replica = [&] {
+    auto copy = make_model(config.model, layout, task.outputs(), config.train.seed);
+    copy->set_recompute(recompute_of(config.train));
+    return copy;
+  };
   return std::make_unique<DataParallel>(model, replica, devices_of(config.parallel));
 }
 

@@ -11,6 +11,7 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
 #include "ddprun/worker/trainer/group_settings.h"
+#include "ddprun/worker/trainer/step_traffic.h"
 #include "ddprun/worker/trainer/train_session.h"
 
 namespace ddprun::trainer {
@@ -64,16 +65,15 @@ class Measurement {
   Seconds total_{0};
 };
 
-std::size_t bytes_of_buffers(const nn::Module& model) {
-  std::size_t bytes = 0;
-  for (const auto& [name, buffer] : model.named_buffers()) bytes += buffer.bytes();
+SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model) {
+  const auto ignored = parse_names(config.parallel.ignored_parameters);
+  const auto is_shared = [&](const std::string& name) { return std::ranges::count(ignored, name) == 0; };
+  SharedBytes bytes;
+  for (const auto& [name, parameter] : model.named_parameters())
+    if (parameter.requires_grad() && is_shared(name)) bytes.parameters += parameter.value().bytes();
+  for (const auto& [name, buffer] : model.named_buffers())
+    if (is_shared(name)) bytes.buffers += buffer.bytes();
   return bytes;
-}
-
-// Gradients are reduced; buffers are rank 0's, which reach n - 1 others, at each forward pass that is reduced.
-std::size_t sent_bytes(std::size_t gradients, std::size_t buffers, int ranks) {
-  const auto n = static_cast<std::size_t>(ranks);
-  return ring_allreduce_bytes(gradients, ranks) + buffers * (n - 1) / n;
 }
 
 double ratio(std::size_t a, std::size_t b) {
@@ -85,11 +85,6 @@ std::string memory_row(const char* name, std::size_t bytes) {
 }
 
 }  // namespace
-
-std::size_t ring_allreduce_bytes(std::size_t bytes, int ranks) {
-  const auto n = static_cast<std::size_t>(ranks);
-  return 2 * bytes * (n - 1) / n;
-}
 
 StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, ProcessGroup& group, int ranks,
                       const plugin::Registry& registry) {
@@ -104,9 +99,13 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
                 .measured_ranks = group.size(),
                 .steps = measurement.steps(),
                 .memory = memory_of(state, measurement.peak())};
-  const auto buffers = bytes_of_buffers(*state.model);
-  plan.sent = sent_bytes(plan.memory.gradients, buffers, ranks);
-  plan.time = measurement.median(ratio(plan.sent, sent_bytes(plan.memory.gradients, buffers, group.size())));
+  const auto bytes = shared_bytes(config, *state.model);
+  const auto micro_batches = micro_batches_of_step(given.train, ranks);
+  const auto sent_by = [&](int n) { return bytes_sent_in_step(config.parallel, bytes, micro_batches, n); };
+  plan.sent = sent_by(ranks);
+  plan.time = measurement.median(
+      plan.sent ? ratio(*plan.sent, *sent_by(group.size()))
+                : ratio(*bytes_sent_in_step({}, bytes, 1, ranks), *bytes_sent_in_step({}, bytes, 1, group.size())));
   return plan;
 }
 
@@ -117,7 +116,8 @@ std::vector<std::string> plan_table(const StepPlan& plan) {
           memory_row("gradients", plan.memory.gradients),
           memory_row("optimizer state", plan.memory.optimizer),
           memory_row("activations, at the peak", plan.memory.activations),
-          memory_row("sent", plan.sent),
+          plan.sent ? memory_row("sent", *plan.sent)
+                    : fmt::format("{:<28} {:>14}", "sent", "not predicted with this parallel.hook"),
           fmt::format("{:<28} {:>14.3f} ms, the median of {} steps with {} rank{}", "time",
                       std::chrono::duration<double, std::milli>(plan.time).count(), plan.steps, plan.measured_ranks,
                       plan.measured_ranks == 1 ? "" : "s")};

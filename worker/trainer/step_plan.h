@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,13 @@ struct StepPlan {
   int measured_ranks = 1;  // with which the time was measured
   std::size_t steps = 0;   // of which the time is the median
   MemoryUse memory;
-  std::size_t sent = 0;  // bytes that a rank sends, in the mean of the ranks
+  std::optional<std::size_t> sent;  // bytes_sent_in_step()
   Seconds time{0};
 };
 
-// Bytes that each of so many ranks sends in a ring all-reduce: 2 (n - 1) / n x bytes.
-std::size_t ring_allreduce_bytes(std::size_t bytes, int ranks);
-
 // Trains a fresh model for some steps in this group and takes the measures of a job of so many ranks; nothing is
-// written. With fewer ranks in the group, the time to wait for the others is scaled by the bytes sent. Memory
-// and time are this rank's. Collective.
+// written. With fewer ranks in the group, the time to wait for the others is scaled by the bytes sent, or by those of
+// an all-reduce where they are not known. Memory and time are this rank's. Collective.
 StepPlan measure_plan(const TrainConfig& config, const Datasets& datasets, ProcessGroup& group, int ranks,
                       const plugin::Registry& registry = {});
 

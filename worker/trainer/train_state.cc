@@ -14,11 +14,6 @@
 namespace ddprun::trainer {
 namespace {
 
-nn::Recompute recompute_of(const TrainConfig::Train& t) {
-  if (t.recompute == "blocks") return nn::Recompute::blocks;
-  return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
-}
-
 void make_quantisation_aware(const TrainConfig& config, nn::Module& model) {
   if (nn::make_quantisation_aware(model) > 0) return;
   throw make_error(Errc::usage, "train.quantization_aware = true: model {} has no layer that can be quantised",
@@ -47,6 +42,11 @@ optim::NamedParameters trained_parameters(const nn::Module& model) {
   auto parameters = model.named_parameters();
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
+}
+
+nn::Recompute recompute_of(const TrainConfig::Train& t) {
+  if (t.recompute == "blocks") return nn::Recompute::blocks;
+  return t.recompute == "all" ? nn::Recompute::all : nn::Recompute::none;
 }
 
 std::unique_ptr<tasks::Task> make_task(const TrainConfig& config, const data::SampleLayout& layout,

@@ -44,6 +44,9 @@ struct TrainState {
   void note_rules();
 };
 
+// train.recompute
+nn::Recompute recompute_of(const TrainConfig::Train& train);
+
 // A network with parameters drawn from the seed, of the plugin's models or the built-in ones.
 std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& options, const data::SampleLayout& layout,
                                        std::int64_t outputs, std::int64_t seed, const plugin::Registry& registry = {});

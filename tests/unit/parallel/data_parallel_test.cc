@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/optim/optimizer.h"
@@ -119,6 +120,20 @@ TEST_CASE("what surrounds the call holds on the devices: evaluation, no gradient
   const Variable value = parallel.forward(input);
   CHECK_FALSE(value.requires_grad());
   CHECK(difference(value.value(), (*net)(input).value()) < 1e-6);
+}
+
+TEST_CASE("a batch without rows has a result without rows and gradients of zero") {
+  Generator generator(1);
+  const auto make_layer = [&] { return std::make_unique<nn::Linear>(6, 3, generator); };
+  const auto layer = make_layer();
+  DataParallel parallel(*layer, make_layer, {main_device, second});
+  const Outcome none = run(*layer, 0, [&](const Variable& input) { return parallel.forward(input); });
+  CHECK(none.value.shape() == Shape{0, 3});
+  CHECK(none.input_gradient.shape() == Shape{0, 6});
+  for (const Tensor& gradient : none.gradients) {
+    REQUIRE(gradient.defined());
+    CHECK(same_bits(gradient, Tensor::zeros(gradient.shape())));
+  }
 }
 
 TEST_CASE("what a replica throws comes out, and the next pass runs") {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/comm/subgroups.h"
@@ -110,6 +111,31 @@ TEST_CASE("all ranks begin with rank 0's parameters and buffers") {
       require(values(actual[p].second.value()) == values(expected[p].second.value()), expected[p].first);
     }
     require(values(net.mean) == std::vector<float>(3, 10.0f), "buffer");
+  });
+}
+
+TEST_CASE("weights that were cast to 16 bits are cast again once rank 0's have been distributed") {
+  const auto in_16_bits = [](nn::Module& net) {
+    return values(net(Variable(batch(1, 5, 4))).value().to(DType::float32));
+  };
+  run_ranks(2, [&](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    const Net other(2);
+    const auto others = other.named_parameters(), own = net.named_parameters();
+    std::vector<float> with_cached_weights;
+    {
+      const autograd::AutocastScope precision(DType::bfloat16);
+      in_16_bits(net);
+      for (std::size_t p = 0; group.rank() == 0 && p < own.size(); ++p) {
+        Tensor value = own[p].second.value();
+        value.copy_from(others[p].second.value());
+      }
+      ddp.distribute_model();
+      with_cached_weights = in_16_bits(net);
+    }
+    const autograd::AutocastScope precision(DType::bfloat16);
+    require(with_cached_weights == in_16_bits(net), "weights");
   });
 }
 

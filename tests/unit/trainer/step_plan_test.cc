@@ -1,5 +1,6 @@
 #include "ddprun/worker/trainer/step_plan.h"
 
+#include "ddprun/worker/trainer/step_traffic.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
@@ -66,16 +67,40 @@ TEST_CASE("a plan for more ranks than measure it has their share of the batch") 
   check_within_a_tenth(run, "activation_peak_bytes", plan.memory.activations);
 }
 
-TEST_CASE("a plan counts the bytes of a ring all-reduce and of rank 0's buffers") {
-  CHECK(trainer::ring_allreduce_bytes(1000, 1) == 0);
-  CHECK(trainer::ring_allreduce_bytes(1000, 2) == 1000);
-  CHECK(trainer::ring_allreduce_bytes(1000, 4) == 1500);
+TEST_CASE("a plan counts the bytes of gradients and of rank 0's buffers") {
   const TrainingJob job(job_text + "batch_size = 8\n");
   CHECK(plan_of(job, 1, 1).sent == 0);
   const auto plan = plan_of(job, 2, 2);
   const auto buffers = plan.memory.parameters - plan.memory.gradients;
   REQUIRE(buffers > 0);
   CHECK(plan.sent == plan.memory.gradients + buffers / 2);
+}
+
+TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches and ranks") {
+  const auto sent = [](const trainer::TrainConfig::Parallel& config, std::int64_t micro_batches, int ranks) {
+    return trainer::bytes_sent_in_step(config, {.parameters = 1200, .buffers = 0}, micro_batches, ranks).value();
+  };
+  CHECK(sent({}, 3, 1) == 0);
+  CHECK(sent({}, 3, 2) == 1200);
+  CHECK(sent({}, 3, 4) == 1800);
+  CHECK(sent({.zero = 1}, 3, 4) == 1800);
+  CHECK(sent({.zero = 2}, 1, 4) == 1800);
+  CHECK(sent({.zero = 2}, 3, 4) == 3600);  // 3 reduce-scatters of 900 and a gather
+  CHECK(sent({.zero = 3}, 3, 4) == 8100);
+  CHECK(sent({.zero = 3, .reshard_after_forward = false}, 3, 4) == 5400);
+  // Among 2 ranks 600 each, then an all-reduce of 600 between 2 replicas.
+  CHECK(sent({.zero = 2, .shard_group = 2}, 1, 4) == 1800);
+  CHECK(sent({.zero = 3, .shard_group = 2}, 1, 4) == 2400);
+  for (const auto* hook : {"fp16", "bf16", "fp16+allreduce", "fp16+bf16"}) CHECK(sent({.hook = hook}, 1, 2) == 600);
+  CHECK(sent({.hook = "int8"}, 1, 2) == 300);
+  for (const auto* hook : {"int8_channel", "powersgd", "powersgd+fp16", "fp16+batched_powersgd"})
+    CHECK_FALSE(trainer::bytes_sent_in_step({.hook = hook}, {.parameters = 1200}, 1, 2));
+  const auto with_buffers = [](const trainer::TrainConfig::Parallel& config) {
+    return trainer::bytes_sent_in_step(config, {.parameters = 0, .buffers = 100}, 3, 2).value();
+  };
+  CHECK(with_buffers({}) == 50);
+  CHECK(with_buffers({.zero = 2}) == 150);
+  CHECK(with_buffers({.broadcast_buffers = false}) == 0);
 }
 
 TEST_CASE("a plan's table has a line for each figure") {
@@ -89,5 +114,6 @@ TEST_CASE("a plan's table has a line for each figure") {
   CHECK(lines[0] == "a step, per rank                    4 ranks");
   CHECK(lines[1] == "parameters and buffers              1048576 bytes       1.00 MiB");
   CHECK(lines[5] == "sent                                   1234 bytes       0.00 MiB");
+  CHECK(trainer::plan_table({})[5] == "sent                         not predicted with this parallel.hook");
   CHECK(lines[6] == "time                                 12.500 ms, the median of 20 steps with 2 ranks");
 }

@@ -67,6 +67,21 @@ TEST_CASE("a hook that does not exist, a delay of nothing and settings that do n
   CHECK(parse_names(" a.b, c d,") == std::vector<std::string>{"a.b", "c", "d"});
 }
 
+TEST_CASE("a parallel setting that its layout would ignore is a mistake") {
+  CHECK(error_of("[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cpu:1\nsync_batch_norm = true\n") ==
+        "t.cfg:4: parallel.sync_batch_norm = true: the batch norms of data_parallel's replicas are each device's own");
+  CHECK(error_of("[parallel]\nzero = 2\ndelay_all_reduce_named_params = fc1.bias\n") ==
+        "t.cfg:3: parallel.delay_all_reduce_named_params = fc1.bias: parallel.zero = 2 and 3 reduce in an order of "
+        "their own");
+  CHECK_THAT(error_of("[parallel]\nzero = 3\ndelay_all_reduce_named_params = a\nparam_to_hook_all_reduce = b\n"),
+             Catch::Contains("parallel.delay_all_reduce_named_params = a: "));
+  CHECK(error_of("[parallel]\nzero = 1\ndelay_all_reduce_named_params = fc1.bias\n") == "no error");
+  for (const std::string zero : {"0", "1", "2"})
+    CHECK(error_of("[parallel]\nreshard_after_forward = false\nzero = " + zero + "\n") ==
+          "t.cfg:2: parallel.reshard_after_forward = false: parallel.zero = 3 has to be given as well");
+  CHECK(error_of("[parallel]\nreshard_after_forward = false\nzero = 3\n") == "no error");
+}
+
 TEST_CASE("a mistake in a train.cfg is one line with file, line and what would be right") {
   CHECK(error_of("[train]\nepoch = 3\n") == "t.cfg:2: unknown key train.epoch; did you mean train.epochs?");
   CHECK(error_of("[train]\nbatch_size = 0\n") ==

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "ddprun/worker/data/distributed_sampler.h"
+#include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -200,4 +202,50 @@ TEST_CASE("parallel.sync_batch_norm refuses a step in which the ranks have unequ
   CHECK_THROWS_WITH(TrainingJob(batch_norm_job(dir, "samples = 17\n")).run(2),
                     "parallel.sync_batch_norm = true: in a step of 1 samples rank 0 has 1 micro-batches and rank 1 0; "
                     "they need as many each, for instance with data.drop_last = true");
+}
+
+namespace {
+
+// Bytes that the second of two devices held at most in a step of a job.
+std::size_t second_device_peak(const std::string& recompute) {
+  const TrainingJob job(
+      "[data]\nname = random\nshape = 3x32x32\noutputs = 4\nlabels = true\nsamples = 8\ntest_samples = 8\n"
+      "[model]\nname = resnet18\nchannels = 8\n[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cpu:1\n"
+      "[train]\nbatch_size = 8\nmax_steps = 1\nrecompute = " +
+      recompute + "\n");
+  Replica replica(job);
+  std::size_t peak = 0;
+  run_ranks(1, [&](ProcessGroup& group) {
+    const auto session = replica.session(group);
+    reset_peak_memory(parse_device("cpu:1"));
+    session->step(false);
+    peak = memory_stats(parse_device("cpu:1")).peak;
+  });
+  return peak;
+}
+
+// Bytes that it takes at most to divide a model among two devices by measured times.
+std::size_t split_peak(const std::string& batch) {
+  const TrainingJob job(
+      "[data]\nname = random\nshape = 1024\noutputs = 4\nsamples = 256\ntest_samples = 8\n"
+      "[model]\nname = mlp\nhidden = 1024\n[parallel]\ndevices = cpu:0 cpu:1\n[train]\n" +
+      batch);
+  Generator generator(1);
+  const auto model = nn::make_model("mlp", {.input = {1024}, .outputs = 4, .hidden = {1024}}, generator);
+  const auto before = memory_stats(parse_device("cpu:0")).allocated;
+  reset_peak_memory(parse_device("cpu:0"));
+  trainer::place_model(job.config(), *model, job.datasets().train->layout());
+  return memory_stats(parse_device("cpu:0")).peak - before;
+}
+
+}  // namespace
+
+TEST_CASE("replicas on devices recompute as the model does") {
+  CHECK(second_device_peak("blocks") < second_device_peak("none") * 9 / 10);
+}
+
+TEST_CASE("a model is divided by the times of its micro-batch, whichever key gives that") {
+  const std::size_t given = split_peak("batch_size = 64\n");
+  CHECK(given >= 64 * 1024 * sizeof(float));
+  CHECK(split_peak("global_batch_size = 256\naccumulate = 4\n") == given);
 }

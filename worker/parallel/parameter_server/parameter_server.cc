@@ -9,6 +9,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/subgroups.h"
 #include "ddprun/worker/parallel/flat_parameters.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/parallel/parameter_server/client.h"
 #include "ddprun/worker/parallel/parameter_server/server.h"
 #include "ddprun/worker/reducer/bucketing.h"
@@ -20,26 +21,10 @@ namespace {
 
 using NamedVariables = std::vector<std::pair<std::string, Variable>>;
 
-ParameterRef reference(const std::string& name, Tensor tensor) {
-  return {name, {tensor.shape().begin(), tensor.shape().end()}, tensor.dtype(), tensor.raw()};
-}
-
-std::vector<ParameterRef> references(const NamedVariables& parameters) {
-  std::vector<ParameterRef> all;
-  for (const auto& [name, parameter] : parameters) all.push_back(reference(name, parameter.value()));
-  return all;
-}
-
 NamedVariables trainable(const nn::Module& model) {
   auto parameters = model.named_parameters();
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
-}
-
-std::vector<Span> buffer_spans(const nn::Module& model) {
-  std::vector<Span> spans;
-  for (const auto& [name, buffer] : model.named_buffers()) spans.push_back(reference(name, buffer).span());
-  return spans;
 }
 
 std::vector<Bucket> one_bucket(const NamedVariables& parameters) {
@@ -153,17 +138,15 @@ struct ParameterServer::State {
     const Span own = is_server() ? part_of(values(), range_of(group.rank())) : Span{nullptr, 0, values().dtype};
     group.allgatherv(own, values(), counts, {.blocking = true});
     values_changed();
-    if (const auto buffers = buffer_spans(model); !buffers.empty())
-      group.broadcast_coalesced(buffers, options.servers, {.blocking = true});
+    if (const auto buffers = references(model.named_buffers()); !buffers.empty())
+      broadcast(group, buffers, options.servers);
   }
 
   void distribute_model() {
-    auto spans = buffer_spans(model);
-    for (const auto& [name, parameter] : model.named_parameters()) {
-      spans.push_back(reference(name, parameter.value()).span());
-      parameter.value().storage()->bump_version();
-    }
-    group.broadcast_coalesced(spans, 0, {.blocking = true});
+    auto all = references(model.named_parameters());
+    for (auto& buffer : references(model.named_buffers())) all.push_back(std::move(buffer));
+    broadcast(group, all);
+    for (const auto& [name, parameter] : model.named_parameters()) parameter.value().storage()->bump_version();
   }
 
   nn::Module& model;

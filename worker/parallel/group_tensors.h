@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/reducer/parameter_ref.h"
+
+namespace ddprun {
+
+// Tensors as a process group and the reducer take them. References and spans are valid as long as the tensors.
+ParameterRef reference(const std::string& name, Tensor tensor);
+std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Variable>>& parameters);
+std::vector<ParameterRef> references(const std::vector<std::pair<std::string, Tensor>>& buffers);
+Span span_of_tensor(Tensor tensor);
+
+// Root's values to all ranks; versions of tensors do not change. Collective.
+void broadcast(ProcessGroup& group, const std::vector<ParameterRef>& tensors, int root = 0);
+// All ranks equal to rank 0, once it is certain that they mean the same. Collective. Throws as check_same_model().
+void align_ranks(ProcessGroup& group, const std::vector<std::pair<std::string, Variable>>& parameters,
+                 const std::vector<std::pair<std::string, Tensor>>& buffers);
+
+// One dimension, not initialised, of registered memory, which the group reads and writes at the least cost.
+Tensor registered_tensor(ProcessGroup& group, std::size_t count, DType dtype);
+
+}  // namespace ddprun
