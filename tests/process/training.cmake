@@ -43,6 +43,15 @@ set_tests_properties(linear_two_ranks PROPERTIES
   PASS_REGULAR_EXPRESSION "step 100  loss 0\\.0000")
 ddprun_sanitizer_labels(linear_two_ranks asan)
 
+# Two stages of a model on two ranks, as docs/parallelism.md names it.
+ddprun_program(pipeline_two_ranks INTERNAL SOURCES pipeline_two_ranks.cc
+  LIBS ddprun::parallel ddprun::optim ddprun::nn ddprun::autograd ddprun::tensor ddprun::comm ddprun::common)
+add_test(NAME pipeline_two_ranks COMMAND pipeline_two_ranks)
+set_tests_properties(pipeline_two_ranks PROPERTIES
+  LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}"
+  PASS_REGULAR_EXPRESSION "step 300  loss 0\\.00")
+ddprun_sanitizer_labels(pipeline_two_ranks asan)
+
 # It names those above.
 add_test(NAME "docs: torchrun-users.md names tests that there are"
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/check_test_names.sh ${CMAKE_CTEST_COMMAND} ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/docs/torchrun-users.md)
