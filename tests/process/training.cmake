@@ -48,7 +48,7 @@ ddprun_program(tensor_parallel_gpt INTERNAL SOURCES tensor_parallel_gpt.cc
   LIBS ddprun::parallel ddprun::optim ddprun::nn ddprun::autograd ddprun::tensor ddprun::comm ddprun::common)
 add_test(NAME tensor_parallel_gpt COMMAND tensor_parallel_gpt)
 set_tests_properties(tensor_parallel_gpt PROPERTIES
-  LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}"
+  LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "OMP_NUM_THREADS=1;${DDPRUN_TEST_ENVIRONMENT}"
   PASS_REGULAR_EXPRESSION "step 100  loss 0\\.[01]")
 ddprun_sanitizer_labels(tensor_parallel_gpt asan)
 

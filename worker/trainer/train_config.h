@@ -137,6 +137,7 @@ struct TrainConfig {
     bool reshard_after_forward = true;
     int shard_group = 0;
     int tensor = 1;
+    bool sequence = false;
   } parallel;
   struct Checkpoint {
     std::filesystem::path dir;

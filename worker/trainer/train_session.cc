@@ -97,8 +97,10 @@ std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, Train
   if (c.parallel.tensor == 1) return nullptr;
   check_whole(state, "parallel.tensor");
   return naming_tensor_key(c.parallel, [&] {
-    return std::make_unique<TensorParallel>(*state.model, tensor_plan(c.model.name, *state.model),
-                                            mesh.group("tensor"));
+    return std::make_unique<TensorParallel>(
+        *state.model,
+        tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Undivided::positions : Undivided::whole),
+        mesh.group("tensor"));
   });
 }
 
@@ -332,6 +334,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
   auto memory = std::make_optional<MemoryWatch>();
   make_passes(batches, items, result.samples, sums[0], timer);
+  if (tensor_) tensor_->complete_gradients();
   result.activation_peak = memory->peak();
   memory.reset();
   timer.end(&StepTimes::backward);
