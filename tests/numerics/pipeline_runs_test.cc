@@ -191,7 +191,7 @@ TEST_CASE("what does not go with a pipeline is refused by its key") {
   CHECK_THAT(refusal(1, "micro_batches = 2\n"), Catch::Contains("parallel.micro_batches = 2: parallel.pipeline, or"));
   CHECK_THAT(refusal(1, "schedule = gpipe\n"), Catch::Contains("parallel.schedule = gpipe: parallel.micro_batches"));
   CHECK(refusal(3, two) ==
-        "parallel.pipeline = 2: a mesh pipeline 2 x data x tensor 1 needs a multiple of 2 ranks, and there are 3");
+        "parallel.pipeline = 2: a mesh pipeline 2 x data needs a multiple of 2 ranks, and there are 3");
   CHECK_THAT(refusal(2, two + "schedule = interleaved\n"),
              Catch::Contains("parallel.virtual_stages = 1: the schedule"));
   CHECK_THAT(refusal(2, two + "virtual_stages = 2\n"), Catch::Contains("parallel.virtual_stages = 2: the schedule"));

@@ -28,8 +28,9 @@ UninterruptedRun run_uninterrupted(const Words& overrides = {}) {
   return {parameters_of(result.out + result.err), std::chrono::duration_cast<Milliseconds>(duration)};
 }
 
-void kill_at_random_moments(const std::string& backend, int times) {
-  const Words overrides{"--dist.backend=" + backend};
+void kill_at_random_moments(const std::string& backend, int times, const Words& more = {}) {
+  Words overrides{"--dist.backend=" + backend};
+  overrides.insert(overrides.end(), more.begin(), more.end());
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -63,6 +64,10 @@ TEST_CASE("SIGKILL of a random worker at a random time, twenty times: the same b
 
 TEST_CASE("SIGKILL of a random worker at a random time over Gloo: the same bits of all parameters") {
   kill_at_random_moments("gloo", 5);
+}
+
+TEST_CASE("SIGKILL of a worker that has a part of the layers: the same bits of all parameters") {
+  kill_at_random_moments("shm", 3, {"--parallel.tensor=2"});
 }
 
 TEST_CASE("two ranks train to the same bits over Gloo and shared memory, in several buckets with equal replicas") {
@@ -137,4 +142,22 @@ TEST_CASE("the root cause of a killed worker's job is that worker, not the one t
   const auto rank = "rank " + killed + " (local rank " + killed + ", pid " + std::to_string(workers.front()) + ")";
   CHECK(result.err.find("[ddprun] error: " + rank) != std::string::npos);
   CHECK(result.err.find("ended by SIGKILL") != std::string::npos);
+}
+
+TEST_CASE("a frozen worker of a mesh is named with its place there") {
+  const std::string backend = GENERATE("shm", "gloo");
+  CAPTURE(backend);
+  const Training training;
+  Child child(training.job(
+                  {"--standalone", "--nproc_per_node=4", "--shutdown_timeout=1"},
+                  {"--dist.backend=" + backend, "--dist.freeze_bound=2", "--train.epochs=1000", "--parallel.tensor=2"}),
+              training.marker.variables());
+  child.wait_until([&] { return training.checkpoints() > 0; }, "a checkpoint", std::chrono::seconds(60));
+  const auto workers = workers_of(training.marker, "3");
+  REQUIRE(workers.size() == 1);
+  ::kill(workers.front(), SIGSTOP);
+  const auto result = child.wait(std::chrono::seconds(60));
+  INFO(result.err);
+  CHECK(result.code == 1);
+  CHECK(result.err.find("(worker 3: data 1, tensor 1, pid " + std::to_string(workers.front())) != std::string::npos);
 }

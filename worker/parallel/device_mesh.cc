@@ -74,6 +74,14 @@ std::vector<int> mesh_ranks_along(const std::vector<int>& sizes, int rank, std::
   return ranks;
 }
 
+std::string mesh_place(const std::vector<MeshDimension>& dimensions, int ranks, int rank) {
+  const std::vector<int> sizes = mesh_sizes(dimensions, ranks), coordinates = mesh_coordinates(sizes, rank);
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] > 1) parts.push_back(fmt::format("{} {}", dimensions[i].name, coordinates[i]));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 DeviceMesh::DeviceMesh(ProcessGroup& all, std::vector<MeshDimension> dimensions) : all_(all) {
   const std::vector<int> sizes = mesh_sizes(dimensions, all.size());
   const std::vector<int> coordinates = mesh_coordinates(sizes, all.rank());
@@ -89,16 +97,6 @@ const DeviceMesh::Axis& DeviceMesh::at(std::string_view dimension) const {
   const auto found = std::ranges::find(axes_, dimension, &Axis::name);
   if (found == axes_.end()) throw make_error(Errc::usage, "the mesh has no dimension {}", dimension);
   return *found;
-}
-
-std::string DeviceMesh::rank_text(int rank) const {
-  std::vector<int> sizes;
-  for (const Axis& axis : axes_) sizes.push_back(axis.size);
-  const std::vector<int> coordinates = mesh_coordinates(sizes, rank);
-  std::vector<std::string> parts;
-  for (std::size_t i = 0; i < axes_.size(); ++i)
-    if (sizes[i] > 1) parts.push_back(fmt::format("{} {}", axes_[i].name, coordinates[i]));
-  return parts.empty() ? fmt::format("rank {}", rank) : fmt::format("rank {} ({})", rank, fmt::join(parts, ", "));
 }
 
 std::uint64_t DeviceMesh::bytes_sent() const {

@@ -37,8 +37,6 @@ class DeviceMesh {
   ProcessGroup& group(std::string_view dimension) const { return *at(dimension).group; }
   int size(std::string_view dimension) const { return at(dimension).size; }
   int coordinate(std::string_view dimension) const { return at(dimension).coordinate; }
-  // "rank 5 (data 1, tensor 1)", for any rank of the mesh; dimensions of size 1 are left out.
-  std::string rank_text(int rank) const;
   // By all groups: ProcessGroup::bytes_sent().
   std::uint64_t bytes_sent() const;
 
@@ -62,6 +60,8 @@ class DeviceMesh {
 std::vector<int> mesh_sizes(const std::vector<MeshDimension>& dimensions, int ranks);
 // Of a rank, by dimension.
 std::vector<int> mesh_coordinates(const std::vector<int>& sizes, int rank);
+// "data 1, tensor 1": a rank's coordinates in dimensions of more than one rank, for people.
+std::string mesh_place(const std::vector<MeshDimension>& dimensions, int ranks, int rank);
 // The ranks that differ from this one in a dimension alone, itself included, in its order.
 std::vector<int> mesh_ranks_along(const std::vector<int>& sizes, int rank, std::size_t dimension);
 

@@ -2,6 +2,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <string>
+
+#include <fmt/format.h>
 
 namespace ddprun::trainer {
 namespace {
@@ -10,13 +13,32 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
+// Ranks of a group of some of the job's ranks have other numbers there.
+std::string label_of(const TrainConfig& config, const WorkerEnv& place) {
+  if ((config.parallel.tensor == 1 && config.parallel.pipeline == 1) || place.world_size == 1) return "";
+  return naming_mesh_key(config.parallel, [&] {
+    return fmt::format("worker {}: {}", place.rank,
+                       mesh_place(mesh_dimensions(config.parallel), place.world_size, place.rank));
+  });
+}
+
 }  // namespace
 
-InitOptions init_options(const TrainConfig::Dist& dist, const WorkerEnv& place) {
+std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel) {
+  std::vector<MeshDimension> dimensions;
+  if (parallel.pipeline > 1) dimensions.push_back({"pipeline", parallel.pipeline});
+  dimensions.push_back({"data", mesh_rest});
+  if (parallel.tensor > 1) dimensions.push_back({"tensor", parallel.tensor});
+  return dimensions;
+}
+
+InitOptions init_options(const TrainConfig& config, const WorkerEnv& place) {
+  const auto& dist = config.dist;
   return {.backend = dist.backend,
           .config = {.timeout = milliseconds(dist.timeout),
                      .freeze_bound = milliseconds(dist.freeze_bound),
-                     .staging_bytes = static_cast<std::size_t>(dist.staging_kb) * 1024},
+                     .staging_bytes = static_cast<std::size_t>(dist.staging_kb) * 1024,
+                     .label = label_of(config, place)},
           .env = place};
 }
 

@@ -179,7 +179,7 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
-  const auto world = init_process_group(init_options(config.dist, place));
+  const auto world = init_process_group(init_options(config, place));
   const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry};
   if (only_profile) {
     training = true;

@@ -127,7 +127,7 @@ void quantise(const TrainConfig& config, const Settings& settings, const plugin:
   nn::save_state(*changed, file);
   const auto quantised = load_quantised_model(file, config, layout, *task, registry);
 
-  const auto world = init_process_group(init_options(config.dist, {}));
+  const auto world = init_process_group(init_options(config, {}));
   const auto evaluation = [&](nn::Module& model) {
     const auto result = evaluate(model, *task, *datasets.test, world->group(), {.batch_size = config.eval.batch_size});
     model.train(false);

@@ -21,9 +21,9 @@ struct Digests {
   std::vector<std::string> names;
 };
 
-Digests digests_of(TrainSession& session) {
+Digests digests_of(const VisitParameters& visit) {
   Digests all;
-  session.visit_parameters([&](const std::string& name, const Tensor& value) {
+  visit([&](const std::string& name, const Tensor& value) {
     Sha256 hash;
     hash.update(bytes_of(value));
     const auto hex = hash.hex();
@@ -41,16 +41,15 @@ std::string parameter_digest(const nn::Module& model) {
   return hash.hex();
 }
 
-std::string parameter_digest(TrainSession& session) {
+std::string parameter_digest(const VisitParameters& visit) {
   Sha256 hash;
-  session.visit_parameters([&](const std::string&, const Tensor& value) { hash.update(bytes_of(value)); });
+  visit([&](const std::string&, const Tensor& value) { hash.update(bytes_of(value)); });
   return hash.hex();
 }
 
-void check_replicas(TrainSession& session) {
-  ProcessGroup& group = session.group();
+void check_replicas(const VisitParameters& visit, ProcessGroup& group, std::int64_t step) {
   constexpr std::size_t digest_size = 64;
-  auto [own, names] = digests_of(session);
+  auto [own, names] = digests_of(visit);
   std::vector<std::uint8_t> all(own.size() * static_cast<std::size_t>(group.size()));
   group.allgather(span_of(own), span_of(all))->wait();
   std::vector<int> differing;
@@ -63,9 +62,8 @@ void check_replicas(TrainSession& session) {
     first = std::min(first, at);
   }
   if (differing.empty()) return;
-  throw make_error(Errc::mismatch, "after step {} the parameters of rank{} {} differ from rank 0's, first in {}",
-                   session.state().run.step, differing.size() == 1 ? "" : "s", fmt::join(differing, ", "),
-                   names[first / digest_size]);
+  throw make_error(Errc::mismatch, "after step {} the parameters of rank{} {} differ from rank 0's, first in {}", step,
+                   differing.size() == 1 ? "" : "s", fmt::join(differing, ", "), names[first / digest_size]);
 }
 
 }  // namespace ddprun::trainer

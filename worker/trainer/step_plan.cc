@@ -24,7 +24,7 @@ constexpr Seconds longest{3};
 // A rank's part of the job does not depend on how many others there are.
 TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   TrainConfig share = config;
-  share.train.batch_size = batch_sizes(config.train, ranks).micro;
+  share.train.batch_size = batch_sizes(config.train, ranks / config.parallel.tensor).micro;
   share.train.global_batch_size = 0;
   return share;
 }
@@ -70,6 +70,13 @@ std::size_t bytes_of_buffers(const nn::Module& model) {
   return bytes;
 }
 
+// Over the ranks that compute layers together. Their number does not depend on that of all ranks.
+std::size_t sent_by_layers(const TrainSession& session) {
+  if (!session.tensor()) return 0;
+  const TensorGroup& group = session.tensor()->group();
+  return ring_allreduce_bytes(group.bytes() / static_cast<std::size_t>(session.state().run.step), group.size());
+}
+
 // Gradients are reduced; buffers are rank 0's, which reach n - 1 others, at each forward pass that is reduced.
 std::size_t sent_bytes(std::size_t gradients, std::size_t buffers, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
@@ -105,8 +112,11 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
                 .steps = measurement.steps(),
                 .memory = memory_of(state, measurement.peak())};
   const auto buffers = bytes_of_buffers(*state.model);
-  plan.sent = sent_bytes(plan.memory.gradients, buffers, ranks);
-  plan.time = measurement.median(ratio(plan.sent, sent_bytes(plan.memory.gradients, buffers, group.size())));
+  const auto sent = [&](int all) {
+    return sent_bytes(plan.memory.gradients, buffers, all / config.parallel.tensor) + sent_by_layers(session);
+  };
+  plan.sent = sent(ranks);
+  plan.time = measurement.median(ratio(plan.sent, sent(group.size())));
   return plan;
 }
 
@@ -127,8 +137,10 @@ void plan(const TrainConfig& config, const Settings& settings, int ranks, const 
   const auto datasets = make_datasets(config, settings, registry);
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  spawn(std::min(ranks, processors), [&](const WorkerEnv& place) {
-    const auto world = init_process_group(init_options(config.dist, place));
+  const int parts = config.parallel.tensor * config.parallel.pipeline;  // of a model
+  naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_dimensions(config.parallel), ranks); });
+  spawn(std::max(parts, std::min(ranks, processors) / parts * parts), [&](const WorkerEnv& place) {
+    const auto world = init_process_group(init_options(config, place));
     const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);
     if (place.rank != 0) return;
     std::string text;

@@ -385,6 +385,10 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .choices = {"gpipe", "1f1b", "interleaved", "zero_bubble"}});
   s.add("parallel.virtual_stages", p.virtual_stages,
         {.help = "stages of each rank or device, for the interleaved schedule", .min = 1, .max = 1024});
+  s.add(
+      "parallel.sequence", p.sequence,
+      {.help = "with parallel.tensor, model.name = gpt: of what is not divided, each of those ranks has a range of the "
+               "positions (sequence parallelism); data.context is a multiple of parallel.tensor"});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(
@@ -598,6 +602,10 @@ bool is_built_in(const TrainConfig::Model& model) {
 
 void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
+  if (p.sequence && (p.tensor == 1 || c.model.name != "gpt"))
+    reject(settings, "parallel.sequence", "parallel.tensor and model.name = gpt have to be given as well");
+  if (p.sequence && c.data.context % p.tensor != 0)
+    reject(settings, "data.context", fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor));
   if (p.tensor == 1) return;
   const auto refuse = [&](std::string_view key) { reject(settings, key, "it does not go with parallel.tensor"); };
   if (p.zero > 0) refuse("parallel.zero");
@@ -892,6 +900,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "parallel.micro_batches",
       "parallel.schedule",
       "parallel.virtual_stages",
+      "parallel.sequence",
       "checkpoint.",
       "metrics.",
   };

@@ -19,6 +19,7 @@
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/parallel/tensor/cross_entropy.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
+#include "ddprun/worker/trainer/group_settings.h"
 #include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/schedule.h"
@@ -91,28 +92,19 @@ void check_whole(const TrainState& state, const char* key) {
     throw make_error(Errc::unsupported, "{}: a run goes on in another process group from a checkpoint alone", key);
 }
 
-// An error names the key whose size it is.
 DeviceMesh make_mesh(const TrainConfig::Parallel& p, ProcessGroup& group) {
-  const bool is_pipeline = p.pipeline > 1;
-  if (!is_pipeline && p.tensor == 1) return DeviceMesh(group, {{"data", mesh_rest}});
-  try {
-    return DeviceMesh(group, {{"pipeline", p.pipeline}, {"data", mesh_rest}, {"tensor", p.tensor}});
-  } catch (const Error& e) {
-    throw make_error(e.code(), "parallel.{} = {}: {}", is_pipeline ? "pipeline" : "tensor",
-                     is_pipeline ? p.pipeline : p.tensor, e.what());
-  }
+  return naming_mesh_key(p, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
 }
 
 std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
   if (c.parallel.tensor == 1) return nullptr;
   check_whole(state, "parallel.tensor");
-  try {
-    return std::make_unique<TensorParallel>(*state.model, tensor_plan(c.model.name, *state.model),
-                                            mesh.group("tensor"));
-  } catch (const Error& e) {
-    if (e.code() != Errc::usage) throw;
-    throw make_error(e.code(), "parallel.tensor = {}: {}", c.parallel.tensor, e.what());
-  }
+  return naming_mesh_key(c.parallel, [&] {
+    return std::make_unique<TensorParallel>(
+        *state.model,
+        tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Undivided::positions : Undivided::whole),
+        mesh.group("tensor"));
+  });
 }
 
 std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, TensorParallel* tensor) {
@@ -155,25 +147,25 @@ LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t 
 // Measures the phases of a step, one after the other; communication within a phase is counted as such.
 class TrainSession::PhaseTimer {
  public:
-  PhaseTimer(const DataParallelism& ddp, const PhaseListener& listener, StepTimes& times)
-      : ddp_(ddp), listener_(listener), times_(times), waited_(ddp.waited()), starting_(ddp.starting()) {}
+  PhaseTimer(const TrainSession& session, StepTimes& times)
+      : session_(session), times_(times), waited_(session.waited()), starting_(session.parallelism_->starting()) {}
 
   void end(Seconds StepTimes::*phase) {
-    const Seconds waited = ddp_.waited() - std::exchange(waited_, ddp_.waited());
-    const Seconds starting = ddp_.starting() - std::exchange(starting_, ddp_.starting());
+    const auto now_waited = session_.waited(), now_starting = session_.parallelism_->starting();
+    const Seconds waited = now_waited - std::exchange(waited_, now_waited);
+    const Seconds starting = now_starting - std::exchange(starting_, now_starting);
     const auto now = Clock::now();
     const auto from = std::exchange(from_, now);
     times_.*phase += now - from - waited - starting;
     times_.wait += waited;
     times_.start += starting;
-    if (listener_) listener_(phase, from, now);
+    if (session_.phase_listener_) session_.phase_listener_(phase, from, now);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  const DataParallelism& ddp_;
-  const PhaseListener& listener_;
+  const TrainSession& session_;
   StepTimes& times_;
   std::chrono::nanoseconds waited_;
   std::chrono::nanoseconds starting_;
@@ -262,6 +254,10 @@ void TrainSession::visit_parameters(const DataParallelism::Visitor& visit) {
   });
 }
 
+std::chrono::nanoseconds TrainSession::waited() const {
+  return parallelism_->waited() + (tensor_ ? tensor_->group().waited() : std::chrono::nanoseconds{});
+}
+
 std::int64_t TrainSession::total_steps() const {
   const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
   return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
@@ -274,7 +270,7 @@ StepResult TrainSession::step(bool request_stop) {
   const auto sent_before = mesh_.bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
-  PhaseTimer timer(*parallelism_, phase_listener_, result.times);
+  PhaseTimer timer(*this, result.times);
   const auto batches = take_batches(result.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
@@ -379,6 +375,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
   auto memory = std::make_optional<MemoryWatch>();
   make_passes(batches, items, result.samples, sums[0], timer);
+  if (tensor_) tensor_->complete_gradients();
   result.activation_peak = memory->peak();
   memory.reset();
   timer.end(&StepTimes::backward);

@@ -110,6 +110,7 @@ class TrainSession {
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
   DataParallelism& parallelism() { return *parallelism_; }
+  const TensorParallel* tensor() const { return tensor_.get(); }  // null: without parallel.tensor
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }
@@ -139,6 +140,8 @@ class TrainSession {
   bool unscale_gradients(StepResult& result);
   std::optional<double> clip_gradients() const;
   bool is_divided() const { return shards_ || tensor_ || pipelined_; }
+  // For other ranks and the network.
+  std::chrono::nanoseconds waited() const;
   double sum_of_squares() const;
   double sum_over_parts(double value) const;
   void train_pipeline(const std::vector<data::Batch>& batches, double items_of_step, double& loss_sum);

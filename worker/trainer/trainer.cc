@@ -65,7 +65,7 @@ class Trainer::Impl {
     const auto end = run_loop(session_, *observers_);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
-    summary_.parameter_digest = parameter_digest(session_);
+    summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_.visit_parameters(visitor); });
     return summary_;
   }
 

@@ -9,7 +9,8 @@ class ReplicaCheck : public Observer {
  public:
   void step_finished(const StepEvent& event) override {
     auto& session = event.session;
-    check_replicas(session);
+    check_replicas([&](const auto& visitor) { session.visit_parameters(visitor); }, session.group(),
+                   session.state().run.step);
   }
 };
 
