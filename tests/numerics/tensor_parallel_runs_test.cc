@@ -76,12 +76,12 @@ class GptJob : public Job {
 
 const std::string fifty_steps = "max_steps = 50\nglobal_batch_size = 16\ncheck_replicas = true\n";
 
-void check_learns_as_one(const Job& job, const std::string& train = fifty_steps) {
+void check_learns_as_one(const Job& job, const std::string& train = fifty_steps, const std::string& more = {}) {
   const auto one = job.losses({1, 1}, train);
   CHECK(one[49] < one[0]);
   for (const Layout& layout : layouts) {
     INFO(text_of(layout));
-    const auto divided = job.losses(layout, train);
+    const auto divided = job.losses(layout, train, more);
     CHECK(difference(one, divided, 10) < 1e-6);
     CHECK(difference(one, divided, 50) < 1e-5);
   }
@@ -102,6 +102,11 @@ TEST_CASE("a GPT whose layers are divided learns as at one rank") {
     check_learns_as_one(GptJob("dropout = 0.1\n" + sgd + "clip_norm = 0.5\n"),
                         fifty_steps + "accumulate = 2\nrecompute = blocks\n");
   }
+}
+
+TEST_CASE("a GPT whose layers and positions are divided learns as at one rank") {
+  check_learns_as_one(GptJob("dropout = 0.1\n" + sgd + "clip_norm = 0.5\n"),
+                      fifty_steps + "accumulate = 2\nrecompute = blocks\n", "sequence = true\n");
 }
 
 TEST_CASE("an MLP whose layers are divided learns as at one rank") {
@@ -198,6 +203,7 @@ TEST_CASE("what does not go with divided layers is refused by its key") {
   CHECK_THAT(refusal(gpt, {2, 2}, "zero = 1\n"), Catch::Contains("parallel.zero = 1: it does not go with"));
   CHECK_THAT(refusal(gpt, {2, 2}, "hook = fp16\n"), Catch::Contains("parallel.hook = fp16: it does not go with"));
   CHECK_THAT(refusal(gpt, {2, 2}, "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices"));
+  CHECK_THAT(refusal(gpt, {2, 1}, "sequence = true\n"), Catch::Contains("parallel.sequence = true: parallel.tensor"));
   const Job linear(digits + "[model]\nname = linear\n" + sgd);
   CHECK(refusal(linear, {2, 2}, "") ==
         "parallel.tensor = 2: model linear has no layers that tensor parallelism divides");

@@ -103,6 +103,17 @@ TEST_CASE("every configuration ends with the same bits after a rank was killed")
   }
 }
 
+TEST_CASE("stages on two ranks have the bits of two devices, also after a rank was killed") {
+  const ShortJob devices(config("gpt_nano_pipeline.cfg"));
+  const auto expected = digest_of(run_job(devices.words(1)));
+  for (const std::string schedule : {"1f1b", "zero_bubble"}) {
+    const ShortJob ranks(config("gpt_nano_pipeline.cfg"),
+                         {"--parallel.pipeline=2", "--parallel.devices=", "--parallel.schedule=" + schedule});
+    CHECK(ranks.run(2) == expected);
+    CHECK(ranks.run_killed() == expected);
+  }
+}
+
 TEST_CASE("schedule, loss scale and augmentation go on where a killed rank left them") {
   const ShortJob job(config("resnet18.cfg"), {"--train.precision=fp16", "--train.loss_scale_growth_interval=3",
                                               "--optim.schedule=cosine", "--optim.warmup=4"});

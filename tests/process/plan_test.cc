@@ -45,6 +45,34 @@ TEST_CASE("plan prints the memory that a run of as many ranks reports") {
   CHECK(bytes_in(plan.out, "sent") == (ranks - 1) * run.at("gradient_bytes").to_number<double>());
 }
 
+TEST_CASE("plan prints what ranks that divide the layers have and exchange") {
+  TempDir dir;
+  const std::filesystem::path metrics = dir / "metrics";
+  const Words job{
+      config("mnist_mlp.cfg"), "--data.name=digits",  "--data.samples=640",  "--data.test_samples=100",
+      "--train.max_steps=5",   "--parallel.tensor=2", "--dist.backend=gloo", "--metrics.file=" + metrics.string()};
+  Words planning{"plan", "--ranks=2"};
+  planning.insert(planning.end(), job.begin(), job.end());
+  const auto plan = run_worker(planning);
+  INFO(plan.out << plan.err);
+  REQUIRE(plan.code == 0);
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
+  words.insert(words.end(), job.begin(), job.end());
+  digest_of(run_job(words));
+  const auto text = read_whole_file(metrics);
+  const auto memory = boost::json::parse(text.substr(0, text.find('\n'))).as_object();
+  CHECK(bytes_in(plan.out, "parameters and buffers") == memory.at("parameter_bytes").to_number<double>());
+  const auto first = text.find("{\"step\"");
+  const auto step = boost::json::parse(text.substr(first, text.find('\n', first) - first)).as_object();
+  // A step has a few bytes more: the sums of losses and times.
+  CHECK(bytes_in(plan.out, "sent") == Approx(step.at("bytes_sent").to_number<double>()).epsilon(0.05));
+
+  planning[1] = "--ranks=3";
+  const auto refused = run_worker(planning);
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("parallel.tensor = 2: a mesh data x tensor 2 needs a multiple of 2 ranks"));
+}
+
 TEST_CASE("plan predicts the bytes that a run over gloo sends, whatever of the model is divided or compressed") {
   const auto layout = GENERATE(values<Words>({{"--parallel.zero=0"},
                                               {"--parallel.zero=1"},

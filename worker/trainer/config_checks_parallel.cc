@@ -144,6 +144,10 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   check_division(p, c.optim.name, settings);
   if (p.strategy == "local_sgd") check_local_sgd(c, settings);
   p.micro_batches > 0 ? check_pipeline(c, settings) : check_pipeline_keys(p, settings);
+  if (p.sequence && (p.tensor == 1 || c.model.name != "gpt"))
+    reject(settings, "parallel.sequence", "parallel.tensor and model.name = gpt have to be given as well");
+  if (p.sequence && c.data.context % p.tensor != 0)
+    reject(settings, "data.context", fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor));
   if (p.tensor > 1) check_tensor_parallel(c, settings);
   if (p.balance && (p.strategy == "local_sgd" || p.sync_batch_norm))
     reject(settings, "parallel.balance", "not with parallel.strategy = local_sgd or parallel.sync_batch_norm");

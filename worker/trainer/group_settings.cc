@@ -15,8 +15,8 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 // Ranks of a group of some of the job's ranks have other numbers there.
 std::string label_of(const TrainConfig& config, const WorkerEnv& place) {
-  if (mesh_dimensions(config.parallel).size() == 1 || place.world_size == 1) return "";
-  return naming_key(config.parallel, [&] {
+  if ((config.parallel.tensor == 1 && config.parallel.pipeline == 1) || place.world_size == 1) return "";
+  return naming_mesh_key(config.parallel, [&] {
     return fmt::format("worker {}: {}", place.rank,
                        mesh_place(mesh_dimensions(config.parallel), place.world_size, place.rank));
   });
@@ -25,8 +25,11 @@ std::string label_of(const TrainConfig& config, const WorkerEnv& place) {
 }  // namespace
 
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel) {
-  if (parallel.pipeline == 1 && parallel.tensor == 1) return {{"data", mesh_rest}};
-  return {{"pipeline", parallel.pipeline}, {"data", mesh_rest}, {"tensor", parallel.tensor}};
+  std::vector<MeshDimension> dimensions;
+  if (parallel.pipeline > 1) dimensions.push_back({"pipeline", parallel.pipeline});
+  dimensions.push_back({"data", mesh_rest});
+  if (parallel.tensor > 1) dimensions.push_back({"tensor", parallel.tensor});
+  return dimensions;
 }
 
 InitOptions init_options(const TrainConfig& config, const WorkerEnv& place) {

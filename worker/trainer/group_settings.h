@@ -13,18 +13,19 @@ namespace ddprun::trainer {
 // the number of ranks.
 InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
 
-// The dimensions of a job's ranks: "data", between "pipeline" and "tensor" where there is parallel.pipeline or
+// The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "tensor" with
 // parallel.tensor.
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
-// Runs function; an Errc::usage that it throws then names parallel.pipeline, or parallel.tensor.
+// Runs function; an Errc::usage that it throws then names parallel.tensor or parallel.pipeline.
 template <class Function>
-auto naming_key(const TrainConfig::Parallel& parallel, Function function) {
+auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
   try {
     return function();
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
-    if (parallel.pipeline > 1) throw make_error(e.code(), "parallel.pipeline = {}: {}", parallel.pipeline, e.what());
-    throw make_error(e.code(), "parallel.tensor = {}: {}", parallel.tensor, e.what());
+    const bool is_pipeline = parallel.pipeline > 1;
+    throw make_error(e.code(), "parallel.{} = {}: {}", is_pipeline ? "pipeline" : "tensor",
+                     is_pipeline ? parallel.pipeline : parallel.tensor, e.what());
   }
 }
 

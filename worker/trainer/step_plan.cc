@@ -25,7 +25,7 @@ constexpr Seconds longest{3};
 // A rank's part of the job does not depend on how many others there are.
 TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   TrainConfig share = config;
-  share.train.batch_size = batch_sizes(config.train, ranks).micro;
+  share.train.batch_size = batch_sizes(config.train, ranks / config.parallel.tensor).micro;
   share.train.global_batch_size = 0;
   return share;
 }
@@ -76,6 +76,14 @@ SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model) {
   return bytes;
 }
 
+// Over the ranks that compute layers together. Their number does not depend on that of all ranks.
+std::size_t sent_by_layers(const TrainSession& session) {
+  if (!session.tensor()) return 0;
+  const TensorGroup& group = session.tensor()->group();
+  const std::size_t bytes = group.bytes() / static_cast<std::size_t>(session.state().run.step);
+  return *bytes_sent_in_step({}, {.parameters = bytes}, 1, group.size());
+}
+
 double ratio(std::size_t a, std::size_t b) {
   return b == 0 ? 1 : static_cast<double>(a) / static_cast<double>(b);
 }
@@ -101,11 +109,15 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
                 .memory = memory_of(state, measurement.peak())};
   const auto bytes = shared_bytes(config, *state.model);
   const auto micro_batches = micro_batches_of_step(given.train, ranks);
-  const auto sent_by = [&](int n) { return bytes_sent_in_step(config.parallel, bytes, micro_batches, n); };
+  const auto sent_with = [&](const TrainConfig::Parallel& parallel, std::int64_t passes, int all) {
+    auto sent = bytes_sent_in_step(parallel, bytes, passes, all / config.parallel.tensor);
+    if (sent) *sent += sent_by_layers(session);
+    return sent;
+  };
+  const auto sent_by = [&](int all) { return sent_with(config.parallel, micro_batches, all); };
   plan.sent = sent_by(ranks);
-  plan.time = measurement.median(
-      plan.sent ? ratio(*plan.sent, *sent_by(group.size()))
-                : ratio(*bytes_sent_in_step({}, bytes, 1, ranks), *bytes_sent_in_step({}, bytes, 1, group.size())));
+  plan.time = measurement.median(plan.sent ? ratio(*plan.sent, *sent_by(group.size()))
+                                           : ratio(*sent_with({}, 1, ranks), *sent_with({}, 1, group.size())));
   return plan;
 }
 
@@ -127,7 +139,9 @@ void plan(const TrainConfig& config, const Settings& settings, int ranks, const 
   const auto datasets = make_datasets(config, settings, registry);
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  spawn(std::min(ranks, processors), [&](const WorkerEnv& place) {
+  const int parts = config.parallel.tensor * config.parallel.pipeline;  // of a model
+  naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_dimensions(config.parallel), ranks); });
+  spawn(std::max(parts, std::min(ranks, processors) / parts * parts), [&](const WorkerEnv& place) {
     const auto world = init_process_group(init_options(config, place));
     const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);
     if (place.rank != 0) return;

@@ -128,6 +128,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "dist.",
       "parallel.zero",
       "parallel.tensor",
+      "parallel.sequence",
       "parallel.pipeline",
       "parallel.micro_batches",
       "parallel.schedule",

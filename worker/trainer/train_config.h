@@ -162,6 +162,7 @@ struct TrainConfig {
     int micro_batches = 0;
     std::string schedule = "1f1b";
     int virtual_stages = 1;
+    bool sequence = false;
   } parallel;
   struct Checkpoint {
     std::filesystem::path dir;

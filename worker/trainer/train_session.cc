@@ -97,15 +97,17 @@ void check_whole(const TrainState& state, const char* key) {
 }
 
 DeviceMesh make_mesh(const TrainConfig::Parallel& p, ProcessGroup& group) {
-  return naming_key(p, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
+  return naming_mesh_key(p, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
 }
 
 std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
   if (c.parallel.tensor == 1) return nullptr;
   check_whole(state, "parallel.tensor");
-  return naming_key(c.parallel, [&] {
-    return std::make_unique<TensorParallel>(*state.model, tensor_plan(c.model.name, *state.model),
-                                            mesh.group("tensor"));
+  return naming_mesh_key(c.parallel, [&] {
+    return std::make_unique<TensorParallel>(
+        *state.model,
+        tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Undivided::positions : Undivided::whole),
+        mesh.group("tensor"));
   });
 }
 
@@ -452,6 +454,7 @@ void TrainSession::optimize(const std::vector<data::Batch>& batches, bool reques
   std::vector<double> sums{0, request_stop ? 1.0 : 0.0};
   auto memory = std::make_optional<MemoryWatch>();
   make_passes(batches, items, result.samples, sums[0], timer);
+  if (tensor_) tensor_->complete_gradients();
   result.activation_peak = memory->peak();
   memory.reset();
   timer.end(&StepTimes::backward);

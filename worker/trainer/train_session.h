@@ -110,6 +110,7 @@ class TrainSession {
   // Of the whole run, those before this session included.
   std::int64_t total_steps() const;
   DataParallelism& parallelism() { return *parallelism_; }
+  const TensorParallel* tensor() const { return tensor_.get(); }  // null: without parallel.tensor
   TrainState& state() { return state_; }
   const TrainState& state() const { return state_; }
   ProcessGroup& group() { return group_; }

@@ -19,7 +19,11 @@ using NamedParameters = std::vector<std::pair<std::string, Variable>>;
 struct Copy {
   Variable own, copy;
 
-  void take_value() { copy.set_value(own.value().to(copy.device())); }
+  void take_value() {
+    Tensor value = copy.value();
+    value.copy_from(own.value().to(copy.device()));
+    value.storage()->bump_version();
+  }
   void give_gradient() {
     if (!copy.grad().defined()) return;
     if (!own.grad().defined()) own.set_grad_storage(Tensor::zeros_like(own.value()));
@@ -54,7 +58,7 @@ class DevicePipeline::Impl {
   void train(const StepFunctions& given) {
     for (Copy& copy : copies_) {
       copy.take_value();
-      copy.copy.zero_grad();
+      if (copy.copy.requires_grad()) copy.copy.zero_grad();
     }
     follow_mode();
     StepFunctions step = given;
@@ -110,6 +114,8 @@ class DevicePipeline::Impl {
     for (std::size_t p = 0; p < from.size(); ++p) {
       Variable copy = to[p].second;
       copy.set_requires_grad(from[p].second.requires_grad());
+      // As for other parameters, whose gradients of 16 bits are added up in 32 from the first on.
+      if (copy.requires_grad()) copy.set_grad_storage(Tensor::zeros_like(copy.value()));
       copies_.push_back({from[p].second, copy});
     }
     piece = other;

@@ -4,6 +4,7 @@
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/autograd/ops/indexing.h"
 #include "ddprun/worker/autograd/ops/matmul.h"
+#include "ddprun/worker/autograd/ops/shape.h"
 
 namespace ddprun {
 namespace {
@@ -33,41 +34,56 @@ OwnIndices own_indices(const Tensor& given, std::int64_t entries, const TensorGr
   return own;
 }
 
+Variable whole_input(const Variable& input, TensorGroup& group, Undivided undivided) {
+  return undivided == Undivided::positions ? gather_from_sequence(input, group) : copy_to_group(input, group);
+}
+
+Variable sum_of_results(const Variable& result, TensorGroup& group, Undivided undivided) {
+  return undivided == Undivided::positions ? reduce_to_sequence(result, group) : reduce_from_group(result, group);
+}
+
 }  // namespace
 
-ColumnParallelLinear::ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group)
-    : layer_(layer), group_(group) {
+ColumnParallelLinear::ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided)
+    : layer_(layer), group_(group), undivided_(undivided) {
   register_parameter("weight", layer.weight());
   if (layer.bias().defined()) register_parameter("bias", layer.bias());
 }
 
 Variable ColumnParallelLinear::forward(const Variable& input) {
-  return layer_.apply(copy_to_group(input, group_), layer_.weight(), layer_.bias());
+  return layer_.apply(whole_input(input, group_, undivided_), layer_.weight(), layer_.bias());
 }
 
-RowParallelLinear::RowParallelLinear(nn::WeightedLayer& layer, TensorGroup& group) : layer_(layer), group_(group) {
+RowParallelLinear::RowParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided)
+    : layer_(layer), group_(group), undivided_(undivided) {
   register_parameter("weight", layer.weight());
   if (layer.bias().defined()) register_parameter("bias", layer.bias());
 }
 
 Variable RowParallelLinear::forward(const Variable& input) {
-  const Variable sum = reduce_from_group(layer_.apply(input, layer_.weight(), {}), group_);
+  const Variable sum = sum_of_results(layer_.apply(input, layer_.weight(), {}), group_, undivided_);
   return layer_.bias().defined() ? add(sum, layer_.bias()) : sum;
 }
 
-VocabularyParallelEmbedding::VocabularyParallelEmbedding(const nn::Module& embedding, TensorGroup& group)
-    : weight_(register_parameter("weight", embedding.parameter("weight"))), group_(group) {}
+VocabularyParallelEmbedding::VocabularyParallelEmbedding(const nn::Module& embedding, TensorGroup& group,
+                                                         Undivided undivided)
+    : weight_(register_parameter("weight", embedding.parameter("weight"))), group_(group), undivided_(undivided) {}
 
 Variable VocabularyParallelEmbedding::forward(const Variable& indices) {
   const auto [own, has] = own_indices(indices.value(), weight_.shape()[0], group_, weight_.dtype());
-  return reduce_from_group(mul(embedding(own, weight_), Variable(has)), group_);
+  return sum_of_results(mul(embedding(own, weight_), Variable(has)), group_, undivided_);
 }
 
-VocabularyParallelHead::VocabularyParallelHead(const nn::Module& head, TensorGroup& group)
-    : weight_(register_parameter("weight", head.parameter("weight"))), group_(group) {}
+VocabularyParallelHead::VocabularyParallelHead(const nn::Module& head, TensorGroup& group, Undivided undivided)
+    : weight_(register_parameter("weight", head.parameter("weight"))), group_(group), undivided_(undivided) {}
 
 Variable VocabularyParallelHead::forward(const Variable& input) {
-  return linear(copy_to_group(input, group_), weight_);
+  return linear(whole_input(input, group_, undivided_), weight_);
+}
+
+std::vector<Variable> OwnPositions::after(std::vector<Variable> results) {
+  const std::int64_t own = results[0].shape()[0] / group_.size();
+  return {slice(results[0], 0, group_.rank() * own, own)};
 }
 
 }  // namespace ddprun

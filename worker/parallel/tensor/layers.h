@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ddprun/worker/nn/layers/linear.h"
+#include "ddprun/worker/parallel/tensor/plan.h"
 #include "ddprun/worker/parallel/tensor/tensor_group.h"
 
 // Layers of which each rank of a group has a part (Shoeybi et al., "Megatron-LM", 2019). Each takes the place of a
@@ -14,50 +15,65 @@ namespace ddprun {
 // the result is this rank's part.
 class ColumnParallelLinear : public nn::Module {
  public:
-  ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group);
+  ColumnParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided = Undivided::whole);
 
  private:
   Variable forward(const Variable& input) override;
 
   nn::WeightedLayer& layer_;
   TensorGroup& group_;
+  const Undivided undivided_;
 };
 
 // Each rank has some of the inputs, as a ColumnParallelLinear gives them, and the whole bias: the result is whole at
 // each rank.
 class RowParallelLinear : public nn::Module {
  public:
-  RowParallelLinear(nn::WeightedLayer& layer, TensorGroup& group);
+  RowParallelLinear(nn::WeightedLayer& layer, TensorGroup& group, Undivided undivided = Undivided::whole);
 
  private:
   Variable forward(const Variable& input) override;
 
   nn::WeightedLayer& layer_;
   TensorGroup& group_;
+  const Undivided undivided_;
 };
 
 // Each rank has the rows of some indices; indices and result are whole at each rank.
 class VocabularyParallelEmbedding : public nn::Module {
  public:
-  VocabularyParallelEmbedding(const nn::Module& embedding, TensorGroup& group);
+  VocabularyParallelEmbedding(const nn::Module& embedding, TensorGroup& group, Undivided undivided = Undivided::whole);
 
  private:
   Variable forward(const Variable& indices) override;
 
   Variable weight_;  // (this rank's entries, width)
   TensorGroup& group_;
+  const Undivided undivided_;
 };
 
 // An output layer by the weight of such an embedding: the result is this rank's part of the scores, for
 // vocabulary_parallel_cross_entropy().
 class VocabularyParallelHead : public nn::Module {
  public:
-  VocabularyParallelHead(const nn::Module& head, TensorGroup& group);
+  VocabularyParallelHead(const nn::Module& head, TensorGroup& group, Undivided undivided = Undivided::whole);
 
  private:
   Variable forward(const Variable& input) override;
 
   Variable weight_;
+  TensorGroup& group_;
+  const Undivided undivided_;
+};
+
+// This rank's positions of the result of a module whose first dimension is positions, such as position embeddings.
+class OwnPositions : public nn::CallHook {
+ public:
+  explicit OwnPositions(TensorGroup& group) : group_(group) {}
+  std::vector<Variable> before(std::vector<Variable> inputs) override { return inputs; }
+  std::vector<Variable> after(std::vector<Variable> results) override;
+
+ private:
   TensorGroup& group_;
 };
 

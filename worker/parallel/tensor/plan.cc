@@ -12,6 +12,19 @@ bool has_module(const nn::Module& model, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
+// What sequence parallelism adds to the plan of a GPT.
+void add_positions(nn::Module& model, TensorPlan& plan) {
+  plan.push_back({"wpe", TensorStyle::own_positions});
+  for (const char* path : {"wpe", "ln_f"}) plan.push_back({path, TensorStyle::partial_gradients});
+  plan.push_back({"drop", TensorStyle::dropout});
+  for (const std::string& number : model.module("h").module_names()) {
+    const std::string block = "h." + number;
+    for (const char* path : {".ln_1", ".ln_2"}) plan.push_back({block + path, TensorStyle::partial_gradients});
+    for (const char* path : {".attn.resid_dropout", ".mlp.dropout"})
+      plan.push_back({block + path, TensorStyle::dropout});
+  }
+}
+
 TensorPlan plan_of_gpt(nn::Module& model) {
   TensorPlan plan{{"wte", TensorStyle::vocabulary_embedding}, {"lm_head", TensorStyle::vocabulary_head}};
   for (const std::string& number : model.module("h").module_names()) {
@@ -58,10 +71,14 @@ constexpr Row rows[] = {
 
 }  // namespace
 
-TensorPlan tensor_plan(std::string_view model_name, nn::Module& model) {
+TensorPlan tensor_plan(std::string_view model_name, nn::Module& model, Undivided undivided) {
   const auto row = std::ranges::find(rows, model_name, &Row::model);
   TensorPlan plan = row == std::end(rows) ? TensorPlan() : row->plan(model);
   if (plan.empty()) throw make_error(Errc::usage, "model {} has no layers that tensor parallelism divides", model_name);
+  if (undivided == Undivided::positions) {
+    if (model_name != "gpt") throw make_error(Errc::usage, "model {} has no positions to divide", model_name);
+    add_positions(model, plan);
+  }
   return plan;
 }
 

@@ -20,20 +20,23 @@ class TensorGroup {
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
 
-  // A new tensor: the sum over all ranks.
+  // New tensors. The sum over all ranks.
   Tensor sum(const Tensor& tensor);
+  // (batch, time / ranks, ...) -> (batch, time, ...): all ranks' positions; and back: the sum of this rank's positions.
+  Tensor gather_positions(const Tensor& own);
+  Tensor sum_positions(const Tensor& all);
   void reduce(std::vector<double>& values, ReduceOp op);
 
-  // Handed to allreduces so far.
-  std::uint64_t elements() const { return elements_; }
+  // The memory of all allreduces so far; a gather or the sum of positions counts as half of one, which it costs.
+  std::uint64_t bytes() const { return bytes_; }
   std::chrono::nanoseconds waited() const { return waited_; }
 
  private:
   template <class Operation>
-  void run(std::size_t elements, Operation operation);
+  void run(std::size_t bytes, Operation operation);
 
   ProcessGroup& group_;
-  std::uint64_t elements_ = 0;
+  std::uint64_t bytes_ = 0;
   std::chrono::nanoseconds waited_{};
 };
 
@@ -44,5 +47,13 @@ class TensorGroup {
 Variable copy_to_group(const Variable& input, TensorGroup& group);
 // The sum of all ranks' values, the same at each; the gradient, the same at each, is passed on.
 Variable reduce_from_group(const Variable& input, TensorGroup& group);
+
+// The same where each rank has a range of the positions of everything that is not divided (sequence parallelism:
+// Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022). They are each other's
+// backward pass. Errc::usage for a number of positions that the ranks do not divide.
+// (batch, time / ranks, width) -> (batch, time, width)
+Variable gather_from_sequence(const Variable& input, TensorGroup& group);
+// (batch, time, width) -> (batch, time / ranks, width): of the sum of all ranks'.
+Variable reduce_to_sequence(const Variable& input, TensorGroup& group);
 
 }  // namespace ddprun

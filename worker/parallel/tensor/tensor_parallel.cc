@@ -1,5 +1,7 @@
 #include "ddprun/worker/parallel/tensor/tensor_parallel.h"
 
+#include <algorithm>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/layers/attention.h"
 #include "ddprun/worker/parallel/tensor/layers.h"
@@ -63,6 +65,8 @@ Size size_of_rule(nn::Module& model, const TensorRule& rule) {
     case TensorStyle::vocabulary_head:
       return {model.parameter(rule.module + ".weight").shape()[0], "tokens of the vocabulary"};
     case TensorStyle::dropout:
+    case TensorStyle::own_positions:
+    case TensorStyle::partial_gradients:
       break;
   }
   return {0, ""};
@@ -82,7 +86,18 @@ void check(nn::Module& model, const TensorPlan& plan, int ranks) {
 TensorParallel::TensorParallel(nn::Module& model, const TensorPlan& plan, ProcessGroup& group) : group_(group) {
   check(model, plan, group.size());
   align_ranks(group, model);
+  const bool divides_positions = std::ranges::count(plan, TensorStyle::own_positions, &TensorRule::style) > 0;
+  if (divides_positions) undivided_ = Undivided::positions;
   for (const TensorRule& rule : plan) apply(model, rule);
+}
+
+void TensorParallel::complete_gradients() {
+  for (Variable& parameter : partial_) {
+    if (!parameter.grad().defined()) continue;
+    Tensor gradient = parameter.grad();
+    gradient.copy_from(group_.sum(gradient));
+    gradient.storage()->bump_version();
+  }
 }
 
 void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
@@ -96,21 +111,29 @@ void TensorParallel::apply(nn::Module& model, const TensorRule& rule) {
       auto& whole = layer(model, rule);
       divide(model, rule.module + ".weight", {weight_dim(whole, rule.style), rule.pieces});
       if (whole.bias().defined()) divide(model, rule.module + ".bias", {0, rule.pieces});
-      return module.set_substitute(std::make_unique<ColumnParallelLinear>(whole, group_));
+      return module.set_substitute(std::make_unique<ColumnParallelLinear>(whole, group_, undivided_));
     }
     case TensorStyle::row: {
       auto& whole = layer(model, rule);
       divide(model, rule.module + ".weight", {weight_dim(whole, rule.style)});
-      return module.set_substitute(std::make_unique<RowParallelLinear>(whole, group_));
+      if (undivided_ == Undivided::positions && whole.bias().defined() && whole.bias().requires_grad())
+        partial_.push_back(whole.bias());
+      return module.set_substitute(std::make_unique<RowParallelLinear>(whole, group_, undivided_));
     }
     case TensorStyle::vocabulary_embedding:
       divide(model, rule.module + ".weight", {});
-      return module.set_substitute(std::make_unique<VocabularyParallelEmbedding>(module, group_));
+      return module.set_substitute(std::make_unique<VocabularyParallelEmbedding>(module, group_, undivided_));
     case TensorStyle::vocabulary_head:
       divides_scores_ = true;
-      return module.set_substitute(std::make_unique<VocabularyParallelHead>(module, group_));
+      return module.set_substitute(std::make_unique<VocabularyParallelHead>(module, group_, undivided_));
     case TensorStyle::dropout:
       return as<nn::Dropout>(model, rule, "dropout").set_part(group_.rank(), group_.size());
+    case TensorStyle::own_positions:
+      return module.set_call_hook(std::make_unique<OwnPositions>(group_));
+    case TensorStyle::partial_gradients:
+      for (const auto& [name, parameter] : module.named_parameters())
+        if (parameter.requires_grad()) partial_.push_back(parameter);
+      return;
   }
 }
 

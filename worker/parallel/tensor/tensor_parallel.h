@@ -31,6 +31,10 @@ class TensorParallel final : public StateDivision {
  public:
   TensorParallel(nn::Module& model, const TensorPlan& plan, ProcessGroup& group);
 
+  // With Undivided::positions, after the passes of a step and before their gradients are used: the gradients of what is
+  // not divided become those of all positions. Collective.
+  void complete_gradients();
+
   // Whether each rank has a part of this parameter.
   bool divides(const std::string& parameter) const { return slicings_.contains(parameter); }
   // Whether the model's results are scores of which each rank has some classes: see
@@ -52,6 +56,8 @@ class TensorParallel final : public StateDivision {
 
   TensorGroup group_;
   std::map<std::string, Slicing> slicings_;  // by parameter
+  Undivided undivided_ = Undivided::whole;
+  std::vector<Variable> partial_;  // their gradients are of this rank's positions
   bool divides_scores_ = false;
 };
 

@@ -34,7 +34,7 @@ void check_like_whole(double scale, DType dtype, double tolerance) {
               "loss " + std::to_string(loss.value().item()) + ", not " + std::to_string(expected.value().item()));
       mul(loss, 3).backward();
       require(largest_difference(own.grad(), part(whole.grad(), group)) < tolerance, "gradient");
-      require(tensor.elements() == 3 * rows, "three numbers a row");
+      require(tensor.bytes() == 3 * 8 * rows, "three numbers a row");
     });
   }
 }

@@ -30,7 +30,7 @@ inline double largest_difference(const Tensor& a, const Tensor& b) {
   return largest;
 }
 
-inline constexpr std::int64_t batch = 3, context = 5, vocabulary = 16;
+inline constexpr std::int64_t batch = 3, context = 8, vocabulary = 16;
 
 inline std::unique_ptr<nn::Module> make_gpt(double dropout = 0, bool bias = true) {
   Generator generator(7);

@@ -4,6 +4,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/operation.h"
 #include "ddprun/worker/nn/layers.h"
 #include "ddprun/worker/parallel/tensor/layers.h"
 #include "tests/support/catch.h"
@@ -30,7 +31,8 @@ Variable next_token(const Variable& result, TensorGroup* group) {
 
 // Loss and gradients of a divided model are those of the whole one.
 void check_like_whole(const char* name, const MakeModel& make, const Tensor& input, const Loss& loss,
-                      double tolerance = 2e-6) {
+                      Undivided undivided = Undivided::whole) {
+  constexpr double tolerance = 2e-6;
   const auto whole = make();
   const nn::RandomScope random(keys_of_batch());
   const Variable expected = loss((*whole)(Variable(input)), nullptr);
@@ -39,11 +41,12 @@ void check_like_whole(const char* name, const MakeModel& make, const Tensor& inp
     run_ranks(ranks, [&](ProcessGroup& group) {
       const nn::RandomScope scope(keys_of_batch());
       const auto model = make();
-      TensorParallel tensor(*model, tensor_plan(name, *model), group);
+      TensorParallel tensor(*model, tensor_plan(name, *model, undivided), group);
       const Variable own = loss((*model)(Variable(input)), &tensor.group());
       const double difference = std::abs(own.value().item() - expected.value().item());
       require(difference < tolerance, "the loss differs by " + std::to_string(difference));
       own.backward();
+      tensor.complete_gradients();
       for (const auto& [path, parameter] : model->named_parameters()) {
         const Tensor gradient = tensor.whole(path, parameter.grad());
         const double error = largest_difference(gradient, whole->parameter(path).grad());
@@ -107,6 +110,45 @@ TEST_CASE("a divided GPT computes its blocks again for the backward pass") {
   check_like_whole("gpt", make, tokens(), next_token);
 }
 
+TEST_CASE("a GPT of which each rank has a range of the positions, too, computes what the whole one does") {
+  check_like_whole(
+      "gpt", [] { return make_gpt(); }, tokens(), next_token, Undivided::positions);
+  check_like_whole(
+      "gpt", [] { return make_gpt(0.2); }, tokens(), next_token, Undivided::positions);
+  const auto make = [] {
+    auto model = make_gpt(0.2, false);
+    model->set_recompute(nn::Recompute::blocks);
+    return model;
+  };
+  check_like_whole("gpt", make, tokens(), next_token, Undivided::positions);
+}
+
+TEST_CASE("divided positions cost the traffic of whole ones, and keep less for the backward pass") {
+  std::uint64_t bytes[2] = {};
+  std::size_t saved[2] = {};
+  run_ranks(2, [&](ProcessGroup& group) {
+    for (const Undivided undivided : {Undivided::whole, Undivided::positions}) {
+      const auto model = make_gpt();
+      TensorParallel tensor(*model, tensor_plan("gpt", *model, undivided), group);
+      std::map<std::string, std::size_t> by_module;
+      Variable loss;
+      {
+        const autograd::SavedBytesScope scope(by_module);
+        loss = next_token((*model)(Variable(tokens())), &tensor.group());
+      }
+      loss.backward();
+      if (group.rank() != 0) continue;
+      const auto at = static_cast<std::size_t>(undivided);
+      bytes[at] = tensor.group().bytes();
+      for (const auto& [path, count] : by_module)
+        if (path.find("ln_") != std::string::npos) saved[at] += count;
+    }
+  });
+  CHECK(bytes[1] == bytes[0]);
+  CHECK(saved[0] > 0);
+  CHECK(2 * saved[1] == saved[0]);
+}
+
 TEST_CASE("under autocast a divided GPT is as close to the whole one as 16 bits are") {
   check_like_whole(
       "gpt", [] { return make_gpt(); }, tokens(),
@@ -144,15 +186,16 @@ TEST_CASE("each rank keeps its share of every divided parameter") {
 }
 
 TEST_CASE("a pass exchanges two activations forward and two backward in each block") {
-  constexpr std::uint64_t activation = batch * context * 16, rows = batch * context;
+  constexpr std::uint64_t activation = 4 * batch * context * 16, loss_of_rows = 3 * 8 * batch * context;
   run_ranks(2, [](ProcessGroup& group) {
     const auto model = make_gpt();
     TensorParallel tensor(*model, tensor_plan("gpt", *model), group);
     const Variable loss = next_token((*model)(Variable(tokens())), &tensor.group());
     // Two blocks, the embedding, and three numbers a position for the loss.
-    require(tensor.group().elements() == (2 * 2 + 1) * activation + 3 * rows, "forward");
+    require(tensor.group().bytes() == (2 * 2 + 1) * activation + loss_of_rows, "forward");
     loss.backward();
-    require(tensor.group().elements() == (2 * 4 + 2) * activation + 3 * rows, "backward: the blocks, the output layer");
+    require(tensor.group().bytes() == (2 * 4 + 2) * activation + loss_of_rows,
+            "backward: the blocks, the output layer");
   });
 }
 
@@ -212,6 +255,8 @@ TEST_CASE("sizes that the ranks do not divide are refused by the module's name")
         "module fc1: 6 outputs are no multiple of 4 tensor-parallel ranks");
   Generator generator(1);
   const auto linear = nn::make_model("linear", {.input = {6}, .outputs = 8}, generator);
+  const auto mlp = make_mlp({8});
+  CHECK_THROWS_WITH(tensor_plan("mlp", *mlp, Undivided::positions), "model mlp has no positions to divide");
   CHECK_THROWS_WITH(tensor_plan("linear", *linear), "model linear has no layers that tensor parallelism divides");
 }
 

@@ -1,0 +1,207 @@
+// Jobs whose model is cut into stages, on several ranks or devices, beside the same jobs with a whole model.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "tests/numerics/training_job.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+struct Layout {
+  int ranks;
+  std::string parallel;  // lines of [parallel]; a step has 16 samples, of all data ranks
+};
+
+const Layout whole{1, ""};
+
+Layout ranks(int pipeline, const std::string& schedule, int data = 1) {
+  return {pipeline * data, "pipeline = " + std::to_string(pipeline) + "\nmicro_batches = " + std::to_string(4 / data) +
+                               "\nschedule = " + schedule +
+                               "\nvirtual_stages = " + (schedule == "interleaved" ? "2\n" : "1\n")};
+}
+
+Layout devices(const std::string& schedule, int data = 1) {
+  return {data, "devices = cpu:0 cpu:1\nmicro_batches = " + std::to_string(4 / data) + "\nschedule = " + schedule +
+                    "\nvirtual_stages = " + (schedule == "interleaved" ? "2\n" : "1\n")};
+}
+
+const Layout layouts[] = {ranks(2, "gpipe"),       ranks(2, "1f1b"),       ranks(2, "zero_bubble"),
+                          ranks(2, "interleaved"), ranks(4, "gpipe"),      ranks(4, "1f1b"),
+                          ranks(4, "zero_bubble"), ranks(2, "1f1b", 2),    ranks(2, "interleaved", 2),
+                          devices("gpipe"),        devices("zero_bubble"), devices("interleaved"),
+                          devices("1f1b", 2)};
+
+// The largest relative difference within the first `steps` steps.
+double difference(const std::vector<double>& a, const std::vector<double>& b, std::size_t steps) {
+  REQUIRE(a.size() >= steps);
+  REQUIRE(b.size() >= steps);
+  double largest = 0;
+  for (std::size_t i = 0; i < steps; ++i) largest = std::max(largest, std::abs(a[i] - b[i]) / std::abs(a[i]));
+  return largest;
+}
+
+class Job {
+ public:
+  // Lines of a train.cfg without [train], [parallel], [metrics] and [checkpoint].
+  explicit Job(std::string text) : text_(std::move(text)) {}
+
+  // A whole model has the micro-batches of a pipeline by train.accumulate.
+  trainer::Summary run(const Layout& layout, const std::string& train, const std::string& more = {}) const {
+    const std::string batch =
+        layout.parallel.empty() ? "global_batch_size = 16\naccumulate = 4\n" : "global_batch_size = 16\n";
+    return TrainingJob(text_ + "[metrics]\nfile = " + metrics().string() + "\n[train]\n" + batch + train +
+                       "[parallel]\n" + layout.parallel + more)
+        .run(layout.ranks)[0];
+  }
+  std::vector<double> losses(const Layout& layout, const std::string& train, const std::string& more = {}) const {
+    run(layout, train, more);
+    return losses_in(metrics());
+  }
+  std::string checkpoint_keys() const { return "[checkpoint]\ndir = " + (dir_ / "checkpoints").string() + "\n"; }
+  std::filesystem::path metrics() const { return dir_ / "metrics"; }
+
+ private:
+  TempDir dir_;
+  std::string text_;
+};
+
+const std::string sgd = "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\n";
+const std::string adamw = "[optim]\nname = adamw\nlr = 1e-3\nweight_decay = 0.1\ndecay_one_dimensional = false\n";
+
+// A small GPT on a text of its own.
+class GptJob : public Job {
+ public:
+  explicit GptJob(const std::string& more) : GptJob(std::make_shared<TempDir>(), more) {}
+
+ private:
+  GptJob(std::shared_ptr<TempDir> text, const std::string& more)
+      : Job("[data]\nname = text\ncontext = 16\ndir = " + text->path().string() +
+            "\n[model]\nname = gpt\nlayers = 4\nwidth = 32\nheads = 4\n" + more),
+        text_(std::move(text)) {
+    std::string lines;
+    for (int i = 0; i < 2000; ++i) lines += "line " + std::to_string(i * 37 % 101) + " of the text, ";
+    std::ofstream(*text_ / "input.txt") << lines;
+  }
+  std::shared_ptr<TempDir> text_;
+};
+
+void check_learns_as_whole(const Job& job, const std::string& train = "") {
+  const auto one = job.losses(whole, train + "max_steps = 50\n");
+  CHECK(one[49] < one[0]);
+  for (const Layout& layout : layouts) {
+    INFO(layout.ranks << " ranks\n" << layout.parallel);
+    CHECK(difference(one, job.losses(layout, train + "max_steps = 10\ncheck_replicas = true\n"), 10) < 1e-6);
+  }
+  CHECK(difference(one, job.losses(ranks(4, "1f1b"), train + "max_steps = 50\n"), 50) < 1e-5);
+}
+
+const std::string digits = "[data]\nname = digits\nsamples = 100\ntest_samples = 30\n";
+
+}  // namespace
+
+TEST_CASE("a GPT in stages learns as a whole one") {
+  SECTION("without dropout") {
+    check_learns_as_whole(GptJob(sgd));
+  }
+  SECTION("with dropout") {
+    check_learns_as_whole(GptJob("dropout = 0.1\n" + sgd));
+  }
+  SECTION("clipped, with blocks computed again") {
+    check_learns_as_whole(GptJob("dropout = 0.1\n" + sgd + "clip_norm = 0.5\n"), "recompute = blocks\n");
+  }
+}
+
+TEST_CASE("a CNN in stages learns as a whole one, also from fewer samples at the end of an epoch") {
+  check_learns_as_whole(Job(digits + "[model]\nname = cnn\n" + sgd), "epochs = 20\n");
+}
+
+TEST_CASE("sixteen bits train stages about as a whole model") {
+  const GptJob job(adamw);
+  for (const std::string precision : {"bf16", "fp16"}) {
+    INFO(precision);
+    const std::string train = "max_steps = 20\ncheck_replicas = true\nprecision = " + precision + "\n";
+    const auto one = job.losses(whole, train);
+    CHECK(one[19] < one[0]);
+    for (const Layout& layout : {ranks(2, "1f1b"), ranks(2, "zero_bubble", 2), devices("1f1b")})
+      CHECK(difference(one, job.losses(layout, train), 20) < 1e-3);
+  }
+}
+
+TEST_CASE("fp16 skips a step at all stages where the gradient of one overflows") {
+  const GptJob job(adamw);
+  const std::string train = "max_steps = 12\ncheck_replicas = true\nprecision = fp16\nloss_scale = 1e12\n";
+  CHECK(difference(job.losses(whole, train), job.losses(ranks(2, "1f1b"), train), 12) < 1e-3);
+}
+
+TEST_CASE("an evaluation by stages is that of the whole model") {
+  const std::string train = "max_steps = 3\n", eval = "[eval]\nevery_epochs = 1\nbatch_size = 40\n";
+  const Job cnn(digits + "[model]\nname = cnn\n" + sgd + eval);
+  const GptJob gpt(sgd + eval);
+  const auto cnn_whole = cnn.run(whole, train), gpt_whole = gpt.run(whole, train);
+  for (const Layout& layout : {ranks(4, "1f1b"), ranks(2, "interleaved", 2), devices("1f1b")}) {
+    INFO(layout.ranks << " ranks\n" << layout.parallel);
+    const auto evaluation = cnn.run(layout, train).evaluation;
+    CHECK(std::abs(evaluation.loss / cnn_whole.evaluation.loss - 1) < 1e-6);
+    CHECK(evaluation.accuracy == cnn_whole.evaluation.accuracy);
+    CHECK(std::abs(gpt.run(layout, train).evaluation.loss / gpt_whole.evaluation.loss - 1) < 1e-6);
+  }
+}
+
+TEST_CASE("a checkpoint of one layout of stages goes on under any other") {
+  const GptJob job("dropout = 0.1\n" + adamw);
+  const std::string train = "seed = 1\ncheck_replicas = true\n";
+  const auto undisturbed = job.losses(whole, train + "max_steps = 24\n");
+  const Layout parts[] = {ranks(2, "1f1b"),   whole, ranks(4, "gpipe"), devices("1f1b"), {2, "zero = 3\n"},
+                          ranks(2, "1f1b", 2)};
+  std::vector<double> resumed;
+  int steps = 0;
+  for (const Layout& layout : parts)
+    resumed = job.losses(layout, train + "max_steps = " + std::to_string(steps += 4) + "\n", job.checkpoint_keys());
+  CHECK(difference(undisturbed, resumed, 24) < 1e-4);
+}
+
+TEST_CASE("a run in stages that stops and goes on has the bits of one that does not") {
+  const std::string split = "split = h.1\n";
+  for (const Layout& layout : {ranks(2, "1f1b"), ranks(2, "zero_bubble", 2), devices("1f1b")}) {
+    const GptJob job("dropout = 0.1\n" + adamw);
+    const auto undisturbed = job.run(layout, "max_steps = 10\n", split).parameter_digest;
+    job.run(layout, "max_steps = 4\n", split + job.checkpoint_keys());
+    CHECK(job.run(layout, "max_steps = 10\n", split + job.checkpoint_keys()).parameter_digest == undisturbed);
+  }
+}
+
+TEST_CASE("what does not go with a pipeline is refused by its key") {
+  const GptJob gpt(sgd);
+  const auto refusal = [&](int count, const std::string& parallel, const std::string& train = "") -> std::string {
+    try {
+      gpt.run({count, parallel}, "max_steps = 1\n" + train);
+    } catch (const Error& e) {
+      CHECK(e.code() == Errc::usage);
+      return e.what();
+    }
+    return "";
+  };
+  const std::string two = "pipeline = 2\nmicro_batches = 4\n";
+  CHECK_THAT(refusal(2, "pipeline = 2\n"), Catch::Contains("parallel.pipeline = 2: parallel.micro_batches has to be"));
+  CHECK_THAT(refusal(1, "micro_batches = 2\n"), Catch::Contains("parallel.micro_batches = 2: parallel.pipeline, or"));
+  CHECK_THAT(refusal(1, "schedule = gpipe\n"), Catch::Contains("parallel.schedule = gpipe: parallel.micro_batches"));
+  CHECK(refusal(3, two) ==
+        "parallel.pipeline = 2: a mesh pipeline 2 x data needs a multiple of 2 ranks, and there are 3");
+  CHECK_THAT(refusal(2, two + "schedule = interleaved\n"),
+             Catch::Contains("parallel.virtual_stages = 1: the schedule"));
+  CHECK_THAT(refusal(2, two + "virtual_stages = 2\n"), Catch::Contains("parallel.virtual_stages = 2: the schedule"));
+  CHECK_THAT(refusal(2, two + "split = h.7\n"),
+             Catch::Contains("parallel.pipeline = 2") && Catch::Contains("h.7 is not among the pieces"));
+  CHECK_THAT(refusal(8, "pipeline = 8\nmicro_batches = 4\n"), Catch::Contains("7 pieces with parameters for 8 stages"));
+  CHECK_THAT(refusal(2, two + "zero = 1\n"), Catch::Contains("parallel.zero = 1: "));
+  CHECK_THAT(refusal(2, two + "hook = fp16\n"), Catch::Contains("parallel.hook = fp16: "));
+  CHECK_THAT(refusal(4, two + "tensor = 2\n"), Catch::Contains("parallel.tensor = 2: "));
+  CHECK_THAT(refusal(2, two + "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices = cpu:0 cpu:1: "));
+  CHECK_THAT(refusal(2, two + "sync_batch_norm = true\n"), Catch::Contains("parallel.sync_batch_norm = true: "));
+  CHECK_THAT(refusal(2, two, "accumulate = 2\n"), Catch::Contains("train.accumulate = 2: "));
+}
