@@ -16,7 +16,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 // Ranks of a group of some of the job's ranks have other numbers there.
 std::string label_of(const TrainConfig& config, const WorkerEnv& place) {
   if (config.parallel.tensor == 1 || place.world_size == 1) return "";
-  return naming_tensor_key(config.parallel, [&] {
+  return naming_key("parallel.tensor", config.parallel.tensor, [&] {
     return fmt::format("worker {}: {}", place.rank,
                        mesh_place(mesh_dimensions(config.parallel), place.world_size, place.rank));
   });

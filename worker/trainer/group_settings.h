@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "ddprun/common/error.h"
@@ -15,14 +16,14 @@ InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
 
 // The dimensions of a job's ranks: "data", and "tensor" with parallel.tensor.
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
-// Runs function; an Errc::usage that it throws then names parallel.tensor.
+// Runs function; an Errc::usage that it throws then names the key.
 template <class Function>
-auto naming_tensor_key(const TrainConfig::Parallel& parallel, Function function) {
+auto naming_key(std::string_view key, int value, Function function) {
   try {
     return function();
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
-    throw make_error(e.code(), "parallel.tensor = {}: {}", parallel.tensor, e.what());
+    throw make_error(e.code(), "{} = {}: {}", key, value, e.what());
   }
 }
 

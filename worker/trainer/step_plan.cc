@@ -138,7 +138,7 @@ void plan(const TrainConfig& config, const Settings& settings, int ranks, const 
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
   const int tensor = config.parallel.tensor;
-  naming_tensor_key(config.parallel, [&] { return mesh_sizes(mesh_dimensions(config.parallel), ranks); });
+  naming_key("parallel.tensor", tensor, [&] { return mesh_sizes(mesh_dimensions(config.parallel), ranks); });
   spawn(std::max(tensor, std::min(ranks, processors) / tensor * tensor), [&](const WorkerEnv& place) {
     const auto world = init_process_group(init_options(config, place));
     const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);

@@ -75,6 +75,10 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));
     return ddp;
   }
+  if (p.shard_group > 0)
+    naming_key("parallel.shard_group", p.shard_group, [&] {
+      return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
+    });
   return std::make_unique<ShardedDataParallel>(model, group,
                                                ShardedOptions{.limits = options.limits,
                                                               .shard_parameters = p.zero == 3,
@@ -90,13 +94,13 @@ void check_whole(const TrainState& state, const char* key) {
 }
 
 DeviceMesh make_mesh(const TrainConfig::Parallel& p, ProcessGroup& group) {
-  return naming_tensor_key(p, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
+  return naming_key("parallel.tensor", p.tensor, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
 }
 
 std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
   if (c.parallel.tensor == 1) return nullptr;
   check_whole(state, "parallel.tensor");
-  return naming_tensor_key(c.parallel, [&] {
+  return naming_key("parallel.tensor", c.parallel.tensor, [&] {
     return std::make_unique<TensorParallel>(
         *state.model,
         tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Undivided::positions : Undivided::whole),
