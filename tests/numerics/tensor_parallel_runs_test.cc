@@ -185,7 +185,7 @@ TEST_CASE("the digest is that of the whole model, whatever the layout") {
     CHECK(job.run(layout, train, checkpoint).parameter_digest == written);  // resumes at its end
 }
 
-TEST_CASE("what does not go with divided layers is refused by its key") {
+TEST_CASE("what does not fit the ranks, or does not go with divided layers, is refused by its key") {
   const auto refusal = [](const Job& job, const Layout& layout, const std::string& more) -> std::string {
     try {
       job.run(layout, "max_steps = 1\nglobal_batch_size = 16\n", more);
@@ -204,6 +204,8 @@ TEST_CASE("what does not go with divided layers is refused by its key") {
   CHECK_THAT(refusal(gpt, {2, 2}, "hook = fp16\n"), Catch::Contains("parallel.hook = fp16: it does not go with"));
   CHECK_THAT(refusal(gpt, {2, 2}, "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices"));
   CHECK_THAT(refusal(gpt, {2, 1}, "sequence = true\n"), Catch::Contains("parallel.sequence = true: parallel.tensor"));
+  CHECK(refusal(gpt, {4, 1}, "zero = 2\nshard_group = 3\n") ==
+        "parallel.shard_group = 3: a mesh replicate x shard 3 needs a multiple of 3 ranks, and there are 4");
   const Job linear(digits + "[model]\nname = linear\n" + sgd);
   CHECK(refusal(linear, {2, 2}, "") ==
         "parallel.tensor = 2: model linear has no layers that tensor parallelism divides");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "ddprun/common/error.h"
@@ -16,17 +17,22 @@ InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
 // The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "tensor" with
 // parallel.tensor.
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
-// Runs function; an Errc::usage that it throws then names parallel.tensor or parallel.pipeline.
+// Runs function; an Errc::usage that it throws then names the key.
 template <class Function>
-auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
+auto naming_key(std::string_view key, int value, Function function) {
   try {
     return function();
   } catch (const Error& e) {
     if (e.code() != Errc::usage) throw;
-    const bool is_pipeline = parallel.pipeline > 1;
-    throw make_error(e.code(), "parallel.{} = {}: {}", is_pipeline ? "pipeline" : "tensor",
-                     is_pipeline ? parallel.pipeline : parallel.tensor, e.what());
+    throw make_error(e.code(), "{} = {}: {}", key, value, e.what());
   }
+}
+
+// The same for what fits ranks into mesh_dimensions(): names parallel.pipeline, or parallel.tensor.
+template <class Function>
+auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
+  if (parallel.pipeline > 1) return naming_key("parallel.pipeline", parallel.pipeline, function);
+  return naming_key("parallel.tensor", parallel.tensor, function);
 }
 
 }  // namespace ddprun::trainer

@@ -82,6 +82,10 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));
     return ddp;
   }
+  if (p.shard_group > 0)
+    naming_key("parallel.shard_group", p.shard_group, [&] {
+      return mesh_sizes({{"replicate", mesh_rest}, {"shard", p.shard_group}}, group.size());
+    });
   return std::make_unique<ShardedDataParallel>(model, group,
                                                ShardedOptions{.limits = options.limits,
                                                               .shard_parameters = p.zero == 3,

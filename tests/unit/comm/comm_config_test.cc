@@ -36,6 +36,8 @@ std::string refusal(Change change) {
 
 TEST_CASE("invalid values are refused with their name and value") {
   CHECK(refusal([](GroupOptions&) {}) == "none");
+  CHECK(refusal([](auto& o) { o.config.label = "a\nb"; }) ==
+        "a process group's label cannot be of several lines: give one line");
   CHECK(refusal([](auto& o) { o.config.timeout = milliseconds(0); }) ==
         "a process group's timeout cannot be 0 ms: give 1 ms or more");
   CHECK(refusal([](auto& o) { o.config.timeout = milliseconds(-5); }) ==

@@ -277,7 +277,8 @@ TEST_CASE("groups that share a model are replicas of each other") {
     } catch (const Error& e) {
       refusal = e.what();
     }
-    require(refusal.find("replicate x shard 3 needs a multiple of 3 ranks, and there are 4") != std::string::npos, "refused: " + refusal);
+    require(refusal.find("replicate x shard 3 needs a multiple of 3 ranks, and there are 4") != std::string::npos,
+            "refused: " + refusal);
   });
 }
 
