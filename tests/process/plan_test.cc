@@ -130,3 +130,10 @@ TEST_CASE("plan refuses a number of ranks that is none, in one line") {
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
   }
 }
+
+TEST_CASE("plan refuses a pipeline, whose messages it does not count") {
+  const auto result =
+      run_worker({"plan", config("digits.cfg"), "--ranks=2", "--parallel.pipeline=2", "--parallel.micro_batches=2"});
+  CHECK(result.code == 2);
+  CHECK_THAT(result.err, Catch::Contains("parallel.pipeline = 2: plan does not count"));
+}

@@ -136,12 +136,15 @@ std::vector<std::string> plan_table(const StepPlan& plan) {
 }
 
 void plan(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
+  if (config.parallel.pipeline > 1)
+    throw make_error(Errc::usage, "parallel.pipeline = {}: plan does not count what stages send to each other",
+                     config.parallel.pipeline);
   const auto datasets = make_datasets(config, settings, registry);
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  const int parts = config.parallel.tensor * config.parallel.pipeline;  // of a model
+  const int tensor = config.parallel.tensor;
   naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_dimensions(config.parallel), ranks); });
-  spawn(std::max(parts, std::min(ranks, processors) / parts * parts), [&](const WorkerEnv& place) {
+  spawn(std::max(tensor, std::min(ranks, processors) / tensor * tensor), [&](const WorkerEnv& place) {
     const auto world = init_process_group(init_options(config, place));
     const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);
     if (place.rank != 0) return;
