@@ -55,8 +55,8 @@ std::vector<std::vector<Step>> steps_with_an_outlier(const std::string& more) {
                                   group);
     for (int i = 0; i < 20; ++i) {
       const auto result = session.step(false);
-      steps[rank].push_back(
-          {result.skipped, replica.state.optimizer->step_count(), trainer::parameter_digest(session.parallelism())});
+      const auto visit = [&](const auto& visitor) { session.visit_parameters(visitor); };
+      steps[rank].push_back({result.skipped, replica.state.optimizer->step_count(), trainer::parameter_digest(visit)});
     }
   });
   return steps;
