@@ -44,6 +44,28 @@ TEST_CASE("worker 0 may serve the store at a port that the agent has reserved fo
   CHECK(digest_of(run_job(two_ranks(arguments, {"--no_agent_store"}))) == digest_of(run_job(two_ranks(arguments))));
 }
 
+TEST_CASE("local SGD sends as much less as there are steps between two averages") {
+  const auto bytes = [](const Words& more) {
+    TempDir dir;
+    Words words{"--data.name=digits",      "--data.samples=2560",
+                "--data.test_samples=100", "--train.batch_size=32",
+                "--model.name=mlp",        "--dist.backend=gloo",
+                "--train.max_steps=40",    "--metrics.file=" + (dir / "metrics").string()};
+    words.insert(words.end(), more.begin(), more.end());
+    digest_of(run_job(two_ranks(words)));
+    std::ifstream file(dir / "metrics");
+    double sum = 0;
+    std::smatch match;
+    for (std::string line; std::getline(file, line);)
+      if (std::regex_search(line, match, std::regex("\"bytes_sent\": ([0-9]+)"))) sum += std::stod(match[1]);
+    return sum;
+  };
+  const double averaged = bytes({});
+  const double local = bytes({"--parallel.strategy=local_sgd", "--parallel.local_sgd_period=20"});
+  CHECK(averaged > 40 * 4 * 100'000);  // of more than 100,000 parameters
+  CHECK(local == Approx(averaged / 20).epsilon(0.02));
+}
+
 TEST_CASE("ranks that are started without ddprun form a group") {
   TempDir dir;
   const std::map<std::string, std::string> common{{"WORLD_SIZE", "2"},
