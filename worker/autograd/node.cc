@@ -73,7 +73,9 @@ const std::vector<Tensor>& saved_tensors(const Variable& result) {
 }
 
 void VariableNode::clear_if_pending() {
-  if (std::exchange(clear_pending, false)) storage.fill(0);
+  if (!clear_pending) return;  // written only when set: several threads may read a gradient
+  clear_pending = false;
+  storage.fill(0);
 }
 
 void VariableNode::make_storage_if_needed() {

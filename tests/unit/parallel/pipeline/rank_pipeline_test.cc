@@ -1,5 +1,6 @@
 #include "ddprun/worker/parallel/pipeline/rank_pipeline.h"
 
+#include <array>
 #include <mutex>
 
 #include "ddprun/common/error.h"
@@ -90,7 +91,7 @@ TEST_CASE("an operation that uses a parameter of another rank is refused") {
 
 TEST_CASE("the state of an optimizer is gathered and scattered by stages") {
   std::map<std::string, std::vector<double>> gathered, expected;
-  std::vector<bool> restored(2);
+  std::array<bool, 2> restored{};
   run_ranks(2, [&](ProcessGroup& group) {
     const auto model = make({"gpt"});
     const Schedule schedule = plan_schedule(ScheduleKind::gpipe, {2, 2, 1});
