@@ -32,6 +32,7 @@
 #include "ddprun/worker/digest/sha256.h"
 #include "ddprun/worker/plugin/load.h"
 #include "ddprun/worker/tensor/onednn/onednn_version.h"
+#include "ddprun/worker/tensor/onednn/product_code.h"
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/group_settings.h"
 #include "ddprun/worker/trainer/prediction.h"
@@ -176,6 +177,7 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
           bool only_profile, bool& training) {
   // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
+  const auto products = generate_product_code();
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
