@@ -19,9 +19,11 @@
 #include "ddprun/worker/comm/init.h"
 #include "ddprun/worker/comm/spawn.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/parameter_shards.h"
 #include "tests/bench/latency.h"
 #include "tests/bench/subcommand.h"
 #include "tests/bench/train_step/floor.h"
+#include "tests/bench/train_step/memory_floor.h"
 #include "tests/bench/train_step/workload.h"
 
 namespace ddprun::bench {
@@ -34,6 +36,7 @@ struct Options {
   std::vector<int> ranks{1};
   std::int64_t batch = 0;
   std::string precision = "fp32";
+  int zero = 0;
   double seconds = 3;
 };
 
@@ -52,8 +55,8 @@ double peak_rss_mib() {
   return 0;
 }
 
-template <class Forward>
-void take_step(TrainingStep& training, Times& times, DType precision, Forward forward) {
+template <class Forward, class Update>
+void take_step(TrainingStep& training, Times& times, DType precision, Forward forward, Update update) {
   const auto start = Clock::now();
   const WinogradScope winograd;
   const autograd::AutocastScope autocast(precision);
@@ -61,7 +64,7 @@ void take_step(TrainingStep& training, Times& times, DType precision, Forward fo
   const auto forward_done = Clock::now();
   loss.backward();
   const auto backward_done = Clock::now();
-  training.update();
+  update();
   const auto end = Clock::now();
   times.forward.add(forward_done - start);
   times.backward.add(backward_done - forward_done);
@@ -72,9 +75,14 @@ void take_step(TrainingStep& training, Times& times, DType precision, Forward fo
 // What one rank measures: its steps within the group, steps of its own beside equally busy neighbours, and the floor.
 class Measurement {
  public:
-  Measurement(const Workload& workload, DType precision, ProcessGroup& group)
+  Measurement(const Workload& workload, DType precision, int zero, ProcessGroup& group)
       : group_(group), precision_(precision), together_(workload) {
-    if (group.size() > 1) ddp_.emplace(together_.model(), group);
+    std::size_t parameters = 0;
+    for (const auto& [name, parameter] : together_.model().named_parameters())
+      parameters += static_cast<std::size_t>(parameter.value().numel());
+    traffic_ = state_traffic(parameters, workload.optimizer, group.size(), zero);
+    if (group.size() > 1) ddp_.emplace(together_.model(), group, DdpOptions{.shard_gradients = zero > 0});
+    if (ddp_ && zero > 0) together_.update_only(shards_.emplace(*ddp_->divided(), group).parameters());
     Times unused;
     for (int i = 0; i < warm_up; ++i) {
       step_together(unused);
@@ -87,6 +95,8 @@ class Measurement {
     }
     floor_.emplace(workload.arithmetic);
     floor_->run();
+    memory_floor_.emplace(traffic_);
+    memory_floor_->run();
   }
 
   void run_for(double seconds) {
@@ -100,12 +110,16 @@ class Measurement {
         group_.barrier({.blocking = true});
       }
       floor_times_.add(timed([this] { floor_->run(); }));
+      group_.barrier({.blocking = true});
+      memory_times_.add(timed([this] { memory_floor_->run(); }));
     } while (!agreed(end.expired()));
   }
 
   Times& times() { return times_; }
   double alone_ms() { return mean_over_ranks(alone_times_); }
   double floor_ms() { return mean_over_ranks(floor_times_); }
+  double memory_floor_ms() { return mean_over_ranks(memory_times_); }
+  const StateTraffic& traffic() const { return traffic_; }
   double step_ms() { return mean_over_ranks(times_.step); }
   double rss_mib() const { return rss_mib_; }
 
@@ -118,12 +132,16 @@ class Measurement {
   }
 
   void step_together(Times& times) {
-    take_step(together_, times, precision_,
-              [this](const Variable& x) { return ddp_ ? ddp_->forward(x) : together_.model()(x); });
+    const auto forward = [this](const Variable& x) { return ddp_ ? ddp_->forward(x) : together_.model()(x); };
+    take_step(together_, times, precision_, forward, [this] {
+      together_.update();
+      if (ddp_) ddp_->parameters_updated();
+    });
   }
   void step_alone() {
     Times unused;
-    take_step(*alone_, unused, precision_, [this](const Variable& x) { return alone_->model()(x); });
+    const auto forward = [this](const Variable& x) { return alone_->model()(x); };
+    take_step(*alone_, unused, precision_, forward, [this] { alone_->update(); });
   }
 
   // Rank 0's answer, for all ranks.
@@ -143,34 +161,42 @@ class Measurement {
   ProcessGroup& group_;
   DType precision_;
   TrainingStep together_;
+  StateTraffic traffic_;
   std::optional<DistributedDataParallel> ddp_;
-  std::optional<TrainingStep> alone_;  // with several ranks
+  std::optional<ParameterShards> shards_;  // with zero = 1
+  std::optional<TrainingStep> alone_;      // with several ranks
   std::optional<ArithmeticFloor> floor_;
+  std::optional<MemoryFloor> memory_floor_;
   Times times_;
-  Latencies alone_times_, floor_times_;
+  Latencies alone_times_, floor_times_, memory_times_;
   double rss_mib_ = 0;
 };
 
 void print_head() {
-  fmt::print("{:<10}{:>6}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>8}{:>12}{:>8}{:>9}\n", "model", "prec", "ranks", "batch",
-             "fwd_ms", "bwd_ms", "opt_ms", "step_ms", "floor_ms", "x floor", "items_per_s", "share", "rss_mib");
+  fmt::print("{:<10}{:>6}{:>6}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>8}{:>9}{:>8}{:>12}{:>8}{:>9}\n", "model", "prec",
+             "ranks", "batch", "fwd_ms", "bwd_ms", "opt_ms", "step_ms", "floor_ms", "x floor", "mem_mb", "mem_ms",
+             "items_per_s", "share", "rss_mib");
 }
 
 void print(const Workload& workload, const std::string& precision, Measurement& measured, int ranks, bool json,
            bool speaks) {
   const double step = measured.step_ms(), floor = measured.floor_ms(), alone = measured.alone_ms();
+  const double memory = measured.memory_floor_ms();
   const double share = ranks > 1 ? alone / step : 1;
   if (!speaks) return;
   const auto median_ms = [](Latencies& latencies) { return latencies.quantile_us(0.5) / 1e3; };
   Times& times = measured.times();
   const auto text = fmt::runtime(
-      json ? R"({{"model": "{}", "precision": "{}", "ranks": {}, "batch": {}, "forward_ms": {:.3f}, )"
-             R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "step_ms": {:.3f}, "floor_ms": {:.3f}, )"
-             R"("over_floor": {:.3f}, "items_per_s": {:.0f}, "share_of_independent": {:.4f}, "rss_mib": {:.1f}}})"
-             "\n"
-           : "{:<10}{:>6}{:>6}{:>6}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>8.2f}{:>12.0f}{:>8.3f}{:>9.1f}\n");
+      json
+          ? R"({{"model": "{}", "precision": "{}", "ranks": {}, "batch": {}, "forward_ms": {:.3f}, )"
+            R"("backward_ms": {:.3f}, "optimizer_ms": {:.3f}, "step_ms": {:.3f}, "floor_ms": {:.3f}, )"
+            R"("over_floor": {:.3f}, "memory_mb": {:.1f}, "memory_ms": {:.3f}, "items_per_s": {:.0f}, "share_of_independent": {:.4f}, "rss_mib": {:.1f}}})"
+            "\n"
+          : "{:<10}{:>6}{:>6}{:>6}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>9.3f}{:>8.2f}{:>9.1f}{:>8.2f}{:>12.0f}{:>8.3f}{:>"
+            "9.1f}\n");
   fmt::print(text, workload.name, precision, ranks, workload.batch, median_ms(times.forward), median_ms(times.backward),
              median_ms(times.optimizer), step, floor, step / floor,
+             static_cast<double>(measured.traffic().total()) / 1e6, memory,
              static_cast<double>(ranks * workload.items()) * 1e3 / step, share, measured.rss_mib());
   flush_standard_output();
 }
@@ -184,7 +210,7 @@ void run_rank(const WorkerEnv& env, const Options& options, const std::string& m
   ::omp_set_num_threads(1);
   const auto world = init_process_group({.env = env});
   const Workload workload = workload_named(model, options.batch);
-  Measurement measurement(workload, dtype_of(options.precision), world->group());
+  Measurement measurement(workload, dtype_of(options.precision), options.zero, world->group());
   measurement.run_for(options.seconds);
   print(workload, options.precision, measurement, ranks, json, env.rank == 0);
 }
@@ -204,9 +230,11 @@ Run train_step_bench(CLI::App& subcommand) {
   auto options = std::make_shared<Options>();
   subcommand.footer(
       "One thread a rank, random data, medians. floor_ms: the step's matrix products and convolutions alone, straight\n"
-      "through oneDNN in its preferred layouts. share: the rate of the ranks together as a share of what as many\n"
-      "independent jobs reach beside each other. rss_mib: peak of one rank, before the other parts take memory.\n"
-      "Measure on a quiet machine.");
+      "through oneDNN in its preferred layouts. mem_mb: what a rank moves in memory beside their operands (gradients,\n"
+      "their reduction, the update); mem_ms: how long that takes, at all ranks at once. share: the rate of the ranks\n"
+      "together as a share of what as many independent jobs reach beside each other. rss_mib: peak of one rank, "
+      "before\n"
+      "the other parts take memory. Measure on a quiet machine.");
   subcommand
       .add_option("--model", options->models, "models, each a row: cnn, mlp, mlp_sgd, gpt_nano, gpt_small, resnet18")
       ->delimiter(',');
@@ -216,6 +244,9 @@ Run train_step_bench(CLI::App& subcommand) {
       ->capture_default_str();
   subcommand.add_option("--precision", options->precision, "fp32, or autocast to bf16 or fp16")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  subcommand.add_option("--zero", options->zero, "1: ranks divide the optimizer's state and its work (ZeRO stage 1)")
+      ->check(CLI::IsMember({0, 1}))
       ->capture_default_str();
   subcommand.add_option("--batch", options->batch, "samples a step and rank (default: the model's own)")
       ->check(CLI::PositiveNumber);

@@ -98,10 +98,10 @@ std::vector<std::string_view> workload_names() {
   return names;
 }
 
-TrainingStep::TrainingStep(const Workload& workload) {
+TrainingStep::TrainingStep(const Workload& workload) : optimizer_name_(workload.optimizer) {
   Generator generator(1);
   model_ = nn::make_model(workload.model, workload.options, generator);
-  optimizer_ = optim::make_optimizer(workload.optimizer, {}, model_->named_parameters());
+  update_only(model_->named_parameters());
   if (workload.tokens > 0) {
     inputs_ = random_indices({workload.batch, workload.tokens}, bytes, generator);
     labels_ = random_indices({workload.items()}, bytes, generator);
@@ -116,6 +116,10 @@ TrainingStep::TrainingStep(const Workload& workload) {
 
 Variable TrainingStep::cross_entropy_of(const Variable& scores) const {
   return cross_entropy(reshape(scores, {labels_.numel(), scores.shape().back()}), labels_);
+}
+
+void TrainingStep::update_only(const optim::NamedParameters& parameters) {
+  optimizer_ = optim::make_optimizer(optimizer_name_, {}, parameters);
 }
 
 void TrainingStep::update() {

@@ -35,6 +35,8 @@ class TrainingStep {
   explicit TrainingStep(const Workload& workload);
 
   nn::Module& model() { return *model_; }
+  // From now on update() changes these parameters, such as a rank's parts of them, and no others.
+  void update_only(const optim::NamedParameters& parameters);
   // The loss of a forward pass; forward: through the model itself or what wraps it.
   template <class Forward>
   Variable loss(Forward forward) {
@@ -45,6 +47,7 @@ class TrainingStep {
  private:
   Variable cross_entropy_of(const Variable& scores) const;
 
+  std::string optimizer_name_;
   std::unique_ptr<nn::Module> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   Tensor inputs_, labels_;
