@@ -124,6 +124,15 @@ TEST_CASE("a checkpoint of another model or optimizer is refused, naming the set
   CHECK(error_of(dir, Learner(1), {{"optim.name", "adam"}, {"optim.lr", "2"}}) == "no error");
 }
 
+TEST_CASE("each size of a model is named when it has changed") {
+  const auto key = GENERATE("model.channels", "model.layers", "model.width", "model.context", "model.vocabulary",
+                            "model.feedforward");
+  TempDir dir;
+  save(dir, Learner(1), 3, {{key, "3"}});
+  CHECK_THAT(error_of(dir, Learner(1, {5}), {{key, "5"}}),
+             Catch::Contains(std::string("was made with ") + key + " = 3, this run has 5"));
+}
+
 TEST_CASE("checkpoint.resume decides what a run starts from") {
   TempDir dir;
   CHECK(start_of(dir, Resume::automatic) == "0");
