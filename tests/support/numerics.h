@@ -20,7 +20,7 @@ inline Tensor random_tensor(Shape shape, std::uint64_t seed, DType dtype = DType
 }
 
 inline std::vector<double> values(const Tensor& tensor) {
-  const Tensor wide = tensor.to(DType::float64);
+  const Tensor wide = tensor.to(DType::float64).contiguous();
   return {wide.data<double>(), wide.data<double>() + wide.numel()};
 }
 

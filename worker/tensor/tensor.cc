@@ -235,7 +235,8 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(DType dtype) const {
   if (dtype == dtype_) return *this;
-  Tensor result = empty(shape_, dtype, device());
+  Tensor result =
+      channel_block_ != 0 ? empty_blocked(shape_, channel_block_, dtype, device()) : empty(shape_, dtype, device());
   kernels::copy(*this, result);
   return result;
 }

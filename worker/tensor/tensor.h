@@ -105,7 +105,7 @@ class Tensor {
   Tensor dense() const;                            // itself where it is, else contiguous
   Tensor in_layout_of(const Tensor& other) const;  // of a dense tensor of this shape; itself where it has it
   Tensor clone() const;                            // dense
-  // Itself where nothing has to change. Rounds to nearest even; a value out of an integer type's range is undefined.
+  // In its layout; itself where nothing changes. Rounds to nearest even; beyond an integer type's range: undefined.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   void copy_from(const Tensor& other);  // same number of elements and dtype, both contiguous

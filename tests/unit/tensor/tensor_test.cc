@@ -212,7 +212,15 @@ TEST_CASE("a blocked image comes back as it was, in every type, from any strides
     CHECK(std::memcmp(blocked(image.transpose(2, 3), 4).contiguous().raw(), image.transpose(2, 3).contiguous().raw(),
                       image.bytes()) == 0);
   }
-  CHECK(blocked(counting({1, 4, 1, 2}), 4).to(DType::float64).data<double>()[7] == 7);
+}
+
+TEST_CASE("a blocked image keeps its layout in another type") {
+  const Tensor image = counting({2, 8, 2, 3});
+  for (const DType dtype : {DType::float64, DType::bfloat16, DType::float16}) {
+    const Tensor converted = blocked(image, 4).to(dtype);
+    CHECK(converted.channel_block() == 4);
+    CHECK(std::memcmp(converted.contiguous().raw(), image.to(dtype).raw(), converted.bytes()) == 0);
+  }
 }
 
 TEST_CASE("what needs strided memory refuses a blocked image, views see its elements") {

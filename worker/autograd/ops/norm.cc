@@ -25,8 +25,11 @@ Extent extent_of(const Variable& input) {
   return {shape[0], shape[1], numel(Shape(shape.begin() + 2, shape.end()))};
 }
 
+// Those of 16-bit inputs may be float32, as under autocast.
 void check_channels(const char* what, const Tensor& tensor, const Variable& input) {
-  if (tensor.shape() == Shape{input.shape()[1]} && tensor.dtype() == input.dtype()) return;
+  const bool fits = tensor.dtype() == input.dtype() ||
+                    (tensor.dtype() == DType::float32 && size_of(input.dtype()) == 2 && is_floating(input.dtype()));
+  if (tensor.shape() == Shape{input.shape()[1]} && fits) return;
   throw make_error(Errc::mismatch, "batch_norm: {}, {} of shape {}, does not fit a {} input of shape {}", what,
                    name_of(tensor.dtype()), to_string(tensor.shape()), name_of(input.dtype()),
                    to_string(input.shape()));
@@ -104,10 +107,9 @@ kernels::NormStatistics statistics_of(const Variable& input, const Tensor& x, co
 
 }  // namespace
 
-Variable batch_norm(const Variable& given_input, const Variable& given_weight, const Variable& given_bias,
-                    Tensor running_mean, Tensor running_var, const BatchNormOptions& options) {
-  const auto [input, weight, bias] =
-      autograd::autocast(autograd::CastClass::float32, given_input, given_weight, given_bias);
+// Under autocast the input stays in its type, as in PyTorch; parameters and arithmetic are float32.
+Variable batch_norm(const Variable& input, const Variable& weight, const Variable& bias, Tensor running_mean,
+                    Tensor running_var, const BatchNormOptions& options) {
   const autograd::Operation operation("batch_norm", {input, weight, bias}, {running_mean, running_var});
   const Extent extent = extent_of(input);
   const Tensor x = input.value().dense();

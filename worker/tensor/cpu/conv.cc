@@ -5,7 +5,7 @@
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/visit_dtype.h"
 
-// float32 runs in oneDNN; the loops here are float64's, and the oracle of oneDNN's.
+// float32 and bfloat16 run in oneDNN; the loops here are float64's, and the oracle of oneDNN's.
 namespace ddprun::cpu {
 namespace {
 
@@ -87,41 +87,46 @@ const T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
-onednn::Image<const float> image(const Tensor& tensor) {
-  return {tensor.elements<float>(), tensor.channel_block()};
+onednn::Image<const void> image(const Tensor& tensor) {
+  return {tensor.raw(), tensor.channel_block()};
 }
-onednn::Image<float> image(Tensor& tensor) {
-  return {tensor.elements<float>(), tensor.channel_block()};
+onednn::Image<void> image(Tensor& tensor) {
+  return {tensor.raw(), tensor.channel_block()};
 }
 
-Tensor empty_image(const Shape& shape, std::int64_t block, Device device) {
-  return block != 0 ? Tensor::empty_blocked(shape, block, DType::float32, device)
-                    : Tensor::empty(shape, DType::float32, device);
+Tensor empty_image(const Shape& shape, std::int64_t block, const Tensor& like) {
+  return block != 0 ? Tensor::empty_blocked(shape, block, like.dtype(), like.device())
+                    : Tensor::empty(shape, like.dtype(), like.device());
+}
+
+// 16-bit images that oneDNN would not convolve faster are converted.
+bool needs_widening(const ConvGeometry& g, const Tensor& x) {
+  return is_16_bit(x) && !onednn::convolves_fast(g, x.dtype());
 }
 
 Tensor conv2d(const ConvGeometry& g, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (is_16_bit(x)) return conv2d(g, widened(x), widened(weight), widened(bias)).to(x.dtype());
+  if (needs_widening(g, x)) return conv2d(g, widened(x), widened(weight), widened(bias)).to(x.dtype());
   const Shape shape{g.batch, g.out_channels, g.out_h, g.out_w};
   if (x.dtype() == DType::float64) {
     Tensor y = Tensor::empty(shape, x.dtype(), x.device());
     forward(g, x.data<double>(), weight.data<double>(), data_or_null<double>(bias), y.data<double>());
     return y;
   }
-  Tensor y = empty_image(shape, onednn::preferred_blocks(g).y, x.device());
-  onednn::conv_forward(g, image(x), weight.data<float>(), data_or_null<float>(bias), image(y));
+  Tensor y = empty_image(shape, onednn::preferred_blocks(g, x.dtype()).y, x);
+  onednn::conv_forward(g, x.dtype(), image(x), weight.raw(), bias.defined() ? bias.raw() : nullptr, image(y));
   return y;
 }
 
 Tensor conv2d_backward_input(const ConvGeometry& g, const Tensor& grad, const Tensor& weight) {
-  if (is_16_bit(grad)) return conv2d_backward_input(g, widened(grad), widened(weight)).to(grad.dtype());
+  if (needs_widening(g, grad)) return conv2d_backward_input(g, widened(grad), widened(weight)).to(grad.dtype());
   const Shape shape{g.batch, g.in_channels, g.height, g.width};
   if (grad.dtype() == DType::float64) {
     Tensor out = Tensor::empty(shape, grad.dtype(), grad.device());
     backward_input(g, grad.data<double>(), weight.data<double>(), out.data<double>());
     return out;
   }
-  Tensor out = empty_image(shape, onednn::preferred_blocks(g).x, grad.device());
-  onednn::conv_backward_input(g, image(grad), weight.data<float>(), image(out));
+  Tensor out = empty_image(shape, onednn::preferred_blocks(g, grad.dtype()).x, grad);
+  onednn::conv_backward_input(g, grad.dtype(), image(grad), weight.raw(), image(out));
   return out;
 }
 
@@ -132,11 +137,12 @@ void conv2d_backward_weight(const ConvGeometry& g, const Tensor& x, const Tensor
     Tensor wide = widened(weight_grad);
     conv2d_backward_weight(g, x, grad, wide, accumulate);
     kernels::copy(wide, weight_grad);
+  } else if (needs_widening(g, grad)) {
+    conv2d_backward_weight(g, widened(x), widened(grad), weight_grad, accumulate);
   } else if (grad.dtype() == DType::float64) {
     backward_weight(g, x.data<double>(), grad.data<double>(), weight_grad.data<double>(), accumulate);
   } else {
-    const Tensor wide_x = widened(x), wide_grad = widened(grad);
-    onednn::conv_backward_weight(g, image(wide_x), image(wide_grad), weight_grad.data<float>(), accumulate);
+    onednn::conv_backward_weight(g, grad.dtype(), image(x), image(grad), weight_grad.data<float>(), accumulate);
   }
 }
 

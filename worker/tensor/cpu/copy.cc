@@ -71,20 +71,33 @@ DDPRUN_VECTORIZED void cast_row(std::int64_t count, const From* from, To* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<To>(static_cast<float>(from[i]));
 }
 template <class Half>
-void cast(const Tensor& from, Tensor& to) {
+void cast(const Tensor& from, Tensor& to, const Row& row) {
   if (from.dtype() == DType::float32)
-    cast_row(from.numel(), from.data<float>(), to.data<Half>());
+    cast_row(row.count, at<float>(from, row.from), at<Half>(to, row.to));
   else
-    cast_row(from.numel(), from.data<Half>(), to.data<float>());
+    cast_row(row.count, at<Half>(from, row.from), at<float>(to, row.to));
 }
 bool is_cast(const Tensor& from, const Tensor& to, DType half) {
-  return from.is_contiguous() && to.is_contiguous() &&
-         ((from.dtype() == half && to.dtype() == DType::float32) ||
-          (to.dtype() == half && from.dtype() == DType::float32));
+  return (from.dtype() == half && to.dtype() == DType::float32) ||
+         (to.dtype() == half && from.dtype() == DType::float32);
+}
+// Of neighbouring elements; whether there is one for these types.
+bool cast_in_mixed_precision(const Tensor& from, Tensor& to, const Row& row) {
+  if (row.from_step != 1 || row.to_step != 1) return false;
+  if (is_cast(from, to, DType::bfloat16))
+    cast<BFloat16>(from, to, row);
+  else if (is_cast(from, to, DType::float16))
+    cast<Float16>(from, to, row);
+  else
+    return false;
+  return true;
 }
 
 void copy_row(const Tensor& from, Tensor& to, const Row& row) {
-  if (from.dtype() != to.dtype()) return convert_row(from, to, row);
+  if (from.dtype() != to.dtype()) {
+    if (!cast_in_mixed_precision(from, to, row)) convert_row(from, to, row);
+    return;
+  }
   switch (size_of(from.dtype())) {
     case 1:
       return move_row<std::uint8_t>(from, to, row);
@@ -102,6 +115,12 @@ Tensor shaped_like(const Tensor& from, const Tensor& to) {
   return from.shape() == to.shape() ? from : from.reshape(to.shape());
 }
 
+// Between tensors whose elements lie in memory in the same order.
+void copy_dense(const Tensor& from, Tensor& to) {
+  if (from.dtype() != to.dtype()) return copy_row(from, to, {0, 0, to.numel(), 1, 1});
+  if (from.raw() != to.raw()) std::memmove(to.raw(), from.raw(), to.bytes());
+}
+
 // A blocked tensor as a strided one, and the other operand in the same five dimensions.
 void copy_blocks(const Tensor& from, Tensor& to);
 
@@ -111,13 +130,8 @@ void copy(const Tensor& given, Tensor& to) {
                      to_string(given.shape()), to_string(to.shape()));
   }
   const bool same_layout = given.is_dense() && to.is_dense() && given.channel_block() == to.channel_block();
-  if (given.dtype() == to.dtype() && same_layout) {
-    if (given.raw() != to.raw()) std::memmove(to.raw(), given.raw(), to.bytes());
-    return;
-  }
+  if (same_layout) return copy_dense(given, to);
   if (given.channel_block() != 0 || to.channel_block() != 0) return copy_blocks(given, to);
-  if (is_cast(given, to, DType::bfloat16)) return cast<BFloat16>(given, to);
-  if (is_cast(given, to, DType::float16)) return cast<Float16>(given, to);
   const Tensor from = shaped_like(given, to);
   const StridedLoop<2> loop(to.shape(), {&from.strides(), &to.strides()});
   loop.for_each_row([&](const auto& offsets, std::int64_t count, const auto& steps) {

@@ -54,19 +54,23 @@ template <class T, int B, class Term>
 }
 
 // out[position] = function(position, lane) for each position of B channels that begin at `begin`.
-template <class T, int B, class Function>
-[[gnu::always_inline]] inline void fill_block(std::int64_t inner, std::int64_t begin, T* out, Function function) {
+template <class E, int B, class Function>
+[[gnu::always_inline]] inline void fill_block(std::int64_t inner, std::int64_t begin, E* out, Function function) {
   for (std::int64_t i = 0; i < inner; ++i)
-    for (std::int64_t lane = 0; lane < B; ++lane) out[begin + i * B + lane] = function(begin + i * B + lane, lane);
+    for (std::int64_t lane = 0; lane < B; ++lane)
+      out[begin + i * B + lane] = static_cast<E>(function(begin + i * B + lane, lane));
 }
 
-template <class T, int B>
-DDPRUN_VECTORIZED void channel_statistics(Channels shape, const T* x, T* mean, T* variance) {
+// Images have elements of type E, of 16 bits perhaps; statistics, parameters and arithmetic are of its compute type.
+
+template <class E, int B, class T = ComputeType<E>>
+DDPRUN_VECTORIZED void channel_statistics(Channels shape, const E* image, T* mean, T* variance) {
+  const auto x = [image](std::int64_t at) { return static_cast<T>(image[at]); };
   const double count = static_cast<double>(shape.outer * shape.inner);
-  const auto sums = channel_sums<T, B>(shape, [x](std::int64_t, std::int64_t at) { return x[at]; });
+  const auto sums = channel_sums<T, B>(shape, [x](std::int64_t, std::int64_t at) { return x(at); });
   for (std::int64_t c = 0; c < shape.channels; ++c) mean[c] = static_cast<T>(sums[static_cast<std::size_t>(c)] / count);
   const auto squares = channel_sums<T, B>(shape, [x, mean](std::int64_t c, std::int64_t at) {
-    const T distance = x[at] - mean[c];
+    const T distance = x(at) - mean[c];
     return distance * distance;
   });
   for (std::int64_t c = 0; c < shape.channels; ++c) {
@@ -74,9 +78,9 @@ DDPRUN_VECTORIZED void channel_statistics(Channels shape, const T* x, T* mean, T
   }
 }
 
-template <class T, int B>
-DDPRUN_VECTORIZED void normalise(Channels shape, const T* x, const T* mean, const T* inverse, const T* weight,
-                                 const T* bias, T* y) {
+template <class E, int B, class T = ComputeType<E>>
+DDPRUN_VECTORIZED void normalise(Channels shape, const E* x, const T* mean, const T* inverse, const T* weight,
+                                 const T* bias, E* y) {
   std::int64_t begin = 0;
   for (std::int64_t outer = 0; outer < shape.outer; ++outer) {
     for (std::int64_t c = 0; c < shape.channels; c += B, begin += B * shape.inner) {
@@ -86,28 +90,31 @@ DDPRUN_VECTORIZED void normalise(Channels shape, const T* x, const T* mean, cons
         factor[lane] = inverse[c + lane] * weight[c + lane];
         shift[lane] = bias[c + lane];
       }
-      fill_block<T, B>(shape.inner, begin, y, [&](std::int64_t at, std::int64_t lane) {
-        return (x[at] - center[lane]) * factor[lane] + shift[lane];
+      fill_block<E, B>(shape.inner, begin, y, [&](std::int64_t at, std::int64_t lane) {
+        return (static_cast<T>(x[at]) - center[lane]) * factor[lane] + shift[lane];
       });
     }
   }
 }
 
-template <class T>
+template <class E, class T = ComputeType<E>>
 struct BackwardInput {
-  const T *x, *grad, *mean, *inverse, *weight;
+  const E *x, *grad;
+  const T *mean, *inverse, *weight;
   bool training;
 };
 
 // With h = (x - mean) inverse over n values of a channel: d bias = sum grad, d weight = sum grad h, and
 // d x = weight inverse (grad - d bias / n - h d weight / n), the last two terms only where the statistics are x's own.
-template <class T, int B>
-DDPRUN_VECTORIZED void normalise_backward(Channels shape, const BackwardInput<T>& in, T* x_grad, T* weight_grad,
+template <class E, int B, class T = ComputeType<E>>
+DDPRUN_VECTORIZED void normalise_backward(Channels shape, const BackwardInput<E>& in, E* x_grad, T* weight_grad,
                                           T* bias_grad) {
-  const auto [x, grad, mean, inverse, weight, training] = in;
-  const auto sums = channel_sums<T, B>(shape, [grad](std::int64_t, std::int64_t at) { return grad[at]; });
+  const auto [x_image, grad_image, mean, inverse, weight, training] = in;
+  const auto x = [image = x_image](std::int64_t at) { return static_cast<T>(image[at]); };
+  const auto grad = [image = grad_image](std::int64_t at) { return static_cast<T>(image[at]); };
+  const auto sums = channel_sums<T, B>(shape, [grad](std::int64_t, std::int64_t at) { return grad(at); });
   const auto products = channel_sums<T, B>(
-      shape, [x, grad, mean](std::int64_t c, std::int64_t at) { return grad[at] * (x[at] - mean[c]); });
+      shape, [x, grad, mean = mean](std::int64_t c, std::int64_t at) { return grad(at) * (x(at) - mean[c]); });
   const double count = static_cast<double>(shape.outer * shape.inner);
   for (std::int64_t c = 0; c < shape.channels; ++c) {
     bias_grad[c] = static_cast<T>(sums[static_cast<std::size_t>(c)]);
@@ -124,17 +131,17 @@ DDPRUN_VECTORIZED void normalise_backward(Channels shape, const BackwardInput<T>
         shift[lane] = training ? static_cast<T>(static_cast<double>(bias_grad[at]) / count) : T(0);
         slope[lane] = training ? static_cast<T>(static_cast<double>(weight_grad[at]) / count) * inverse[at] : T(0);
       }
-      fill_block<T, B>(shape.inner, begin, x_grad, [&](std::int64_t at, std::int64_t lane) {
-        return factor[lane] * (grad[at] - shift[lane] - (x[at] - center[lane]) * slope[lane]);
+      fill_block<E, B>(shape.inner, begin, x_grad, [&](std::int64_t at, std::int64_t lane) {
+        return factor[lane] * (grad(at) - shift[lane] - (x(at) - center[lane]) * slope[lane]);
       });
     }
   }
 }
 
-// Calls visit.template operator()<T, B>() for x's type and layout.
+// Calls visit.template operator()<E, B>() for x's type and layout.
 template <class Visit>
 void visit_layout(const Tensor& x, Visit visit) {
-  visit_wide(x.dtype(), [&]<class T>() {
+  visit_floating(x.dtype(), [&]<class T>() {
     switch (x.channel_block()) {
       case 0:
         return visit.template operator()<T, 1>();
@@ -164,15 +171,18 @@ Tensor inverse_deviation(const Tensor& given, double eps) {
   return out;
 }
 
-// Statistics and parameters of 16-bit images are float32.
-NormStatistics batch_statistics(const Tensor& given, std::int64_t outer, std::int64_t inner, double eps,
-                                Tensor& variance) {
-  const Tensor x = widened(given);
+// Statistics of 16-bit images are float32.
+DType statistics_type(const Tensor& x) {
+  return is_16_bit(x) ? DType::float32 : x.dtype();
+}
+
+NormStatistics batch_statistics(const Tensor& x, std::int64_t outer, std::int64_t inner, double eps, Tensor& variance) {
   const Channels shape = channels_of(x, outer, inner);
-  variance = Tensor::empty({shape.channels}, x.dtype(), x.device());
-  NormStatistics result{Tensor::empty({shape.channels}, x.dtype(), x.device()), Tensor()};
-  visit_layout(x, [&]<class T, int B>() {
-    channel_statistics<T, B>(shape, x.elements<T>(), result.mean.data<T>(), variance.data<T>());
+  variance = Tensor::empty({shape.channels}, statistics_type(x), x.device());
+  NormStatistics result{Tensor::empty_like(variance), Tensor()};
+  visit_layout(x, [&]<class E, int B>() {
+    using T = ComputeType<E>;
+    channel_statistics<E, B>(shape, x.elements<E>(), result.mean.data<T>(), variance.data<T>());
   });
   result.inverse = inverse_deviation(variance, eps);
   return result;
@@ -184,13 +194,13 @@ NormStatistics widened_statistics(const NormStatistics& statistics) {
 
 Tensor batch_norm(const Tensor& x, std::int64_t outer, std::int64_t inner, const NormStatistics& statistics,
                   const Tensor& weight, const Tensor& bias) {
-  if (is_16_bit(x))
-    return batch_norm(widened(x), outer, inner, widened_statistics(statistics), widened(weight), widened(bias))
-        .to(x.dtype());
+  if (is_16_bit(weight) || is_16_bit(statistics.mean))
+    return batch_norm(x, outer, inner, widened_statistics(statistics), widened(weight), widened(bias));
   Tensor y = Tensor::empty_like(x);
-  visit_layout(x, [&]<class T, int B>() {
-    normalise<T, B>(channels_of(x, outer, inner), x.elements<T>(), statistics.mean.data<T>(),
-                    statistics.inverse.data<T>(), weight.data<T>(), bias.data<T>(), y.elements<T>());
+  visit_layout(x, [&]<class E, int B>() {
+    using T = ComputeType<E>;
+    normalise<E, B>(channels_of(x, outer, inner), x.elements<E>(), statistics.mean.data<T>(),
+                    statistics.inverse.data<T>(), weight.data<T>(), bias.data<T>(), y.elements<E>());
   });
   return y;
 }
@@ -204,17 +214,18 @@ NormGradients narrowed(NormGradients gradients, const Tensor& x, const Tensor& w
 
 NormGradients batch_norm_backward(const Tensor& x, const Tensor& grad, std::int64_t outer, std::int64_t inner,
                                   const NormStatistics& statistics, const Tensor& weight, bool training) {
-  if (is_16_bit(x)) {
-    return narrowed(batch_norm_backward(widened(x), widened(grad), outer, inner, widened_statistics(statistics),
-                                        widened(weight), training),
-                    x, weight);
+  if (is_16_bit(weight) || is_16_bit(statistics.mean)) {
+    return narrowed(
+        batch_norm_backward(x, grad, outer, inner, widened_statistics(statistics), widened(weight), training), x,
+        weight);
   }
   NormGradients out{Tensor::empty_like(x), Tensor::empty_like(weight), Tensor::empty_like(weight)};
-  visit_layout(x, [&]<class T, int B>() {
-    normalise_backward<T, B>(channels_of(x, outer, inner),
-                             {x.elements<T>(), grad.elements<T>(), statistics.mean.data<T>(),
+  visit_layout(x, [&]<class E, int B>() {
+    using T = ComputeType<E>;
+    normalise_backward<E, B>(channels_of(x, outer, inner),
+                             {x.elements<E>(), grad.elements<E>(), statistics.mean.data<T>(),
                               statistics.inverse.data<T>(), weight.data<T>(), training},
-                             out.x.elements<T>(), out.weight.data<T>(), out.bias.data<T>());
+                             out.x.elements<E>(), out.weight.data<T>(), out.bias.data<T>());
   });
   return out;
 }

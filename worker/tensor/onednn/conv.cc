@@ -12,6 +12,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/onednn/bounded_cache.h"
+#include "ddprun/worker/tensor/onednn/matmul.h"
 
 // Convolution through oneDNN, which this folder alone knows. Its 2.x describes an operation in two steps, 3.x in one:
 // make_* below hold the difference.
@@ -22,29 +23,19 @@ using dnnl::memory;
 using kernels::ConvGeometry;
 using Tag = memory::format_tag;
 
-memory::desc plain_desc(const memory::dims& sizes, Tag tag) {
-  return {sizes, memory::data_type::f32, tag};
-}
-memory::desc any_desc(const memory::dims& sizes) {
-  return plain_desc(sizes, Tag::any);
+memory::data_type type_of(DType dtype) {
+  return dtype == DType::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
-// The layout of images of ours.
-memory::desc image_desc(const memory::dims& sizes, std::int64_t block) {
-  return plain_desc(sizes, block == 16 ? Tag::nChw16c : block == 8 ? Tag::nChw8c : Tag::nchw);
-}
-
-// By how many channels oneDNN blocked an image; 0: in another way, or not at all.
-std::int64_t block_of(const memory::desc& desc, const memory::dims& sizes) {
-  for (const std::int64_t block : {8, 16})
-    if (sizes[1] % block == 0 && desc == image_desc(sizes, block)) return block;
-  return 0;
+Tag tag_of_images(std::int64_t block) {
+  return block == 16 ? Tag::nChw16c : block == 8 ? Tag::nChw8c : Tag::nchw;
 }
 
 // The sizes of a convolution's operands and of its window, as oneDNN wants them.
 struct Sizes {
-  explicit Sizes(const ConvGeometry& g)
-      : x{g.batch, g.in_channels, g.height, g.width},
+  Sizes(const ConvGeometry& g, DType dtype)
+      : type(type_of(dtype)),
+        x{g.batch, g.in_channels, g.height, g.width},
         weight(g.groups == 1 ? memory::dims{g.out_channels, g.in_channels, g.kernel_h, g.kernel_w}
                              : memory::dims{g.groups, g.out_channels / g.groups, g.in_channels / g.groups, g.kernel_h,
                                             g.kernel_w}),
@@ -57,17 +48,33 @@ struct Sizes {
         after{(g.out_h - 1) * g.stride + (g.kernel_h - 1) * g.dilation + 1 - g.height - g.padding,
               (g.out_w - 1) * g.stride + (g.kernel_w - 1) * g.dilation + 1 - g.width - g.padding},
         winograd(g.winograd) {}
+  // Operands as oneDNN likes them.
+  memory::desc any(const memory::dims& sizes) const { return {sizes, type, Tag::any}; }
+  // Operands as ours are. Gradients of weights are float32, whatever the images are.
+  memory::desc image(const memory::dims& sizes, std::int64_t block) const {
+    return {sizes, type, tag_of_images(block)};
+  }
+  memory::desc weights() const { return {weight, type, weight_tag()}; }
+  memory::desc weight_gradient() const { return {weight, memory::data_type::f32, weight_tag()}; }
+  memory::desc any_weight_gradient() const { return {weight, memory::data_type::f32, Tag::any}; }
+  memory::desc biases() const { return {bias, type, Tag::a}; }
   Tag weight_tag() const { return weight.size() == 4 ? Tag::oihw : Tag::goihw; }
+  // By how many channels oneDNN blocked an image; 0: in another way, or not at all.
+  std::int64_t block_of(const memory::desc& desc, const memory::dims& sizes) const {
+    for (const std::int64_t block : {8, 16})
+      if (sizes[1] % block == 0 && desc == image(sizes, block)) return block;
+    return 0;
+  }
 
   // The layout in which a convolution wants its images. oneDNN's own choice, blocks of 8 or 16 channels, is the fastest
   // where they fill the blocks; it pads the 10 and 20 channels of a small net, whose backward pass is 1.6 times faster
   // with channels last (conv2 of the CNN, batch 64, one thread of a Sapphire Rapids, reorders counted: 0.95 against
   // 1.50 ms; forward takes 0.45 ms either way). A single channel is a case of its own that only oneDNN's choice serves
   // well: 0.24 against 0.37 ms forward.
-  memory::desc image(const memory::dims& sizes) const {
-    const bool fills_blocks = y[1] % 16 == 0 && (x[1] % 16 == 0 || x[1] <= 4);
-    return plain_desc(sizes, fills_blocks || x[1] == 1 || skips_pixels() ? Tag::any : Tag::nhwc);
+  memory::desc preferred_image(const memory::dims& sizes) const {
+    return {sizes, type, fills_blocks() || x[1] == 1 || skips_pixels() ? Tag::any : Tag::nhwc};
   }
+  bool fills_blocks() const { return y[1] % 16 == 0 && (x[1] % 16 == 0 || x[1] <= 4); }
   // Convolutions of 1x1 with a stride. Channels last, oneDNN 2.6 writes beyond its own memory where channels do not
   // fill blocks.
   bool skips_pixels() const { return weight.end()[-1] == 1 && weight.end()[-2] == 1 && stride[0] > 1; }
@@ -75,19 +82,29 @@ struct Sizes {
   dnnl::algorithm algorithm() const {
     return winograd ? dnnl::algorithm::convolution_auto : dnnl::algorithm::convolution_direct;
   }
+  memory::data_type type;
   memory::dims x, weight, bias, y, stride, dilation, before, after;
   bool winograd;
 };
 
 dnnl::convolution_forward::primitive_desc make_forward(const Sizes& s, bool bias, const dnnl::engine& engine) {
   const auto kind = dnnl::prop_kind::forward_training;
-  const memory::desc bias_desc = bias ? plain_desc(s.bias, Tag::a) : memory::desc();
+  const memory::desc bias_desc = bias ? s.biases() : memory::desc();
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine,   kind,       s.algorithm(), s.image(s.x), any_desc(s.weight), bias_desc, s.image(s.y),
-          s.stride, s.dilation, s.before,      s.after};
+  return {engine,
+          kind,
+          s.algorithm(),
+          s.preferred_image(s.x),
+          s.any(s.weight),
+          bias_desc,
+          s.preferred_image(s.y),
+          s.stride,
+          s.dilation,
+          s.before,
+          s.after};
 #else
-  return {{kind, s.algorithm(), s.image(s.x), any_desc(s.weight), bias_desc, s.image(s.y), s.stride, s.dilation,
-           s.before, s.after},
+  return {{kind, s.algorithm(), s.preferred_image(s.x), s.any(s.weight), bias_desc, s.preferred_image(s.y), s.stride,
+           s.dilation, s.before, s.after},
           engine};
 #endif
 }
@@ -95,10 +112,19 @@ dnnl::convolution_forward::primitive_desc make_forward(const Sizes& s, bool bias
 dnnl::convolution_backward_data::primitive_desc make_backward_input(const Sizes& s, const dnnl::engine& engine) {
   const auto hint = make_forward(s, false, engine);
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine,   s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation,
-          s.before, s.after,       hint};
+  return {engine,
+          s.algorithm(),
+          s.preferred_image(s.x),
+          s.any(s.weight),
+          s.preferred_image(s.y),
+          s.stride,
+          s.dilation,
+          s.before,
+          s.after,
+          hint};
 #else
-  return {{s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation, s.before, s.after},
+  return {{s.algorithm(), s.preferred_image(s.x), s.any(s.weight), s.preferred_image(s.y), s.stride, s.dilation,
+           s.before, s.after},
           engine,
           hint};
 #endif
@@ -107,10 +133,19 @@ dnnl::convolution_backward_data::primitive_desc make_backward_input(const Sizes&
 dnnl::convolution_backward_weights::primitive_desc make_backward_weight(const Sizes& s, const dnnl::engine& engine) {
   const auto hint = make_forward(s, false, engine);
 #if DNNL_VERSION_MAJOR >= 3
-  return {engine,   s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation,
-          s.before, s.after,       hint};
+  return {engine,
+          s.algorithm(),
+          s.preferred_image(s.x),
+          s.any_weight_gradient(),
+          s.preferred_image(s.y),
+          s.stride,
+          s.dilation,
+          s.before,
+          s.after,
+          hint};
 #else
-  return {{s.algorithm(), s.image(s.x), any_desc(s.weight), s.image(s.y), s.stride, s.dilation, s.before, s.after},
+  return {{s.algorithm(), s.preferred_image(s.x), s.any_weight_gradient(), s.preferred_image(s.y), s.stride, s.dilation,
+           s.before, s.after},
           engine,
           hint};
 #endif
@@ -167,21 +202,22 @@ enum class Kind { forward, forward_bias, backward_input, backward_weight };
 // A thread's engine, stream and plans.
 class Context {
  public:
-  Plan& plan(Kind kind, const ConvGeometry& geometry, ImageBlocks blocks) {
-    return plans_.get({kind, geometry, blocks.x, blocks.y}, [&] { return make(kind, geometry, blocks); });
+  Plan& plan(Kind kind, const ConvGeometry& geometry, DType dtype, ImageBlocks blocks) {
+    return plans_.get({kind, geometry, dtype, blocks.x, blocks.y}, [&] {
+      return make(kind, {geometry, dtype}, blocks);
+    });
   }
-  ImageBlocks preferred(const ConvGeometry& geometry) {
-    return preferred_.get(geometry, [&]() -> ImageBlocks {
-      const Sizes sizes(geometry);
+  ImageBlocks preferred(const ConvGeometry& geometry, DType dtype) {
+    return preferred_.get({geometry, dtype}, [&]() -> ImageBlocks {
+      const Sizes sizes(geometry, dtype);
       const auto desc = make_forward(sizes, false, engine_);
-      return {block_of(desc.src_desc(), sizes.x), block_of(desc.dst_desc(), sizes.y)};
+      return {sizes.block_of(desc.src_desc(), sizes.x), sizes.block_of(desc.dst_desc(), sizes.y)};
     });
   }
   dnnl::stream& stream() { return stream_; }
 
  private:
-  Plan make(Kind kind, const ConvGeometry& geometry, ImageBlocks blocks) const {
-    const Sizes sizes(geometry);
+  Plan make(Kind kind, const Sizes& sizes, ImageBlocks blocks) const {
     switch (kind) {
       case Kind::forward:
         return forward(sizes, blocks, false);
@@ -198,35 +234,35 @@ class Context {
   Plan forward(const Sizes& s, ImageBlocks blocks, bool bias) const {
     const auto desc = make_forward(s, bias, engine_);
     Plan plan(engine_, dnnl::convolution_forward(desc));
-    plan.input(DNNL_ARG_SRC, image_desc(s.x, blocks.x), desc.src_desc());
-    plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.weights_desc());
-    plan.output(DNNL_ARG_DST, image_desc(s.y, blocks.y), desc.dst_desc());
-    if (bias) plan.input(DNNL_ARG_BIAS, plain_desc(s.bias, Tag::a), desc.bias_desc());
+    plan.input(DNNL_ARG_SRC, s.image(s.x, blocks.x), desc.src_desc());
+    plan.input(DNNL_ARG_WEIGHTS, s.weights(), desc.weights_desc());
+    plan.output(DNNL_ARG_DST, s.image(s.y, blocks.y), desc.dst_desc());
+    if (bias) plan.input(DNNL_ARG_BIAS, s.biases(), desc.bias_desc());
     return plan;
   }
 
   Plan backward_input(const Sizes& s, ImageBlocks blocks) const {
     const auto desc = make_backward_input(s, engine_);
     Plan plan(engine_, dnnl::convolution_backward_data(desc));
-    plan.input(DNNL_ARG_DIFF_DST, image_desc(s.y, blocks.y), desc.diff_dst_desc());
-    plan.input(DNNL_ARG_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.weights_desc());
-    plan.output(DNNL_ARG_DIFF_SRC, image_desc(s.x, blocks.x), desc.diff_src_desc());
+    plan.input(DNNL_ARG_DIFF_DST, s.image(s.y, blocks.y), desc.diff_dst_desc());
+    plan.input(DNNL_ARG_WEIGHTS, s.weights(), desc.weights_desc());
+    plan.output(DNNL_ARG_DIFF_SRC, s.image(s.x, blocks.x), desc.diff_src_desc());
     return plan;
   }
 
   Plan backward_weight(const Sizes& s, ImageBlocks blocks) const {
     const auto desc = make_backward_weight(s, engine_);
     Plan plan(engine_, dnnl::convolution_backward_weights(desc));
-    plan.input(DNNL_ARG_SRC, image_desc(s.x, blocks.x), desc.src_desc());
-    plan.input(DNNL_ARG_DIFF_DST, image_desc(s.y, blocks.y), desc.diff_dst_desc());
-    plan.output(DNNL_ARG_DIFF_WEIGHTS, plain_desc(s.weight, s.weight_tag()), desc.diff_weights_desc());
+    plan.input(DNNL_ARG_SRC, s.image(s.x, blocks.x), desc.src_desc());
+    plan.input(DNNL_ARG_DIFF_DST, s.image(s.y, blocks.y), desc.diff_dst_desc());
+    plan.output(DNNL_ARG_DIFF_WEIGHTS, s.weight_gradient(), desc.diff_weights_desc());
     return plan;
   }
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
-  BoundedCache<std::tuple<Kind, ConvGeometry, std::int64_t, std::int64_t>, Plan> plans_;
-  BoundedCache<ConvGeometry, ImageBlocks> preferred_;
+  BoundedCache<std::tuple<Kind, ConvGeometry, DType, std::int64_t, std::int64_t>, Plan> plans_;
+  BoundedCache<std::tuple<ConvGeometry, DType>, ImageBlocks> preferred_;
 };
 
 // Runs act with this thread's context; oneDNN's own exceptions become ours.
@@ -242,39 +278,43 @@ auto with_context(const char* what, Act act) {
 
 }  // namespace
 
-ImageBlocks preferred_blocks(const ConvGeometry& geometry) {
-  return with_context("choice of a convolution's layout",
-                      [&](Context& context) { return context.preferred(geometry); });
+bool convolves_fast(const ConvGeometry& geometry, DType dtype) {
+  return geometry.groups == 1 && Sizes(geometry, dtype).fills_blocks() && multiplies_fast(dtype);
 }
 
-void conv_forward(const ConvGeometry& geometry, Image<const float> x, const float* weight, const float* bias,
-                  Image<float> y) {
+ImageBlocks preferred_blocks(const ConvGeometry& geometry, DType dtype) {
+  return with_context("choice of a convolution's layout",
+                      [&](Context& context) { return context.preferred(geometry, dtype); });
+}
+
+void conv_forward(const ConvGeometry& geometry, DType dtype, Image<const void> x, const void* weight, const void* bias,
+                  Image<void> y) {
   with_context("convolution forward", [&](Context& context) {
     if (bias != nullptr) {
-      context.plan(Kind::forward_bias, geometry, {x.block, y.block})
+      context.plan(Kind::forward_bias, geometry, dtype, {x.block, y.block})
           .run(context.stream(), {x.data, weight, y.data, bias});
     } else {
-      context.plan(Kind::forward, geometry, {x.block, y.block}).run(context.stream(), {x.data, weight, y.data});
+      context.plan(Kind::forward, geometry, dtype, {x.block, y.block}).run(context.stream(), {x.data, weight, y.data});
     }
   });
 }
 
-void conv_backward_input(const ConvGeometry& geometry, Image<const float> grad, const float* weight,
-                         Image<float> x_grad) {
+void conv_backward_input(const ConvGeometry& geometry, DType dtype, Image<const void> grad, const void* weight,
+                         Image<void> x_grad) {
   with_context("convolution backward to the input", [&](Context& context) {
-    context.plan(Kind::backward_input, geometry, {x_grad.block, grad.block})
+    context.plan(Kind::backward_input, geometry, dtype, {x_grad.block, grad.block})
         .run(context.stream(), {grad.data, weight, x_grad.data});
   });
 }
 
-void conv_backward_weight(const ConvGeometry& geometry, Image<const float> x, Image<const float> grad,
+void conv_backward_weight(const ConvGeometry& geometry, DType dtype, Image<const void> x, Image<const void> grad,
                           float* weight_grad, bool accumulate) {
   const std::int64_t count =
       geometry.out_channels * (geometry.in_channels / geometry.groups) * geometry.kernel_h * geometry.kernel_w;
   std::vector<float> fresh(accumulate ? static_cast<std::size_t>(count) : 0);
   float* out = accumulate ? fresh.data() : weight_grad;
   with_context("convolution backward to the weight", [&](Context& context) {
-    context.plan(Kind::backward_weight, geometry, {x.block, grad.block})
+    context.plan(Kind::backward_weight, geometry, dtype, {x.block, grad.block})
         .run(context.stream(), {x.data, grad.data, out});
   });
   if (accumulate) std::transform(fresh.begin(), fresh.end(), weight_grad, weight_grad, std::plus<>());
