@@ -51,7 +51,7 @@ void add_computed(Backward& pass, std::size_t input, const Shape& shape, Compute
   if (!pass.wants(input)) return;
   Backward::Target target = pass.target(input);
   const bool in_place = target.memory.defined();
-  if (!in_place) target.memory = Tensor::empty(shape, pass.grad().dtype(), pass.grad().device());
+  if (!in_place) target.memory = Tensor::empty(shape, pass.dense_grad().dtype(), pass.dense_grad().device());
   compute(target.memory, target.accumulate);
   if (!in_place) pass.add(input, std::move(target.memory));
 }
