@@ -119,16 +119,16 @@ void attend(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> value, const
             const AttentionOptions& options, T* scores, Rows<T> out, T* log_sum) {
   for_each_tile(sizes, options.causal, [&](const Tile& tile) {
     const std::int64_t seen = tile.visible;
-    multiply({tile.rows(), seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}},
-             query.at(tile.first), key.data, scores);
+    multiply_tile({tile.rows(), seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}},
+                  query.at(tile.first), key.data, scores);
     for (std::int64_t i = tile.first; i < tile.last; ++i) {
       T* row = scores + (i - tile.first) * seen;
       const std::int64_t visible = sizes.visible(i, options.causal);
       scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, i), row);
       log_sum[i] = softmax_visible(visible, seen, row);
     }
-    multiply({tile.rows(), sizes.value_width, seen, seen, value.stride, out.stride, {}}, scores, value.data,
-             out.at(tile.first));
+    multiply_tile({tile.rows(), sizes.value_width, seen, seen, value.stride, out.stride, {}}, scores, value.data,
+                  out.at(tile.first));
   });
 }
 
@@ -170,28 +170,28 @@ void attend_backward(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> val
   for_each_tile(sizes, options.causal, [&](const Tile& tile) {
     const std::int64_t seen = tile.visible, rows = tile.rows();
     const T *q = query.at(tile.first), *g = grad.at(tile.first);
-    multiply({rows, seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}}, q, key.data, p);
-    multiply({rows, seen, sizes.value_width, grad.stride, value.stride, seen, {.transpose_b = true}}, g, value.data,
-             gradient);
+    multiply_tile({rows, seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}}, q, key.data, p);
+    multiply_tile({rows, seen, sizes.value_width, grad.stride, value.stride, seen, {.transpose_b = true}}, g,
+                  value.data, gradient);
     for (std::int64_t i = tile.first; i < tile.last; ++i) {
       const std::int64_t at = (i - tile.first) * seen, visible = sizes.visible(i, options.causal);
       scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, i), p + at);
       restore_probabilities(visible, seen, log_sum[i], p + at);
       score_gradient<T>(seen, static_cast<T>(options.scale), p + at, gradient + at);
     }
-    multiply({seen,
-              sizes.value_width,
-              rows,
-              seen,
-              grad.stride,
-              out.value.stride,
-              {.transpose_a = true, .accumulate = accumulate}},
-             p, g, out.value.data);
-    multiply(
+    multiply_tile({seen,
+                   sizes.value_width,
+                   rows,
+                   seen,
+                   grad.stride,
+                   out.value.stride,
+                   {.transpose_a = true, .accumulate = accumulate}},
+                  p, g, out.value.data);
+    multiply_tile(
         {seen, sizes.width, rows, seen, query.stride, out.key.stride, {.transpose_a = true, .accumulate = accumulate}},
         gradient, q, out.key.data);
-    multiply({rows, sizes.width, seen, seen, key.stride, out.query.stride, {}}, gradient, key.data,
-             out.query.at(tile.first));
+    multiply_tile({rows, sizes.width, seen, seen, key.stride, out.query.stride, {}}, gradient, key.data,
+                  out.query.at(tile.first));
     accumulate = true;
   });
 }
