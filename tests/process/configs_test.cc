@@ -23,9 +23,14 @@ std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// It has to have two ranks: they compute the layers together.
-bool divides_layers(const std::filesystem::path& file) {
-  return text_of(file).find("\ntensor = 2") != std::string::npos;
+// How many ranks share one model: a job has to have a multiple of them.
+int ranks_of_a_model(const std::filesystem::path& file) {
+  const std::string text = text_of(file);
+  const auto has = [&](const char* line) { return text.find(line) != std::string::npos; };
+  return (has("\ntensor = 2") ? 2 : 1) * (has("\npipeline = 2") ? 2 : 1);
+}
+int ranks_of_job(const std::filesystem::path& file) {
+  return std::max(ranks_of_a_model(file), 2);
 }
 
 constexpr int steps = 12;
@@ -60,13 +65,13 @@ class ShortJob {
 
   std::string run(int ranks) const { return digest_of(run_job(words(ranks))); }
 
-  // Rank 1 is killed once some steps are done, both are started again and go on.
-  std::string run_killed() const {
+  // The last rank is killed once some steps are done; all are started again and go on.
+  std::string run_killed(int ranks = 2) const {
     std::filesystem::remove(folder_ / "metrics");
-    Child job(words(2, {"--max_restarts=1"}, "checkpoints"), one_thread);
+    Child job(words(ranks, {"--max_restarts=1"}, "checkpoints"), one_thread);
     job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 3,") != std::string::npos; }, "step 3");
     const auto workers = processes_of("ddprun-worker", folder_.path().string());
-    if (workers.size() == 2) ::kill(workers[1], SIGKILL);  // fewer: the job has already ended
+    if (std::ssize(workers) == ranks) ::kill(workers.back(), SIGKILL);  // fewer: the job has already ended
     auto result = job.wait(std::chrono::seconds(60));
     result.out = without_prefixes(result.out);
     return digest_of(result);
@@ -80,16 +85,17 @@ class ShortJob {
 
 }  // namespace
 
-TEST_CASE("every configuration trains and evaluates with one rank and with two, twice with the same bits") {
+TEST_CASE("every configuration trains and evaluates with its fewest ranks and with two, twice with the same bits") {
   for (const auto& file : all_configs()) {
     DYNAMIC_SECTION(file.filename().string()) {
       const ShortJob job(file);
-      const auto alone = run_job(job.words(divides_layers(file) ? 2 : 1));
+      const int fewest = ranks_of_a_model(file), ranks = ranks_of_job(file);
+      const auto alone = run_job(job.words(fewest));
       CHECK_THAT(alone.out, Catch::Contains("done: 12 steps, loss "));
       CHECK_THAT(alone.out, !Catch::Contains("nan") && !Catch::Contains("inf,"));
-      const auto first = job.run(2);
-      CHECK(job.run(2) == first);
-      CHECK((digest_of(alone) == first) == divides_layers(file));
+      const auto first = job.run(ranks);
+      CHECK(job.run(ranks) == first);
+      CHECK((digest_of(alone) == first) == (fewest == ranks));
     }
   }
 }
@@ -98,7 +104,7 @@ TEST_CASE("every configuration ends with the same bits after a rank was killed")
   for (const auto& file : all_configs()) {
     DYNAMIC_SECTION(file.filename().string()) {
       const ShortJob job(file);
-      CHECK(job.run_killed() == job.run(2));
+      CHECK(job.run_killed(ranks_of_job(file)) == job.run(ranks_of_job(file)));
     }
   }
 }

@@ -128,6 +128,7 @@ class TrainSession {
 
   void make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups);
   const StateDivision& division_of_optimizer() const;
+  bool collects() const;
   Evaluation evaluate_parameters();
   Evaluation evaluate_pipeline();
   double learning_rate();
@@ -148,7 +149,8 @@ class TrainSession {
   std::chrono::nanoseconds waited() const;
   bool is_divided() const { return shards_ || tensor_ || pipelined_; }
   double sum_of_squares() const;
-  double sum_over_parts(double value) const;
+  double square_sum_over_tensor_ranks(const optim::NamedParameters& parameters) const;
+  double sum_over_parts(double value, bool of_tensor_ranks) const;
   void train_pipeline(const std::vector<data::Batch>& batches, double items_of_step, double& loss_sum);
   // Adds a batch's loss, and gives what backward() begins from.
   Variable weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const;
