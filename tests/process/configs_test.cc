@@ -66,7 +66,8 @@ class ShortJob {
   std::string run(int ranks) const { return digest_of(run_job(words(ranks))); }
 
   // The last rank is killed once some steps are done; all are started again and go on.
-  std::string run_killed(int ranks = 2) const {
+  std::string run_killed(int ranks = 2) const { return digest_of(result_of_killed(ranks)); }
+  Child::Result result_of_killed(int ranks) const {
     std::filesystem::remove(folder_ / "metrics");
     Child job(words(ranks, {"--max_restarts=1"}, "checkpoints"), one_thread);
     job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 3,") != std::string::npos; }, "step 3");
@@ -74,7 +75,7 @@ class ShortJob {
     if (std::ssize(workers) == ranks) ::kill(workers.back(), SIGKILL);  // fewer: the job has already ended
     auto result = job.wait(std::chrono::seconds(60));
     result.out = without_prefixes(result.out);
-    return digest_of(result);
+    return result;
   }
 
  private:
@@ -107,6 +108,11 @@ TEST_CASE("every configuration ends with the same bits after a rank was killed")
       CHECK(job.run_killed(ranks_of_job(file)) == job.run(ranks_of_job(file)));
     }
   }
+}
+
+TEST_CASE("a killed rank of a mesh is named by its coordinates") {
+  const auto result = ShortJob(config("gpt_nano_mesh.cfg")).result_of_killed(4);
+  CHECK_THAT(result.err, Catch::Contains("rank 3 (pipeline 1, tensor 1, local rank 3, pid "));
 }
 
 TEST_CASE("stages on two ranks have the bits of two devices, also after a rank was killed") {

@@ -24,6 +24,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/process_limits.h"
+#include "ddprun/common/rank_label.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
@@ -172,6 +173,17 @@ void check_output(const Progress& progress) {
     throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
 }
 
+// For the launcher's report of this rank's failure.
+void tell_label(const TrainConfig& config, const WorkerEnv& place) {
+  const auto label = mesh_label(config, place);
+  if (label.empty() || place.error_file.empty()) return;
+  try {
+    write_rank_label(place.error_file, label);
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+  }
+}
+
 // Trains or profiles. Returns the exit code. training: set when the start-up has succeeded.
 int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& place,
           bool only_profile, bool& training) {
@@ -181,6 +193,7 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
+  tell_label(config, place);
   const auto world = init_process_group(init_options(config, place));
   const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry};
   if (only_profile) {
