@@ -15,6 +15,7 @@ ddprun_worker_test(usage_error_test SOURCES usage_error_test.cc)
 ddprun_worker_test(configs_test SOURCES configs_test.cc TIMEOUT 300)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 
+ddprun_worker_test(parallel_forms_test SOURCES parallel_forms_test.cc TIMEOUT 300)
 ddprun_worker_test(plan_test SOURCES plan_test.cc)
 ddprun_worker_test(quantize_test SOURCES quantize_test.cc)
 ddprun_worker_test(tokenize_test SOURCES tokenize_test.cc)
