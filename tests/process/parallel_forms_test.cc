@@ -116,3 +116,22 @@ TEST_CASE("a form with less communication that loses a worker ends with the same
 TEST_CASE("a form that divides the model and loses a worker ends with the same bits") {
   check_survives(model_parallel_forms());
 }
+
+// An allgather of the parameters twice and a reduce-scatter of their gradients within each group of two, and the
+// average of a half of them over two groups: 3 / 2 + 1 / 2 of the parameters' bytes.
+TEST_CASE("what is sent within and across shard groups is counted") {
+  const ParallelForm form{
+      .name = "shard groups", .ranks = 4, .overrides = {"parallel.zero=3", "parallel.shard_group=2"}};
+  const TempDir folder;
+  const auto metrics = (folder / "metrics").string();
+  const auto result = Child(job_of(form, folder, {},
+                                   {"--dist.backend=gloo", "--train.max_steps=3", "--train.memory_report=true",
+                                    "--metrics.file=" + metrics}),
+                            one_thread)
+                          .wait(std::chrono::seconds(60));
+  REQUIRE(result.code == 0);
+  const auto records = read_records(metrics);
+  const double parameters = 2 * records.memory.parameters;  // of which a rank has a half
+  REQUIRE(records.bytes_sent.size() == 3);
+  CHECK(records.bytes_sent[2] == Approx(2 * parameters).epsilon(0.1));
+}
