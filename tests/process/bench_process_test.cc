@@ -83,3 +83,15 @@ TEST_CASE("a benchmark whose table cannot be written ends with an error") {
     CHECK(result.err.find("cannot write to standard output: No space left on device\n") != std::string::npos);
   }
 }
+
+#if defined(DDPRUN_BENCH_OF_TRAINING)
+TEST_CASE("a form of parallel training is measured beside one process and DDP, and an unknown one is refused") {
+  const auto result =
+      Child({BENCH_PROGRAM, "parallel", "--form=zero 3", "--rounds=1", "--steps=1", "--width=32"}).wait();
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::Contains("\nddp ") && Catch::Contains("\nzero 3 "));
+  const auto refused = Child({BENCH_PROGRAM, "parallel", "--form=ddq"}).wait();
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("there is no form 'ddq'"));
+}
+#endif

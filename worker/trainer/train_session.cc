@@ -314,11 +314,18 @@ std::int64_t TrainSession::total_steps() const {
   return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
 }
 
+std::uint64_t TrainSession::bytes_sent() const {
+  std::uint64_t sum = mesh_.bytes_sent();
+  for (const ProcessGroup* group : {&parallelism_->shard_group(), parallelism_->replica_group()})
+    if (group && group->size() < data_group().size()) sum += group->bytes_sent();  // not one of the mesh
+  return sum;
+}
+
 StepResult TrainSession::step(bool request_stop) {
   open_epoch();
   state_.optimizer->set_lr(learning_rate());
   StepResult result;
-  const auto sent_before = mesh_.bytes_sent();
+  const auto sent_before = bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
   PhaseTimer timer(*this, result.times);
@@ -326,7 +333,7 @@ StepResult TrainSession::step(bool request_stop) {
   for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
-  result.bytes_sent = mesh_.bytes_sent() - sent_before;
+  result.bytes_sent = bytes_sent() - sent_before;
   result.model_peaks = parallelism_->take_peaks();
   rank_times_.step_done(result.times);
   advance(result);

@@ -155,6 +155,7 @@ class TrainSession {
   // Adds a batch's loss, and gives what backward() begins from.
   Variable weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
+  std::uint64_t bytes_sent() const;  // by all groups: ProcessGroup::bytes_sent()
   void advance(StepResult& result);
 
   const TrainConfig& config_;
