@@ -51,7 +51,10 @@ inline std::vector<ParallelForm> model_parallel_forms() {
       {.name = "data_parallel", .overrides = {"parallel.strategy=data_parallel", devices}, .threads = true},
       {.name = "model_parallel mlp", .model = "mlp", .overrides = {devices, "parallel.split=fc2"}},
       {.name = "tensor", .ranks = 2, .overrides = {"parallel.tensor=2"}},
-      {.name = "tensor sequence", .ranks = 2, .overrides = {"parallel.tensor=2", "parallel.sequence=true"}}};
+      {.name = "tensor sequence", .ranks = 2, .overrides = {"parallel.tensor=2", "parallel.sequence=true"}},
+      {.name = "mesh pipeline x data x tensor",
+       .ranks = 8,
+       .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"}}};
   for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     for (const bool over_ranks : {true, false}) {
       ParallelForm form{.name = "pipeline " + schedule + (over_ranks ? "" : " devices"),
