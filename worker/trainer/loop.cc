@@ -2,7 +2,7 @@
 
 namespace ddprun::trainer {
 
-LoopEnd run_loop(TrainSession& session, Observer& observer) {
+LoopEnd run_loop(Session& session, Observer& observer) {
   const auto total = session.total_steps();
   const auto& step = session.state().run.step;
   observer.session_started(session);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ddprun/worker/trainer/observer.h"
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session.h"
 
 namespace ddprun::trainer {
 
@@ -12,6 +12,6 @@ enum class LoopEnd {
 
 // Trains from where the session's state stands to the end of the run. Collective. Throws what a step or an observer
 // throws.
-LoopEnd run_loop(TrainSession& session, Observer& observer);
+LoopEnd run_loop(Session& session, Observer& observer);
 
 }  // namespace ddprun::trainer

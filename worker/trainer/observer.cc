@@ -4,7 +4,7 @@
 
 namespace ddprun::trainer {
 
-void ObserverList::session_started(TrainSession& session) {
+void ObserverList::session_started(Session& session) {
   for (const auto& observer : all_) observer->session_started(session);
 }
 
@@ -24,7 +24,7 @@ void ObserverList::before_checkpoint() {
   for (const auto& observer : all_) observer->before_checkpoint();
 }
 
-void ObserverList::run_finished(TrainSession& session) {
+void ObserverList::run_finished(Session& session) {
   for (const auto& observer : all_) observer->run_finished(session);
 }
 

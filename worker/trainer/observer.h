@@ -4,13 +4,13 @@
 #include <memory>
 #include <vector>
 
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session.h"
 
 namespace ddprun::trainer {
 
 // An optimizer step is done, at all ranks; the state stands behind it.
 struct StepEvent {
-  TrainSession& session;
+  Session& session;
   const StepResult& result;  // ends_epoch: the epoch is finished too
   std::int64_t total_steps;  // of the run
   bool last;                 // the run is finished with this step
@@ -18,7 +18,7 @@ struct StepEvent {
 };
 
 struct EvaluationEvent {
-  TrainSession& session;
+  Session& session;
   const Evaluation& evaluation;
   std::int64_t epoch;  // epochs that have begun; 1 is the first
   bool best;           // its loss is the run's lowest so far
@@ -36,7 +36,7 @@ class Observer {
   virtual ~Observer() = default;
 
   // Before the first step in a process group.
-  virtual void session_started(TrainSession&) {}
+  virtual void session_started(Session&) {}
   // Asked before each step: whether this rank wants the run to stop after it.
   virtual bool stop_requested() const { return false; }
   virtual void step_finished(const StepEvent&) {}
@@ -44,7 +44,7 @@ class Observer {
   // At the rank that writes it: what it has recorded of the steps so far has to be on the disk when this returns.
   virtual void before_checkpoint() {}
   // After the last step; not when the run stops before its end.
-  virtual void run_finished(TrainSession&) {}
+  virtual void run_finished(Session&) {}
 };
 
 // Passes each event to several observers, in their order.
@@ -52,12 +52,12 @@ class ObserverList final : public Observer {
  public:
   void add(std::unique_ptr<Observer> observer) { all_.push_back(std::move(observer)); }
 
-  void session_started(TrainSession& session) override;
+  void session_started(Session& session) override;
   bool stop_requested() const override;  // by any of them
   void step_finished(const StepEvent& event) override;
   void evaluation_finished(const EvaluationEvent& event) override;
   void before_checkpoint() override;
-  void run_finished(TrainSession& session) override;
+  void run_finished(Session& session) override;
 
  private:
   std::vector<std::unique_ptr<Observer>> all_;

@@ -10,7 +10,7 @@
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/profiler/report.h"
 #include "ddprun/worker/trainer/profiling.h"
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session.h"
 
 namespace ddprun::trainer {
 namespace {
@@ -28,7 +28,7 @@ double available_bytes() {
 }
 
 // Samples a second of all ranks, from the median step of the slowest rank, without a recorder.
-double measure_rate(TrainSession& session, std::int64_t steps) {
+double measure_rate(Session& session, std::int64_t steps) {
   session.step(false);  // of another batch size than before: allocates
   std::vector<double> seconds;
   std::int64_t samples = 0;
@@ -57,7 +57,7 @@ std::string batch_setting(const TrainConfig::Train& train) {
 }
 
 // Empty: it can be measured. The same at all ranks.
-std::string why_not_larger(TrainSession& session, const TrainConfig& config, const Datasets& datasets,
+std::string why_not_larger(Session& session, const TrainConfig& config, const Datasets& datasets,
                            std::size_t activations) {
   if (config.parallel.zero > 0 || config.parallel.tensor > 1)
     return "a state of which each rank has a part is trained in one session";
@@ -75,7 +75,7 @@ struct Profiled {
   std::string no_larger_batch;
 };
 
-Profiled profile_steps(TrainSession& session, const TrainConfig& config, const Datasets& datasets, std::int64_t steps) {
+Profiled profile_steps(Session& session, const TrainConfig& config, const Datasets& datasets, std::int64_t steps) {
   Profiling profiling(session, config.profile.warmup, steps);
   std::size_t activations = 0;
   for (bool complete = false; !complete;) {
@@ -99,8 +99,7 @@ void profile_job(const TrainConfig& config, std::map<std::string, std::string> d
   auto state = make_train_state(config, std::move(deciding), datasets.train->layout(), *task, 0, registry);
   const auto steps = config.profile.steps > 0 ? config.profile.steps : default_steps;
   const auto session_of = [&](const TrainConfig& settings) {
-    return std::make_unique<TrainSession>(TrainJob{.config = settings, .datasets = datasets, .task = *task}, state,
-                                          context.group);
+    return make_session({.config = settings, .datasets = datasets, .task = *task}, state, context.group);
   };
   auto session = session_of(config);
   auto [summary, no_larger_batch] = profile_steps(*session, config, datasets, steps);

@@ -88,7 +88,7 @@ std::vector<profiler::MemoryPart> memory_parts(const MemoryUse& all, std::vector
 
 }  // namespace
 
-Profiling::Profiling(TrainSession& session, std::int64_t warmup, std::int64_t steps)
+Profiling::Profiling(Session& session, std::int64_t warmup, std::int64_t steps)
     : session_(session), warmup_(warmup), steps_(steps), peak_flops_(peak_flops(session.group())) {
   session_.record_saved_bytes();
   if (warmup_ == 0) start();

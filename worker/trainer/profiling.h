@@ -9,7 +9,7 @@
 #include "ddprun/worker/reducer/transfer.h"
 #include "ddprun/worker/tensor/allocation_count.h"
 #include "ddprun/worker/trainer/operation_recorder.h"
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session.h"
 
 namespace ddprun::trainer {
 
@@ -19,7 +19,7 @@ namespace ddprun::trainer {
 // Ownership: the session outlives it; there is one at a time for a session. Threads: the training loop's.
 class Profiling {
  public:
-  Profiling(TrainSession& session, std::int64_t warmup, std::int64_t steps);
+  Profiling(Session& session, std::int64_t warmup, std::int64_t steps);
   ~Profiling();
   Profiling(const Profiling&) = delete;
   Profiling& operator=(const Profiling&) = delete;
@@ -43,7 +43,7 @@ class Profiling {
   void take_transfers();
   profiler::RankSummary own_summary() const;
 
-  TrainSession& session_;
+  Session& session_;
   const std::int64_t warmup_;
   const std::int64_t steps_;
   const double peak_flops_;

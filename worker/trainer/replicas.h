@@ -13,7 +13,7 @@ namespace ddprun::trainer {
 // SHA-256 over the bytes of all parameters in the model's order: two runs with the same digest have the same parameters
 // to the last bit.
 std::string parameter_digest(const nn::Module& model);
-// The same of parameters that may be divided among the ranks. Collective. visit: TrainSession::visit_parameters() or
+// The same of parameters that may be divided among the ranks. Collective. visit: Session::visit_parameters() or
 // DataParallelism::visit_parameters().
 using VisitParameters = std::function<void(const DataParallelism::Visitor& visitor)>;
 std::string parameter_digest(const VisitParameters& visit);

@@ -186,10 +186,9 @@ class TrainSession::PhaseTimer {
 };
 
 TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup& group)
-    : config_(job.config),
+    : Session(state, group),
+      config_(job.config),
       datasets_(job.datasets),
-      state_(state),
-      group_(group),
       mesh_(make_mesh(config_.parallel, group)),
       tensor_(make_tensor_parallel(config_, state, mesh_)),
       own_task_(task_of_divided_scores(job.task, tensor_.get())),

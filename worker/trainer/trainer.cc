@@ -12,7 +12,7 @@
 #include "ddprun/worker/trainer/observers/observers.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
-#include "ddprun/worker/trainer/train_session.h"
+#include "ddprun/worker/trainer/session.h"
 #include "ddprun/worker/trainer/train_state.h"
 
 namespace ddprun::trainer {
@@ -48,8 +48,8 @@ class Trainer::Impl {
         progress_(context.progress),
         task_(make_task(config, datasets.train->layout(), registry_of(context))),
         state_(initial_state(config, std::move(deciding), datasets.train->layout(), *task_, context)),
-        session_({.config = config, .datasets = datasets, .task = *task_}, state_, context.group) {
-    if (!config.checkpoint.dir.empty() && session_.is_first())
+        session_(make_session({.config = config, .datasets = datasets, .task = *task_}, state_, context.group)) {
+    if (!config.checkpoint.dir.empty() && session_->is_first())
       checkpoints_.emplace(
           checkpoint::CheckpointOptions{.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});
     observers_ = make_observers({.config = config,
@@ -62,10 +62,10 @@ class Trainer::Impl {
   Summary run() {
     resume_from_checkpoint();
     warn_of_idle_ranks();
-    const auto end = run_loop(session_, *observers_);
+    const auto end = run_loop(*session_, *observers_);
     if (end == LoopEnd::stopped) return {.steps = state_.run.step, .preempted = true};
     summary_.steps = state_.run.step;
-    summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_.visit_parameters(visitor); });
+    summary_.parameter_digest = parameter_digest([this](const auto& visitor) { session_->visit_parameters(visitor); });
     return summary_;
   }
 
@@ -76,26 +76,26 @@ class Trainer::Impl {
     const ResumeOptions options{.checkpoints = checkpoints(),
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
-    const WholeState whole = session_.whole_state();
+    const WholeState whole = session_->whole_state();
     const auto distribute = [&] {
-      session_.distribute_state(whole);
-      return session_.own_state();
+      session_->distribute_state(whole);
+      return session_->own_state();
     };
-    const auto resumed = resume(options, whole, session_.group(), distribute);
-    if (resumed && resumed->has_averages) session_.distribute_averages(whole);
-    session_.release_whole_state();
+    const auto resumed = resume(options, whole, session_->group(), distribute);
+    if (resumed && resumed->has_averages) session_->distribute_averages(whole);
+    session_->release_whole_state();
     if (!resumed) return;
     const auto& saved = resumed->run;
-    if (session_.is_first()) warn_of_changes(saved.config, state_.run.config);
+    if (session_->is_first()) warn_of_changes(saved.config, state_.run.config);
     state_.continue_from(saved);
     progress_.line(
         fmt::format("going on from the checkpoint of step {} in {}", saved.step, config_.checkpoint.dir.string()));
   }
 
   void warn_of_idle_ranks() {
-    const auto samples = session_.step_samples();
-    const auto ranks = session_.data_group().size();
-    if (session_.is_first() && samples < ranks)
+    const auto samples = session_->step_samples();
+    const auto ranks = session_->ranks_of_step();
+    if (session_->is_first() && samples < ranks)
       log::warn("a step of {} samples leaves some of the {} ranks without samples", samples, ranks);
   }
 
@@ -103,7 +103,7 @@ class Trainer::Impl {
   Progress& progress_;
   const std::unique_ptr<tasks::Task> task_;
   TrainState state_;
-  TrainSession session_;
+  const std::unique_ptr<Session> session_;
   std::optional<checkpoint::Checkpoints> checkpoints_;  // rank 0
   Summary summary_;
   std::unique_ptr<Observer> observers_;

@@ -23,7 +23,7 @@ class Recorder : public Observer {
   Recorder(std::string& text, std::string name, int stop_after = 0)
       : text_(text), name_(std::move(name)), stop_after_(stop_after) {}
 
-  void session_started(TrainSession&) override { text_ += name_ + "start "; }
+  void session_started(Session&) override { text_ += name_ + "start "; }
   bool stop_requested() const override { return stop_after_ > 0 && steps_ + 1 >= stop_after_; }
   void step_finished(const StepEvent& event) override {
     ++steps_;
@@ -31,7 +31,7 @@ class Recorder : public Observer {
         fmt::format("{}{}/{}{}{}{} ", name_, event.session.state().run.step, event.total_steps,
                     event.result.ends_epoch ? " epoch" : "", event.last ? " last" : "", event.stops ? " stops" : "");
   }
-  void run_finished(TrainSession&) override { text_ += name_ + "finished "; }
+  void run_finished(Session&) override { text_ += name_ + "finished "; }
 
  private:
   std::string& text_;

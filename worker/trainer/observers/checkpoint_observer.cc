@@ -25,7 +25,7 @@ class CheckpointObserver : public Observer {
 
  private:
   // Collective.
-  void save(TrainSession& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
+  void save(Session& session, void (checkpoint::Checkpoints::*write)(const checkpoint::Content&)) {
     const GatheredHookState hook(session.own_state(), session.group());
     const WholeState whole = session.gather_state();
     if (checkpoints_) {

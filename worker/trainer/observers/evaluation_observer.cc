@@ -16,12 +16,12 @@ class EvaluationObserver : public Observer {
   }
 
   // A run that was complete when it resumed takes no step.
-  void run_finished(TrainSession& session) override {
+  void run_finished(Session& session) override {
     if (!evaluated_) evaluate(session, session.state().run.epoch, true);
   }
 
  private:
-  void evaluate(TrainSession& session, std::int64_t epoch, bool repeated) {
+  void evaluate(Session& session, std::int64_t epoch, bool repeated) {
     evaluated_ = true;
     summary_.evaluation = session.evaluate();
     const bool best = !repeated && session.state().note_evaluation(summary_.evaluation.loss);

@@ -29,7 +29,7 @@ class FiniteCheck : public Observer {
   }
 
  private:
-  void check(const char* what, double loss, const TrainSession& session) {
+  void check(const char* what, double loss, const Session& session) {
     if (std::isfinite(loss) || summary_.diverged_at > 0) return;
     summary_.diverged_at = session.state().run.step;
     const auto text = fmt::format("the {} of step {} is {}: training has diverged", what, summary_.diverged_at, loss);

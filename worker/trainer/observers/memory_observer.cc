@@ -9,7 +9,7 @@ class MemoryObserver : public Observer {
  public:
   explicit MemoryObserver(Progress& progress) : progress_(progress) {}
 
-  void session_started(TrainSession& session) override { session.record_saved_bytes(); }
+  void session_started(Session& session) override { session.record_saved_bytes(); }
 
   void step_finished(const StepEvent& event) override {
     peak_ = std::max(peak_, event.result.activation_peak);
@@ -19,7 +19,7 @@ class MemoryObserver : public Observer {
   }
 
  private:
-  void print(const TrainSession& session) {
+  void print(const Session& session) {
     const auto& state = session.state();
     const auto modules = memory_by_module(state, session.saved_bytes());
     for (const auto& line : memory_table(memory_of(state, peak_, model_peaks_), modules)) progress_.line(line);

@@ -13,7 +13,7 @@ class MetricsObserver : public Observer {
  public:
   explicit MetricsObserver(std::filesystem::path path) : path_(std::move(path)) {}
 
-  void session_started(TrainSession& session) override {
+  void session_started(Session& session) override {
     file_.reset();
     if (session.is_first()) file_.emplace(path_, session.state().run.step);
   }

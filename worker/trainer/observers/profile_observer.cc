@@ -12,7 +12,7 @@ class ProfileObserver : public Observer {
  public:
   ProfileObserver(const TrainConfig::Profile& options, Progress& progress) : options_(options), progress_(progress) {}
 
-  void session_started(TrainSession& session) override {
+  void session_started(Session& session) override {
     if (!reported_) profiling_.emplace(session, options_.warmup, options_.steps);
   }
 

@@ -12,7 +12,7 @@ class SlowRankObserver : public Observer {
  public:
   explicit SlowRankObserver(Progress& progress) : progress_(progress) {}
 
-  void session_started(TrainSession&) override { watch_ = {}; }
+  void session_started(Session&) override { watch_ = {}; }
 
   void step_finished(const StepEvent& event) override {
     const auto& ranks = event.result.rank_times;

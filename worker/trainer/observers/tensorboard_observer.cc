@@ -12,7 +12,7 @@ class TensorBoardObserver : public Observer {
  public:
   explicit TensorBoardObserver(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  void session_started(TrainSession& session) override {
+  void session_started(Session& session) override {
     file_.reset();
     if (session.is_first()) file_.emplace(folder_, session.state().run.step + 1);
   }

@@ -1,0 +1,11 @@
+#include "ddprun/worker/trainer/session.h"
+
+#include "ddprun/worker/trainer/train_session.h"
+
+namespace ddprun::trainer {
+
+std::unique_ptr<Session> make_session(const TrainJob& job, TrainState& state, ProcessGroup& group) {
+  return std::make_unique<TrainSession>(job, state, group);
+}
+
+}  // namespace ddprun::trainer
