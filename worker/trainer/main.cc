@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -36,6 +37,7 @@
 #include "ddprun/worker/tensor/onednn/product_code.h"
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/group_settings.h"
+#include "ddprun/worker/trainer/layout_plan.h"
 #include "ddprun/worker/trainer/prediction.h"
 #include "ddprun/worker/trainer/profile_job.h"
 #include "ddprun/worker/trainer/quantisation.h"
@@ -55,7 +57,7 @@ constexpr const char* usage_text =
     "       ddprun-worker profile train.cfg [--section.key=value ...]\n"
     "       ddprun-worker quantize train.cfg [--section.key=value ...]\n"
     "       ddprun-worker tokenize train.cfg [--section.key=value ...]\n"
-    "       ddprun-worker plan train.cfg [--ranks N] [--section.key=value ...]\n"
+    "       ddprun-worker plan train.cfg [--ranks N | --world_size N] [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
@@ -69,7 +71,8 @@ constexpr const char* usage_text =
     "[profile].\n"
     "quantize writes that model with weights of 8 bits, and prints what it loses and gains: [quantize].\n"
     "tokenize learns a byte-pair encoding from the text of data.name = text, for data.tokenizer: [tokenize].\n"
-    "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry run here.\n"
+    "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry run here;\n"
+    "with --world_size that of every layout of N ranks (data x tensor x pipeline, ZeRO), the fastest first.\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
     "  --print-config        print the effective configuration and the source of each value\n"
@@ -80,7 +83,8 @@ struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
   std::string command = "train";  // or one of commands
-  int ranks = 1;                  // of plan
+  std::optional<int> ranks;       // of plan
+  std::optional<int> world_size;  // of plan: every layout of so many ranks
   bool print_config = false;
   bool reference = false;
   bool help = false;
@@ -89,18 +93,18 @@ struct Arguments {
 
 constexpr std::array<std::string_view, 6> commands{"generate", "predict", "profile", "plan", "quantize", "tokenize"};
 
-// "--ranks N" or "--ranks=N", which is taken away.
-int take_ranks(std::vector<std::string>& arguments) {
+// "--ranks N" or "--ranks=N", say, which is taken away.
+std::optional<int> take_ranks(const std::string& option, std::vector<std::string>& arguments) {
   const auto found = std::ranges::find_if(
-      arguments, [](const std::string& word) { return word == "--ranks" || word.starts_with("--ranks="); });
-  if (found == arguments.end()) return 1;
-  const bool is_inline = *found != "--ranks";
+      arguments, [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
+  if (found == arguments.end()) return std::nullopt;
+  const bool is_inline = *found != option;
   const auto end = found + (is_inline || found + 1 == arguments.end() ? 1 : 2);
   const std::string value = is_inline ? found->substr(found->find('=') + 1) : found + 1 == end ? "" : *(found + 1);
   int ranks = 0;
   const auto [stop, status] = std::from_chars(value.data(), value.data() + value.size(), ranks);
   if (status != std::errc{} || stop != value.data() + value.size() || ranks < 1 || ranks > 100'000)
-    throw make_error(Errc::usage, "--ranks = '{}': expected a whole number from 1 to 100000", value);
+    throw make_error(Errc::usage, "{} = '{}': expected a whole number from 1 to 100000", option, value);
   arguments.erase(found, end);
   return ranks;
 }
@@ -116,7 +120,12 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
     parsed.command = arguments.front();
     arguments.erase(arguments.begin());
   }
-  if (parsed.command == "plan") parsed.ranks = take_ranks(arguments);
+  if (parsed.command == "plan") {
+    parsed.ranks = take_ranks("--ranks", arguments);
+    parsed.world_size = take_ranks("--world_size", arguments);
+    if (parsed.ranks && parsed.world_size)
+      throw Error(Errc::usage, "plan: --ranks plans the layout of the train.cfg, --world_size every layout: give one");
+  }
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
     parsed.config_file = arguments.front();
     arguments.erase(arguments.begin());
@@ -225,9 +234,11 @@ void divide_threads(int ranks) {
   log::warn("plan: each rank computes with all processors: the program cannot be started again: {}", errno_text(errno));
 }
 
-void plan_job(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
+void plan_job(const TrainConfig& config, const Settings& settings, const Arguments& arguments,
+              const plugin::Registry& registry) {
+  const int ranks = arguments.world_size.value_or(arguments.ranks.value_or(1));
   divide_threads(ranks);
-  plan(config, settings, ranks, registry);
+  arguments.world_size ? plan_layouts(config, settings, ranks, registry) : plan(config, settings, ranks, registry);
 }
 
 int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
@@ -254,7 +265,7 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
     else if (arguments.command == "tokenize")
       tokenize(config);
     else if (arguments.command == "plan")
-      plan_job(config, settings, arguments.ranks, registry);
+      plan_job(config, settings, arguments, registry);
     else
       return train(config, settings, registry, place, arguments.command == "profile", training);
   }

@@ -59,6 +59,8 @@ class TrainSession final : public Session {
 
   DataParallelism& parallelism() { return *parallelism_; }
   const TensorParallel* tensor() const { return tensor_.get(); }  // null: without parallel.tensor
+  // Null: without parallel.pipeline.
+  const pipeline::RankPipeline* stages() const { return pipelined_ ? &pipelined_->pipeline() : nullptr; }
   const DeviceMesh& mesh() const { return mesh_; }
   // The ranks that have the same part of the model, and samples of their own.
   ProcessGroup& data_group() const { return mesh_.group("data"); }
