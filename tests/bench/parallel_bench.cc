@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ struct Options {
 };
 
 constexpr int compared_steps = 50;
-constexpr int warm_up = 10;      // steps
-constexpr int memory_steps = 5;  // some of which a hook or a schedule needs until its traffic is that of each step
+constexpr int warm_up = 10;        // steps
+constexpr int counted_steps = 10;  // bytes: a mean of these, behind the warm-up; local SGD averages every 5 steps
 
 struct Row {
   ParallelForm form;
@@ -90,9 +91,10 @@ Row compare(Jobs& jobs, const ParallelForm& form) {
   row.difference_10 = testing::largest_difference(jobs.expected(form.model), losses, 10);
   row.difference_50 = testing::largest_difference(jobs.expected(form.model), losses, compared_steps);
   const auto records = jobs.run(form, {"--optim.name=adam", "--train.memory_report=true", "--dist.backend=gloo",
-                                       fmt::format("--train.max_steps={}", memory_steps)});
+                                       fmt::format("--train.max_steps={}", warm_up + counted_steps)});
   row.memory = records.memory;
-  for (const double bytes : records.bytes_sent) row.bytes_sent += bytes / memory_steps;
+  const auto& sent = records.bytes_sent;
+  row.bytes_sent = std::accumulate(sent.begin() + warm_up, sent.end(), 0.0) / counted_steps;
   return row;
 }
 
