@@ -139,6 +139,8 @@ void plan(const TrainConfig& config, const Settings& settings, int ranks, const 
   if (config.parallel.pipeline > 1)
     throw make_error(Errc::usage, "parallel.pipeline = {}: plan does not count what stages send to each other",
                      config.parallel.pipeline);
+  if (config.parallel.strategy == "parameter_server")
+    throw Error(Errc::usage, "parallel.strategy = parameter_server: plan is of steps that all ranks make together");
   const auto datasets = make_datasets(config, settings, registry);
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
