@@ -23,11 +23,11 @@ std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// How many ranks share one model: a job has to have a multiple of them.
+// How many ranks share one model, or are a server and its worker: a job has to have a multiple of them.
 int ranks_of_a_model(const std::filesystem::path& file) {
   const std::string text = text_of(file);
   const auto has = [&](const char* line) { return text.find(line) != std::string::npos; };
-  return (has("\ntensor = 2") ? 2 : 1) * (has("\npipeline = 2") ? 2 : 1);
+  return (has("\ntensor = 2") || has("\nservers = 1") ? 2 : 1) * (has("\npipeline = 2") ? 2 : 1);
 }
 int ranks_of_job(const std::filesystem::path& file) {
   return std::max(ranks_of_a_model(file), 2);
@@ -70,7 +70,7 @@ class ShortJob {
   Child::Result result_of_killed(int ranks) const {
     std::filesystem::remove(folder_ / "metrics");
     Child job(words(ranks, {"--max_restarts=1"}, "checkpoints"), one_thread);
-    job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 3,") != std::string::npos; }, "step 3");
+    job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 4,") != std::string::npos; }, "step 4");
     const auto workers = processes_of("ddprun-worker", folder_.path().string());
     if (std::ssize(workers) == ranks) ::kill(workers.back(), SIGKILL);  // fewer: the job has already ended
     auto result = job.wait(std::chrono::seconds(60));

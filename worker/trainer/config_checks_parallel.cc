@@ -79,6 +79,26 @@ void check_local_sgd(const TrainConfig& c, const Settings& settings) {
   if (c.train.ema > 0) reject(settings, "train.ema", "parallel.strategy = local_sgd has no averages over steps");
 }
 
+// What makes a step of several ranks, or of more than one gradient.
+void check_parameter_server(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  for (const auto& [key, on] :
+       {std::pair("parallel.hook", p.hook != "allreduce"), std::pair("parallel.zero", p.zero > 0),
+        std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
+        std::pair("parallel.devices", !p.devices.empty()), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
+        std::pair("parallel.balance", p.balance), std::pair("parallel.static_graph", p.static_graph),
+        std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
+        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
+        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
+        std::pair("train.precision", c.train.precision == "fp16"), std::pair("train.ema", c.train.ema > 0),
+        std::pair("train.quantization_aware", c.train.quantization_aware),
+        std::pair("optim.skip_outliers", c.optim.skip_outliers > 0)})
+    if (on) reject(settings, key, "it does not go with parallel.strategy = parameter_server");
+  if (!optim::is_elementwise(c.optim.name))
+    reject(settings, "optim.name",
+           "parallel.strategy = parameter_server divides updates by elements, and this optimizer needs whole tensors");
+}
+
 void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   const auto& p = c.parallel;
   const auto refuse = [&](std::string_view key) { reject(settings, key, "it does not go with parallel.tensor"); };
@@ -142,6 +162,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   check_devices(p, settings);
   check_division(p, c.optim.name, settings);
   if (p.strategy == "local_sgd") check_local_sgd(c, settings);
+  if (p.strategy == "parameter_server") check_parameter_server(c, settings);
   p.micro_batches > 0 ? check_pipeline(c, settings) : check_pipeline_keys(p, settings);
   if (p.sequence && (p.tensor == 1 || c.model.name != "gpt"))
     reject(settings, "parallel.sequence", "parallel.tensor and model.name = gpt have to be given as well");

@@ -33,8 +33,10 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
   s.add("parallel.strategy", p.strategy,
         {.help = "ddp: each rank trains a replica on its part of the batch; data_parallel: with a replica "
                  "and a thread for each of parallel.devices; local_sgd: ranks step by their own gradients and average "
-                 "their parameters now and then",
-         .choices = {"ddp", "data_parallel", "local_sgd"}});
+                 "their parameters now and then; parameter_server: each worker's gradient updates the parameters that "
+                 "servers "
+                 "have, without waiting for other workers",
+         .choices = {"ddp", "data_parallel", "local_sgd", "parameter_server"}});
   s.add("parallel.local_sgd_period", p.local_sgd_period,
         {.help = "with parallel.strategy = local_sgd: steps from one average of the parameters to the next",
          .unit = "steps",
@@ -44,6 +46,24 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
         {.help = "with parallel.strategy = local_sgd: steps at first whose gradients are averaged as with ddp",
          .unit = "steps",
          .min = 0,
+         .max = 1'000'000'000});
+  s.add("parallel.servers", p.servers,
+        {.help = "with parallel.strategy = parameter_server: ranks, the first ones, that each have a range of the "
+                 "parameters and of the optimizer's state; the others are workers",
+         .unit = "ranks",
+         .min = 1,
+         .max = 1024});
+  s.add("parallel.staleness", p.staleness,
+        {.help = "with parallel.strategy = parameter_server: updates that may come between a worker's reading of the "
+                 "parameters and the update by its gradient. 0: workers compute one after the other",
+         .unit = "steps",
+         .min = 0,
+         .max = 1024});
+  s.add("parallel.round", p.round,
+        {.help = "with parallel.strategy = parameter_server: steps from one point at which all ranks have the same "
+                 "parameters to the next. The end of an epoch and a step with a checkpoint are such points too",
+         .unit = "steps",
+         .min = 1,
          .max = 1'000'000'000});
   s.add("parallel.balance", p.balance,
         {.help = "ranks that are measured to compute more slowly get fewer samples of each step"});

@@ -236,6 +236,8 @@ void divide_threads(int ranks) {
 
 void plan_job(const TrainConfig& config, const Settings& settings, const Arguments& arguments,
               const plugin::Registry& registry) {
+  if (config.parallel.strategy == "parameter_server")
+    throw Error(Errc::usage, "parallel.strategy = parameter_server: plan is of steps that all ranks make together");
   const int ranks = arguments.world_size.value_or(arguments.ranks.value_or(1));
   divide_threads(ranks);
   arguments.world_size ? plan_layouts(config, settings, ranks, registry) : plan(config, settings, ranks, registry);

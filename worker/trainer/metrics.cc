@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <boost/json.hpp>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/error.h"
@@ -43,6 +43,7 @@ std::string to_json(const StepRecord& r) {
   if (r.loss_scale) text += fmt::format(R"(, "loss_scale": {})", number(*r.loss_scale));
   if (r.loss_scale || r.skipped_steps > 0) text += fmt::format(R"(, "skipped_steps": {})", r.skipped_steps);
   if (r.bytes_sent > 0) text += fmt::format(R"(, "bytes_sent": {})", r.bytes_sent);
+  if (!r.staleness.empty()) text += fmt::format(R"(, "staleness": [{}])", fmt::join(r.staleness, ", "));
   return text + "}";
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/profiler/report.h"
 #include "ddprun/worker/trainer/profiling.h"
@@ -94,6 +95,8 @@ Profiled profile_steps(Session& session, const TrainConfig& config, const Datase
 
 void profile_job(const TrainConfig& config, std::map<std::string, std::string> deciding, const Datasets& datasets,
                  const Trainer::Context& context) {
+  if (config.parallel.strategy == "parameter_server")
+    throw Error(Errc::usage, "parallel.strategy = parameter_server: profile shows steps that all ranks make together");
   const auto registry = context.plugin ? *context.plugin : plugin::Registry{};
   const auto task = make_task(config, datasets.train->layout(), registry);
   auto state = make_train_state(config, std::move(deciding), datasets.train->layout(), *task, 0, registry);

@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace ddprun::trainer {
 namespace {
@@ -81,6 +81,13 @@ std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evalu
   return fmt::format("epoch {}/{}: test loss {:.4f}{}", epoch, epochs, evaluation.loss, figures_text(evaluation));
 }
 
+std::string staleness_line(std::span<const std::int64_t> counts) {
+  std::vector<std::string> parts;
+  for (std::size_t age = 0; age < counts.size(); ++age)
+    if (counts[age] > 0) parts.push_back(fmt::format("{}: {}", age, counts[age]));
+  return fmt::format("steps by the staleness of their gradient: {}", fmt::join(parts, ", "));
+}
+
 Progress::Progress(std::FILE* file, std::int64_t log_every)
     : file_(file), log_every_(log_every), terminal_(file && ::isatty(::fileno(file)) == 1) {}
 
@@ -96,7 +103,7 @@ void Progress::write(const std::string& text) {
 bool Progress::step(const ProgressState& state) {
   if (!file_) return false;
   if (!terminal_) {
-    const bool due = log_every_ > 0 && state.step % log_every_ == 0;
+    const bool due = log_every_ > 0 && state.step / log_every_ > (state.step - state.steps) / log_every_;
     if (due) line(progress_line(state));
     return due;
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "ddprun/worker/trainer/evaluation.h"
@@ -20,6 +21,7 @@ struct TimeShares {
 // The progress of a run, to be printed.
 struct ProgressState {
   std::int64_t step = 0;
+  std::int64_t steps = 1;  // since the progress before
   std::int64_t total_steps = 0;
   std::int64_t epoch = 0;  // 1 is the first
   std::int64_t epochs = 0;
@@ -39,6 +41,8 @@ std::string progress_bar(const ProgressState& state, int width);
 std::string figures_text(const Evaluation& evaluation);
 // "epoch 2/10: test loss 0.1234, accuracy 96.10 %"
 std::string evaluation_line(std::int64_t epoch, std::int64_t epochs, const Evaluation& evaluation);
+// "steps by the staleness of their gradient: 0: 90, 2: 10", given how many there are by staleness
+std::string staleness_line(std::span<const std::int64_t> counts);
 // "3 s", "2 min 05 s", "1 h 04 min"
 std::string duration_text(std::chrono::duration<double> duration);
 

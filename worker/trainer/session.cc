@@ -1,10 +1,13 @@
 #include "ddprun/worker/trainer/session.h"
 
+#include "ddprun/worker/trainer/asynchronous_session.h"
 #include "ddprun/worker/trainer/train_session.h"
 
 namespace ddprun::trainer {
 
 std::unique_ptr<Session> make_session(const TrainJob& job, TrainState& state, ProcessGroup& group) {
+  if (job.config.parallel.strategy == "parameter_server")
+    return std::make_unique<AsynchronousSession>(job, state, group);
   return std::make_unique<TrainSession>(job, state, group);
 }
 

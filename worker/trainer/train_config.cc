@@ -126,6 +126,8 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "data.prefetch",
       "eval.",
       "dist.",
+      "parallel.servers",
+      "parallel.round",
       "parallel.zero",
       "parallel.tensor",
       "parallel.sequence",

@@ -151,6 +151,9 @@ struct TrainConfig {
     std::string strategy = "ddp";
     std::int64_t local_sgd_period = 4;
     std::int64_t start_localSGD_iter = 0;
+    int servers = 1;
+    std::int64_t staleness = 16;
+    std::int64_t round = 100;
     std::string devices;
     std::string split;
     bool balance = false;

@@ -22,23 +22,11 @@
 #include "ddprun/worker/trainer/group_settings.h"
 #include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
+#include "ddprun/worker/trainer/run_settings.h"
 #include "ddprun/worker/trainer/schedule.h"
 
 namespace ddprun::trainer {
 namespace {
-
-data::EpochPlan epoch_plan(const TrainConfig& c, std::int64_t size, int world_size) {
-  data::EpochPlan plan{
-      .size = size, .step_samples = batch_sizes(c.train, world_size).step, .world_size = world_size, .divisor = 1};
-  if (c.data.drop_last) plan.divisor = c.train.global_batch_size > 0 ? c.train.global_batch_size : world_size;
-  if (size == 0) throw Error(Errc::usage, "the training set is empty");
-  if (plan.left(0) == 0)
-    throw make_error(Errc::usage, "data.drop_last leaves nothing of {} samples: {}", size,
-                     c.train.global_batch_size > 0
-                         ? fmt::format("a step takes {} (train.global_batch_size)", c.train.global_batch_size)
-                         : fmt::format("there are {} ranks", world_size));
-  return plan;
-}
 
 DdpOptions ddp_options(const TrainConfig& c) {
   constexpr double bytes_per_mib = 1024.0 * 1024.0;
@@ -135,24 +123,6 @@ std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
       return std::ranges::none_of(own, [&](const auto& mine) { return mine.first == each.first; });
     });
   return groups;
-}
-
-LrScheduleOptions lr_schedule_options(const TrainConfig::Optim& o, std::int64_t run_length) {
-  LrScheduleOptions options{.name = o.schedule,
-                            .lr = o.lr,
-                            .warmup = o.warmup,
-                            .warmup_start = o.warmup_start,
-                            .length = o.schedule_length > 0 ? o.schedule_length : run_length,
-                            .end_factor = o.end_factor,
-                            .gamma = o.gamma,
-                            .step_size = o.step_size,
-                            .milestones = parse_extents(o.milestones),
-                            .pct_start = o.pct_start,
-                            .div_factor = o.div_factor,
-                            .final_div_factor = o.final_div_factor};
-  // A warm-up as long as the run: what would follow it has no length, and is not reached.
-  options.length = std::max(options.length, options.warmup + 1);
-  return options;
 }
 
 }  // namespace

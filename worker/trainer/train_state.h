@@ -24,8 +24,8 @@ namespace ddprun::trainer {
 // clearing them. Between two steps all ranks' states are equal, apart from buffers (running statistics).
 struct TrainState {
   std::unique_ptr<nn::Module> model;
-  // Of the model's parameters; where they are divided (parallel.zero, tensor, micro_batches) of this rank's, made by
-  // the session.
+  // Of the model's parameters; where they are divided (parallel.zero, tensor, micro_batches, servers) of this rank's,
+  // made by the session.
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::NamedParameters parts;             // where they are divided: those; others may have no memory then
   std::optional<optim::GradScaler> scaler;  // with train.precision = fp16

@@ -35,6 +35,7 @@ TEST_CASE("records are JSON objects with the promised keys") {
   CHECK(step.at("wait").as_double() == 0.25);
   CHECK_FALSE(step.as_object().contains("bytes_sent"));
   CHECK(boost::json::parse(to_json(StepRecord{.bytes_sent = 4096})).at("bytes_sent").as_int64() == 4096);
+  CHECK(to_json(StepRecord{.staleness = {7, 0, 2}}).ends_with(R"("staleness": [7, 0, 2]})"));
   const auto clipped = boost::json::parse(to_json(StepRecord{.grad_norm = 1.5}));
   CHECK(clipped.as_object().size() == 8);
   CHECK(clipped.at("grad_norm").as_double() == 1.5);

@@ -117,3 +117,16 @@ TEST_CASE("a file that cannot be written is remembered, and training goes on") {
   }
   std::fclose(full);
 }
+
+TEST_CASE("steps are counted by the staleness of their gradient") {
+  CHECK(staleness_line(std::vector<std::int64_t>{90, 0, 10}) ==
+        "steps by the staleness of their gradient: 0: 90, 2: 10");
+}
+
+TEST_CASE("a line is due when the steps since the last one pass a multiple of log_every") {
+  Progress progress(std::tmpfile(), 50);
+  CHECK_FALSE(progress.step({.step = 30, .steps = 30}));
+  CHECK(progress.step({.step = 60, .steps = 30}));
+  CHECK_FALSE(progress.step({.step = 90, .steps = 30}));
+  CHECK(progress.step({.step = 100, .steps = 10}));
+}

@@ -21,7 +21,7 @@ class MetricsObserver : public Observer {
   void step_finished(const StepEvent& event) override {
     const auto& result = event.result;
     const auto& run = event.session.state().run;
-    if (run.step == 1) add_memory(event);
+    if (run.step == result.steps) add_memory(event);
     if (!file_) return;
     const auto total = std::max(result.times.total(), Seconds(1e-9));
     file_->add(StepRecord{.step = run.step,
@@ -34,7 +34,8 @@ class MetricsObserver : public Observer {
                           .grad_norm = result.grad_norm,
                           .loss_scale = result.loss_scale,
                           .skipped_steps = run.skipped_steps,
-                          .bytes_sent = result.bytes_sent});
+                          .bytes_sent = result.bytes_sent,
+                          .staleness = result.staleness});
   }
 
   void evaluation_finished(const EvaluationEvent& event) override {

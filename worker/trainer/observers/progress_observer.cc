@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -24,9 +26,10 @@ class ProgressObserver : public Observer {
           step, *result.grad_norm, event.session.state().outliers->median());
     spent_ += std::max(result.times.total(), Seconds(1e-9));
     samples_ += result.samples;
-    ++steps_;
+    steps_ += result.steps;
     interval_ += result.times;
     const bool printed = progress_.step({.step = step,
+                                         .steps = result.steps,
                                          .total_steps = event.total_steps,
                                          .epoch = result.epoch,
                                          .epochs = epochs_,
@@ -37,6 +40,9 @@ class ProgressObserver : public Observer {
                                          .skipped_steps = event.session.state().run.skipped_steps,
                                          .shares = shares_of(interval_)});
     if (printed) interval_ = {};
+    add_staleness(result.staleness);
+    if ((result.ends_epoch || event.last) && !staleness_.empty())
+      progress_.line(staleness_line(std::exchange(staleness_, {})));
     if (!result.balance.empty()) progress_.line(fmt::format("step {}: {}", step, result.balance));
   }
 
@@ -45,6 +51,11 @@ class ProgressObserver : public Observer {
   }
 
  private:
+  void add_staleness(const std::vector<std::int64_t>& counts) {
+    staleness_.resize(std::max(staleness_.size(), counts.size()));
+    for (std::size_t age = 0; age < counts.size(); ++age) staleness_[age] += counts[age];
+  }
+
   static TimeShares shares_of(const StepTimes& times) {
     const auto total = std::max(times.total(), Seconds(1e-9));
     return {
@@ -56,7 +67,8 @@ class ProgressObserver : public Observer {
   Seconds spent_{0};
   std::int64_t samples_ = 0;
   std::int64_t steps_ = 0;
-  StepTimes interval_;  // since the last line
+  StepTimes interval_;                   // since the last line
+  std::vector<std::int64_t> staleness_;  // of the epoch; with servers of parameters
 };
 
 }  // namespace
