@@ -15,6 +15,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/standard_output.h"
 #include "tests/bench/launchers.h"
+#include "tests/bench/median.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"
 #include "tests/support/parallel_forms.h"
@@ -45,13 +46,6 @@ struct Row {
   double bytes_sent = 0;
   std::vector<double> step_ms;
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 class Jobs {
  public:
