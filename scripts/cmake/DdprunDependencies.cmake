@@ -44,7 +44,7 @@ endif()
 message(STATUS "NCCL back end: ${DDPRUN_HAS_NCCL}")
 
 # Asio and Process v2 compiled once, not in every file that includes them.
-add_library(ddprun_asio STATIC ${PROJECT_SOURCE_DIR}/scripts/cmake/asio.cc)
+add_library(ddprun_asio STATIC ${PROJECT_SOURCE_DIR}/scripts/cmake/asio.cc ${PROJECT_SOURCE_DIR}/scripts/cmake/process.cc)
 target_compile_definitions(ddprun_asio PUBLIC
   BOOST_ASIO_SEPARATE_COMPILATION BOOST_PROCESS_V2_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED)
 target_link_libraries(ddprun_asio PUBLIC Boost::headers Boost::filesystem Threads::Threads)

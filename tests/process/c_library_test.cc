@@ -1,0 +1,50 @@
+// libddprun_c as a program in C uses it, and what the library shows to others.
+#include <cstdio>
+#include <string>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+Child::Result run_ranks(const Words& arguments) {
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=3", "--no_python", RANKS_IN_C};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return Child(words).wait();
+}
+
+std::string output_of(const std::string& command) {
+  std::FILE* const pipe = ::popen(command.c_str(), "r");
+  REQUIRE(pipe);
+  std::string text;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+  REQUIRE(::pclose(pipe) == 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("ranks in C communicate, and get errors as codes with a sentence") {
+  const auto result = run_ranks({});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  for (int rank = 0; rank < 3; ++rank)
+    CHECK_THAT(result.out, Catch::Contains("rank " + std::to_string(rank) + ": the results are right over shm"));
+}
+
+TEST_CASE("ranks in C learn which peer died") {
+  const auto result = run_ranks({"die"});
+  INFO(result.out << result.err);
+  CHECK(result.code != 0);
+  CHECK_THAT(result.err, Catch::Contains("a peer died: code 7: rank 1"));
+}
+
+TEST_CASE("the library shows its own functions and no others") {
+  const auto symbols = output_of("nm -D --defined-only --format=just-symbols " DDPRUN_C_LIBRARY);
+  INFO(symbols);
+  CHECK_THAT(symbols, Catch::Contains("ddprun_allreduce\n"));
+  CHECK(output_of("nm -D --defined-only --format=just-symbols " DDPRUN_C_LIBRARY " | grep -vc ^ddprun_ || true") ==
+        "0\n");
+}

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string_view>
+
+#include "ddprun/common/error.h"
+#include "ddprun/rendezvous/store/store_server_thread.h"
+#include "ddprun/worker/capi/ddprun.h"
+#include "ddprun/worker/comm/process_group.h"
+
+// What is behind the handles of ddprun.h.
+struct ddprun_store_server {
+  ddprun::StoreServerThread server;
+};
+struct ddprun_group {
+  std::unique_ptr<ddprun::ProcessGroup> group;
+};
+struct ddprun_work {
+  ddprun::WorkPtr work;
+};
+struct ddprun_memory {
+  ddprun::RegisteredBuffer buffer;
+};
+
+namespace ddprun::capi {
+
+inline void set_error(ddprun_error* error, std::int32_t code, std::string_view message) {
+  error->code = code;
+  const auto length = std::min(message.size(), sizeof error->message - 1);
+  std::memcpy(error->message, message.data(), length);
+  error->message[length] = '\0';
+}
+
+// The codes of C are those of Errc, after DDPRUN_OK.
+constexpr std::int32_t code_of(Errc code) {
+  return static_cast<std::int32_t>(code) + 1;
+}
+static_assert(code_of(Errc::usage) == DDPRUN_USAGE && code_of(Errc::peer_lost) == DDPRUN_PEER_LOST &&
+              code_of(Errc::internal) == DDPRUN_INTERNAL);
+
+// Runs action(); what it throws becomes *error. Returns the code.
+template <class Action>
+std::int32_t guarded(ddprun_error* error, Action action) noexcept {
+  try {
+    action();
+    error->code = DDPRUN_OK;
+    error->message[0] = '\0';
+  } catch (const Error& thrown) {
+    set_error(error, code_of(thrown.code()), thrown.what());
+  } catch (const std::exception& thrown) {
+    set_error(error, DDPRUN_INTERNAL, thrown.what());
+  }
+  return error->code;
+}
+
+}  // namespace ddprun::capi
