@@ -75,7 +75,7 @@ section of a train.cfg. The command line overrides the environment, which overri
 constexpr const char* tail = R"(.SH ENVIRONMENT
 .TP
 .B PYTHON_EXEC
-The Python interpreter; default python3.
+The Python interpreter; default: that of the virtual environment into which ddprun is installed, else python3.
 .TP
 .B LOGLEVEL
 How much ddprun logs: DEBUG, INFO (default), WARNING, ERROR.

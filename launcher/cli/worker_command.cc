@@ -34,9 +34,17 @@ std::string why_not_executable(const std::string& name) {
   return fmt::format("it is not on PATH; did you mean ./{}?", name);
 }
 
-fs::path find_python(const std::string& script, const Environment& environment) {
+// A launcher that pip installed into a virtual environment means that environment's Python.
+std::string python_beside(const fs::path& own_folder) {
+  const auto beside = own_folder / "python3";
+  std::error_code ignored;
+  const bool virtual_environment = fs::exists(own_folder.parent_path() / "pyvenv.cfg", ignored);
+  return virtual_environment && is_executable_file(beside) ? beside.string() : "python3";
+}
+
+fs::path find_python(const std::string& script, const fs::path& own_folder, const Environment& environment) {
   const auto chosen = environment.get("PYTHON_EXEC");
-  const std::string name = chosen && !chosen->empty() ? *chosen : "python3";
+  const std::string name = chosen && !chosen->empty() ? *chosen : python_beside(own_folder);
   try {
     return find_program(name, environment);
   } catch (const Error& e) {
@@ -74,7 +82,7 @@ WorkerCommand resolve_command(const std::vector<std::string>& command, const Com
   const std::string& script = command.at(0);
   WorkerCommand result{.title = script};
   if (choice.module || (!choice.no_python && ends_in(script, ".py"))) {
-    result.executable = find_python(script, environment);
+    result.executable = find_python(script, own_folder, environment);
     result.arguments = {result.executable.string(), "-u"};
     if (choice.module) result.arguments.push_back("-m");
     if (!choice.module && ::access(script.c_str(), R_OK) != 0)

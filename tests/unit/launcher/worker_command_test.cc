@@ -53,6 +53,20 @@ TEST_CASE("a .py runs under Python, unbuffered, and -m runs a module") {
   CHECK_THROWS_WITH(folder.resolve({"missing.py"}), "cannot read missing.py: No such file or directory");
 }
 
+TEST_CASE("a launcher in a virtual environment runs scripts under that environment's Python") {
+  const Folder folder;
+  const auto script = folder.file("train.py", false);
+  const auto on_path = folder.file("python3");
+  std::filesystem::create_directories(folder / "venv/bin");
+  const auto beside = folder.file("venv/bin/python3");
+  const auto own_folder = folder / "venv/bin";
+  CHECK(resolve_command({script}, {}, own_folder, folder.environment()).executable == on_path);
+  folder.file("venv/pyvenv.cfg", false);
+  CHECK(resolve_command({script}, {}, own_folder, folder.environment()).executable == beside);
+  const auto own = folder.file("mypython");
+  CHECK(resolve_command({script}, {}, own_folder, Environment({{"PYTHON_EXEC", own}})).executable == own);
+}
+
 TEST_CASE("PYTHON_EXEC names the interpreter") {
   const Folder folder;
   const auto script = folder.file("train.py", false);
