@@ -1,0 +1,142 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "reductions.h"
+#include "store_access.h"
+#include "work.h"
+
+namespace ddprun_torch {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+
+// The choices of init_process_group(pg_options=...), and the variables DDPRUN_*.
+struct GroupSettings {
+  std::string backend = "auto";
+  std::string network_interface;
+  std::chrono::milliseconds freeze_bound{0};  // zero: the library's
+};
+
+// A torch.distributed back end over a ddprun process group, for dense tensors on the CPU.
+//
+// Ownership: owns the group, and, where PyTorch's store is no TCPStore, rank 0's store server.
+// Threads: as the group: every rank calls the same collectives in the same order. Coalescing on one thread at a time.
+// Errors: see errors.h. After the first failure of communication every operation fails with it; form a new group.
+class Backend : public c10d::Backend {
+ public:
+  struct Options : c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("ddprun", limit) {}
+    GroupSettings settings;
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return c10::make_intrusive<Options>(*this); }
+  };
+
+  // Joins the group, unless it waits for reconfigure().
+  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return "ddprun"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  std::string transport() const { return ddprun_group_backend(group()); }
+  std::uint64_t bytes_sent() const { return ddprun_group_bytes_sent(group()); }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                            std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  // The error names a rank that does not come.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank,
+                                          const int& size) override;
+
+  bool supportsReconfigure() const override { return true; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+
+  // Memory that collectives access without a copy.
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
+  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void setSequenceNumberForGroup() override {}
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  struct Kind {
+    c10d::OpType type;
+    const char* title;
+    bool message = false;
+  };
+  // What a call of the user's needs besides what it starts.
+  struct Call {
+    bool async = true;
+    Tensors outputs;
+    std::vector<at::Tensor> memory;
+    std::vector<Finish> finishes;
+  };
+
+  void join(const MeetingPoint& point, const std::string& prefix, std::chrono::milliseconds timeout);
+  ddprun_group* group() const;
+  std::int64_t limit(std::chrono::milliseconds timeout) const {
+    return (timeout.count() > 0 ? timeout : options_->timeout).count();
+  }
+  // start(work, error) calls the library.
+  template <class Start>
+  WorkPtr run(const Kind& kind, Call call, Start start);
+  WorkPtr wrap(const Kind& kind, OperationPtr operation, Tensors outputs);
+  WorkPtr all_of(const Kind& kind, std::vector<WorkPtr> works, Tensors outputs);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  std::optional<MeetingPoint> point_;
+  std::string handle_;
+  mutable std::mutex mutex_;  // guards group_ when it is made and ended
+  std::shared_ptr<ddprun_group> group_;
+  std::shared_ptr<Completers> completers_ = std::make_shared<Completers>();
+  std::uint64_t sequence_ = 0;
+  std::optional<std::vector<OperationPtr>> coalesced_;
+};
+
+}  // namespace ddprun_torch

@@ -1,0 +1,41 @@
+// The Python module: ddprun's back end for torch.distributed.
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "backend.h"
+
+namespace {
+
+using ddprun_torch::Backend;
+using ddprun_torch::GroupSettings;
+
+GroupSettings settings_of(const std::string& backend, const std::string& network_interface, double freeze_bound) {
+  return {backend, network_interface, std::chrono::milliseconds(static_cast<std::int64_t>(freeze_bound * 1000))};
+}
+
+c10::intrusive_ptr<Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         std::chrono::milliseconds timeout, std::vector<std::uint64_t> global_ranks,
+                                         bool enable_reconfigure, const std::string& backend,
+                                         const std::string& network_interface, double freeze_bound) {
+  auto options = c10::make_intrusive<Backend::Options>(timeout);
+  options->settings = settings_of(backend, network_interface, freeze_bound);
+  options->global_ranks_in_group = std::move(global_ranks);
+  options->enable_reconfigure = enable_reconfigure;
+  return c10::make_intrusive<Backend>(store, rank, size, std::move(options));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  pybind11::module_::import("torch.distributed");
+  pybind11::class_<Backend, c10d::Backend, c10::intrusive_ptr<Backend>>(module, "Backend")
+      .def_property_readonly("transport", &Backend::transport, "The way ranks communicate: shm, gloo, hierarchical.")
+      .def_property_readonly("bytes_sent", &Backend::bytes_sent,
+                             "Bytes that this rank has handed to the network; 0 where ranks share memory.");
+  module.def("make_backend", &make_backend, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
+             pybind11::arg("timeout"), pybind11::arg("global_ranks"), pybind11::arg("enable_reconfigure"),
+             pybind11::arg("backend"), pybind11::arg("network_interface"), pybind11::arg("freeze_bound"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.attr("abi_version") = DDPRUN_ABI_VERSION;
+}

@@ -1,0 +1,42 @@
+"""The back end "ddprun" of torch.distributed, for tensors on the CPU.
+
+PyTorch finds it by entry points: a script needs no import of ddprun.
+"""
+
+import os
+
+
+def register():
+    """Called by torch.distributed when a script first names the back end."""
+    from torch.distributed import Backend
+
+    Backend.register_backend("ddprun", create, extended_api=True, devices=["cpu"])
+
+
+def autoload():
+    """Called by `import torch`. With DDPRUN_TORCH_BACKEND=1 scripts that ask for gloo get ddprun."""
+    if os.environ.get("DDPRUN_TORCH_BACKEND") != "1":
+        return
+    from torch import distributed
+
+    if distributed.is_available():
+        distributed.Backend.register_backend("gloo", create, extended_api=True, devices=["cpu"])
+
+
+def create(group, options):
+    """A back end for a process group: group is c10d's DistributedBackendOptions."""
+    from ddprun import Options, extension
+
+    if not isinstance(options, Options):
+        options = Options()
+    return extension.load().make_backend(
+        store=group.store,
+        rank=group.group_rank,
+        size=group.group_size,
+        timeout=group.timeout,
+        global_ranks=group.global_ranks_in_group,
+        enable_reconfigure=getattr(group, "enable_reconfigure", False),
+        backend=options.transport,
+        network_interface=options.network_interface or os.environ.get("GLOO_SOCKET_IFNAME", ""),
+        freeze_bound=options.freeze_bound,
+    )
