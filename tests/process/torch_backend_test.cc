@@ -1,0 +1,127 @@
+// ddprun as the back end of torch.distributed: the scripts in tests/python check themselves; here they are run, as
+// their users would, and one of ranks that crash is read from outside.
+#include <filesystem>
+#include <regex>
+
+#include "tests/process/launch.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/torch_python.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr std::pair<int, int> oldest_torch{2, 15};
+// The first job compiles the back end, and importing torch takes each process seconds.
+constexpr std::chrono::seconds timeout{400};
+
+class BackendJob {
+ public:
+  explicit BackendJob(TorchPython python) : python_(std::move(python)) {}
+
+  Child::Result ranks(int n, const std::string& script, const Words& arguments = {}, Variables more = {}) const {
+    return run({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(n), script_path(script)},
+               arguments, std::move(more));
+  }
+  Child::Result alone(const std::string& script, const Words& arguments = {}) const {
+    return run({python_.path, script_path(script)}, arguments, {});
+  }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+
+ private:
+  static std::string script_path(const std::string& script) { return PYTHON_TESTS "/" + script; }
+  Child::Result run(Words words, const Words& arguments, Variables variables) const {
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    variables.merge(Variables{{"PYTHON_EXEC", python_.path},
+                              {"PYTHONPATH", PYTHON_PACKAGES},
+                              {"PYTHONWARNINGS", "ignore"},
+                              {"DDPRUN_BUILD_DIR", DDPRUN_BUILD_FOLDER},
+                              {"DDPRUN_CACHE_DIR", DDPRUN_BUILD_FOLDER "/torch-cache"},
+                              {"OMP_NUM_THREADS", "1"},
+                              {"GLOO_SOCKET_IFNAME", "lo"}});
+    return Child(words, variables).wait(timeout);
+  }
+
+  TorchPython python_;
+  TempDir folder_;
+};
+
+void check_every_rank_says(const Child::Result& result, int n, const std::string& text) {
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  for (int rank = 0; rank < n; ++rank)
+    CHECK_THAT(result.out, Catch::Contains("rank " + std::to_string(rank) + ": " + text));
+}
+
+}  // namespace
+
+#define REQUIRE_TORCH()                         \
+  const auto python = find_torch(oldest_torch); \
+  if (!python) SKIP("neither DDPRUN_TORCH_PYTHON nor python3 has torch 2.15 or newer")
+
+TEST_CASE("PyTorch over ddprun: every operation, type and reduction gives the right values") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  check_every_rank_says(job.ranks(3, "operations.py"), 3, "every operation is right");
+}
+
+TEST_CASE("PyTorch over ddprun: DDP, FSDP, tensor parallel and checkpoints give Gloo's losses") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  check_every_rank_says(job.ranks(2, "training.py", {job.file("checkpoint")}), 2, "the losses are Gloo's");
+}
+
+TEST_CASE("PyTorch over ddprun: a script that asks for gloo gets ddprun when a variable says so") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  const auto with = job.ranks(2, "asks_for_gloo.py", {}, {{"DDPRUN_TORCH_BACKEND", "1"}});
+  check_every_rank_says(with, 2, "gloo is ddprun");
+  check_every_rank_says(job.ranks(2, "asks_for_gloo.py"), 2, "gloo is gloo");
+}
+
+TEST_CASE("PyTorch over ddprun: the death of a rank is an exception that names it, its host and the cause") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  const auto result = job.alone("failures.py", {"death", job.file("meeting")});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  for (const char* survivor : {"rank 0", "rank 1"})
+    CHECK(
+        std::regex_search(result.out, std::regex(survivor + std::string(": after [0-9.]+ s: ddprun: rank 2 \\(pid "))));
+}
+
+TEST_CASE("PyTorch over ddprun: a thread aborts a group, and the next one works in the same process") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  check_every_rank_says(job.ranks(3, "failures.py", {"abort"}), 3, "the next group works");
+}
+
+TEST_CASE("PyTorch over ddprun: groups are made anew by reconfigure()") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  check_every_rank_says(job.ranks(3, "failures.py", {"reconfigure"}), 3, "reconfigured");
+}
+
+TEST_CASE("PyTorch over ddprun: training goes on without a rank that died, in the same processes") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  const auto result = job.alone("elastic_example.py");
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  std::smatch end;
+  const std::regex ends("finished with 2 ranks: (\\S+)[^]*finished with 2 ranks: (\\S+)");
+  REQUIRE(std::regex_search(result.out, end, ends));
+  CHECK(end[1] == end[2]);
+}
+
+TEST_CASE("PyTorch over ddprun: children that were forked or spawned form a group over a file") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  for (const std::string method : {"fork", "spawn"}) {
+    const auto result = job.alone("failures.py", {method, job.file("meeting of " + method)});
+    INFO(result.out << result.err);
+    CHECK(result.code == 0);
+    CHECK_THAT(result.out, Catch::Contains(method + ": the group of the children works"));
+  }
+}
