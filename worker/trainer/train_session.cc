@@ -266,6 +266,10 @@ std::chrono::nanoseconds TrainSession::waited() const {
   return parallelism_->waited() + (tensor_ ? tensor_->group().waited() : std::chrono::nanoseconds{});
 }
 
+std::uint64_t TrainSession::bytes_sent() const {
+  return mesh_.bytes_sent() + parallelism_->bytes_sent();
+}
+
 std::int64_t TrainSession::total_steps() const {
   const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
   return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
@@ -275,7 +279,7 @@ StepResult TrainSession::step(bool request_stop) {
   open_epoch();
   state_.optimizer->set_lr(learning_rate());
   StepResult result;
-  const auto sent_before = mesh_.bytes_sent();
+  const auto sent_before = bytes_sent();
   result.epoch = state_.run.epoch + 1;
   result.samples = plan_.samples_at(state_.run.samples);
   PhaseTimer timer(*this, result.times);
@@ -283,7 +287,7 @@ StepResult TrainSession::step(bool request_stop) {
   for (const auto& batch : batches) result.own_samples += std::ssize(batch.samples);
   timer.end(&StepTimes::data);
   optimize(batches, request_stop, result, timer);
-  result.bytes_sent = mesh_.bytes_sent() - sent_before;
+  result.bytes_sent = bytes_sent() - sent_before;
   result.model_peaks = parallelism_->take_peaks();
   rank_times_.step_done(result.times);
   advance(result);

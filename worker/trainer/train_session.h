@@ -84,6 +84,7 @@ class TrainSession final : public Session {
   bool unscale_gradients(StepResult& result);
   bool accept_gradients(StepResult& result);
   void clip_gradients(StepResult& result) const;
+  std::uint64_t bytes_sent() const;
   // For other ranks and the network.
   std::chrono::nanoseconds waited() const;
   bool is_divided() const { return shards_ || tensor_ || pipelined_; }
