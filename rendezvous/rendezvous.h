@@ -90,6 +90,7 @@ struct WorkerFailure {
   std::string last_lines;    // of its standard error
   std::string error_file;    // path on its host; may be empty
   std::string cause;         // from its host's kernel: "out of memory: ..."; empty: the exit code or signal
+  std::string label;         // the worker's own name of its place, "pipeline 1, data 0, tensor 1"; may be empty
   bool consequence = false;  // it reports that it failed because it lost a peer
   bool usage_error = false;  // the user's mistake, found at start-up; message is the sentence to print
 };

@@ -16,6 +16,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/rank_label.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
 
@@ -59,15 +60,16 @@ std::string indented(std::string_view text, std::string_view indent) {
 std::string record(int number, const WorkerFailure& f) {
   const int code = f.signal_number != 0 ? -f.signal_number : f.exit_code;
   const auto name = f.signal_number != 0 ? " (" + signal_name(f.signal_number) + ")" : "";
+  const auto label = f.label.empty() ? "" : ", " + f.label;
   return fmt::format(
       "[{}]:\n"
       "  time      : {}\n"
       "  host      : {}\n"
-      "  rank      : {} (local_rank: {})\n"
+      "  rank      : {} (local_rank: {}{})\n"
       "  exitcode  : {} (pid: {}) {}\n"
       "  error_file: {}\n"
       "  traceback : {}\n",
-      number, local_time(f.time_us), f.host, f.rank, f.local_rank, code, f.pid, name,
+      number, local_time(f.time_us), f.host, f.rank, f.local_rank, label, code, f.pid, name,
       f.error_file.empty() ? "<N/A>" : f.error_file, indented(f.message, "  "));
 }
 
@@ -179,7 +181,8 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
                         .signal_number = exit.signal_number,
                         .time_us = noticed_us,
                         .last_lines = worker.last_lines,
-                        .cause = worker.cause};
+                        .cause = worker.cause,
+                        .label = read_rank_label(worker.error_file)};
   std::optional<ErrorFile> file;
   std::error_code ignored;
   if (!worker.error_file.empty() && std::filesystem::exists(worker.error_file, ignored)) {

@@ -38,7 +38,7 @@ struct FailedWorker {
   int local_rank = 0;
   int group_rank = 0;
   std::string host;
-  std::string error_file;  // path; the file need not exist
+  std::string error_file;  // path; neither it nor the rank's label next to it need exist
   std::string last_lines;  // of its standard error
   std::string cause;       // what is known beyond the exit code or signal; may be empty
 };

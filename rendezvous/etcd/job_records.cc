@@ -46,7 +46,7 @@ void fields(Visit& at, WorkerFailure& v) {
   at("rank", v.rank), at("local_rank", v.local_rank), at("group_rank", v.group_rank), at("host", v.host);
   at("pid", v.pid), at("exit_code", v.exit_code), at("signal", v.signal_number), at("time_us", v.time_us);
   at("message", v.message), at("last_lines", v.last_lines), at("error_file", v.error_file);
-  at("cause", v.cause), at("consequence", v.consequence), at("usage_error", v.usage_error);
+  at("cause", v.cause), at("label", v.label), at("consequence", v.consequence), at("usage_error", v.usage_error);
 }
 template <class Visit>
 void fields(Visit& at, RoundMember& v) {

@@ -165,6 +165,7 @@ void write(Writer& out, const WorkerFailure& failure) {
   out.text(failure.last_lines, Limits::text);
   out.text(failure.error_file, Limits::text);
   out.text(failure.cause, Limits::name);
+  out.text(failure.label, Limits::name);
   out.integer<std::uint8_t>(failure.consequence);
   out.integer<std::uint8_t>(failure.usage_error);
 }
@@ -182,6 +183,7 @@ WorkerFailure read_failure(Reader& in) {
           .last_lines = in.text("last lines", Limits::text),
           .error_file = in.text("error file", Limits::text),
           .cause = in.text("cause", Limits::name),
+          .label = in.text("label", Limits::name),
           .consequence = in.flag("consequence"),
           .usage_error = in.flag("usage error")};
 }

@@ -17,7 +17,8 @@ std::string end_description(const WorkerFailure& failure) {
 
 std::string failure_text(const WorkerFailure& failure) {
   const std::string pid = failure.pid > 0 ? fmt::format(", pid {}", failure.pid) : "";
-  return fmt::format("rank {} (local rank {}{}) on host {} failed: {}", failure.rank, failure.local_rank, pid,
+  const std::string label = failure.label.empty() ? "" : failure.label + ", ";
+  return fmt::format("rank {} ({}local rank {}{}) on host {} failed: {}", failure.rank, label, failure.local_rank, pid,
                      failure.host, end_description(failure));
 }
 

@@ -33,6 +33,10 @@ constexpr Row rows[] = {
      ddprun::bench::rendezvous_bench},
     {"store", "the rendezvous store: latency and operations a second", ddprun::bench::store_bench},
 #if defined(DDPRUN_BENCH_OF_TRAINING)
+    {"hooks_link", "communication hooks over a slow link: a step beside its computation and its transfer",
+     ddprun::bench::hooks_link_bench},
+    {"parallel", "every form of parallel training: what it learns, its memory, traffic and time",
+     ddprun::bench::parallel_bench},
     {"train", "a whole training job: samples a second, and from the command to the first step",
      ddprun::bench::train_bench},
     {"train_step", "one training step beside the floor of its arithmetic: forward, backward, optimizer",

@@ -20,8 +20,10 @@ using MakeSubcommand = Run (*)(CLI::App& subcommand);
 
 Run collectives_bench(CLI::App& subcommand);
 Run failure_bench(CLI::App& subcommand);
+Run hooks_link_bench(CLI::App& subcommand);
 Run hosts_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);
+Run parallel_bench(CLI::App& subcommand);
 Run recovery_bench(CLI::App& subcommand);
 Run rendezvous_bench(CLI::App& subcommand);
 Run store_bench(CLI::App& subcommand);

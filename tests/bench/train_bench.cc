@@ -24,6 +24,7 @@
 #include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
+#include "tests/bench/median.h"
 #include "tests/bench/process.h"
 #include "tests/bench/subcommand.h"
 #include "tests/support/temp_dir.h"
@@ -55,13 +56,6 @@ struct Figures {
   std::vector<double> first_step_ms, wall_ms;  // of each run
   double rss_mib = 0;
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();

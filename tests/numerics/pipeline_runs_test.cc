@@ -1,11 +1,5 @@
 // Jobs whose model is cut into stages, on several ranks or devices, beside the same jobs with a whole model.
-#include <algorithm>
-#include <cmath>
-#include <fstream>
-
-#include "tests/numerics/training_job.h"
-#include "tests/support/catch.h"
-#include "tests/support/temp_dir.h"
+#include "tests/numerics/layout_job.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -36,58 +30,29 @@ const Layout layouts[] = {ranks(2, "gpipe"),       ranks(2, "1f1b"),       ranks
                           devices("gpipe"),        devices("zero_bubble"), devices("interleaved"),
                           devices("1f1b", 2)};
 
-// The largest relative difference within the first `steps` steps.
-double difference(const std::vector<double>& a, const std::vector<double>& b, std::size_t steps) {
-  REQUIRE(a.size() >= steps);
-  REQUIRE(b.size() >= steps);
-  double largest = 0;
-  for (std::size_t i = 0; i < steps; ++i) largest = std::max(largest, std::abs(a[i] - b[i]) / std::abs(a[i]));
-  return largest;
-}
-
-class Job {
+class Job : public LayoutJob {
  public:
-  // Lines of a train.cfg without [train], [parallel], [metrics] and [checkpoint].
-  explicit Job(std::string text) : text_(std::move(text)) {}
+  using LayoutJob::LayoutJob;
 
   // A whole model has the micro-batches of a pipeline by train.accumulate.
   trainer::Summary run(const Layout& layout, const std::string& train, const std::string& more = {}) const {
     const std::string batch =
         layout.parallel.empty() ? "global_batch_size = 16\naccumulate = 4\n" : "global_batch_size = 16\n";
-    return TrainingJob(text_ + "[metrics]\nfile = " + metrics().string() + "\n[train]\n" + batch + train +
-                       "[parallel]\n" + layout.parallel + more)
-        .run(layout.ranks)[0];
+    return LayoutJob::run(layout.ranks, batch + train, layout.parallel + more);
   }
   std::vector<double> losses(const Layout& layout, const std::string& train, const std::string& more = {}) const {
     run(layout, train, more);
     return losses_in(metrics());
   }
-  std::string checkpoint_keys() const { return "[checkpoint]\ndir = " + (dir_ / "checkpoints").string() + "\n"; }
-  std::filesystem::path metrics() const { return dir_ / "metrics"; }
-
- private:
-  TempDir dir_;
-  std::string text_;
 };
 
-const std::string sgd = "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\n";
-const std::string adamw = "[optim]\nname = adamw\nlr = 1e-3\nweight_decay = 0.1\ndecay_one_dimensional = false\n";
-
-// A small GPT on a text of its own.
 class GptJob : public Job {
  public:
-  explicit GptJob(const std::string& more) : GptJob(std::make_shared<TempDir>(), more) {}
+  explicit GptJob(const std::string& more) : GptJob(TextFile(), more) {}
 
  private:
-  GptJob(std::shared_ptr<TempDir> text, const std::string& more)
-      : Job("[data]\nname = text\ncontext = 16\ndir = " + text->path().string() +
-            "\n[model]\nname = gpt\nlayers = 4\nwidth = 32\nheads = 4\n" + more),
-        text_(std::move(text)) {
-    std::string lines;
-    for (int i = 0; i < 2000; ++i) lines += "line " + std::to_string(i * 37 % 101) + " of the text, ";
-    std::ofstream(*text_ / "input.txt") << lines;
-  }
-  std::shared_ptr<TempDir> text_;
+  GptJob(TextFile text, const std::string& more) : Job(text.keys({}) + more), text_(std::move(text)) {}
+  TextFile text_;
 };
 
 void check_learns_as_whole(const Job& job, const std::string& train = "") {
@@ -100,7 +65,7 @@ void check_learns_as_whole(const Job& job, const std::string& train = "") {
   CHECK(difference(one, job.losses(ranks(4, "1f1b"), train + "max_steps = 50\n"), 50) < 1e-5);
 }
 
-const std::string digits = "[data]\nname = digits\nsamples = 100\ntest_samples = 30\n";
+const std::string few_digits = "[data]\nname = digits\nsamples = 100\ntest_samples = 30\n";
 
 }  // namespace
 
@@ -117,7 +82,7 @@ TEST_CASE("a GPT in stages learns as a whole one") {
 }
 
 TEST_CASE("a CNN in stages learns as a whole one, also from fewer samples at the end of an epoch") {
-  check_learns_as_whole(Job(digits + "[model]\nname = cnn\n" + sgd), "epochs = 20\n");
+  check_learns_as_whole(Job(few_digits + "[model]\nname = cnn\n" + sgd), "epochs = 20\n");
 }
 
 TEST_CASE("sixteen bits train stages about as a whole model") {
@@ -140,7 +105,7 @@ TEST_CASE("fp16 skips a step at all stages where the gradient of one overflows")
 
 TEST_CASE("an evaluation by stages is that of the whole model") {
   const std::string train = "max_steps = 3\n", eval = "[eval]\nevery_epochs = 1\nbatch_size = 40\n";
-  const Job cnn(digits + "[model]\nname = cnn\n" + sgd + eval);
+  const Job cnn(few_digits + "[model]\nname = cnn\n" + sgd + eval);
   const GptJob gpt(sgd + eval);
   const auto cnn_whole = cnn.run(whole, train), gpt_whole = gpt.run(whole, train);
   for (const Layout& layout : {ranks(4, "1f1b"), ranks(2, "interleaved", 2), devices("1f1b")}) {
@@ -200,7 +165,6 @@ TEST_CASE("what does not go with a pipeline is refused by its key") {
   CHECK_THAT(refusal(8, "pipeline = 8\nmicro_batches = 4\n"), Catch::Contains("7 pieces with parameters for 8 stages"));
   CHECK_THAT(refusal(2, two + "zero = 1\n"), Catch::Contains("parallel.zero = 1: "));
   CHECK_THAT(refusal(2, two + "hook = fp16\n"), Catch::Contains("parallel.hook = fp16: "));
-  CHECK_THAT(refusal(4, two + "tensor = 2\n"), Catch::Contains("parallel.tensor = 2: "));
   CHECK_THAT(refusal(2, two + "devices = cpu:0 cpu:1\n"), Catch::Contains("parallel.devices = cpu:0 cpu:1: "));
   CHECK_THAT(refusal(2, two + "sync_batch_norm = true\n"), Catch::Contains("parallel.sync_batch_norm = true: "));
   CHECK_THAT(refusal(2, two, "accumulate = 2\n"), Catch::Contains("train.accumulate = 2: "));

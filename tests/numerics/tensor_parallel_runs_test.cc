@@ -1,11 +1,5 @@
 // Jobs whose layers are divided among ranks, beside the same jobs at one rank.
-#include <algorithm>
-#include <cmath>
-#include <fstream>
-
-#include "tests/numerics/training_job.h"
-#include "tests/support/catch.h"
-#include "tests/support/temp_dir.h"
+#include "tests/numerics/layout_job.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -22,56 +16,28 @@ std::string text_of(const Layout& layout) {
   return std::to_string(layout.ranks) + " ranks, parallel.tensor = " + std::to_string(layout.tensor);
 }
 
-// The largest relative difference within the first `steps` steps.
-double difference(const std::vector<double>& a, const std::vector<double>& b, std::size_t steps) {
-  REQUIRE(a.size() >= steps);
-  REQUIRE(b.size() >= steps);
-  double largest = 0;
-  for (std::size_t i = 0; i < steps; ++i) largest = std::max(largest, std::abs(a[i] - b[i]) / std::abs(a[i]));
-  return largest;
-}
-
-class Job {
+class Job : public LayoutJob {
  public:
-  // Lines of a train.cfg without [train], [parallel], [metrics] and [checkpoint].
-  explicit Job(std::string text) : text_(std::move(text)) {}
+  using LayoutJob::LayoutJob;
 
   trainer::Summary run(const Layout& layout, const std::string& train, const std::string& more = {}) const {
     const std::string parallel = layout.tensor > 1 ? "tensor = " + std::to_string(layout.tensor) + "\n" : "";
-    return TrainingJob(text_ + "[metrics]\nfile = " + metrics().string() + "\n[train]\n" + train + "[parallel]\n" +
-                       parallel + more)
-        .run(layout.ranks)[0];
+    return LayoutJob::run(layout.ranks, train, parallel + more);
   }
   std::vector<double> losses(const Layout& layout, const std::string& train, const std::string& more = {}) const {
     run(layout, train, more);
     return losses_in(metrics());
   }
-  std::filesystem::path checkpoints() const { return dir_ / "checkpoints"; }
-  std::filesystem::path metrics() const { return dir_ / "metrics"; }
-
- private:
-  TempDir dir_;
-  std::string text_;
 };
 
-const std::string sgd = "[optim]\nname = sgd\nlr = 0.05\nmomentum = 0.9\n";
-const std::string adamw = "[optim]\nname = adamw\nlr = 1e-3\nweight_decay = 0.1\ndecay_one_dimensional = false\n";
-
-// A small GPT on a text of its own.
 class GptJob : public Job {
  public:
-  explicit GptJob(const std::string& more) : GptJob(std::make_shared<TempDir>(), more) {}
+  explicit GptJob(const std::string& more) : GptJob(TextFile(), more) {}
 
  private:
-  GptJob(std::shared_ptr<TempDir> text, const std::string& more)
-      : Job("[data]\nname = text\ncontext = 32\ndir = " + text->path().string() +
-            "\n[model]\nname = gpt\nlayers = 2\nwidth = 32\nheads = 4\n" + more),
-        text_(std::move(text)) {
-    std::string lines;
-    for (int i = 0; i < 2000; ++i) lines += "line " + std::to_string(i * 37 % 101) + " of the text, ";
-    std::ofstream(*text_ / "input.txt") << lines;
-  }
-  std::shared_ptr<TempDir> text_;
+  GptJob(TextFile text, const std::string& more)
+      : Job(text.keys({.context = 32, .layers = 2}) + more), text_(std::move(text)) {}
+  TextFile text_;
 };
 
 const std::string fifty_steps = "max_steps = 50\nglobal_batch_size = 16\ncheck_replicas = true\n";
@@ -86,8 +52,6 @@ void check_learns_as_one(const Job& job, const std::string& train = fifty_steps,
     CHECK(difference(one, divided, 50) < 1e-5);
   }
 }
-
-const std::string digits = "[data]\nname = digits\nsamples = 6400\ntest_samples = 200\n";
 
 }  // namespace
 
@@ -160,7 +124,7 @@ TEST_CASE("a checkpoint of one layout goes on under any other") {
   int steps = 0;
   for (const auto& [layout, parallel] : parts)
     resumed = job.losses(layout, train + "max_steps = " + std::to_string(steps += 4) + "\n",
-                         parallel + ("[checkpoint]\ndir = " + job.checkpoints().string()) + "\n");
+                         parallel + job.checkpoint_keys());
   CHECK(difference(whole, resumed, 24) < 1e-4);
 }
 
@@ -170,7 +134,7 @@ TEST_CASE("a divided run that stops and goes on has the bits of one that does no
     INFO(text_of(layout));
     const GptJob job("dropout = 0.1\n" + adamw);
     const auto undisturbed = job.run(layout, train + "max_steps = 10\n").parameter_digest;
-    const std::string checkpoint = "[checkpoint]\ndir = " + job.checkpoints().string() + "\n";
+    const std::string checkpoint = job.checkpoint_keys();
     job.run(layout, train + "max_steps = 4\n", checkpoint);
     CHECK(job.run(layout, train + "max_steps = 10\n", checkpoint).parameter_digest == undisturbed);
   }
@@ -179,7 +143,7 @@ TEST_CASE("a divided run that stops and goes on has the bits of one that does no
 TEST_CASE("the digest is that of the whole model, whatever the layout") {
   const GptJob job(sgd);
   const std::string train = "global_batch_size = 16\nmax_steps = 3\n";
-  const std::string checkpoint = "[checkpoint]\ndir = " + job.checkpoints().string() + "\n";
+  const std::string checkpoint = job.checkpoint_keys();
   const auto written = job.run({4, 2}, train, checkpoint).parameter_digest;
   for (const Layout& layout : {Layout{1, 1}, Layout{2, 2}, Layout{4, 4}})
     CHECK(job.run(layout, train, checkpoint).parameter_digest == written);  // resumes at its end

@@ -5,6 +5,7 @@
 #include "tests/bench/process.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
+#include "tests/support/netns.h"
 #include "tests/support/temp_dir.h"
 
 // ddprun-bench: its results are right, and the programs that it measures leave nothing behind.
@@ -83,3 +84,26 @@ TEST_CASE("a benchmark whose table cannot be written ends with an error") {
     CHECK(result.err.find("cannot write to standard output: No space left on device\n") != std::string::npos);
   }
 }
+
+#if defined(DDPRUN_BENCH_OF_TRAINING)
+TEST_CASE("a form of parallel training is measured beside one process and DDP, and an unknown one is refused") {
+  const auto result =
+      Child({BENCH_PROGRAM, "parallel", "--form=zero 3", "--rounds=1", "--steps=1", "--width=32"}).wait();
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::Contains("\nddp ") && Catch::Contains("\nzero 3 "));
+  const auto refused = Child({BENCH_PROGRAM, "parallel", "--form=ddq"}).wait();
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("there is no form 'ddq'"));
+}
+
+TEST_CASE("a hook is measured over a slow link, with the bytes that it sends") {
+  for (const auto& why : {NetnsHosts::why_not(), NetnsHosts::why_not_isolated()})
+    if (!why.empty()) SKIP(why);
+  const auto result =
+      Child({BENCH_PROGRAM, "hooks_link", "--hook=bf16", "--rounds=1", "--steps=1", "--mbit=2000", "--json"})
+          .wait(std::chrono::seconds(60));
+  INFO(result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::StartsWith("{\"hook\": \"bf16\", \"bytes\": 37274"));  // 2 for each parameter
+}
+#endif

@@ -23,10 +23,14 @@ std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// They compute the layers together, or one is a server and the other its worker.
-bool needs_two_ranks(const std::filesystem::path& file) {
-  const auto text = text_of(file);
-  return text.find("\ntensor = 2") != std::string::npos || text.find("\nservers = 1") != std::string::npos;
+// How many ranks share one model, or are a server and its worker: a job has to have a multiple of them.
+int ranks_of_a_model(const std::filesystem::path& file) {
+  const std::string text = text_of(file);
+  const auto has = [&](const char* line) { return text.find(line) != std::string::npos; };
+  return (has("\ntensor = 2") || has("\nservers = 1") ? 2 : 1) * (has("\npipeline = 2") ? 2 : 1);
+}
+int ranks_of_job(const std::filesystem::path& file) {
+  return std::max(ranks_of_a_model(file), 2);
 }
 
 constexpr int steps = 12;
@@ -61,16 +65,17 @@ class ShortJob {
 
   std::string run(int ranks) const { return digest_of(run_job(words(ranks))); }
 
-  // Rank 1 is killed once some steps are done, both are started again and go on.
-  std::string run_killed() const {
+  // The last rank is killed once some steps are done; all are started again and go on.
+  std::string run_killed(int ranks = 2) const { return digest_of(result_of_killed(ranks)); }
+  Child::Result result_of_killed(int ranks) const {
     std::filesystem::remove(folder_ / "metrics");
-    Child job(words(2, {"--max_restarts=1"}, "checkpoints"), one_thread);
+    Child job(words(ranks, {"--max_restarts=1"}, "checkpoints"), one_thread);
     job.wait_until([&] { return text_of(folder_ / "metrics").find("{\"step\": 4,") != std::string::npos; }, "step 4");
     const auto workers = processes_of("ddprun-worker", folder_.path().string());
-    if (workers.size() == 2) ::kill(workers[1], SIGKILL);  // fewer: the job has already ended
+    if (std::ssize(workers) == ranks) ::kill(workers.back(), SIGKILL);  // fewer: the job has already ended
     auto result = job.wait(std::chrono::seconds(60));
     result.out = without_prefixes(result.out);
-    return digest_of(result);
+    return result;
   }
 
  private:
@@ -81,16 +86,17 @@ class ShortJob {
 
 }  // namespace
 
-TEST_CASE("every configuration trains and evaluates with one rank and with two, twice with the same bits") {
+TEST_CASE("every configuration trains and evaluates with its fewest ranks and with two, twice with the same bits") {
   for (const auto& file : all_configs()) {
     DYNAMIC_SECTION(file.filename().string()) {
       const ShortJob job(file);
-      const auto alone = run_job(job.words(needs_two_ranks(file) ? 2 : 1));
+      const int fewest = ranks_of_a_model(file), ranks = ranks_of_job(file);
+      const auto alone = run_job(job.words(fewest));
       CHECK_THAT(alone.out, Catch::Contains("done: 12 steps, loss "));
       CHECK_THAT(alone.out, !Catch::Contains("nan") && !Catch::Contains("inf,"));
-      const auto first = job.run(2);
-      CHECK(job.run(2) == first);
-      CHECK((digest_of(alone) == first) == needs_two_ranks(file));
+      const auto first = job.run(ranks);
+      CHECK(job.run(ranks) == first);
+      CHECK((digest_of(alone) == first) == (fewest == ranks));
     }
   }
 }
@@ -99,9 +105,14 @@ TEST_CASE("every configuration ends with the same bits after a rank was killed")
   for (const auto& file : all_configs()) {
     DYNAMIC_SECTION(file.filename().string()) {
       const ShortJob job(file);
-      CHECK(job.run_killed() == job.run(2));
+      CHECK(job.run_killed(ranks_of_job(file)) == job.run(ranks_of_job(file)));
     }
   }
+}
+
+TEST_CASE("a killed rank of a mesh is named by its coordinates") {
+  const auto result = ShortJob(config("gpt_nano_mesh.cfg")).result_of_killed(4);
+  CHECK_THAT(result.err, Catch::Contains("rank 3 (pipeline 1, tensor 1, local rank 3, pid "));
 }
 
 TEST_CASE("stages on two ranks have the bits of two devices, also after a rank was killed") {

@@ -1,9 +1,11 @@
 // ddprun-worker plan: what a step takes, beside what a run reports.
+#include <algorithm>
 #include <thread>
 
 #include <boost/json.hpp>
 
 #include "tests/process/worker.h"
+#include "tests/support/step_records.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -131,9 +133,66 @@ TEST_CASE("plan refuses a number of ranks that is none, in one line") {
   }
 }
 
-TEST_CASE("plan refuses a pipeline, whose messages it does not count") {
-  const auto result =
-      run_worker({"plan", config("digits.cfg"), "--ranks=2", "--parallel.pipeline=2", "--parallel.micro_batches=2"});
-  CHECK(result.code == 2);
-  CHECK_THAT(result.err, Catch::Contains("parallel.pipeline = 2: plan does not count"));
+namespace {
+
+// A small GPT on a text of its own.
+Words gpt_job(const TempDir& dir) {
+  std::ofstream text(dir / "input.txt");
+  for (int i = 0; i < 2000; ++i) text << "line " << i * 37 % 101 << " of the text, ";
+  return {config("gpt_nano.cfg"), "--data.dir=" + dir.path().string(),
+          "--data.context=32",    "--model.layers=4",
+          "--model.width=64",     "--model.heads=4",
+          "--train.max_steps=3",  "--eval.every_epochs=0",
+          "--dist.backend=gloo",  "--train.log_every=0"};
+}
+
+}  // namespace
+
+TEST_CASE("plan prints what the ranks of a pipeline have and send") {
+  TempDir dir;
+  const std::filesystem::path metrics = dir / "metrics";
+  Words job = gpt_job(dir);
+  for (const std::string each : {"--parallel.pipeline=2", "--parallel.micro_batches=4", "--parallel.split=h.2"})
+    job.push_back(each);
+  job.push_back("--metrics.file=" + metrics.string());
+  Words planning{"plan", "--ranks=2"};
+  planning.insert(planning.end(), job.begin(), job.end());
+  const auto plan = run_worker(planning);
+  INFO(plan.out << plan.err);
+  REQUIRE(plan.code == 0);
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
+  words.insert(words.end(), job.begin(), job.end());
+  REQUIRE(Child(words, one_thread).wait(std::chrono::seconds(60)).code == 0);
+  const auto records = read_records(metrics);
+  CHECK(bytes_in(plan.out, "parameters and buffers") == records.memory.parameters);
+  CHECK(bytes_in(plan.out, "optimizer state") == records.memory.optimizer);
+  CHECK(bytes_in(plan.out, "activations, at the peak") == Approx(records.memory.activations).epsilon(0.1));
+  CHECK(bytes_in(plan.out, "sent") == Approx(records.bytes_sent.at(2)).epsilon(0.1));
+}
+
+TEST_CASE("plan --world_size prints every layout, the fastest first, and why the others do not fit") {
+  TempDir dir;
+  Words words{"plan", "--world_size=4"};
+  const auto job = gpt_job(dir);
+  words.insert(words.end(), job.begin(), job.end());
+  words.push_back("--model.heads=2");
+  const auto result = run_worker(words);
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  for (const std::string layout :
+       {"data 4 ", "data 2 x tensor 2 ", "data 2 x pipeline 2 ", "data 1 x tensor 2 x pipeline 2 ",
+        "data 1 x pipeline 4 ", "data 4, zero 1 ", "data 4, zero 2 ", "data 4, zero 3 "})
+    CHECK_THAT(result.out, Catch::Contains("\n" + layout));
+  CHECK_THAT(result.out, Catch::Contains("data 1 x tensor 4 ") && Catch::Contains("does not fit: ") &&
+                             Catch::Contains("2 heads are no multiple of 4"));
+  std::vector<double> times;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, std::regex("% +([0-9.]+) +[0-9]+$"))) times.push_back(std::stod(match[1]));
+  }
+  CHECK(times.size() == 8);
+  CHECK(std::ranges::is_sorted(times));
+  words.insert(words.begin() + 1, "--ranks=2");
+  CHECK(run_worker(words).code == 2);
 }

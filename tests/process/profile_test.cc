@@ -123,6 +123,7 @@ TEST_CASE("a job with profile.steps trains as without, and writes a trace that i
   const auto result = run_job(words);
   CHECK(digest_of(result) == plain);
   CHECK_THAT(result.out, Catch::Contains("profile of 4 steps") && Catch::Contains("conv2d"));
+  CHECK_THAT(result.out, Catch::Contains("\noverlap of rank 0: of "));
   bottleneck_of(result);
   check_trace(json::parse(read_whole_file(trace)), 2);
 }

@@ -15,6 +15,7 @@ ddprun_worker_test(usage_error_test SOURCES usage_error_test.cc)
 ddprun_worker_test(configs_test SOURCES configs_test.cc TIMEOUT 300)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 
+ddprun_worker_test(parallel_forms_test SOURCES parallel_forms_test.cc TIMEOUT 300)
 ddprun_worker_test(plan_test SOURCES plan_test.cc)
 ddprun_worker_test(quantize_test SOURCES quantize_test.cc)
 ddprun_worker_test(tokenize_test SOURCES tokenize_test.cc)
@@ -42,24 +43,6 @@ set_tests_properties(linear_two_ranks PROPERTIES
   LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}"
   PASS_REGULAR_EXPRESSION "step 100  loss 0\\.0000")
 ddprun_sanitizer_labels(linear_two_ranks asan)
-
-# Two stages of a model on two ranks, as docs/parallelism.md names it.
-ddprun_program(pipeline_two_ranks INTERNAL SOURCES pipeline_two_ranks.cc
-  LIBS ddprun::parallel ddprun::optim ddprun::nn ddprun::autograd ddprun::tensor ddprun::comm ddprun::common)
-add_test(NAME pipeline_two_ranks COMMAND pipeline_two_ranks)
-set_tests_properties(pipeline_two_ranks PROPERTIES
-  LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "${DDPRUN_TEST_ENVIRONMENT}"
-  PASS_REGULAR_EXPRESSION "step 300  loss 0\\.00")
-ddprun_sanitizer_labels(pipeline_two_ranks asan)
-
-# A mesh of two dimensions.
-ddprun_program(tensor_parallel_gpt INTERNAL SOURCES tensor_parallel_gpt.cc
-  LIBS ddprun::parallel ddprun::optim ddprun::nn ddprun::autograd ddprun::tensor ddprun::comm ddprun::common)
-add_test(NAME tensor_parallel_gpt COMMAND tensor_parallel_gpt)
-set_tests_properties(tensor_parallel_gpt PROPERTIES
-  LABELS "process;asan" TIMEOUT 60 ENVIRONMENT "OMP_NUM_THREADS=1;${DDPRUN_TEST_ENVIRONMENT}"
-  PASS_REGULAR_EXPRESSION "step 100  loss 0\\.[01]")
-ddprun_sanitizer_labels(tensor_parallel_gpt asan)
 
 # It names those above.
 add_test(NAME "docs: torchrun-users.md names tests that there are"

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -75,8 +74,6 @@ class DataParallelism {
   // Since the last call. Zeros: what there is between two steps.
   virtual ModelPeaks take_peaks() { return {}; }
 
-  // By groups of its own, besides the one that it was given: ProcessGroup::bytes_sent().
-  virtual std::uint64_t bytes_sent() const { return 0; }
   // Total time that passes have waited for other ranks and the network, and that they have spent on starting
   // reductions.
   virtual std::chrono::nanoseconds waited() const = 0;

@@ -99,8 +99,8 @@ const DeviceMesh::Axis& DeviceMesh::at(std::string_view dimension) const {
   return *found;
 }
 
-std::uint64_t DeviceMesh::bytes_sent_by_parts() const {
-  std::uint64_t sum = 0;
+std::uint64_t DeviceMesh::bytes_sent() const {
+  std::uint64_t sum = all_.bytes_sent();
   for (const Axis& axis : axes_)
     if (axis.owned) sum += axis.owned->bytes_sent();
   return sum;

@@ -37,9 +37,8 @@ class DeviceMesh {
   ProcessGroup& group(std::string_view dimension) const { return *at(dimension).group; }
   int size(std::string_view dimension) const { return at(dimension).size; }
   int coordinate(std::string_view dimension) const { return at(dimension).coordinate; }
-  // By all groups: ProcessGroup::bytes_sent(); and by those alone that the mesh has made.
-  std::uint64_t bytes_sent() const { return all_.bytes_sent() + bytes_sent_by_parts(); }
-  std::uint64_t bytes_sent_by_parts() const;
+  // By all groups: ProcessGroup::bytes_sent().
+  std::uint64_t bytes_sent() const;
 
  private:
   struct Axis {

@@ -305,10 +305,6 @@ ModelPeaks ShardedDataParallel::take_peaks() {
   return peaks;
 }
 
-std::uint64_t ShardedDataParallel::bytes_sent() const {
-  return state_->mesh.bytes_sent_by_parts();
-}
-
 std::chrono::nanoseconds ShardedDataParallel::waited() const {
   return state_->gradients.waited() + state_->waited_for_buffers +
          (state_->sharded ? state_->sharded->waited() : std::chrono::nanoseconds{});

@@ -57,7 +57,6 @@ class ShardedDataParallel final : public DataParallelism {
   void drop_whole_parameters() override;
   void distribute_model() override;
   ModelPeaks take_peaks() override;
-  std::uint64_t bytes_sent() const override;
   std::chrono::nanoseconds waited() const override;
   std::chrono::nanoseconds starting() const override;
   void record_transfers(std::vector<Transfer>* into) override;

@@ -78,6 +78,20 @@ std::string flops_line(const Summary& summary) {
                      own / 1e9, 100 * own / std::max(1.0, summary.peak_flops), summary.peak_flops / 1e9);
 }
 
+// Shares of nothing are 0.
+int percent(Seconds part, Seconds whole) {
+  return whole.count() > 0 ? static_cast<int>(100 * (part / whole) + 0.5) : 0;
+}
+
+std::string overlap_line(const Overlap& overlap, const Summary& summary) {
+  return fmt::format(
+      "overlap of rank 0: of {:.2f} ms of communication a step at most {:.2f} can be hidden behind the computation, "
+      "and "
+      "{:.2f} were ({} % of that)",
+      ms(overlap.communication, summary), ms(overlap.hideable, summary), ms(overlap.hidden, summary),
+      percent(overlap.hidden, overlap.hideable));
+}
+
 std::string batch_line(const Summary& summary) {
   if (!summary.larger_batch) return fmt::format("a larger batch was not measured: {}", summary.no_larger_batch);
   return fmt::format("with {} samples a rank: {:.0f} samples/s, {:+.0f} %", summary.larger_batch->batch_size,
@@ -92,6 +106,7 @@ std::vector<std::string> report_of(const Summary& summary) {
   add_operations(lines, summary);
   lines.emplace_back();
   add_ranks(lines, summary);
+  if (summary.overlap) lines.push_back(overlap_line(*summary.overlap, summary));
   lines.emplace_back();
   lines.push_back(memory_text(summary));
   lines.push_back(flops_line(summary));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ddprun/worker/profiler/event.h"
+#include "ddprun/worker/profiler/overlap.h"
 #include "ddprun/worker/profiler/step_times.h"
 
 namespace ddprun::profiler {
@@ -55,6 +56,7 @@ struct Summary {
   std::vector<RankSummary> ranks;
   // Of rank 0:
   std::vector<Row> rows;
+  std::optional<Overlap> overlap;  // none: one rank, or ranks that do not reduce alike
   std::int64_t allocations = 0;
   double allocated_bytes = 0;
   std::vector<MemoryPart> memory;  // what is held at the peak

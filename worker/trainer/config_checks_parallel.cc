@@ -133,7 +133,6 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   if ((p.schedule == "interleaved") != (p.virtual_stages > 1))
     reject(settings, "parallel.virtual_stages", "the schedule interleaved has 2 or more, and the others 1");
   if (p.strategy != "ddp") reject(settings, "parallel.strategy", "the stages of a pipeline have no replicas");
-  if (p.tensor > 1) reject(settings, "parallel.tensor", "it does not go with parallel.micro_batches");
   if (p.zero > 0) reject(settings, "parallel.zero", "the state of a pipeline is not divided further");
   if (p.hook != "allreduce") reject(settings, "parallel.hook", "gradients of a pipeline are averaged as they are");
   for (const auto& [key, on] :

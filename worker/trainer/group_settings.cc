@@ -14,15 +14,18 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 // Ranks of a group of some of the job's ranks have other numbers there.
-std::string label_of(const TrainConfig& config, const WorkerEnv& place) {
-  if ((config.parallel.tensor == 1 && config.parallel.pipeline == 1) || place.world_size == 1) return "";
-  return naming_mesh_key(config.parallel, [&] {
-    return fmt::format("worker {}: {}", place.rank,
-                       mesh_place(mesh_dimensions(config.parallel), place.world_size, place.rank));
-  });
+std::string label_in_groups(const TrainConfig& config, const WorkerEnv& place) {
+  const auto label = mesh_label(config, place);
+  return label.empty() ? label : fmt::format("worker {}: {}", place.rank, label);
 }
 
 }  // namespace
+
+std::string mesh_label(const TrainConfig& config, const WorkerEnv& place) {
+  if ((config.parallel.tensor == 1 && config.parallel.pipeline == 1) || place.world_size == 1) return "";
+  return naming_mesh_key(config.parallel,
+                         [&] { return mesh_place(mesh_dimensions(config.parallel), place.world_size, place.rank); });
+}
 
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel) {
   std::vector<MeshDimension> dimensions;
@@ -38,7 +41,7 @@ InitOptions init_options(const TrainConfig& config, const WorkerEnv& place) {
           .config = {.timeout = milliseconds(dist.timeout),
                      .freeze_bound = milliseconds(dist.freeze_bound),
                      .staging_bytes = static_cast<std::size_t>(dist.staging_kb) * 1024,
-                     .label = label_of(config, place)},
+                     .label = label_in_groups(config, place)},
           .env = place};
 }
 

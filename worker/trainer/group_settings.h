@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace ddprun::trainer {
 // The process group of a job, as its settings describe it. Throws Errc::usage naming the key whose size does not fit
 // the number of ranks.
 InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
+
+// A rank's coordinates in the mesh of its job, for people: "pipeline 1, data 0, tensor 1"; empty where data parallelism
+// is the only dimension. Throws as init_options().
+std::string mesh_label(const TrainConfig& config, const WorkerEnv& place);
 
 // The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "tensor" with
 // parallel.tensor.

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/process_limits.h"
+#include "ddprun/common/rank_label.h"
 #include "ddprun/common/standard_output.h"
 #include "ddprun/common/version.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_version.h"
@@ -35,6 +37,7 @@
 #include "ddprun/worker/tensor/onednn/product_code.h"
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/group_settings.h"
+#include "ddprun/worker/trainer/layout_plan.h"
 #include "ddprun/worker/trainer/prediction.h"
 #include "ddprun/worker/trainer/profile_job.h"
 #include "ddprun/worker/trainer/quantisation.h"
@@ -54,7 +57,7 @@ constexpr const char* usage_text =
     "       ddprun-worker profile train.cfg [--section.key=value ...]\n"
     "       ddprun-worker quantize train.cfg [--section.key=value ...]\n"
     "       ddprun-worker tokenize train.cfg [--section.key=value ...]\n"
-    "       ddprun-worker plan train.cfg [--ranks N] [--section.key=value ...]\n"
+    "       ddprun-worker plan train.cfg [--ranks N | --world_size N] [--section.key=value ...]\n"
     "       ddprun-worker [train.cfg] [--section.key=value ...] --print-config | --reference | --help | --version\n"
     "\n"
     "Runs the training job that train.cfg describes, as a single process or as one rank of several. The environment "
@@ -68,7 +71,8 @@ constexpr const char* usage_text =
     "[profile].\n"
     "quantize writes that model with weights of 8 bits, and prints what it loses and gains: [quantize].\n"
     "tokenize learns a byte-pair encoding from the text of data.name = text, for data.tokenizer: [tokenize].\n"
-    "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry run here.\n"
+    "plan prints what a step takes with N ranks (1): memory, bytes sent and time, after some steps of a dry run here;\n"
+    "with --world_size that of every layout of N ranks (data x tensor x pipeline, ZeRO), the fastest first.\n"
     "\n"
     "  --section.key=value   override a value of train.cfg\n"
     "  --print-config        print the effective configuration and the source of each value\n"
@@ -79,7 +83,8 @@ struct Arguments {
   std::string config_file;
   std::vector<ConfigEntry> overrides;
   std::string command = "train";  // or one of commands
-  int ranks = 1;                  // of plan
+  std::optional<int> ranks;       // of plan
+  std::optional<int> world_size;  // of plan: every layout of so many ranks
   bool print_config = false;
   bool reference = false;
   bool help = false;
@@ -88,18 +93,18 @@ struct Arguments {
 
 constexpr std::array<std::string_view, 6> commands{"generate", "predict", "profile", "plan", "quantize", "tokenize"};
 
-// "--ranks N" or "--ranks=N", which is taken away.
-int take_ranks(std::vector<std::string>& arguments) {
+// "--ranks N" or "--ranks=N", say, which is taken away.
+std::optional<int> take_ranks(const std::string& option, std::vector<std::string>& arguments) {
   const auto found = std::ranges::find_if(
-      arguments, [](const std::string& word) { return word == "--ranks" || word.starts_with("--ranks="); });
-  if (found == arguments.end()) return 1;
-  const bool is_inline = *found != "--ranks";
+      arguments, [&](const std::string& word) { return word == option || word.starts_with(option + "="); });
+  if (found == arguments.end()) return std::nullopt;
+  const bool is_inline = *found != option;
   const auto end = found + (is_inline || found + 1 == arguments.end() ? 1 : 2);
   const std::string value = is_inline ? found->substr(found->find('=') + 1) : found + 1 == end ? "" : *(found + 1);
   int ranks = 0;
   const auto [stop, status] = std::from_chars(value.data(), value.data() + value.size(), ranks);
   if (status != std::errc{} || stop != value.data() + value.size() || ranks < 1 || ranks > 100'000)
-    throw make_error(Errc::usage, "--ranks = '{}': expected a whole number from 1 to 100000", value);
+    throw make_error(Errc::usage, "{} = '{}': expected a whole number from 1 to 100000", option, value);
   arguments.erase(found, end);
   return ranks;
 }
@@ -115,7 +120,12 @@ Arguments parse_arguments(std::vector<std::string> arguments) {
     parsed.command = arguments.front();
     arguments.erase(arguments.begin());
   }
-  if (parsed.command == "plan") parsed.ranks = take_ranks(arguments);
+  if (parsed.command == "plan") {
+    parsed.ranks = take_ranks("--ranks", arguments);
+    parsed.world_size = take_ranks("--world_size", arguments);
+    if (parsed.ranks && parsed.world_size)
+      throw Error(Errc::usage, "plan: --ranks plans the layout of the train.cfg, --world_size every layout: give one");
+  }
   if (!arguments.empty() && !arguments.front().starts_with("-")) {
     parsed.config_file = arguments.front();
     arguments.erase(arguments.begin());
@@ -172,6 +182,17 @@ void check_output(const Progress& progress) {
     throw make_error(Errc::io, "cannot write to standard output: {}", errno_text(progress.error()));
 }
 
+// For the launcher's report of this rank's failure.
+void tell_label(const TrainConfig& config, const WorkerEnv& place) {
+  const auto label = mesh_label(config, place);
+  if (label.empty() || place.error_file.empty()) return;
+  try {
+    write_rank_label(place.error_file, label);
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+  }
+}
+
 // Trains or profiles. Returns the exit code. training: set when the start-up has succeeded.
 int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& place,
           bool only_profile, bool& training) {
@@ -181,6 +202,7 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
+  tell_label(config, place);
   const auto world = init_process_group(init_options(config, place));
   const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry};
   if (only_profile) {
@@ -212,9 +234,13 @@ void divide_threads(int ranks) {
   log::warn("plan: each rank computes with all processors: the program cannot be started again: {}", errno_text(errno));
 }
 
-void plan_job(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
+void plan_job(const TrainConfig& config, const Settings& settings, const Arguments& arguments,
+              const plugin::Registry& registry) {
+  if (config.parallel.strategy == "parameter_server")
+    throw Error(Errc::usage, "parallel.strategy = parameter_server: plan is of steps that all ranks make together");
+  const int ranks = arguments.world_size.value_or(arguments.ranks.value_or(1));
   divide_threads(ranks);
-  plan(config, settings, ranks, registry);
+  arguments.world_size ? plan_layouts(config, settings, ranks, registry) : plan(config, settings, ranks, registry);
 }
 
 int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bool& training) {
@@ -241,7 +267,7 @@ int run(const std::vector<std::string>& command_line, const WorkerEnv& place, bo
     else if (arguments.command == "tokenize")
       tokenize(config);
     else if (arguments.command == "plan")
-      plan_job(config, settings, arguments.ranks, registry);
+      plan_job(config, settings, arguments, registry);
     else
       return train(config, settings, registry, place, arguments.command == "profile", training);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -66,6 +68,42 @@ std::vector<profiler::RankSummary> gather(const profiler::RankSummary& own, Proc
     ranks.back().host = hosts[r];
   }
   return ranks;
+}
+
+std::string text_of(const std::vector<profiler::ReducedStep>& steps) {
+  std::string text;
+  const auto add = [&text](std::int64_t value) { text.append(reinterpret_cast<const char*>(&value), sizeof(value)); };
+  for (const auto& step : steps) {
+    add(std::ssize(step.ready));
+    for (const auto time : step.ready) add(time.count());
+    for (const auto time : step.ended) add(time.count());
+  }
+  return text;
+}
+
+std::vector<profiler::ReducedStep> steps_in(std::string_view text) {
+  const auto take = [&text] {
+    std::int64_t value = 0;
+    std::memcpy(&value, text.data(), sizeof(value));
+    text.remove_prefix(sizeof(value));
+    return value;
+  };
+  std::vector<profiler::ReducedStep> steps;
+  while (!text.empty()) {
+    const auto count = static_cast<std::size_t>(take());
+    auto& step = steps.emplace_back();
+    for (auto* times : {&step.ready, &step.ended})
+      for (std::size_t i = 0; i < count; ++i) times->emplace_back(take());
+  }
+  return steps;
+}
+
+// Collective.
+std::optional<profiler::Overlap> gather_overlap(const std::vector<profiler::ReducedStep>& own, ProcessGroup& group) {
+  std::vector<std::vector<profiler::ReducedStep>> ranks;
+  for (const auto& text : all_gather_bytes(group, text_of(own))) ranks.push_back(steps_in(text));
+  if (ranks.size() == 1) return std::nullopt;
+  return profiler::overlap_of(ranks, static_cast<std::size_t>(group.rank()));
 }
 
 std::size_t bytes_of(const MemoryUse& use) {
@@ -135,10 +173,21 @@ void Profiling::take_transfers() {
   transfers_.clear();
 }
 
+// Of the step that has ended.
+void Profiling::take_reductions() {
+  profiler::ReducedStep step;
+  for (; reductions_ < transfers_.size(); ++reductions_) {
+    step.ready.push_back(transfers_[reductions_].start - from_);
+    step.ended.push_back(transfers_[reductions_].end - from_);
+  }
+  reduced_.push_back(std::move(step));
+}
+
 bool Profiling::step_done(const StepResult& result) {
   ++done_;
   if (recorder_) {
     ++recorded_;
+    take_reductions();
     samples_ += result.samples;
     times_ += result.times;
     activation_peak_ = std::max(activation_peak_, result.activation_peak);
@@ -164,6 +213,7 @@ profiler::Summary Profiling::summary() {
   summary.batch_size = session_.batch_size();
   summary.samples_per_s = static_cast<double>(samples_) / std::max(times_.total(), Seconds(1e-9)).count();
   summary.ranks = gather(own_summary(), session_.group());
+  summary.overlap = gather_overlap(reduced_, session_.group());
   summary.rows = profiler::rows_of(events_);
   summary.allocations = allocated_.allocations;
   summary.allocated_bytes = static_cast<double>(allocated_.bytes);

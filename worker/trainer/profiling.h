@@ -41,6 +41,7 @@ class Profiling {
   void start();
   void add_phase(Seconds StepTimes::*phase, Clock::time_point from, Clock::time_point to);
   void take_transfers();
+  void take_reductions();
   profiler::RankSummary own_summary() const;
 
   Session& session_;
@@ -56,6 +57,8 @@ class Profiling {
   Clock::time_point from_;
   std::optional<OperationRecorder> recorder_;
   std::vector<Transfer> transfers_;
+  std::size_t reductions_ = 0;  // transfers_ that belong to steps that are done
+  std::vector<profiler::ReducedStep> reduced_;
   std::vector<profiler::Event> events_;
   StepTimes times_;
 };

@@ -22,10 +22,15 @@ constexpr std::size_t fewest_steps = 5;
 constexpr std::size_t most_steps = 50;
 constexpr Seconds longest{3};
 
+// Ranks that share one model.
+int ranks_of_model(const TrainConfig& config) {
+  return config.parallel.tensor * config.parallel.pipeline;
+}
+
 // A rank's part of the job does not depend on how many others there are.
 TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   TrainConfig share = config;
-  share.train.batch_size = batch_sizes(config.train, ranks / config.parallel.tensor).micro;
+  share.train.batch_size = batch_sizes(config.train, ranks / ranks_of_model(config)).micro;
   share.train.global_batch_size = 0;
   return share;
 }
@@ -65,8 +70,8 @@ class Measurement {
   Seconds total_{0};
 };
 
-SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model) {
-  const auto ignored = parse_names(config.parallel.ignored_parameters);
+SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, const pipeline::RankPipeline* stages) {
+  const auto ignored = stages ? stages->foreign() : parse_names(config.parallel.ignored_parameters);
   const auto is_shared = [&](const std::string& name) { return std::ranges::count(ignored, name) == 0; };
   SharedBytes bytes;
   for (const auto& [name, parameter] : model.named_parameters())
@@ -76,12 +81,50 @@ SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model) {
   return bytes;
 }
 
-// Over the ranks that compute layers together. Their number does not depend on that of all ranks.
-std::size_t sent_by_layers(const TrainSession& session) {
-  if (!session.tensor()) return 0;
+// Among the ranks that share a model, whose number does not depend on that of all ranks.
+std::size_t sent_within_model(const TrainSession& session) {
+  const auto steps = static_cast<std::size_t>(session.state().run.step);
+  std::size_t sent = session.stages() ? session.stages()->bytes_sent() / steps : 0;
+  if (!session.tensor()) return sent;
   const TensorGroup& group = session.tensor()->group();
-  const std::size_t bytes = group.bytes() / static_cast<std::size_t>(session.state().run.step);
-  return *bytes_sent_in_step({}, {.parameters = bytes}, 1, group.size());
+  return sent + *bytes_sent_in_step({}, {.parameters = group.bytes() / steps}, 1, group.size());
+}
+
+// parallel.zero divides among more ranks than were measured.
+MemoryUse divided_further(MemoryUse use, const TrainConfig::Parallel& p, int measured, int ranks) {
+  const auto share = [&](std::size_t bytes) {
+    const int to = p.shard_group > 0 ? p.shard_group : ranks, from = p.shard_group > 0 ? to : measured;
+    return bytes * static_cast<std::size_t>(from) / static_cast<std::size_t>(to);
+  };
+  if (p.zero >= 1) use.optimizer = share(use.optimizer);
+  if (p.zero >= 2) use.gradients = share(use.gradients);
+  if (p.zero >= 3) use.parameters = share(use.parameters);
+  return use;
+}
+
+std::size_t total(const MemoryUse& use) {
+  return use.parameters + use.gradients + use.optimizer + use.activations;
+}
+
+// Of the rank that has the most.
+MemoryUse most(const MemoryUse& own, ProcessGroup& group) {
+  std::vector<std::int64_t> mine;
+  for (const auto bytes : {own.parameters, own.gradients, own.optimizer, own.activations})
+    mine.push_back(static_cast<std::int64_t>(bytes));
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(group.size()));
+  group.allgather(span_of(mine), span_of(all), {.blocking = true});
+  MemoryUse result = own;
+  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
+    const auto bytes = [&](std::size_t i) { return static_cast<std::size_t>(all[at + i]); };
+    const MemoryUse other{bytes(0), bytes(1), bytes(2), bytes(3), {}};
+    if (total(other) > total(result)) result = other;
+  }
+  return result;
+}
+
+// Of the time that ranks which share processors took, what each would take with one of its own.
+double share_of_processors(int ranks) {
+  return std::min(1.0, static_cast<double>(std::thread::hardware_concurrency()) / ranks);
 }
 
 double ratio(std::size_t a, std::size_t b) {
@@ -106,19 +149,28 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
   StepPlan plan{.ranks = ranks,
                 .measured_ranks = group.size(),
                 .steps = measurement.steps(),
-                .memory = memory_of(state, measurement.peak())};
-  const auto bytes = shared_bytes(config, *state.model);
-  const auto micro_batches = micro_batches_of_step(given.train, ranks);
+                .memory = divided_further(most(memory_of(state, measurement.peak()), group), config.parallel,
+                                          group.size(), ranks)};
+  const auto bytes = shared_bytes(config, *state.model, session.stages());
+  const auto micro_batches = micro_batches_of_step(given.train, ranks / ranks_of_model(config));
   const auto sent_with = [&](const TrainConfig::Parallel& parallel, std::int64_t passes, int all) {
-    auto sent = bytes_sent_in_step(parallel, bytes, passes, all / config.parallel.tensor);
-    if (sent) *sent += sent_by_layers(session);
+    auto sent = bytes_sent_in_step(parallel, bytes, passes, all / ranks_of_model(config));
+    if (sent) *sent += sent_within_model(session);
     return sent;
   };
   const auto sent_by = [&](int all) { return sent_with(config.parallel, micro_batches, all); };
   plan.sent = sent_by(ranks);
   plan.time = measurement.median(plan.sent ? ratio(*plan.sent, *sent_by(group.size()))
-                                           : ratio(*sent_with({}, 1, ranks), *sent_with({}, 1, group.size())));
+                                           : ratio(*sent_with({}, 1, ranks), *sent_with({}, 1, group.size()))) *
+              share_of_processors(group.size());
   return plan;
+}
+
+int measured_ranks(const TrainConfig& config, int ranks) {
+  // Two at least: one rank alone would say nothing of the exchange.
+  const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+  const int model = ranks_of_model(config);
+  return std::max(model, std::min(ranks, processors) / model * model);
 }
 
 std::vector<std::string> plan_table(const StepPlan& plan) {
@@ -136,17 +188,9 @@ std::vector<std::string> plan_table(const StepPlan& plan) {
 }
 
 void plan(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
-  if (config.parallel.pipeline > 1)
-    throw make_error(Errc::usage, "parallel.pipeline = {}: plan does not count what stages send to each other",
-                     config.parallel.pipeline);
-  if (config.parallel.strategy == "parameter_server")
-    throw Error(Errc::usage, "parallel.strategy = parameter_server: plan is of steps that all ranks make together");
   const auto datasets = make_datasets(config, settings, registry);
-  // Two at least: one rank alone would say nothing of the exchange.
-  const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  const int tensor = config.parallel.tensor;
   naming_mesh_key(config.parallel, [&] { return mesh_sizes(mesh_dimensions(config.parallel), ranks); });
-  spawn(std::max(tensor, std::min(ranks, processors) / tensor * tensor), [&](const WorkerEnv& place) {
+  spawn(measured_ranks(config, ranks), [&](const WorkerEnv& place) {
     const auto world = init_process_group(init_options(config, place));
     const auto measured = measure_plan(config, datasets, world->group(), ranks, registry);
     if (place.rank != 0) return;

@@ -110,6 +110,11 @@ std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, Ten
   });
 }
 
+double sum_over(ProcessGroup& group, double value) {
+  group.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
+  return value;
+}
+
 // Of the groups, the parameters that are among these.
 std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
                                              std::vector<optim::ParameterGroup> groups) {
@@ -176,11 +181,12 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       rank_times_(group.rank(), group.size()) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
   if (shards_) check_whole(state_, "parallel.zero");
-  if (shards_) make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
   if (pipelined_) check_whole(state_, "parallel.pipeline");
-  if (pipelined_)
+  if (shards_)
+    make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
+  else if (pipelined_)
     make_optimizer_of_parts(parameters_, groups_of(parameters_, parameter_groups(config_, *state_.model)));
-  if (tensor_ || (device_pipeline_ && !state_.optimizer))
+  else if (tensor_ || (device_pipeline_ && !state_.optimizer))
     make_optimizer_of_parts({}, parameter_groups(config_, *state_.model));
   if (config_.parallel.balance && plan_.step_samples >= data_group().size())
     balancer_.emplace(data_group().size(), plan_.step_samples);
@@ -195,10 +201,15 @@ void TrainSession::make_optimizer_of_parts(optim::NamedParameters parts, std::ve
     state_.ema.emplace(state_.parts.empty() ? trained_parameters(*state_.model) : state_.parts, config_.train.ema);
 }
 
-// Over the data group; what is whole there is divided over the tensor group, if at all.
+// Over the data group, and the pipeline's; what is whole there is divided over the tensor group, if at all.
 const StateDivision& TrainSession::division_of_optimizer() const {
   if (pipelined_) return *pipelined_;
   return shards_ ? static_cast<const StateDivision&>(*shards_) : replicas_of_state_;
+}
+
+// Whether the division of model and optimizer collects them here: what is divided over the tensor group stays so.
+bool TrainSession::collects() const {
+  return data_group().rank() == 0 && (!pipelined_ || pipelined_->pipeline().group().rank() == 0);
 }
 
 WholeState TrainSession::gather_state() {
@@ -207,7 +218,7 @@ WholeState TrainSession::gather_state() {
   parallelism_->collect_parameters();
   whole.model = tensors_of(*state_.model);
   if (!tensor_) return whole;
-  if (data_group().rank() > 0) return {};
+  if (!collects()) return {};
   return {.model = tensor_->gather(whole.model),
           .optimizer = tensor_->gather(whole.optimizer),
           .averages = tensor_->gather(whole.averages)};
@@ -219,6 +230,7 @@ WholeState TrainSession::whole_state() {
   parallelism_->collect_parameters();
   whole.model = tensors_of(*state_.model);
   if (!tensor_) return whole;
+  if (!collects()) return {};
   return {.model = tensor_->whole_like(whole.model),
           .optimizer = tensor_->whole_like(whole.optimizer),
           .averages = tensor_->whole_like(whole.averages)};
@@ -226,7 +238,7 @@ WholeState TrainSession::whole_state() {
 
 void TrainSession::distribute_state(const WholeState& whole) {
   optim::NamedTensors optimizer = whole.optimizer;
-  if (tensor_ && data_group().rank() == 0) {
+  if (tensor_ && collects()) {
     optimizer = division_of_optimizer().whole_like(state_.optimizer->state());
     tensor_->scatter(whole.model, tensors_of(*state_.model));
     tensor_->scatter(whole.optimizer, optimizer);
@@ -238,7 +250,7 @@ void TrainSession::distribute_state(const WholeState& whole) {
 void TrainSession::distribute_averages(const WholeState& whole) {
   const auto& own = state_.ema->averages();
   optim::NamedTensors averages = whole.averages;
-  if (tensor_ && data_group().rank() == 0) {
+  if (tensor_ && collects()) {
     averages = division_of_optimizer().whole_like(own);
     tensor_->scatter(whole.averages, averages);
   }
@@ -266,13 +278,16 @@ std::chrono::nanoseconds TrainSession::waited() const {
   return parallelism_->waited() + (tensor_ ? tensor_->group().waited() : std::chrono::nanoseconds{});
 }
 
-std::uint64_t TrainSession::bytes_sent() const {
-  return mesh_.bytes_sent() + parallelism_->bytes_sent();
-}
-
 std::int64_t TrainSession::total_steps() const {
   const Schedule schedule{.plan = plan_, .epochs = config_.train.epochs, .max_steps = config_.train.max_steps};
   return schedule.total_steps(state_.run.step, state_.run.epoch, state_.run.samples);
+}
+
+std::uint64_t TrainSession::bytes_sent() const {
+  std::uint64_t sum = mesh_.bytes_sent();
+  for (const ProcessGroup* group : {&parallelism_->shard_group(), parallelism_->replica_group()})
+    if (group && group->size() < data_group().size()) sum += group->bytes_sent();  // not one of the mesh
+  return sum;
 }
 
 StepResult TrainSession::step(bool request_stop) {
@@ -489,7 +504,7 @@ bool TrainSession::unscale_gradients(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;
   result.loss_scale = scaler->scale();
-  const auto holds_at_all = [this](bool finite) { return sum_over_parts(finite ? 0 : 1) == 0; };
+  const auto holds_at_all = [this](bool finite) { return sum_over_parts(finite ? 0 : 1, true) == 0; };
   result.skipped = !scaler->unscale(parameters_, is_divided() ? holds_at_all : optim::GradScaler::HoldsAtAll());
   scaler->update(!result.skipped);
   return !result.skipped;
@@ -516,23 +531,23 @@ void TrainSession::clip_gradients(StepResult& result) const {
 
 // Of the whole gradient, of which each rank has a part; what is the same at all ranks counts once.
 double TrainSession::sum_of_squares() const {
-  if (shards_) return sum_over_parts(optim::grad_square_sum(parameters_));
-  if (pipelined_)
-    return sum_over_parts(optim::grad_square_sum(parameters_) -
-                          optim::grad_square_sum(pipelined_->pipeline().repeated()));
-  if (!tensor_) return optim::grad_square_sum(parameters_);
+  double value = square_sum_over_tensor_ranks(parameters_);
+  if (pipelined_) value -= square_sum_over_tensor_ranks(pipelined_->pipeline().repeated());
+  return sum_over_parts(value, false);
+}
+
+double TrainSession::square_sum_over_tensor_ranks(const optim::NamedParameters& parameters) const {
+  if (!tensor_) return optim::grad_square_sum(parameters);
   optim::NamedParameters divided, whole;
-  for (const auto& each : parameters_) (tensor_->divides(each.first) ? divided : whole).push_back(each);
-  return optim::grad_square_sum(whole) + sum_over_parts(optim::grad_square_sum(divided));
+  for (const auto& each : parameters) (tensor_->divides(each.first) ? divided : whole).push_back(each);
+  return optim::grad_square_sum(whole) + sum_over(tensor_->group().group(), optim::grad_square_sum(divided));
 }
 
 // Over the ranks among which parameters are divided.
-double TrainSession::sum_over_parts(double value) const {
-  ProcessGroup& group = tensor_      ? tensor_->group().group()
-                        : pipelined_ ? pipelined_->pipeline().group()
-                                     : parallelism_->shard_group();
-  group.allreduce({&value, 1, DType::float64}, ReduceOp::sum, {.blocking = true});
-  return value;
+double TrainSession::sum_over_parts(double value, bool of_tensor_ranks) const {
+  if (tensor_ && of_tensor_ranks) value = sum_over(tensor_->group().group(), value);
+  if (pipelined_) return sum_over(pipelined_->pipeline().group(), value);
+  return shards_ ? sum_over(parallelism_->shard_group(), value) : value;
 }
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its

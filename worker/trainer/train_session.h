@@ -59,6 +59,8 @@ class TrainSession final : public Session {
 
   DataParallelism& parallelism() { return *parallelism_; }
   const TensorParallel* tensor() const { return tensor_.get(); }  // null: without parallel.tensor
+  // Null: without parallel.pipeline.
+  const pipeline::RankPipeline* stages() const { return pipelined_ ? &pipelined_->pipeline() : nullptr; }
   const DeviceMesh& mesh() const { return mesh_; }
   // The ranks that have the same part of the model, and samples of their own.
   ProcessGroup& data_group() const { return mesh_.group("data"); }
@@ -68,6 +70,7 @@ class TrainSession final : public Session {
 
   void make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups);
   const StateDivision& division_of_optimizer() const;
+  bool collects() const;
   Evaluation evaluate_parameters();
   Evaluation evaluate_pipeline();
   double learning_rate();
@@ -84,16 +87,17 @@ class TrainSession final : public Session {
   bool unscale_gradients(StepResult& result);
   bool accept_gradients(StepResult& result);
   void clip_gradients(StepResult& result) const;
-  std::uint64_t bytes_sent() const;
   // For other ranks and the network.
   std::chrono::nanoseconds waited() const;
   bool is_divided() const { return shards_ || tensor_ || pipelined_; }
   double sum_of_squares() const;
-  double sum_over_parts(double value) const;
+  double square_sum_over_tensor_ranks(const optim::NamedParameters& parameters) const;
+  double sum_over_parts(double value, bool of_tensor_ranks) const;
   void train_pipeline(const std::vector<data::Batch>& batches, double items_of_step, double& loss_sum);
   // Adds a batch's loss, and gives what backward() begins from.
   Variable weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const;
   void forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum, PhaseTimer& timer);
+  std::uint64_t bytes_sent() const;  // by all groups: ProcessGroup::bytes_sent()
   void advance(StepResult& result);
 
   const TrainConfig& config_;

@@ -4,6 +4,8 @@
 #include <ctime>
 #include <fstream>
 
+#include "ddprun/common/rank_label.h"
+#include "ddprun/rendezvous/membership/worker_failure.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
 
@@ -40,6 +42,21 @@ TEST_CASE("a timestamp in whole seconds does not make a failure earlier than it 
   CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::infinity()) == 5'300'000);
   CHECK(failure_time_us(5'300'000, std::numeric_limits<double>::quiet_NaN()) == 5'300'000);
   CHECK(failure_time_us(5'300'000, -1.0) == 5'300'000);
+}
+
+TEST_CASE("a failure has the label that the worker wrote next to its error file") {
+  const testing::TempDir folder;
+  const FailedWorker worker{.rank = 5, .local_rank = 1, .host = "h", .error_file = (folder / "e").string()};
+  CHECK(describe_failure(worker, {.pid = 7, .signal_number = 9}, 1).label.empty());
+  write_rank_label(worker.error_file, "pipeline 1, data 0, tensor 1");
+  const auto failure = describe_failure(worker, {.pid = 7, .signal_number = 9}, 1);
+  CHECK(failure.label == "pipeline 1, data 0, tensor 1");
+  CHECK(failure_text(failure) ==
+        "rank 5 (pipeline 1, data 0, tensor 1, local rank 1, pid 7) on host h failed: ended by SIGKILL");
+  CHECK_THAT(failure_summary("job", {failure}),
+             Catch::Contains("rank      : 5 (local_rank: 1, pipeline 1, data 0, tensor 1)\n"));
+  std::ofstream(folder / "e.label") << "stage \x1b[31m\nmore";
+  CHECK(describe_failure(worker, {.pid = 7, .signal_number = 9}, 1).label == "stage \\x1b[31m");
 }
 
 TEST_CASE("a failure is described from its exit and its error file") {

@@ -39,6 +39,7 @@ WorkerFailure example_failure() {
           .last_lines = "l\n",
           .error_file = "/tmp/e",
           .cause = "out of memory",
+          .label = "tensor 1",
           .consequence = true,
           .usage_error = true};
 }
@@ -109,6 +110,7 @@ TEST_CASE("every field of a failure and a job result survives encoding") {
   CHECK(failure.last_lines == "l\n");
   CHECK(failure.error_file == "/tmp/e");
   CHECK(failure.cause == "out of memory");
+  CHECK(failure.label == "tensor 1");
   CHECK(failure.consequence);
   CHECK(failure.usage_error);
 }

@@ -46,6 +46,7 @@ void GroupChannel::send(int rank, const Message& message, const Tensor& value) {
   drop_sent();
   Tensor dense = value.contiguous();
   if (!message.is_gradient) send_layout(rank, message, {dense.shape(), dense.dtype()});
+  bytes_sent_ += dense.bytes();
   WorkPtr work = group_.send(span_of(dense), rank, tag_of(message));
   sends_.push_back({std::move(dense), std::move(work)});
 }
@@ -65,6 +66,7 @@ void GroupChannel::send_layout(int rank, const Message& message, const Layout& l
   header[1] = std::ssize(layout.shape);
   std::ranges::copy(layout.shape, header.begin() + 2);
   Tensor memory = Tensor::from(header, {static_cast<std::int64_t>(header.size())});
+  bytes_sent_ += memory.bytes();
   WorkPtr work = group_.send(span_of(memory), rank, tag_of(message, Kind::layout));
   sends_.push_back({std::move(memory), std::move(work)});
 }

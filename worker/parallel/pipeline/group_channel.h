@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
@@ -27,6 +28,7 @@ class GroupChannel final : public Channel {
   Tensor receive(int rank, const Message& message) override;
   void finish() override;
 
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
   // Total time that receive() and finish() have waited.
   std::chrono::nanoseconds waited() const { return waited_; }
 
@@ -52,6 +54,7 @@ class GroupChannel final : public Channel {
   std::map<Size, Layout> sent_layouts_, received_layouts_;
   std::vector<Pending> sends_;
   std::vector<std::pair<int, Pending>> expected_;  // by tag
+  std::uint64_t bytes_sent_ = 0;
   std::chrono::nanoseconds waited_{};
 };
 

@@ -50,7 +50,8 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
 
  private:
   optim::NamedTensors own_tensors() const;
-  bool has_whole() const { return mesh_.all().rank() == 0; }
+  // The first rank of the first pipeline; where layers are divided as well, those that have its parts of them.
+  bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_.group().rank() == 0; }
 
   nn::Module& model_;
   const DeviceMesh& mesh_;

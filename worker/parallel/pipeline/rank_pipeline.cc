@@ -78,6 +78,7 @@ void RankPipeline::train(StepFunctions step, DataParallelism& data) {
   executor_.train(step);
   if (!overlaps) data.join_pass();
   tied_.sum_gradients();
+  tied_bytes_ += tied_.bytes_sent();
 }
 
 }  // namespace ddprun::pipeline

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +55,8 @@ class RankPipeline {
   // Parameters and buffers of the others.
   const std::vector<std::string>& foreign() const { return foreign_; }
   const StageDivision& division() const { return division_; }
+  // To other stages, in all steps.
+  std::uint64_t bytes_sent() const { return channel_.bytes_sent() + tied_bytes_; }
   // Total time for which stages have waited for others.
   std::chrono::nanoseconds waited() const { return channel_.waited(); }
 
@@ -70,6 +73,7 @@ class RankPipeline {
   optim::NamedParameters parameters_, repeated_;
   optim::NamedTensors buffers_;
   std::vector<std::string> foreign_;
+  std::uint64_t tied_bytes_ = 0;  // sent
 };
 
 }  // namespace ddprun::pipeline

@@ -56,6 +56,13 @@ void TiedParameters::sum_gradients() const {
   }
 }
 
+std::uint64_t TiedParameters::bytes_sent() const {
+  std::uint64_t bytes = 0;
+  for (const Tied& tied : tied_)
+    bytes += tied.parameter.value().bytes() * (group_.rank() == tied.ranks[0] ? tied.ranks.size() - 1 : 1);
+  return bytes;
+}
+
 bool TiedParameters::is_first(const Variable& parameter) const {
   return std::ranges::none_of(
       tied_, [&](const Tied& tied) { return tied.parameter.is(parameter) && tied.ranks[0] != group_.rank(); });

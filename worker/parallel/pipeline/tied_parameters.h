@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,8 @@ class TiedParameters {
 
   // Called by all ranks.
   void sum_gradients() const;
+  // That this rank sends in sum_gradients().
+  std::uint64_t bytes_sent() const;
   // Whether the parameter counts at this rank: at the first of those that have it. For norms.
   bool is_first(const Variable& parameter) const;
 

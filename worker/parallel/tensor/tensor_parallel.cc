@@ -198,6 +198,8 @@ void TensorParallel::scatter(const optim::NamedTensors& whole, const optim::Name
     const auto& [name, part] = own[i];
     const Slicing* slicing = slicing_of(name, part);
     if (!slicing) {
+      // A collected state is in memory of its own.
+      if (group_.rank() == 0 && whole[i].second.raw() != part.raw()) Tensor(part).copy_from(whole[i].second);
       group_.group().broadcast(span_of_tensor(part), 0, {.blocking = true});
     } else if (group_.rank() == 0) {
       Tensor all = Tensor::empty({ranks * part.numel()}, part.dtype());

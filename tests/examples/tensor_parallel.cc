@@ -1,17 +1,18 @@
-// A complete program with two dimensions: four processes train a GPT, two for each half of a batch, each with half of
-// the heads, hidden units and vocabulary.
+// A mesh of data and tensor parallelism: two processes have the same samples of a GPT, and half of its heads, hidden
+// units and vocabulary each. Any multiple of two processes will do: other pairs have other samples.
+#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
+
 #include <cstdio>
 #include <exception>
 
+#include "ddprun/common/environment.h"
 #include "ddprun/worker/autograd/ops.h"
 #include "ddprun/worker/comm/init.h"
-#include "ddprun/worker/comm/spawn.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/optim/optimizer.h"
 #include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/tensor/cross_entropy.h"
-#include "ddprun/worker/parallel/tensor/tensor_parallel.h"
 
 using namespace ddprun;
 
@@ -51,7 +52,7 @@ void train(const WorkerEnv& env) {
 
 }  // namespace
 
-int main() try { spawn(4, train); } catch (const std::exception& error) {
+int main() try { train(WorkerEnv::from(Environment::capture())); } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
 }

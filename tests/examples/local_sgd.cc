@@ -1,0 +1,36 @@
+// Local SGD: each process steps by its own gradients, and every 10 steps their parameters are averaged.
+#include "ddprun/worker/parallel/local_sgd.h"
+
+#include <cstdio>
+#include <exception>
+
+#include "ddprun/common/environment.h"
+#include "ddprun/worker/autograd/ops.h"
+#include "ddprun/worker/comm/init.h"
+#include "ddprun/worker/nn/models.h"
+#include "ddprun/worker/optim/optimizer.h"
+
+using namespace ddprun;
+
+int main() try {
+  const WorkerEnv env = WorkerEnv::from(Environment::capture());  // as ddprun sets it
+  const auto world = init_process_group({.env = env});
+  Generator weights(1), samples(2, static_cast<unsigned>(env.rank));  // each rank has its own samples
+  const auto truth = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {16}}, weights);
+  const auto model = nn::make_model("mlp", {.input = {8}, .outputs = 2, .hidden = {32}}, weights);
+  LocalSgd local(*model, world->group(), {.ddp = {}, .period = 10});
+  const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, model->named_parameters());
+  for (int step = 0; step <= 200; ++step) {
+    Tensor inputs = Tensor::empty({32, 8});
+    fill_normal(inputs, 0, 1, samples);
+    const Variable loss = mse_loss(local.forward(Variable(inputs)), (*truth)(Variable(inputs)).value());
+    local.zero_grad();
+    loss.backward();
+    optimizer->step();
+    local.parameters_updated();  // each 10th time: the average
+    if (env.rank == 0 && step % 50 == 0) std::printf("step %3d  loss %.6f\n", step, loss.value().item());
+  }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

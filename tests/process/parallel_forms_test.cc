@@ -1,0 +1,137 @@
+// Every form of parallel training: a job that loses a worker ends as one that does not.
+#include "tests/support/parallel_forms.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "tests/process/worker.h"
+#include "tests/support/step_records.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+constexpr int steps = 70;
+constexpr int killed_at = 12;     // or up to as many steps later as the pipe holds records
+constexpr int pipe_bytes = 4096;  // fewer than 45 records
+
+// metrics.file as a pipe of which as little is read as the test wants: the job cannot be far ahead of it.
+class RecordPipe {
+ public:
+  explicit RecordPipe(const std::filesystem::path& path) {
+    if (::mkfifo(path.c_str(), 0600) != 0) throw std::runtime_error("mkfifo failed");
+    fd_ = UniqueFd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    ::fcntl(fd_.get(), F_SETPIPE_SZ, pipe_bytes);
+  }
+
+  int last_step() const { return last_step_; }
+  // The first step after a restart; 0: there was none.
+  int resumed_at() const { return resumed_at_; }
+
+  // Reads the next byte; whether there was one.
+  bool read_one() {
+    char byte = 0;
+    if (::read(fd_.get(), &byte, 1) != 1) return false;
+    if (byte != '\n') return line_.push_back(byte), true;
+    const auto record = boost::json::parse(line_).as_object();
+    if (record.contains("step")) take_step(static_cast<int>(record.at("step").as_int64()));
+    line_.clear();
+    return true;
+  }
+
+ private:
+  void take_step(int step) {
+    if (step <= last_step_) resumed_at_ = step;
+    last_step_ = step;
+  }
+
+  UniqueFd fd_;
+  std::string line_;
+  int last_step_ = 0;
+  int resumed_at_ = 0;
+};
+
+Words job_of(const ParallelForm& form, const TempDir& folder, const Words& options = {}, const Words& more = {}) {
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(form.ranks)};
+  words.insert(words.end(), options.begin(), options.end());
+  words.push_back(write_form_job(folder.path(), form.model, {}).string());
+  words.push_back("--train.max_steps=" + std::to_string(steps));
+  for (const auto& each : form.overrides) words.push_back("--" + each);
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// A job of which one worker is killed, and which goes on from a checkpoint.
+Child::Result killed_job(const ParallelForm& form) {
+  const TempDir folder;
+  RecordPipe records(folder / "metrics");
+  Child job(job_of(form, folder, {"--max_restarts=1"},
+                   {"--metrics.file=" + (folder / "metrics").string(), "--checkpoint.every_steps=5",
+                    "--checkpoint.dir=" + (folder / "checkpoints").string()}),
+            one_thread);
+  const auto read_until = [&](int step) {
+    while (records.last_step() < step && records.read_one()) continue;
+    return records.last_step() >= step;
+  };
+  job.wait_until([&] { return read_until(killed_at); }, "step " + std::to_string(killed_at));
+  const auto workers = processes_of("ddprun-worker", folder.path().string());
+  REQUIRE(std::ssize(workers) == form.ranks);
+  ::kill(workers.back(), SIGKILL);
+  job.wait_until([&] { return read_until(steps); }, "the last step", std::chrono::seconds(60));
+  CHECK(records.resumed_at() > 1);
+  return job.wait(std::chrono::seconds(60));
+}
+
+double last_loss(const Child::Result& result) {
+  std::smatch match;
+  REQUIRE(std::regex_search(result.out, match, std::regex("done: .* loss ([0-9.]+)")));
+  return std::stod(match[1]);
+}
+
+void check_survives(const std::vector<ParallelForm>& forms) {
+  for (const auto& form : forms) {
+    INFO(form.name);
+    const TempDir folder;
+    auto expected = Child(job_of(form, folder), one_thread).wait(std::chrono::seconds(60)), found = killed_job(form);
+    const auto digest = digest_of(expected);
+    CHECK_THAT(found.err, Catch::Contains("SIGKILL"));
+    if (form.repeatable)
+      CHECK(digest_of(found) == digest);
+    else
+      CHECK(last_loss(found) == Approx(last_loss(expected)).epsilon(1e-4));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a form of data parallelism that loses a worker ends with the same bits") {
+  check_survives(data_parallel_forms());
+}
+
+TEST_CASE("a form with less communication that loses a worker ends with the same bits") {
+  check_survives(compressed_forms());
+}
+
+TEST_CASE("a form that divides the model and loses a worker ends with the same bits") {
+  check_survives(model_parallel_forms());
+}
+
+// An allgather of the parameters twice and a reduce-scatter of their gradients within each group of two, and the
+// average of a half of them over two groups: 3 / 2 + 1 / 2 of the parameters' bytes.
+TEST_CASE("what is sent within and across shard groups is counted") {
+  const ParallelForm form{
+      .name = "shard groups", .ranks = 4, .overrides = {"parallel.zero=3", "parallel.shard_group=2"}};
+  const TempDir folder;
+  const auto metrics = (folder / "metrics").string();
+  const auto result = Child(job_of(form, folder, {},
+                                   {"--dist.backend=gloo", "--train.max_steps=3", "--train.memory_report=true",
+                                    "--metrics.file=" + metrics}),
+                            one_thread)
+                          .wait(std::chrono::seconds(60));
+  REQUIRE(result.code == 0);
+  const auto records = read_records(metrics);
+  const double parameters = 2 * records.memory.parameters;  // of which a rank has a half
+  REQUIRE(records.bytes_sent.size() == 3);
+  CHECK(records.bytes_sent[2] == Approx(2 * parameters).epsilon(0.1));
+}

@@ -1,0 +1,66 @@
+#include "ddprun/worker/trainer/layout_plan.h"
+
+#include <set>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::trainer;
+
+TEST_CASE("the layouts of ranks are all their factorisations, and ZeRO for data alone") {
+  const auto eight = layouts_of(8);
+  CHECK(eight.size() == 10 + 3);
+  std::set<std::string> names;
+  for (const Layout& layout : eight) {
+    CHECK(layout.data * layout.tensor * layout.pipeline == 8);
+    CHECK((layout.zero == 0 || layout.data == 8));
+    names.insert(to_string(layout));
+  }
+  CHECK(names.size() == eight.size());
+  CHECK(names.contains("data 2 x tensor 2 x pipeline 2"));
+  CHECK(names.contains("data 8, zero 3"));
+  CHECK(layouts_of(1) == std::vector<Layout>{Layout{}});
+}
+
+TEST_CASE("every layout of a job trains the same samples in a step") {
+  TrainConfig config;
+  config.train.batch_size = 6;
+  config.parallel.zero = 2;
+  for (const Layout& layout : layouts_of(8)) {
+    INFO(to_string(layout));
+    const auto job = with_layout(config, layout);
+    CHECK(batch_sizes(job.train, layout.data).step == 48);
+    CHECK(job.parallel.zero == layout.zero);
+    CHECK((job.parallel.micro_batches > 0) == (layout.pipeline > 1));
+  }
+  CHECK(with_layout(config, {.data = 4, .pipeline = 2}).parallel.micro_batches == 8);
+  CHECK(with_layout(config, {.data = 1, .pipeline = 8}).parallel.micro_batches == 32);
+  config.train.batch_size = 1;
+  CHECK(with_layout(config, {.data = 4, .pipeline = 2}).parallel.micro_batches == 2);
+}
+
+TEST_CASE("the bubble of a layout is that of its schedule") {
+  TrainConfig::Parallel parallel;
+  CHECK(bubble_of(parallel) == 0);
+  parallel.pipeline = 4;
+  parallel.micro_batches = 8;
+  CHECK(bubble_of(parallel) == Approx(3.0 / 11));
+}
+
+TEST_CASE("layouts are listed by time, then by memory, and those that do not fit come last") {
+  const auto plan = [](Layout layout, double ms, std::size_t bytes) {
+    LayoutPlan result{.layout = layout, .step = StepPlan{}, .reason = {}};
+    result.step->time = Seconds(ms / 1000);
+    result.step->memory.parameters = bytes;
+    return result;
+  };
+  const auto lines = layout_table({{.layout = {.tensor = 8}, .step = {}, .reason = "4 heads"},
+                                   plan({.data = 8}, 2, 200),
+                                   plan({.data = 8, .zero = 1}, 2, 100),
+                                   plan({.data = 4, .tensor = 2}, 1, 900)});
+  REQUIRE(lines.size() == 5);
+  CHECK(lines[1].starts_with("data 4 x tensor 2 "));
+  CHECK(lines[2].starts_with("data 8, zero 1 "));
+  CHECK(lines[3].starts_with("data 8 "));
+  CHECK(lines[4] == "data 1 x tensor 8                does not fit: 4 heads");
+}
