@@ -11,23 +11,24 @@ namespace {
 
 constexpr std::size_t steps = 90;
 
-// Two stages of three layers each, at first; the second rank takes six times as long for a layer.
+// Two stages of three layers each, at first; a rank of the second one takes six times as long for a layer.
 struct Job {
   TempDir folder;
   std::filesystem::path metrics = folder / "metrics";
+  int ranks = 2;
 
-  Job() {
+  explicit Job(int data_ranks = 1) : ranks(2 * data_ranks) {
     std::ofstream(folder / "train.cfg")
         << "[model]\nplugin = " << DDPRUN_PLUGINS << "/libslow_layers.so\nname = slow_layers\n"
-        << "[slow]\nlayers = 6\nlayer_us = 500\nslow_us = 3000\nrank = 1\n"
+        << "[slow]\nlayers = 6\nlayer_us = 500\nslow_us = 3000\nrank = " << data_ranks << "\n"
         << "[data]\nname = random\nsamples = 80\ntest_samples = 4\n[optim]\nname = adamw\nlr = 0.01\n"
         << "[train]\nepochs = 1000\nglobal_batch_size = 8\nlog_every = 0\ncheck_replicas = true\n"
         << "[eval]\nevery_epochs = 0\n[metrics]\nfile = " << metrics.string() << "\n"
         << "[parallel]\npipeline = 2\nmicro_batches = 2\nsplit = 4\n";
   }
   Child::Result run(std::size_t to_step, const Words& more = {}) const {
-    Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2", (folder / "train.cfg").string(),
-                "--train.max_steps=" + std::to_string(to_step)};
+    Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(ranks),
+                (folder / "train.cfg").string(), "--train.max_steps=" + std::to_string(to_step)};
     words.insert(words.end(), more.begin(), more.end());
     auto result = run_job(words);
     INFO(result.out << result.err);
@@ -35,6 +36,13 @@ struct Job {
     return result;
   }
 };
+
+void check_same_losses(const Job& expected_of, const Job& found_of, std::size_t count) {
+  const auto expected = read_records(expected_of.metrics).losses, found = read_records(found_of.metrics).losses;
+  REQUIRE(expected.size() == count);
+  REQUIRE(found.size() == count);
+  for (std::size_t i = 0; i < count; ++i) CHECK(std::abs(found[i] - expected[i]) <= 1e-6 * expected[i]);
+}
 
 std::string output_of(const Child::Result& result) {
   return result.out + result.err;
@@ -52,10 +60,15 @@ TEST_CASE("a slow stage of a pipeline gives a layer away, and the run learns and
       std::regex_search(moved, std::regex("step [0-9]+: layer 4 moves from stage 1 to stage 0: stages compute [0-9.]+, "
                                           "[0-9.]+ ms a step: the slowest would take [0-9.]+ ms in place of")));
   CHECK_THAT(output_of(balanced.run(steps, more)), Catch::Contains("going on from the checkpoint of step 60"));
-  const auto expected = read_records(job.metrics).losses, found = read_records(balanced.metrics).losses;
-  REQUIRE(expected.size() == steps);
-  REQUIRE(found.size() == steps);
-  for (std::size_t i = 0; i < steps; ++i) CHECK(std::abs(found[i] - expected[i]) <= 1e-6 * expected[i]);
+  check_same_losses(job, balanced, steps);
+}
+
+TEST_CASE("a stage is as slow as the slowest of its data ranks, and its layer moves at all of them") {
+  const Job job(2), balanced(2);
+  job.run(60);
+  CHECK_THAT(output_of(balanced.run(60, {"--parallel.balance=true"})),
+             Catch::Contains("layer 4 moves from stage 1 to stage 0"));
+  check_same_losses(job, balanced, 60);
 }
 
 TEST_CASE("layers are balanced between ranks of one stage each, and stages begin with a layer that learns") {
