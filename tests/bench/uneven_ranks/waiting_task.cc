@@ -1,9 +1,12 @@
 // A plugin: a task that takes a given time for each sample, as a device of that speed would, and longer at one rank.
-// It waits rather than computes, so that there can be more ranks than processors.
+// It waits rather than computes, so that there can be more ranks than processors; or the slow rank joins a control
+// group.
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
+#include <unistd.h>
 
 #include "ddprun/worker/plugin/plugin.h"
 
@@ -37,7 +40,10 @@ extern "C" void ddprun_register(plugin::Registry& registry) {
   const auto sample = registry.setting<std::int64_t>("waiting.sample_us", 0, {.help = "time of a sample", .min = 0});
   const auto slow = registry.setting<std::int64_t>("waiting.slow_us", 0, {.help = "at the slow rank", .min = 0});
   const auto rank = registry.setting<std::int64_t>("waiting.slow_rank", 0, {.help = "which one that is", .min = 0});
+  const auto group =
+      registry.setting<std::string>("waiting.control_group", "", {.help = "cgroup.procs that the slow rank joins"});
   registry.tasks.add("waiting", [=](const tasks::TaskOptions& options) {
+    if (at_rank(*rank) && !group->empty()) std::ofstream(*group) << ::getpid();
     return std::make_unique<WaitingTask>(options, std::chrono::microseconds(at_rank(*rank) ? *slow : *sample));
   });
 }
