@@ -41,6 +41,8 @@ constexpr Row rows[] = {
      ddprun::bench::train_bench},
     {"train_step", "one training step beside the floor of its arithmetic: forward, backward, optimizer",
      ddprun::bench::train_step_bench},
+    {"uneven_ranks", "what a slow rank costs: data parallelism, balanced shares, servers of parameters",
+     ddprun::bench::uneven_ranks_bench},
 #endif
 };
 

@@ -25,6 +25,8 @@ ddprun_worker_test(plugin_test SOURCES plugin_test.cc)
 target_compile_definitions(plugin_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
 ddprun_worker_test(profile_test SOURCES profile_test.cc)
 target_compile_definitions(profile_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
+ddprun_worker_test(stage_balance_test SOURCES stage_balance_test.cc)
+target_compile_definitions(stage_balance_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
 add_subdirectory(plugins)
 
 ddprun_process_test(recovery_test

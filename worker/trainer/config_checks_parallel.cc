@@ -138,11 +138,13 @@ void check_pipeline(const TrainConfig& c, const Settings& settings) {
   for (const auto& [key, on] :
        {std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
         std::pair("parallel.static_graph", p.static_graph), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
-        std::pair("parallel.balance", p.balance), std::pair("train.ema", c.train.ema > 0),
+        std::pair("train.ema", c.train.ema > 0),
         std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
         std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
         std::pair("train.quantization_aware", c.train.quantization_aware)})
     if (on) reject(settings, key, "it does not go with parallel.micro_batches");
+  if (p.balance && (p.pipeline == 1 || p.virtual_stages > 1))
+    reject(settings, "parallel.balance", "layers move between ranks that have one stage each");
   if (c.train.accumulate > 1)
     reject(settings, "train.accumulate", "parallel.micro_batches divides the samples of a step");
   if (p.pipeline == 1 && !is_built_in(c.model))

@@ -66,7 +66,8 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .min = 1,
          .max = 1'000'000'000});
   s.add("parallel.balance", p.balance,
-        {.help = "ranks that are measured to compute more slowly get fewer samples of each step"});
+        {.help = "ranks that are measured to compute more slowly get fewer samples of each step; with "
+                 "parallel.pipeline, layers move from slow stages to neighbouring ones"});
   s.add("parallel.devices", p.devices,
         {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
                  "Empty: cpu:0"});

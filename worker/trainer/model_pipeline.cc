@@ -24,17 +24,11 @@ pipeline::Schedule schedule_of(const TrainConfig::Parallel& p, int ranks) {
       {.ranks = ranks, .micro_batches = p.micro_batches, .virtual_stages = p.virtual_stages});
 }
 
-// By rank 0's times, which are not those of others.
-std::vector<std::size_t> cuts_of(const TrainConfig& config, nn::Module& model, const data::SampleLayout& layout,
-                                 int stages, ProcessGroup& all) {
+std::vector<std::size_t> cuts_of(const TrainConfig& config, nn::Module& model,
+                                 const std::vector<pipeline::Layer>& layers, int stages) {
   const auto count = static_cast<std::size_t>(stages);
   const auto names = parse_names(config.parallel.split);
-  if (!names.empty()) return pipeline::cuts_at(model, names, count);
-  const Tensor batch = empty_batch(layout, micro_batch_size(config, all.size()));
-  auto cuts = pipeline::measured_cuts(model, batch, count);
-  std::vector<std::int64_t> agreed(cuts.begin(), cuts.end());
-  if (!agreed.empty()) all.broadcast(span_of(agreed), 0, {.blocking = true});
-  return {agreed.begin(), agreed.end()};
+  return names.empty() ? pipeline::measured_cuts(layers, count) : pipeline::cuts_at(model, names, count);
 }
 
 template <class Make>
@@ -55,13 +49,38 @@ bool has_device_pipeline(const TrainConfig::Parallel& config) {
   return config.micro_batches > 0 && config.pipeline == 1;
 }
 
+// The times of other ranks differ.
+std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
+                                             const data::SampleLayout& layout, ProcessGroup& all) {
+  const auto& p = config.parallel;
+  if (p.micro_batches == 0 || !(p.split.empty() || p.balance)) return {};
+  auto layers = pipeline::measured_layers(model, empty_batch(layout, micro_batch_size(config, all.size())));
+  std::vector<double> seconds;
+  for (const auto& layer : layers) seconds.push_back(layer.seconds);
+  all.broadcast(span_of(seconds), 0, {.blocking = true});
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].seconds = seconds[i];
+  return layers;
+}
+
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
-                                                                    const data::SampleLayout& layout,
+                                                                    const std::vector<pipeline::Layer>& layers,
                                                                     const DeviceMesh& mesh, const DdpOptions& options) {
   return with_keys_named(config.parallel, [&] {
     const auto schedule = schedule_of(config.parallel, mesh.size("pipeline"));
-    const auto cuts = cuts_of(config, model, layout, schedule.stages, mesh.all());
+    const auto cuts = cuts_of(config, model, layers, schedule.stages);
     return std::make_unique<pipeline::PipelinedDataParallel>(model, mesh, cuts, schedule, options);
+  });
+}
+
+std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
+                                                           const std::vector<pipeline::Layer>& layers) {
+  if (!config.parallel.balance || config.parallel.pipeline == 1) return std::nullopt;
+  return with_keys_named(config.parallel, [&] {
+    constexpr double least_seconds = 1e-9;
+    std::vector<double> costs;
+    for (const auto& layer : layers) costs.push_back(std::max(layer.seconds, least_seconds));
+    const auto cuts = cuts_of(config, model, layers, config.parallel.pipeline);
+    return std::make_optional<pipeline::StageBalancer>(std::move(costs), pipeline::layer_cuts(layers, cuts));
   });
 }
 
@@ -72,7 +91,8 @@ std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig
   return with_keys_named(config.parallel, [&] {
     const auto devices = devices_of(config.parallel);
     const auto schedule = schedule_of(config.parallel, static_cast<int>(devices.size()));
-    const auto cuts = cuts_of(config, model, layout, schedule.stages, group);
+    const auto layers = measured_layers(config, model, layout, group);
+    const auto cuts = cuts_of(config, model, layers, schedule.stages);
     const auto replica = [&] { return make_model(config.model, layout, task.outputs(), config.train.seed); };
     return std::make_unique<pipeline::DevicePipeline>(model, replica, devices, schedule, cuts);
   });

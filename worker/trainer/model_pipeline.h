@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ddprun/worker/data/batch.h"
@@ -11,6 +12,8 @@
 #include "ddprun/worker/parallel/device_mesh.h"
 #include "ddprun/worker/parallel/pipeline/device_pipeline.h"
 #include "ddprun/worker/parallel/pipeline/pipelined_data_parallel.h"
+#include "ddprun/worker/parallel/pipeline/stage.h"
+#include "ddprun/worker/parallel/pipeline/stage_balancer.h"
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/train_config.h"
 
@@ -20,11 +23,19 @@ namespace ddprun::trainer {
 
 bool has_device_pipeline(const TrainConfig::Parallel& config);
 
-// With parallel.pipeline: the stages of this rank, cut at parallel.split or by times that rank 0 measures. Collective.
-// Throws Errc::usage naming key and value.
+// With a pipeline that is cut by the times of layers, or balanced: those, as rank 0 measures them. Else none.
+// Collective.
+std::vector<pipeline::Layer> measured_layers(const TrainConfig& config, nn::Module& model,
+                                             const data::SampleLayout& layout, ProcessGroup& all);
+
+// With parallel.pipeline: the stages of this rank, cut at parallel.split or by the times of layers. Collective. Throws
+// Errc::usage naming key and value.
 std::unique_ptr<pipeline::PipelinedDataParallel> make_rank_pipeline(const TrainConfig& config, nn::Module& model,
-                                                                    const data::SampleLayout& layout,
+                                                                    const std::vector<pipeline::Layer>& layers,
                                                                     const DeviceMesh& mesh, const DdpOptions& options);
+// With parallel.balance as well: how its layers move between stages; else none. Throws Errc::usage as above.
+std::optional<pipeline::StageBalancer> make_stage_balancer(const TrainConfig& config, nn::Module& model,
+                                                           const std::vector<pipeline::Layer>& layers);
 // With several devices and micro-batches; else null. Moves the model's parameters.
 std::unique_ptr<pipeline::DevicePipeline> make_device_pipeline(const TrainConfig& config, nn::Module& model,
                                                                const data::SampleLayout& layout,

@@ -17,6 +17,12 @@ void RankTimes::step_done(const StepTimes& times) {
   ++steps_;
 }
 
+void RankTimes::restart() {
+  warm_ = false;
+  own_ = {};
+  steps_ = 0;
+}
+
 void RankTimes::append_to(std::vector<double>& addends) {
   if (size_ == 1 || steps_ < window) return;
   appended_at_ = addends.size();

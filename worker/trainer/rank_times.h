@@ -18,6 +18,8 @@ class RankTimes {
 
   // The steps that are summed up: the first of a session warms caches up and does not count.
   void step_done(const StepTimes& times);
+  // Begins a window anew, with a step that warms up.
+  void restart();
   // Appends this rank's numbers to the addends of a sum, when a window is complete.
   void append_to(std::vector<double>& addends);
   // The window's times by rank, from the sums of the addends; empty unless append_to() has appended.

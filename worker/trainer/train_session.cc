@@ -56,10 +56,10 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
 }
 
 std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model,
-                                                  const data::SampleLayout& layout, const DeviceMesh& mesh) {
+                                                  const std::vector<pipeline::Layer>& layers, const DeviceMesh& mesh) {
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
-  if (p.pipeline > 1) return make_rank_pipeline(c, model, layout, mesh, options);
+  if (p.pipeline > 1) return make_rank_pipeline(c, model, layers, mesh, options);
   ProcessGroup& group = mesh.group("data");
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
@@ -164,7 +164,10 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       own_task_(task_of_divided_scores(job.task, tensor_.get())),
       task_(own_task_ ? *own_task_ : job.task),
       device_pipeline_(make_device_pipeline(config_, *state.model, datasets_.train->layout(), task_, group)),
-      parallelism_(make_parallelism(config_, *state.model, datasets_.train->layout(), mesh_)),
+      layers_(config_.parallel.pipeline > 1 ? measured_layers(config_, *state.model, datasets_.train->layout(), group)
+                                            : std::vector<pipeline::Layer>()),
+      stage_balancer_(make_stage_balancer(config_, *state.model, layers_)),
+      parallelism_(make_parallelism(config_, *state.model, layers_, mesh_)),
       pipelined_(config_.parallel.pipeline > 1 ? dynamic_cast<pipeline::PipelinedDataParallel*>(parallelism_.get())
                                                : nullptr),
       replicas_(make_data_parallel(config_, *state.model, datasets_.train->layout(), task_)),
@@ -188,7 +191,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
     make_optimizer_of_parts(parameters_, groups_of(parameters_, parameter_groups(config_, *state_.model)));
   else if (tensor_ || (device_pipeline_ && !state_.optimizer))
     make_optimizer_of_parts({}, parameter_groups(config_, *state_.model));
-  if (config_.parallel.balance && plan_.step_samples >= data_group().size())
+  if (config_.parallel.balance && !pipelined_ && plan_.step_samples >= data_group().size())
     balancer_.emplace(data_group().size(), plan_.step_samples);
   state_.run.world_size = group.size();
   state_.run.batch_size = micro_batch_;
@@ -398,7 +401,9 @@ std::int64_t TrainSession::micro_batch_of(int rank) const {
 
 // From the times of forward and backward passes, which all ranks know: so all decide alike.
 void TrainSession::balance(StepResult& result) {
-  if (!balancer_ || result.rank_times.empty()) return;
+  if (result.rank_times.empty()) return;
+  if (stage_balancer_) balance_stages(result);
+  if (!balancer_) return;
   std::vector<double> seconds;
   for (const StepTimes& times : result.rank_times)
     seconds.push_back((times.forward + times.backward).count() / RankTimes::window);
@@ -407,6 +412,38 @@ void TrainSession::balance(StepResult& result) {
   plan_.shares = decision->shares;
   result.balance = decision->reason;
   loader_.reset();  // made again with the new shares
+}
+
+// A step of a stage takes as long as that of its slowest rank.
+std::vector<double> TrainSession::seconds_of_stages(const std::vector<StepTimes>& ranks) const {
+  std::vector<double> stages(static_cast<std::size_t>(mesh_.size("pipeline")));
+  const std::size_t ranks_of_stage = ranks.size() / stages.size();  // neighbours: stages are the outermost dimension
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    double& slowest = stages[r / ranks_of_stage];
+    slowest = std::max(slowest, (ranks[r].forward + ranks[r].backward).count() / RankTimes::window);
+  }
+  return stages;
+}
+
+void TrainSession::balance_stages(StepResult& result) {
+  const auto decision = stage_balancer_->observe(seconds_of_stages(result.rank_times));
+  if (!decision) return;
+  result.balance = fmt::format("layer {} moves from stage {} to stage {}: {}", layers_[decision->layer].name,
+                               decision->from, decision->to, decision->reason);
+  cut_at(pipeline::piece_cuts(layers_, decision->cuts));
+  rank_times_.restart();
+}
+
+// Model and optimizer go on with the same values at other ranks.
+void TrainSession::cut_at(const std::vector<std::size_t>& cuts) {
+  const auto before = std::move(state_.optimizer);
+  const auto whole = pipelined_->gather(before->state());
+  pipelined_->cut_at(cuts);
+  parameters_ = pipelined_->pipeline().parameters();
+  make_optimizer_of_parts(parameters_, groups_of(parameters_, parameter_groups(config_, *state_.model)));
+  pipelined_->scatter(whole, state_.optimizer->state());
+  state_.optimizer->set_lr(before->lr());
+  state_.optimizer->set_step_count(before->step_count());
 }
 
 // A rank with fewer micro-batches would miss exchanges of the others' statistics.

@@ -80,6 +80,9 @@ class TrainSession final : public Session {
   std::int64_t micro_batches(std::int64_t samples, int rank) const;
   std::int64_t most_micro_batches(std::int64_t samples) const;
   void balance(StepResult& result);
+  std::vector<double> seconds_of_stages(const std::vector<StepTimes>& ranks) const;
+  void balance_stages(StepResult& result);
+  void cut_at(const std::vector<std::size_t>& cuts);
   std::vector<data::Batch> take_batches(std::int64_t samples);
   void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, double& loss_sum,
                    PhaseTimer& timer);
@@ -107,15 +110,17 @@ class TrainSession final : public Session {
   const std::unique_ptr<tasks::Task> own_task_;   // in place of the job's, where ranks have parts of the scores
   const tasks::Task& task_;
   const std::unique_ptr<pipeline::DevicePipeline> device_pipeline_;  // with parallel.micro_batches and devices
+  const std::vector<pipeline::Layer> layers_;              // with parallel.pipeline, where their times are needed
+  std::optional<pipeline::StageBalancer> stage_balancer_;  // with parallel.pipeline and balance
   const std::unique_ptr<DataParallelism> parallelism_;
   pipeline::PipelinedDataParallel* const pipelined_;  // with parallel.pipeline: parallelism_; else null
   const std::unique_ptr<DataParallel> replicas_;      // with parallel.strategy = data_parallel
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;  // with parallel.zero
   const Replicas replicas_of_state_;
-  const optim::NamedParameters parameters_;  // that this rank updates
+  optim::NamedParameters parameters_;  // that this rank updates
   data::EpochPlan plan_;
-  std::optional<LoadBalancer> balancer_;  // with parallel.balance
+  std::optional<LoadBalancer> balancer_;  // with parallel.balance, without a pipeline
   const std::int64_t micro_batch_;
   RankTimes rank_times_;
   PhaseListener phase_listener_;

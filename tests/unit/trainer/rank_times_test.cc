@@ -39,3 +39,20 @@ TEST_CASE("the times of a window travel in slots of a sum, without those of the 
   alone.append_to(nothing);
   CHECK(nothing.size() == 1);
 }
+
+TEST_CASE("a window that begins anew has none of the steps before, and not the next one") {
+  RankTimes times(0, 2);
+  const auto steps = [&](int count, double seconds) {
+    for (int step = 0; step < count; ++step) times.step_done({.data = ddprun::profiler::Seconds(seconds)});
+  };
+  steps(1 + RankTimes::window / 2, 100);
+  times.restart();
+  steps(1, 100);
+  steps(RankTimes::window - 1, 1);
+  std::vector<double> sums{0};
+  times.append_to(sums);
+  CHECK(sums.size() == 1);
+  steps(1, 1);
+  times.append_to(sums);
+  CHECK(times.take_from(sums)[0].data.count() == RankTimes::window);
+}

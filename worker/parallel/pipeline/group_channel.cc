@@ -76,7 +76,7 @@ GroupChannel::Layout GroupChannel::receive_layout(int rank, const Message& messa
   const Size size{message.stage, message.samples};
   if (const auto known = received_layouts_.find(size); known != received_layouts_.end()) return known->second;
   std::array<std::int64_t, header_length> header{};
-  group_.recv({header.data(), header.size(), DType::int64}, rank, tag_of(message, Kind::layout), {.blocking = true});
+  wait(group_.recv({header.data(), header.size(), DType::int64}, rank, tag_of(message, Kind::layout)));
   std::vector<std::int64_t> extents(header.begin() + 2, header.begin() + 2 + header[1]);
   return received_layouts_[size] = {Shape(extents), static_cast<DType>(header[0])};
 }

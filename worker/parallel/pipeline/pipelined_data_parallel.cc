@@ -24,10 +24,28 @@ DdpOptions without(DdpOptions options, const std::vector<std::string>& foreign) 
 PipelinedDataParallel::PipelinedDataParallel(nn::Module& model, const DeviceMesh& mesh,
                                              const std::vector<std::size_t>& cuts, const Schedule& schedule,
                                              DdpOptions options)
-    : model_(model),
-      mesh_(mesh),
-      pipeline_(model, cuts, schedule, mesh.group("pipeline")),
-      ddp_(model, mesh.group("data"), without(std::move(options), pipeline_.foreign())) {}
+    : model_(model), mesh_(mesh), schedule_(schedule), options_(std::move(options)) {
+  make_stages_at(cuts);
+}
+
+void PipelinedDataParallel::make_stages_at(const std::vector<std::size_t>& cuts) {
+  pipeline_.emplace(model_, cuts, schedule_, mesh_.group("pipeline"));
+  ddp_.emplace(model_, mesh_.group("data"), without(options_, pipeline_->foreign()));
+  ddp_->record_transfers(transfers_);
+}
+
+void PipelinedDataParallel::cut_at(const std::vector<std::size_t>& cuts) {
+  const optim::NamedTensors whole = gather(own_tensors());
+  ddp_.reset();
+  pipeline_.reset();
+  make_stages_at(cuts);
+  scatter(whole, own_tensors());
+}
+
+void PipelinedDataParallel::record_transfers(std::vector<Transfer>* into) {
+  transfers_ = into;
+  ddp_->record_transfers(into);
+}
 
 Variable PipelinedDataParallel::forward(const Variable&) {
   throw Error(Errc::unsupported, "a rank of a pipeline has some stages of the model alone");
@@ -37,19 +55,19 @@ void PipelinedDataParallel::visit_parameters(const Visitor& visit) {
   for (const auto& [name, parameter] : model_.named_parameters()) {
     const Tensor& own = parameter.value();
     const Tensor value = own.storage()->is_present() ? own : Tensor::empty(own.shape(), own.dtype());
-    const int root = pipeline_.division().first_rank(name);
+    const int root = pipeline_->division().first_rank(name);
     // A copy of a tied parameter is this rank's: it stays as it is.
-    const bool keeps = own.storage()->is_present() && root != pipeline_.group().rank();
+    const bool keeps = own.storage()->is_present() && root != pipeline_->group().rank();
     const Tensor received = keeps ? value.clone() : value;
-    pipeline_.group().broadcast(span_of(received), root, {.blocking = true});
+    pipeline_->group().broadcast(span_of(received), root, {.blocking = true});
     visit(name, keeps ? value : received);
   }
 }
 
 optim::NamedTensors PipelinedDataParallel::own_tensors() const {
   optim::NamedTensors all;
-  for (const auto& [name, parameter] : pipeline_.parameters()) all.emplace_back(name, parameter.value());
-  for (const auto& [name, buffer] : pipeline_.buffers()) all.emplace_back(name, buffer);
+  for (const auto& [name, parameter] : pipeline_->parameters()) all.emplace_back(name, parameter.value());
+  for (const auto& [name, buffer] : pipeline_->buffers()) all.emplace_back(name, buffer);
   return all;
 }
 
@@ -65,7 +83,7 @@ void PipelinedDataParallel::collect_parameters() {
 
 void PipelinedDataParallel::drop_whole_parameters() {
   if (!has_whole()) return;
-  const auto& foreign = pipeline_.foreign();
+  const auto& foreign = pipeline_->foreign();
   for (const auto& [name, parameter] : model_.named_parameters())
     if (std::ranges::count(foreign, name) > 0) make_absent(parameter);
 }
@@ -80,15 +98,15 @@ void PipelinedDataParallel::distribute_model() {
 }
 
 optim::NamedTensors PipelinedDataParallel::gather(const optim::NamedTensors& own) const {
-  return mesh_.coordinate("data") == 0 ? pipeline_.division().gather(own) : optim::NamedTensors{};
+  return mesh_.coordinate("data") == 0 ? pipeline_->division().gather(own) : optim::NamedTensors{};
 }
 
 optim::NamedTensors PipelinedDataParallel::whole_like(const optim::NamedTensors& own) const {
-  return mesh_.coordinate("data") == 0 ? pipeline_.division().whole_like(own) : optim::NamedTensors{};
+  return mesh_.coordinate("data") == 0 ? pipeline_->division().whole_like(own) : optim::NamedTensors{};
 }
 
 void PipelinedDataParallel::scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const {
-  if (mesh_.coordinate("data") == 0) pipeline_.division().scatter(whole, own);
+  if (mesh_.coordinate("data") == 0) pipeline_->division().scatter(whole, own);
   for (const auto& [name, tensor] : own) mesh_.group("data").broadcast(span_of(tensor), 0, {.blocking = true});
 }
 

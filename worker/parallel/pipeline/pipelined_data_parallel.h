@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ddprun/worker/nn/module.h"
@@ -25,38 +26,47 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
                         const Schedule& schedule, DdpOptions options);
 
   // Gradients of a step, averaged over the data ranks.
-  void train(const StepFunctions& step) { pipeline_.train(step, ddp_); }
-  RankPipeline& pipeline() { return pipeline_; }
-  const RankPipeline& pipeline() const { return pipeline_; }
+  void train(const StepFunctions& step) { pipeline_->train(step, *ddp_); }
+  // Both until cut_at().
+  RankPipeline& pipeline() { return *pipeline_; }
+  const RankPipeline& pipeline() const { return *pipeline_; }
+
+  // Cuts the model elsewhere, between two steps: parameters and buffers come to the ranks that have them then, by way
+  // of rank 0. Gradients are dropped. Collective.
+  void cut_at(const std::vector<std::size_t>& cuts);
 
   // Throws Errc::unsupported: a rank has some stages alone.
   Variable forward(const Variable& input) override;
   optim::NamedTensors gather(const optim::NamedTensors& own) const override;
   optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
   void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
-  void join_pass() override { ddp_.join_pass(); }
-  std::shared_ptr<void> hold_reduction() override { return ddp_.hold_reduction(); }
-  ProcessGroup& shard_group() const override { return ddp_.shard_group(); }
-  void zero_grad() override { ddp_.zero_grad(); }
-  void parameters_updated() override { ddp_.parameters_updated(); }
-  void sync_buffers() override { ddp_.sync_buffers(); }
+  void join_pass() override { ddp_->join_pass(); }
+  std::shared_ptr<void> hold_reduction() override { return ddp_->hold_reduction(); }
+  ProcessGroup& shard_group() const override { return ddp_->shard_group(); }
+  void zero_grad() override { ddp_->zero_grad(); }
+  void parameters_updated() override { ddp_->parameters_updated(); }
+  void sync_buffers() override { ddp_->sync_buffers(); }
   void visit_parameters(const Visitor& visit) override;
   void collect_parameters() override;
   void drop_whole_parameters() override;
   void distribute_model() override;
-  std::chrono::nanoseconds waited() const override { return ddp_.waited() + pipeline_.waited(); }
-  std::chrono::nanoseconds starting() const override { return ddp_.starting(); }
-  void record_transfers(std::vector<Transfer>* into) override { ddp_.record_transfers(into); }
+  std::chrono::nanoseconds waited() const override { return ddp_->waited() + pipeline_->waited(); }
+  std::chrono::nanoseconds starting() const override { return ddp_->starting(); }
+  void record_transfers(std::vector<Transfer>* into) override;
 
  private:
+  void make_stages_at(const std::vector<std::size_t>& cuts);
   optim::NamedTensors own_tensors() const;
   // The first rank of the first pipeline; where layers are divided as well, those that have its parts of them.
-  bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_.group().rank() == 0; }
+  bool has_whole() const { return mesh_.coordinate("data") == 0 && pipeline_->group().rank() == 0; }
 
   nn::Module& model_;
   const DeviceMesh& mesh_;
-  RankPipeline pipeline_;
-  DistributedDataParallel ddp_;
+  const Schedule schedule_;
+  const DdpOptions options_;
+  std::vector<Transfer>* transfers_ = nullptr;
+  std::optional<RankPipeline> pipeline_;
+  std::optional<DistributedDataParallel> ddp_;
 };
 
 }  // namespace ddprun::pipeline

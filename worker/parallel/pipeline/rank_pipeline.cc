@@ -37,6 +37,11 @@ void make_absent(Variable parameter) {
   parameter.set_value(value);
 }
 
+void make_present(Variable parameter) {
+  if (parameter.value().storage()->is_present()) return;
+  parameter.set_value(Tensor::zeros(parameter.shape(), parameter.dtype()));
+}
+
 RankPipeline::RankPipeline(nn::Module& model, const std::vector<std::size_t>& cuts, const Schedule& schedule,
                            ProcessGroup& group)
     : schedule_(schedule),
@@ -53,6 +58,7 @@ void RankPipeline::drop_foreign(nn::Module& model) {
   optim::NamedParameters own = parameters_of(executor_.stages());
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (contains(own, name)) {
+      make_present(parameter);
       parameters_.emplace_back(name, parameter);
       if (!tied_.is_first(parameter)) repeated_.emplace_back(name, parameter);
     } else {
@@ -77,7 +83,9 @@ void RankPipeline::train(StepFunctions step, DataParallelism& data) {
   };
   executor_.train(step);
   if (!overlaps) data.join_pass();
-  tied_.sum_gradients();
+  const auto start = std::chrono::steady_clock::now();
+  tied_.sum_gradients();  // the first stage is the last to come here
+  waited_for_tied_ += std::chrono::steady_clock::now() - start;
   tied_bytes_ += tied_.bytes_sent();
 }
 

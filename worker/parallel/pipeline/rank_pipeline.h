@@ -18,6 +18,8 @@ namespace ddprun::pipeline {
 
 // Gives the parameter's memory back; its shape stays, and an operation that uses it is an error.
 void make_absent(Variable parameter);
+// Gives an absent one memory, of zeros.
+void make_present(Variable parameter);
 
 // A pipeline over the ranks of a group, each with the parameters of its stages alone.
 //
@@ -29,7 +31,8 @@ void make_absent(Variable parameter);
 //   pipeline.train(step, ddp);   // adds to the gradients of pipeline.parameters(), averaged over the data ranks
 //
 // The constructor takes a whole model with the same parameters at all ranks. Those of other ranks' stages are absent
-// from then on: an operation that uses one is an error.
+// from then on: an operation that uses one is an error. A parameter of this rank's stages that is absent, as another
+// pipeline leaves it, gets memory.
 //
 // Ownership: model and group outlive this object; the model is of no use after it.
 // Threads: one at a time. All ranks call the same methods in the same order.
@@ -58,7 +61,7 @@ class RankPipeline {
   // To other stages, in all steps.
   std::uint64_t bytes_sent() const { return channel_.bytes_sent() + tied_bytes_; }
   // Total time for which stages have waited for others.
-  std::chrono::nanoseconds waited() const { return channel_.waited(); }
+  std::chrono::nanoseconds waited() const { return channel_.waited() + waited_for_tied_; }
 
  private:
   void drop_foreign(nn::Module& model);
@@ -74,6 +77,7 @@ class RankPipeline {
   optim::NamedTensors buffers_;
   std::vector<std::string> foreign_;
   std::uint64_t tied_bytes_ = 0;  // sent
+  std::chrono::nanoseconds waited_for_tied_{};
 };
 
 }  // namespace ddprun::pipeline

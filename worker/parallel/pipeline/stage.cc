@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <limits>
+#include <ranges>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -126,23 +128,45 @@ std::vector<std::size_t> cuts_at(nn::Module& model, const std::vector<std::strin
   return cuts;
 }
 
-std::vector<std::size_t> measured_cuts(nn::Module& model, const Tensor& input, std::size_t stages) {
+std::vector<Layer> measured_layers(nn::Module& model, const Tensor& input) {
   const auto pieces = model.pieces();
-  const auto begins = places(pieces);
-  if (begins.size() < stages)
-    throw make_error(Errc::usage, "the model has {} pieces with parameters for {} stages", begins.size(), stages);
   const NoGradScope no_grad;
   const bool trains = model.training();
   model.train(false);
   std::vector<double> seconds(pieces.size(), std::numeric_limits<double>::infinity());
   for (int i = 0; i < 3; ++i) time_pieces(pieces, input, seconds);
   model.train(trains);
-  std::vector<double> costs(begins.size());
+  std::vector<Layer> layers;
+  for (const std::size_t place : places(pieces)) layers.push_back({.piece = place, .name = pieces[place].name});
   for (std::size_t p = 0; p < pieces.size(); ++p)
-    costs[static_cast<std::size_t>(std::ranges::upper_bound(begins, p) - begins.begin()) - 1] += seconds[p];
-  std::vector<std::size_t> cuts;
-  for (const std::size_t unit : cut_evenly(costs, stages)) cuts.push_back(begins[unit]);
-  return cuts;
+    std::prev(std::ranges::upper_bound(layers, p, {}, &Layer::piece))->seconds += seconds[p];
+  return layers;
+}
+
+std::vector<std::size_t> layer_cuts(const std::vector<Layer>& layers, const std::vector<std::size_t>& cuts) {
+  std::vector<std::size_t> all;
+  for (const std::size_t cut : cuts) {
+    const auto found = std::ranges::find(layers, cut, &Layer::piece);
+    if (found == layers.end())
+      throw make_error(Errc::usage, "stages that are balanced begin with one of the layers that learn: {}",
+                       fmt::join(layers | std::views::transform(&Layer::name), ", "));
+    all.push_back(static_cast<std::size_t>(found - layers.begin()));
+  }
+  return all;
+}
+
+std::vector<std::size_t> piece_cuts(const std::vector<Layer>& layers, const std::vector<std::size_t>& cuts) {
+  std::vector<std::size_t> all;
+  for (const std::size_t layer : cuts) all.push_back(layers.at(layer).piece);
+  return all;
+}
+
+std::vector<std::size_t> measured_cuts(const std::vector<Layer>& layers, std::size_t stages) {
+  if (layers.size() < stages)
+    throw make_error(Errc::usage, "the model has {} pieces with parameters for {} stages", layers.size(), stages);
+  std::vector<double> costs;
+  for (const Layer& layer : layers) costs.push_back(layer.seconds);
+  return piece_cuts(layers, cut_evenly(costs, stages));
 }
 
 }  // namespace ddprun::pipeline

@@ -74,6 +74,41 @@ TEST_CASE("pipelines of several data ranks learn what the whole model learns fro
   check({.model = {"mlp"}, .data = 1, .micro_batches = 4, .split = {"fc3"}});
 }
 
+TEST_CASE("a model that is cut elsewhere between two steps learns what the whole model learns") {
+  const TestModel which{"gpt", 0.2};
+  const std::vector<std::string> first_pieces{"h.3", "lm_head", "h.1"};
+  const Learnt expected = learn_whole(which, 4);
+  std::mutex mutex;
+  std::map<std::string, std::vector<double>> found;
+  run_ranks(4, [&](ProcessGroup& world) {
+    const DeviceMesh mesh(world, {{"pipeline", 2}, {"data", 2}});
+    const auto model = make(which);
+    const auto cuts = [&](int s) { return cuts_at(*model, {first_pieces[static_cast<std::size_t>(s)]}, 2); };
+    PipelinedDataParallel pipelined(*model, mesh, cuts(0),
+                                    plan_schedule(ScheduleKind::one_forward_one_backward, {2, 2, 1}), {});
+    std::vector<double> losses;
+    for (int s = 0; s < steps; ++s) {
+      if (s > 0) pipelined.cut_at(cuts(s));
+      for (const auto& name : pipelined.pipeline().foreign())
+        require(!model->parameter(name).value().storage()->is_present(), name + " has memory at another rank");
+      const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.2}, pipelined.pipeline().parameters());
+      const int first = mesh.coordinate("data") * 2;
+      pipelined.zero_grad();
+      auto step = step_functions(which, s, 2, losses);
+      step.input = [&](int m) { return Variable(input_of(which, s, first + m)); };
+      step.scope = [&](int m) { return keys_of(s, first + m); };
+      pipelined.train(step);
+      optimizer->step();
+    }
+    const std::lock_guard lock(mutex);
+    for (const auto& [name, parameter] : pipelined.pipeline().parameters())
+      require(found.try_emplace(name, test::values(parameter.value())).first->second == test::values(parameter.value()),
+              name + " differs between ranks");
+  });
+  REQUIRE(found.size() == expected.parameters.size());
+  for (const auto& [name, values] : expected.parameters) require_near(found.at(name), values, 1e-5, name);
+}
+
 TEST_CASE("an operation that uses a parameter of another rank is refused") {
   std::string error;
   run_ranks(2, [&](ProcessGroup& group) {

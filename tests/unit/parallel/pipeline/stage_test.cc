@@ -67,7 +67,7 @@ TEST_CASE("cuts that the model does not have are refused") {
   CHECK_THROWS_WITH(cuts_at(*model, {"h.2", "h.1"}, 3), Catch::Contains("h.1 is not"));
   CHECK_THROWS_WITH(cuts_at(*model, {"wte"}, 2), Catch::Contains("after the first"));
   CHECK_THROWS_WITH(cuts_at(*model, {"h.2"}, 3), Catch::Contains("1 pieces are named for 3 stages"));
-  CHECK_THROWS_WITH(measured_cuts(*model, input_of({"gpt"}, 0, 0), 10),
+  CHECK_THROWS_WITH(measured_cuts(measured_layers(*model, input_of({"gpt"}, 0, 0)), 10),
                     Catch::Contains("9 pieces with parameters for 10"));
   struct Stray : nn::Sequential {
     Stray() { register_parameter("stray", test::random_tensor({2}, 1)); }
@@ -92,7 +92,11 @@ TEST_CASE("measured cuts weigh the time of pieces, and each stage begins with on
   model.add(std::make_unique<nn::Flatten>());
   for (int i = 0; i < 4; ++i) model.add(std::make_unique<nn::Linear>(2, 2, generator));
   model.add(std::make_unique<Slow>()).add(std::make_unique<nn::Flatten>()).add(std::make_unique<Slow>());
-  CHECK(measured_cuts(model, test::random_tensor({2, 2}, 1), 2) == std::vector<std::size_t>{7});
-  CHECK(measured_cuts(model, test::random_tensor({2, 2}, 1), 6) == std::vector<std::size_t>{2, 3, 4, 5, 7});
+  const auto layers = measured_layers(model, test::random_tensor({2, 2}, 1));
+  CHECK(measured_cuts(layers, 2) == std::vector<std::size_t>{7});
+  CHECK(measured_cuts(layers, 6) == std::vector<std::size_t>{2, 3, 4, 5, 7});
+  CHECK(layer_cuts(layers, {2, 7}) == std::vector<std::size_t>{1, 5});
+  CHECK(piece_cuts(layers, {1, 5}) == std::vector<std::size_t>{2, 7});
+  CHECK_THROWS_WITH(layer_cuts(layers, {6}), Catch::Contains("layers that learn: 0, 2, 3, 4, 5, 7"));
   CHECK(model.training());
 }

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddprun::pipeline {
+
+// Where the layers of a pipeline are cut when its ranks differ in speed, or do not have the speed for which they were
+// cut: from the measured times of stages, one layer at a time moves to a neighbouring stage.
+//
+// A rank is as slow as its stage took for what its layers cost. A move has to promise that the slowest stage takes 5 %
+// less, in several measurements that follow each other; one that undoes the last move at the same cut needs twice as
+// many as that one did, so that moves become rare whatever was measured. After a move the moved layer's cost is what
+// the times of both stages say: a wrong estimate does not send it back.
+//
+// Pure: the same measurements give the same decisions at all ranks.
+class StageBalancer {
+ public:
+  // costs: of each layer, in any unit; cuts: the first layer of each stage but the first. REQUIRES: costs above 0,
+  // cuts ascending, each stage has a layer
+  StageBalancer(std::vector<double> costs, std::vector<std::size_t> cuts);
+
+  struct Decision {
+    std::vector<std::size_t> cuts;
+    std::size_t layer = 0;         // that moves
+    std::size_t from = 0, to = 0;  // stages
+    std::string reason;            // with what was measured
+  };
+  // seconds: that each stage has computed in a step, on average, with the cuts as they are. None: they stay.
+  std::optional<Decision> observe(const std::vector<double>& seconds);
+
+  const std::vector<std::size_t>& cuts() const { return cuts_; }
+
+ private:
+  struct Move {
+    std::size_t cut = 0;   // which one
+    bool forward = false;  // the layer goes to the stage behind the cut
+    bool operator==(const Move&) const = default;
+  };
+  struct Prediction {
+    Move move;
+    double slowest = 0;  // seconds
+  };
+  // A move whose effect has not been measured.
+  struct Made {
+    Move move;
+    double cost_from = 0, cost_to = 0;        // before it
+    double seconds_from = 0, seconds_to = 0;  // before it
+  };
+  // What the last move at a cut was.
+  struct History {
+    std::optional<Move> last;
+    int agreement = 0;  // measurements that it needed
+  };
+
+  double cost_of(const std::vector<std::size_t>& cuts, std::size_t stage) const;
+  std::size_t stage_of(const Move& move, bool giving) const { return move.cut + (giving == move.forward ? 0 : 1); }
+  std::size_t layer_of(const Move& move) const { return cuts_[move.cut] - (move.forward ? 1 : 0); }
+  std::vector<std::size_t> after(const Move& move) const;
+  bool is_possible(const Move& move) const;
+  double slowest(const std::vector<std::size_t>& cuts) const;
+  std::optional<Prediction> best_move() const;
+  int needed_for(const Move& move) const;
+  void note(const std::vector<double>& seconds);
+  void learn_cost(const std::vector<double>& seconds);
+  Decision make(const Prediction& prediction);
+
+  std::vector<double> costs_;
+  std::vector<std::size_t> cuts_;
+  std::vector<double> seconds_;     // smoothed, with the cuts as they are; empty: not measured yet
+  std::vector<History> histories_;  // by cut
+  std::optional<Move> candidate_;
+  int agreeing_ = 0;  // measurements after which candidate_ was the best move
+  std::optional<Made> made_;
+};
+
+}  // namespace ddprun::pipeline
