@@ -8,6 +8,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/mpi/message_tags.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_notices.h"
 #include "ddprun/worker/comm/backends/mpi/polling.h"
 #include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
@@ -108,7 +109,8 @@ struct MpiCollectives::Pending {
   }
 };
 
-MpiCollectives::MpiCollectives(const MpiGroupContext& context) : context_(context) {}
+MpiCollectives::MpiCollectives(const MpiGroupContext& context, MpiNotices& notices)
+    : context_(context), notices_(notices) {}
 
 MpiCollectives::~MpiCollectives() {
   while (!pending_.empty()) abandon_oldest();
@@ -123,7 +125,7 @@ bool MpiCollectives::start(const Collective& collective) {
 bool MpiCollectives::test(const Collective& collective, const Deadline& deadline) {
   auto& oldest = *pending_.front();
   try {
-    Polling polling;
+    Polling polling(context_.library.waiters());
     while (!poll(oldest, collective)) {
       if (deadline.expired()) return false;
       polling.pause();
@@ -234,7 +236,10 @@ bool MpiCollectives::poll(Pending& pending, const Collective& collective) {
     if (pending.previous_call) compare(pending, collective);
   }
   context_.library.check(code, name_of(collective.operation.kind));
-  if (finished) compare(pending, collective);
+  if (finished) {
+    compare(pending, collective);
+    notices_.expect_none();
+  }
   return finished;
 }
 

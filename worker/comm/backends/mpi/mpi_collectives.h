@@ -22,6 +22,8 @@ struct MpiGroupContext {
   const std::atomic<bool>& interrupted;
 };
 
+class MpiNotices;
+
 // Collectives over a communicator, by MPI's nonblocking functions. Beside each, every rank tells the next one what it
 // calls: MPI itself may finish calls that differ.
 //
@@ -29,7 +31,7 @@ struct MpiGroupContext {
 // the memory of what is unfinished is left to MPI until the process ends.
 class MpiCollectives : public NonblockingCollectives {
  public:
-  explicit MpiCollectives(const MpiGroupContext& context);
+  MpiCollectives(const MpiGroupContext& context, MpiNotices& notices);
   ~MpiCollectives() override;
   MpiCollectives(const MpiCollectives&) = delete;
   MpiCollectives& operator=(const MpiCollectives&) = delete;
@@ -51,6 +53,7 @@ class MpiCollectives : public NonblockingCollectives {
   void abandon_oldest() noexcept;
 
   const MpiGroupContext context_;
+  MpiNotices& notices_;
   std::deque<std::unique_ptr<Pending>> pending_;
   std::vector<std::unique_ptr<Pending>> idle_;
 };

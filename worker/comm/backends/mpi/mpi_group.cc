@@ -12,6 +12,7 @@
 #include "ddprun/worker/comm/backends/local/self_group.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_collectives.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_library.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_notices.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_transfers.h"
 #include "ddprun/worker/comm/bootstrap/await_ranks.h"
 #include "ddprun/worker/comm/execution/transport_group.h"
@@ -67,8 +68,10 @@ class MpiTransport : public Transport {
     };
     const auto communicator = library_.create_communicator(world_ranks(published, library_), tag_of(prefix), give_up);
     const MpiGroupContext context{library_, communicator, rank_info_, memory_, interrupted_};
-    collectives_.emplace(context);
+    notices_.emplace(context);
+    collectives_.emplace(context, *notices_);
     transfers_.emplace(context);
+    connected_ = true;
   }
 
   TransportTraits traits() const override { return {.backend = "mpi", .linger_timeout = linger_timeout}; }
@@ -78,14 +81,17 @@ class MpiTransport : public Transport {
     return transfers_->start(operation, memory);
   }
   RegisteredBuffer allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
-  void interrupt() noexcept override { interrupted_ = true; }
+  void interrupt() noexcept override {
+    if (!interrupted_.exchange(true) && connected_) notices_->send();
+  }
 
  private:
   const RankInfo rank_info_;
   MpiLibrary& library_;
   MpiMemory memory_;
-  std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> interrupted_ = false, connected_ = false;
   // The communicator is never freed: a message that nobody received would reach the group that gets its number next.
+  std::optional<MpiNotices> notices_;
   std::optional<MpiCollectives> collectives_;
   std::optional<MpiTransfers> transfers_;
 };

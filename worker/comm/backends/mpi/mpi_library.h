@@ -35,6 +35,7 @@ class MpiLibrary {
 
   const MpiFunctions& functions() const { return *functions_; }
   std::mutex& mutex() { return mutex_; }
+  std::atomic<int>& waiters() { return waiters_; }  // for Polling
   int rank() const { return rank_; }
   int size() const { return size_; }
   int tag_upper_bound() const { return tag_upper_bound_; }
@@ -58,6 +59,7 @@ class MpiLibrary {
 
   const MpiFunctions* functions_;
   std::mutex mutex_;
+  std::atomic<int> waiters_ = 0;
   bool concurrent_ = false;
   std::atomic<bool> abandoned_ = false;
   int rank_ = 0, size_ = 1, tag_upper_bound_ = 0;

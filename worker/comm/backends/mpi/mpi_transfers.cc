@@ -19,12 +19,12 @@ void expect_size(const Operation& operation, Span memory) {
 }
 
 template <class Poll>
-void poll_until(Poll poll, const std::atomic<bool>& interrupted, const Operation& operation,
+void poll_until(Poll poll, const MpiGroupContext& context, const Operation& operation,
                 std::chrono::milliseconds timeout) {
   const auto deadline = Deadline::in(timeout);
-  Polling polling;
+  Polling polling(context.library.waiters());
   while (!poll()) {
-    if (interrupted) throw std::runtime_error("interrupted");
+    if (context.interrupted) throw std::runtime_error("interrupted");
     if (deadline.expired()) throw make_error(Errc::timeout, "{} has not finished", describe(operation));
     polling.pause();
   }
@@ -63,7 +63,7 @@ class MpiTransfers::Send : public Transfer {
   }
 
   void wait(std::chrono::milliseconds timeout) override {
-    poll_until([this] { return poll(); }, context_.interrupted, operation_, timeout);
+    poll_until([this] { return poll(); }, context_, operation_, timeout);
     finished_ = true;
   }
   int source() const override { return -1; }
@@ -106,7 +106,7 @@ class MpiTransfers::Receive : public Transfer {
   }
 
   void wait(std::chrono::milliseconds timeout) override {
-    poll_until([this] { return poll(); }, owner_.context_.interrupted, operation_, timeout);
+    poll_until([this] { return poll(); }, owner_.context_, operation_, timeout);
     if (uses_ && uses_->copied) std::memcpy(memory_.data, uses_->copied, memory_.bytes());
   }
   int source() const override { return source_; }
