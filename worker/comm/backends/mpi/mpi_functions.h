@@ -31,7 +31,7 @@ struct MpiFunctions {
     int root;
     const int *input_counts, *input_offsets, *output_counts, *output_offsets;
   };
-  // output := op(left, right) for 16-bit floats, which MPI lacks.
+  // output := op(left, right), for types that MPI lacks.
   using Reduce = void (*)(ReduceOp op, DType dtype, void* output, const void* left, const void* right,
                           std::size_t count);
 

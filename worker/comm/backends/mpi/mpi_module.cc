@@ -2,7 +2,6 @@
 #include <array>
 #include <cstring>
 #include <mpi.h>
-#include <vector>
 
 #include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
 
@@ -28,38 +27,49 @@ Handle handle_of(std::uint64_t number) {
 }
 
 // MPI's functions of a user's operation have no context.
-MpiFunctions::Reduce reduce_16_bit = nullptr;
+MpiFunctions::Reduce reduce_for_mpi = nullptr;
 
 template <ReduceOp op, DType dtype>
 void combine(void* in, void* in_out, int* count, MPI_Datatype*) {
-  reduce_16_bit(op, dtype, in_out, in, in_out, static_cast<std::size_t>(*count));
+  reduce_for_mpi(op, dtype, in_out, in, in_out, static_cast<std::size_t>(*count));
 }
 
-// The type of 16-bit floats, and their operations, by DType and ReduceOp.
-struct HalfTypes {
-  MPI_Datatype type = MPI_DATATYPE_NULL;
-  std::array<std::array<MPI_Op, 5>, 2> operations{};
-} half_types;
+// What MPI lacks: 16-bit floats. And what MPICH 4.0 has wrong: the largest and the least uint8, which it compares as
+// int8. Operations by ReduceOp.
+using Operations = std::array<MPI_Op, 5>;
+struct OwnTypes {
+  MPI_Datatype half = MPI_DATATYPE_NULL;
+  Operations float16{}, bfloat16{}, uint8{};
+} own;
 
-template <ReduceOp op>
-int create_half_operations() {
-  const auto at = static_cast<std::size_t>(op);
-  if (const int code = MPI_Op_create(combine<op, DType::float16>, 1, &half_types.operations[0][at])) return code;
-  return MPI_Op_create(combine<op, DType::bfloat16>, 1, &half_types.operations[1][at]);
+template <DType dtype, ReduceOp op>
+int create(Operations& operations) {
+  return MPI_Op_create(combine<op, dtype>, 1, &operations[static_cast<std::size_t>(op)]);
 }
 
-int create_half_types() {
-  if (const int code = MPI_Type_contiguous(2, MPI_BYTE, &half_types.type)) return code;
-  if (const int code = MPI_Type_commit(&half_types.type)) return code;
-  if (const int code = create_half_operations<ReduceOp::sum>()) return code;
-  if (const int code = create_half_operations<ReduceOp::average>()) return code;
-  if (const int code = create_half_operations<ReduceOp::product>()) return code;
-  if (const int code = create_half_operations<ReduceOp::min>()) return code;
-  return create_half_operations<ReduceOp::max>();
+template <DType dtype>
+int create_all(Operations& operations) {
+  if (const int code = create<dtype, ReduceOp::sum>(operations)) return code;
+  if (const int code = create<dtype, ReduceOp::average>(operations)) return code;
+  if (const int code = create<dtype, ReduceOp::product>(operations)) return code;
+  if (const int code = create<dtype, ReduceOp::min>(operations)) return code;
+  return create<dtype, ReduceOp::max>(operations);
 }
 
-bool is_half(DType dtype) {
-  return dtype == DType::float16 || dtype == DType::bfloat16;
+int create_own_types() {
+  if (const int code = MPI_Type_contiguous(2, MPI_BYTE, &own.half)) return code;
+  if (const int code = MPI_Type_commit(&own.half)) return code;
+  if (const int code = create_all<DType::float16>(own.float16)) return code;
+  if (const int code = create_all<DType::bfloat16>(own.bfloat16)) return code;
+  if (const int code = create<DType::uint8, ReduceOp::min>(own.uint8)) return code;
+  return create<DType::uint8, ReduceOp::max>(own.uint8);
+}
+
+void free_own_types() {
+  MPI_Type_free(&own.half);
+  for (auto* operations : {&own.float16, &own.bfloat16})
+    for (auto& each : *operations) MPI_Op_free(&each);
+  for (const auto op : {ReduceOp::min, ReduceOp::max}) MPI_Op_free(&own.uint8[static_cast<std::size_t>(op)]);
 }
 
 MPI_Datatype type_of(DType dtype) {
@@ -77,13 +87,16 @@ MPI_Datatype type_of(DType dtype) {
     case DType::int64:
       return MPI_INT64_T;
     default:
-      return half_types.type;
+      return own.half;
   }
 }
 
 // The caller divides an average itself.
 MPI_Op operation_of(ReduceOp op, DType dtype) {
-  if (is_half(dtype)) return half_types.operations[dtype == DType::float16 ? 0 : 1][static_cast<std::size_t>(op)];
+  const auto at = static_cast<std::size_t>(op);
+  if (dtype == DType::float16) return own.float16[at];
+  if (dtype == DType::bfloat16) return own.bfloat16[at];
+  if (dtype == DType::uint8 && (op == ReduceOp::min || op == ReduceOp::max)) return own.uint8[at];
   switch (op) {
     case ReduceOp::product:
       return MPI_PROD;
@@ -110,15 +123,17 @@ int initialize(MpiFunctions::Reduce reduce, bool* any_thread, bool* concurrent) 
   if (code) return code;
   *any_thread = level >= MPI_THREAD_SERIALIZED;
   *concurrent = level >= MPI_THREAD_MULTIPLE;
-  reduce_16_bit = reduce;
+  reduce_for_mpi = reduce;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  return create_half_types();
+  return create_own_types();
 }
 
 int finalize() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  return finalized ? MPI_SUCCESS : MPI_Finalize();
+  if (finalized) return MPI_SUCCESS;
+  free_own_types();
+  return MPI_Finalize();
 }
 
 void abort_job(int code) {

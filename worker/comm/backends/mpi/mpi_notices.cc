@@ -23,14 +23,15 @@ MpiNotices::~MpiNotices() {
 }
 
 void MpiNotices::expect_none() {
-  if (from_ < 0) {
+  // A test may progress other messages only.
+  for (int attempt = 0; attempt < 2 && from_ < 0; ++attempt) {
     bool received = false;
     int bytes = 0, source = -1;
     context_.library.check(context_.library.functions().test_receive(&listening_, &received, &source, &bytes),
                            "a receive over MPI");
-    if (!received) return;
-    from_ = source;
+    if (received) from_ = source;
   }
+  if (from_ < 0) return;
   throw std::runtime_error("rank " + std::to_string(from_) + " has ended its operations");
 }
 

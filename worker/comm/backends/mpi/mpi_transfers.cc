@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
 #include "ddprun/common/error.h"
@@ -38,7 +39,7 @@ class MpiTransfers::Send : public Transfer {
       : context_(context), operation_(operation), uses_(std::make_unique<Used>()) {
     const auto bytes = memory.bytes();
     auto& header = uses_->header;
-    header = {.number = number, .bytes = bytes, .signature = fingerprint(operation), .tag = operation.tag, .data = {}};
+    header = {.number = number, .operation = operation, .data = {}};
     const bool is_inline = bytes <= inline_bytes;
     if (is_inline && bytes > 0) std::memcpy(header.data, memory.data, bytes);
     const auto& mpi = context.library.functions();
@@ -95,7 +96,7 @@ class MpiTransfers::Send : public Transfer {
 class MpiTransfers::Receive : public Transfer {
  public:
   Receive(MpiTransfers& owner, const Operation& operation, Span memory)
-      : owner_(owner), operation_(operation), memory_(memory), signature_(fingerprint(operation)) {}
+      : owner_(owner), operation_(operation), memory_(memory) {}
 
   ~Receive() override {
     const std::lock_guard lock(owner_.context_.library.mutex());
@@ -114,6 +115,8 @@ class MpiTransfers::Receive : public Transfer {
   // REQUIRES the library's mutex.
   void take(const Message& message) {
     source_ = message.source;
+    sent_ = message.header.operation;
+    if (differs()) return;
     const auto bytes = memory_.bytes();
     if (bytes <= inline_bytes) {
       if (bytes > 0) std::memcpy(memory_.data, message.header.data, bytes);
@@ -132,7 +135,6 @@ class MpiTransfers::Receive : public Transfer {
   }
 
   const Operation& operation() const { return operation_; }
-  std::uint64_t signature() const { return signature_; }
 
  private:
   // What MPI uses until the receive has finished.
@@ -147,16 +149,21 @@ class MpiTransfers::Receive : public Transfer {
     const std::lock_guard lock(owner_.context_.library.mutex());
     if (done_) return true;
     owner_.progress();
+    if (differs())
+      throw make_error(Errc::mismatch, "rank {} calls {}, rank {} calls {}", source_, describe(*sent_),
+                       owner_.context_.rank_info.rank, describe(operation_));
     if (!uses_) return done_;
     const auto& library = owner_.context_.library;
     library.check(library.functions().test_all(1, &uses_->request, &done_), "a receive over MPI");
     return done_;
   }
 
+  bool differs() const { return sent_ && (sent_->dtype != operation_.dtype || sent_->count != operation_.count); }
+
   MpiTransfers& owner_;
   const Operation operation_;
+  std::optional<Operation> sent_;  // by the rank whose message it takes
   const Span memory_;
-  const std::uint64_t signature_;
   std::unique_ptr<Used> uses_;  // for a message whose data does not fit into its header
   int source_ = -1;
   bool done_ = false;
@@ -229,8 +236,8 @@ bool MpiTransfers::take_waiting(Receive& receive) {
 
 bool MpiTransfers::matches(const Receive& receive, const Message& message) const {
   const auto& operation = receive.operation();
-  return (operation.peer == any_source || operation.peer == message.source) && operation.tag == message.header.tag &&
-         receive.signature() == message.header.signature;
+  return (operation.peer == any_source || operation.peer == message.source) &&
+         operation.tag == message.header.operation.tag;
 }
 
 }  // namespace ddprun::comm

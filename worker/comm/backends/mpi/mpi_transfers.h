@@ -11,10 +11,9 @@
 namespace ddprun::comm {
 
 // Sends and receives over a communicator. A send is a header, which has its tag, type and size, and data that does not
-// fit into it; receives are matched with headers here, so that every tag is possible and messages of another type or
-// size never match.
+// fit into it; receives are matched with headers here, so that every tag is possible and both ends are compared.
 //
-// Threads: thread-safe. Errors: as MpiCollectives'.
+// Threads: thread-safe. Errors: Errc::mismatch naming both ends; otherwise as MpiCollectives'.
 class MpiTransfers {
  public:
   explicit MpiTransfers(const MpiGroupContext& context);
@@ -31,9 +30,7 @@ class MpiTransfers {
   class Receive;
   struct Header {
     std::uint64_t number;  // of the messages to that rank
-    std::uint64_t bytes;
-    std::uint64_t signature;  // of type and size
-    std::int64_t tag;
+    Operation operation;
     std::byte data[inline_bytes];
   };
   struct Message {
