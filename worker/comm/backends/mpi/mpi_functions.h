@@ -42,7 +42,6 @@ struct MpiFunctions {
   // concurrent: whether also at the same time.
   int (*initialize)(Reduce reduce, bool* any_thread, bool* concurrent);
   int (*finalize)();
-  void (*abort)(int code);
   int (*world)(int* rank, int* size, int* tag_upper_bound);
   // text: 256 bytes.
   void (*error_text)(int code, char* text);

@@ -136,10 +136,6 @@ int finalize() {
   return MPI_Finalize();
 }
 
-void abort_job(int code) {
-  MPI_Abort(MPI_COMM_WORLD, code);
-}
-
 int world(int* rank, int* size, int* tag_upper_bound) {
   if (const int code = MPI_Comm_rank(MPI_COMM_WORLD, rank)) return code;
   if (const int code = MPI_Comm_size(MPI_COMM_WORLD, size)) return code;
@@ -305,7 +301,6 @@ const ddprun::comm::MpiFunctions ddprun_mpi_functions = {
     DDPRUN_MPI_NAME,
     ddprun::comm::initialize,
     ddprun::comm::finalize,
-    ddprun::comm::abort_job,
     ddprun::comm::world,
     ddprun::comm::error_text,
     ddprun::comm::create_communicator,
