@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/environment.h"
+#include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_library.h"
 #include "ddprun/worker/comm/init.h"
 #include "tests/bench/subcommand.h"
@@ -38,7 +39,9 @@ struct Times {
 };
 
 void measure(const Settings& settings, bool json) {
-  const auto world = init_process_group({.backend = "mpi", .env = WorkerEnv::from(Environment::capture())});
+  const auto env = WorkerEnv::from(Environment::capture());
+  if (env.world_size < 2) throw Error(Errc::usage, "it needs ranks: mpirun -n 2 ddprun-bench mpi");
+  const auto world = init_process_group({.backend = "mpi", .env = env});
   auto& group = world->group();
   auto& library = comm::MpiLibrary::instance();
   const auto& mpi = library.functions();
