@@ -39,6 +39,7 @@ Words command(const std::string& mpi, const NetnsHosts& net, const std::string& 
             "-ppn",
             "2"};
   }
+  // Not over shared memory: its files are named by the host's name, which these hosts have in common.
   return {"/usr/bin/mpirun.openmpi",
           "--mca",
           "plm_rsh_agent",
@@ -46,6 +47,12 @@ Words command(const std::string& mpi, const NetnsHosts& net, const std::string& 
           "--mca",
           "orte_keep_fqdn_hostnames",
           "1",
+          "--mca",
+          "pml",
+          "ob1",
+          "--mca",
+          "btl",
+          "tcp,self",
           "--oversubscribe",
           "-H",
           net.address(0) + ":2," + net.address(1) + ":2",
