@@ -43,6 +43,29 @@ if(DDPRUN_CUDA)
 endif()
 message(STATUS "NCCL back end: ${DDPRUN_HAS_NCCL}")
 
+# The MPI back end is built for each MPI found here. Sets DDPRUN_HAS_OPENMPI and DDPRUN_HAS_MPICH.
+function(ddprun_find_mpi prefix library suffixes)
+  find_path(DDPRUN_${prefix}_INCLUDE mpi.h
+    HINTS $ENV{${prefix}_HOME}/include PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}
+      /usr/lib64 /usr/include
+    PATH_SUFFIXES ${suffixes} NO_DEFAULT_PATH)
+  find_library(DDPRUN_${prefix}_LIBRARY ${library}
+    HINTS $ENV{${prefix}_HOME}/lib PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} /usr/lib64
+    PATH_SUFFIXES ${suffixes} openmpi/lib mpich/lib NO_DEFAULT_PATH)
+  set(found OFF)
+  if(DDPRUN_${prefix}_INCLUDE AND DDPRUN_${prefix}_LIBRARY)
+    set(found ON)
+  endif()
+  set(DDPRUN_HAS_${prefix} ${found} PARENT_SCOPE)
+endfunction()
+set(DDPRUN_HAS_OPENMPI OFF)
+set(DDPRUN_HAS_MPICH OFF)
+if(DDPRUN_MPI)
+  ddprun_find_mpi(OPENMPI mpi "openmpi/include;openmpi-x86_64")
+  ddprun_find_mpi(MPICH mpich "mpich;mpich/include;mpich-x86_64")
+endif()
+message(STATUS "MPI back end: Open MPI ${DDPRUN_HAS_OPENMPI}, MPICH ${DDPRUN_HAS_MPICH}")
+
 # Asio and Process v2 compiled once, not in every file that includes them.
 add_library(ddprun_asio STATIC ${PROJECT_SOURCE_DIR}/scripts/cmake/asio.cc ${PROJECT_SOURCE_DIR}/scripts/cmake/process.cc)
 target_compile_definitions(ddprun_asio PUBLIC

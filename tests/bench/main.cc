@@ -28,6 +28,7 @@ constexpr Row rows[] = {
     {"hosts", "process groups across two hosts with a link of limited bandwidth between them",
      ddprun::bench::hosts_bench},
     {"launch", "starting workers: wall time and memory beside fork and exec, and peers", ddprun::bench::launch_bench},
+    {"mpi", "under mpirun: an allreduce over the back end mpi beside the plain calls of MPI", ddprun::bench::mpi_bench},
     {"recovery", "from a worker's or a node's failure until all workers run again", ddprun::bench::recovery_bench},
     {"rendezvous", "many agents in one round, many store clients in one barrier, memory of each",
      ddprun::bench::rendezvous_bench},

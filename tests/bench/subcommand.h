@@ -23,6 +23,7 @@ Run failure_bench(CLI::App& subcommand);
 Run hooks_link_bench(CLI::App& subcommand);
 Run hosts_bench(CLI::App& subcommand);
 Run launch_bench(CLI::App& subcommand);
+Run mpi_bench(CLI::App& subcommand);
 Run parallel_bench(CLI::App& subcommand);
 Run recovery_bench(CLI::App& subcommand);
 Run rendezvous_bench(CLI::App& subcommand);

@@ -11,8 +11,9 @@
 namespace ddprun {
 
 struct InitOptions {
-  std::string backend = "auto";  // auto, self, gloo, shm, hierarchical or nccl; auto: what fits where the ranks run
-  CommConfig config{};           // freeze_bound also of the store's silence; local_address empty: as env says
+  // auto, self, gloo, shm, hierarchical, mpi or nccl; auto: what fits where the ranks run.
+  std::string backend = "auto";
+  CommConfig config{};  // freeze_bound also of the store's silence; local_address empty: as env says
   WorkerEnv env;
 };
 

@@ -15,7 +15,7 @@ namespace {
 struct VariableNames {
   std::string_view rank, world_size, local_rank, local_world_size;
   std::string_view required;  // the names count only if this one is set, too
-  bool local_is_host;         // its local ranks are those on this host
+  bool is_mpi;                // its local ranks are those on this host, and MPI finds rank 0
 };
 
 constexpr std::array launchers = {
@@ -23,6 +23,8 @@ constexpr std::array launchers = {
     VariableNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                   "OMPI_COMM_WORLD_LOCAL_SIZE", "", true},
     VariableNames{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", true},
+    VariableNames{"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+                  "MV2_COMM_WORLD_LOCAL_SIZE", "", true},
     // A batch script has these, too; there are several processes only inside a step (srun).
     VariableNames{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_STEP_ID", false},
 };
@@ -78,8 +80,12 @@ void read_master(const Environment& environment, const VariableNames* names, Wor
   if (!address.empty()) {
     env.master_addr = address;
   } else {
-    const bool on_this_host = names && names->local_is_host && env.local_world_size == env.world_size;
-    if (env.world_size > 1 && !on_this_host) {
+    const bool by_mpi = names && names->is_mpi;
+    const bool on_this_host = by_mpi && env.local_world_size == env.world_size &&
+                              !environment.get(names->local_world_size).value_or("").empty();
+    if (by_mpi && env.world_size > 1 && !on_this_host) {
+      env.master_addr.clear();
+    } else if (env.world_size > 1 && !on_this_host) {
       throw make_error(Errc::usage,
                        "the environment variable MASTER_ADDR is not set; a worker of {} needs the host of rank 0 in it",
                        env.world_size);

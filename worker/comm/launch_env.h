@@ -14,7 +14,7 @@ struct WorkerEnv {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  std::string master_addr = "127.0.0.1";  // of the store
+  std::string master_addr = "127.0.0.1";  // of the store; empty: init_process_group() finds it through MPI
   std::uint16_t master_port = 29500;
   bool use_agent_store = false;  // the launcher serves the store; otherwise rank 0 does
   int restart_count = 0;         // the job-wide generation
@@ -23,10 +23,10 @@ struct WorkerEnv {
   std::string error_file;         // for the reason of a failure; empty: none
   std::string network_interface;  // GLOO_SOCKET_IFNAME, one name or several; empty: the one that routes to the store
 
-  // Reads RANK and WORLD_SIZE; if they are absent, the variables of Open MPI, of PMI (MPICH, Intel MPI) or of a Slurm
-  // step; if none is set, the world size is 1. A larger world needs MASTER_ADDR, unless MPI says that all ranks are on
-  // this host. MASTER_PORT defaults to 29500, LOCAL_RANK to RANK, LOCAL_WORLD_SIZE to WORLD_SIZE. Throws Errc::usage
-  // with the variable, its value and the values that are allowed.
+  // Reads RANK and WORLD_SIZE; if they are absent, the variables of Open MPI, of PMI (MPICH, Intel MPI), of MVAPICH or
+  // of a Slurm step; if none is set, the world size is 1. A larger world needs MASTER_ADDR, unless MPI has started it.
+  // MASTER_PORT defaults to 29500, LOCAL_RANK to RANK, LOCAL_WORLD_SIZE to WORLD_SIZE. Throws Errc::usage with the
+  // variable, its value and the values that are allowed.
   static WorkerEnv from(const Environment& environment);
 };
 

@@ -14,8 +14,8 @@ void check_backend(const Settings& settings, const std::string& name) {
   if (name == "nccl")
     reject(settings, "dist.backend",
            "NCCL exchanges the memory of GPUs, and tensors are in host memory so far: use auto");
-  if (name != "auto" && name != "gloo" && name != "shm" && name != "hierarchical")
-    reject(settings, "dist.backend", "expected one of auto, gloo, shm, hierarchical");
+  if (name != "auto" && name != "gloo" && name != "shm" && name != "hierarchical" && name != "mpi")
+    reject(settings, "dist.backend", "expected one of auto, gloo, shm, hierarchical, mpi");
 }
 
 void check_hook_name(const Settings& settings, const std::string& name) {

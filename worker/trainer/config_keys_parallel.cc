@@ -5,7 +5,7 @@ namespace ddprun::trainer {
 void bind_dist(Settings& s, TrainConfig::Dist& d) {
   s.add("dist.backend", d.backend,
         {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo; one of "
-                 "`auto`, `gloo`, `shm`, `hierarchical`"});
+                 "`auto`, `gloo`, `shm`, `hierarchical`, `mpi` (processes that mpirun has started)"});
   s.add("dist.timeout", d.timeout,
         {.help = "timeout of a collective operation that a peer does not join although it is alive",
          .unit = "s",

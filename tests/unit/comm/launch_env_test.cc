@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_address.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -102,11 +103,27 @@ TEST_CASE("an invalid variable is refused by name") {
   CHECK(contains(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "MASTER_ADDR is not set"));
   CHECK(contains(refusal({{"MASTER_PORT", "70000"}}), "a port from 1 to 65535"));
   CHECK(contains(refusal({{"TORCHELASTIC_RESTART_COUNT", "-1"}}), "TORCHELASTIC_RESTART_COUNT"));
-  CHECK(contains(refusal({{"OMPI_COMM_WORLD_RANK", "1"},
-                          {"OMPI_COMM_WORLD_SIZE", "4"},
-                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-                 "MASTER_ADDR is not set"));
+}
+
+TEST_CASE("rank 0's host is left to MPI where MPI's variables do not say that all ranks are on one") {
+  const Variables several_hosts{{"OMPI_COMM_WORLD_RANK", "1"},
+                                {"OMPI_COMM_WORLD_SIZE", "4"},
+                                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  CHECK(accepted(several_hosts).master_addr.empty());
+  CHECK(accepted({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).master_addr.empty());
+  CHECK(accepted({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).master_addr == "127.0.0.1");
+  CHECK(accepted({{"MV2_COMM_WORLD_RANK", "1"},
+                  {"MV2_COMM_WORLD_SIZE", "2"},
+                  {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                  {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}})
+            .master_addr == "127.0.0.1");
+}
+
+TEST_CASE("of rank 0's addresses the one in a network of this host is taken") {
+  CHECK(comm::nearest_address({"192.168.1.4", "10.0.0.4"}, {"10.0.0.9"}) == "10.0.0.4");
+  CHECK(comm::nearest_address({"10.1.0.4", "fd00::1", "10.0.0.4"}, {"172.17.0.1", "10.0.0.9"}) == "10.0.0.4");
+  CHECK(comm::nearest_address({"10.1.0.4"}, {"fd00::2"}) == "10.1.0.4");
 }
 
 TEST_CASE("a variable that is set but empty counts as not set") {

@@ -7,6 +7,8 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/comm/backends/gloo/gloo_group.h"
 #include "ddprun/worker/comm/backends/local/self_group.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_group.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
 #include "ddprun/worker/comm/backends/nccl/nccl_group.h"
 #include "ddprun/worker/comm/backends/shm/shm_group.h"
 #include "ddprun/worker/comm/registry/auto_group.h"
@@ -32,6 +34,7 @@ constexpr std::array table = {
     Backend{"gloo", always, make_gloo_group},
     Backend{"shm", always, make_shm_group},
     Backend{"hierarchical", always, make_hierarchical_group},
+    Backend{"mpi", mpi_available, make_mpi_group},
     Backend{"nccl", nccl_available, make_nccl_group},
 };
 

@@ -1,0 +1,96 @@
+// Workers that mpirun starts, over the back end mpi. A section for each MPI that is installed.
+#include <filesystem>
+#include <signal.h>
+#include <thread>
+
+#include "tests/process/worker.h"
+#include "tests/support/processes.h"
+
+using namespace ddprun::testing;
+
+namespace {
+
+std::vector<std::string> mpis() {
+  std::vector<std::string> found;
+  for (const auto* name : {"openmpi", "mpich"}) {
+    const auto module = std::filesystem::path(DDPRUN_WORKER).parent_path() / "../lib/libddprun_mpi_";
+    if (std::filesystem::exists(module.string() + name + ".so") &&
+        std::filesystem::exists(std::string("/usr/bin/mpirun.") + name))
+      found.emplace_back(name);
+  }
+  return found;
+}
+
+struct Job {
+  std::string mark = "DDPRUN_TEST_MARK=" + std::to_string(::getpid());
+  Child child;
+
+  Job(const std::string& mpi, int ranks, const Words& settings) : child(command(mpi, ranks, settings), variables()) {}
+
+  static Words command(const std::string& mpi, int ranks, const Words& settings) {
+    Words words{"/usr/bin/mpirun." + mpi, "-n", std::to_string(ranks)};
+    if (mpi == "openmpi") words.emplace_back("--oversubscribe");
+    for (const auto& each :
+         {std::string(DDPRUN_WORKER), config("linear.cfg").string(), std::string("--dist.backend=mpi")})
+      words.push_back(each);
+    words.insert(words.end(), settings.begin(), settings.end());
+    return words;
+  }
+  static std::map<std::string, std::string> variables() {
+    return {{"OMP_NUM_THREADS", "1"},
+            {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+            {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+            {"DDPRUN_TEST_MARK", std::to_string(::getpid())}};
+  }
+  // Those of the ranks: mpirun and what it needs beside them are not workers.
+  std::vector<pid_t> ranks() const {
+    std::vector<pid_t> found;
+    for (const auto pid : processes_with(mark)) {
+      const auto program = std::filesystem::path("/proc") / std::to_string(pid) / "comm";
+      std::string name;
+      std::getline(std::ifstream(program) >> std::ws, name);
+      if (name.starts_with("ddprun-worker")) found.push_back(pid);
+    }
+    return found;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("workers that mpirun starts train as over shared memory") {
+  if (mpis().empty()) SKIP("no MPI is installed");
+  const auto expected = digest_of(Child({DDPRUN_PROGRAM, "--nproc_per_node=2", "--standalone", DDPRUN_WORKER,
+                                         config("linear.cfg").string(), "--train.epochs=1"},
+                                        one_thread)
+                                      .wait(std::chrono::seconds(60)));
+  for (const auto& mpi : mpis()) {
+    INFO(mpi);
+    Job job(mpi, 2, {"--train.epochs=1"});
+    CHECK(digest_of(job.child.wait(std::chrono::seconds(60))) == expected);
+  }
+}
+
+TEST_CASE("MPI ends the whole job when a rank is killed") {
+  if (mpis().empty()) SKIP("no MPI is installed");
+  for (const auto& mpi : mpis()) {
+    INFO(mpi);
+    Job job(mpi, 3, {"--train.epochs=100000"});
+    job.child.wait_for_out("epoch 2/100000", std::chrono::seconds(60));
+    const auto ranks = job.ranks();
+    REQUIRE(ranks.size() == 3);
+    REQUIRE(::kill(ranks[1], SIGKILL) == 0);
+    const auto result = job.child.wait(std::chrono::seconds(60));
+    CHECK((result.code != 0 || result.signal_number != 0));
+    CHECK(job.ranks().empty());
+  }
+}
+
+TEST_CASE("ranks that no mpirun has started are refused by the back end mpi") {
+  if (mpis().empty()) SKIP("no MPI is installed");
+  const auto result = Child({DDPRUN_PROGRAM, "--nproc_per_node=2", "--standalone", DDPRUN_WORKER,
+                             config("linear.cfg").string(), "--dist.backend=mpi"},
+                            Job::variables())
+                          .wait(std::chrono::seconds(60));
+  CHECK(result.code != 0);
+  CHECK(result.err.find("processes that were started by one mpirun") != std::string::npos);
+}

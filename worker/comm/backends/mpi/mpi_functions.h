@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ddprun/common/dtype.h"
+#include "ddprun/worker/comm/operations/operation.h"
+
+namespace ddprun::comm {
+
+// What a module (mpi_module.cc) offers: MPI without MPI's types, whose sizes and values differ between Open MPI and
+// MPICH. There is one module for each; all are compiled from one source.
+//
+// Ownership: communicators and requests are handles of MPI; a request is over once test says so.
+// Threads: one call at a time, whatever the thread, but create_communicator, which may run beside others.
+// Errors: functions return 0 or MPI's error code, for error_text.
+struct MpiFunctions {
+  static constexpr int current_version = 1;
+  static constexpr const char* symbol = "ddprun_mpi_functions";
+
+  using Communicator = std::uint64_t;
+  using Request = std::uint64_t;
+
+  // A collective of a rank. Parts in elements; null when they are equal.
+  struct Collective {
+    OpKind kind;
+    DType dtype;
+    ReduceOp op;
+    const void* input;  // null: in place
+    void* output;
+    int count;  // elements of the buffer, or of a rank's part
+    int root;
+    const int *input_counts, *input_offsets, *output_counts, *output_offsets;
+  };
+  // output := op(left, right), for types that MPI lacks.
+  using Reduce = void (*)(ReduceOp op, DType dtype, void* output, const void* left, const void* right,
+                          std::size_t count);
+
+  int version;
+  const char* name;  // of the MPI that it was compiled for
+
+  // MPI_Init_thread, unless the program has called it. any_thread: whether calls may come from any thread;
+  // concurrent: whether also at the same time.
+  int (*initialize)(Reduce reduce, bool* any_thread, bool* concurrent);
+  int (*finalize)();
+  int (*world)(int* rank, int* size, int* tag_upper_bound);
+  // text: 256 bytes.
+  void (*error_text)(int code, char* text);
+
+  // ranks: of the world. Blocks until all of them have called it with that tag.
+  int (*create_communicator)(const int* ranks, int count, int tag, Communicator* created);
+  int (*broadcast_in_world)(void* data, int bytes, int root);
+  int (*start)(Communicator communicator, const Collective* collective, Request* request);
+  int (*send)(Communicator communicator, const void* data, int bytes, int destination, int tag, Request* request);
+  // source: -1: any rank.
+  int (*receive)(Communicator communicator, void* data, int bytes, int source, int tag, Request* request);
+  // Whether all have finished; progresses them.
+  int (*test_all)(int count, Request* requests, bool* finished);
+  // The same for one receive; source and bytes once it has finished.
+  int (*test_receive)(Request* request, bool* finished, int* source, int* bytes);
+  // Of a receive; returns once its memory is no longer used.
+  int (*cancel_receive)(Request* request);
+
+  // For measurements beside the plain call: MPI_Allreduce, and MPI_Iallreduce with MPI_Wait, of float32 in place.
+  int (*plain_allreduce)(Communicator communicator, float* data, int count);
+  int (*plain_iallreduce)(Communicator communicator, float* data, int count);
+};
+
+}  // namespace ddprun::comm

@@ -1,0 +1,146 @@
+#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <dlfcn.h>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "ddprun/common/blocked_signals.h"
+#include "ddprun/common/error.h"
+#include "ddprun/worker/comm/reduce/reduce_kernels.h"
+
+namespace ddprun::comm {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Variables that the launchers of an MPI set.
+struct Starter {
+  std::string_view variable, mpi;
+};
+constexpr std::array starters = {
+    Starter{"OMPI_COMM_WORLD_RANK", "openmpi"},
+    Starter{"PMI_RANK", "mpich"},  // also of Intel MPI and Slurm, which start MPICH and its kind so
+    Starter{"MV2_COMM_WORLD_RANK", "mpich"},
+    Starter{"PMIX_RANK", "openmpi"},
+};
+constexpr std::array names = {"openmpi", "mpich"};
+
+// Beside the program, where it is installed or built.
+std::optional<fs::path> module_of(std::string_view mpi) {
+  const auto file = "libddprun_mpi_" + std::string(mpi) + ".so";
+  std::error_code none;
+  const auto program = fs::read_symlink("/proc/self/exe", none).parent_path();
+  for (const auto& folder :
+       {program / ".." / "lib", program / ".." / DDPRUN_MODULE_FOLDER, program, fs::path(DDPRUN_MODULE_BUILD_FOLDER)}) {
+    if (fs::exists(folder / file, none)) return folder / file;
+  }
+  return std::nullopt;
+}
+
+// The one that started this process, or else one that this build has.
+std::string wanted_mpi() {
+  auto mpi = mpi_of(Environment::capture());
+  if (!mpi.empty()) return mpi;
+  for (const auto* name : names)
+    if (module_of(name)) return name;
+  return names[0];
+}
+
+// Open MPI loads parts of its own that look its symbols up globally.
+const MpiFunctions* load(const std::string& mpi) {
+  const auto file = module_of(mpi);
+  if (!file) {
+    throw make_error(Errc::unsupported,
+                     "this build has no module for the MPI {}: it was not installed when ddprun was built", mpi);
+  }
+  void* const module = ::dlopen(file->c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (!module) throw make_error(Errc::unsupported, "cannot load {}: {}", file->string(), ::dlerror());
+  const auto* const functions = static_cast<const MpiFunctions*>(::dlsym(module, MpiFunctions::symbol));
+  if (!functions || functions->version != MpiFunctions::current_version)
+    throw make_error(Errc::unsupported, "{} belongs to another version of ddprun", file->string());
+  return functions;
+}
+
+}  // namespace
+
+std::string mpi_of(const Environment& environment) {
+  if (const auto forced = environment.get("DDPRUN_MPI").value_or(""); !forced.empty()) {
+    if (forced != "openmpi" && forced != "mpich")
+      throw make_error(Errc::usage, "the environment variable DDPRUN_MPI is \"{}\"; it should be openmpi or mpich",
+                       forced);
+    return forced;
+  }
+  for (const auto& [variable, mpi] : starters)
+    if (environment.get(variable)) return std::string(mpi);
+  return "";
+}
+
+bool mpi_available() {
+  return module_of(wanted_mpi()).has_value();
+}
+
+MpiLibrary& MpiLibrary::instance() {
+  static MpiLibrary library;
+  return library;
+}
+
+MpiLibrary::MpiLibrary() : functions_(load(wanted_mpi())) {
+  bool any_thread = false;
+  const BlockedSignals blocked;  // for the threads that MPI starts
+  check(functions_->initialize(&comm::reduce, &any_thread, &concurrent_), "MPI_Init_thread");
+  if (!any_thread)
+    throw make_error(Errc::unsupported, "the MPI {} allows calls from one thread only; MPI_THREAD_SERIALIZED is needed",
+                     name());
+  check(functions_->world(&rank_, &size_, &tag_upper_bound_), "MPI_Comm_rank");
+}
+
+MpiLibrary::~MpiLibrary() {
+  if (!abandoned_) functions_->finalize();
+}
+
+void MpiLibrary::fail(int code, std::string_view what) const {
+  char text[256];
+  functions_->error_text(code, text);
+  throw make_error(Errc::connection_lost, "{} failed: {}", what, text);
+}
+
+// On a thread of its own, as MPI cannot interrupt it: the thread remains when a peer never calls it.
+MpiFunctions::Communicator MpiLibrary::create_communicator(const std::vector<int>& ranks, int tag,
+                                                           const std::function<void()>& give_up) {
+  struct Creation {
+    std::mutex mutex;
+    std::condition_variable done;
+    std::optional<int> code;
+    MpiFunctions::Communicator created = 0;
+  };
+  const auto creation = std::make_shared<Creation>();
+  auto create = [this, creation, ranks, tag] {
+    auto exclusive = std::unique_lock(mutex_, std::defer_lock);
+    if (!concurrent_) exclusive.lock();
+    const int code =
+        functions_->create_communicator(ranks.data(), static_cast<int>(ranks.size()), tag, &creation->created);
+    const std::lock_guard lock(creation->mutex);
+    creation->code = code;
+    creation->done.notify_all();
+  };
+  auto thread = start_signal_free_thread(std::move(create));
+  std::unique_lock lock(creation->mutex);
+  try {
+    while (!creation->done.wait_for(lock, std::chrono::milliseconds(20), [&] { return creation->code.has_value(); }))
+      give_up();
+  } catch (...) {
+    abandon();
+    thread.detach();
+    throw;
+  }
+  lock.unlock();
+  thread.join();
+  check(*creation->code, "MPI_Comm_create_group");
+  return creation->created;
+}
+
+}  // namespace ddprun::comm
