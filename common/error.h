@@ -34,10 +34,13 @@ class Error : public std::runtime_error {
   Errc code_;
 };
 
+// The part of make_error() that is the same for all arguments.
+Error format_error(Errc code, fmt::string_view format, fmt::format_args arguments);
+
 // throw make_error(Errc::io, "{}: {}", path, reason);
 template <class... Args>
 Error make_error(Errc code, fmt::format_string<Args...> format, Args&&... args) {
-  return Error(code, fmt::format(format, std::forward<Args>(args)...));
+  return format_error(code, format, fmt::make_format_args(args...));
 }
 
 // "No such file or directory" for ENOENT; thread-safe.

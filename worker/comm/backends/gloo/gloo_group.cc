@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <deque>
+#include <dlfcn.h>
 #include <mutex>
 #include <pthread.h>
 #include <sched.h>
@@ -35,6 +36,20 @@ void expect_tcp() {
       wanted, gloo_version());
 }
 
+// libtorch_cpu shows the functions of a newer Gloo. In a program that links it before ours, they take the place of
+// ours, whose objects have another layout: a collective would then hang or run out of memory.
+void expect_own_library() {
+  const auto function = &::gloo::transport::tcp::CreateDevice;
+  Dl_info found;
+  if (::dladdr(reinterpret_cast<void*>(function), &found) == 0 || !found.dli_fname) return;
+  if (std::string_view(found.dli_fname).find("libtorch") == std::string_view::npos) return;
+  throw make_error(
+      Errc::unsupported,
+      "this program got its Gloo from {}, which has another version inside than ddprun was built with: link "
+      "ddprun's libraries before PyTorch's (ddprun::torch does so), or use back end shm on one host",
+      found.dli_fname);
+}
+
 // Threads that this thread starts during its lifetime are scheduled as SCHED_BATCH: when they wake up they do not
 // preempt the running thread.
 class BatchThreads {
@@ -58,6 +73,7 @@ class BatchThreads {
 
 std::shared_ptr<::gloo::transport::tcp::Device> make_device(const std::string& address) {
   expect_tcp();
+  expect_own_library();
   ::gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
   // The device starts a loop thread. Woken by a socket whose lock a sender holds, it spins until the sender is done; if
