@@ -64,6 +64,7 @@ TEST_CASE("PyTorch over ddprun: every operation, type and reduction gives the ri
   REQUIRE_TORCH();
   const BackendJob job(*python);
   check_every_rank_says(job.ranks(3, "operations.py"), 3, "every operation is right");
+  check_every_rank_says(job.ranks(2, "operations.py", {"gloo"}), 2, "every operation is right");
 }
 
 TEST_CASE("PyTorch over ddprun: DDP, FSDP, tensor parallel and checkpoints give Gloo's losses") {

@@ -1,13 +1,18 @@
 """Every operation of torch.distributed over ddprun, for every type and reduction, against values computed locally.
 
 Each rank makes the values of all ranks from the seed, so it knows the result.
+
+usage: operations.py [transport]     shm, gloo, ...: of the first group; the others choose by themselves
 """
 
 import functools
 import operator
+import sys
 
 import torch
 import torch.distributed as dist
+
+import ddprun
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
@@ -276,9 +281,12 @@ def groups(rank, size):
 
 
 def main():
-    dist.init_process_group("ddprun")
+    options = ddprun.Options(transport=sys.argv[1]) if len(sys.argv) > 1 else None
+    dist.init_process_group("ddprun", pg_options=options)
     rank, size = dist.get_rank(), dist.get_world_size()
     assert dist.get_backend() == "ddprun"
+    if options:
+        assert dist.group.WORLD._get_backend(torch.device("cpu")).transport == options.transport
     for check in (reductions, movements, uneven, layouts, works, groups):
         check(rank, size)
         dist.barrier()
