@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/process/worker.h"
+#include "tests/support/free_port.h"
 #include "tests/support/processes.h"
 
 using namespace ddprun::testing;
@@ -38,6 +39,7 @@ struct Job {
   }
   static std::map<std::string, std::string> variables() {
     return {{"OMP_NUM_THREADS", "1"},
+            {"MASTER_PORT", std::to_string(free_port())},
             {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
             {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
             {"DDPRUN_TEST_MARK", std::to_string(::getpid())}};

@@ -84,12 +84,21 @@ TEST_CASE("PyTorch over ddprun: a script that asks for gloo gets ddprun when a v
 TEST_CASE("PyTorch over ddprun: the death of a rank is an exception that names it, its host and the cause") {
   REQUIRE_TORCH();
   const BackendJob job(*python);
-  const auto result = job.alone("failures.py", {"death", job.file("meeting")});
+  const auto result = job.alone("failures.py", {"death", "1"});
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   for (const char* survivor : {"rank 0", "rank 1"})
     CHECK(
         std::regex_search(result.out, std::regex(survivor + std::string(": after [0-9.]+ s: ddprun: rank 2 \\(pid "))));
+}
+
+TEST_CASE("PyTorch over ddprun: two hundred deaths", "[.nightly]") {
+  REQUIRE_TORCH();
+  const BackendJob job(*python);
+  const auto result = job.alone("failures.py", {"death", "200"});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  CHECK_THAT(result.out, Catch::Contains("200 deaths were noticed"));
 }
 
 TEST_CASE("PyTorch over ddprun: a thread aborts a group, and the next one works in the same process") {

@@ -1,7 +1,8 @@
 """What a rank sees when another dies, when it aborts, and in the group that it forms afterwards in the same process.
 
 usage: failures.py abort | reconfigure              under a launcher
-       failures.py death | fork | spawn <file>      by itself
+       failures.py death <times>                   by itself
+       failures.py fork | spawn <file>             by itself
 """
 
 import os
@@ -33,11 +34,11 @@ def sum_of_ones():
     return int(tensor[0])
 
 
-def mortal(rank, size, file):
+def mortal(rank, size, port, time_):
     """The last rank dies while the others wait for it."""
-    dist.init_process_group("ddprun", init_method=f"file://{file}", rank=rank, world_size=size)
+    store = dist.PrefixStore(str(time_), dist.TCPStore("127.0.0.1", port, is_master=False))
+    dist.init_process_group("ddprun", store=store, rank=rank, world_size=size)
     assert sum_of_ones() == size
-    store = dist.distributed_c10d._get_default_store()
     store.set(f"ready/{rank}", "")
     if rank == size - 1:
         store.wait([f"ready/{r}" for r in range(size)])
@@ -49,14 +50,32 @@ def mortal(rank, size, file):
     print(f"rank {rank}: after {seconds:.3f} s: {text}", flush=True)
 
 
-def death(file):
-    """Without a launcher, which would end the survivors before they say what they saw."""
-    ranks = [multiprocessing.get_context("fork").Process(target=mortal, args=(rank, 3, file)) for rank in range(3)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join()
-    assert [rank.exitcode for rank in ranks] == [0, 0, -signal.SIGKILL], [rank.exitcode for rank in ranks]
+def serve_store(pipe):
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    pipe.send(server.port)
+    pipe.recv()
+
+
+def death(times):
+    """Without a launcher, which would end the survivors before they say what they saw. The store outlives all ranks.
+
+    It has a process of its own: a child that is forked beside its threads may find the resolver locked.
+    """
+    fork = multiprocessing.get_context("fork")
+    pipe, of_server = fork.Pipe()
+    server = fork.Process(target=serve_store, args=(of_server,))
+    server.start()
+    port = pipe.recv()
+    for time_ in range(times):
+        ranks = [fork.Process(target=mortal, args=(rank, 3, port, time_)) for rank in range(3)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+        assert [rank.exitcode for rank in ranks] == [0, 0, -signal.SIGKILL], [rank.exitcode for rank in ranks]
+    pipe.send("end")
+    server.join()
+    print(f"{times} deaths were noticed")
 
 
 def abort(rank, size):
@@ -113,7 +132,7 @@ def started_by(method, file):
 def main():
     what = sys.argv[1]
     if what == "death":
-        return death(sys.argv[2])
+        return death(int(sys.argv[2]))
     if what in ("fork", "spawn"):
         return started_by(what, sys.argv[2])
     dist.init_process_group("ddprun", timeout=timedelta(seconds=60))

@@ -17,5 +17,6 @@ class Options:
     #: Addresses or network interfaces on which peers reach this process. Empty: GLOO_SOCKET_IFNAME, else the interface
     #: that routes to the store.
     network_interface: str = ""
-    #: Seconds that a rank may show no sign of life before it counts as lost; 0: the default, 5 s; negative: no limit.
-    freeze_bound: float = 0
+    #: Seconds that a rank, or the store, may show no sign of life before it counts as lost; negative: no limit. One that
+    #: dies is noticed at once in any case. PyTorch's store looks up the names of its clients, and is silent meanwhile.
+    freeze_bound: float = 20
