@@ -27,7 +27,7 @@ def built():
     folder = TREE / "build-wheel"
     subprocess.run(
         ["cmake", "-S", TREE, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DDDPRUN_TENSORS=OFF",
-         "-DDDPRUN_BUILD_TESTS=OFF", "-DDDPRUN_BUILD_BENCH=OFF"],
+         "-DDDPRUN_BUILD_TESTS=OFF", "-DDDPRUN_BUILD_BENCH=OFF", "-DDDPRUN_CUDA=OFF", "-DDDPRUN_MPI=OFF"],
         check=True)
     subprocess.run(["cmake", "--build", folder, "--target", "ddprun", "ddprun_c"], check=True)
     return folder
