@@ -247,6 +247,11 @@ def works(rank, size):
     dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
     assert [o["rank"] for o in objects] == list(range(size))
     dist.monitored_barrier()
+    with torch.autograd.profiler.profile() as profile:
+        dist.all_reduce(torch.ones(1))
+        dist.broadcast(torch.ones(1), 0, async_op=True).wait()
+    titles = {event.key for event in profile.key_averages()}
+    assert {"ddprun:all_reduce", "ddprun:broadcast"} <= titles, titles
 
 
 def groups(rank, size):

@@ -9,6 +9,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+import torch.distributed.rpc as rpc
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp import fully_shard
@@ -102,6 +103,15 @@ def tensor_parallel(rank, size):
     assert torch.equal(columns.redistribute(mesh, [Replicate()]).to_local(), matrix)
 
 
+def remote_calls(rank, size):
+    """PyTorch's RPC has connections of its own; both work beside each other."""
+    rpc.init_rpc(f"worker_{rank}", rank=rank, world_size=size)
+    values = torch.ones(2)
+    dist.all_reduce(values)
+    assert rpc.rpc_sync(f"worker_{(rank + 1) % size}", torch.add, args=(values, 1)).tolist() == [size + 1.0] * 2
+    rpc.shutdown()
+
+
 def main():
     folder = sys.argv[1]
     torch.set_num_threads(1)
@@ -111,6 +121,7 @@ def main():
     data_parallel(rank, gloo)
     sharded(rank, gloo, folder)
     tensor_parallel(rank, size)
+    remote_calls(rank, size)
     dist.destroy_process_group()
     print(f"rank {rank}: the losses are Gloo's")
 
