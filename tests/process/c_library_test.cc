@@ -36,7 +36,7 @@ TEST_CASE("ranks in C communicate, and get errors as codes with a sentence") {
 
 TEST_CASE("ranks in C learn which peer died") {
   // A shell hides the death from the launcher, which would stop the others before they have said what they saw.
-  const auto result = run_ranks({"/bin/sh", "-c", R"("$0" die; code=$?; [ $code = 134 ] || exit $code)", RANKS_IN_C});
+  const auto result = run_ranks({"/bin/sh", "-c", R"("$0" die; code=$?; [ $code = 137 ] || exit $code)", RANKS_IN_C});
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   CHECK_THAT(result.err, Catch::Contains("a peer died: code 7: rank 1"));
