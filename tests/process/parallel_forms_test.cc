@@ -79,7 +79,7 @@ Child::Result killed_job(const ParallelForm& form) {
   REQUIRE(std::ssize(workers) == form.ranks);
   ::kill(workers.back(), SIGKILL);
   job.wait_until([&] { return read_until(steps); }, "the last step", std::chrono::seconds(60));
-  CHECK(records.resumed_at() > 1);
+  CHECK(records.resumed_at() != 1);  // 0: killed right after a checkpoint, so that no step came twice
   return job.wait(std::chrono::seconds(60));
 }
 
