@@ -38,6 +38,7 @@ constexpr Row rows[] = {
      ddprun::bench::hooks_link_bench},
     {"parallel", "every form of parallel training: what it learns, its memory, traffic and time",
      ddprun::bench::parallel_bench},
+    {"pipeline", "pipelines: how long ranks wait, beside the schedules' formulas", ddprun::bench::pipeline_bench},
     {"train", "a whole training job: samples a second, and from the command to the first step",
      ddprun::bench::train_bench},
     {"train_step", "one training step beside the floor of its arithmetic: forward, backward, optimizer",
