@@ -1,3 +1,13 @@
+# What most sources read, precompiled once. A build with it does not notice a source that lacks an include.
+if(DDPRUN_PRECOMPILED)
+  set(CMAKE_PCH_WARN_INVALID OFF)  # single sources with other options read the headers themselves
+  add_library(ddprun_precompiled OBJECT ${PROJECT_SOURCE_DIR}/scripts/cmake/precompiled.cc)
+  target_link_libraries(ddprun_precompiled PRIVATE ddprun::fmt ddprun_warnings)
+  target_precompile_headers(ddprun_precompiled PRIVATE
+    <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <filesystem> <functional> <map> <memory> <mutex>
+    <optional> <set> <span> <string> <string_view> <thread> <utility> <vector> <fmt/format.h> <fmt/ranges.h>)
+endif()
+
 # ddprun_library(NAME SOURCES ... PUBLIC ... PRIVATE ... [ROOT_HEADERS_PUBLIC]): one part of the project as the static
 # library ddprun::NAME.
 #
@@ -20,6 +30,9 @@ function(ddprun_library name)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${view}> $<INSTALL_INTERFACE:include>)
 
   target_link_libraries(${target} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ddprun_warnings>)
+  if(DDPRUN_PRECOMPILED)
+    target_precompile_headers(${target} REUSE_FROM ddprun_precompiled)
+  endif()
   set_property(GLOBAL APPEND PROPERTY DDPRUN_PARTS ${target})
   if(ARG_ROOT_HEADERS_PUBLIC)
     set_property(GLOBAL APPEND PROPERTY DDPRUN_ROOT_HEADER_FOLDERS ${path})
@@ -31,7 +44,19 @@ function(ddprun_library name)
   endif()
 endfunction()
 
-# The target <target>_headers compiles each header of the part in a separate source; the tests build it.
+# Whether the header's own source includes it first, and so compiles it alone.
+function(ddprun_source_checks header path result)
+  cmake_path(REPLACE_EXTENSION header cc OUTPUT_VARIABLE source)
+  set(${result} FALSE PARENT_SCOPE)
+  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    file(STRINGS ${source} first REGEX "^#include" LIMIT_COUNT 1)
+    if(first STREQUAL "#include \"ddprun/${path}/${header}\"")
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+# The target <target>_headers compiles each header of the part that no source compiles alone; the tests build it.
 function(ddprun_header_check target path)
   file(GLOB_RECURSE headers RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS *.h)
   if(NOT DDPRUN_HAS_NCCL)
@@ -39,10 +64,17 @@ function(ddprun_header_check target path)
   endif()
   set(sources)
   foreach(header IN LISTS headers)
+    ddprun_source_checks(${header} ${path} is_checked)
+    if(is_checked)
+      continue()
+    endif()
     set(source ${PROJECT_BINARY_DIR}/header_checks/${path}/${header}.cc)
     file(CONFIGURE OUTPUT ${source} CONTENT "#include \"ddprun/${path}/${header}\"\n")
     list(APPEND sources ${source})
   endforeach()
+  if(NOT sources)
+    return()
+  endif()
   add_library(${target}_headers OBJECT EXCLUDE_FROM_ALL ${sources})
   target_link_libraries(${target}_headers PRIVATE ${target} ${ARGN} ddprun_warnings)
   target_include_directories(${target}_headers SYSTEM PRIVATE
