@@ -237,6 +237,11 @@ std::vector<OperationRow> make_table() {
        [](In in) { return attention(in[0], in[1], in[2], {.causal = true}); },
        {{{2, 5, 3}}, {{2, 5, 3}}, {{2, 5, 3}}},
        5},
+      {"attention causal, of several tiles",
+       CastClass::lower,
+       [](In in) { return attention(in[0], in[1], in[2], {.causal = true}); },
+       {{{1, 37, 3}}, {{1, 37, 3}}, {{1, 37, 2}}},
+       5},
       {"attention masked",
        CastClass::lower,
        [](In in) {

@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "ddprun/worker/tensor/cpu/lanes.h"
-#include "ddprun/worker/tensor/cpu/matrix_product.h"
+#include "ddprun/worker/tensor/cpu/panel_product.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/vectorize.h"
 #include "ddprun/worker/tensor/cpu/visit_dtype.h"
@@ -11,7 +12,8 @@
 
 // Attention by tiles of queries of one head: the scores of a tile are a scratch that stays in the cache, and keys that
 // causality hides from the whole tile are left out. What is saved for the backward pass is the logarithm of each
-// query's sum (Dao et al., "FlashAttention", 2022).
+// query's sum (Dao et al., "FlashAttention", 2022). A head's rows are copied into scratches, from 16 bits to float32,
+// with as many columns as whole panels have.
 namespace ddprun::cpu {
 namespace {
 
@@ -19,7 +21,7 @@ using kernels::AttentionGradients;
 using kernels::AttentionOptions;
 using kernels::AttentionResult;
 
-constexpr std::int64_t tile_rows = 64;
+constexpr std::int64_t tile_rows = 32;
 
 struct Sizes {
   Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
@@ -53,171 +55,262 @@ void for_each_tile(const Sizes& sizes, bool causal, Visit visit) {
 }
 
 // The rows of one head of a (batch, heads, rows, width) tensor.
-template <class T>
+template <class Stored>
 struct Rows {
   Rows(const Tensor& tensor, std::int64_t batch, std::int64_t head)
-      : data(static_cast<T*>(const_cast<void*>(tensor.raw())) + batch * tensor.strides()[0] +
+      : data(static_cast<Stored*>(const_cast<void*>(tensor.raw())) + batch * tensor.strides()[0] +
              head * tensor.strides()[1]),
         stride(std::max(tensor.strides()[2], tensor.size(3))) {}  // a single row may have any stride
-  T* at(std::int64_t row) const { return data + row * stride; }
-  T* data;
+  Stored* at(std::int64_t row) const { return data + row * stride; }
+  Stored* data;
   std::int64_t stride;
 };
+
+// Rows of whole panels, in memory of its own.
+template <class T>
+struct Panels {
+  Panels(std::int64_t rows, std::int64_t columns, const Tensor& like)
+      : width(padded_columns<T>(columns)), memory(Tensor::empty({rows, width}, dtype_of<T>, like.device())) {}
+  T* at(std::int64_t row) const { return memory.data<T>() + row * width; }
+  const std::int64_t width;
+  mutable Tensor memory;
+};
+
+template <class Stored, class T>
+DDPRUN_VECTORIZED void load_row(std::int64_t columns, std::int64_t padded, const Stored* from, T* to) {
+  for (std::int64_t j = 0; j < columns; ++j) to[j] = static_cast<T>(from[j]);
+  for (std::int64_t j = columns; j < padded; ++j) to[j] = 0;
+}
+template <class Stored, class T>
+DDPRUN_VECTORIZED void store_row(std::int64_t columns, T factor, const T* from, Stored* to) {
+  for (std::int64_t j = 0; j < columns; ++j) to[j] = static_cast<Stored>(from[j] * factor);
+}
+
+template <class Stored, class T>
+void load(Rows<Stored> from, std::int64_t rows, std::int64_t columns, const Panels<T>& to) {
+  for (std::int64_t i = 0; i < rows; ++i) load_row(columns, to.width, from.at(i), to.at(i));
+}
+template <class Stored, class T>
+void store(const Panels<T>& from, std::int64_t rows, std::int64_t columns, Rows<Stored> to) {
+  for (std::int64_t i = 0; i < rows; ++i) store_row(columns, T(1), from.at(i), to.at(i));
+}
+
+// Squares that stay in the cache: neither side is read or written across many lines.
+template <class T>
+void transpose(const Panels<T>& from, std::int64_t rows, std::int64_t columns, const Panels<T>& to) {
+  constexpr std::int64_t side = panel_width<T>;
+  for (std::int64_t i = 0; i < to.width; i += side)
+    for (std::int64_t j = 0; j < columns; ++j)
+      for (std::int64_t k = i; k < i + side; ++k) to.at(j)[k] = k < rows ? from.at(k)[j] : T(0);
+}
 
 template <class T>
 const T* mask_row(const Tensor& mask, const Sizes& sizes, std::int64_t query) {
   return mask.defined() ? mask.data<T>() + query * sizes.keys : nullptr;
 }
 
-// scores[0, visible) become scale * score + mask; the rest becomes minus infinity where it is read at all.
+// scores[0, visible) become scale * score + mask. Those to the end, which is that of a whole panel, repeat the first:
+// the loops behind this one have no remainder, and meet no number that is slower than others.
 template <class T>
-DDPRUN_VECTORIZED void scale_row(std::int64_t visible, T scale, const T* mask, T* scores) {
+DDPRUN_VECTORIZED void scale_row(std::int64_t visible, std::int64_t end, T scale, const T* mask, T* scores) {
   if (mask == nullptr) {
-    for (std::int64_t j = 0; j < visible; ++j) scores[j] *= scale;
+    for (std::int64_t j = 0; j < end; ++j) scores[j] *= scale;
   } else {
     for (std::int64_t j = 0; j < visible; ++j) scores[j] = scores[j] * scale + mask[j];
   }
+  const T first = visible > 0 ? scores[0] : -std::numeric_limits<T>::infinity();
+  for (std::int64_t j = visible; j < end; ++j) scores[j] = first;
 }
 
-// Scores to probabilities, in place, zero beyond the visible keys; returns the logarithm of the sum.
+// The greatest of a row of whole panels; one that is no number may be passed over.
 template <class T>
-DDPRUN_VECTORIZED T softmax_visible(std::int64_t visible, std::int64_t keys, T* scores) {
-  T highest = -std::numeric_limits<T>::infinity();
-  for (std::int64_t j = 0; j < visible; ++j) highest = scores[j] > highest ? scores[j] : highest;
-  for (std::int64_t j = visible; j < keys; ++j) scores[j] = 0;
-  if (highest == -std::numeric_limits<T>::infinity()) {  // nothing to see
-    for (std::int64_t j = 0; j < visible; ++j) scores[j] = 0;
-    return highest;
+[[gnu::always_inline]] inline T highest_of(std::int64_t end, const T* scores) {
+  using Vector [[gnu::vector_size(64)]] = T;
+  Vector highest = -std::numeric_limits<T>::infinity() - Vector{};
+  for (std::int64_t j = 0; j < end; j += panel_width<T>) {
+    Vector next;
+    std::memcpy(&next, scores + j, sizeof next);
+    highest = next > highest ? next : highest;
   }
-  for (std::int64_t j = 0; j < visible; ++j) scores[j] = functor::exp(scores[j] - highest);
+  T result = highest[0];
+  for (std::int64_t lane = 1; lane < panel_width<T>; ++lane) result = highest[lane] > result ? highest[lane] : result;
+  return result;
+}
+
+// Scores to exponentials, in place, zero beyond the visible keys: the probabilities times their sum.
+template <class T>
+struct Exponentials {
+  T log_sum;  // minus infinity: nothing is visible
+  T share;    // of each in the sum
+};
+template <class T>
+DDPRUN_VECTORIZED Exponentials<T> exponentials(std::int64_t visible, std::int64_t end, T* scores) {
+  const T highest = highest_of(end, scores);
+  if (highest == -std::numeric_limits<T>::infinity()) {
+    for (std::int64_t j = 0; j < end; ++j) scores[j] = 0;
+    return {highest, T(0)};
+  }
+  for (std::int64_t j = 0; j < end; ++j) scores[j] = functor::exp(scores[j] - highest);
+  for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
   const T total = lane_sum<T>(
-      visible, [scores](std::int64_t j) __attribute__((always_inline)) { return scores[j]; });
-  const T share = T(1) / total;
-  for (std::int64_t j = 0; j < visible; ++j) scores[j] *= share;
-  return highest + functor::log(total);
+      end, [scores](std::int64_t j) __attribute__((always_inline)) { return scores[j]; });
+  return {highest + functor::log(total), T(1) / total};
 }
 
 // Scores to the probabilities of the forward pass, given the logarithm of the sum.
 template <class T>
-DDPRUN_VECTORIZED void restore_probabilities(std::int64_t visible, std::int64_t keys, T log_sum, T* scores) {
+DDPRUN_VECTORIZED void restore_probabilities(std::int64_t visible, std::int64_t end, T log_sum, T* scores) {
   const bool sees_nothing = log_sum == -std::numeric_limits<T>::infinity();
-  for (std::int64_t j = 0; j < visible; ++j) scores[j] = sees_nothing ? T(0) : functor::exp(scores[j] - log_sum);
-  for (std::int64_t j = visible; j < keys; ++j) scores[j] = 0;
+  for (std::int64_t j = 0; j < end; ++j) scores[j] = sees_nothing ? T(0) : functor::exp(scores[j] - log_sum);
+  for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
 }
 
 // d score = scale * p (d p - sum(p d p))
 template <class T>
-DDPRUN_VECTORIZED void score_gradient(std::int64_t keys, T scale, const T* p, T* gradient) {
+DDPRUN_VECTORIZED void score_gradient(std::int64_t end, T scale, const T* p, T* gradient) {
   const T total = lane_sum<T>(
-      keys, [ p, gradient ](std::int64_t j) __attribute__((always_inline)) { return p[j] * gradient[j]; });
-  for (std::int64_t j = 0; j < keys; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
+      end, [ p, gradient ](std::int64_t j) __attribute__((always_inline)) { return p[j] * gradient[j]; });
+  for (std::int64_t j = 0; j < end; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
 }
 
-// One head. scores: a scratch of a tile's rows times all keys.
+// What one head needs, made once for all.
 template <class T>
-void attend(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> value, const Tensor& mask,
-            const AttentionOptions& options, T* scores, Rows<T> out, T* log_sum) {
+struct ForwardScratch {
+  ForwardScratch(const Sizes& sizes, const Tensor& like)
+      : query(tile_rows, sizes.width, like),
+        key(sizes.keys, sizes.width, like),
+        key_columns(sizes.width, sizes.keys, like),
+        value(sizes.keys, sizes.value_width, like),
+        scores(tile_rows, sizes.keys, like),
+        out(tile_rows, sizes.value_width, like) {}
+  Panels<T> query, key, key_columns, value, scores, out;
+};
+
+// One head.
+template <class Stored, class T>
+void attend(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Stored> value, const Tensor& mask,
+            const AttentionOptions& options, const ForwardScratch<T>& scratch, Rows<Stored> out, T* log_sum) {
+  const auto& s = scratch;
+  load(key, sizes.keys, sizes.width, s.key);
+  transpose(s.key, sizes.keys, sizes.width, s.key_columns);
+  load(value, sizes.keys, sizes.value_width, s.value);
   for_each_tile(sizes, options.causal, [&](const Tile& tile) {
-    const std::int64_t seen = tile.visible;
-    multiply_tile({tile.rows(), seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}},
-                  query.at(tile.first), key.data, scores);
-    for (std::int64_t i = tile.first; i < tile.last; ++i) {
-      T* row = scores + (i - tile.first) * seen;
-      const std::int64_t visible = sizes.visible(i, options.causal);
-      scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, i), row);
-      log_sum[i] = softmax_visible(visible, seen, row);
+    const std::int64_t rows = tile.rows(), end = padded_columns<T>(tile.visible);
+    for (std::int64_t i = 0; i < rows; ++i)
+      load_row(sizes.width, s.query.width, query.at(tile.first + i), s.query.at(i));
+    multiply(PanelProduct<T>{rows, end, sizes.width, s.query.at(0), s.query.width, 1, s.key_columns.at(0),
+                             s.key_columns.width, s.scores.at(0), s.scores.width});
+    T shares[tile_rows];
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
+      scale_row<T>(visible, end, static_cast<T>(options.scale), mask_row<T>(mask, sizes, at), s.scores.at(i));
+      const auto found = exponentials(visible, end, s.scores.at(i));
+      log_sum[at] = found.log_sum;
+      shares[i] = found.share;
     }
-    multiply_tile({tile.rows(), sizes.value_width, seen, seen, value.stride, out.stride, {}}, scores, value.data,
-                  out.at(tile.first));
+    multiply(PanelProduct<T>{rows, s.out.width, tile.visible, s.scores.at(0), s.scores.width, 1, s.value.at(0),
+                             s.value.width, s.out.at(0), s.out.width});
+    for (std::int64_t i = 0; i < rows; ++i)
+      store_row(sizes.value_width, shares[i], s.out.at(i), out.at(tile.first + i));
   });
 }
 
 void attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                const AttentionOptions& options, const AttentionResult& result) {
-  if (is_16_bit(query)) {
-    Tensor wide = Tensor::empty(result.out.shape(), DType::float32, query.device()), out = result.out;
-    attention(widened(query), widened(key), widened(value), widened(mask), options, {wide, result.log_sum});
-    return kernels::copy(wide, out);
-  }
   const Sizes sizes(query, key, value);
-  Tensor scores = Tensor::empty({tile_rows, sizes.keys}, query.dtype(), query.device()), log_sums = result.log_sum;
-  visit_wide(query.dtype(), [&]<class T>() {
+  const Tensor wide_mask = widened(mask);
+  Tensor log_sums = result.log_sum;
+  visit_floating(query.dtype(), [&]<class Stored>() {
+    using T = Computed<Stored>;
+    const ForwardScratch<T> scratch(sizes, query);
     T* log_sum = log_sums.data<T>();
     for (std::int64_t b = 0; b < sizes.batch; ++b)
       for (std::int64_t h = 0; h < sizes.heads; ++h, log_sum += sizes.queries)
-        attend<T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, mask, options, scores.data<T>(), {result.out, b, h},
-                  log_sum);
+        attend<Stored, T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, wide_mask, options, scratch,
+                          {result.out, b, h}, log_sum);
   });
 }
 
-// The scratches of a tile: probabilities, and the gradient of the scores.
+// As in the forward pass, and the gradients: of the result, of the scores, of query, key and value.
 template <class T>
-struct Scratch {
-  T *probabilities, *gradient;
+struct BackwardScratch {
+  BackwardScratch(const Sizes& sizes, const Tensor& like)
+      : query(tile_rows, sizes.width, like),
+        key(sizes.keys, sizes.width, like),
+        key_columns(sizes.width, sizes.keys, like),
+        value(sizes.keys, sizes.value_width, like),
+        value_columns(sizes.value_width, sizes.keys, like),
+        probabilities(tile_rows, sizes.keys, like),
+        grad(tile_rows, sizes.value_width, like),
+        scores_grad(tile_rows, sizes.keys, like),
+        query_grad(tile_rows, sizes.width, like),
+        key_grad(sizes.keys, sizes.width, like),
+        value_grad(sizes.keys, sizes.value_width, like) {}
+  Panels<T> query, key, key_columns, value, value_columns, probabilities;
+  Panels<T> grad, scores_grad, query_grad, key_grad, value_grad;
 };
 
-template <class T>
+template <class Stored>
 struct HeadGradients {
-  Rows<T> query, key, value;
+  Rows<Stored> query, key, value;
 };
 
 // One head. The first tile sees all keys and writes their gradients, the others add to them.
-template <class T>
-void attend_backward(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> value, Rows<T> grad, const Tensor& mask,
-                     const AttentionOptions& options, const T* log_sum, Scratch<T> scratch, HeadGradients<T> out) {
-  const auto [p, gradient] = scratch;
+template <class Stored, class T>
+void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Stored> value, Rows<Stored> grad,
+                     const Tensor& mask, const AttentionOptions& options, const T* log_sum,
+                     const BackwardScratch<T>& scratch, HeadGradients<Stored> out) {
+  const auto& s = scratch;
+  load(key, sizes.keys, sizes.width, s.key);
+  transpose(s.key, sizes.keys, sizes.width, s.key_columns);
+  load(value, sizes.keys, sizes.value_width, s.value);
+  transpose(s.value, sizes.keys, sizes.value_width, s.value_columns);
   bool accumulate = false;
   for_each_tile(sizes, options.causal, [&](const Tile& tile) {
-    const std::int64_t seen = tile.visible, rows = tile.rows();
-    const T *q = query.at(tile.first), *g = grad.at(tile.first);
-    multiply_tile({rows, seen, sizes.width, query.stride, key.stride, seen, {.transpose_b = true}}, q, key.data, p);
-    multiply_tile({rows, seen, sizes.value_width, grad.stride, value.stride, seen, {.transpose_b = true}}, g,
-                  value.data, gradient);
-    for (std::int64_t i = tile.first; i < tile.last; ++i) {
-      const std::int64_t at = (i - tile.first) * seen, visible = sizes.visible(i, options.causal);
-      scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, i), p + at);
-      restore_probabilities(visible, seen, log_sum[i], p + at);
-      score_gradient<T>(seen, static_cast<T>(options.scale), p + at, gradient + at);
+    const std::int64_t seen = tile.visible, rows = tile.rows(), end = padded_columns<T>(seen);
+    const auto scale = static_cast<T>(options.scale);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      load_row(sizes.width, s.query.width, query.at(tile.first + i), s.query.at(i));
+      load_row(sizes.value_width, s.grad.width, grad.at(tile.first + i), s.grad.at(i));
     }
-    multiply_tile({seen,
-                   sizes.value_width,
-                   rows,
-                   seen,
-                   grad.stride,
-                   out.value.stride,
-                   {.transpose_a = true, .accumulate = accumulate}},
-                  p, g, out.value.data);
-    multiply_tile(
-        {seen, sizes.width, rows, seen, query.stride, out.key.stride, {.transpose_a = true, .accumulate = accumulate}},
-        gradient, q, out.key.data);
-    multiply_tile({rows, sizes.width, seen, seen, key.stride, out.query.stride, {}}, gradient, key.data,
-                  out.query.at(tile.first));
+    const Panels<T>&p = s.probabilities, &g = s.scores_grad;
+    multiply(PanelProduct<T>{rows, end, sizes.width, s.query.at(0), s.query.width, 1, s.key_columns.at(0),
+                             s.key_columns.width, p.at(0), p.width});
+    multiply(PanelProduct<T>{rows, end, sizes.value_width, s.grad.at(0), s.grad.width, 1, s.value_columns.at(0),
+                             s.value_columns.width, g.at(0), g.width});
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
+      scale_row<T>(visible, end, scale, mask_row<T>(mask, sizes, at), p.at(i));
+      restore_probabilities(visible, end, log_sum[at], p.at(i));
+      score_gradient<T>(end, scale, p.at(i), g.at(i));
+    }
+    multiply(PanelProduct<T>{seen, s.grad.width, rows, p.at(0), 1, p.width, s.grad.at(0), s.grad.width,
+                             s.value_grad.at(0), s.value_grad.width, accumulate});
+    multiply(PanelProduct<T>{seen, s.query.width, rows, g.at(0), 1, g.width, s.query.at(0), s.query.width,
+                             s.key_grad.at(0), s.key_grad.width, accumulate});
+    multiply(PanelProduct<T>{rows, s.key.width, seen, g.at(0), g.width, 1, s.key.at(0), s.key.width, s.query_grad.at(0),
+                             s.query_grad.width});
+    for (std::int64_t i = 0; i < rows; ++i)
+      store_row(sizes.width, T(1), s.query_grad.at(i), out.query.at(tile.first + i));
     accumulate = true;
   });
+  store(s.key_grad, sizes.keys, sizes.width, out.key);
+  store(s.value_grad, sizes.keys, sizes.value_width, out.value);
 }
 
 void attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                         const Tensor& log_sum, const Tensor& grad, const AttentionOptions& options,
                         const AttentionGradients& out) {
-  if (is_16_bit(query)) {
-    const AttentionGradients wide{Tensor::empty(query.shape(), DType::float32, query.device()),
-                                  Tensor::empty(key.shape(), DType::float32, query.device()),
-                                  Tensor::empty(value.shape(), DType::float32, query.device())};
-    AttentionGradients narrow = out;
-    attention_backward(widened(query), widened(key), widened(value), widened(mask), log_sum, widened(grad), options,
-                       wide);
-    kernels::copy(wide.query, narrow.query);
-    kernels::copy(wide.key, narrow.key);
-    return kernels::copy(wide.value, narrow.value);
-  }
   const Sizes sizes(query, key, value);
-  Tensor p = Tensor::empty({tile_rows, sizes.keys}, query.dtype(), query.device()), gradient = Tensor::empty_like(p);
-  visit_wide(query.dtype(), [&]<class T>() {
+  const Tensor wide_mask = widened(mask);
+  visit_floating(query.dtype(), [&]<class Stored>() {
+    using T = Computed<Stored>;
+    const BackwardScratch<T> scratch(sizes, query);
     const T* sums = log_sum.data<T>();
     for (std::int64_t b = 0; b < sizes.batch; ++b)
       for (std::int64_t h = 0; h < sizes.heads; ++h, sums += sizes.queries)
-        attend_backward<T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, {grad, b, h}, mask, options, sums,
-                           {p.data<T>(), gradient.data<T>()}, {{out.query, b, h}, {out.key, b, h}, {out.value, b, h}});
+        attend_backward<Stored, T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, {grad, b, h}, wide_mask, options,
+                                   sums, scratch, {{out.query, b, h}, {out.key, b, h}, {out.value, b, h}});
   });
 }
 

@@ -5,13 +5,9 @@
 namespace ddprun::cpu {
 
 using onednn::multiply;
-using onednn::multiply_tile;
 using onednn::Product;
 
 // Of float64: plain loops, the oracle of the tests.
 void multiply(const Product& product, const double* a, const double* b, double* out);
-inline void multiply_tile(const Product& product, const double* a, const double* b, double* out) {
-  multiply(product, a, b, out);
-}
 
 }  // namespace ddprun::cpu

@@ -140,39 +140,41 @@ void softmax_gradient(const Tensor& y, const Tensor& grad, const Axis& rows, boo
   });
 }
 
-template <class T>
-DDPRUN_VECTORIZED void add_bias_rows(const Axis& axis, const T* bias, T* x) {
+template <class Stored, class T>
+DDPRUN_VECTORIZED void add_bias_rows(const Axis& axis, const T* bias, Stored* x) {
   for (std::int64_t outer = 0; outer < axis.outer; ++outer) {
     if (axis.inner == 1) {
-      for (std::int64_t c = 0; c < axis.n; ++c) x[c] = T(x[c] + bias[c]);
+      for (std::int64_t c = 0; c < axis.n; ++c) x[c] = static_cast<Stored>(static_cast<T>(x[c]) + bias[c]);
       x += axis.n;
       continue;
     }
     for (std::int64_t c = 0; c < axis.n; ++c, x += axis.inner) {
       const T add = bias[c];
-      for (std::int64_t i = 0; i < axis.inner; ++i) x[i] = T(x[i] + add);
+      for (std::int64_t i = 0; i < axis.inner; ++i) x[i] = static_cast<Stored>(static_cast<T>(x[i]) + add);
     }
   }
 }
 
-template <class T>
-DDPRUN_VECTORIZED void add_channel_sums(const Axis& axis, const T* grad, T* out) {
+template <class Stored, class T>
+DDPRUN_VECTORIZED void add_channel_sums(const Axis& axis, const Stored* grad, T* out) {
   for (std::int64_t outer = 0; outer < axis.outer; ++outer) {
     if (axis.inner == 1) {
-      for (std::int64_t c = 0; c < axis.n; ++c) out[c] += grad[c];
+      for (std::int64_t c = 0; c < axis.n; ++c) out[c] += static_cast<T>(grad[c]);
       grad += axis.n;
       continue;
     }
     for (std::int64_t c = 0; c < axis.n; ++c, grad += axis.inner) {
       out[c] += lane_sum<T>(
-          axis.inner, [grad](std::int64_t i) __attribute__((always_inline)) { return grad[i]; });
+          axis.inner, [grad](std::int64_t i) __attribute__((always_inline)) { return static_cast<T>(grad[i]); });
     }
   }
 }
 
 void add_bias(Tensor& x, const Tensor& bias, std::int64_t outer, std::int64_t inner) {
-  if (is_16_bit(x)) return with_wide(x, [&](Tensor& wide) { add_bias(wide, widened(bias), outer, inner); });
-  visit_wide(x.dtype(), [&]<class T>() { add_bias_rows({outer, bias.numel(), inner}, bias.data<T>(), x.data<T>()); });
+  const Tensor wide = widened(bias);
+  visit_floating(x.dtype(), [&]<class Stored>() {
+    add_bias_rows({outer, bias.numel(), inner}, wide.data<Computed<Stored>>(), x.data<Stored>());
+  });
 }
 
 void sum_to_bias(const Tensor& grad, std::int64_t outer, std::int64_t inner, Tensor& out, bool accumulate) {
@@ -181,9 +183,8 @@ void sum_to_bias(const Tensor& grad, std::int64_t outer, std::int64_t inner, Ten
   if (is_16_bit(out)) {
     return with_wide(out, [&](Tensor& wide) { sum_to_bias(grad, outer, inner, wide, true); });
   }
-  const Tensor from = widened(grad);
-  visit_wide(from.dtype(), [&]<class T>() {
-    add_channel_sums({outer, out.numel(), inner}, from.data<T>(), out.data<T>());
+  visit_floating(grad.dtype(), [&]<class Stored>() {
+    add_channel_sums({outer, out.numel(), inner}, grad.data<Stored>(), out.data<Computed<Stored>>());
   });
 }
 

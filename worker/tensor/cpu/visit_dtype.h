@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/tensor/tensor.h"
@@ -28,6 +29,10 @@ decltype(auto) visit_floating(DType dtype, Visit&& visit) {
   if (dtype == DType::float16) return visit.template operator()<Float16>();
   return visit_wide(dtype, visit);
 }
+
+// What values of a floating-point type are computed in.
+template <class Stored>
+using Computed = std::conditional_t<sizeof(Stored) == 2, float, Stored>;
 
 // All element types.
 template <class Visit>

@@ -14,8 +14,6 @@ struct Product {
 
 // Of float32, through oneDNN: its matmul primitive or its sgemm, whichever serves a whole run better.
 void multiply(const Product& product, const float* a, const float* b, float* out);
-// The same for small products that are one of many, always through sgemm: it costs less for each of them.
-void multiply_tile(const Product& product, const float* a, const float* b, float* out);
 
 // Whether this processor multiplies 16-bit matrices faster than float32.
 bool multiplies_fast(DType dtype);
