@@ -18,6 +18,7 @@ namespace {
 using kernels::AttentionGradients;
 using kernels::AttentionOptions;
 using kernels::AttentionResult;
+using kernels::AttentionSums;
 
 constexpr std::int64_t tile_rows = 64;
 
@@ -105,11 +106,16 @@ DDPRUN_VECTORIZED void restore_probabilities(std::int64_t visible, std::int64_t 
   for (std::int64_t j = visible; j < keys; ++j) scores[j] = 0;
 }
 
-// d score = scale * p (d p - sum(p d p))
+// sum(p d p)
 template <class T>
-DDPRUN_VECTORIZED void score_gradient(std::int64_t keys, T scale, const T* p, T* gradient) {
-  const T total = lane_sum<T>(
+DDPRUN_VECTORIZED T product_sum(std::int64_t keys, const T* p, const T* gradient) {
+  return lane_sum<T>(
       keys, [ p, gradient ](std::int64_t j) __attribute__((always_inline)) { return p[j] * gradient[j]; });
+}
+
+// d score = scale * p (d p - total), with the sum over all keys as total
+template <class T>
+DDPRUN_VECTORIZED void score_gradient(std::int64_t keys, T scale, T total, const T* p, T* gradient) {
   for (std::int64_t j = 0; j < keys; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
 }
 
@@ -156,17 +162,24 @@ struct Scratch {
   T *probabilities, *gradient;
 };
 
+// Of each query.
+template <class T>
+struct HeadSums {
+  const T *log_sum, *grad_dot_out;  // grad_dot_out: null where the keys are all there are
+};
+
 template <class T>
 struct HeadGradients {
   Rows<T> query, key, value;
+  bool accumulate;
 };
 
 // One head. The first tile sees all keys and writes their gradients, the others add to them.
 template <class T>
 void attend_backward(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> value, Rows<T> grad, const Tensor& mask,
-                     const AttentionOptions& options, const T* log_sum, Scratch<T> scratch, HeadGradients<T> out) {
+                     const AttentionOptions& options, HeadSums<T> sums, Scratch<T> scratch, HeadGradients<T> out) {
   const auto [p, gradient] = scratch;
-  bool accumulate = false;
+  bool accumulate = out.accumulate;
   for_each_tile(sizes, options.causal, [&](const Tile& tile) {
     const std::int64_t seen = tile.visible, rows = tile.rows();
     const T *q = query.at(tile.first), *g = grad.at(tile.first);
@@ -176,8 +189,9 @@ void attend_backward(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> val
     for (std::int64_t i = tile.first; i < tile.last; ++i) {
       const std::int64_t at = (i - tile.first) * seen, visible = sizes.visible(i, options.causal);
       scale_row<T>(visible, static_cast<T>(options.scale), mask_row<T>(mask, sizes, i), p + at);
-      restore_probabilities(visible, seen, log_sum[i], p + at);
-      score_gradient<T>(seen, static_cast<T>(options.scale), p + at, gradient + at);
+      restore_probabilities(visible, seen, sums.log_sum[i], p + at);
+      const T total = sums.grad_dot_out ? sums.grad_dot_out[i] : product_sum(seen, p + at, gradient + at);
+      score_gradient<T>(seen, static_cast<T>(options.scale), total, p + at, gradient + at);
     }
     multiply_tile({seen,
                    sizes.value_width,
@@ -190,22 +204,22 @@ void attend_backward(const Sizes& sizes, Rows<T> query, Rows<T> key, Rows<T> val
     multiply_tile(
         {seen, sizes.width, rows, seen, query.stride, out.key.stride, {.transpose_a = true, .accumulate = accumulate}},
         gradient, q, out.key.data);
-    multiply_tile({rows, sizes.width, seen, seen, key.stride, out.query.stride, {}}, gradient, key.data,
-                  out.query.at(tile.first));
+    multiply_tile({rows, sizes.width, seen, seen, key.stride, out.query.stride, {.accumulate = out.accumulate}},
+                  gradient, key.data, out.query.at(tile.first));
     accumulate = true;
   });
 }
 
 void attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
-                        const Tensor& log_sum, const Tensor& grad, const AttentionOptions& options,
+                        const AttentionSums& sums, const Tensor& grad, const AttentionOptions& options,
                         const AttentionGradients& out) {
   if (is_16_bit(query)) {
-    const AttentionGradients wide{Tensor::empty(query.shape(), DType::float32, query.device()),
-                                  Tensor::empty(key.shape(), DType::float32, query.device()),
-                                  Tensor::empty(value.shape(), DType::float32, query.device())};
+    const auto wide_of = [&](const Tensor& narrow) {
+      return out.accumulate ? widened(narrow) : Tensor::empty(narrow.shape(), DType::float32, narrow.device());
+    };
+    const AttentionGradients wide{wide_of(out.query), wide_of(out.key), wide_of(out.value), out.accumulate};
     AttentionGradients narrow = out;
-    attention_backward(widened(query), widened(key), widened(value), widened(mask), log_sum, widened(grad), options,
-                       wide);
+    attention_backward(widened(query), widened(key), widened(value), widened(mask), sums, widened(grad), options, wide);
     kernels::copy(wide.query, narrow.query);
     kernels::copy(wide.key, narrow.key);
     return kernels::copy(wide.value, narrow.value);
@@ -213,11 +227,52 @@ void attention_backward(const Tensor& query, const Tensor& key, const Tensor& va
   const Sizes sizes(query, key, value);
   Tensor p = Tensor::empty({tile_rows, sizes.keys}, query.dtype(), query.device()), gradient = Tensor::empty_like(p);
   visit_wide(query.dtype(), [&]<class T>() {
-    const T* sums = log_sum.data<T>();
+    const T* log_sum = sums.log_sum.data<T>();
+    const T* grad_dot_out = sums.grad_dot_out.defined() ? sums.grad_dot_out.data<T>() : nullptr;
     for (std::int64_t b = 0; b < sizes.batch; ++b)
-      for (std::int64_t h = 0; h < sizes.heads; ++h, sums += sizes.queries)
-        attend_backward<T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, {grad, b, h}, mask, options, sums,
-                           {p.data<T>(), gradient.data<T>()}, {{out.query, b, h}, {out.key, b, h}, {out.value, b, h}});
+      for (std::int64_t h = 0; h < sizes.heads; ++h) {
+        const std::int64_t first = (b * sizes.heads + h) * sizes.queries;
+        attend_backward<T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, {grad, b, h}, mask, options,
+                           {log_sum + first, grad_dot_out ? grad_dot_out + first : nullptr},
+                           {p.data<T>(), gradient.data<T>()},
+                           {{out.query, b, h}, {out.key, b, h}, {out.value, b, h}, out.accumulate});
+      }
+  });
+}
+
+// Two results of one query by the shares that their keys have of the sum of all: all becomes the merged one.
+template <class T>
+DDPRUN_VECTORIZED void merge_row(std::int64_t width, T part_share, T all_share, const T* part, T* all) {
+  for (std::int64_t j = 0; j < width; ++j) all[j] = all_share * all[j] + part_share * part[j];
+}
+
+template <class T>
+T log_of_both(T a, T b) {
+  const T highest = std::max(a, b);
+  return highest + functor::log(functor::exp(a - highest) + functor::exp(b - highest));
+}
+
+template <class T>
+T& row_number(const Tensor& numbers, std::int64_t batch, std::int64_t head, std::int64_t row) {
+  const auto& strides = numbers.strides();
+  return static_cast<T*>(const_cast<void*>(numbers.raw()))[batch * strides[0] + head * strides[1] + row * strides[2]];
+}
+
+void merge_attention(const AttentionResult& part, const AttentionResult& all) {
+  const std::int64_t rows = part.out.size(2), width = part.out.size(3);
+  visit_wide(part.out.dtype(), [&]<class T>() {
+    for (std::int64_t b = 0; b < part.out.size(0); ++b)
+      for (std::int64_t h = 0; h < part.out.size(1); ++h) {
+        const Rows<T> from(part.out, b, h), to(all.out, b, h);
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const T of_part = row_number<T>(part.log_sum, b, h, i);
+          if (of_part == -std::numeric_limits<T>::infinity()) continue;  // it saw nothing
+          T& of_all = row_number<T>(all.log_sum, b, h, i);
+          const T merged = log_of_both(of_part, of_all);
+          merge_row<T>(width, functor::exp(of_part - merged), functor::exp(of_all - merged), from.at(i), to.at(i));
+          of_all = merged;
+        }
+      }
   });
 }
 
@@ -226,6 +281,7 @@ void attention_backward(const Tensor& query, const Tensor& key, const Tensor& va
 void add_attention(kernels::Table& table) {
   table.attention = attention;
   table.attention_backward = attention_backward;
+  table.merge_attention = merge_attention;
 }
 
 }  // namespace ddprun::cpu
