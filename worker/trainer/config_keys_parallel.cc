@@ -115,6 +115,12 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
       "parallel.sequence", p.sequence,
       {.help = "with parallel.tensor, model.name = gpt: of what is not divided, each of those ranks has a range of the "
                "positions (sequence parallelism); data.context is a multiple of parallel.tensor"});
+  s.add("parallel.context", p.context,
+        {.help = "with model.name = gpt: so many neighbouring ranks divide the positions of each sample (context "
+                 "parallelism); data.context is a multiple of twice as many, and so is the number of ranks of it",
+         .unit = "ranks",
+         .min = 1,
+         .max = 1024});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(

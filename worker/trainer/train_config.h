@@ -161,6 +161,7 @@ struct TrainConfig {
     bool reshard_after_forward = true;
     int shard_group = 0;
     int tensor = 1;
+    int context = 1;
     int pipeline = 1;
     int micro_batches = 0;
     std::string schedule = "1f1b";
