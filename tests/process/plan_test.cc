@@ -149,20 +149,22 @@ Words gpt_job(const TempDir& dir) {
 }  // namespace
 
 TEST_CASE("plan prints what the ranks that share samples have and send") {
-  const auto parallel = GENERATE(values<Words>(
-      {{"--parallel.pipeline=2", "--parallel.micro_batches=4", "--parallel.split=h.2"}, {"--parallel.context=2"}}));
-  CAPTURE(parallel);
+  const auto [ranks, parallel] = GENERATE(values<std::pair<std::string, Words>>(
+      {{"2", {"--parallel.pipeline=2", "--parallel.micro_batches=4", "--parallel.split=h.2"}},
+       {"2", {"--parallel.context=2"}},
+       {"4", {"--parallel.context=2", "--train.global_batch_size=16"}}}));  // the plan measures two of them
+  CAPTURE(ranks, parallel);
   TempDir dir;
   const std::filesystem::path metrics = dir / "metrics";
   Words job = gpt_job(dir);
   job.insert(job.end(), parallel.begin(), parallel.end());
   job.push_back("--metrics.file=" + metrics.string());
-  Words planning{"plan", "--ranks=2"};
+  Words planning{"plan", "--ranks=" + ranks};
   planning.insert(planning.end(), job.begin(), job.end());
   const auto plan = run_worker(planning);
   INFO(plan.out << plan.err);
   REQUIRE(plan.code == 0);
-  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + ranks};
   words.insert(words.end(), job.begin(), job.end());
   REQUIRE(Child(words, one_thread).wait(std::chrono::seconds(60)).code == 0);
   const auto records = read_records(metrics);

@@ -82,6 +82,32 @@ TEST_CASE("results of some keys and of others merge into that of all") {
   kernels::of(query).merge_attention(all, others);
   CHECK(largest_difference(others.out, all.out) < tolerance);
   CHECK(largest_difference(others.log_sum, all.log_sum) < tolerance);
+
+  Tensor(others.log_sum).fill(-std::numeric_limits<double>::infinity());  // nor those
+  kernels::of(query).merge_attention(some, others);
+  CHECK(largest_difference(others.out, all.out) < tolerance);
+  CHECK(others.log_sum.to(DType::float64).contiguous().data<double>()[0] == -std::numeric_limits<double>::infinity());
+}
+
+TEST_CASE("gradients of some keys are added to those that are there") {
+  const std::int64_t time = 150;  // several tiles of queries
+  const Tensor query = normal_tensor({1, 1, time, 3}, 3), key = normal_tensor({1, 1, time, 3}, 4),
+               value = normal_tensor({1, 1, time, 3}, 5), grad = normal_tensor({1, 1, time, 3}, 6);
+  const kernels::AttentionResult result{Tensor::empty_like(query), Tensor::empty({1, 1, time})};
+  kernels::of(query).attention(query, key, value, {}, {}, result);
+  const auto gradients = [&](double before, bool accumulate) {
+    const auto filled = [&] { return Tensor::full(query.shape(), before); };
+    const kernels::AttentionGradients out{filled(), filled(), filled(), accumulate};
+    kernels::of(query).attention_backward(query, key, value, {}, {result.log_sum}, grad, {}, out);
+    return out;
+  };
+  const auto alone = gradients(7, false), added = gradients(2, true);
+  const auto check = [](const Tensor& from, const Tensor& to) {
+    CHECK(largest_difference(kernels::add(from, Tensor::full(from.shape(), 2)), to) < 1e-5);
+  };
+  check(alone.query, added.query);
+  check(alone.key, added.key);
+  check(alone.value, added.value);
 }
 
 TEST_CASE("attention round a ring is attention over the whole sequence") {
@@ -173,6 +199,21 @@ TEST_CASE("a rank that leaves a ring early ends the attention of the others") {
                               }),
                     "this rank fails");
   CHECK(ended == 2);
+}
+
+TEST_CASE("a shift that nobody takes ends the group") {
+  run_ranks(2, [](ProcessGroup& all) {
+    ContextGroup group(all);
+    if (all.rank() == 0) const RingShift shift(group, Tensor::zeros({4}), RingShift::Kind::gradients);
+    try {
+      all.barrier({.blocking = true});
+    } catch (const Error&) {
+      const std::string why = all.failure()->what();
+      require(all.rank() == 1 || why.find("attention ended before its ring did") != std::string::npos, why);
+      return;
+    }
+    throw std::runtime_error("the group goes on");
+  });
 }
 
 TEST_CASE("an input that heads or pieces do not divide is refused") {
