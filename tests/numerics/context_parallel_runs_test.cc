@@ -64,7 +64,7 @@ TEST_CASE("a GPT whose positions are divided learns as at one rank") {
 }
 
 TEST_CASE("a GPT whose positions and state are divided learns as at one rank") {
-  for (const std::string zero : {"zero = 1\n", "zero = 2\n", "zero = 3\n"})
+  for (const std::string zero : {"zero = 1\n", "zero = 2\n", "zero = 3\nshard_group = 2\n"})
     check_learns_as_one(Job(sgd), fifty_steps, zero);
 }
 

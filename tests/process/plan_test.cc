@@ -82,7 +82,9 @@ TEST_CASE("plan predicts the bytes that a run over gloo sends, whatever of the m
                                               {"--parallel.zero=3"},
                                               {"--parallel.zero=3", "--parallel.reshard_after_forward=false"},
                                               {"--parallel.hook=bf16"},
-                                              {"--parallel.hook=int8"}}));
+                                              {"--parallel.hook=int8"},
+                                              {"--parallel.hook=int4"},
+                                              {"--parallel.hook=topk", "--parallel.topk_fraction=0.1"}}));
   CAPTURE(layout);
   TempDir dir;
   const std::filesystem::path metrics = dir / "metrics";

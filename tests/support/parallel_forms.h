@@ -33,7 +33,7 @@ inline std::vector<ParallelForm> data_parallel_forms() {
 
 inline std::vector<ParallelForm> compressed_forms() {
   std::vector<ParallelForm> forms;
-  for (const std::string hook : {"fp16", "bf16", "int8", "int8_channel", "powersgd"})
+  for (const std::string hook : {"fp16", "bf16", "int8", "int8_channel", "int4", "topk", "powersgd"})
     forms.push_back({.name = "hook " + hook,
                      .ranks = 2,
                      .overrides = {"parallel.hook=" + hook, "parallel.start_powerSGD_iter=2"},

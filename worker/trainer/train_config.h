@@ -148,6 +148,7 @@ struct TrainConfig {
     bool use_error_feedback = true;
     bool warm_start = true;
     double min_compression_rate = 2;
+    double topk_fraction = 0.01;
     std::string strategy = "ddp";
     std::int64_t local_sgd_period = 4;
     std::int64_t start_localSGD_iter = 0;

@@ -52,7 +52,8 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
                     .use_error_feedback = p.use_error_feedback,
                     .warm_start = p.warm_start,
                     .min_compression_rate = p.min_compression_rate,
-                    .random_seed = static_cast<std::uint64_t>(c.train.seed)});
+                    .random_seed = static_cast<std::uint64_t>(c.train.seed)},
+                   p.topk_fraction);
 }
 
 // parallel.context goes with data parallelism alone.
