@@ -38,8 +38,11 @@ struct EightBits {
     auto* integers = reinterpret_cast<std::int8_t*>(code);
     for (std::size_t i = 0; i < count; ++i) integers[i] = rounded(std::clamp(values[i] / scale, -largest, largest));
   }
-  static float at(const std::byte* code, std::size_t i) {
-    return static_cast<float>(reinterpret_cast<const std::int8_t*>(code)[i]);
+  // visit(i, integer) for each.
+  template <class Visit>
+  static void for_each(const std::byte* code, std::size_t count, Visit visit) {
+    const auto* integers = reinterpret_cast<const std::int8_t*>(code);
+    for (std::size_t i = 0; i < count; ++i) visit(i, static_cast<float>(integers[i]));
   }
 };
 
@@ -50,15 +53,26 @@ struct FourBits {
   static constexpr std::byte zeros{0x88};
   static std::size_t bytes(std::size_t count) { return (count + 1) / 2; }
   static void put(const float* values, std::size_t count, float scale, std::byte* code) {
-    const auto half = [&](std::size_t i) {
-      return static_cast<unsigned>(i < count ? rounded(std::clamp(values[i] / scale, -largest, largest)) + offset
-                                             : offset);
+    const auto half = [scale](float value) {
+      return static_cast<unsigned>(rounded(std::clamp(value / scale, -largest, largest)) + offset);
     };
-    for (std::size_t i = 0; i < count; i += 2) code[i / 2] = static_cast<std::byte>(half(i) | half(i + 1) << 4);
+    const std::size_t pairs = count / 2;
+    for (std::size_t i = 0; i < pairs; ++i)
+      code[i] = static_cast<std::byte>(half(values[2 * i]) | half(values[2 * i + 1]) << 4);
+    if (count % 2 != 0) code[pairs] = static_cast<std::byte>(half(values[count - 1]) | unsigned{offset} << 4);
   }
-  static float at(const std::byte* code, std::size_t i) {
-    const auto both = std::to_integer<unsigned>(code[i / 2]);
-    return static_cast<float>(static_cast<int>(i % 2 == 0 ? both & 15 : both >> 4) - offset);
+  template <class Visit>
+  static void for_each(const std::byte* code, std::size_t count, Visit visit) {
+    const auto low = [](std::byte both) {
+      return static_cast<float>(std::to_integer<int>(both & std::byte{15}) - offset);
+    };
+    const auto high = [](std::byte both) { return static_cast<float>(std::to_integer<int>(both >> 4) - offset); };
+    const std::size_t pairs = count / 2;
+    for (std::size_t i = 0; i < pairs; ++i) {
+      visit(2 * i, low(code[i]));
+      visit(2 * i + 1, high(code[i]));
+    }
+    if (count % 2 != 0) visit(count - 1, low(code[pairs]));
   }
 };
 
@@ -73,7 +87,7 @@ void for_each_value(std::span<const std::size_t> pieces, const std::byte* code, 
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     float scale = 0;
     std::memcpy(&scale, code + p * sizeof(float), sizeof scale);
-    for (std::size_t i = 0; i < pieces[p]; ++i) put(values[i], scale * Format::at(integers, i));
+    Format::for_each(integers, pieces[p], [=](std::size_t i, float integer) { put(values[i], scale * integer); });
     integers += Format::bytes(pieces[p]);
     values += pieces[p];
   }
