@@ -34,7 +34,7 @@ Tensor part_of(const Tensor& packed, std::int64_t i) {
 
 // What goes round the ring: (2, batch, time, width).
 Tensor keys_and_values(const Tensor& packed) {
-  const Tensor block =
+  Tensor block =
       Tensor::empty({2, packed.size(0), packed.size(1), packed.size(2) / 3}, packed.dtype(), packed.device());
   for (std::int64_t i = 0; i < 2; ++i) {
     Tensor part = block.select(0, i);
@@ -84,7 +84,7 @@ class Ring {
         block_(keys_and_values(packed)) {}
 
   AttentionResult attend() const {
-    const AttentionResult all = empty_result(query_);
+    AttentionResult all = empty_result(query_);
     go_round(
         group_, block_, [&] { kernel().attention(query_, own(1), own(2), {}, options_of(query_, true), all); },
         [&](int owner, const Tensor& block) { merge(seen(owner), block, all); });
@@ -142,7 +142,7 @@ class Ring {
   }
 
   Tensor pack(const Tensor& of_query, const Tensor& of_block, DType dtype) const {
-    const Tensor packed = Tensor::empty(packed_.shape(), dtype, packed_.device());
+    Tensor packed = Tensor::empty(packed_.shape(), dtype, packed_.device());
     Tensor query = part_of(packed, 0), key = part_of(packed, 1), value = part_of(packed, 2);
     kernels::copy(of_query, query);
     kernels::copy(of_block.select(0, 0), key);

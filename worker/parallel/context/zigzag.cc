@@ -17,14 +17,15 @@ SeenPositions seen_positions(int rank, int owner, std::int64_t piece) {
 }
 
 Tensor own_positions(const Tensor& all, std::int64_t dim, int rank, int ranks) {
-  if (all.size(dim) % (2 * ranks) != 0)
+  const std::int64_t pieces_of_all = 2 * std::int64_t{ranks};
+  if (all.size(dim) % pieces_of_all != 0)
     throw make_error(Errc::usage, "{} positions are no multiple of {}, twice the number of context-parallel ranks",
-                     all.size(dim), 2 * ranks);
-  const std::int64_t piece = all.size(dim) / (2 * ranks);
+                     all.size(dim), pieces_of_all);
+  const std::int64_t piece = all.size(dim) / pieces_of_all;
   const Pieces pieces = pieces_of(rank, ranks);
   Shape shape = all.shape();
   shape[static_cast<std::size_t>(dim)] = 2 * piece;
-  const Tensor own = Tensor::empty(shape, all.dtype(), all.device());
+  Tensor own = Tensor::empty(shape, all.dtype(), all.device());
   Tensor first = own.slice(dim, 0, piece), second = own.slice(dim, piece, piece);
   kernels::copy(all.slice(dim, pieces.first * piece, piece), first);
   kernels::copy(all.slice(dim, pieces.second * piece, piece), second);
