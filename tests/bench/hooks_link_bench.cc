@@ -24,8 +24,8 @@ namespace ddprun::bench {
 namespace {
 
 struct Options {
-  std::vector<std::string> hooks{"allreduce",    "fp16",     "bf16",          "int8",
-                                 "int8_channel", "powersgd", "powersgd+fp16", "powersgd+int8"};
+  std::vector<std::string> hooks{"allreduce", "fp16", "bf16",     "int8",          "int8_channel",
+                                 "int4",      "topk", "powersgd", "powersgd+fp16", "powersgd+int8"};
   double mbit = 200;
   int rounds = 2;
   int steps = 20;  // measured, of each run

@@ -82,7 +82,9 @@ TEST_CASE("plan predicts the bytes that a run over gloo sends, whatever of the m
                                               {"--parallel.zero=3"},
                                               {"--parallel.zero=3", "--parallel.reshard_after_forward=false"},
                                               {"--parallel.hook=bf16"},
-                                              {"--parallel.hook=int8"}}));
+                                              {"--parallel.hook=int8"},
+                                              {"--parallel.hook=int4"},
+                                              {"--parallel.hook=topk", "--parallel.topk_fraction=0.1"}}));
   CAPTURE(layout);
   TempDir dir;
   const std::filesystem::path metrics = dir / "metrics";
@@ -148,19 +150,23 @@ Words gpt_job(const TempDir& dir) {
 
 }  // namespace
 
-TEST_CASE("plan prints what the ranks of a pipeline have and send") {
+TEST_CASE("plan prints what the ranks that share samples have and send") {
+  const auto [ranks, parallel] = GENERATE(values<std::pair<std::string, Words>>(
+      {{"2", {"--parallel.pipeline=2", "--parallel.micro_batches=4", "--parallel.split=h.2"}},
+       {"2", {"--parallel.context=2"}},
+       {"4", {"--parallel.context=2", "--train.global_batch_size=16"}}}));  // the plan measures two of them
+  CAPTURE(ranks, parallel);
   TempDir dir;
   const std::filesystem::path metrics = dir / "metrics";
   Words job = gpt_job(dir);
-  for (const std::string each : {"--parallel.pipeline=2", "--parallel.micro_batches=4", "--parallel.split=h.2"})
-    job.push_back(each);
+  job.insert(job.end(), parallel.begin(), parallel.end());
   job.push_back("--metrics.file=" + metrics.string());
-  Words planning{"plan", "--ranks=2"};
+  Words planning{"plan", "--ranks=" + ranks};
   planning.insert(planning.end(), job.begin(), job.end());
   const auto plan = run_worker(planning);
   INFO(plan.out << plan.err);
   REQUIRE(plan.code == 0);
-  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=2"};
+  Words words{DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + ranks};
   words.insert(words.end(), job.begin(), job.end());
   REQUIRE(Child(words, one_thread).wait(std::chrono::seconds(60)).code == 0);
   const auto records = read_records(metrics);
@@ -179,9 +185,9 @@ TEST_CASE("plan --world_size prints every layout, the fastest first, and why the
   const auto result = run_worker(words);
   INFO(result.out << result.err);
   REQUIRE(result.code == 0);
-  for (const std::string layout :
-       {"data 4 ", "data 2 x tensor 2 ", "data 2 x pipeline 2 ", "data 1 x tensor 2 x pipeline 2 ",
-        "data 1 x pipeline 4 ", "data 4, zero 1 ", "data 4, zero 2 ", "data 4, zero 3 "})
+  for (const std::string layout : {"data 4 ", "data 2 x tensor 2 ", "data 2 x pipeline 2 ",
+                                   "data 1 x tensor 2 x pipeline 2 ", "data 1 x pipeline 4 ", "data 2 x context 2 ",
+                                   "data 1 x context 4 ", "data 4, zero 1 ", "data 4, zero 2 ", "data 4, zero 3 "})
     CHECK_THAT(result.out, Catch::Contains("\n" + layout));
   CHECK_THAT(result.out, Catch::Contains("data 1 x tensor 4 ") && Catch::Contains("does not fit: ") &&
                              Catch::Contains("2 heads are no multiple of 4"));
@@ -191,7 +197,7 @@ TEST_CASE("plan --world_size prints every layout, the fastest first, and why the
     std::smatch match;
     if (std::regex_search(line, match, std::regex("% +([0-9.]+) +[0-9]+$"))) times.push_back(std::stod(match[1]));
   }
-  CHECK(times.size() == 8);
+  CHECK(times.size() == 10);
   CHECK(std::ranges::is_sorted(times));
   words.insert(words.begin() + 1, "--ranks=2");
   CHECK(run_worker(words).code == 2);

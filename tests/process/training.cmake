@@ -16,6 +16,7 @@ ddprun_worker_test(configs_test SOURCES configs_test.cc TIMEOUT 300)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 
 ddprun_worker_test(parallel_forms_test SOURCES parallel_forms_test.cc TIMEOUT 300)
+ddprun_worker_test(context_parallel_test SOURCES context_parallel_test.cc)
 if(DDPRUN_HAS_OPENMPI OR DDPRUN_HAS_MPICH)
   ddprun_worker_test(mpi_test SOURCES mpi_test.cc)
 endif()

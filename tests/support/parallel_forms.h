@@ -33,7 +33,7 @@ inline std::vector<ParallelForm> data_parallel_forms() {
 
 inline std::vector<ParallelForm> compressed_forms() {
   std::vector<ParallelForm> forms;
-  for (const std::string hook : {"fp16", "bf16", "int8", "int8_channel", "powersgd"})
+  for (const std::string hook : {"fp16", "bf16", "int8", "int8_channel", "int4", "topk", "powersgd"})
     forms.push_back({.name = "hook " + hook,
                      .ranks = 2,
                      .overrides = {"parallel.hook=" + hook, "parallel.start_powerSGD_iter=2"},
@@ -52,6 +52,8 @@ inline std::vector<ParallelForm> model_parallel_forms() {
       {.name = "model_parallel mlp", .model = "mlp", .overrides = {devices, "parallel.split=fc2"}},
       {.name = "tensor", .ranks = 2, .overrides = {"parallel.tensor=2"}},
       {.name = "tensor sequence", .ranks = 2, .overrides = {"parallel.tensor=2", "parallel.sequence=true"}},
+      {.name = "context", .ranks = 2, .overrides = {"parallel.context=2"}},
+      {.name = "context 4", .ranks = 4, .overrides = {"parallel.context=4"}},
       {.name = "mesh pipeline x data x tensor",
        .ranks = 8,
        .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"}}};

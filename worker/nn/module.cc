@@ -101,7 +101,7 @@ void Module::for_each_module(const std::function<void(Module&)>& visit) {
 }
 
 void Module::set_substitute(std::unique_ptr<Module> other) {
-  other->train(training_);
+  if (other) other->train(training_);
   substitute_ = std::move(other);
 }
 

@@ -58,7 +58,7 @@ class Module {
   void for_each_module(const std::function<void(Module&)>& visit);
 
   // Another module runs in this one's place, under its name, and has its parameters and buffers; references to this one
-  // stay valid. REQUIRES: this module has no parts below.
+  // stay valid. Null: this one again. REQUIRES: this module has no parts below.
   void set_substitute(std::unique_ptr<Module> other);
   Module* substitute() const { return substitute_.get(); }  // null: none
 

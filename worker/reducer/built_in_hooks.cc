@@ -9,41 +9,51 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/reducer/hooks/allreduce_hook.h"
 #include "ddprun/worker/reducer/hooks/cast_hook.h"
-#include "ddprun/worker/reducer/hooks/int8_hook.h"
+#include "ddprun/worker/reducer/hooks/integer_hook.h"
 #include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
+#include "ddprun/worker/reducer/hooks/top_k_hook.h"
 
 namespace ddprun {
 namespace {
 
 using Inner = std::unique_ptr<CommHook>;
 
+struct Options {
+  const PowerSgdOptions& power_sgd;
+  double topk_fraction;
+};
+
 struct Row {
   std::string_view name;
   bool averages;  // by itself: it wraps no other
-  Inner (*make)(ProcessGroup& group, const PowerSgdOptions& power_sgd, Inner inner);
+  Inner (*make)(ProcessGroup& group, const Options& options, Inner inner);
 };
 
-constexpr std::array<Row, 7> hooks{{
-    {"allreduce", true, [](ProcessGroup& group, const PowerSgdOptions&, Inner) { return make_allreduce_hook(group); }},
+constexpr std::array<Row, 9> hooks{{
+    {"allreduce", true, [](ProcessGroup& group, const Options&, Inner) { return make_allreduce_hook(group); }},
     {"fp16", false,
-     [](ProcessGroup& group, const PowerSgdOptions&, Inner inner) {
+     [](ProcessGroup& group, const Options&, Inner inner) {
        return make_cast_hook(DType::float16, group, std::move(inner));
      }},
     {"bf16", false,
-     [](ProcessGroup& group, const PowerSgdOptions&, Inner inner) {
+     [](ProcessGroup& group, const Options&, Inner inner) {
        return make_cast_hook(DType::bfloat16, group, std::move(inner));
      }},
     {"int8", true,
-     [](ProcessGroup& group, const PowerSgdOptions&, Inner) { return make_int8_hook(Int8Scale::bucket, group); }},
+     [](ProcessGroup& group, const Options&, Inner) { return make_integer_hook(IntegerForm::bits8, group); }},
     {"int8_channel", true,
-     [](ProcessGroup& group, const PowerSgdOptions&, Inner) { return make_int8_hook(Int8Scale::channel, group); }},
+     [](ProcessGroup& group, const Options&, Inner) { return make_integer_hook(IntegerForm::bits8_channel, group); }},
+    {"int4", true,
+     [](ProcessGroup& group, const Options&, Inner) { return make_integer_hook(IntegerForm::bits4, group); }},
+    {"topk", true,
+     [](ProcessGroup& group, const Options& options, Inner) { return make_top_k_hook(options.topk_fraction, group); }},
     {"powersgd", false,
-     [](ProcessGroup& group, const PowerSgdOptions& power_sgd, Inner inner) {
-       return make_power_sgd_hook(PowerSgdForm::matrices, power_sgd, group, std::move(inner));
+     [](ProcessGroup& group, const Options& options, Inner inner) {
+       return make_power_sgd_hook(PowerSgdForm::matrices, options.power_sgd, group, std::move(inner));
      }},
     {"batched_powersgd", false,
-     [](ProcessGroup& group, const PowerSgdOptions& power_sgd, Inner inner) {
-       return make_power_sgd_hook(PowerSgdForm::batched, power_sgd, group, std::move(inner));
+     [](ProcessGroup& group, const Options& options, Inner inner) {
+       return make_power_sgd_hook(PowerSgdForm::batched, options.power_sgd, group, std::move(inner));
      }},
 }};
 
@@ -87,10 +97,12 @@ void check_hook(std::string_view chain) {
   rows_of(chain);
 }
 
-std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd) {
+std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd,
+                                    double topk_fraction) {
   const auto rows = rows_of(chain);
   Inner hook = rows.back()->averages ? nullptr : make_allreduce_hook(group);
-  for (auto row = rows.rbegin(); row != rows.rend(); ++row) hook = (*row)->make(group, power_sgd, std::move(hook));
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row)
+    hook = (*row)->make(group, {power_sgd, topk_fraction}, std::move(hook));
   return hook;
 }
 

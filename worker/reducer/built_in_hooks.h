@@ -15,16 +15,20 @@ namespace ddprun {
 //   allreduce          the average in the type of the gradients
 //   fp16, bf16         rounded to 16 bits
 //   int8, int8_channel 8 bits, with a scale for each rank's part of a bucket, or for each channel
+//   int4               4 bits, with a scale for each 128 elements, and error feedback
+//   topk               a fraction of the elements, those of largest magnitude, and error feedback
 //   powersgd, batched_powersgd   matrices of low rank
 // A chain "a+b" wraps one in another: a compresses, and b averages what a sends. "powersgd+fp16" sends PowerSGD's
 // factors in 16 bits; "fp16+powersgd" rounds the gradients first, as PyTorch's fp16_compress_wrapper of powerSGD_hook.
-// What averages by itself (allreduce, int8) is last.
+// What averages by itself (allreduce, int8, int4, topk) is last.
 std::vector<std::string> hook_names();
 
 // Throws Errc::usage saying what is wrong with a chain: completes "parallel.hook = name: ".
 void check_hook(std::string_view chain);
 
-// The hook is prepared by the reducer that gets it. Throws as check_hook().
-std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd = {});
+// The hook is prepared by the reducer that gets it. topk_fraction: of the elements that topk sends. Throws as
+// check_hook().
+std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd = {},
+                                    double topk_fraction = 0.01);
 
 }  // namespace ddprun

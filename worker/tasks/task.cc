@@ -10,6 +10,7 @@ std::unique_ptr<Task> Task::with_cross_entropy(CrossEntropy) const {
 
 void Task::add_to(std::span<double> sums, const Forward& model, const data::Batch& batch) const {
   const auto [loss, weight] = this->loss(model, batch);
+  if (weight == 0) return;  // the mean of nothing is NaN
   sums[0] += loss.value().item() * weight;
   sums[1] += weight;
 }

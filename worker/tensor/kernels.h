@@ -71,8 +71,15 @@ struct AttentionResult {
   Tensor out;
   Tensor log_sum;  // (batch, heads, queries): of the exponentials of the scores, float32 or float64
 };
+// What attention_backward() needs of the forward pass, and of all keys where it sees some of them.
+struct AttentionSums {
+  Tensor log_sum;
+  // The result times its gradient, summed over the width: like log_sum. Undefined: these are all keys.
+  Tensor grad_dot_out = {};
+};
 struct AttentionGradients {
   Tensor query, key, value;
+  bool accumulate = false;  // they are added to what is there
 };
 
 // The numbers of a tensor lie from min to max.
@@ -243,8 +250,10 @@ struct Table {
   // contiguous, added to the scores.
   DDPRUN_ENTRY(attention,
                void(In query, In key, In value, In mask, const AttentionOptions&, const AttentionResult& out));
-  DDPRUN_ENTRY(attention_backward, void(In query, In key, In value, In mask, In log_sum, In grad,
+  DDPRUN_ENTRY(attention_backward, void(In query, In key, In value, In mask, const AttentionSums&, In grad,
                                         const AttentionOptions&, const AttentionGradients& out));
+  // The result of some keys and that of others become that of all of them. float32 or float64.
+  DDPRUN_ENTRY(merge_attention, void(const AttentionResult& part, const AttentionResult& all));
 
   // Optimizers: one pass over a tensor, in place. momentum: undefined: none.
   DDPRUN_ENTRY(sgd_step, void(Tensor& value, In grad, Tensor& momentum, const SgdStep&));

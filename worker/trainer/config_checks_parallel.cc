@@ -114,6 +114,25 @@ void check_tensor_parallel(const TrainConfig& c, const Settings& settings) {
   if (!optim::is_elementwise(c.optim.name)) refuse("optim.name");
 }
 
+// Ranks that divide the positions of a sample have whole parameters: what else divides gradients or samples is refused.
+void check_context_parallel(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  if (c.model.name != "gpt")
+    reject(settings, "parallel.context", "the model needs causal attention: model.name = gpt has to be given as well");
+  if (c.train.task != "auto" && c.train.task != "language_modelling")
+    reject(settings, "train.task", "with parallel.context a rank has scores of its positions: use language_modelling");
+  if (c.data.context % (2 * p.context) != 0)
+    reject(settings, "data.context", fmt::format("it has to be a multiple of 2 parallel.context = {}", 2 * p.context));
+  if (c.model.dropout > 0)
+    reject(settings, "model.dropout", "with parallel.context the weights of attention cannot be dropped");
+  for (const auto& [key, on] :
+       {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
+        std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.devices", !p.devices.empty()),
+        std::pair("parallel.balance", p.balance), std::pair("parallel.sync_batch_norm", p.sync_batch_norm),
+        std::pair("train.quantization_aware", c.train.quantization_aware)})
+    if (on) reject(settings, key, "it does not go with parallel.context");
+}
+
 // Keys that say something of a pipeline.
 void check_pipeline_keys(const TrainConfig::Parallel& p, const Settings& settings) {
   constexpr auto* missing = "parallel.micro_batches has to be given as well";
@@ -170,6 +189,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
     reject(settings, "parallel.sequence", "parallel.tensor and model.name = gpt have to be given as well");
   if (p.sequence && c.data.context % p.tensor != 0)
     reject(settings, "data.context", fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor));
+  if (p.context > 1) check_context_parallel(c, settings);
   if (p.tensor > 1) check_tensor_parallel(c, settings);
   if (p.balance && (p.strategy == "local_sgd" || p.sync_batch_norm))
     reject(settings, "parallel.balance", "not with parallel.strategy = local_sgd or parallel.sync_batch_norm");

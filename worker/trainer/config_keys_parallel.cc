@@ -115,6 +115,12 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
       "parallel.sequence", p.sequence,
       {.help = "with parallel.tensor, model.name = gpt: of what is not divided, each of those ranks has a range of the "
                "positions (sequence parallelism); data.context is a multiple of parallel.tensor"});
+  s.add("parallel.context", p.context,
+        {.help = "with model.name = gpt: so many neighbouring ranks divide the positions of each sample (context "
+                 "parallelism); data.context is a multiple of twice as many, and so is the number of ranks of it",
+         .unit = "ranks",
+         .min = 1,
+         .max = 1024});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(
@@ -131,8 +137,11 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
   s.add("parallel.sync_batch_norm", p.sync_batch_norm,
         {.help = "batch norm takes its statistics over the samples of all ranks, as SyncBatchNorm"});
   s.add("parallel.hook", p.hook,
-        {.help = "how gradients are averaged; one of `allreduce`, `fp16`, `bf16`, `int8`, `int8_channel`, `powersgd`, "
-                 "`batched_powersgd`, or a+b: a compresses, b averages what a sends"});
+        {.help =
+             "how gradients are averaged; one of `allreduce`, `fp16`, `bf16`, `int8`, `int8_channel`, `int4`, `topk`, "
+             "`powersgd`, `batched_powersgd`, or a+b: a compresses, b averages what a sends"});
+  s.add("parallel.topk_fraction", p.topk_fraction,
+        {.help = "share of a bucket's elements that topk sends, at least one", .min = 1e-6, .max = 1});
   s.add("parallel.matrix_approximation_rank", p.matrix_approximation_rank,
         {.help = "rank of the matrices that powersgd sends", .min = 1, .max = 1024});
   s.add("parallel.start_powerSGD_iter", p.start_powerSGD_iter,

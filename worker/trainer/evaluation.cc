@@ -28,12 +28,12 @@ std::int64_t most_batches(const data::Dataset& dataset, const ProcessGroup& grou
 }
 
 // Passes that do not count.
-void make_passes(std::int64_t count, const data::Dataset& dataset, const tasks::Task& task,
-                 const tasks::Forward& forward) {
-  std::vector<double> ignored(task.sum_count());
+template <class AddTo>
+void make_passes(std::int64_t count, const data::Dataset& dataset, std::size_t sum_count, const AddTo& add_to) {
+  std::vector<double> ignored(sum_count);
   for (std::int64_t i = 0; i < count; ++i) {
     data::Loader loader(dataset, std::vector<std::int64_t>{0}, {.batch_size = 1, .workers = 0});
-    task.add_to(ignored, forward, loader.next().value());
+    add_to(ignored, loader.next().value());
   }
 }
 
@@ -46,15 +46,13 @@ Evaluation evaluate(nn::Module& model, const tasks::Task& task, const data::Data
       options.forward ? options.forward : [&](const Variable& input) { return model(input); };
   data::Loader loader(dataset, data::evaluation_indices(dataset.size(), group.size(), group.rank()),
                       {.batch_size = options.batch_size, .workers = options.workers, .prefetch = 2});
+  const auto add_to = [&](std::span<double> sums, const data::Batch& batch) {
+    options.add_to ? options.add_to(sums, batch) : task.add_to(sums, forward, batch);
+  };
   std::vector<double> sums(task.sum_count());
-  while (const auto batch = loader.next()) {
-    if (options.add_to)
-      options.add_to(sums, *batch);
-    else
-      task.add_to(sums, forward, *batch);
-  }
+  while (const auto batch = loader.next()) add_to(sums, *batch);
   if (options.equal_passes)
-    make_passes(most_batches(dataset, group, options) - loader.batches(), dataset, task, forward);
+    make_passes(most_batches(dataset, group, options) - loader.batches(), dataset, task.sum_count(), add_to);
   group.allreduce(span_of(sums), ReduceOp::sum)->wait();
   if (options.parts) options.parts->allreduce(span_of(sums), ReduceOp::sum)->wait();
   auto result = task.finish(sums);

@@ -22,7 +22,7 @@ struct EvaluationOptions {
   // forward communicates: every rank calls it as many times, with a sample that does not count where it has none left.
   bool equal_passes = false;
   // Adds a batch to the sums, in place of the task and forward; the sums are added up over parts as well: the ranks of
-  // a pipeline, of which the last alone sees results.
+  // a pipeline, of which the last alone sees results, or those that divide the positions of a sample.
   std::function<void(std::span<double> sums, const data::Batch& batch)> add_to = {};
   ProcessGroup* parts = nullptr;
 };

@@ -19,8 +19,8 @@ InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
 // is the only dimension. Throws as init_options().
 std::string mesh_label(const TrainConfig& config, const WorkerEnv& place);
 
-// The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "tensor" with
-// parallel.tensor.
+// The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "context" with
+// parallel.context or "tensor" with parallel.tensor.
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
 // Runs function; an Errc::usage that it throws then names the key.
 template <class Function>
@@ -33,10 +33,11 @@ auto naming_key(std::string_view key, int value, Function function) {
   }
 }
 
-// The same for what fits ranks into mesh_dimensions(): names parallel.pipeline, or parallel.tensor.
+// The same for what fits ranks into mesh_dimensions(): names parallel.pipeline, parallel.context, or parallel.tensor.
 template <class Function>
 auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
   if (parallel.pipeline > 1) return naming_key("parallel.pipeline", parallel.pipeline, function);
+  if (parallel.context > 1) return naming_key("parallel.context", parallel.context, function);
   return naming_key("parallel.tensor", parallel.tensor, function);
 }
 

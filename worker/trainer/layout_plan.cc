@@ -99,6 +99,7 @@ std::string to_string(const Layout& layout) {
   std::string text = fmt::format("data {}", layout.data);
   if (layout.tensor > 1) text += fmt::format(" x tensor {}", layout.tensor);
   if (layout.pipeline > 1) text += fmt::format(" x pipeline {}", layout.pipeline);
+  if (layout.context > 1) text += fmt::format(" x context {}", layout.context);
   if (layout.zero > 0) text += fmt::format(", zero {}", layout.zero);
   return text;
 }
@@ -108,6 +109,8 @@ std::vector<Layout> layouts_of(int ranks) {
   for (int tensor = 1; tensor <= ranks; ++tensor)
     for (int pipeline = 1; tensor * pipeline <= ranks; ++pipeline)
       if (ranks % (tensor * pipeline) == 0) all.push_back({ranks / (tensor * pipeline), tensor, pipeline});
+  for (int context = 2; context <= ranks; ++context)
+    if (ranks % context == 0) all.push_back({.data = ranks / context, .context = context});
   for (std::int64_t zero = 1; zero <= 3 && ranks > 1; ++zero) all.push_back({.data = ranks, .zero = zero});
   return all;
 }
@@ -118,8 +121,10 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   auto& p = result.parallel;
   p.tensor = layout.tensor;
   p.pipeline = layout.pipeline;
+  p.context = layout.context;
   p.zero = layout.zero;
-  const std::int64_t step = batch_sizes(config.train, layout.data * layout.tensor * layout.pipeline).step;
+  const int ranks = layout.data * layout.tensor * layout.pipeline * layout.context;
+  const std::int64_t step = batch_sizes(config.train, ranks).step;
   const std::int64_t samples = (step + layout.data - 1) / layout.data;
   result.train.global_batch_size = step;
   result.train.batch_size = 0;

@@ -22,15 +22,19 @@ constexpr std::size_t fewest_steps = 5;
 constexpr std::size_t most_steps = 50;
 constexpr Seconds longest{3};
 
-// Ranks that share one model.
+// Ranks that have parts of one model.
 int ranks_of_model(const TrainConfig& config) {
   return config.parallel.tensor * config.parallel.pipeline;
+}
+// Ranks that have the same samples.
+int ranks_of_sample(const TrainConfig& config) {
+  return ranks_of_model(config) * config.parallel.context;
 }
 
 // A rank's part of the job does not depend on how many others there are.
 TrainConfig with_share_of(const TrainConfig& config, int ranks) {
   TrainConfig share = config;
-  share.train.batch_size = batch_sizes(config.train, ranks / ranks_of_model(config)).micro;
+  share.train.batch_size = batch_sizes(config.train, ranks / ranks_of_sample(config)).micro;
   share.train.global_batch_size = 0;
   return share;
 }
@@ -81,10 +85,11 @@ SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, con
   return bytes;
 }
 
-// Among the ranks that share a model, whose number does not depend on that of all ranks.
-std::size_t sent_within_model(const TrainSession& session) {
+// Among the ranks that share samples, whose number does not depend on that of all ranks.
+std::size_t sent_within_sample(const TrainSession& session) {
   const auto steps = static_cast<std::size_t>(session.state().run.step);
   std::size_t sent = session.stages() ? session.stages()->bytes_sent() / steps : 0;
+  if (session.context()) sent += session.context()->group().bytes() / steps;
   if (!session.tensor()) return sent;
   const TensorGroup& group = session.tensor()->group();
   return sent + *bytes_sent_in_step({}, {.parameters = group.bytes() / steps}, 1, group.size());
@@ -152,10 +157,10 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
                 .memory = divided_further(most(memory_of(state, measurement.peak()), group), config.parallel,
                                           group.size(), ranks)};
   const auto bytes = shared_bytes(config, *state.model, session.stages());
-  const auto micro_batches = micro_batches_of_step(given.train, ranks / ranks_of_model(config));
+  const auto micro_batches = micro_batches_of_step(given.train, ranks / ranks_of_sample(config));
   const auto sent_with = [&](const TrainConfig::Parallel& parallel, std::int64_t passes, int all) {
     auto sent = bytes_sent_in_step(parallel, bytes, passes, all / ranks_of_model(config));
-    if (sent) *sent += sent_within_model(session);
+    if (sent) *sent += sent_within_sample(session);
     return sent;
   };
   const auto sent_by = [&](int all) { return sent_with(config.parallel, micro_batches, all); };
@@ -169,8 +174,8 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
 int measured_ranks(const TrainConfig& config, int ranks) {
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  const int model = ranks_of_model(config);
-  return std::max(model, std::min(ranks, processors) / model * model);
+  const int fewest = ranks_of_sample(config);
+  return std::max(fewest, std::min(ranks, processors) / fewest * fewest);
 }
 
 std::vector<std::string> plan_table(const StepPlan& plan) {

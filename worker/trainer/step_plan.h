@@ -35,7 +35,7 @@ StepPlan measure_plan(const TrainConfig& config, const Datasets& datasets, Proce
 // Lines of a table.
 std::vector<std::string> plan_table(const StepPlan& plan);
 
-// With how many ranks this machine measures a job of so many: as many groups of ranks that share a model as it has
+// With how many ranks this machine measures a job of so many: as many groups of ranks that share samples as it has
 // processors for, one at least.
 int measured_ranks(const TrainConfig& config, int ranks);
 

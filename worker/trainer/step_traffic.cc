@@ -5,11 +5,15 @@
 namespace ddprun::trainer {
 namespace {
 
-// Of the bytes of float32 gradients, the share that a chain of hooks sends: its last hook does the sending.
-std::optional<double> sent_share(std::string_view chain) {
+// Of what an all-reduce of float32 gradients sends, the share that a chain of hooks sends: its last hook does the
+// sending.
+std::optional<double> sent_share(const TrainConfig::Parallel& config, int ranks) {
+  const std::string_view chain = config.hook;
   if (chain.find("powersgd") != std::string_view::npos) return std::nullopt;
   const std::string_view last = chain.substr(chain.rfind('+') + 1);  // all of it without a +
   if (last == "int8") return 0.25;
+  if (last == "int4") return (0.5 + 4.0 / 128) / 4;         // with a scale for each 128 elements
+  if (last == "topk") return ranks * config.topk_fraction;  // a place and a value, to each other rank
   if (last == "fp16" || last == "bf16") return 0.5;
   if (last != "allreduce") return std::nullopt;
   return chain == last ? 1 : 0.5;  // only casts come before it
@@ -29,7 +33,7 @@ std::int64_t micro_batches_of_step(const TrainConfig::Train& config, int ranks) 
 
 std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& config, const SharedBytes& bytes,
                                               std::int64_t micro_batches, int ranks) {
-  const auto share = config.zero == 0 ? sent_share(config.hook) : 1;
+  const auto share = config.zero == 0 ? sent_share(config, ranks) : 1;
   if (!share) return std::nullopt;
   const auto parameters = static_cast<double>(bytes.parameters), passes = static_cast<double>(micro_batches);
   const int shards = config.shard_group > 0 ? config.shard_group : ranks;

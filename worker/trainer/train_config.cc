@@ -130,6 +130,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "parallel.round",
       "parallel.zero",
       "parallel.tensor",
+      "parallel.context",
       "parallel.sequence",
       "parallel.pipeline",
       "parallel.micro_batches",

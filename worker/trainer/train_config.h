@@ -148,6 +148,7 @@ struct TrainConfig {
     bool use_error_feedback = true;
     bool warm_start = true;
     double min_compression_rate = 2;
+    double topk_fraction = 0.01;
     std::string strategy = "ddp";
     std::int64_t local_sgd_period = 4;
     std::int64_t start_localSGD_iter = 0;
@@ -161,6 +162,7 @@ struct TrainConfig {
     bool reshard_after_forward = true;
     int shard_group = 0;
     int tensor = 1;
+    int context = 1;
     int pipeline = 1;
     int micro_batches = 0;
     std::string schedule = "1f1b";

@@ -52,7 +52,13 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
                     .use_error_feedback = p.use_error_feedback,
                     .warm_start = p.warm_start,
                     .min_compression_rate = p.min_compression_rate,
-                    .random_seed = static_cast<std::uint64_t>(c.train.seed)});
+                    .random_seed = static_cast<std::uint64_t>(c.train.seed)},
+                   p.topk_fraction);
+}
+
+// parallel.context goes with data parallelism alone.
+ProcessGroup& gradient_group_of(const TrainConfig::Parallel& parallel, const DeviceMesh& mesh) {
+  return parallel.context > 1 ? mesh.all() : mesh.group("data");
 }
 
 std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model,
@@ -60,7 +66,7 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
   if (p.pipeline > 1) return make_rank_pipeline(c, model, layers, mesh, options);
-  ProcessGroup& group = mesh.group("data");
+  ProcessGroup& group = gradient_group_of(p, mesh);
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
         model, group,
@@ -90,6 +96,12 @@ void check_whole(const TrainState& state, const char* key) {
 
 DeviceMesh make_mesh(const TrainConfig::Parallel& p, ProcessGroup& group) {
   return naming_mesh_key(p, [&] { return DeviceMesh(group, mesh_dimensions(p)); });
+}
+
+std::unique_ptr<ContextParallel> make_context_parallel(const TrainConfig& c, nn::Module& model,
+                                                       const DeviceMesh& mesh) {
+  if (c.parallel.context == 1) return nullptr;
+  return std::make_unique<ContextParallel>(model, mesh.group("context"));
 }
 
 std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
@@ -160,6 +172,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       config_(job.config),
       datasets_(job.datasets),
       mesh_(make_mesh(config_.parallel, group)),
+      context_(make_context_parallel(config_, *state.model, mesh_)),
       tensor_(make_tensor_parallel(config_, state, mesh_)),
       own_task_(task_of_divided_scores(job.task, tensor_.get())),
       task_(own_task_ ? *own_task_ : job.task),
@@ -175,7 +188,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
                   ? std::make_optional<ParameterShards>(*parallelism_->divided(), parallelism_->shard_group(),
                                                         parallelism_->replica_group())
                   : std::nullopt),
-      replicas_of_state_(data_group()),
+      replicas_of_state_(gradient_group()),
       parameters_(shards_      ? shards_->parameters()
                   : pipelined_ ? pipelined_->pipeline().parameters()
                                : state.model->named_parameters()),
@@ -277,8 +290,15 @@ std::vector<HookState> TrainSession::own_state() {
   return all;
 }
 
+ProcessGroup& TrainSession::gradient_group() const {
+  return gradient_group_of(config_.parallel, mesh_);
+}
+
 std::chrono::nanoseconds TrainSession::waited() const {
-  return parallelism_->waited() + (tensor_ ? tensor_->group().waited() : std::chrono::nanoseconds{});
+  std::chrono::nanoseconds sum = parallelism_->waited();
+  if (tensor_) sum += tensor_->group().waited();
+  if (context_) sum += context_->group().waited();
+  return sum;
 }
 
 std::int64_t TrainSession::total_steps() const {
@@ -289,7 +309,7 @@ std::int64_t TrainSession::total_steps() const {
 std::uint64_t TrainSession::bytes_sent() const {
   std::uint64_t sum = mesh_.bytes_sent();
   for (const ProcessGroup* group : {&parallelism_->shard_group(), parallelism_->replica_group()})
-    if (group && group->size() < data_group().size()) sum += group->bytes_sent();  // not one of the mesh
+    if (group && group->size() < gradient_group().size()) sum += group->bytes_sent();  // not one of the mesh
   return sum;
 }
 
@@ -329,6 +349,7 @@ Evaluation TrainSession::evaluate_parameters() {
   const WinogradScope winograd(config_.train.winograd);
   parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
   if (pipelined_) return evaluate_pipeline();
+  if (context_) return evaluate_positions();
   const auto evaluated = parallelism_->evaluated_model();
   return trainer::evaluate(*state_.model, task_, *datasets_.test, data_group(),
                            {.batch_size = config_.eval.batch_size,
@@ -352,6 +373,20 @@ Evaluation TrainSession::evaluate_pipeline() {
                                          .parts = &ranks.group()});
   ranks.finish();
   return result;
+}
+
+// The ranks of a context group have the same samples; each adds what its positions are.
+Evaluation TrainSession::evaluate_positions() {
+  const auto forward = [this](const Variable& input) { return parallelism_->forward(input); };
+  const auto add = [&](std::span<double> sums, const data::Batch& batch) {
+    task_.add_to(sums, forward, own_part(batch));
+  };
+  return trainer::evaluate(*state_.model, task_, *datasets_.test, data_group(),
+                           {.batch_size = config_.eval.batch_size,
+                            .workers = std::min(config_.data.workers, 1),
+                            .equal_passes = parallelism_->reduces_every_pass(),
+                            .add_to = add,
+                            .parts = &mesh_.group("context")});
 }
 
 double TrainSession::learning_rate() {
@@ -465,9 +500,19 @@ std::vector<data::Batch> TrainSession::take_batches(std::int64_t samples) {
   while (std::ssize(batches) < count) {
     auto batch = loader_->next();
     if (!batch) break;
-    batches.push_back(std::move(*batch));
+    batches.push_back(context_ ? own_part(*batch) : std::move(*batch));
   }
   return batches;
+}
+
+// This rank's positions of each sample.
+data::Batch TrainSession::own_part(const data::Batch& batch) const {
+  data::Batch own;
+  own.samples = batch.samples;
+  own.epoch = batch.epoch;
+  own.add("input", context_->own_positions(batch.input()));
+  own.add("target", context_->own_positions(batch.target()));
+  return own;
 }
 
 void TrainSession::optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result,
@@ -588,7 +633,7 @@ double TrainSession::sum_over_parts(double value, bool of_tensor_ranks) const {
 }
 
 // Micro-batches and ranks add up to the gradient of the mean over the step's items: a batch weighs as many times its
-// mean as it has items. The number of ranks with samples of their own undoes the division of the gradients' average.
+// mean as it has items. The number of ranks with items of their own undoes the division of the gradients' average.
 void TrainSession::forward_and_backward(const data::Batch& batch, double items_of_step, double& loss_sum,
                                         PhaseTimer& timer) {
   const nn::RandomScope random({.seed = state_.run.seed, .epoch = batch.epoch, .samples = batch.samples});
@@ -610,7 +655,7 @@ void TrainSession::forward_and_backward(const data::Batch& batch, double items_o
 Variable TrainSession::weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const {
   loss_sum += result.loss.value().item() * result.weight;
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
-  const double factor = result.weight * data_group().size() / items_of_step * scale;
+  const double factor = result.weight * gradient_group().size() / items_of_step * scale;
   return factor == 1.0 ? result.loss : mul(result.loss, factor);
 }
 

@@ -12,6 +12,7 @@
 #include "ddprun/worker/data/epoch_plan.h"
 #include "ddprun/worker/data/loader.h"
 #include "ddprun/worker/optim/clip.h"
+#include "ddprun/worker/parallel/context/context_parallel.h"
 #include "ddprun/worker/parallel/data_parallel.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/device_mesh.h"
@@ -58,12 +59,15 @@ class TrainSession final : public Session {
   int ranks_of_step() const override { return data_group().size(); }
 
   DataParallelism& parallelism() { return *parallelism_; }
-  const TensorParallel* tensor() const { return tensor_.get(); }  // null: without parallel.tensor
+  const TensorParallel* tensor() const { return tensor_.get(); }     // null: without parallel.tensor
+  const ContextParallel* context() const { return context_.get(); }  // null: without parallel.context
   // Null: without parallel.pipeline.
   const pipeline::RankPipeline* stages() const { return pipelined_ ? &pipelined_->pipeline() : nullptr; }
   const DeviceMesh& mesh() const { return mesh_; }
   // The ranks that have the same part of the model, and samples of their own.
   ProcessGroup& data_group() const { return mesh_.group("data"); }
+  // The ranks that have the same part of the model, and gradients of their own, which are averaged.
+  ProcessGroup& gradient_group() const;
 
  private:
   class PhaseTimer;
@@ -73,6 +77,7 @@ class TrainSession final : public Session {
   bool collects() const;
   Evaluation evaluate_parameters();
   Evaluation evaluate_pipeline();
+  Evaluation evaluate_positions();
   double learning_rate();
   void open_epoch();
   void check_equal_batches(std::int64_t samples) const;
@@ -84,6 +89,7 @@ class TrainSession final : public Session {
   void balance_stages(StepResult& result);
   void cut_at(const std::vector<std::size_t>& cuts);
   std::vector<data::Batch> take_batches(std::int64_t samples);
+  data::Batch own_part(const data::Batch& batch) const;
   void make_passes(const std::vector<data::Batch>& batches, double items, std::int64_t samples, double& loss_sum,
                    PhaseTimer& timer);
   void optimize(const std::vector<data::Batch>& batches, bool request_stop, StepResult& result, PhaseTimer& timer);
@@ -106,8 +112,9 @@ class TrainSession final : public Session {
   const TrainConfig& config_;
   const Datasets& datasets_;
   const DeviceMesh mesh_;
-  const std::unique_ptr<TensorParallel> tensor_;  // with parallel.tensor
-  const std::unique_ptr<tasks::Task> own_task_;   // in place of the job's, where ranks have parts of the scores
+  const std::unique_ptr<ContextParallel> context_;  // with parallel.context
+  const std::unique_ptr<TensorParallel> tensor_;    // with parallel.tensor
+  const std::unique_ptr<tasks::Task> own_task_;     // in place of the job's, where ranks have parts of the scores
   const tasks::Task& task_;
   const std::unique_ptr<pipeline::DevicePipeline> device_pipeline_;  // with parallel.micro_batches and devices
   const std::vector<pipeline::Layer> layers_;              // with parallel.pipeline, where their times are needed

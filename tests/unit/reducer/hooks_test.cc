@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -85,11 +86,11 @@ void require(bool holds, const std::string& what) {
 
 // What each pass gives, the same at every rank.
 std::vector<Values> results(const std::string& chain, int ranks, int passes, const Gradient& gradient,
-                            const PowerSgdOptions& options = {}) {
+                            const PowerSgdOptions& options = {}, double topk_fraction = 0.01) {
   std::vector<std::vector<Values>> all(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](ProcessGroup& group) {
     Reducer reducer(group, model, {.limits = limits});
-    reducer.set_hook(make_hook(chain, group, options));
+    reducer.set_hook(make_hook(chain, group, options, topk_fraction));
     for (int n = 0; n < passes; ++n)
       all[static_cast<std::size_t>(group.rank())].push_back(pass(reducer, group.rank(), n, gradient));
   });
@@ -121,6 +122,8 @@ TEST_CASE("every hook that rounds gives the average within its precision, the sa
                                                  {"bf16", 0x1p-7},
                                                  {"int8", 1.01 / 127},
                                                  {"int8_channel", 1.01 / 127},
+                                                 {"int4", 3.2 / 7},  // two errors of half a unit, twice
+                                                 {"topk", 1e-6},     // of all elements
                                                  {"powersgd", 1e-7},
                                                  {"batched_powersgd", 1e-7},
                                                  {"fp16+int8", 1.01 / 127 + 0x1p-10},
@@ -133,7 +136,7 @@ TEST_CASE("every hook that rounds gives the average within its precision, the sa
   for (const auto& [chain, tolerance] : tolerances) {
     for (const int ranks : {1, 2, 3}) {
       INFO(chain << " with " << ranks << " ranks");
-      const auto found = results(chain, ranks, 2, number);
+      const auto found = results(chain, ranks, 2, number, {}, 1);
       for (int n = 0; n < 2; ++n)
         CHECK(largest_difference(found[static_cast<std::size_t>(n)], average(ranks, n, number)) <= tolerance);
     }
@@ -169,7 +172,8 @@ TEST_CASE("a scale for each channel keeps small channels beside large ones") {
 }
 
 TEST_CASE("a gradient that is not finite at one rank is so at all, whatever compresses it") {
-  for (const char* chain : {"fp16", "bf16", "int8", "int8_channel", "powersgd", "batched_powersgd", "powersgd+int8"}) {
+  for (const char* chain :
+       {"fp16", "bf16", "int8", "int8_channel", "int4", "topk", "powersgd", "batched_powersgd", "powersgd+int8"}) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       INFO(chain << " " << bad);
       const auto [begin, end] = range_of(1);
@@ -183,6 +187,14 @@ TEST_CASE("a gradient that is not finite at one rank is so at all, whatever comp
       for (const auto value : found[1]) REQUIRE(std::isfinite(value));  // the next pass is not affected
     }
   }
+}
+
+TEST_CASE("a pass with more elements that are not finite than topk sends leaves nothing to the next") {
+  const auto found = results("topk", 2, 2, [](int rank, int n, std::size_t p, std::size_t i) {
+    return rank == 1 && n == 0 ? std::numeric_limits<float>::quiet_NaN() : number(rank, n, p, i);
+  });
+  CHECK(std::ranges::any_of(found[0], [](float value) { return std::isnan(value); }));
+  CHECK(std::ranges::all_of(found[1], [](float value) { return std::isfinite(value); }));
 }
 
 TEST_CASE("PowerSGD is exact for matrices of its rank, and for what it does not compress") {
@@ -240,6 +252,59 @@ TEST_CASE("with error feedback the results add up to the gradients, without it t
   }
 }
 
+TEST_CASE("what rounding and sparsity leave out is sent later") {
+  const Gradient constant = [](int rank, int, std::size_t p, std::size_t i) { return number(rank, 0, p, i); };
+  constexpr int passes = 400;
+  for (const auto& [chain, tolerance] : {std::pair("int4", 0.01), std::pair("topk", 0.1)})
+    for (const int ranks : {1, 2, 3}) {
+      INFO(chain << " with " << ranks << " ranks");
+      const auto found = results(chain, ranks, passes, constant, {}, 0.1);
+      Values mean(found[0].size());
+      for (const auto& each : found)
+        for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += each[i] / passes;
+      const auto expected = average(ranks, 0, constant);
+      CHECK(largest_difference(found[0], expected) > 0.05);
+      CHECK(largest_difference(mean, expected) < tolerance);
+    }
+}
+
+TEST_CASE("four bits have a scale for each block of a bucket") {
+  const Gradient gradient = [](int rank, int n, std::size_t p, std::size_t i) {
+    return number(rank, n, p, i) * (p == 1 && i < 128 ? 1e6f : 1.0f);
+  };
+  const auto expected = part_of(average(2, 0, gradient), 1), found = part_of(results("int4", 2, 1, gradient)[0], 1);
+  double largest = 0;
+  for (std::size_t i = 256; i < found.size(); ++i)  // whatever the block's place among the parameters
+    largest = std::max(largest, static_cast<double>(std::abs(found[i] - expected[i])));
+  CHECK(largest < 1.1 / 7);
+}
+
+TEST_CASE("topk sends the elements of largest magnitude, of equal ones the first") {
+  const Gradient one_or_two = [](int, int, std::size_t p, std::size_t i) {
+    return p == 1 ? (i % 100 == 7 ? -2.0f : 1.0f) : 0.0f;
+  };
+  const auto found = part_of(results("topk", 2, 1, one_or_two, {}, 0.02)[0], 1);
+  std::size_t twos = 0, ones = 0, ones_behind_zeros = 0;
+  bool saw_zero = false;
+  for (const float value : found) {
+    twos += value == -2;
+    ones += value == 1;
+    ones_behind_zeros += saw_zero && value == 1;
+    saw_zero = saw_zero || value == 0;
+  }
+  CHECK(twos == 20);
+  CHECK((ones >= 20 && ones < 100));  // of 2,000 elements 40 are sent, and more where the bucket has others
+  CHECK(ones_behind_zeros == 0);
+}
+
+TEST_CASE("an element that one rank sends is divided by all ranks") {
+  const Gradient at_one = [](int rank, int, std::size_t p, std::size_t i) {
+    return p == 1 && i == static_cast<std::size_t>(rank) ? 6.0f : 0.0f;
+  };
+  const auto found = part_of(results("topk", 3, 1, at_one)[0], 1);
+  for (std::size_t i = 0; i < 5; ++i) CHECK(found[i] == (i < 3 ? 2.0f : 0.0f));
+}
+
 TEST_CASE("a matrix that was zero is learnt once it is not") {
   const Gradient later = [](int rank, int n, std::size_t p, std::size_t i) {
     return n == 0 ? 0.0f : number(0, 0, 90 + p, i / 50) * number(0, 0, 91, i % 50) * static_cast<float>(rank + 1);
@@ -250,7 +315,8 @@ TEST_CASE("a matrix that was zero is learnt once it is not") {
 }
 
 TEST_CASE("a hook goes on from its state with the bits of one that was never stopped") {
-  for (const char* chain : {"powersgd", "batched_powersgd", "powersgd+int8", "fp16+powersgd"}) {
+  for (const char* chain :
+       {"int4", "topk", "bf16+topk", "powersgd", "batched_powersgd", "powersgd+int8", "fp16+powersgd"}) {
     INFO(chain);
     auto options = from_the_start;
     options.start_powerSGD_iter = 1;
@@ -289,10 +355,11 @@ TEST_CASE("a chain of hooks that makes no sense is refused") {
   };
   CHECK(message("fp16+powersgd") == "no error");
   CHECK(message("zip") ==
-        "there is no hook zip; expected one of allreduce, fp16, bf16, int8, int8_channel, powersgd, "
-        "batched_powersgd, or several joined by +");
+        "there is no hook zip; expected one of allreduce, fp16, bf16, int8, int8_channel, int4, topk, "
+        "powersgd, batched_powersgd, or several joined by +");
   CHECK(message("").starts_with("there is no hook ;"));
   CHECK(message("fp16+").starts_with("there is no hook ;"));
+  CHECK(message("topk+int4") == "topk averages by itself, so it has to be the last");
   CHECK(message("int8+fp16") == "int8 averages by itself, so it has to be the last");
   CHECK(message("fp16+fp16") == "fp16 is given twice");
   CHECK(message("powersgd+batched_powersgd") == "powersgd and batched_powersgd exclude each other");

@@ -7,17 +7,19 @@
 using namespace ddprun;
 using namespace ddprun::trainer;
 
-TEST_CASE("the layouts of ranks are all their factorisations, and ZeRO for data alone") {
+TEST_CASE("the layouts of ranks are all their factorisations, and ZeRO and context for data alone") {
   const auto eight = layouts_of(8);
-  CHECK(eight.size() == 10 + 3);
+  CHECK(eight.size() == 10 + 3 + 3);
   std::set<std::string> names;
   for (const Layout& layout : eight) {
-    CHECK(layout.data * layout.tensor * layout.pipeline == 8);
+    CHECK(layout.data * layout.tensor * layout.pipeline * layout.context == 8);
     CHECK((layout.zero == 0 || layout.data == 8));
+    CHECK((layout.context == 1 || layout.tensor * layout.pipeline == 1));
     names.insert(to_string(layout));
   }
   CHECK(names.size() == eight.size());
   CHECK(names.contains("data 2 x tensor 2 x pipeline 2"));
+  CHECK(names.contains("data 2 x context 4"));
   CHECK(names.contains("data 8, zero 3"));
   CHECK(layouts_of(1) == std::vector<Layout>{Layout{}});
 }
@@ -31,6 +33,7 @@ TEST_CASE("every layout of a job trains the same samples in a step") {
     const auto job = with_layout(config, layout);
     CHECK(batch_sizes(job.train, layout.data).step == 48);
     CHECK(job.parallel.zero == layout.zero);
+    CHECK(job.parallel.context == layout.context);
     CHECK((job.parallel.micro_batches > 0) == (layout.pipeline > 1));
   }
   CHECK(with_layout(config, {.data = 4, .pipeline = 2}).parallel.micro_batches == 8);

@@ -93,6 +93,9 @@ TEST_CASE("the bytes of a step follow from the layout, the hook, micro-batches a
   CHECK(sent({.zero = 3, .shard_group = 2}, 1, 4) == 2400);
   for (const auto* hook : {"fp16", "bf16", "fp16+allreduce", "fp16+bf16"}) CHECK(sent({.hook = hook}, 1, 2) == 600);
   CHECK(sent({.hook = "int8"}, 1, 2) == 300);
+  CHECK(sent({.hook = "int4"}, 1, 2) == 159);                        // 300 numbers of 4.25 bits
+  CHECK(sent({.hook = "topk", .topk_fraction = 0.1}, 1, 2) == 240);  // 30 of them with their places,
+  CHECK(sent({.hook = "topk", .topk_fraction = 0.1}, 1, 4) == 720);  // to each other rank
   for (const auto* hook : {"int8_channel", "powersgd", "powersgd+fp16", "fp16+batched_powersgd"})
     CHECK_FALSE(trainer::bytes_sent_in_step({.hook = hook}, {.parameters = 1200}, 1, 2));
   const auto with_buffers = [](const trainer::TrainConfig::Parallel& config) {

@@ -71,7 +71,7 @@ Variable attention(const Variable& given_query, const Variable& given_key, const
         const Tensor &saved_q = pass.saved(0), &saved_k = pass.saved(1), &saved_v = pass.saved(2);
         const kernels::AttentionGradients gradients{Tensor::empty_like(saved_q), Tensor::empty_like(saved_k),
                                                     Tensor::empty_like(saved_v)};
-        kernels::of(saved_q).attention_backward(saved_q, saved_k, saved_v, pass.saved(3), pass.saved(4),
+        kernels::of(saved_q).attention_backward(saved_q, saved_k, saved_v, pass.saved(3), {pass.saved(4)},
                                                 as_heads(pass.grad()), settings, gradients);
         if (pass.wants(0)) pass.add(0, gradients.query.reshape(shapes[0]));
         if (pass.wants(1)) pass.add(1, gradients.key.reshape(shapes[1]));
@@ -114,7 +114,7 @@ Variable packed_attention(const Variable& given_packed, std::int64_t heads, cons
     Tensor gradient = Tensor::empty_like(saved);
     const Tensor from = as_parts(saved, 3, heads), into = as_parts(gradient, 3, heads);
     kernels::of(saved).attention_backward(part_of(from, 0), part_of(from, 1), part_of(from, 2), pass.saved(1),
-                                          pass.saved(2), part_of(as_parts(pass.grad(), 1, heads), 0), settings,
+                                          {pass.saved(2)}, part_of(as_parts(pass.grad(), 1, heads), 0), settings,
                                           {part_of(into, 0), part_of(into, 1), part_of(into, 2)});
     pass.add(0, std::move(gradient));
   });

@@ -56,10 +56,14 @@ CausalSelfAttention::CausalSelfAttention(const CausalSelfAttentionOptions& o, Ge
       resid_dropout_(register_module("resid_dropout", make_dropout(o.dropout, generator))) {}
 
 Variable CausalSelfAttention::forward(const Variable& input) {
-  const Variable packed = c_attn_(input);
+  return resid_dropout_(c_proj_(attend(c_attn_(input))));
+}
+
+Variable CausalSelfAttention::attend(const Variable& packed) {
+  if (attention_) return attention_(packed, heads_);
   const bool drops = drops_weights_ && training();
-  return resid_dropout_(c_proj_(drops ? attention_with_dropout(packed, heads_, true, attn_dropout_)
-                                      : packed_attention(packed, heads_, {.causal = true})));
+  return drops ? attention_with_dropout(packed, heads_, true, attn_dropout_)
+               : packed_attention(packed, heads_, {.causal = true});
 }
 
 SelfAttention::SelfAttention(std::int64_t width, std::int64_t heads, double dropout, Generator& generator)

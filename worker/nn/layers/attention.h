@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <utility>
+
 #include "ddprun/worker/nn/layers/dropout.h"
 #include "ddprun/worker/nn/layers/linear.h"
 
@@ -23,11 +27,19 @@ class CausalSelfAttention : public Module {
   // all that is left of c_proj.
   void set_heads(std::int64_t heads) { heads_ = heads; }
 
+  bool drops_weights() const { return drops_weights_; }
+  // From (batch, time, 3 width), query, key and value of each position, to (batch, time, width), as packed_attention().
+  using Attention = std::function<Variable(const Variable& packed, std::int64_t heads)>;
+  // In place of causal attention over the positions of an input; empty: that again. It drops no weights.
+  void set_attention(Attention attention) { attention_ = std::move(attention); }
+
  private:
   Variable forward(const Variable& input) override;
+  Variable attend(const Variable& packed);
 
   std::int64_t heads_;
   bool drops_weights_;
+  Attention attention_;
   Conv1D &c_attn_, &c_proj_;
   Dropout &attn_dropout_, &resid_dropout_;
 };

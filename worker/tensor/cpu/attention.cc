@@ -20,6 +20,7 @@ namespace {
 using kernels::AttentionGradients;
 using kernels::AttentionOptions;
 using kernels::AttentionResult;
+using kernels::AttentionSums;
 
 constexpr std::int64_t tile_rows = 32;
 
@@ -165,11 +166,16 @@ DDPRUN_VECTORIZED void restore_probabilities(std::int64_t visible, std::int64_t 
   for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
 }
 
-// d score = scale * p (d p - sum(p d p))
+// sum(p d p)
 template <class T>
-DDPRUN_VECTORIZED void score_gradient(std::int64_t end, T scale, const T* p, T* gradient) {
-  const T total = lane_sum<T>(
+DDPRUN_VECTORIZED T product_sum(std::int64_t end, const T* p, const T* gradient) {
+  return lane_sum<T>(
       end, [ p, gradient ](std::int64_t j) __attribute__((always_inline)) { return p[j] * gradient[j]; });
+}
+
+// d score = scale * p (d p - total), with the sum over all keys as total
+template <class T>
+DDPRUN_VECTORIZED void score_gradient(std::int64_t end, T scale, T total, const T* p, T* gradient) {
   for (std::int64_t j = 0; j < end; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
 }
 
@@ -250,22 +256,33 @@ struct BackwardScratch {
   Panels<T> grad, scores_grad, query_grad, key_grad, value_grad;
 };
 
+// Of each query.
+template <class T>
+struct HeadSums {
+  const T *log_sum, *grad_dot_out;  // grad_dot_out: null where the keys are all there are
+};
+
 template <class Stored>
 struct HeadGradients {
   Rows<Stored> query, key, value;
+  bool accumulate;
 };
 
 // One head. The first tile sees all keys and writes their gradients, the others add to them.
 template <class Stored, class T>
 void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Stored> value, Rows<Stored> grad,
-                     const Tensor& mask, const AttentionOptions& options, const T* log_sum,
+                     const Tensor& mask, const AttentionOptions& options, HeadSums<T> sums,
                      const BackwardScratch<T>& scratch, HeadGradients<Stored> out) {
   const auto& s = scratch;
   load(key, sizes.keys, sizes.width, s.key);
   transpose(s.key, sizes.keys, sizes.width, s.key_columns);
   load(value, sizes.keys, sizes.value_width, s.value);
   transpose(s.value, sizes.keys, sizes.value_width, s.value_columns);
-  bool accumulate = false;
+  bool accumulate = out.accumulate;
+  if (accumulate) {
+    load(out.key, sizes.keys, sizes.width, s.key_grad);
+    load(out.value, sizes.keys, sizes.value_width, s.value_grad);
+  }
   for_each_tile(sizes, options.causal, [&](const Tile& tile) {
     const std::int64_t seen = tile.visible, rows = tile.rows(), end = padded_columns<T>(seen);
     const auto scale = static_cast<T>(options.scale);
@@ -281,15 +298,18 @@ void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, R
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
       scale_row<T>(visible, end, scale, mask_row<T>(mask, sizes, at), p.at(i));
-      restore_probabilities(visible, end, log_sum[at], p.at(i));
-      score_gradient<T>(end, scale, p.at(i), g.at(i));
+      restore_probabilities(visible, end, sums.log_sum[at], p.at(i));
+      const T total = sums.grad_dot_out ? sums.grad_dot_out[at] : product_sum(end, p.at(i), g.at(i));
+      score_gradient<T>(end, scale, total, p.at(i), g.at(i));
     }
     multiply(PanelProduct<T>{seen, s.grad.width, rows, p.at(0), 1, p.width, s.grad.at(0), s.grad.width,
                              s.value_grad.at(0), s.value_grad.width, accumulate});
     multiply(PanelProduct<T>{seen, s.query.width, rows, g.at(0), 1, g.width, s.query.at(0), s.query.width,
                              s.key_grad.at(0), s.key_grad.width, accumulate});
+    for (std::int64_t i = 0; i < rows && out.accumulate; ++i)
+      load_row(sizes.width, s.query_grad.width, out.query.at(tile.first + i), s.query_grad.at(i));
     multiply(PanelProduct<T>{rows, s.key.width, seen, g.at(0), g.width, 1, s.key.at(0), s.key.width, s.query_grad.at(0),
-                             s.query_grad.width});
+                             s.query_grad.width, out.accumulate});
     for (std::int64_t i = 0; i < rows; ++i)
       store_row(sizes.width, T(1), s.query_grad.at(i), out.query.at(tile.first + i));
     accumulate = true;
@@ -299,18 +319,58 @@ void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, R
 }
 
 void attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
-                        const Tensor& log_sum, const Tensor& grad, const AttentionOptions& options,
+                        const AttentionSums& sums, const Tensor& grad, const AttentionOptions& options,
                         const AttentionGradients& out) {
   const Sizes sizes(query, key, value);
   const Tensor wide_mask = widened(mask);
   visit_floating(query.dtype(), [&]<class Stored>() {
     using T = Computed<Stored>;
     const BackwardScratch<T> scratch(sizes, query);
-    const T* sums = log_sum.data<T>();
+    const T* log_sum = sums.log_sum.data<T>();
+    const T* grad_dot_out = sums.grad_dot_out.defined() ? sums.grad_dot_out.data<T>() : nullptr;
     for (std::int64_t b = 0; b < sizes.batch; ++b)
-      for (std::int64_t h = 0; h < sizes.heads; ++h, sums += sizes.queries)
+      for (std::int64_t h = 0; h < sizes.heads; ++h) {
+        const std::int64_t first = (b * sizes.heads + h) * sizes.queries;
         attend_backward<Stored, T>(sizes, {query, b, h}, {key, b, h}, {value, b, h}, {grad, b, h}, wide_mask, options,
-                                   sums, scratch, {{out.query, b, h}, {out.key, b, h}, {out.value, b, h}});
+                                   {log_sum + first, grad_dot_out ? grad_dot_out + first : nullptr}, scratch,
+                                   {{out.query, b, h}, {out.key, b, h}, {out.value, b, h}, out.accumulate});
+      }
+  });
+}
+
+// Two results of one query by the shares that their keys have of the sum of all: all becomes the merged one.
+template <class T>
+DDPRUN_VECTORIZED void merge_row(std::int64_t width, T part_share, T all_share, const T* part, T* all) {
+  for (std::int64_t j = 0; j < width; ++j) all[j] = all_share * all[j] + part_share * part[j];
+}
+
+template <class T>
+T log_of_both(T a, T b) {
+  const T highest = std::max(a, b);
+  return highest + functor::log(functor::exp(a - highest) + functor::exp(b - highest));
+}
+
+template <class T>
+T& row_number(const Tensor& numbers, std::int64_t batch, std::int64_t head, std::int64_t row) {
+  const auto& strides = numbers.strides();
+  return static_cast<T*>(const_cast<void*>(numbers.raw()))[batch * strides[0] + head * strides[1] + row * strides[2]];
+}
+
+void merge_attention(const AttentionResult& part, const AttentionResult& all) {
+  const std::int64_t rows = part.out.size(2), width = part.out.size(3);
+  visit_wide(part.out.dtype(), [&]<class T>() {
+    for (std::int64_t b = 0; b < part.out.size(0); ++b)
+      for (std::int64_t h = 0; h < part.out.size(1); ++h) {
+        const Rows<T> from(part.out, b, h), to(all.out, b, h);
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const T of_part = row_number<T>(part.log_sum, b, h, i);
+          if (of_part == -std::numeric_limits<T>::infinity()) continue;  // it saw nothing
+          T& of_all = row_number<T>(all.log_sum, b, h, i);
+          const T merged = log_of_both(of_part, of_all);
+          merge_row<T>(width, functor::exp(of_part - merged), functor::exp(of_all - merged), from.at(i), to.at(i));
+          of_all = merged;
+        }
+      }
   });
 }
 
@@ -319,6 +379,7 @@ void attention_backward(const Tensor& query, const Tensor& key, const Tensor& va
 void add_attention(kernels::Table& table) {
   table.attention = attention;
   table.attention_backward = attention_backward;
+  table.merge_attention = merge_attention;
 }
 
 }  // namespace ddprun::cpu

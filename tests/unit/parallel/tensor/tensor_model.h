@@ -25,8 +25,11 @@ inline double largest_difference(const Tensor& a, const Tensor& b) {
   require(a.shape() == b.shape(), "shapes " + to_string(a.shape()) + " and " + to_string(b.shape()));
   const Tensor x = a.contiguous().to(DType::float64), y = b.contiguous().to(DType::float64);
   double largest = 0;
-  for (std::int64_t i = 0; i < x.numel(); ++i)
-    largest = std::max(largest, std::abs(x.data<double>()[i] - y.data<double>()[i]));
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double difference = std::abs(x.data<double>()[i] - y.data<double>()[i]);
+    if (!(difference <= largest)) largest = difference;
+    if (std::isnan(largest)) break;
+  }
   return largest;
 }
 

@@ -1,11 +1,13 @@
-#include "ddprun/worker/reducer/hooks/int8_hook.h"
+#include "ddprun/worker/reducer/hooks/integer_hook.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/reducer/bucket_stages.h"
 #include "ddprun/worker/reducer/hooks/float_conversion.h"
-#include "ddprun/worker/reducer/hooks/int8_code.h"
+#include "ddprun/worker/reducer/hooks/integer_code.h"
 
 namespace ddprun {
 namespace {
@@ -20,6 +22,19 @@ std::vector<std::size_t> channel_starts(const GradBucket& bucket) {
   }
   if (starts.empty()) starts.push_back(0);
   return starts;
+}
+
+// Every 128 elements.
+std::vector<std::size_t> block_starts(const GradBucket& bucket) {
+  constexpr std::size_t block = 128;
+  std::vector<std::size_t> starts{0};
+  for (std::size_t at = block; at < bucket.span.count; at += block) starts.push_back(at);
+  return starts;
+}
+
+std::vector<std::size_t> starts_of(const GradBucket& bucket, IntegerForm form) {
+  if (form == IntegerForm::bits8) return {0};
+  return form == IntegerForm::bits8_channel ? channel_starts(bucket) : block_starts(bucket);
 }
 
 // A rank's part of a bucket.
@@ -41,9 +56,9 @@ Part part_between(std::size_t begin, std::size_t end, const std::vector<std::siz
   return part;
 }
 
-std::vector<Part> divide(const GradBucket& bucket, std::size_t ranks, Int8Scale scale) {
+std::vector<Part> divide(const GradBucket& bucket, std::size_t ranks, IntegerForm form) {
   constexpr std::size_t unit = 64;
-  const auto starts = scale == Int8Scale::channel ? channel_starts(bucket) : std::vector<std::size_t>{0};
+  const auto starts = starts_of(bucket, form);
   const auto share = (bucket.span.count + ranks * unit - 1) / (ranks * unit) * unit;
   std::vector<Part> parts;
   for (std::size_t r = 0; r < ranks; ++r)
@@ -56,32 +71,45 @@ Span bytes_of(const RegisteredBuffer& buffer, std::size_t count) {
   return {buffer.data(), count, DType::uint8};
 }
 
-class Int8Hook final : public CommHook {
+class IntegerHook final : public CommHook {
  public:
-  Int8Hook(Int8Scale scale, ProcessGroup& group) : scale_(scale), group_(group) {}
+  IntegerHook(IntegerForm form, ProcessGroup& group)
+      : form_(form),
+        code_(form == IntegerForm::bits4 ? IntegerCode::Bits::four : IntegerCode::Bits::eight),
+        group_(group) {}
 
   void prepare(std::span<const GradBucket> buckets) override {
     for (const auto& bucket : buckets) {
       plans_.push_back(plan_of(bucket));
       scratch_.resize(std::max(scratch_.size(), bucket.span.count));
     }
+    if (feeds_back()) decoded_.resize(scratch_.size());
   }
 
   WorkPtr start(const GradBucket& bucket) override {
     auto& plan = plans_[bucket.index];
     convert(bucket.span, scratch_.data());
+    for (std::size_t i = 0; i < plan.error.size(); ++i) scratch_[i] += plan.error[i];
     encode_parts(plan);
+    note_error_of_parts(plan);
     auto exchanged = group_.all_to_allv(bytes_of(plan.codes, plan.codes_bytes), plan.code_counts,
                                         bytes_of(plan.received, plan.received_bytes), plan.received_counts);
     return stages_.add(std::move(exchanged), {[this, &plan] { return gather_averages(plan); },
                                               [this, &plan, span = bucket.span] {
-                                                decode_parts(plan);
+                                                decode_parts(plan, scratch_.data());
                                                 convert(scratch_.data(), span);
                                                 return WorkPtr();
                                               }});
   }
 
   void cancel() override { stages_.cancel(); }
+
+  std::vector<HookState> state() override {
+    std::vector<HookState> all;
+    for (std::size_t b = 0; b < plans_.size() && feeds_back(); ++b)
+      all.push_back({"int4.bucket" + std::to_string(b) + ".error", span_of(plans_[b].error)});
+    return all;
+  }
 
  private:
   struct Plan {
@@ -93,14 +121,17 @@ class Int8Hook final : public CommHook {
     RegisteredBuffer codes;     // of all parts, from this rank; then the averages, from all
     RegisteredBuffer received;  // of this rank's part, from all ranks
     RegisteredBuffer average;   // of this rank's part
+    std::vector<float> error;   // with error feedback: what this rank has still to send
   };
+
+  bool feeds_back() const { return form_ == IntegerForm::bits4; }
 
   Plan plan_of(const GradBucket& bucket) const {
     Plan plan;
     const auto ranks = static_cast<std::size_t>(group_.size());
-    plan.parts = divide(bucket, ranks, scale_);
+    plan.parts = divide(bucket, ranks, form_);
     for (const auto& part : plan.parts) {
-      plan.code_counts.push_back(code_bytes(part.pieces));
+      plan.code_counts.push_back(code_.bytes(part.pieces));
       plan.codes_bytes += plan.code_counts.back();
     }
     const auto own = plan.code_counts[own_rank()];
@@ -109,6 +140,7 @@ class Int8Hook final : public CommHook {
     plan.codes = group_.allocate(plan.codes_bytes);
     plan.received = group_.allocate(plan.received_bytes);
     plan.average = group_.allocate(own);
+    if (feeds_back()) plan.error.resize(bucket.span.count);
     return plan;
   }
 
@@ -117,43 +149,67 @@ class Int8Hook final : public CommHook {
   void encode_parts(const Plan& plan) const {
     auto* code = plan.codes.data();
     for (std::size_t r = 0; r < plan.parts.size(); ++r) {
-      encode_int8(plan.parts[r].pieces, scratch_.data() + plan.parts[r].offset, code);
+      code_.encode(plan.parts[r].pieces, scratch_.data() + plan.parts[r].offset, code);
       code += plan.code_counts[r];
     }
   }
 
-  WorkPtr gather_averages(const Plan& plan) {
+  WorkPtr gather_averages(Plan& plan) {
     const auto& part = plan.parts[own_rank()];
     auto* sums = scratch_.data();
     std::fill_n(sums, part.count, 0.0f);
     for (std::size_t r = 0; r < plan.parts.size(); ++r)
-      add_int8(part.pieces, plan.received.data() + r * plan.received_counts[r], sums);
+      code_.add(part.pieces, plan.received.data() + r * plan.received_counts[r], sums);
     const auto ranks = static_cast<float>(group_.size());
     for (std::size_t i = 0; i < part.count; ++i) sums[i] /= ranks;
-    encode_int8(part.pieces, sums, plan.average.data());
+    code_.encode(part.pieces, sums, plan.average.data());
+    note_error_of_average(plan, part, sums);
     return group_.allgatherv(bytes_of(plan.average, plan.code_counts[own_rank()]),
                              bytes_of(plan.codes, plan.codes_bytes), plan.code_counts);
   }
 
-  void decode_parts(const Plan& plan) {
+  // What the codes leave out of the scratch; nothing of what is not finite.
+  void note_error_of_parts(Plan& plan) {
+    if (!feeds_back()) return;
+    decode_parts(plan, decoded_.data());
+    for (std::size_t i = 0; i < plan.error.size(); ++i) plan.error[i] = left_out(scratch_[i], decoded_[i]);
+  }
+
+  // The same of the average, which counts for as many ranks as there are: each adds its error to a sum.
+  void note_error_of_average(Plan& plan, const Part& part, const float* average) {
+    if (!feeds_back()) return;
+    code_.decode(part.pieces, plan.average.data(), decoded_.data());
+    const auto ranks = static_cast<float>(group_.size());
+    for (std::size_t i = 0; i < part.count; ++i)
+      plan.error[part.offset + i] += ranks * left_out(average[i], decoded_[i]);
+  }
+
+  static float left_out(float value, float sent) {
+    const float error = value - sent;
+    return std::isfinite(error) ? error : 0;
+  }
+
+  void decode_parts(const Plan& plan, float* values) const {
     const auto* code = plan.codes.data();
     for (std::size_t r = 0; r < plan.parts.size(); ++r) {
-      decode_int8(plan.parts[r].pieces, code, scratch_.data() + plan.parts[r].offset);
+      code_.decode(plan.parts[r].pieces, code, values + plan.parts[r].offset);
       code += plan.code_counts[r];
     }
   }
 
-  const Int8Scale scale_;
+  const IntegerForm form_;
+  const IntegerCode code_;
   ProcessGroup& group_;
   std::vector<Plan> plans_;     // by bucket
   std::vector<float> scratch_;  // of the largest bucket
+  std::vector<float> decoded_;  // the same, with error feedback
   BucketStages stages_;
 };
 
 }  // namespace
 
-std::unique_ptr<CommHook> make_int8_hook(Int8Scale scale, ProcessGroup& group) {
-  return std::make_unique<Int8Hook>(scale, group);
+std::unique_ptr<CommHook> make_integer_hook(IntegerForm form, ProcessGroup& group) {
+  return std::make_unique<IntegerHook>(form, group);
 }
 
 }  // namespace ddprun

@@ -1,0 +1,58 @@
+#include "ddprun/worker/reducer/hooks/integer_code.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+
+namespace {
+
+const std::vector<std::size_t> pieces{1, 5, 128, 0, 3};
+constexpr std::size_t elements = 137;
+
+struct Form {
+  IntegerCode::Bits bits;
+  float largest;
+  std::size_t bytes;  // of all pieces
+};
+constexpr Form forms[] = {{IntegerCode::Bits::eight, 127, 5 * 4 + 137},
+                          {IntegerCode::Bits::four, 7, 5 * 4 + 1 + 3 + 64 + 0 + 2}};
+
+std::vector<float> decoded(const IntegerCode& code, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(code.bytes(pieces));
+  code.encode(pieces, values.data(), bytes.data());
+  std::vector<float> result(values.size());
+  code.decode(pieces, bytes.data(), result.data());
+  std::vector<float> sum(values.size(), 1);
+  code.add(pieces, bytes.data(), sum.data());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (std::isfinite(result[i])) CHECK(sum[i] == 1 + result[i]);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("integers of 8 and 4 bits are half a unit away at most, in pieces of any size") {
+  for (const Form& form : forms) {
+    const IntegerCode code(form.bits);
+    CHECK(code.bytes(pieces) == form.bytes);
+    std::vector<float> values;
+    for (std::size_t i = 0; i < elements; ++i)
+      values.push_back(static_cast<float>(std::sin(static_cast<double>(i * i))) * (i < 6 ? 1000 : 1));
+    const auto found = decoded(code, values);
+    for (std::size_t i = 0; i < elements; ++i)
+      CHECK(std::abs(found[i] - values[i]) <= (i < 6 ? 1000 : 1) * 0.501 / form.largest);
+  }
+}
+
+TEST_CASE("a piece of zeros decodes to zeros, and one that is not finite to NaN alone") {
+  for (const Form& form : forms) {
+    std::vector<float> values(elements, 0.0f);
+    values[2] = std::numeric_limits<float>::infinity();  // of the second piece
+    const auto found = decoded(IntegerCode(form.bits), values);
+    for (std::size_t i = 0; i < elements; ++i) CHECK((i > 0 && i < 6 ? std::isnan(found[i]) : found[i] == 0));
+  }
+}

@@ -1,0 +1,39 @@
+#include "ddprun/worker/parallel/context/context_group.h"
+
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/group_tensors.h"
+
+namespace ddprun {
+
+RingShift::RingShift(ContextGroup& group, const Tensor& tensor, Kind kind)
+    : group_(group), sent_(tensor), received_(Tensor::empty_like(tensor)) {
+  const int tag = static_cast<int>(kind), size = group.size();
+  receive_ = group.group().recv(span_of_tensor(received_), (group.rank() + size - 1) % size, tag);
+  send_ = group.group().send(span_of_tensor(sent_), (group.rank() + 1) % size, tag);
+  group.bytes_ += tensor.bytes();
+}
+
+RingShift::~RingShift() {
+  if (!receive_) return;
+  group_.group().abort("attention ended before its ring did");
+  for (const WorkPtr& work : {receive_, send_}) {
+    try {
+      if (work) work->wait();  // the memory is the operation's until then
+    } catch (const Error&) {
+      // Whoever ended the ring has another error.
+    }
+  }
+}
+
+Tensor RingShift::take() {
+  const auto start = std::chrono::steady_clock::now();
+  receive_->wait();
+  send_->wait();
+  group_.waited_ += std::chrono::steady_clock::now() - start;
+  receive_ = nullptr;
+  return std::move(received_);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ddprun/worker/nn/layers/attention.h"
+#include "ddprun/worker/parallel/context/context_group.h"
+
+namespace ddprun {
+
+// Context parallelism: the ranks of a group divide the positions of each sample, for samples that are too long for one
+// rank. A transformer computes each position by itself but for attention, which becomes ring_attention().
+//
+//   DeviceMesh mesh(world->group(), {{"data", mesh_rest}, {"context", 2}});
+//   ContextParallel context(model, mesh.group("context"));
+//   DistributedDataParallel ddp(model, mesh.all());   // averages over samples and positions
+//   const Variable scores = ddp.forward(Variable(context.own_positions(tokens)));
+//
+// All ranks of a group have the same samples. Parameters are whole at each rank; the gradient that each computes is of
+// its positions, so the group whose gradients are averaged includes all ranks.
+//
+// The model is one whose position embeddings are the module "wpe" with a row for each position, and whose attention is
+// CausalSelfAttention without dropout of its weights: GPT. The destructor gives the model its whole sequences back.
+//
+// Ownership: model and group outlive this object.
+// Threads: one at a time; passes through the model are collective.
+// Errors: the constructor throws Errc::usage for a model without such modules, or whose attention drops weights, before
+//   it changes it; a pass throws Errc::usage for more positions than the model has.
+class ContextParallel {
+ public:
+  ContextParallel(nn::Module& model, ProcessGroup& group);
+  ~ContextParallel();
+  ContextParallel(const ContextParallel&) = delete;
+  ContextParallel& operator=(const ContextParallel&) = delete;
+
+  // Of (batch, time, ...): this rank's, (batch, time / ranks, ...), in the order in which the model takes them.
+  Tensor own_positions(const Tensor& all) const;
+
+  const ContextGroup& group() const { return group_; }
+
+ private:
+  ContextGroup group_;
+  std::vector<nn::CausalSelfAttention*> attentions_;
+  nn::Module& positions_;
+};
+
+}  // namespace ddprun
