@@ -56,7 +56,7 @@ int tag_of(const std::string& prefix) {
 class MpiTransport : public Transport {
  public:
   explicit MpiTransport(const GroupOptions& options)
-      : rank_info_{options.rank, options.size}, library_(MpiLibrary::instance()) {}
+      : rank_info_{options.rank, options.size}, library_(MpiLibrary::instance(options.config.timeout)) {}
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const auto own = std::string(library_.name()) + " " + std::to_string(library_.rank());
