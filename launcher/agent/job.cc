@@ -76,12 +76,18 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                .node_rank = choice.node_rank};
   spec.policy = choice.policy;
   spec.policy.agent_store = !o.no_agent_store;
+  if (o.mpi != "none" && o.no_agent_store && spec.policy.max_nodes > 1)
+    throw make_error(Errc::usage,
+                     "--mpi = {}: the nodes exchange addresses through the workers' store, which no agent "
+                     "serves with --no_agent_store",
+                     o.mpi);
   spec.group.environment = environment;
   spec.group.exported = {.role = o.role,
                          .run_id = choice.policy.run_id,
                          .max_restarts = o.max_restarts,
                          .signals_to_handle = o.signals_to_handle,
                          .virtual_local_rank = o.virtual_local_rank,
+                         .pmi = o.mpi == "pmi1",
                          .agent_store = !o.no_agent_store};
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // throws now, not when workers start
   spec.group.output = output_spec(o, spec.node.nproc, host);

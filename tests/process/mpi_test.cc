@@ -135,6 +135,16 @@ TEST_CASE("MPI ends the whole job when a rank is killed") {
   }
 }
 
+TEST_CASE("workers that ddprun starts as an MPI job train over MPICH") {
+  const auto all = mpis();
+  if (std::find(all.begin(), all.end(), "mpich") == all.end()) SKIP("MPICH is not installed");
+  const auto result = Child({DDPRUN_PROGRAM, "--mpi=pmi1", "--nproc_per_node=2", "--standalone", DDPRUN_WORKER,
+                             config("linear.cfg").string(), "--train.epochs=1", "--dist.backend=mpi"},
+                            one_thread)
+                          .wait(std::chrono::seconds(60));
+  CHECK(digest_of(result) == digest_over_shared_memory());
+}
+
 TEST_CASE("ranks that no mpirun has started are refused by the back end mpi") {
   if (mpis().empty()) SKIP("no MPI is installed");
   const auto result = Child({DDPRUN_PROGRAM, "--nproc_per_node=2", "--standalone", DDPRUN_WORKER,
