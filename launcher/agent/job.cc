@@ -76,6 +76,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                .node_rank = choice.node_rank};
   spec.policy = choice.policy;
   spec.policy.agent_store = !o.no_agent_store;
+  spec.policy.mpi = o.mpi != "none";
   if (o.mpi != "none" && o.no_agent_store && spec.policy.max_nodes > 1)
     throw make_error(Errc::usage,
                      "--mpi = {}: the nodes exchange addresses through the workers' store, which no agent "

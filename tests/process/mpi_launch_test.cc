@@ -127,6 +127,21 @@ TEST_CASE("workers that are no MPI processes run as without --mpi") {
   CHECK(result.err.empty());
 }
 
+TEST_CASE("a node without --mpi is refused by an MPI job") {
+  const Words meeting{"--nnodes=2", "--rdzv_endpoint=127.0.0.1:" + std::to_string(free_port())};
+  const auto options = [&](Words more) {
+    more.insert(more.end(), meeting.begin(), meeting.end());
+    return more;
+  };
+  Child first(mpi_job(options({"--rdzv_conf=is_host=true"}), {"sum"}));
+  first.wait_for_err("1 of 2 nodes are here", timeout);
+  auto words = options({DDPRUN_PROGRAM, "--rdzv_conf=is_host=false"});
+  words.emplace_back(MPI_PROGRAM);
+  const auto refused = Child(words).wait(timeout);
+  CHECK(refused.code == 2);
+  CHECK(contains(refused.err, "--mpi off where the job has on"));
+}
+
 TEST_CASE("several nodes of an MPI job need the store of an agent") {
   const auto result = Child(mpi_job({"--nnodes=2", "--no_agent_store"}, {"sum"})).wait(timeout);
   CHECK(result.code == 2);
