@@ -40,6 +40,20 @@ OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& hos
   return spec;
 }
 
+// What the ranks of several nodes need to be one MPI job.
+void check_nodes_can_run_mpi(const LaunchOptions& o, const RendezvousChoice& choice) {
+  if (o.no_agent_store)
+    throw make_error(Errc::usage,
+                     "--mpi = {}: the nodes exchange addresses through the workers' store, which no agent serves with "
+                     "--no_agent_store",
+                     o.mpi);
+  if (choice.backend == RendezvousChoice::Backend::static_)
+    throw make_error(Errc::usage,
+                     "--mpi = {}: several nodes need --rdzv_backend=c10d or etcd, by which they agree on a name of the "
+                     "MPI job; static does not",
+                     o.mpi);
+}
+
 }  // namespace
 
 void apply_config_file(LaunchSettings& settings, std::vector<std::string>& command) {
@@ -77,11 +91,7 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   spec.policy = choice.policy;
   spec.policy.agent_store = !o.no_agent_store;
   spec.policy.mpi = o.mpi != "none";
-  if (o.mpi != "none" && o.no_agent_store && spec.policy.max_nodes > 1)
-    throw make_error(Errc::usage,
-                     "--mpi = {}: the nodes exchange addresses through the workers' store, which no agent "
-                     "serves with --no_agent_store",
-                     o.mpi);
+  if (o.mpi != "none" && spec.policy.max_nodes > 1) check_nodes_can_run_mpi(o, choice);
   spec.group.environment = environment;
   spec.group.exported = {.role = o.role,
                          .run_id = choice.policy.run_id,

@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 PmiJob job_of(const Round& round) {
   std::vector<int> nprocs;
   for (const auto& member : round.members) nprocs.push_back(member.nproc);
-  return {.name = fmt::format("ddprun_{}", round.generation),
+  return {.name = pmi_job_name(round.members.front().node_id, round.generation),
           .process_mapping = pmi_process_mapping(nprocs),
           .size = round.world_size,
           .local_size = nprocs.at(static_cast<std::size_t>(round.self))};

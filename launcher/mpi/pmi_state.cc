@@ -8,7 +8,8 @@
 
 namespace ddprun {
 
-// "cmd=put kvsname=job key=a value=b": words that a space ends, each a key and a value.
+// "cmd=put kvsname=job key=a value=b": words that a space ends, each a key and a value. A backslash before a space
+// makes it part of the value, which its readers get with the backslash, as they expect it.
 class PmiState::Line {
  public:
   explicit Line(std::string_view text) : text_(text) {}
@@ -18,7 +19,7 @@ class PmiState::Line {
   // The value of a key; empty if there is none.
   std::string_view value(std::string_view key) const {
     for (auto rest = text_; !rest.empty();) {
-      const auto end = std::min(rest.find(' '), rest.size());
+      const auto end = end_of_word(rest);
       const auto word = rest.substr(0, end);
       rest.remove_prefix(std::min(end + 1, rest.size()));
       if (word.size() > key.size() && word.starts_with(key) && word[key.size()] == '=')
@@ -34,6 +35,12 @@ class PmiState::Line {
   }
 
  private:
+  static std::size_t end_of_word(std::string_view text) {
+    std::size_t at = 0;
+    while (at < text.size() && text[at] != ' ') at += text[at] == '\\' ? 2 : 1;
+    return std::min(at, text.size());
+  }
+
   std::string_view text_;
 };
 
@@ -94,7 +101,7 @@ void PmiState::answer(int local_rank, const Line& line, PmiActions& actions) {
     violate(" inside of a barrier");
   } else if (command == "init") {
     const bool known = line.number("pmi_version") == 1;
-    sender.active = known;
+    sender.active = sender.begun = known;
     reply(fmt::format("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={}\n", known ? 0 : -1));
   } else if (command == "get_maxes") {
     reply(fmt::format("cmd=maxes kvsname_max={} keylen_max={} vallen_max={} rc=0\n", longest_name, longest_key,
@@ -126,9 +133,14 @@ void PmiState::answer(int local_rank, const Line& line, PmiActions& actions) {
   }
 }
 
+bool PmiState::names_own_space(const Line& line) const {
+  const auto name = line.value("kvsname");
+  return name.empty() || name == job_.name;
+}
+
 std::string PmiState::put(const Line& line) {
   const auto key = line.value("key"), value = line.value("value");
-  if (line.value("kvsname") != job_.name) return refusal("put_result", "unknown_kvsname");
+  if (!names_own_space(line)) return refusal("put_result", "unknown_kvsname");
   if (key.empty() || key.size() > longest_key) return refusal("put_result", "invalid_key");
   if (value.size() > longest_value) return refusal("put_result", "value_too_long");
   pairs_[std::string(key)] = value;
@@ -138,8 +150,7 @@ std::string PmiState::put(const Line& line) {
 
 std::string PmiState::get(const Line& line) const {
   const auto pair = pairs_.find(line.value("key"));
-  if (line.value("kvsname") != job_.name || pair == pairs_.end())
-    return "cmd=get_result rc=-1 msg=key_not_found value=unknown\n";
+  if (!names_own_space(line) || pair == pairs_.end()) return "cmd=get_result rc=-1 msg=key_not_found value=unknown\n";
   return fmt::format("cmd=get_result rc=0 msg=success value={}\n", pair->second);
 }
 
@@ -161,8 +172,9 @@ PmiActions PmiState::fence_done(const PmiPairs& pairs) {
 std::string PmiState::complaint(int local_rank) const {
   const auto& ended = rank(local_rank);
   if (ended.active) return "it exited without MPI_Finalize";
-  const bool awaited = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.in_barrier; });
-  return awaited ? "it exited without MPI_Init, in which other ranks wait for it" : "";
+  // MPI_Init waits for all ranks, be it in a barrier here or over shared memory.
+  const bool awaited = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& each) { return each.begun; });
+  return !ended.begun && awaited ? "it exited without MPI_Init, in which other ranks wait for it" : "";
 }
 
 std::string pmi_process_mapping(const std::vector<int>& nprocs) {
@@ -174,6 +186,12 @@ std::string pmi_process_mapping(const std::vector<int>& nprocs) {
     first = end;
   }
   return text + ")";
+}
+
+std::string pmi_job_name(std::string_view first_node_id, std::int64_t generation) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const char c : first_node_id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return fmt::format("ddprun_{:016x}_{}", hash, generation);
 }
 
 std::string encode_pmi_pairs(const PmiPairs& pairs) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -65,6 +66,7 @@ class PmiState {
   struct Rank {
     std::string partial;  // of a line
     bool spawning = false;
+    bool begun = false;   // it has sent init
     bool active = false;  // between init and finalize
     bool in_barrier = false, broken = false;
   };
@@ -74,6 +76,7 @@ class PmiState {
   const Rank& rank(int local_rank) const { return ranks_.at(static_cast<std::size_t>(local_rank)); }
   void take(int local_rank, std::string_view text, PmiActions& actions);
   void answer(int local_rank, const Line& line, PmiActions& actions);
+  bool names_own_space(const Line& line) const;
   std::string put(const Line& line);
   std::string get(const Line& line) const;
   void enter_barrier(int local_rank, PmiActions& actions);
@@ -87,6 +90,10 @@ class PmiState {
 // "(vector,(0,2,4),(2,1,1))": from node 0 on two nodes with four ranks each, then one with one. nprocs: the ranks of
 // each node, in the order of ranks.
 std::string pmi_process_mapping(const std::vector<int>& nprocs);
+
+// The name of the key-value space of a round: unique, and the same at all nodes, which know the first node's id. MPICH
+// names its shared memory by it, and a rank that was killed leaves that behind.
+std::string pmi_job_name(std::string_view first_node_id, std::int64_t generation);
 
 // Pairs as the value of a key in the store. decode: std::nullopt for what encode() does not return.
 std::string encode_pmi_pairs(const PmiPairs& pairs);

@@ -146,4 +146,7 @@ TEST_CASE("several nodes of an MPI job need the store of an agent") {
   const auto result = Child(mpi_job({"--nnodes=2", "--no_agent_store"}, {"sum"})).wait(timeout);
   CHECK(result.code == 2);
   CHECK(contains(result.err, "--no_agent_store"));
+  const auto fixed = Child(mpi_job({"--nnodes=2", "--rdzv_backend=static"}, {"sum"})).wait(timeout);
+  CHECK(fixed.code == 2);
+  CHECK(contains(fixed.err, "--rdzv_backend=c10d or etcd"));
 }

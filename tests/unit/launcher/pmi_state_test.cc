@@ -60,6 +60,12 @@ TEST_CASE("PMI: what a rank puts, the others get") {
   CHECK(answer(pmi, "cmd=put kvsname=job key=d value=" + std::string(1025, 'v')).starts_with("cmd=put_result rc=-1"));
 }
 
+TEST_CASE("PMI: a value may have escaped spaces, and the name of the key-value space is optional") {
+  auto pmi = state();
+  CHECK(answer(pmi, R"(cmd=put key=a value=x\ y\\ key=b)") == "cmd=put_result rc=0 msg=success\n");
+  CHECK(answer(pmi, "cmd=get key=a") == "cmd=get_result rc=0 msg=success value=x\\ y\\\\\n");
+}
+
 TEST_CASE("PMI: a barrier ends once the other nodes' pairs are here") {
   auto pmi = state();
   answer(pmi, "cmd=put kvsname=job key=a value=1");
@@ -120,13 +126,18 @@ TEST_CASE("PMI: a rank for which others wait may not exit") {
   CHECK(pmi.complaint(0) == "it exited without MPI_Finalize");
   answer(pmi, "cmd=finalize");
   CHECK(pmi.complaint(0).empty());
-  pmi.received(1, "cmd=barrier_in\n");
-  CHECK(pmi.complaint(0) == "it exited without MPI_Init, in which other ranks wait for it");
+  CHECK(pmi.complaint(1) == "it exited without MPI_Init, in which other ranks wait for it");
 }
 
 TEST_CASE("PMI: the process mapping names runs of nodes alike") {
   CHECK(pmi_process_mapping({4}) == "(vector,(0,1,4))");
   CHECK(pmi_process_mapping({4, 4, 1}) == "(vector,(0,2,4),(2,1,1))");
+}
+
+TEST_CASE("PMI: each job and each round has a name of its own") {
+  CHECK(pmi_job_name("host-1-ab", 0) == pmi_job_name("host-1-ab", 0));
+  CHECK(pmi_job_name("host-1-ab", 0) != pmi_job_name("host-1-ac", 0));
+  CHECK(pmi_job_name("host-1-ab", 0) != pmi_job_name("host-1-ab", 1));
 }
 
 TEST_CASE("PMI: pairs survive the store") {
