@@ -79,14 +79,23 @@ PmiActions PmiState::received(int local_rank, std::string_view bytes) {
 void PmiState::take(int local_rank, std::string_view text, PmiActions& actions) {
   auto& sender = rank(local_rank);
   if (sender.spawning) {
-    if (text != "endcmd") return;
-    sender.spawning = false;
-    actions.replies.push_back({local_rank, refusal("spawn_result", "ddprun_starts_no_further_processes")});
+    take_of_spawn(local_rank, text, actions);
   } else if (text.starts_with("mcmd=spawn")) {
     sender.spawning = true;
   } else {
     answer(local_rank, Line(text), actions);
   }
+}
+
+// MPI_Comm_spawn_multiple is one request for each program, "spawnssofar" of "totspawns", and gets one reply.
+void PmiState::take_of_spawn(int local_rank, std::string_view text, PmiActions& actions) {
+  auto& sender = rank(local_rank);
+  if (text.starts_with("totspawns=")) sender.spawns_left = Line(text).number("totspawns");
+  if (text.starts_with("spawnssofar=")) sender.spawns_left -= Line(text).number("spawnssofar");
+  if (text != "endcmd") return;
+  sender.spawning = false;
+  if (sender.spawns_left <= 0)
+    actions.replies.push_back({local_rank, refusal("spawn_result", "ddprun_starts_no_further_processes")});
 }
 
 void PmiState::answer(int local_rank, const Line& line, PmiActions& actions) {

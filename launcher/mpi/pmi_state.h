@@ -64,10 +64,11 @@ class PmiState {
 
  private:
   struct Rank {
-    std::string partial;  // of a line
-    bool spawning = false;
-    bool begun = false;   // it has sent init
-    bool active = false;  // between init and finalize
+    std::string partial;           // of a line
+    bool spawning = false;         // inside of a request of several lines
+    std::int64_t spawns_left = 0;  // further requests that belong to it
+    bool begun = false;            // it has sent init
+    bool active = false;           // between init and finalize
     bool in_barrier = false, broken = false;
   };
   class Line;
@@ -75,6 +76,7 @@ class PmiState {
   Rank& rank(int local_rank) { return ranks_.at(static_cast<std::size_t>(local_rank)); }
   const Rank& rank(int local_rank) const { return ranks_.at(static_cast<std::size_t>(local_rank)); }
   void take(int local_rank, std::string_view text, PmiActions& actions);
+  void take_of_spawn(int local_rank, std::string_view text, PmiActions& actions);
   void answer(int local_rank, const Line& line, PmiActions& actions);
   bool names_own_space(const Line& line) const;
   std::string put(const Line& line);

@@ -93,6 +93,8 @@ TEST_CASE("PMI: spawning and names are refused") {
   auto pmi = state();
   CHECK(pmi.received(0, "mcmd=spawn\nnprocs=1\nexecname=x\n").replies.empty());
   CHECK(answer(pmi, "endcmd").starts_with("cmd=spawn_result rc=-1"));
+  CHECK(pmi.received(0, "mcmd=spawn\ntotspawns=2\nspawnssofar=1\nendcmd\nmcmd=spawn\n").replies.empty());
+  CHECK(answer(pmi, "totspawns=2\nspawnssofar=2\nendcmd").starts_with("cmd=spawn_result rc=-1"));
   CHECK(answer(pmi, "cmd=publish_name service=a port=b").starts_with("cmd=publish_result rc=-1"));
   CHECK(answer(pmi, "cmd=unpublish_name service=a").starts_with("cmd=unpublish_result rc=-1"));
   CHECK(answer(pmi, "cmd=lookup_name service=a").starts_with("cmd=lookup_result rc=-1"));
