@@ -133,7 +133,7 @@ PmiExchange::PmiExchange(boost::asio::io_context& loop, const Round& round, Hand
 
 PmiExchange::~PmiExchange() = default;
 
-void PmiExchange::exchange(PmiPairs pairs) {
+void PmiExchange::exchange(const PmiPairs& pairs) {
   worker_->add(encode_pmi_pairs(pairs));
 }
 

@@ -30,7 +30,7 @@ class PmiExchange {
   PmiExchange& operator=(const PmiExchange&) = delete;
 
   // Waits for as long as another node's ranks do not enter the barrier.
-  void exchange(PmiPairs pairs);
+  void exchange(const PmiPairs& pairs);
   // This node's ranks have ended: a node whose ranks wait for them learns it.
   void leave();
 

@@ -24,7 +24,7 @@ constexpr std::array thread_levels = {"single", "funneled", "serialized", "multi
 }  // namespace
 
 std::string mpi_of(const Environment& environment) {
-  if (const auto forced = environment.get("DDPRUN_MPI").value_or(""); !forced.empty()) {
+  if (auto forced = environment.get("DDPRUN_MPI").value_or(""); !forced.empty()) {
     if (forced != "openmpi" && forced != "mpich")
       throw make_error(Errc::usage, "the environment variable DDPRUN_MPI is \"{}\"; it should be openmpi or mpich",
                        forced);
