@@ -43,6 +43,7 @@ struct JobPolicy {
   int max_nodes = 1;
   bool fixed_ranks = false;  // static: min = max, and every node has a node_rank; set by the back end
   bool agent_store = true;   // an agent serves the workers' store; otherwise worker rank 0 does
+  bool mpi = false;          // the workers of all nodes are one MPI job, which the agents serve
   int max_restarts = 0;      // job-wide; failures count, membership changes do not
   // How long to wait for more nodes once min_nodes have joined.
   std::chrono::milliseconds last_call{std::chrono::seconds(30)};

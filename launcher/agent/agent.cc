@@ -59,9 +59,10 @@ void catch_sigpipe() {
 // rendezvous and workers' store with a connection each, control socket, log folder, kernel log.
 constexpr std::uint64_t own_descriptors = 22;
 
-// For each worker: three pipes at its start, a connection to the workers' store, and the copies of tee'd streams.
+// For each worker: three pipes at its start, a connection to the workers' store, the copies of tee'd streams, and the
+// two ends of a socket for PMI.
 std::uint64_t needed_descriptors(const AgentSpec& spec) {
-  const std::uint64_t per_worker = spec.group.output.tee.any() ? 6 : 4;
+  const std::uint64_t per_worker = (spec.group.output.tee.any() ? 6u : 4u) + (spec.group.exported.pmi ? 2u : 0u);
   return own_descriptors + per_worker * static_cast<std::uint64_t>(spec.node.nproc);
 }
 

@@ -40,6 +40,20 @@ OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& hos
   return spec;
 }
 
+// What the ranks of several nodes need to be one MPI job.
+void check_nodes_can_run_mpi(const LaunchOptions& o, const RendezvousChoice& choice) {
+  if (o.no_agent_store)
+    throw make_error(Errc::usage,
+                     "--mpi = {}: the nodes exchange addresses through the workers' store, which no agent serves with "
+                     "--no_agent_store",
+                     o.mpi);
+  if (choice.backend == RendezvousChoice::Backend::static_)
+    throw make_error(Errc::usage,
+                     "--mpi = {}: several nodes need --rdzv_backend=c10d or etcd, by which they agree on a name of the "
+                     "MPI job; static does not",
+                     o.mpi);
+}
+
 }  // namespace
 
 void apply_config_file(LaunchSettings& settings, std::vector<std::string>& command) {
@@ -76,12 +90,15 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                .node_rank = choice.node_rank};
   spec.policy = choice.policy;
   spec.policy.agent_store = !o.no_agent_store;
+  spec.policy.mpi = o.mpi != "none";
+  if (o.mpi != "none" && spec.policy.max_nodes > 1) check_nodes_can_run_mpi(o, choice);
   spec.group.environment = environment;
   spec.group.exported = {.role = o.role,
                          .run_id = choice.policy.run_id,
                          .max_restarts = o.max_restarts,
                          .signals_to_handle = o.signals_to_handle,
                          .virtual_local_rank = o.virtual_local_rank,
+                         .pmi = o.mpi == "pmi1",
                          .agent_store = !o.no_agent_store};
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // throws now, not when workers start
   spec.group.output = output_spec(o, spec.node.nproc, host);

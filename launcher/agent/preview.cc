@@ -67,6 +67,11 @@ Variables added(const AgentSpec& spec, const RendezvousChoice& choice, int local
   hide(known.sizes, {"WORLD_SIZE", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"});
   hide(known.workers_store || choice.standalone, {"MASTER_ADDR"});
   hide(known.workers_store, {"MASTER_PORT"});
+  if (spec.group.exported.pmi) {
+    hide(known.ranks, {"PMI_RANK"});
+    hide(known.sizes, {"PMI_SIZE"});
+    hide(false, {"PMI_FD"});
+  }
   Variables result;
   for (const auto& [name, value] : environment.values())
     if (spec.group.environment.get(name) != value) result[name] = value;

@@ -133,6 +133,9 @@ LaunchSettings::LaunchSettings() {
          {.help = "prints ranks, devices, cores, environment and command of this node's workers, and starts nothing"});
   define("no_agent_store", o.no_agent_store,
          {.help = "worker 0 serves the workers' store, on a port reserved for it; for PyTorch before 2.2"});
+  define("mpi", o.mpi,
+         {.help = "what the workers get to be one MPI job: none, or pmi1 (MPICH and those derived from it)",
+          .choices = {"none", "pmi1"}});
   define("max_restarts", o.max_restarts,
          {.help = "number of failures after which the job is restarted, counted for the whole job", .min = 0});
   define("monitor_interval", o.monitor_interval,

@@ -8,6 +8,10 @@
 namespace ddprun {
 namespace {
 
+// By which an MPI, and ddprun-worker, would take another starter for theirs.
+constexpr const char* variables_of_other_starters[] = {
+    "PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMIX_RANK", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+
 Environment shared_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round) {
   const auto& self = round.members.at(static_cast<std::size_t>(round.self));
   const auto number = [](auto value) { return std::to_string(value); };
@@ -29,13 +33,18 @@ Environment shared_environment(const Environment& agent, const WorkerEnvSpec& sp
   env.set("TORCHELASTIC_SIGNALS_TO_HANDLE", spec.signals_to_handle);
   if (!spec.timer_file.empty()) env.set("TORCHELASTIC_TIMER_FILE", spec.timer_file);
   env.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", agent.get("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));
+  if (spec.pmi) {
+    for (const auto* name : variables_of_other_starters) env.unset(name);
+    env.set("PMI_SIZE", world_size);
+    env.set("MPI_LOCALNRANKS", number(self.nproc));
+  }
   return env;
 }
 
 // The variables whose values differ between workers; every worker has all of them.
 std::vector<std::pair<std::string, std::string>> own_variables(const Environment& agent, const WorkerEnvSpec& spec,
                                                                const Round& round, int local_rank,
-                                                               const std::string& error_file) {
+                                                               const std::string& error_file, int pmi_descriptor) {
   const auto& self = round.members.at(static_cast<std::size_t>(round.self));
   const auto rank = std::to_string(self.first_rank + local_rank);
   std::vector<std::pair<std::string, std::string>> own{
@@ -43,6 +52,11 @@ std::vector<std::pair<std::string, std::string>> own_variables(const Environment
       {"LOCAL_RANK", std::to_string(spec.virtual_local_rank ? 0 : local_rank)},
       {"ROLE_RANK", rank},  // a job has one role
       {"TORCHELASTIC_ERROR_FILE", error_file}};
+  if (spec.pmi) {
+    own.emplace_back("PMI_RANK", rank);
+    own.emplace_back("PMI_FD", std::to_string(pmi_descriptor));
+    own.emplace_back("MPI_LOCALRANKID", std::to_string(local_rank));
+  }
   if (spec.virtual_local_rank) own.emplace_back("CUDA_VISIBLE_DEVICES", own_device(agent, local_rank));
   if (!spec.omp_threads.empty())
     own.emplace_back("OMP_NUM_THREADS", std::to_string(spec.omp_threads.at(static_cast<std::size_t>(local_rank))));
@@ -67,25 +81,26 @@ std::string own_device(const Environment& agent, int local_rank) {
 }
 
 Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
-                               const std::string& error_file) {
+                               const std::string& error_file, int pmi_descriptor) {
   Environment env = shared_environment(agent, spec, round);
-  for (auto& [name, value] : own_variables(agent, spec, round, local_rank, error_file)) env.set(name, std::move(value));
+  for (auto& [name, value] : own_variables(agent, spec, round, local_rank, error_file, pmi_descriptor))
+    env.set(name, std::move(value));
   return env;
 }
 
 WorkerEnvironments::WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round)
     : agent_(agent), spec_(spec), round_(round) {
   Environment shared = shared_environment(agent, spec, round);
-  const auto own = own_variables(agent, spec, round, 0, "");
+  const auto own = own_variables(agent, spec, round, 0, "", -1);
   for (const auto& [name, value] : own) shared.unset(name);
   entries_ = shared.entries();
   shared_ = entries_.size();
   entries_.reserve(shared_ + own.size());
 }
 
-std::span<const std::string> WorkerEnvironments::of(int local_rank, const std::string& error_file) {
+std::span<const std::string> WorkerEnvironments::of(int local_rank, const std::string& error_file, int pmi_descriptor) {
   entries_.resize(shared_);
-  for (const auto& [name, value] : own_variables(agent_, spec_, round_, local_rank, error_file))
+  for (const auto& [name, value] : own_variables(agent_, spec_, round_, local_rank, error_file, pmi_descriptor))
     entries_.push_back(name + "=" + value);
   return entries_;
 }

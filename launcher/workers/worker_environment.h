@@ -20,13 +20,15 @@ struct WorkerEnvSpec {
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   std::string timer_file;           // the watchdog's pipe; empty: no watchdog
   bool virtual_local_rank = false;  // LOCAL_RANK=0 for every worker, which sees one GPU only
+  bool pmi = false;                 // the launcher serves PMI-1 to the workers
   bool agent_store = true;          // an agent serves the store at the master address; false: worker rank 0 does
 };
 
-// The environment of one worker: the agent's own and what torchrun exports, in torchrun's spelling (True and False).
-// error_file: empty for none. Throws Errc::usage as own_device() does.
+// The environment of one worker: the agent's own and what torchrun exports, in torchrun's spelling (True and False);
+// where the launcher serves PMI-1, what MPICH's processes read, too. error_file: empty for none. pmi_descriptor: of the
+// worker's socket. Throws Errc::usage as own_device() does.
 Environment worker_environment(const Environment& agent, const WorkerEnvSpec& spec, const Round& round, int local_rank,
-                               const std::string& error_file);
+                               const std::string& error_file, int pmi_descriptor = -1);
 
 // The environments of one round's workers in the form for execve, one at a time. The shared variables are written once,
 // since every page that is written between two forks is copied.
@@ -38,7 +40,7 @@ class WorkerEnvironments {
   WorkerEnvironments(const Environment& agent, const WorkerEnvSpec& spec, const Round& round);
 
   // worker_environment() as "NAME=value", the shared variables first. Valid until the next call.
-  std::span<const std::string> of(int local_rank, const std::string& error_file);
+  std::span<const std::string> of(int local_rank, const std::string& error_file, int pmi_descriptor = -1);
 
  private:
   const Environment& agent_;

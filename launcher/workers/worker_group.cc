@@ -14,6 +14,7 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
 #include "ddprun/common/signal_name.h"
+#include "ddprun/launcher/mpi/pmi_server.h"
 #include "ddprun/launcher/report/failure_report.h"
 #include "ddprun/launcher/report/memory_evidence.h"
 #include "ddprun/launcher/workers/descendants.h"
@@ -49,7 +50,10 @@ struct Worker {
   bool failed = false;
   int sent_signal = 0;  // by this agent, with the reason
   std::string sent_reason;
+  std::optional<int> aborted;  // it called MPI_Abort with this exit code
+  std::string complaint;       // what is wrong although it exited with 0
 
+  bool ended_well() const { return exit->success() && complaint.empty() && !aborted; }
   pid_t group() const { return process.pid; }
   WorkerReport report() const {
     using State = WorkerReport::State;
@@ -108,11 +112,13 @@ struct WorkerGroup::Impl {
   int kills = 0;
   bool awaiting_cause = false;
   std::shared_ptr<OutputRouter> output;
+  std::unique_ptr<PmiServer> pmi;  // of the latest round, if its workers are to be MPI processes
 
   const RoundMember& self() const { return round.members.at(static_cast<std::size_t>(round.self)); }
   void start_worker(int local_rank, WorkerEnvironments& environments);
   void apply(const std::vector<ProcessChange>& changes);
   void report_changes(const std::vector<WorkerReport>& changed) const;
+  void end_aborted(int local_rank, int exit_code);
   void warn_of_frozen() const;
   std::vector<WorkerFailure> failures();
   std::string cause_of_end(const Worker& worker, ProcessExit& exit);
@@ -135,15 +141,18 @@ void WorkerGroup::Impl::start_worker(int local_rank, WorkerEnvironments& environ
   const auto folder = logs.worker_folder(round.generation, local_rank);
   Worker worker{.local_rank = local_rank, .error_file = logs.error_file(round.generation, local_rank).string()};
   const auto descriptors = output->open(local_rank, folder);
+  const int pmi_end = pmi ? pmi->worker_end(local_rank) : -1;
   worker.process = start_process({.executable = spec.command.executable,
                                   .arguments = arguments_for(spec.command, local_rank),
-                                  .environment = environments.of(local_rank, worker.error_file),
+                                  .environment = environments.of(local_rank, worker.error_file, pmi_end),
                                   .out = descriptors.out,
                                   .err = descriptors.err,
+                                  .inherited = pmi_end,
                                   .cpus = spec.placement.workers.at(static_cast<std::size_t>(local_rank)).cpus,
                                   .descriptors = spec.descriptors},
                                  guardian);
   output->started();
+  if (pmi) pmi->started(local_rank);
   workers.push_back(std::move(worker));
 }
 
@@ -152,6 +161,15 @@ std::string WorkerGroup::Impl::cause_of_end(const Worker& worker, ProcessExit& e
   if (const int error = exec_error(worker.process); error != 0) {
     exit.code = exit_fault;
     return exec_failure_text(spec.command.executable, error);
+  }
+  if (worker.aborted) {
+    const int code = *worker.aborted & 0xff;
+    exit = {.pid = exit.pid, .code = code == 0 ? exit_fault : code};
+    return fmt::format("it called MPI_Abort with exit code {}", *worker.aborted);
+  }
+  if (!worker.complaint.empty()) {
+    exit.code = exit_fault;
+    return worker.complaint;
   }
   if (exit.signal_number != 0 && exit.signal_number == worker.sent_signal) return worker.sent_reason;
   const bool killed = exit.signal_number == SIGKILL || exit.code == exit_for_signal(SIGKILL);
@@ -178,7 +196,9 @@ std::vector<WorkerFailure> WorkerGroup::Impl::failures() {
   std::vector<WorkerFailure> failures;
   const auto noticed = now_us();
   for (auto& worker : workers) {
-    if (!worker.exit || worker.exit->success() || was_preempted(worker)) continue;
+    if (!worker.exit || was_preempted(worker)) continue;
+    if (pmi && worker.exit->success()) worker.complaint = pmi->complaint(worker.local_rank);
+    if (worker.ended_well()) continue;
     worker.failed = true;
     failures.push_back(failure_of(worker, noticed));
   }
@@ -201,6 +221,15 @@ void WorkerGroup::Impl::apply(const std::vector<ProcessChange>& changes) {
 
 void WorkerGroup::Impl::report_changes(const std::vector<WorkerReport>& changed) const {
   if (!changed.empty() && handlers.changed) handlers.changed(changed);
+}
+
+// MPICH's processes wait for that: they do not end themselves.
+void WorkerGroup::Impl::end_aborted(int local_rank, int exit_code) {
+  for (auto& worker : workers) {
+    if (worker.local_rank != local_rank || worker.aborted) continue;
+    worker.aborted = exit_code;
+    if (!worker.exit) ::kill(worker.process.pid, SIGKILL);
+  }
 }
 
 // A stopped worker may be what its peers failed on.
@@ -308,6 +337,7 @@ void WorkerGroup::Impl::finish() {
   output.reset();
   const auto ended = status();
   workers.clear();
+  if (pmi && !was_stopped) pmi->ended();
   handlers.ended(ended);
   if (was_stopped) return handlers.stopped(preempted);
   preempted ? handlers.preempted() : handlers.succeeded();
@@ -344,6 +374,12 @@ void WorkerGroup::start(const Round& round) {
       self.loop, self.console, self.spec.output,
       OutputAttempt{.first_rank = self.self().first_rank, .folder = self.logs.attempt_folder(round.generation)});
   self.memory.begin();
+  self.pmi.reset();
+  if (self.spec.exported.pmi)
+    self.pmi = std::make_unique<PmiServer>(
+        self.loop, self.round,
+        PmiServer::Handlers{.waiting = [&self] { self.report_failures(true); },
+                            .aborted = [&self](int local_rank, int code) { self.end_aborted(local_rank, code); }});
   WorkerEnvironments environments(self.spec.environment, self.spec.exported, self.round);
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank, environments);
   self.report_changes(reports());

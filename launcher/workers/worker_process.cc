@@ -37,6 +37,7 @@ struct Child {
   int in;
   int out;
   int err;
+  int inherited;
   pid_t parent;
   const CpuMask& cpus;
   std::uint64_t descriptors;
@@ -68,6 +69,7 @@ struct Child {
     if (err >= 0 && ::dup2(err, STDERR_FILENO) < 0) return errno;
     // For descriptors that this program inherited; its own ones close on exec. Kernels before 5.9 lack the call.
     ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (inherited >= 0 && ::fcntl(inherited, F_SETFD, 0) != 0) return errno;
     if (descriptors > 0) limit_descriptors();
     reset_signals();
     return 0;
@@ -128,6 +130,7 @@ StartedProcess start_process(const ProcessSpec& spec, Guardian& guardian) {
               .in = spec.in,
               .out = spec.out,
               .err = spec.err,
+              .inherited = spec.inherited,
               .parent = ::getpid(),
               .cpus = cpus,
               .descriptors = spec.descriptors,

@@ -14,7 +14,7 @@
 
 namespace ddprun {
 
-// How to start one process. Its descriptors are borrowed for the call; -1: inherited from this process.
+// How to start one process. Its descriptors are borrowed for the call; -1: of this process.
 struct ProcessSpec {
   std::filesystem::path executable;
   std::vector<std::string> arguments;        // [0] included
@@ -22,6 +22,7 @@ struct ProcessSpec {
   int in = -1;
   int out = -1;
   int err = -1;
+  int inherited = -1;             // a further one, under the same number; -1: none
   CpuList cpus;                   // CPUs to bind it to; empty: those of this process
   std::uint64_t descriptors = 0;  // its limit of open files (RLIMIT_NOFILE); 0: that of this process
 };
@@ -33,9 +34,9 @@ struct StartedProcess {
 };
 
 // Forks a process that leads its own session, hence its own process group. Before its exec the guardian knows its
-// group, its CPUs are bound, every descriptor but 0 to 2 is closed, signal handlers are reset and no signal is blocked.
-// The kernel kills it when the calling thread ends (a parent-death signal belongs to a thread), so call on the main
-// thread.
+// group, its CPUs are bound, every descriptor but 0 to 2 and the inherited one is closed, signal handlers are reset and
+// no signal is blocked. The kernel kills it when the calling thread ends (a parent-death signal belongs to a thread),
+// so call on the main thread.
 //
 // Does not wait for the exec, so that several start side by side. A process whose exec fails ends with code 127;
 // exec_error() then has the cause. The caller reaps. Throws Errc::io when there can be no process, or when this process

@@ -32,8 +32,8 @@ void fields(Visit& at, NodeInfo& v) {
 template <class Visit>
 void fields(Visit& at, JobPolicy& v) {
   at("run_id", v.run_id), at("program", v.program), at("min_nodes", v.min_nodes), at("max_nodes", v.max_nodes);
-  at("fixed_ranks", v.fixed_ranks), at("agent_store", v.agent_store), at("max_restarts", v.max_restarts),
-      at("last_call_ms", v.last_call);
+  at("fixed_ranks", v.fixed_ranks), at("agent_store", v.agent_store), at("mpi", v.mpi),
+      at("max_restarts", v.max_restarts), at("last_call_ms", v.last_call);
   at("join_timeout_ms", v.join_timeout), at("keep_alive_interval_ms", v.keep_alive_interval);
   at("keep_alive_max_attempt", v.keep_alive_max_attempt);
 }

@@ -21,6 +21,7 @@ std::optional<std::string> policy_difference(const JobPolicy& job, const JobPoli
     return differs("--rdzv_backend", node.fixed_ranks ? "static" : "c10d", job.fixed_ranks ? "static" : "c10d");
   if (job.agent_store != node.agent_store)
     return differs("--no_agent_store", node.agent_store ? "off" : "on", job.agent_store ? "off" : "on");
+  if (job.mpi != node.mpi) return differs("--mpi", node.mpi ? "on" : "off", job.mpi ? "on" : "off");
   if (job.max_restarts != node.max_restarts) return differs("--max_restarts", node.max_restarts, job.max_restarts);
   if (job.last_call != node.last_call)
     return differs("last_call_timeout", duration_text(node.last_call), duration_text(job.last_call));

@@ -128,6 +128,7 @@ void write(Writer& out, const JobPolicy& policy) {
   out.integer<std::int32_t>(policy.max_nodes);
   out.integer<std::uint8_t>(policy.fixed_ranks);
   out.integer<std::uint8_t>(policy.agent_store);
+  out.integer<std::uint8_t>(policy.mpi);
   out.integer<std::int32_t>(policy.max_restarts);
   out.duration(policy.last_call);
   out.duration(policy.join_timeout);
@@ -141,6 +142,7 @@ JobPolicy read_policy(Reader& in) {
   policy.max_nodes = in.integer<std::int32_t>("max nodes", policy.min_nodes, Limits::nodes);
   policy.fixed_ranks = in.flag("fixed ranks");
   policy.agent_store = in.flag("agent store");
+  policy.mpi = in.flag("MPI");
   policy.max_restarts = in.integer<std::int32_t>("max restarts", 0, any_int);
   policy.last_call = in.duration("last call", 0);
   policy.join_timeout = in.duration("join timeout", 0);

@@ -43,7 +43,7 @@ void measure(const Settings& settings, bool json) {
   if (env.world_size < 2) throw Error(Errc::usage, "it needs ranks: mpirun -n 2 ddprun-bench mpi");
   const auto world = init_process_group({.backend = "mpi", .env = env});
   auto& group = world->group();
-  auto& library = comm::MpiLibrary::instance();
+  auto& library = comm::MpiLibrary::instance(CommConfig{}.timeout);
   const auto& mpi = library.functions();
   std::vector<int> ranks(static_cast<std::size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);

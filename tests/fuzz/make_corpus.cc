@@ -80,6 +80,20 @@ void write_tokenizer_seeds(const std::filesystem::path& folder) {
   write_seed(folder, 1, "\1{\"a\": 0, \"b\": 1, \"ab\": 2}\0#version: 0.2\na b\n"s);
 }
 
+// As pmi_fuzz reads it: rank, length, lines.
+void write_pmi_seeds(const std::filesystem::path& folder) {
+  std::string conversation;
+  int number = 0;
+  for (const char* const line :
+       {"cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=get_maxes\n", "cmd=get_my_kvsname\n",
+        "cmd=put kvsname=job key=a value=1\n", "cmd=get kvsname=job key=a\n", "mcmd=spawn\nnprocs=1\nendcmd\n",
+        "cmd=lookup_name service=a\n", "cmd=barrier_in\n", "cmd=abort exitcode=1\n", "cmd=finalize\n"}) {
+    const std::string text = line;
+    for (const char rank : {'\0', '\1', '\2'}) conversation += std::string{rank, static_cast<char>(text.size())} + text;
+    write_seed(folder, number++, conversation);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -89,6 +103,7 @@ int main(int argc, char** argv) {
   write_data_seeds(folder / "data_fuzz");
   write_checkpoint_seeds(folder / "checkpoint_fuzz");
   write_tokenizer_seeds(folder / "tokenizer_fuzz");
+  write_pmi_seeds(folder / "pmi_fuzz");
   ddprun::testing::StoreJunk junk(1);
   for (int i = 0; i < 60; ++i) {
     std::string stream = "\x11", conversation;

@@ -1,4 +1,4 @@
-// mpirun over two hosts, without MASTER_ADDR.
+// MPI jobs over two hosts: of mpirun, without MASTER_ADDR, and of ddprun.
 #include <filesystem>
 #include <fstream>
 
@@ -61,6 +61,27 @@ Words command(const std::string& mpi, const NetnsHosts& net, const std::string& 
 }
 
 }  // namespace
+
+#ifdef MPI_PROGRAM
+TEST_CASE("ddprun starts an MPI program on two hosts") {
+  need_hosts();
+  const Hosts hosts(2);
+  const auto node = [&](int host) {
+    return Child(Hosts::behind(hosts.net.enter(host), {DDPRUN_PROGRAM, "--mpi=pmi1", "--nnodes=2", "--nproc_per_node=2",
+                                                       "--rdzv_endpoint=" + hosts.endpoint(), MPI_PROGRAM, "sum"}),
+                 hosts.marker.variables());
+  };
+  auto first = node(0), second = node(1);
+  const auto result = first.wait(std::chrono::seconds(60)), other = second.wait(std::chrono::seconds(60));
+  INFO(result.out << result.err << other.out << other.err);
+  CHECK(result.code == 0);
+  CHECK(other.code == 0);
+  for (const auto* rank : {"0", "1", "2", "3"})
+    CHECK((result.out + other.out).find(std::string("rank ") + rank + " of 4, 2 on this host: sum 6") !=
+          std::string::npos);
+  CHECK(hosts.marker.processes() == 0);
+}
+#endif
 
 TEST_CASE("workers of mpirun on several hosts find rank 0 by themselves") {
   need_hosts();

@@ -1,4 +1,5 @@
 // Workers that mpirun starts, over the back end mpi. A section for each MPI that is installed.
+#include <algorithm>
 #include <filesystem>
 #include <signal.h>
 #include <thread>
@@ -26,28 +27,34 @@ struct Job {
   std::string mark = "DDPRUN_TEST_MARK=" + std::to_string(::getpid());
   Child child;
 
-  Job(const std::string& mpi, int ranks, const Words& settings) : child(command(mpi, ranks, settings), variables()) {}
+  // prefix: of the worker's command line.
+  Job(const std::string& mpi, int ranks, const Words& settings, const Words& prefix = {},
+      const std::map<std::string, std::string>& more = {})
+      : child(command(mpi, ranks, settings, prefix), variables(more)) {}
 
-  static Words command(const std::string& mpi, int ranks, const Words& settings) {
+  static Words command(const std::string& mpi, int ranks, const Words& settings, const Words& prefix) {
     Words words{"/usr/bin/mpirun." + mpi, "-n", std::to_string(ranks)};
     if (mpi == "openmpi") words.emplace_back("--oversubscribe");
+    words.insert(words.end(), prefix.begin(), prefix.end());
     for (const auto& each :
          {std::string(DDPRUN_WORKER), config("linear.cfg").string(), std::string("--dist.backend=mpi")})
       words.push_back(each);
     words.insert(words.end(), settings.begin(), settings.end());
     return words;
   }
-  static std::map<std::string, std::string> variables() {
-    return {{"OMP_NUM_THREADS", "1"},
-            {"MASTER_PORT", std::to_string(free_port())},
-            {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-            {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
-            {"DDPRUN_TEST_MARK", std::to_string(::getpid())}};
+  static std::map<std::string, std::string> variables(std::map<std::string, std::string> all = {}) {
+    all.insert({{"OMP_NUM_THREADS", "1"},
+                {"MASTER_PORT", std::to_string(free_port())},
+                {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                {"DDPRUN_TEST_MARK", std::to_string(::getpid())}});
+    return all;
   }
+  std::vector<pid_t> processes() const { return processes_with(mark); }
   // Those of the ranks: mpirun and what it needs beside them are not workers.
   std::vector<pid_t> ranks() const {
     std::vector<pid_t> found;
-    for (const auto pid : processes_with(mark)) {
+    for (const auto pid : processes()) {
       const auto program = std::filesystem::path("/proc") / std::to_string(pid) / "comm";
       std::string name;
       std::getline(std::ifstream(program) >> std::ws, name);
@@ -57,18 +64,59 @@ struct Job {
   }
 };
 
+std::string digest_over_shared_memory() {
+  return digest_of(Child({DDPRUN_PROGRAM, "--nproc_per_node=2", "--standalone", DDPRUN_WORKER,
+                          config("linear.cfg").string(), "--train.epochs=1"},
+                         one_thread)
+                       .wait(std::chrono::seconds(60)));
+}
+
 }  // namespace
 
 TEST_CASE("workers that mpirun starts train as over shared memory") {
   if (mpis().empty()) SKIP("no MPI is installed");
-  const auto expected = digest_of(Child({DDPRUN_PROGRAM, "--nproc_per_node=2", "--standalone", DDPRUN_WORKER,
-                                         config("linear.cfg").string(), "--train.epochs=1"},
-                                        one_thread)
-                                      .wait(std::chrono::seconds(60)));
+  const auto expected = digest_over_shared_memory();
   for (const auto& mpi : mpis()) {
     INFO(mpi);
     Job job(mpi, 2, {"--train.epochs=1"});
     CHECK(digest_of(job.child.wait(std::chrono::seconds(60))) == expected);
+  }
+}
+
+TEST_CASE("an MPI that allows calls from one thread only gets them from one") {
+  if (mpis().empty()) SKIP("no MPI is installed");
+  const auto expected = digest_over_shared_memory();
+  for (const auto& mpi : mpis()) {
+    INFO(mpi);
+    Job job(mpi, 2, {"--train.epochs=1"}, {}, {{"DDPRUN_MPI_THREADS", "funneled"}});
+    CHECK(digest_of(job.child.wait(std::chrono::seconds(60))) == expected);
+  }
+}
+
+TEST_CASE("workers of which PMIx alone says the rank learn the rest from MPI") {
+  const auto all = mpis();
+  if (std::find(all.begin(), all.end(), "openmpi") == all.end()) SKIP("Open MPI is not installed");
+  Words prefix{"/usr/bin/env"};
+  for (const auto* name : {"RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE"})
+    prefix.insert(prefix.end(), {"-u", std::string("OMPI_COMM_WORLD_") + name});
+  Job job("openmpi", 2, {"--train.epochs=1"}, prefix);
+  CHECK(digest_of(job.child.wait(std::chrono::seconds(60))) == digest_over_shared_memory());
+}
+
+TEST_CASE("a rank whose peer never calls MPI_Init_thread ends the job") {
+  if (mpis().empty()) SKIP("no MPI is installed");
+  const Words prefix{"/bin/sh", "-c",
+                     R"(if [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then exec tail -f /dev/null; fi; exec "$@")",
+                     "sh"};
+  for (const auto& mpi : mpis()) {
+    INFO(mpi);
+    Job job(mpi, 2, {"--dist.timeout=0.5"}, prefix);
+    const auto result = job.child.wait(std::chrono::seconds(60));
+    INFO(result.err);
+    CHECK((result.code != 0 || result.signal_number != 0));
+    CHECK(result.err.find("rank 0 of MPI's job") != std::string::npos);
+    CHECK(result.err.find("MPI_Init_thread has waited 0.5 s") != std::string::npos);
+    CHECK(job.processes().empty());
   }
 }
 
@@ -85,6 +133,16 @@ TEST_CASE("MPI ends the whole job when a rank is killed") {
     CHECK((result.code != 0 || result.signal_number != 0));
     CHECK(job.ranks().empty());
   }
+}
+
+TEST_CASE("workers that ddprun starts as an MPI job train over MPICH") {
+  const auto all = mpis();
+  if (std::find(all.begin(), all.end(), "mpich") == all.end()) SKIP("MPICH is not installed");
+  const auto result = Child({DDPRUN_PROGRAM, "--mpi=pmi1", "--nproc_per_node=2", "--standalone", DDPRUN_WORKER,
+                             config("linear.cfg").string(), "--train.epochs=1", "--dist.backend=mpi"},
+                            one_thread)
+                          .wait(std::chrono::seconds(60));
+  CHECK(digest_of(result) == digest_over_shared_memory());
 }
 
 TEST_CASE("ranks that no mpirun has started are refused by the back end mpi") {

@@ -13,7 +13,6 @@
 #include "ddprun/rendezvous/store/prefix_store.h"
 #include "ddprun/rendezvous/store/store_server_thread.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
-#include "ddprun/worker/comm/backends/mpi/mpi_address.h"
 #include "ddprun/worker/comm/bootstrap/local_address.h"
 #include "ddprun/worker/comm/elastic/peer_list.h"
 #include "ddprun/worker/comm/group_options.h"
@@ -154,8 +153,7 @@ void JoinedWorld::leave(std::chrono::milliseconds linger) noexcept try {
 
 std::unique_ptr<World> init_process_group(const InitOptions& given) {
   auto options = given;
-  if (options.env.master_addr.empty() && options.env.world_size > 1)
-    options.env.master_addr = comm::address_of_rank_zero(options.env.network_interface);
+  options.env = ask_mpi(options.env, options.config.timeout);
   comm::check({.rank = options.env.rank, .size = options.env.world_size, .config = options.config});
   if (options.env.world_size == 1) return std::make_unique<SingleProcessWorld>(options);
   return std::make_unique<JoinedWorld>(options);

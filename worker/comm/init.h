@@ -36,7 +36,8 @@ class World {
 
 // Joins the job that env describes: connects to the store at MASTER_ADDR:MASTER_PORT, which the launcher serves
 // (TORCHELASTIC_USE_AGENT_STORE) or else rank 0 starts, and forms the group of all ranks. Keys are under
-// /worker/attempt_<restart count>, as PyTorch has them. Throws the cause of a failure, within the timeout.
+// /worker/attempt_<restart count>, as PyTorch has them. What env lacks is asked of MPI. Throws the
+// cause of a failure, within the timeout.
 std::unique_ptr<World> init_process_group(const InitOptions& options);
 
 }  // namespace ddprun

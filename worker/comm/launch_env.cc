@@ -7,6 +7,8 @@
 #include <string_view>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_address.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_library.h"
 
 namespace ddprun {
 namespace {
@@ -15,7 +17,7 @@ namespace {
 struct VariableNames {
   std::string_view rank, world_size, local_rank, local_world_size;
   std::string_view required;  // the names count only if this one is set, too
-  bool is_mpi;                // its local ranks are those on this host, and MPI finds rank 0
+  bool is_mpi;                // its local ranks are those on this host, and MPI knows what they do not say
 };
 
 constexpr std::array launchers = {
@@ -62,6 +64,16 @@ const VariableNames* find_names(const Environment& environment) {
   return nullptr;
 }
 
+// PMIx leaves the size of the job and the local ranks to MPI.
+bool started_by_pmix(const Environment& environment) {
+  return !environment.get("PMIX_RANK").value_or("").empty() && !environment.get("PMIX_NAMESPACE").value_or("").empty();
+}
+
+void read_pmix_rank(const Environment& environment, WorkerEnv& env) {
+  env.rank = *number(environment, "PMIX_RANK", 0, any, "a rank, 0 or more");
+  env.world_size = env.local_world_size = 0;
+}
+
 void read_ranks(const Environment& environment, const VariableNames& names, WorkerEnv& env) {
   env.world_size = *number(environment, names.world_size, 1, any, "the number of workers, 1 or more");
   env.rank =
@@ -75,21 +87,24 @@ void read_ranks(const Environment& environment, const VariableNames& names, Work
                        .value_or(env.rank % env.local_world_size);
 }
 
+// Whether MPI's variables say that all ranks are on one host.
+bool on_this_host(const Environment& environment, const VariableNames& names, const WorkerEnv& env) {
+  return names.is_mpi && env.local_world_size == env.world_size &&
+         !environment.get(names.local_world_size).value_or("").empty();
+}
+
 void read_master(const Environment& environment, const VariableNames* names, WorkerEnv& env) {
   const auto address = environment.get("MASTER_ADDR").value_or("");
   if (!address.empty()) {
     env.master_addr = address;
-  } else {
-    const bool by_mpi = names && names->is_mpi;
-    const bool on_this_host = by_mpi && env.local_world_size == env.world_size &&
-                              !environment.get(names->local_world_size).value_or("").empty();
-    if (by_mpi && env.world_size > 1 && !on_this_host) {
-      env.master_addr.clear();
-    } else if (env.world_size > 1 && !on_this_host) {
+  } else if (env.world_size != 1 && !(names && on_this_host(environment, *names, env))) {
+    if (!(names && names->is_mpi) && !started_by_pmix(environment))
       throw make_error(Errc::usage,
                        "the environment variable MASTER_ADDR is not set; a worker of {} needs the host of rank 0 in it",
                        env.world_size);
-    }
+    env.master_addr.clear();
+    // MPI has to be asked anyway.
+    if (!names || environment.get(names->local_world_size).value_or("").empty()) env.local_world_size = 0;
   }
   env.master_port = static_cast<std::uint16_t>(
       number(environment, "MASTER_PORT", 1, 65535, "a port from 1 to 65535").value_or(env.master_port));
@@ -100,7 +115,11 @@ void read_master(const Environment& environment, const VariableNames* names, Wor
 WorkerEnv WorkerEnv::from(const Environment& environment) {
   WorkerEnv env;
   const auto* names = find_names(environment);
-  if (names) read_ranks(environment, *names, env);
+  if (names) {
+    read_ranks(environment, *names, env);
+  } else if (started_by_pmix(environment)) {
+    read_pmix_rank(environment, env);
+  }
   read_master(environment, names, env);
   env.use_agent_store = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
   env.restart_count = number(environment, "TORCHELASTIC_RESTART_COUNT", 0, any, "a number, 0 or more").value_or(0);
@@ -108,6 +127,26 @@ WorkerEnv WorkerEnv::from(const Environment& environment) {
   env.run_id = environment.get("TORCHELASTIC_RUN_ID").value_or("none");
   env.error_file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   env.network_interface = environment.get("GLOO_SOCKET_IFNAME").value_or("");
+  return env;
+}
+
+WorkerEnv ask_mpi(const WorkerEnv& given, std::chrono::milliseconds bound) {
+  auto env = given;
+  if (env.world_size != 0 && env.local_world_size != 0 && !env.master_addr.empty()) return env;
+  if (!comm::mpi_available())
+    throw make_error(
+        Errc::usage,
+        "the environment says that PMIx or MPI has started this process, but not all of RANK, WORLD_SIZE and "
+        "MASTER_ADDR, and this build has no module for that MPI to ask: set them");
+  auto& mpi = comm::MpiLibrary::instance(bound);
+  env.rank = mpi.rank();
+  env.world_size = mpi.size();
+  if (env.local_world_size == 0) {
+    const auto host = mpi.host();
+    env.local_rank = host.rank;
+    env.local_world_size = host.size;
+  }
+  if (env.master_addr.empty()) env.master_addr = comm::address_of_rank_zero(env.network_interface, bound);
   return env;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -11,10 +12,10 @@ namespace ddprun {
 // environment. A plain value.
 struct WorkerEnv {
   int rank = 0;
-  int world_size = 1;
+  int world_size = 1;  // 0: ask_mpi() finds it
   int local_rank = 0;
-  int local_world_size = 1;
-  std::string master_addr = "127.0.0.1";  // of the store; empty: init_process_group() finds it through MPI
+  int local_world_size = 1;               // 0: ask_mpi() finds it and the local rank
+  std::string master_addr = "127.0.0.1";  // of the store; empty: ask_mpi() finds it
   std::uint16_t master_port = 29500;
   bool use_agent_store = false;  // the launcher serves the store; otherwise rank 0 does
   int restart_count = 0;         // the job-wide generation
@@ -23,11 +24,18 @@ struct WorkerEnv {
   std::string error_file;         // for the reason of a failure; empty: none
   std::string network_interface;  // GLOO_SOCKET_IFNAME, one name or several; empty: the one that routes to the store
 
-  // Reads RANK and WORLD_SIZE; if they are absent, the variables of Open MPI, of PMI (MPICH, Intel MPI), of MVAPICH or
-  // of a Slurm step; if none is set, the world size is 1. A larger world needs MASTER_ADDR, unless MPI has started it.
-  // MASTER_PORT defaults to 29500, LOCAL_RANK to RANK, LOCAL_WORLD_SIZE to WORLD_SIZE. Throws Errc::usage with the
-  // variable, its value and the values that are allowed.
+  // Reads RANK and WORLD_SIZE; if they are absent, the variables of Open MPI, of PMI (MPICH, Intel MPI), of MVAPICH, of
+  // a Slurm step or of PMIx, which lack the size; if none is set, the world size is 1. A larger world needs
+  // MASTER_ADDR, unless MPI or PMIx has started it: what their variables do not say is left to ask_mpi(). MASTER_PORT
+  // defaults to 29500, LOCAL_RANK to RANK, LOCAL_WORLD_SIZE to WORLD_SIZE. Throws Errc::usage with the variable, its
+  // value and the values that are allowed.
   static WorkerEnv from(const Environment& environment);
 };
+
+// The same with what it lacks (world_size, local_world_size, master_addr), as MPI says it, which this initialises; or
+// at once, when it lacks nothing. Every process that MPI has started calls it, or init_process_group(), which does.
+// Where the others do not, the process ends after bound with a line that says so. Throws Errc::usage where this build
+// has no MPI, otherwise what MPI reports.
+WorkerEnv ask_mpi(const WorkerEnv& env, std::chrono::milliseconds bound);
 
 }  // namespace ddprun

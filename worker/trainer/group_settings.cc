@@ -37,10 +37,14 @@ std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel
   return dimensions;
 }
 
+std::chrono::milliseconds group_timeout(const TrainConfig& config) {
+  return milliseconds(config.dist.timeout);
+}
+
 InitOptions init_options(const TrainConfig& config, const WorkerEnv& place) {
   const auto& dist = config.dist;
   return {.backend = dist.backend,
-          .config = {.timeout = milliseconds(dist.timeout),
+          .config = {.timeout = group_timeout(config),
                      .freeze_bound = milliseconds(dist.freeze_bound),
                      .staging_bytes = static_cast<std::size_t>(dist.staging_kb) * 1024,
                      .label = label_in_groups(config, place)},

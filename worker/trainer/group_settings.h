@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "ddprun/worker/trainer/train_config.h"
 
 namespace ddprun::trainer {
+
+// dist.timeout.
+std::chrono::milliseconds group_timeout(const TrainConfig& config);
 
 // The process group of a job, as its settings describe it. Throws Errc::usage naming the key whose size does not fit
 // the number of ranks.

@@ -194,10 +194,11 @@ void tell_label(const TrainConfig& config, const WorkerEnv& place) {
 }
 
 // Trains or profiles. Returns the exit code. training: set when the start-up has succeeded.
-int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& place,
+int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& known,
           bool only_profile, bool& training) {
   // Before anything starts a thread. Without a folder for a checkpoint there is nothing to do about a request.
   const PreemptionListener preemption(config.checkpoint.dir.empty() ? "none" : config.train.preempt_signal);
+  const auto place = ask_mpi(known, group_timeout(config));
   const auto products = generate_product_code();
   Progress progress(place.rank == 0 ? stdout : nullptr, config.train.log_every);
   const auto datasets = make_datasets(config, settings, registry);
@@ -306,7 +307,7 @@ int main(int argc, char** argv) {
     log::init("ddprun-worker");
     place = WorkerEnv::from(Environment::capture());
     write_error_file_at_terminate(place.error_file);
-    if (place.world_size > 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
+    if (place.world_size != 1) log::init(fmt::format("ddprun-worker rank {}", place.rank));
     return run({argv + 1, argv + argc}, place, training);
   } catch (const Error& e) {
     report(e.what(), kind_of(e.code(), training), place);

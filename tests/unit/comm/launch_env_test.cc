@@ -120,6 +120,39 @@ TEST_CASE("rank 0's host is left to MPI where MPI's variables do not say that al
             .master_addr == "127.0.0.1");
 }
 
+TEST_CASE("what PMIx does not say is left to MPI") {
+  const auto env = accepted({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "job"}});
+  CHECK(env.rank == 3);
+  CHECK(env.world_size == 0);
+  CHECK(env.local_world_size == 0);
+  CHECK(env.master_addr.empty());
+  CHECK(contains(refusal({{"PMIX_RANK", "x"}, {"PMIX_NAMESPACE", "job"}}), "PMIX_RANK is \"x\""));
+  CHECK(accepted({{"PMIX_RANK", "3"}}).world_size == 1);  // left over: PMIx sets both
+  CHECK(accepted({{"PMIX_RANK", "3"}, {"PMIX_NAMESPACE", "job"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}}).world_size == 1);
+}
+
+TEST_CASE("a step of Slurm under PMIx finds rank 0 through MPI") {
+  Variables step{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "1"}, {"SLURM_STEP_ID", "0"}};
+  CHECK(contains(refusal(step), "MASTER_ADDR is not set"));
+  step["PMIX_RANK"] = "1";
+  step["PMIX_NAMESPACE"] = "job";
+  CHECK(accepted(step).world_size == 2);
+  CHECK(accepted(step).master_addr.empty());
+}
+
+TEST_CASE("local ranks that MPI's variables do not say are left to MPI with rank 0's host") {
+  Variables variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}};
+  CHECK(accepted(variables).local_world_size == 0);
+  variables["MASTER_ADDR"] = "a";
+  CHECK(accepted(variables).local_world_size == 2);
+}
+
+TEST_CASE("an environment that lacks nothing asks no MPI") {
+  const auto env = ask_mpi(accepted({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}), {});
+  CHECK(env.rank == 1);
+  CHECK(env.master_addr == "a");
+}
+
 TEST_CASE("of rank 0's addresses the one in a network of this host is taken") {
   CHECK(comm::nearest_address({"192.168.1.4", "10.0.0.4"}, {"10.0.0.9"}) == "10.0.0.4");
   CHECK(comm::nearest_address({"10.1.0.4", "fd00::1", "10.0.0.4"}, {"172.17.0.1", "10.0.0.9"}) == "10.0.0.4");

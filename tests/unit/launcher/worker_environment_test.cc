@@ -23,6 +23,21 @@ Round two_nodes() {
 
 }  // namespace
 
+TEST_CASE("a worker to which PMI-1 is served gets its variables, and none of another starter") {
+  Environment agent;
+  agent.set("PMIX_RANK", "7");
+  agent.set("PMI_PORT", "host:1");
+  const auto env = worker_environment(agent, {.pmi = true}, two_nodes(), 2, "", 5);
+  CHECK(env.get("PMI_RANK") == "4");
+  CHECK(env.get("PMI_SIZE") == "5");
+  CHECK(env.get("PMI_FD") == "5");
+  CHECK(env.get("MPI_LOCALRANKID") == "2");
+  CHECK(env.get("MPI_LOCALNRANKS") == "3");
+  CHECK_FALSE(env.get("PMIX_RANK"));
+  CHECK_FALSE(env.get("PMI_PORT"));
+  CHECK_FALSE(worker_environment(agent, {}, two_nodes(), 2, "").get("PMI_RANK"));
+}
+
 TEST_CASE("a worker's environment is the agent's and exactly the variables that torchrun adds") {
   const Environment agent({{"HOME", "/h"}, {"RANK", "stale"}});
   const auto env =

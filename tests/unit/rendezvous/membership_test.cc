@@ -223,6 +223,8 @@ TEST_CASE("a node with other options is refused by name and changes nothing") {
   CHECK_THAT(job.refused["c"], Catch::Contains("--nnodes 1:4 where the job has 2"));
   job.join("d", JobPolicy{.run_id = "r7", .min_nodes = 2, .max_nodes = 2, .agent_store = false, .max_restarts = 1});
   CHECK_THAT(job.refused["d"], Catch::Contains("--no_agent_store on where the job has off"));
+  job.join("e", JobPolicy{.run_id = "r7", .min_nodes = 2, .max_nodes = 2, .mpi = true, .max_restarts = 1});
+  CHECK_THAT(job.refused["e"], Catch::Contains("--mpi on where the job has off"));
   CHECK(job.proposed.empty());
 }
 

@@ -17,6 +17,7 @@ NodeFrame example_join() {
                  .min_nodes = 2,
                  .max_nodes = 8,
                  .agent_store = false,
+                 .mpi = true,
                  .max_restarts = 3}};
 }
 

@@ -46,8 +46,8 @@ std::string nearest_address(const std::vector<std::string>& others, const std::v
                            [&](const auto& a, const auto& b) { return nearness(a) < nearness(b); });
 }
 
-std::string address_of_rank_zero(const std::string& interface) {
-  auto& library = MpiLibrary::instance();
+std::string address_of_rank_zero(const std::string& interface, std::chrono::milliseconds bound) {
+  auto& library = MpiLibrary::instance(bound);
   const auto own = own_addresses(interface);
   std::array<char, 2048> text{};
   if (library.rank() == 0) {
@@ -55,10 +55,7 @@ std::string address_of_rank_zero(const std::string& interface) {
     for (const auto& each : own) all += each + ' ';
     all.copy(text.data(), text.size() - 1);
   }
-  {
-    const std::lock_guard lock(library.mutex());
-    library.check(library.functions().broadcast_in_world(text.data(), static_cast<int>(text.size()), 0), "MPI_Bcast");
-  }
+  library.broadcast_in_world(text.data(), static_cast<int>(text.size()), 0);
   std::istringstream words(text.data());
   std::vector<std::string> others;
   for (std::string word; words >> word;) others.push_back(word);

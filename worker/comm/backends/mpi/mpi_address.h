@@ -1,14 +1,15 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 namespace ddprun::comm {
 
 // The address at which this process reaches rank 0's host, found through MPI: rank 0 broadcasts its addresses in MPI's
-// world. Every process that MPI has started calls it. interface: as GLOO_SOCKET_IFNAME has it, or empty. Blocks as MPI
-// does. Throws what MpiLibrary::instance() throws.
-std::string address_of_rank_zero(const std::string& interface);
+// world. Every process that MPI has started calls it. interface: as GLOO_SOCKET_IFNAME has it, or empty. bound: as
+// MpiLibrary::instance() has it, whose errors it throws.
+std::string address_of_rank_zero(const std::string& interface, std::chrono::milliseconds bound);
 
 // The one of the others' addresses that has the longest prefix in common with one of the own addresses: what is in the
 // same network. Numeric; REQUIRES: there are others.

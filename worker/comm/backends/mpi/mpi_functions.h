@@ -7,14 +7,18 @@
 
 namespace ddprun::comm {
 
+// What MPI allows of threads, as MPI_THREAD_SINGLE and so on: calls from one thread (single, funneled), from any one at
+// a time (serialized), from any (multiple).
+enum class ThreadLevel : std::uint8_t { single, funneled, serialized, multiple };
+
 // What a module (mpi_module.cc) offers: MPI without MPI's types, whose sizes and values differ between Open MPI and
 // MPICH. There is one module for each; all are compiled from one source.
 //
 // Ownership: communicators and requests are handles of MPI; a request is over once test says so.
-// Threads: one call at a time, whatever the thread, but create_communicator, which may run beside others.
-// Errors: functions return 0 or MPI's error code, for error_text.
+// Threads: as the provided level allows; with multiple, create_communicator may run beside other calls, of which there
+// is one at a time. Errors: functions return 0 or MPI's error code, for error_text.
 struct MpiFunctions {
-  static constexpr int current_version = 1;
+  static constexpr int current_version = 2;
   static constexpr const char* symbol = "ddprun_mpi_functions";
 
   using Communicator = std::uint64_t;
@@ -38,13 +42,15 @@ struct MpiFunctions {
   int version;
   const char* name;  // of the MPI that it was compiled for
 
-  // MPI_Init_thread, unless the program has called it. any_thread: whether calls may come from any thread;
-  // concurrent: whether also at the same time.
-  int (*initialize)(Reduce reduce, bool* any_thread, bool* concurrent);
+  // MPI_Init_thread, unless the program has called it: then by_program is set, and provided is what MPI gave the
+  // program.
+  int (*initialize)(Reduce reduce, ThreadLevel wanted, ThreadLevel* provided, bool* by_program);
   int (*finalize)();
   int (*world)(int* rank, int* size, int* tag_upper_bound);
+  // Rank and size among the processes of the world on this host. Blocks until all of the world have called it.
+  int (*host)(int* rank, int* size);
   // text: 256 bytes.
-  void (*error_text)(int code, char* text);
+  int (*error_text)(int code, char* text);
 
   // ranks: of the world. Blocks until all of them have called it with that tag.
   int (*create_communicator)(const int* ranks, int count, int tag, Communicator* created);

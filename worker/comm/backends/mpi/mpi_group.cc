@@ -38,7 +38,7 @@ std::vector<int> world_ranks(const std::vector<std::string>& published, const Mp
     if (const auto other = std::find(ranks.begin(), ranks.end(), rank); other != ranks.end() || rank < 0) {
       throw make_error(Errc::unsupported,
                        "rank {} and rank {} both have the rank {} in MPI: the back end mpi needs processes that were "
-                       "started by one mpirun (or srun --mpi)",
+                       "started by one mpirun, srun --mpi or ddprun --mpi",
                        other - ranks.begin(), r, rank);
     }
     ranks.push_back(rank);
@@ -56,7 +56,7 @@ int tag_of(const std::string& prefix) {
 class MpiTransport : public Transport {
  public:
   explicit MpiTransport(const GroupOptions& options)
-      : rank_info_{options.rank, options.size}, library_(MpiLibrary::instance()) {}
+      : rank_info_{options.rank, options.size}, library_(MpiLibrary::instance(options.config.timeout)) {}
 
   void connect(Store& store, const std::string& prefix, Deadline deadline) override {
     const auto own = std::string(library_.name()) + " " + std::to_string(library_.rank());

@@ -9,7 +9,10 @@
 #include <optional>
 
 #include "ddprun/common/blocked_signals.h"
+#include "ddprun/common/environment.h"
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/mpi/bounded_call.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_environment.h"
 #include "ddprun/worker/comm/reduce/reduce_kernels.h"
 
 namespace ddprun::comm {
@@ -17,16 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Variables that the launchers of an MPI set.
-struct Starter {
-  std::string_view variable, mpi;
-};
-constexpr std::array starters = {
-    Starter{"OMPI_COMM_WORLD_RANK", "openmpi"},
-    Starter{"PMI_RANK", "mpich"},  // also of Intel MPI and Slurm, which start MPICH and its kind so
-    Starter{"MV2_COMM_WORLD_RANK", "mpich"},
-    Starter{"PMIX_RANK", "openmpi"},
-};
 constexpr std::array names = {"openmpi", "mpich"};
 
 // Beside the program, where it is installed or built.
@@ -67,39 +60,63 @@ const MpiFunctions* load(const std::string& mpi) {
 
 }  // namespace
 
-std::string mpi_of(const Environment& environment) {
-  if (const auto forced = environment.get("DDPRUN_MPI").value_or(""); !forced.empty()) {
-    if (forced != "openmpi" && forced != "mpich")
-      throw make_error(Errc::usage, "the environment variable DDPRUN_MPI is \"{}\"; it should be openmpi or mpich",
-                       forced);
-    return forced;
-  }
-  for (const auto& [variable, mpi] : starters)
-    if (environment.get(variable)) return std::string(mpi);
-  return "";
-}
-
 bool mpi_available() {
   return module_of(wanted_mpi()).has_value();
 }
 
-MpiLibrary& MpiLibrary::instance() {
-  static MpiLibrary library;
+MpiLibrary& MpiLibrary::instance(std::chrono::milliseconds bound) {
+  static MpiLibrary library(bound);
   return library;
 }
 
-MpiLibrary::MpiLibrary() : functions_(load(wanted_mpi())) {
-  bool any_thread = false;
-  const BlockedSignals blocked;  // for the threads that MPI starts
-  check(functions_->initialize(&comm::reduce, &any_thread, &concurrent_), "MPI_Init_thread");
-  if (!any_thread)
-    throw make_error(Errc::unsupported, "the MPI {} allows calls from one thread only; MPI_THREAD_SERIALIZED is needed",
-                     name());
+MpiLibrary::MpiLibrary(std::chrono::milliseconds bound)
+    : bound_(bound), module_(load(wanted_mpi())), functions_(module_), thread_(std::make_unique<MpiThread>()) {
+  initialize();
   check(functions_->world(&rank_, &size_, &tag_upper_bound_), "MPI_Comm_rank");
 }
 
+void MpiLibrary::initialize() {
+  const auto wanted = wanted_thread_level(Environment::capture());
+  auto level = ThreadLevel::single;
+  bool by_program = false;
+  int code = 0;
+  {
+    const BoundedCall bounded("MPI_Init_thread", bound_);
+    thread_->run([&] { code = module_->initialize(&comm::reduce, wanted, &level, &by_program); });
+  }
+  concurrent_ = level == ThreadLevel::multiple;
+  if (level < ThreadLevel::serialized) {
+    if (by_program)
+      throw make_error(Errc::unsupported,
+                       "the program has called MPI_Init of the MPI {}, which so allows calls from one thread only; "
+                       "MPI_Init_thread with MPI_THREAD_SERIALIZED is needed",
+                       name());
+    functions_ = thread_->delegate(*module_);
+  }
+  check(code, "MPI_Init_thread");
+}
+
 MpiLibrary::~MpiLibrary() {
-  if (!abandoned_) functions_->finalize();
+  if (abandoned_) {  // the thread may be in a call that does not return
+    [[maybe_unused]] auto* const left_to_mpi = thread_.release();
+    return;
+  }
+  const BoundedCall bounded("MPI_Finalize", bound_);
+  thread_->run([this] { module_->finalize(); });
+}
+
+void MpiLibrary::broadcast_in_world(void* data, int bytes, int root) {
+  const BoundedCall bounded("MPI_Bcast", bound_);
+  const std::lock_guard lock(mutex_);
+  check(functions_->broadcast_in_world(data, bytes, root), "MPI_Bcast");
+}
+
+MpiLibrary::Host MpiLibrary::host() {
+  Host found;
+  const BoundedCall bounded("MPI_Comm_split_type", bound_);
+  const std::lock_guard lock(mutex_);
+  check(functions_->host(&found.rank, &found.size), "MPI_Comm_split_type");
+  return found;
 }
 
 void MpiLibrary::fail(int code, std::string_view what) const {

@@ -1,34 +1,33 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "ddprun/common/environment.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_thread.h"
 
 namespace ddprun::comm {
-
-// Which MPI started a process, by the variables that its launcher sets: "openmpi", "mpich", or empty when none did.
-// DDPRUN_MPI overrides it. Throws Errc::usage for another name in that.
-std::string mpi_of(const Environment& environment);
 
 // Whether this build has a module for some MPI, and this host the MPI.
 bool mpi_available();
 
 // MPI in this process: the module for the MPI that started it, loaded and initialised. MPI cannot be initialised twice,
 // so there is one, which lives until the process ends; then it calls MPI_Finalize, unless MPI still uses memory of
-// unfinished operations.
+// unfinished operations. Calls that MPI cannot interrupt are bounded (bounded_call.h).
 //
-// Threads: thread-safe; the functions are called under mutex().
-// Errors: check() throws Errc::connection_lost with MPI's text.
+// Threads: thread-safe; the functions are called under mutex(). Where MPI allows calls from one thread only, they run
+// on a thread of this object. Errors: check() throws Errc::connection_lost with MPI's text.
 class MpiLibrary {
  public:
-  // Throws Errc::unsupported when there is no module for the MPI, or it cannot be loaded or initialised.
-  static MpiLibrary& instance();
+  // bound: of each call that cannot be interrupted, MPI_Init_thread first; that of the first caller counts. Throws
+  // Errc::unsupported when there is no module for the MPI, or it cannot be loaded or initialised.
+  static MpiLibrary& instance(std::chrono::milliseconds bound);
 
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
@@ -44,6 +43,13 @@ class MpiLibrary {
   void check(int code, std::string_view what) const {
     if (code) fail(code, what);
   }
+  // From the world's rank root to all of it, which call this; bounded. Throws as check().
+  void broadcast_in_world(void* data, int bytes, int root);
+  // This process's rank, and the number of processes, among those of the world on this host. As broadcast_in_world().
+  struct Host {
+    int rank = 0, size = 1;
+  };
+  Host host();
   // A communicator for those ranks of the world, all of which call this with that tag. Blocks; give_up is called in
   // between, and ends it by an exception.
   MpiFunctions::Communicator create_communicator(const std::vector<int>& ranks, int tag,
@@ -53,11 +59,15 @@ class MpiLibrary {
   void abandon() { abandoned_ = true; }
 
  private:
-  MpiLibrary();
+  explicit MpiLibrary(std::chrono::milliseconds bound);
   ~MpiLibrary();
+  void initialize();
   [[noreturn]] void fail(int code, std::string_view what) const;
 
-  const MpiFunctions* functions_;
+  const std::chrono::milliseconds bound_;
+  const MpiFunctions* const module_;
+  const MpiFunctions* functions_;  // the module's, or those that run on thread_
+  std::unique_ptr<MpiThread> thread_;
   std::mutex mutex_;
   std::atomic<int> waiters_ = 0;
   bool concurrent_ = false;

@@ -115,14 +115,19 @@ MPI_Op operation_of(ReduceOp op, DType dtype) {
   }
 }
 
-int initialize(MpiFunctions::Reduce reduce, bool* any_thread, bool* concurrent) {
+constexpr std::array thread_levels = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                                      MPI_THREAD_MULTIPLE};  // by ThreadLevel
+
+int initialize(MpiFunctions::Reduce reduce, ThreadLevel wanted, ThreadLevel* provided, bool* by_program) {
   int initialized = 0, level = MPI_THREAD_SINGLE;
   MPI_Initialized(&initialized);
-  const int code =
-      initialized ? MPI_Query_thread(&level) : MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+  *by_program = initialized != 0;
+  const int code = initialized
+                       ? MPI_Query_thread(&level)
+                       : MPI_Init_thread(nullptr, nullptr, thread_levels[static_cast<std::size_t>(wanted)], &level);
   if (code) return code;
-  *any_thread = level >= MPI_THREAD_SERIALIZED;
-  *concurrent = level >= MPI_THREAD_MULTIPLE;
+  for (std::size_t i = 0; i < thread_levels.size(); ++i)
+    if (level >= thread_levels[i]) *provided = static_cast<ThreadLevel>(i);
   reduce_for_mpi = reduce;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   return create_own_types();
@@ -146,13 +151,25 @@ int world(int* rank, int* size, int* tag_upper_bound) {
   return code;
 }
 
-void error_text(int code, char* text) {
+int host(int* rank, int* size) {
+  MPI_Comm communicator = MPI_COMM_NULL;
+  if (const int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &communicator))
+    return code;
+  int code = MPI_Comm_rank(communicator, rank);
+  if (!code) code = MPI_Comm_size(communicator, size);
+  MPI_Comm_free(&communicator);
+  return code;
+}
+
+int error_text(int code, char* text) {
   char buffer[MPI_MAX_ERROR_STRING];
   int length = 0;
-  if (MPI_Error_string(code, buffer, &length)) length = 0;
+  const int failed = MPI_Error_string(code, buffer, &length);
+  if (failed) length = 0;
   const auto copied = static_cast<std::size_t>(length < 255 ? length : 255);
   std::memcpy(text, buffer, copied);
   text[copied] = '\0';
+  return failed;
 }
 
 int create_communicator(const int* ranks, int count, int tag, Communicator* created) {
@@ -302,6 +319,7 @@ const ddprun::comm::MpiFunctions ddprun_mpi_functions = {
     ddprun::comm::initialize,
     ddprun::comm::finalize,
     ddprun::comm::world,
+    ddprun::comm::host,
     ddprun::comm::error_text,
     ddprun::comm::create_communicator,
     ddprun::comm::broadcast_in_world,

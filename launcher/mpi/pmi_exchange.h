@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/launcher/mpi/pmi_state.h"
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace ddprun {
+
+// Brings the pairs that a node's ranks have put to the other nodes of a round, and theirs to it, once for each barrier,
+// through the workers' store.
+//
+// Ownership: borrows the loop; owns a thread, since the store's client blocks. The destructor ends what is in progress.
+// Threads: single-threaded on the loop, on which the handler runs. Errors: through the handler, but for the loss of the
+// store, of which the rendezvous tells the agent.
+class PmiExchange {
+ public:
+  // error: why the pairs did not arrive; empty: they are here. Not called in the destructor or later.
+  using Handler = std::function<void(const PmiPairs& pairs, const std::string& error)>;
+
+  PmiExchange(boost::asio::io_context& loop, const Round& round, Handler on_done);
+  ~PmiExchange();
+  PmiExchange(const PmiExchange&) = delete;
+  PmiExchange& operator=(const PmiExchange&) = delete;
+
+  // Waits for as long as another node's ranks do not enter the barrier.
+  void exchange(const PmiPairs& pairs);
+  // This node's ranks have ended: a node whose ranks wait for them learns it.
+  void leave();
+
+ private:
+  class Worker;
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace ddprun

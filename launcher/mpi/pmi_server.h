@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ddprun/rendezvous/rendezvous.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace ddprun {
+
+// Serves PMI-1 (pmi_state.h) to the workers of one round on this node: a socket for each, which it inherits. What is
+// wrong is logged, and the sockets of those that it concerns are closed: then MPI ends these processes.
+//
+// Ownership: owns the sockets; borrows the loop. Threads: single-threaded on the loop. Errors: the constructor throws
+// Errc::io.
+class PmiServer {
+ public:
+  struct Handlers {
+    // A worker may have begun to wait for others, of which one may have ended.
+    std::function<void()> waiting;
+    // A worker has called MPI_Abort, and waits for its end. Called from within complaint(), too.
+    std::function<void(int local_rank, int exit_code)> aborted;
+  };
+  PmiServer(boost::asio::io_context& loop, const Round& round, Handlers handlers);
+  ~PmiServer();
+  PmiServer(const PmiServer&) = delete;
+  PmiServer& operator=(const PmiServer&) = delete;
+
+  // The descriptor for a worker's process, until that has been started.
+  int worker_end(int local_rank) const;
+  void started(int local_rank);
+  // What is wrong with a worker that has exited with code 0; empty: nothing.
+  std::string complaint(int local_rank);
+  // No worker of this node is left.
+  void ended();
+
+ private:
+  struct Impl;
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace ddprun
