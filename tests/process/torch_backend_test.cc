@@ -47,6 +47,10 @@ class BackendJob {
   TempDir folder_;
 };
 
+bool builds_wheels(const TorchPython& python) {
+  return Child({python.path, "-c", "import setuptools.command.bdist_wheel"}).wait(timeout).code == 0;
+}
+
 void check_every_rank_says(const Child::Result& result, int n, const std::string& text) {
   INFO(result.out << result.err);
   CHECK(result.code == 0);
@@ -123,6 +127,14 @@ TEST_CASE("PyTorch over ddprun: training goes on without a rank that died, in th
   const std::regex ends("finished with 2 ranks: (\\S+)[^]*finished with 2 ranks: (\\S+)");
   REQUIRE(std::regex_search(result.out, end, ends));
   CHECK(end[1] == end[2]);
+}
+
+TEST_CASE("PyTorch over ddprun: the wheel works in a bare environment beside torch") {
+  REQUIRE_TORCH();
+  if (!builds_wheels(*python)) SKIP("the Python with torch has no setuptools 70.1 or newer to build a wheel with");
+  const BackendJob job(*python);
+  const auto result = job.alone("wheel.py", {SOURCE_TREE, job.file("wheel")});
+  check_every_rank_says(result, 2, "the wheel works");
 }
 
 TEST_CASE("PyTorch over ddprun: children that were forked or spawned form a group over a file") {
