@@ -224,6 +224,7 @@ def works(rank, size):
         assert sources == set(range(1, size))
     else:
         dist.send(torch.full((1,), float(rank)), 0)
+    dist.barrier()  # what is sent next would also be received from any rank
     sent, received = torch.full((2,), float(rank)), torch.empty(2)
     pending = dist.batch_isend_irecv([
         dist.P2POp(dist.isend, sent, (rank + 1) % size),
