@@ -1,4 +1,6 @@
 // Jobs of real processes whose ranks divide the positions of each sample.
+#include <fmt/format.h>
+
 #include "tests/process/worker.h"
 #include "tests/support/parallel_forms.h"
 #include "tests/support/step_records.h"
@@ -79,20 +81,19 @@ TEST_CASE("a rank of four has about a quarter of the activations of a long conte
   CHECK(four < one / 4 * 1.05);
 }
 
-// ulimit -d bounds what a process allocates, without what it shares: here 330 MB, where a rank of four was measured to
-// need less than 260, and one rank alone more than 400.
-TEST_CASE("four ranks train under a memory limit under which one rank cannot") {
+// ulimit -d bounds what a process allocates, without what it shares. A rank of four was measured to need less than
+// 240 MB. One rank runs without the bound: what oneDNN does where memory ends is not always an error.
+TEST_CASE("four ranks train under a memory limit below what one rank keeps, and learn the same") {
+  constexpr double limit = 300e6;
   const Job job({.context = 512, .batch = 64});
-  const auto limited = [&](int ranks) {
-    Words words{"/bin/sh", "-c", "ulimit -d 330000 && exec \"$0\" \"$@\""};
-    const Words rest = job.words(ranks, ranks, {"--train.max_steps=1", "--eval.every_epochs=0"});
-    words.insert(words.end(), rest.begin(), rest.end());
-    return Child(words, one_thread).wait(std::chrono::seconds(100));
-  };
-  const auto four = limited(4);
-  INFO(four.out << four.err);
-  CHECK(four.code == 0);
-  const auto one = limited(1);
-  CHECK(one.code != 0);
-  CHECK_THAT(one.err, Catch::Contains("cannot allocate memory"));
+  const Words step{"--train.max_steps=1", "--eval.every_epochs=0", "--train.memory_report=true"};
+  Words words{"/bin/sh", "-c", fmt::format("ulimit -d {} && exec \"$0\" \"$@\"", static_cast<int>(limit / 1024))};
+  const Words four_ranks = job.words(4, 4, step);
+  words.insert(words.end(), four_ranks.begin(), four_ranks.end());
+  const auto result = Child(words, one_thread).wait(std::chrono::seconds(100));
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  const auto four = read_records(job.metrics()), one = job.records(1, 1, step);
+  CHECK(one.memory.activations > limit);
+  CHECK(largest_difference(one.losses, four.losses, 1) < 1e-6);
 }
