@@ -6,7 +6,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr std::pair<int, int> oldest_torch{2, 15};
+constexpr std::pair<int, int> oldest_torch{2, 14};
 constexpr std::chrono::seconds timeout{400};  // the back end may have to be compiled first
 
 // Processes that share no memory with those of another host: it is told by the namespace of their process ids.
@@ -23,7 +23,7 @@ Words on_host(const NetnsHosts& net, int host, const Words& words) {
 TEST_CASE("PyTorch over ddprun: a death on either of two hosts is named on both") {
   need_hosts();
   const auto python = find_torch(oldest_torch);
-  if (!python) SKIP("neither DDPRUN_TORCH_PYTHON nor python3 has torch 2.15 or newer");
+  if (!python) SKIP("neither DDPRUN_TORCH_PYTHON nor python3 has torch 2.14 or newer");
   const NetnsHosts net(2);
   for (const int victim : {1, 3}) {
     const auto start = [&](int host) {

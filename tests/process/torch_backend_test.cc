@@ -12,7 +12,7 @@ using namespace ddprun::testing;
 
 namespace {
 
-constexpr std::pair<int, int> oldest_torch{2, 15};
+constexpr std::pair<int, int> oldest_torch{2, 14};
 // The first job compiles the back end, and importing torch takes each process seconds.
 constexpr std::chrono::seconds timeout{400};
 
@@ -62,7 +62,7 @@ void check_every_rank_says(const Child::Result& result, int n, const std::string
 
 #define REQUIRE_TORCH()                         \
   const auto python = find_torch(oldest_torch); \
-  if (!python) SKIP("neither DDPRUN_TORCH_PYTHON nor python3 has torch 2.15 or newer")
+  if (!python) SKIP("neither DDPRUN_TORCH_PYTHON nor python3 has torch 2.14 or newer")
 
 TEST_CASE("PyTorch over ddprun: every operation, type and reduction gives the right values") {
   REQUIRE_TORCH();

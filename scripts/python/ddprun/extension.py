@@ -18,7 +18,7 @@ import sysconfig
 import tempfile
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
-OLDEST_TORCH = (2, 15)
+OLDEST_TORCH = (2, 14)
 COMPILE_TIMEOUT = 600  # seconds; it takes about 30
 
 
