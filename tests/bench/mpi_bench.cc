@@ -44,7 +44,7 @@ void measure(const Settings& settings, bool json) {
   const auto world = init_process_group({.backend = "mpi", .env = env});
   auto& group = world->group();
   auto& library = comm::MpiLibrary::instance(CommConfig{}.timeout);
-  const auto& mpi = library.functions();
+  const auto& mpi = library.calls();
   std::vector<int> ranks(static_cast<std::size_t>(group.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto plain = library.create_communicator(ranks, 1, [] {});
@@ -61,10 +61,12 @@ void measure(const Settings& settings, bool json) {
     Times ours, blocking, nonblocking;
     for (int round = 0; round < settings.rounds; ++round) {
       ours.add(microseconds_each(group, calls, [&] { group.allreduce(span, ReduceOp::sum, {.blocking = true}); }));
-      blocking.add(
-          microseconds_each(group, calls, [&] { library.check(mpi.plain_allreduce(plain, data, count), "MPI"); }));
-      nonblocking.add(
-          microseconds_each(group, calls, [&] { library.check(mpi.plain_iallreduce(plain, data, count), "MPI"); }));
+      blocking.add(microseconds_each(group, calls, [&] {
+        library.check(mpi.call<&comm::MpiFunctions::plain_allreduce>(plain, data, count), "MPI");
+      }));
+      nonblocking.add(microseconds_each(group, calls, [&] {
+        library.check(mpi.call<&comm::MpiFunctions::plain_iallreduce>(plain, data, count), "MPI");
+      }));
     }
     if (!prints) continue;
     if (json) {

@@ -266,7 +266,8 @@ class RankProcess {
 }  // namespace
 
 int main(int, char** argv) try {
-  comm::MpiLibrary::instance(CommConfig{}.timeout);  // by all processes at once, whoever belongs to the first group
+  comm::MpiLibrary::instance(
+      CommConfig{}.timeout);  // collective over the world, also for processes outside the first group
   const int socket = connect_to(argv[1]);
   MessageWriter greeting;
   greeting.put(WorkerEnv::from(Environment::capture()).rank);

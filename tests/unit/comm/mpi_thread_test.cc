@@ -1,9 +1,8 @@
-#include "ddprun/worker/comm/backends/mpi/mpi_thread.h"
-
 #include <thread>
 #include <vector>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/backends/mpi/mpi_calls.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_environment.h"
 #include "tests/support/catch.h"
 
@@ -38,17 +37,18 @@ ThreadLevel level_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("functions of MPI that are delegated run on one thread, whoever calls them") {
+TEST_CASE("functions of MPI run on one thread, whichever thread calls them") {
   callers.clear();
   const auto mpi = recording_mpi();
   MpiThread thread;
   std::thread::id own;
   thread.run([&] { own = std::this_thread::get_id(); });
-  const auto* const delegated = thread.delegate(mpi);
-  CHECK(std::string(delegated->name) == "fake");
-  CHECK(delegated->broadcast_in_world(nullptr, 40, 2) == 42);
+  MpiCalls calls(mpi);
+  calls.run_on(thread);
+  CHECK(std::string(calls.name()) == "fake");
+  CHECK(calls.call<&MpiFunctions::broadcast_in_world>(nullptr, 40, 2) == 42);
   std::vector<std::thread> others;
-  for (int i = 0; i < 4; ++i) others.emplace_back([&] { delegated->finalize(); });
+  for (int i = 0; i < 4; ++i) others.emplace_back([&] { calls.call<&MpiFunctions::finalize>(); });
   for (auto& each : others) each.join();
   CHECK(own != std::this_thread::get_id());
   CHECK(callers == std::vector<std::thread::id>(5, own));

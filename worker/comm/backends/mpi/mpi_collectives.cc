@@ -175,17 +175,19 @@ void MpiCollectives::begin(const Collective& collective) {
   if (idle_.empty()) idle_.push_back(std::make_unique<Pending>());
   auto& pending = *idle_.back();
   prepare(pending, collective);
-  const auto& mpi = context_.library.functions();
+  const auto& mpi = context_.library.calls();
   const auto [rank, size] = context_.rank_info;
   pending_.push_back(std::move(idle_.back()));  // first, as MPI uses its memory from now on
   idle_.pop_back();
   const std::lock_guard lock(context_.library.mutex());
-  int code = mpi.receive(context_.communicator, &pending.previous_call, sizeof(pending.previous_call),
-                         (rank + size - 1) % size, MessageTags::call, &pending.requests[Pending::incoming]);
+  int code = mpi.call<&MpiFunctions::receive>(context_.communicator, &pending.previous_call,
+                                              sizeof(pending.previous_call), (rank + size - 1) % size,
+                                              MessageTags::call, &pending.requests[Pending::incoming]);
   if (!code)
-    code = mpi.send(context_.communicator, &pending.own_call, sizeof(pending.own_call), (rank + 1) % size,
-                    MessageTags::call, &pending.requests[Pending::outgoing]);
-  if (!code) code = mpi.start(context_.communicator, &pending.call, &pending.requests[Pending::collective]);
+    code = mpi.call<&MpiFunctions::send>(context_.communicator, &pending.own_call, sizeof(pending.own_call),
+                                         (rank + 1) % size, MessageTags::call, &pending.requests[Pending::outgoing]);
+  if (!code)
+    code = mpi.call<&MpiFunctions::start>(context_.communicator, &pending.call, &pending.requests[Pending::collective]);
   pending.start_code = code;
 }
 
@@ -225,14 +227,16 @@ bool MpiCollectives::poll(Pending& pending, const Collective& collective) {
   if (context_.interrupted) throw std::runtime_error("interrupted");
   context_.library.check(pending.start_code, name_of(collective.operation.kind));
   const std::lock_guard lock(context_.library.mutex());
-  const auto& mpi = context_.library.functions();
+  const auto& mpi = context_.library.calls();
   bool finished = false;
-  const int code = mpi.test_all(static_cast<int>(pending.requests.size()), pending.requests.data(), &finished);
+  const int code =
+      mpi.call<&MpiFunctions::test_all>(static_cast<int>(pending.requests.size()), pending.requests.data(), &finished);
   if (code || (!finished && ++pending.polls % polls_between_comparisons == 0)) {
     bool received = false;
     int source = 0, bytes = 0;
-    context_.library.check(mpi.test_receive(&pending.requests[Pending::incoming], &received, &source, &bytes),
-                           "MPI_Test");
+    context_.library.check(
+        mpi.call<&MpiFunctions::test_receive>(&pending.requests[Pending::incoming], &received, &source, &bytes),
+        "MPI_Test");
     if (pending.previous_call) compare(pending, collective);
   }
   context_.library.check(code, name_of(collective.operation.kind));

@@ -44,7 +44,7 @@ std::string wanted_mpi() {
 }
 
 // Open MPI loads parts of its own that look its symbols up globally.
-const MpiFunctions* load(const std::string& mpi) {
+const MpiFunctions& load(const std::string& mpi) {
   const auto file = module_of(mpi);
   if (!file) {
     throw make_error(Errc::unsupported,
@@ -55,7 +55,7 @@ const MpiFunctions* load(const std::string& mpi) {
   const auto* const functions = static_cast<const MpiFunctions*>(::dlsym(module, MpiFunctions::symbol));
   if (!functions || functions->version != MpiFunctions::current_version)
     throw make_error(Errc::unsupported, "{} belongs to another version of ddprun", file->string());
-  return functions;
+  return *functions;
 }
 
 }  // namespace
@@ -70,9 +70,9 @@ MpiLibrary& MpiLibrary::instance(std::chrono::milliseconds bound) {
 }
 
 MpiLibrary::MpiLibrary(std::chrono::milliseconds bound)
-    : bound_(bound), module_(load(wanted_mpi())), functions_(module_), thread_(std::make_unique<MpiThread>()) {
+    : bound_(bound), module_(load(wanted_mpi())), calls_(module_), thread_(std::make_unique<MpiThread>()) {
   initialize();
-  check(functions_->world(&rank_, &size_, &tag_upper_bound_), "MPI_Comm_rank");
+  check(calls_.call<&MpiFunctions::world>(&rank_, &size_, &tag_upper_bound_), "MPI_Comm_rank");
 }
 
 void MpiLibrary::initialize() {
@@ -82,7 +82,7 @@ void MpiLibrary::initialize() {
   int code = 0;
   {
     const BoundedCall bounded("MPI_Init_thread", bound_);
-    thread_->run([&] { code = module_->initialize(&comm::reduce, wanted, &level, &by_program); });
+    thread_->run([&] { code = module_.initialize(&comm::reduce, wanted, &level, &by_program); });
   }
   concurrent_ = level == ThreadLevel::multiple;
   if (level < ThreadLevel::serialized) {
@@ -91,7 +91,7 @@ void MpiLibrary::initialize() {
                        "the program has called MPI_Init of the MPI {}, which so allows calls from one thread only; "
                        "MPI_Init_thread with MPI_THREAD_SERIALIZED is needed",
                        name());
-    functions_ = thread_->delegate(*module_);
+    calls_.run_on(*thread_);
   }
   check(code, "MPI_Init_thread");
 }
@@ -102,26 +102,26 @@ MpiLibrary::~MpiLibrary() {
     return;
   }
   const BoundedCall bounded("MPI_Finalize", bound_);
-  thread_->run([this] { module_->finalize(); });
+  thread_->run([this] { module_.finalize(); });
 }
 
 void MpiLibrary::broadcast_in_world(void* data, int bytes, int root) {
   const BoundedCall bounded("MPI_Bcast", bound_);
   const std::lock_guard lock(mutex_);
-  check(functions_->broadcast_in_world(data, bytes, root), "MPI_Bcast");
+  check(calls_.call<&MpiFunctions::broadcast_in_world>(data, bytes, root), "MPI_Bcast");
 }
 
 MpiLibrary::Host MpiLibrary::host() {
   Host found;
   const BoundedCall bounded("MPI_Comm_split_type", bound_);
   const std::lock_guard lock(mutex_);
-  check(functions_->host(&found.rank, &found.size), "MPI_Comm_split_type");
+  check(calls_.call<&MpiFunctions::host>(&found.rank, &found.size), "MPI_Comm_split_type");
   return found;
 }
 
 void MpiLibrary::fail(int code, std::string_view what) const {
   char text[256];
-  functions_->error_text(code, text);
+  calls_.call<&MpiFunctions::error_text>(code, text);
   throw make_error(Errc::connection_lost, "{} failed: {}", what, text);
 }
 
@@ -138,8 +138,8 @@ MpiFunctions::Communicator MpiLibrary::create_communicator(const std::vector<int
   auto create = [this, creation, ranks, tag] {
     auto exclusive = std::unique_lock(mutex_, std::defer_lock);
     if (!concurrent_) exclusive.lock();
-    const int code =
-        functions_->create_communicator(ranks.data(), static_cast<int>(ranks.size()), tag, &creation->created);
+    const int code = calls_.call<&MpiFunctions::create_communicator>(ranks.data(), static_cast<int>(ranks.size()), tag,
+                                                                     &creation->created);
     const std::lock_guard lock(creation->mutex);
     creation->code = code;
     creation->done.notify_all();

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ddprun/worker/comm/backends/mpi/mpi_calls.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
 #include "ddprun/worker/comm/backends/mpi/mpi_thread.h"
 
@@ -21,7 +22,7 @@ bool mpi_available();
 // so there is one, which lives until the process ends; then it calls MPI_Finalize, unless MPI still uses memory of
 // unfinished operations. Calls that MPI cannot interrupt are bounded (bounded_call.h).
 //
-// Threads: thread-safe; the functions are called under mutex(). Where MPI allows calls from one thread only, they run
+// Threads: thread-safe; the calls are made under mutex(). Where MPI allows calls from one thread only, they run
 // on a thread of this object. Errors: check() throws Errc::connection_lost with MPI's text.
 class MpiLibrary {
  public:
@@ -32,13 +33,13 @@ class MpiLibrary {
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
 
-  const MpiFunctions& functions() const { return *functions_; }
+  const MpiCalls& calls() const { return calls_; }
   std::mutex& mutex() { return mutex_; }
   std::atomic<int>& waiters() { return waiters_; }  // for Polling
   int rank() const { return rank_; }
   int size() const { return size_; }
   int tag_upper_bound() const { return tag_upper_bound_; }
-  std::string_view name() const { return functions_->name; }
+  std::string_view name() const { return calls_.name(); }
 
   void check(int code, std::string_view what) const {
     if (code) fail(code, what);
@@ -65,8 +66,8 @@ class MpiLibrary {
   [[noreturn]] void fail(int code, std::string_view what) const;
 
   const std::chrono::milliseconds bound_;
-  const MpiFunctions* const module_;
-  const MpiFunctions* functions_;  // the module's, or those that run on thread_
+  const MpiFunctions& module_;
+  MpiCalls calls_;
   std::unique_ptr<MpiThread> thread_;
   std::mutex mutex_;
   std::atomic<int> waiters_ = 0;

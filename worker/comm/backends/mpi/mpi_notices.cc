@@ -10,14 +10,15 @@ namespace ddprun::comm {
 MpiNotices::MpiNotices(const MpiGroupContext& context)
     : context_(context), incoming_(std::make_unique<std::uint64_t>(0)) {
   const std::lock_guard lock(context_.library.mutex());
-  context_.library.check(context_.library.functions().receive(context_.communicator, incoming_.get(),
-                                                              sizeof(*incoming_), -1, MessageTags::notice, &listening_),
-                         "a receive over MPI");
+  context_.library.check(
+      context_.library.calls().call<&MpiFunctions::receive>(context_.communicator, incoming_.get(), sizeof(*incoming_),
+                                                            -1, MessageTags::notice, &listening_),
+      "a receive over MPI");
 }
 
 MpiNotices::~MpiNotices() {
   const std::lock_guard lock(context_.library.mutex());
-  if (!context_.interrupted && context_.library.functions().cancel_receive(&listening_) == 0) return;
+  if (!context_.interrupted && context_.library.calls().call<&MpiFunctions::cancel_receive>(&listening_) == 0) return;
   [[maybe_unused]] auto* const left_to_mpi = incoming_.release();
   context_.library.abandon();
 }
@@ -27,8 +28,9 @@ void MpiNotices::expect_none() {
   for (int attempt = 0; attempt < 2 && from_ < 0; ++attempt) {
     bool received = false;
     int bytes = 0, source = -1;
-    context_.library.check(context_.library.functions().test_receive(&listening_, &received, &source, &bytes),
-                           "a receive over MPI");
+    context_.library.check(
+        context_.library.calls().call<&MpiFunctions::test_receive>(&listening_, &received, &source, &bytes),
+        "a receive over MPI");
     if (received) from_ = source;
   }
   if (from_ < 0) return;
@@ -41,8 +43,8 @@ void MpiNotices::send() noexcept {
   for (int rank = 0; rank < context_.rank_info.size; ++rank) {
     MpiFunctions::Request request{};
     if (rank != context_.rank_info.rank)
-      context_.library.functions().send(context_.communicator, &notice, sizeof(notice), rank, MessageTags::notice,
-                                        &request);
+      context_.library.calls().call<&MpiFunctions::send>(context_.communicator, &notice, sizeof(notice), rank,
+                                                         MessageTags::notice, &request);
   }
   context_.library.abandon();
 }

@@ -6,8 +6,6 @@
 #include <mutex>
 #include <thread>
 
-#include "ddprun/worker/comm/backends/mpi/mpi_functions.h"
-
 namespace ddprun::comm {
 
 // The thread that calls MPI_Init_thread and MPI_Finalize and, where MPI allows calls from one thread only
@@ -24,10 +22,6 @@ class MpiThread {
 
   // Returns once the thread has run it, after those of earlier callers.
   void run(const std::function<void()>& call);
-
-  // The same functions, but each runs on this thread. There is one such table in a process, for the latest caller: MPI
-  // is there once. functions and this object must outlive its use.
-  const MpiFunctions* delegate(const MpiFunctions& functions);
 
  private:
   struct Call {

@@ -42,10 +42,10 @@ class MpiTransfers::Send : public Transfer {
     header = {.number = number, .operation = operation, .data = {}};
     const bool is_inline = bytes <= inline_bytes;
     if (is_inline && bytes > 0) std::memcpy(header.data, memory.data, bytes);
-    const auto& mpi = context.library.functions();
+    const auto& mpi = context.library.calls();
     const auto header_bytes = offsetof(Header, data) + (is_inline ? bytes : 0);
-    check(mpi.send(context.communicator, &header, static_cast<int>(header_bytes), operation.peer, MessageTags::header,
-                   &uses_->requests[0]));
+    check(mpi.call<&MpiFunctions::send>(context.communicator, &header, static_cast<int>(header_bytes), operation.peer,
+                                        MessageTags::header, &uses_->requests[0]));
     count_ = 1;
     if (is_inline) return;
     const void* data = memory.data;
@@ -53,8 +53,9 @@ class MpiTransfers::Send : public Transfer {
       data = std::memcpy(uses_->copy.reserve(bytes), data, bytes);
     }
     count_ = 2;
-    check(mpi.send(context.communicator, data, static_cast<int>(bytes), operation.peer,
-                   MessageTags::data(number, context.library.tag_upper_bound()), &uses_->requests[1]));
+    check(mpi.call<&MpiFunctions::send>(context.communicator, data, static_cast<int>(bytes), operation.peer,
+                                        MessageTags::data(number, context.library.tag_upper_bound()),
+                                        &uses_->requests[1]));
   }
 
   ~Send() override {
@@ -81,7 +82,7 @@ class MpiTransfers::Send : public Transfer {
   bool poll() {
     const std::lock_guard lock(context_.library.mutex());
     bool finished = false;
-    check(context_.library.functions().test_all(count_, uses_->requests.data(), &finished));
+    check(context_.library.calls().call<&MpiFunctions::test_all>(count_, uses_->requests.data(), &finished));
     return finished;
   }
   void check(int code) const { context_.library.check(code, "a send over MPI"); }
@@ -128,9 +129,9 @@ class MpiTransfers::Receive : public Transfer {
     void* data = memory_.data;
     if (!(uses_->memory = context.memory.find(data, bytes))) data = uses_->copied = uses_->copy.reserve(bytes);
     context.library.check(
-        context.library.functions().receive(context.communicator, data, static_cast<int>(bytes), source_,
-                                            MessageTags::data(message.header.number, context.library.tag_upper_bound()),
-                                            &uses_->request),
+        context.library.calls().call<&MpiFunctions::receive>(
+            context.communicator, data, static_cast<int>(bytes), source_,
+            MessageTags::data(message.header.number, context.library.tag_upper_bound()), &uses_->request),
         "a receive over MPI");
   }
 
@@ -154,7 +155,7 @@ class MpiTransfers::Receive : public Transfer {
                        owner_.context_.rank_info.rank, describe(operation_));
     if (!uses_) return done_;
     const auto& library = owner_.context_.library;
-    library.check(library.functions().test_all(1, &uses_->request, &done_), "a receive over MPI");
+    library.check(library.calls().call<&MpiFunctions::test_all>(1, &uses_->request, &done_), "a receive over MPI");
     return done_;
   }
 
@@ -179,7 +180,7 @@ MpiTransfers::MpiTransfers(const MpiGroupContext& context)
 
 MpiTransfers::~MpiTransfers() {
   const std::lock_guard lock(context_.library.mutex());
-  if (!context_.interrupted && context_.library.functions().cancel_receive(&listening_) == 0) return;
+  if (!context_.interrupted && context_.library.calls().call<&MpiFunctions::cancel_receive>(&listening_) == 0) return;
   [[maybe_unused]] auto* const left_to_mpi = incoming_.release();
   context_.library.abandon();
 }
@@ -198,9 +199,10 @@ std::unique_ptr<Transfer> MpiTransfers::start(const Operation& operation, Span m
 }
 
 void MpiTransfers::listen() {
-  context_.library.check(context_.library.functions().receive(context_.communicator, incoming_.get(), sizeof(Header),
-                                                              -1, MessageTags::header, &listening_),
-                         "a receive over MPI");
+  context_.library.check(
+      context_.library.calls().call<&MpiFunctions::receive>(context_.communicator, incoming_.get(), sizeof(Header), -1,
+                                                            MessageTags::header, &listening_),
+      "a receive over MPI");
 }
 
 // Takes the headers that have arrived.
@@ -208,8 +210,9 @@ void MpiTransfers::progress() {
   while (true) {
     bool arrived = false;
     int source = 0, bytes = 0;
-    context_.library.check(context_.library.functions().test_receive(&listening_, &arrived, &source, &bytes),
-                           "a receive over MPI");
+    context_.library.check(
+        context_.library.calls().call<&MpiFunctions::test_receive>(&listening_, &arrived, &source, &bytes),
+        "a receive over MPI");
     if (!arrived) return;
     const Message message{*incoming_, source};
     listen();
