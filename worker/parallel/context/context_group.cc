@@ -11,16 +11,25 @@ RingShift::RingShift(ContextGroup& group, const Tensor& tensor, Kind kind)
     : group_(group), sent_(tensor), received_(Tensor::empty_like(tensor)) {
   const int tag = static_cast<int>(kind), size = group.size();
   receive_ = group.group().recv(span_of_tensor(received_), (group.rank() + size - 1) % size, tag);
-  send_ = group.group().send(span_of_tensor(sent_), (group.rank() + 1) % size, tag);
+  try {
+    send_ = group.group().send(span_of_tensor(sent_), (group.rank() + 1) % size, tag);
+  } catch (...) {
+    abandon();
+    throw;
+  }
   group.bytes_ += tensor.bytes();
 }
 
 RingShift::~RingShift() {
-  if (!receive_) return;
+  if (receive_) abandon();
+}
+
+// Returns once the group no longer uses the memory of the tensors.
+void RingShift::abandon() {
   group_.group().abort("attention ended before its ring did");
   for (const WorkPtr& work : {receive_, send_}) {
     try {
-      if (work) work->wait();  // the memory is the operation's until then
+      if (work) work->wait();
     } catch (const Error&) {
       // Whoever ended the ring has another error.
     }

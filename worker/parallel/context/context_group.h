@@ -36,7 +36,8 @@ class ContextGroup {
 // starts both, and take() ends them; in between the rank computes. All ranks make the same shifts, those of a kind in
 // the same order.
 //
-// The destructor aborts the group where take() was not called, so that no other rank waits.
+// The destructor aborts the group where take() was not called, and so does a constructor that throws: no other rank
+// waits.
 // Errors: those of the group.
 class RingShift {
  public:
@@ -52,6 +53,8 @@ class RingShift {
   Tensor take();
 
  private:
+  void abandon();
+
   ContextGroup& group_;
   const Tensor sent_;
   Tensor received_;
