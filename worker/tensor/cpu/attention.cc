@@ -105,6 +105,29 @@ void transpose(const Panels<T>& from, std::int64_t rows, std::int64_t columns, c
       for (std::int64_t k = i; k < i + side; ++k) to.at(j)[k] = k < rows ? from.at(k)[j] : T(0);
 }
 
+struct Extent {
+  std::int64_t rows, columns, inner;  // columns: of whole panels
+};
+enum class Left : std::uint8_t { as_it_is, transposed };
+
+// out = left right, or added to what is there
+template <class T>
+void multiply(Extent extent, Left orientation, const Panels<T>& left, const Panels<T>& right, const Panels<T>& out,
+              bool accumulate = false) {
+  const bool transposed = orientation == Left::transposed;
+  multiply(PanelProduct<T>{.m = extent.rows,
+                           .n = extent.columns,
+                           .k = extent.inner,
+                           .a = left.at(0),
+                           .a_row = transposed ? 1 : left.width,
+                           .a_column = transposed ? left.width : 1,
+                           .b = right.at(0),
+                           .b_row = right.width,
+                           .out = out.at(0),
+                           .out_row = out.width,
+                           .accumulate = accumulate});
+}
+
 template <class T>
 const T* mask_row(const Tensor& mask, const Sizes& sizes, std::int64_t query) {
   return mask.defined() ? mask.data<T>() + query * sizes.keys : nullptr;
@@ -179,17 +202,31 @@ DDPRUN_VECTORIZED void score_gradient(std::int64_t end, T scale, T total, const 
   for (std::int64_t j = 0; j < end; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
 }
 
-// What one head needs, made once for all.
+// What one head needs, made once for all. The scores become probabilities in place.
 template <class T>
-struct ForwardScratch {
-  ForwardScratch(const Sizes& sizes, const Tensor& like)
+struct HeadScratch {
+  HeadScratch(const Sizes& sizes, const Tensor& like)
       : query(tile_rows, sizes.width, like),
         key(sizes.keys, sizes.width, like),
         key_columns(sizes.width, sizes.keys, like),
         value(sizes.keys, sizes.value_width, like),
-        scores(tile_rows, sizes.keys, like),
-        out(tile_rows, sizes.value_width, like) {}
-  Panels<T> query, key, key_columns, value, scores, out;
+        scores(tile_rows, sizes.keys, like) {}
+
+  template <class Stored>
+  void load_keys(const Sizes& sizes, Rows<Stored> keys, Rows<Stored> values) const {
+    load(keys, sizes.keys, sizes.width, key);
+    transpose(key, sizes.keys, sizes.width, key_columns);
+    load(values, sizes.keys, sizes.value_width, value);
+  }
+
+  Panels<T> query, key, key_columns, value, scores;
+};
+
+template <class T>
+struct ForwardScratch : HeadScratch<T> {
+  ForwardScratch(const Sizes& sizes, const Tensor& like)
+      : HeadScratch<T>(sizes, like), out(tile_rows, sizes.value_width, like) {}
+  Panels<T> out;
 };
 
 // One head.
@@ -197,15 +234,12 @@ template <class Stored, class T>
 void attend(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Stored> value, const Tensor& mask,
             const AttentionOptions& options, const ForwardScratch<T>& scratch, Rows<Stored> out, T* log_sum) {
   const auto& s = scratch;
-  load(key, sizes.keys, sizes.width, s.key);
-  transpose(s.key, sizes.keys, sizes.width, s.key_columns);
-  load(value, sizes.keys, sizes.value_width, s.value);
+  s.load_keys(sizes, key, value);
   for_each_tile(sizes, options.causal, [&](const Tile& tile) {
     const std::int64_t rows = tile.rows(), end = padded_columns<T>(tile.visible);
     for (std::int64_t i = 0; i < rows; ++i)
       load_row(sizes.width, s.query.width, query.at(tile.first + i), s.query.at(i));
-    multiply(PanelProduct<T>{rows, end, sizes.width, s.query.at(0), s.query.width, 1, s.key_columns.at(0),
-                             s.key_columns.width, s.scores.at(0), s.scores.width});
+    multiply({rows, end, sizes.width}, Left::as_it_is, s.query, s.key_columns, s.scores);
     T shares[tile_rows];
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
@@ -214,8 +248,7 @@ void attend(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Store
       log_sum[at] = found.log_sum;
       shares[i] = found.share;
     }
-    multiply(PanelProduct<T>{rows, s.out.width, tile.visible, s.scores.at(0), s.scores.width, 1, s.value.at(0),
-                             s.value.width, s.out.at(0), s.out.width});
+    multiply({rows, s.out.width, tile.visible}, Left::as_it_is, s.scores, s.value, s.out);
     for (std::int64_t i = 0; i < rows; ++i)
       store_row(sizes.value_width, shares[i], s.out.at(i), out.at(tile.first + i));
   });
@@ -237,23 +270,18 @@ void attention(const Tensor& query, const Tensor& key, const Tensor& value, cons
   });
 }
 
-// As in the forward pass, and the gradients: of the result, of the scores, of query, key and value.
+// And the gradients: of the result, of the scores, of query, key and value.
 template <class T>
-struct BackwardScratch {
+struct BackwardScratch : HeadScratch<T> {
   BackwardScratch(const Sizes& sizes, const Tensor& like)
-      : query(tile_rows, sizes.width, like),
-        key(sizes.keys, sizes.width, like),
-        key_columns(sizes.width, sizes.keys, like),
-        value(sizes.keys, sizes.value_width, like),
+      : HeadScratch<T>(sizes, like),
         value_columns(sizes.value_width, sizes.keys, like),
-        probabilities(tile_rows, sizes.keys, like),
         grad(tile_rows, sizes.value_width, like),
         scores_grad(tile_rows, sizes.keys, like),
         query_grad(tile_rows, sizes.width, like),
         key_grad(sizes.keys, sizes.width, like),
         value_grad(sizes.keys, sizes.value_width, like) {}
-  Panels<T> query, key, key_columns, value, value_columns, probabilities;
-  Panels<T> grad, scores_grad, query_grad, key_grad, value_grad;
+  Panels<T> value_columns, grad, scores_grad, query_grad, key_grad, value_grad;
 };
 
 // Of each query.
@@ -274,9 +302,7 @@ void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, R
                      const Tensor& mask, const AttentionOptions& options, HeadSums<T> sums,
                      const BackwardScratch<T>& scratch, HeadGradients<Stored> out) {
   const auto& s = scratch;
-  load(key, sizes.keys, sizes.width, s.key);
-  transpose(s.key, sizes.keys, sizes.width, s.key_columns);
-  load(value, sizes.keys, sizes.value_width, s.value);
+  s.load_keys(sizes, key, value);
   transpose(s.value, sizes.keys, sizes.value_width, s.value_columns);
   bool accumulate = out.accumulate;
   if (accumulate) {
@@ -290,11 +316,9 @@ void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, R
       load_row(sizes.width, s.query.width, query.at(tile.first + i), s.query.at(i));
       load_row(sizes.value_width, s.grad.width, grad.at(tile.first + i), s.grad.at(i));
     }
-    const Panels<T>&p = s.probabilities, &g = s.scores_grad;
-    multiply(PanelProduct<T>{rows, end, sizes.width, s.query.at(0), s.query.width, 1, s.key_columns.at(0),
-                             s.key_columns.width, p.at(0), p.width});
-    multiply(PanelProduct<T>{rows, end, sizes.value_width, s.grad.at(0), s.grad.width, 1, s.value_columns.at(0),
-                             s.value_columns.width, g.at(0), g.width});
+    const Panels<T>&p = s.scores, &g = s.scores_grad;
+    multiply({rows, end, sizes.width}, Left::as_it_is, s.query, s.key_columns, p);
+    multiply({rows, end, sizes.value_width}, Left::as_it_is, s.grad, s.value_columns, g);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
       scale_row<T>(visible, end, scale, mask_row<T>(mask, sizes, at), p.at(i));
@@ -302,14 +326,11 @@ void attend_backward(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, R
       const T total = sums.grad_dot_out ? sums.grad_dot_out[at] : product_sum(end, p.at(i), g.at(i));
       score_gradient<T>(end, scale, total, p.at(i), g.at(i));
     }
-    multiply(PanelProduct<T>{seen, s.grad.width, rows, p.at(0), 1, p.width, s.grad.at(0), s.grad.width,
-                             s.value_grad.at(0), s.value_grad.width, accumulate});
-    multiply(PanelProduct<T>{seen, s.query.width, rows, g.at(0), 1, g.width, s.query.at(0), s.query.width,
-                             s.key_grad.at(0), s.key_grad.width, accumulate});
+    multiply({seen, s.grad.width, rows}, Left::transposed, p, s.grad, s.value_grad, accumulate);
+    multiply({seen, s.query.width, rows}, Left::transposed, g, s.query, s.key_grad, accumulate);
     for (std::int64_t i = 0; i < rows && out.accumulate; ++i)
       load_row(sizes.width, s.query_grad.width, out.query.at(tile.first + i), s.query_grad.at(i));
-    multiply(PanelProduct<T>{rows, s.key.width, seen, g.at(0), g.width, 1, s.key.at(0), s.key.width, s.query_grad.at(0),
-                             s.query_grad.width, out.accumulate});
+    multiply({rows, s.key.width, seen}, Left::as_it_is, g, s.key, s.query_grad, out.accumulate);
     for (std::int64_t i = 0; i < rows; ++i)
       store_row(sizes.width, T(1), s.query_grad.at(i), out.query.at(tile.first + i));
     accumulate = true;
