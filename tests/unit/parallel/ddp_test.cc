@@ -581,25 +581,26 @@ TEST_CASE("a training forward begins with rank 0's buffers, an evaluation does n
 
 namespace {
 
-// The mean losses over all ranks of 50 steps of ResNet-18, whose batch norms use their stored statistics, or those of
-// all ranks' samples.
+// The mean losses over all ranks of 20 steps of ResNet-18, whose batch norms use their stored statistics, or those of
+// all ranks' samples. In double: in float32 the order of sums, which changes with the number of threads, moves a value
+// across zero at some step, and relu passes the difference on.
 std::vector<double> resnet_losses(int ranks, bool synchronised) {
   constexpr std::int64_t global_batch = 8;
-  constexpr std::uint64_t steps = 50;
+  constexpr std::uint64_t steps = 20;
   std::vector<std::vector<double>> losses(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](ProcessGroup& group) {
     Generator generator(3);
-    const auto model = nn::make_model("resnet18", {.input = {3, 12, 12}, .channels = 16}, generator);
+    const auto model = nn::make_model("resnet18", {.input = {3, 8, 8}, .channels = 8}, generator);
+    model->to(DType::float64);
     model->train(synchronised);
     DistributedDataParallel ddp(*model, group);
     std::optional<SyncBatchNorm> sync;
     if (synchronised && ranks > 1) sync.emplace(*model, group);
-    const auto optimizer =
-        optim::make_optimizer("sgd", {.lr = synchronised ? 0.0002 : 0.005}, model->named_parameters());
+    const auto optimizer = optim::make_optimizer("sgd", {.lr = 0.005}, model->named_parameters());
     const std::int64_t share = global_batch / group.size();
     for (std::uint64_t step = 0; step < steps; ++step) {
       Generator data(11, step % 4);
-      Tensor images = Tensor::empty({global_batch, 3, 12, 12});
+      Tensor images = Tensor::empty({global_batch, 3, 8, 8}, DType::float64);
       fill_normal(images, 0, 1, data);
       Tensor labels = Tensor::empty({global_batch}, DType::int64);
       for (std::int64_t i = 0; i < global_batch; ++i)
@@ -625,9 +626,9 @@ TEST_CASE("a ResNet with frozen statistics learns with two ranks as with one") {
   REQUIRE(one.size() == two.size());
   for (std::size_t step = 0; step < one.size(); ++step) {
     INFO("step " << step);
-    CHECK(two[step] == Approx(one[step]).epsilon(step < 10 ? 1e-6 : 1e-5));
+    CHECK(two[step] == Approx(one[step]).epsilon(1e-10));
   }
-  CHECK(one.back() < one.front());
+  CHECK(one.back() < one[3]);  // the same samples
 }
 
 TEST_CASE("with batch norm over all ranks a ResNet learns with two and four ranks as with one") {
@@ -637,10 +638,10 @@ TEST_CASE("with batch norm over all ranks a ResNet learns with two and four rank
     REQUIRE(one.size() == shared.size());
     for (std::size_t step = 0; step < one.size(); ++step) {
       INFO(ranks << " ranks, step " << step);
-      CHECK(shared[step] == Approx(one[step]).epsilon(step < 10 ? 1e-6 : 1e-5));
+      CHECK(shared[step] == Approx(one[step]).epsilon(1e-10));
     }
   }
-  CHECK(one.back() < one.front());
+  CHECK(one.back() < one[3]);  // the same samples
 }
 
 TEST_CASE("batch norm over all ranks has the statistics and gradients of the whole batch, and ends with its object") {
