@@ -33,6 +33,17 @@ TEST_CASE("a job by local SGD goes on from a checkpoint between two averages wit
   }
 }
 
+TEST_CASE("streaming DiLoCo goes on from a checkpoint with an average under way with the bits of one undisturbed") {
+  const std::string outer =
+      "outer_lr = 0.7\nouter_momentum = 0.9\nfragments = 2\nfragment_sync_delay = 1\nfragment_update_alpha = 0.5\n";
+  TempDir dir;
+  const std::string saved = "[checkpoint]\ndir = " + dir.path().string() + "\nevery_steps = 3\n";
+  const auto whole = run(3, local_sgd(13, outer));
+  run(3, local_sgd(6, outer + saved));  // the average that began after step 6 is used after step 7
+  CHECK(run(3, local_sgd(13, outer + saved)).parameter_digest == whole.parameter_digest);
+  CHECK(run(2, local_sgd(20, outer + saved)).steps == 20);
+}
+
 TEST_CASE("a job by local SGD goes on with other numbers of ranks, and from and to one that averages gradients") {
   TempDir dir;
   const std::string saved = "[checkpoint]\ndir = " + dir.path().string() + "\n";
@@ -59,8 +70,15 @@ TEST_CASE("a period of one step is the average of the gradients, as far as the o
 }
 
 TEST_CASE("local SGD refuses what refers to averaged gradients") {
-  for (const char* each : {"hook = fp16\n", "zero = 1\n", "sync_batch_norm = true\n", "[train]\nprecision = fp16\n",
+  for (const char* each : {"fragments = 5\n", "fragment_sync_delay = 4\n", "fragment_update_alpha = 0.5\n",
+                           "hook = fp16\n", "zero = 1\n", "sync_batch_norm = true\n", "[train]\nprecision = fp16\n",
                            "[train]\nema = 0.9\n", "[optim]\nskip_outliers = 3\n"})
     CHECK_THROWS_WITH(TrainingJob("[parallel]\nstrategy = local_sgd\n" + std::string(each)),
-                      Catch::Contains("local_sgd"));
+                      Catch::Contains("local_sgd") || Catch::Contains("fragment_sync_delay"));
+}
+
+TEST_CASE("keys of local SGD are refused without it") {
+  for (const char* each : {"outer_lr = 0.7\n", "outer_momentum = 0.9\n", "fragments = 2\n", "fragment_sync_delay = 1\n",
+                           "fragment_update_alpha = 0.5\n"})
+    CHECK_THROWS_WITH(TrainingJob("[parallel]\n" + std::string(each)), Catch::Contains("local_sgd"));
 }

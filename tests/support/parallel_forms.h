@@ -42,6 +42,12 @@ inline std::vector<ParallelForm> compressed_forms() {
                    .ranks = 2,
                    .overrides = {"parallel.strategy=local_sgd", "parallel.local_sgd_period=5"},
                    .exact = false});
+  forms.push_back(
+      {.name = "local_sgd streaming",
+       .ranks = 2,
+       .overrides = {"parallel.strategy=local_sgd", "parallel.local_sgd_period=5", "parallel.outer_lr=0.7",
+                     "parallel.outer_momentum=0.9", "parallel.fragments=2", "parallel.fragment_sync_delay=1"},
+       .exact = false});
   return forms;
 }
 

@@ -77,6 +77,25 @@ void check_local_sgd(const TrainConfig& c, const Settings& settings) {
   if (c.optim.skip_outliers > 0)
     reject(settings, "optim.skip_outliers", "with parallel.strategy = local_sgd ranks would skip different steps");
   if (c.train.ema > 0) reject(settings, "train.ema", "parallel.strategy = local_sgd has no averages over steps");
+  const auto& p = c.parallel;
+  if (p.fragments > p.local_sgd_period)
+    reject(settings, "parallel.fragments",
+           fmt::format("parallel.local_sgd_period = {} has no step for each", p.local_sgd_period));
+  if (p.fragment_sync_delay >= p.local_sgd_period)
+    reject(settings, "parallel.fragment_sync_delay",
+           fmt::format("it has to be less than parallel.local_sgd_period = {}", p.local_sgd_period));
+  if (p.fragment_update_alpha > 0 && p.fragment_sync_delay == 0)
+    reject(settings, "parallel.fragment_update_alpha", "parallel.fragment_sync_delay has to be given as well");
+}
+
+// Keys of local SGD that would say nothing.
+void check_no_local_sgd(const TrainConfig::Parallel& p, const Settings& settings) {
+  for (const auto& [key, given] :
+       {std::pair("parallel.outer_lr", p.outer_lr != 1), std::pair("parallel.outer_momentum", p.outer_momentum > 0),
+        std::pair("parallel.fragments", p.fragments > 1),
+        std::pair("parallel.fragment_sync_delay", p.fragment_sync_delay > 0),
+        std::pair("parallel.fragment_update_alpha", p.fragment_update_alpha > 0)})
+    if (given) reject(settings, key, "parallel.strategy = local_sgd has to be given as well");
 }
 
 // What makes a step of several ranks, or of more than one gradient.
@@ -182,7 +201,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
            "parallel.delay_all_reduce_named_params has to be given as well");
   check_devices(p, settings);
   check_division(p, c.optim.name, settings);
-  if (p.strategy == "local_sgd") check_local_sgd(c, settings);
+  p.strategy == "local_sgd" ? check_local_sgd(c, settings) : check_no_local_sgd(p, settings);
   if (p.strategy == "parameter_server") check_parameter_server(c, settings);
   p.micro_batches > 0 ? check_pipeline(c, settings) : check_pipeline_keys(p, settings);
   if (p.sequence && (p.tensor == 1 || c.model.name != "gpt"))

@@ -28,6 +28,37 @@ void bind_dist(Settings& s, TrainConfig::Dist& d) {
          .max = 1e6});
 }
 
+// DiLoCo and its streaming form, with torchft's names.
+void bind_outer_optimizer(Settings& s, TrainConfig::Parallel& p) {
+  s.add("parallel.outer_lr", p.outer_lr,
+        {.help = "with parallel.strategy = local_sgd: learning rate of the outer optimizer (DiLoCo), SGD with Nesterov "
+                 "momentum, whose gradient is what the ranks have learnt between two averages; 1 without momentum: "
+                 "the average itself",
+         .min = 0,
+         .max = 1000});
+  s.add("parallel.outer_momentum", p.outer_momentum,
+        {.help = "with parallel.strategy = local_sgd: momentum of the outer optimizer", .min = 0, .max = 1});
+  s.add(
+      "parallel.fragments", p.fragments,
+      {.help = "with parallel.strategy = local_sgd: parts of the model, which are averaged one after the other within "
+               "a period (streaming DiLoCo)",
+       .min = 1,
+       .max = 1'000'000});
+  s.add(
+      "parallel.fragment_sync_delay", p.fragment_sync_delay,
+      {.help = "with parallel.strategy = local_sgd: steps from the beginning of an average to its use; it is computed "
+               "beside them",
+       .unit = "steps",
+       .min = 0,
+       .max = 1'000'000'000});
+  s.add(
+      "parallel.fragment_update_alpha", p.fragment_update_alpha,
+      {.help = "with parallel.fragment_sync_delay: share of a rank's own parameters that stays when a delayed average "
+               "comes",
+       .min = 0,
+       .max = 1});
+}
+
 // Where PyTorch has it, its names: those of DistributedDataParallel's arguments and PowerSGDState's.
 void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
   s.add("parallel.strategy", p.strategy,
@@ -47,6 +78,7 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .unit = "steps",
          .min = 0,
          .max = 1'000'000'000});
+  bind_outer_optimizer(s, p);
   s.add("parallel.servers", p.servers,
         {.help = "with parallel.strategy = parameter_server: ranks, the first ones, that each have a range of the "
                  "parameters and of the optimizer's state; the others are workers",

@@ -152,6 +152,11 @@ struct TrainConfig {
     std::string strategy = "ddp";
     std::int64_t local_sgd_period = 4;
     std::int64_t start_localSGD_iter = 0;
+    double outer_lr = 1;
+    double outer_momentum = 0;
+    std::int64_t fragments = 1;
+    std::int64_t fragment_sync_delay = 0;
+    double fragment_update_alpha = 0;
     int servers = 1;
     std::int64_t staleness = 16;
     std::int64_t round = 100;

@@ -15,7 +15,7 @@
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
-#include "ddprun/worker/parallel/local_sgd.h"
+#include "ddprun/worker/parallel/local_sgd/local_sgd.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/parallel/tensor/cross_entropy.h"
 #include "ddprun/worker/reducer/built_in_hooks.h"
@@ -70,7 +70,13 @@ std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Modu
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
         model, group,
-        LocalSgdOptions{.ddp = options, .period = p.local_sgd_period, .start_localSGD_iter = p.start_localSGD_iter});
+        LocalSgdOptions{
+            .ddp = options,
+            .period = p.local_sgd_period,
+            .start_localSGD_iter = p.start_localSGD_iter,
+            .outer = {.lr = p.outer_lr, .momentum = p.outer_momentum, .fragment_update_alpha = p.fragment_update_alpha},
+            .fragments = p.fragments,
+            .fragment_sync_delay = p.fragment_sync_delay});
   if (p.zero < 2) {
     auto ddp = std::make_unique<DistributedDataParallel>(model, group, options);
     if (p.hook != "allreduce") ddp->register_comm_hook(comm_hook(c, group));

@@ -9,14 +9,19 @@
 #include "ddprun/worker/nn/module.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/local_sgd/fragment.h"
+#include "ddprun/worker/parallel/local_sgd/fragment_schedule.h"
 
 namespace ddprun {
 
-// With PyTorch's names: PostLocalSGDState and PeriodicModelAverager.
+// With PyTorch's names: PostLocalSGDState and PeriodicModelAverager, and those of torchft's DiLoCo.
 struct LocalSgdOptions {
   DdpOptions ddp;
   std::int64_t period = 4;               // optimizer steps from one average to the next
   std::int64_t start_localSGD_iter = 0;  // optimizer steps before that, whose gradients are averaged as by DDP
+  OuterOptions outer;                    // DiLoCo: what becomes of the average
+  std::int64_t fragments = 1;            // of the model, which are averaged one after the other within a period
+  std::int64_t fragment_sync_delay = 0;  // optimizer steps from the beginning of an average to its use
 };
 
 // Local SGD (Stich 2019) and post-local SGD (Lin et al. 2020): each rank steps by its own gradients, and every so many
@@ -29,10 +34,15 @@ struct LocalSgdOptions {
 //   optimizer->step();
 //   local.parameters_updated();                        // each 20th time: the average
 //
-// What is evaluated, saved and visited is the average. Running statistics are averaged as parameters are.
+// With outer.lr and outer.momentum this is DiLoCo (Douillard et al. 2023), with fragments and their delay its streaming
+// form (Douillard et al. 2025), in which averages are computed beside the steps.
+//
+// What is evaluated, saved and visited is the average of the ranks' parameters. Running statistics are averaged as
+// parameters are.
 //
 // Ownership: model and group outlive this object. Threads: one at a time. All ranks make the same sequence of steps.
-// Errors: those of the group. The constructor throws Errc::usage for a period below 1 and as DDP's does.
+// Errors: those of the group. The constructor throws Errc::usage for a period below 1, more fragments than steps in a
+// period, a delay as long as a period, and as DDP's does.
 class LocalSgd final : public DataParallelism {
  public:
   LocalSgd(nn::Module& model, ProcessGroup& group, const LocalSgdOptions& options);
@@ -55,7 +65,7 @@ class LocalSgd final : public DataParallelism {
   void drop_whole_parameters() override { collected_.reset(); }
   void distribute_model() override;
 
-  // This rank's own parameters and buffers, and how many steps it has made.
+  // This rank's own parameters and buffers, how many steps it has made, and what its fragments have.
   std::vector<HookState> hook_state() override;
 
   std::chrono::nanoseconds waited() const override { return ddp_.waited() + averaging_; }
@@ -65,15 +75,21 @@ class LocalSgd final : public DataParallelism {
  private:
   class Average;
 
+  Fragment& fragment(std::int64_t index) { return fragments_[static_cast<std::size_t>(index)]; }
+  void restart();
   void average();
+  template <class Function>
+  void timed(Function function);
 
   nn::Module& model_;
   ProcessGroup& group_;
   const LocalSgdOptions options_;
   DistributedDataParallel ddp_;
-  std::vector<std::pair<std::string, Tensor>> averaged_;  // trainable parameters, and buffers of floating point
-  std::int64_t steps_ = 0;                                // that have been made
-  std::shared_ptr<void> local_;                           // while gradients stay local
+  const std::vector<Fragment::Member> averaged_;  // trainable parameters, and buffers of floating point
+  const FragmentSchedule schedule_;
+  std::vector<Fragment> fragments_;
+  std::int64_t steps_ = 0;       // that have been made
+  std::shared_ptr<void> local_;  // while gradients stay local
   std::shared_ptr<void> collected_;
   std::chrono::nanoseconds averaging_{};
 };

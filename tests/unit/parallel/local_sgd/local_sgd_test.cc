@@ -1,4 +1,6 @@
-#include "ddprun/worker/parallel/local_sgd.h"
+#include "ddprun/worker/parallel/local_sgd/local_sgd.h"
+
+#include <algorithm>
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"
@@ -116,14 +118,103 @@ TEST_CASE("running statistics are averaged with the parameters") {
   });
 }
 
-TEST_CASE("a period without steps is refused") {
+TEST_CASE("the outer optimizer is SGD with Nesterov momentum over what the ranks have learnt in a period") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Local local(group, {.period = 2, .outer = {.lr = 0.7, .momentum = 0.9}});
+    const auto reference = make_net();
+    const auto outer =
+        optim::make_optimizer("sgd", {.lr = 0.7, .momentum = 0.9, .nesterov = true}, reference->named_parameters());
+    Alone alone;
+    for (int step = 0; step < 6; ++step) {
+      alone.train(step, group.rank());
+      local.train(step, group.rank());
+      if (step % 2 == 0) continue;
+      const Values mean = average(values_of(*alone.net), group);
+      for (auto& [name, parameter] : reference->named_parameters()) {
+        Tensor gradient = parameter.value().clone();
+        for (std::int64_t i = 0; i < gradient.numel(); ++i)
+          gradient.data<float>()[i] -= mean.at(name)[static_cast<std::size_t>(i)];
+        Variable(parameter).set_grad_storage(Tensor::zeros(gradient.shape()));
+        Variable(parameter).define_grad();
+        Tensor storage = parameter.grad();
+        storage.copy_from(gradient);
+      }
+      outer->step();
+      const Values expected = values_of(*reference);
+      require(nearly_equal(values_of(*local.net), expected), "the outer step");
+      require(!nearly_equal(expected, mean), "more than the average");
+      for (auto& [name, parameter] : alone.net->named_parameters()) {
+        Tensor value = parameter.value();
+        std::copy(expected.at(name).begin(), expected.at(name).end(), value.data<float>());
+      }
+    }
+  });
+}
+
+TEST_CASE("the fragments of a model are averaged one after the other") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Local local(group, {.period = 4, .fragments = 2});
+    const auto agreed = [&] {
+      const Values own = values_of(*local.net), mean = average(own, group);
+      std::size_t count = 0;
+      for (const auto& [name, values] : own) count += values == mean.at(name) ? 1 : 0;
+      return count;
+    };
+    const std::vector<std::size_t> expected{0, 1, 0, 3, 0, 1};  // the first weight is more than half of the model
+    for (int step = 0; step < 6; ++step) {
+      local.train(step, group.rank());
+      require(agreed() == expected[static_cast<std::size_t>(step)], "step " + std::to_string(step));
+    }
+  });
+}
+
+TEST_CASE("a delayed average meets what the rank has learnt since, by the weights given") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Alone alone;
+    Local local(group, {.period = 3, .outer = {.fragment_update_alpha = 0.25}, .fragment_sync_delay = 1});
+    for (int step = 0; step < 3; ++step) {
+      alone.train(step, group.rank());
+      local.train(step, group.rank());
+    }
+    require(values_of(*local.net) == values_of(*alone.net), "the average is under way");
+    Values expected = average(values_of(*alone.net), group);
+    alone.train(3, group.rank());
+    local.train(3, group.rank());
+    const Values own = values_of(*alone.net);
+    for (auto& [name, values] : expected)
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.25F * own.at(name)[i] + 0.75F * values[i];
+    require(nearly_equal(values_of(*local.net), expected), "a quarter of its own");
+  });
+}
+
+TEST_CASE("a rank that leaves while an average is under way is an error that names it") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Local local(group, {.period = 3, .fragment_sync_delay = 2});
+    for (int step = 0; step < 2; ++step) local.train(step, group.rank());
+    if (group.rank() == 1) return;
+    std::string text;
+    try {
+      for (int step = 2; step < 6; ++step) local.train(step, group.rank());
+    } catch (const Error& e) {
+      text = e.what();
+    }
+    require(text.find("rank 1") != std::string::npos, text);
+  });
+}
+
+TEST_CASE("options that fit no period are refused") {
   run_ranks(1, [](ProcessGroup& group) {
     const auto net = make_net();
-    try {
-      LocalSgd(*net, group, {.period = 0});
-    } catch (const Error& e) {
-      return require(e.code() == Errc::usage, e.what());
+    for (const LocalSgdOptions& options :
+         {LocalSgdOptions{.period = 0}, LocalSgdOptions{.period = 4, .fragments = 5},
+          LocalSgdOptions{.period = 4, .fragments = 0}, LocalSgdOptions{.period = 4, .fragment_sync_delay = 4}}) {
+      bool refused = false;
+      try {
+        LocalSgd(*net, group, options);
+      } catch (const Error& e) {
+        refused = e.code() == Errc::usage;
+      }
+      require(refused, "accepted");
     }
-    throw std::runtime_error("accepted");
   });
 }
