@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/tensor/kernels.h"
 
@@ -25,6 +26,15 @@ Fragment::Fragment(std::vector<Member> members, const OuterOptions& options, boo
       part.momentum = Tensor::zeros(tensor.shape(), tensor.dtype());
     }
     parts_.push_back(std::move(part));
+  }
+}
+
+Fragment::~Fragment() {
+  if (!averaging_) return;
+  try {
+    averaging_->wait();
+  } catch (const Error&) {
+    // Nobody asks for this average any more.
   }
 }
 

@@ -35,6 +35,9 @@ class Fragment {
 
   // delayed: end() is called steps after begin(), and the tensors change in between.
   Fragment(std::vector<Member> members, const OuterOptions& options, bool delayed);
+  ~Fragment();  // waits for an average under way, which uses this memory
+  Fragment(Fragment&&) noexcept = default;
+  Fragment& operator=(Fragment&&) = delete;
 
   // Begins to average what the tensors are now.
   void begin(ProcessGroup& group);
@@ -44,7 +47,7 @@ class Fragment {
   // What the tensors are now counts as the result of an exchange.
   void restart();
 
-  // What is not in the tensors themselves; that of an exchange between begin() and end() included.
+  // What is not in the tensors themselves. Waits for an average under way, which is part of it.
   void add_state(const std::string& prefix, std::vector<HookState>& state);
 
  private:

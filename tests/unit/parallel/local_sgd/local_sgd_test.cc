@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/comm/operations/call.h"
 #include "tests/support/catch.h"
 #include "tests/unit/parallel/small_net.h"
 
@@ -43,6 +44,23 @@ struct Local {
     optimizer->step();
     local.parameters_updated();
   }
+};
+
+// Passes operations on, and keeps the last.
+class LastWork : public ProcessGroup {
+ public:
+  explicit LastWork(ProcessGroup& below) : below_(below) {}
+  int rank() const override { return below_.rank(); }
+  int size() const override { return below_.size(); }
+  std::string_view backend() const override { return below_.backend(); }
+  WorkPtr start(const comm::Call& call) override { return work = below_.start(call); }
+  std::optional<Error> failure() const override { return below_.failure(); }
+  void abort(const std::string& reason) override { below_.abort(reason); }
+
+  WorkPtr work;
+
+ private:
+  ProcessGroup& below_;
 };
 
 }  // namespace
@@ -199,6 +217,18 @@ TEST_CASE("a rank that leaves while an average is under way is an error that nam
       text = e.what();
     }
     require(text.find("rank 1") != std::string::npos, text);
+  });
+}
+
+TEST_CASE("who ends while an average is under way waits for it") {
+  run_ranks(2, [](ProcessGroup& group) {
+    LastWork last(group);
+    {
+      Local local(last, {.period = 3, .fragment_sync_delay = 2});
+      for (int step = 0; step < 3; ++step) local.train(step, group.rank());
+    }
+    require(last.work->done(), "the group still writes");
+    require(!group.failure(), "the average has ended well");
   });
 }
 
