@@ -39,6 +39,25 @@ TEST_CASE("two runs of the main job have the same bits on every rank") {
   CHECK_THAT(first.out, Catch::Contains("done: 32 steps"));
 }
 
+TEST_CASE("a job whose optimizer keeps its state in files has the bits of one that keeps it in memory") {
+  TempDir folder, checkpoints;
+  Words arguments{"--data.name=digits", "--data.samples=2000", "--train.epochs=2", "--parallel.zero=1"};
+  const auto whole = digest_of(run_job(two_ranks(arguments)));
+  arguments.push_back("--optim.offload=" + folder.path().string());
+  CHECK(digest_of(run_job(two_ranks(arguments))) == whole);
+  arguments.push_back("--checkpoint.dir=" + checkpoints.path().string());
+  auto half = arguments;
+  half.push_back("--train.max_steps=10");
+  run_job(two_ranks(half));
+  CHECK(digest_of(run_job(two_ranks(arguments))) == whole);
+  CHECK(std::filesystem::is_empty(folder.path()));
+
+  const auto refused =
+      run_worker({config("mnist.cfg"), "--data.name=digits", "--optim.offload=" + (folder / "missing").string()});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Catch::Contains("cannot create a file in " + (folder / "missing").string()));
+}
+
 TEST_CASE("worker 0 may serve the store at a port that the agent has reserved for it") {
   const Words arguments{"--data.name=digits", "--data.samples=2000", "--train.epochs=2"};
   CHECK(digest_of(run_job(two_ranks(arguments, {"--no_agent_store"}))) == digest_of(run_job(two_ranks(arguments))));

@@ -11,6 +11,7 @@
 #include "ddprun/worker/optim/lamb.h"
 #include "ddprun/worker/optim/lars.h"
 #include "ddprun/worker/optim/muon.h"
+#include "ddprun/worker/optim/offload.h"
 #include "ddprun/worker/optim/rmsprop.h"
 #include "ddprun/worker/optim/sgd.h"
 
@@ -110,6 +111,14 @@ void Optimizer::zero_grad() {
   for (auto& [name, parameter] : parameters_) parameter.zero_grad();
 }
 
+Tensor Optimizer::state_like(const Tensor& parameter) const {
+  if (options_.offload.empty()) return Tensor::zeros_like(parameter);
+  if (parameter.device().type != DeviceType::cpu)
+    throw make_error(Errc::unsupported, "optimizer: offload is for parameters on the CPU, not on {}",
+                     to_string(parameter.device()));
+  return zeros_in_file(parameter.shape(), parameter.dtype(), options_.offload);
+}
+
 std::vector<Tensor> Optimizer::add_state(const std::string& suffix, bool (*has)(const Shape&)) {
   std::vector<Tensor> tensors;
   for (const auto& [name, parameter] : parameters_) {
@@ -117,7 +126,7 @@ std::vector<Tensor> Optimizer::add_state(const std::string& suffix, bool (*has)(
       tensors.emplace_back();
       continue;
     }
-    tensors.push_back(Tensor::zeros_like(parameter.value()));
+    tensors.push_back(state_like(parameter.value()));
     state_.emplace_back(name + "." + suffix, tensors.back());
   }
   return tensors;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ struct OptimOptions {
   double trust_coefficient = 0.001;       // lars
   std::int64_t ns_steps = 5;              // muon
   std::string adjust_lr_fn = "original";  // muon: or match_rms_adamw
+  // Folder of files that hold the state (offload.h); empty: memory. For parameters on the CPU.
+  std::filesystem::path offload;
 };
 
 // Changes parameters by their gradients; a parameter without a gradient is left alone. Deterministic: in the
@@ -37,7 +40,8 @@ struct OptimOptions {
 //
 // Ownership: it holds handles on the parameters, and owns its state.
 // Threads: one at a time.
-// Errors: Errc::mismatch for a parameter whose dtype or shape is another than when the optimizer was made.
+// Errors: Errc::mismatch for a parameter whose dtype or shape is another than when the optimizer was made. Making one
+// with offload: those of zeros_in_file().
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -91,6 +95,8 @@ class Optimizer {
     double lr_factor, weight_decay;
     std::size_t begin, end;
   };
+
+  Tensor state_like(const Tensor& parameter) const;
 
   NamedParameters parameters_;  // of all groups
   std::vector<Group> groups_;

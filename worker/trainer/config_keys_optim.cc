@@ -44,6 +44,10 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
         {.help = "how muon multiplies the learning rate of a matrix: original, by sqrt(max(1, rows / columns)); "
                  "match_rms_adamw, by 0.2 sqrt(max(rows, columns)), for learning rates of adamw",
          .choices = {"original", "match_rms_adamw"}});
+  s.add(
+      "optim.offload", o.offload,
+      {.help = "folder on a disk in which files hold the optimizer's state: the kernel writes out and reads back what "
+               "does not fit into memory; empty: memory"});
   s.add("optim.clip_norm", o.clip_norm,
         {.help = "scales the gradients of all parameters down to this Euclidean norm, as clip_grad_norm_; 0: not",
          .min = 0});

@@ -140,7 +140,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "parallel.split",
       "parallel.reshard_after_forward",
       "parallel.shard_group",
-      "parallel.tensor",
+      "optim.offload",
       "checkpoint.",
       "metrics.",
   };

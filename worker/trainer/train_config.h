@@ -105,6 +105,7 @@ struct TrainConfig {
     double trust_coefficient = 0.001;
     std::int64_t ns_steps = 5;
     std::string adjust_lr_fn = "original";
+    std::filesystem::path offload;
     bool decay_one_dimensional = true;
     double clip_norm = 0;
     double clip_value = 0;

@@ -134,7 +134,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vect
                                 .lr_decay = c.optim.lr_decay,
                                 .trust_coefficient = c.optim.trust_coefficient,
                                 .ns_steps = c.optim.ns_steps,
-                                .adjust_lr_fn = c.optim.adjust_lr_fn},
+                                .adjust_lr_fn = c.optim.adjust_lr_fn,
+                                .offload = c.optim.offload},
                                std::move(groups));
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using Values = std::map<std::string, std::vector<float>>;
 
-constexpr optim::OptimOptions sgd{.lr = 0.05, .momentum = 0.9};
+const optim::OptimOptions sgd{.lr = 0.05, .momentum = 0.9};
 
 void backward(nn::Module& net, std::int64_t update) {
   Generator generator(11, static_cast<std::uint64_t>(update));
