@@ -266,8 +266,8 @@ class RankProcess {
 }  // namespace
 
 int main(int, char** argv) try {
-  comm::MpiLibrary::instance(
-      CommConfig{}.timeout);  // collective over the world, also for processes outside the first group
+  // Collective over the world: also for processes outside the first group.
+  comm::MpiLibrary::instance(CommConfig{}.timeout);
   const int socket = connect_to(argv[1]);
   MessageWriter greeting;
   greeting.put(WorkerEnv::from(Environment::capture()).rank);
