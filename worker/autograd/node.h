@@ -25,6 +25,7 @@ struct VariableNode {
   Tensor storage;
   std::function<Tensor()> make_storage;  // where the storage is made when it is needed
   bool lazy = false;  // the gradient may be undefined although there is a storage, which is zero then
+  bool borrowed = false;  // the storage is that of other variables
   // The gradient counts as zero although its memory, the storage's, was not cleared: the first contribution overwrites
   // it.
   bool clear_pending = false;

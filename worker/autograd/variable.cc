@@ -87,6 +87,7 @@ void Variable::set_grad_storage(Tensor storage, GradStorage kind) {
   }
   leaf.storage = std::move(storage);
   leaf.lazy = kind == GradStorage::lazy;
+  leaf.borrowed = kind == GradStorage::borrowed;
   leaf.gradient = has_gradient || !leaf.lazy ? leaf.storage : Tensor();
 }
 
@@ -105,6 +106,10 @@ void Variable::release_grad() {
 
 void Variable::zero_grad() {
   autograd::VariableNode& leaf = this->leaf("zero_grad");
+  if (leaf.borrowed)
+    throw Error(Errc::usage,
+                "zero_grad: the gradient is a part of the model's: call zero_grad() of the model, or of what "
+                "synchronises its gradients");
   leaf.clear_pending = leaf.storage.defined() && !leaf.lazy;
   if (leaf.clear_pending) return;
   if (leaf.storage.defined()) leaf.storage.fill(0);

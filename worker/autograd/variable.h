@@ -49,8 +49,9 @@ class Variable {
   // gradient is copied there, otherwise it is set to zero. zero_grad() keeps the storage, whose memory may hold the old
   // values until a backward pass reaches the variable or grad() is called: so no pass clears what the next one
   // overwrites. grad() is defined from then on; with a lazy storage only while it holds a gradient: after one was
-  // accumulated or define_grad() was called, until zero_grad().
-  enum class GradStorage { eager, lazy };
+  // accumulated or define_grad() was called, until zero_grad(). Borrowed storage is that of other variables, which
+  // alone clear it: zero_grad() is Errc::usage.
+  enum class GradStorage { eager, lazy, borrowed };
   void set_grad_storage(Tensor storage, GradStorage kind = GradStorage::eager);
   // The same with memory that is asked for when a pass first reaches the variable, and whose contents may be anything;
   // until release_grad(), which drops gradient and memory. Not with zero_grad(), which would keep the memory.

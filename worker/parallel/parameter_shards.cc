@@ -41,7 +41,7 @@ ParameterShards::ParameterShards(const DividedParameters& divided, ProcessGroup&
       const auto begin = static_cast<std::int64_t>(part.count() == 0 ? 0 : slice.offset + part.begin - own.begin);
       const auto count = static_cast<std::int64_t>(part.count());
       Variable variable(divided.values[b].slice(0, begin, count), true);
-      variable.set_grad_storage(divided.gradients[b].slice(0, begin, count));
+      variable.set_grad_storage(divided.gradients[b].slice(0, begin, count), Variable::GradStorage::borrowed);
       parts_[slice.parameter] = {name, variable};
     }
   }

@@ -124,7 +124,7 @@ void TrainingStep::update_only(const optim::NamedParameters& parameters) {
 
 void TrainingStep::update() {
   optimizer_->step();
-  optimizer_->zero_grad();
+  model_->zero_grad();
 }
 
 }  // namespace ddprun::bench

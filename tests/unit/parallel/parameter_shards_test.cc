@@ -42,6 +42,22 @@ TEST_CASE("divided updates learn what whole ones learn, and each rank keeps its 
   }
 }
 
+// The optimizer has parts alone: the rest of this rank's gradients would stay, and the parts would be cleared late.
+TEST_CASE("an optimizer of parts does not clear gradients") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto net = make_net();
+    DistributedDataParallel ddp(*net, group, {.limits = small_buckets, .shard_gradients = true});
+    const ParameterShards shards(*ddp.divided(), group);
+    const auto optimizer = optim::make_optimizer("adam", {.lr = 0.01}, shards.parameters());
+    try {
+      optimizer->zero_grad();
+      require(false, "an error");
+    } catch (const Error& error) {
+      require(error.code() == Errc::usage, error.what());
+    }
+  });
+}
+
 TEST_CASE("an optimizer goes on with the state that another one gathered") {
   const Learnt expected = learn_whole(2, 3);
   std::map<std::string, std::vector<float>> learnt;
