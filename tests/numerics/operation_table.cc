@@ -192,6 +192,13 @@ std::vector<OperationRow> make_table() {
        },
        {{{5, 3}}},
        1},
+      {"index_select",
+       CastClass::keep,
+       [](In in) {
+         return index_select(in[0], indices(in, {2, 0, 2, 1, 2}, {5}));
+       },
+       {matrix},
+       1},
       {"gather",
        CastClass::keep,
        [](In in) {
@@ -227,6 +234,20 @@ std::vector<OperationRow> make_table() {
       {"addmm", CastClass::lower, [](In in) { return addmm(in[0], in[1], in[2]); }, {{{2}}, {{3, 5}}, {{5, 2}}}, 2},
       {"linear", CastClass::lower, [](In in) { return linear(in[0], in[1], in[2]); }, {{{3, 5}}, {{4, 5}}, {{4}}}, 2},
       {"linear without bias", CastClass::lower, [](In in) { return linear(in[0], in[1]); }, {{{2, 3, 5}}, {{4, 5}}}, 0},
+      {"grouped_mm",
+       CastClass::lower,
+       [](In in) {
+         return grouped_mm(in[0], {2, 0, 3}, in[1], in[2]);
+       },
+       {{{5, 3}}, {{3, 3, 4}}, {{3, 4}}},
+       2},
+      {"grouped_mm without bias",
+       CastClass::lower,
+       [](In in) {
+         return grouped_mm(in[0], {4, 1}, in[1]);
+       },
+       {{{5, 3}}, {{2, 3, 4}}},
+       2},
       {"attention",
        CastClass::lower,
        [](In in) { return attention(in[0], in[1], in[2]); },

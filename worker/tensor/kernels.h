@@ -29,6 +29,7 @@ struct MatmulOptions {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
+  bool varying = false;  // the sizes are others at the next call: no code is made for them alone
   friend auto operator<=>(const MatmulOptions&, const MatmulOptions&) = default;
 };
 

@@ -50,26 +50,37 @@ void add_source_gradient(autograd::Backward& pass, const Axis& axis) {
   pass.add(1, std::move(gradient));
 }
 
-}  // namespace
-
-Variable embedding(const Tensor& given, const Variable& weight) {
-  const autograd::Operation operation("embedding", {weight}, {given});
-  if (weight.shape().size() != 2) {
-    throw make_error(Errc::mismatch, "embedding: the weight has shape {}, not (entries, width)",
-                     to_string(weight.shape()));
+// Rows of a matrix by their indices (...) -> (..., width).
+Variable rows_of(const autograd::Operation& operation, const Variable& matrix, const Tensor& given) {
+  if (matrix.shape().size() != 2) {
+    throw make_error(Errc::mismatch, "{}: the rows have shape {}, not (entries, width)", operation.name(),
+                     to_string(matrix.shape()));
   }
-  const Tensor indices = checked_indices("embedding", given, weight.shape()[0]);
-  const Tensor rows = weight.value().contiguous();
+  const Tensor indices = checked_indices(operation.name(), given, matrix.shape()[0]);
+  const Tensor rows = matrix.value().contiguous();
   Shape shape = indices.shape();
   shape.push_back(rows.size(1));
   Tensor out = Tensor::empty(shape, rows.dtype(), rows.device());
   kernels::of(rows).gather_rows(rows, indices, out);
-  return operation.record(std::move(out), {indices}, [shape_of_weight = rows.shape()](autograd::Backward& pass) {
-    autograd::add_computed(pass, 0, shape_of_weight, [&](Tensor& sum, bool accumulate) {
+  return operation.record(std::move(out), {indices}, [shape_of_rows = rows.shape()](autograd::Backward& pass) {
+    autograd::add_computed(pass, 0, shape_of_rows, [&](Tensor& sum, bool accumulate) {
       if (!accumulate) sum.fill(0);
       kernels::of(sum).scatter_add_rows(pass.grad().to(sum.dtype()), pass.saved(0), sum);
     });
   });
+}
+
+}  // namespace
+
+Variable embedding(const Tensor& indices, const Variable& weight) {
+  return rows_of(autograd::Operation("embedding", {weight}, {indices}), weight, indices);
+}
+
+Variable index_select(const Variable& input, const Tensor& indices) {
+  const autograd::Operation operation("index_select", {input}, {indices});
+  if (indices.dim() != 1)
+    throw make_error(Errc::mismatch, "index_select: indices of shape {}, not (n)", to_string(indices.shape()));
+  return rows_of(operation, input, indices);
 }
 
 Variable gather(const Variable& input, std::int64_t dim, const Tensor& given) {

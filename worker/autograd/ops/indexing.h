@@ -7,6 +7,8 @@ namespace ddprun {
 
 // indices (...), weight (entries, width) -> (..., width): row indices[i] of the weight.
 Variable embedding(const Tensor& indices, const Variable& weight);
+// input (rows, width), indices (n) -> (n, width): the same of rows that were computed, as PyTorch's along dimension 0.
+Variable index_select(const Variable& input, const Tensor& indices);
 
 // The shapes of input and indices agree but in dimension dim.
 // out[i][j][k] = input[i][indices[i][j][k]][k] for dim 1, of the shape of indices.

@@ -1,5 +1,7 @@
 #include "ddprun/worker/autograd/ops/matmul.h"
 
+#include <numeric>
+
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/autocast.h"
 #include "ddprun/worker/autograd/operation.h"
@@ -97,6 +99,66 @@ Variable linear_2d(const Variable& input, const Variable& weight, const Variable
   });
 }
 
+using GroupCounts = std::vector<std::int64_t>;
+
+// Calls act(group, first row, rows) for each group.
+template <class Act>
+void for_each_group(const GroupCounts& counts, Act act) {
+  std::int64_t first = 0;
+  for (std::size_t group = 0; group < counts.size(); ++group) {
+    act(static_cast<std::int64_t>(group), first, counts[group]);
+    first += counts[group];
+  }
+}
+
+void check_groups(const Variable& a, const GroupCounts& counts, const Variable& b, const Variable& bias) {
+  const Shape &x = a.shape(), &y = b.shape();
+  if (x.size() != 2 || y.size() != 3 || x[1] != y[1] || a.dtype() != b.dtype()) throw_no_product("grouped_mm", a, b);
+  const std::int64_t rows = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  if (std::ssize(counts) != y[0] || rows != x[0])
+    throw make_error(Errc::mismatch, "grouped_mm: {} counts of {} rows for {} groups and {} rows", counts.size(), rows,
+                     y[0], x[0]);
+  if (bias.defined() && (bias.shape() != Shape{y[0], y[2]} || bias.dtype() != b.dtype()))
+    throw make_error(Errc::mismatch, "grouped_mm: a bias of shape {} does not fit {} groups of {} columns",
+                     to_string(bias.shape()), y[0], y[2]);
+}
+
+void add_gradient_of_rows(autograd::Backward& pass, const GroupCounts& counts) {
+  const Tensor &grad = pass.grad(), &b = pass.saved(1);
+  autograd::add_computed(pass, 0, pass.saved(0).shape(), [&](Tensor& out, bool accumulate) {
+    for_each_group(counts, [&](std::int64_t group, std::int64_t first, std::int64_t rows) {
+      Tensor part = out.slice(0, first, rows);
+      kernels::of(grad).matmul(grad.slice(0, first, rows), b.select(0, group), part,
+                               {.transpose_b = true, .accumulate = accumulate, .varying = true});
+    });
+  });
+}
+
+// A group without rows has the gradient zero.
+void add_gradient_of_groups(autograd::Backward& pass, const GroupCounts& counts) {
+  const Tensor &grad = pass.grad(), &a = pass.saved(0);
+  autograd::add_computed(pass, 1, pass.saved(1).shape(), [&](Tensor& out, bool accumulate) {
+    for_each_group(counts, [&](std::int64_t group, std::int64_t first, std::int64_t rows) {
+      Tensor part = out.select(0, group);
+      if (rows == 0 && !accumulate) part.fill(0);
+      if (rows > 0)
+        kernels::of(grad).matmul(a.slice(0, first, rows), grad.slice(0, first, rows), part,
+                                 {.transpose_a = true, .accumulate = accumulate, .varying = true});
+    });
+  });
+}
+
+void add_gradient_of_biases(autograd::Backward& pass, const GroupCounts& counts) {
+  const Tensor& grad = pass.grad();
+  autograd::add_computed(pass, 2, {static_cast<std::int64_t>(counts.size()), grad.size(1)},
+                         [&](Tensor& out, bool accumulate) {
+                           for_each_group(counts, [&](std::int64_t group, std::int64_t first, std::int64_t rows) {
+                             Tensor part = out.select(0, group);
+                             kernels::of(grad).sum_to_bias(grad.slice(0, first, rows), rows, 1, part, accumulate);
+                           });
+                         });
+}
+
 }  // namespace
 
 Variable matmul(const Variable& given_a, const Variable& given_b) {
@@ -147,6 +209,27 @@ Variable linear(const Variable& given_input, const Variable& given_weight, const
   shape.back() = weight.shape()[0];
   const std::int64_t rows = width > 0 ? input.value().numel() / width : 0;
   return reshape(linear_2d(reshape(input, {rows, width}), weight, bias), shape);
+}
+
+Variable grouped_mm(const Variable& given_a, const GroupCounts& counts, const Variable& given_b,
+                    const Variable& given_bias) {
+  const auto [a, b, bias] = autograd::autocast(autograd::CastClass::lower, given_a, given_b, given_bias);
+  const autograd::Operation operation("grouped_mm", {a, b, bias});
+  check_groups(a, counts, b, bias);
+  const Tensor x = a.value().contiguous(), y = b.value().contiguous();
+  Tensor value = Tensor::empty({x.size(0), y.size(2)}, x.dtype(), x.device());
+  if (operation.needs_value())
+    for_each_group(counts, [&, biases = bias.defined() ? bias.value().contiguous() : Tensor()](
+                               std::int64_t group, std::int64_t first, std::int64_t rows) {
+      Tensor part = value.slice(0, first, rows);
+      kernels::of(x).matmul(x.slice(0, first, rows), y.select(0, group), part, {.varying = true});
+      if (biases.defined()) kernels::of(x).add_bias(part, biases.select(0, group), rows, 1);
+    });
+  return operation.record(std::move(value), {x, y}, [counts](autograd::Backward& pass) {
+    add_gradient_of_biases(pass, counts);
+    add_gradient_of_groups(pass, counts);
+    add_gradient_of_rows(pass, counts);
+  });
 }
 
 }  // namespace ddprun

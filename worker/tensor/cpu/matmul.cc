@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "ddprun/worker/tensor/cpu/matrix_product.h"
 #include "ddprun/worker/tensor/cpu/table.h"
 #include "ddprun/worker/tensor/cpu/vectorize.h"
@@ -50,10 +52,26 @@ void multiply_in_16_bits(std::int64_t count, const Product& p, const Tensor& a, 
                      at(static_cast<std::byte*>(out.raw()), i * p.m * p.n, out.dtype()));
 }
 
+// A primitive is kept for each size: a size that varies is made of powers of two, of which there are few.
+void multiply_varying(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
+  options.varying = false;
+  const std::int64_t size = a.size(0);  // rows of a: of the result, or the sums' length
+  for (std::int64_t first = 0; first < size;) {
+    const auto part = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(size - first)));
+    const Tensor a_part = a.slice(0, first, part);
+    Tensor out_part = options.transpose_a ? out : out.slice(0, first, part);
+    const Tensor b_part = options.transpose_a ? b.slice(0, first, part) : b;
+    multiply_in_16_bits(1, product_of(a_part, b_part, out_part, options), a_part, b_part, out_part);
+    options.accumulate = options.accumulate || options.transpose_a;
+    first += part;
+  }
+}
+
 // One product, or one for each leading index. out may be float32 while a and b have 16 bits.
 void multiply_each(std::int64_t count, const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
   const Product product = product_of(a, b, out, options);
-  if (multiplies_in_16_bits(product, a, b, out)) return multiply_in_16_bits(count, product, a, b, out);
+  if (multiplies_in_16_bits(product, a, b, out))
+    return options.varying ? multiply_varying(a, b, out, options) : multiply_in_16_bits(count, product, a, b, out);
   if (is_16_bit(out)) {
     Tensor wide = widened(out);
     multiply_each(count, a, b, wide, options);

@@ -24,7 +24,7 @@ bool has_instructions(dnnl::cpu_isa isa) {
 bool suits_primitive(const Product& product) {
   constexpr std::int64_t short_side = 64;
   static const bool has_code = has_instructions(dnnl::cpu_isa::avx512_core);
-  return has_code && std::min({product.m, product.n, product.k}) <= short_side;
+  return has_code && !product.options.varying && std::min({product.m, product.n, product.k}) <= short_side;
 }
 
 // oneDNN leaves the result alone where there is nothing to add up. Whether there is nothing else to do.
