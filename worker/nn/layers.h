@@ -7,6 +7,7 @@
 #include "ddprun/worker/nn/layers/convolution.h"
 #include "ddprun/worker/nn/layers/dropout.h"
 #include "ddprun/worker/nn/layers/linear.h"
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
 #include "ddprun/worker/nn/layers/norm.h"
 #include "ddprun/worker/nn/layers/pooling.h"
 #include "ddprun/worker/nn/layers/residual.h"

@@ -28,6 +28,16 @@ struct EncoderOptions {
   bool norm_first = true;           // normalisation before attention and linear layers, not after
 };
 
+// Of gpt: MLPs that are mixtures of experts (MixtureOfExpertsOptions).
+struct ExpertOptions {
+  std::int64_t experts = 0;  // of a block; 0: an MLP that is none
+  std::int64_t per_token = 2;
+  std::int64_t every = 1;  // of so many blocks the last has experts
+  double capacity_factor = 0;
+  double load_balancing_loss = 0.01;
+  double router_z_loss = 0;
+};
+
 struct ModelOptions {
   Shape input{1, 28, 28};  // of one sample, without the batch
   DType input_dtype = DType::float32;
@@ -38,6 +48,7 @@ struct ModelOptions {
   std::int64_t channels = 64;  // resnet18, resnet50: of the first layer
   GptOptions gpt;
   EncoderOptions encoder;
+  ExpertOptions experts;
 };
 
 // Builds the model by name, its parameters drawn from the generator. docs/training.md has a table of the models, the

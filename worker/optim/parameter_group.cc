@@ -1,11 +1,22 @@
 #include "ddprun/worker/optim/parameter_group.h"
 
+#include <string_view>
+
 namespace ddprun::optim {
+namespace {
+
+// Those of several experts have two dimensions.
+bool is_bias(std::string_view name) {
+  return name == "bias" || name.ends_with(".bias");
+}
+
+}  // namespace
 
 std::vector<ParameterGroup> split_one_dimensional(const NamedParameters& parameters) {
   ParameterGroup matrices, others{.parameters = {}, .options = {.weight_decay = 0}};
   for (const auto& parameter : parameters)
-    (parameter.second.shape().size() > 1 ? matrices : others).parameters.push_back(parameter);
+    (parameter.second.shape().size() > 1 && !is_bias(parameter.first) ? matrices : others)
+        .parameters.push_back(parameter);
   std::vector<ParameterGroup> groups;
   for (ParameterGroup* group : {&matrices, &others})
     if (!group->parameters.empty()) groups.push_back(std::move(*group));

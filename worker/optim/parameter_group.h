@@ -25,7 +25,8 @@ struct ParameterGroup {
 };
 
 // Two groups: parameters of at least two dimensions (weights of linear layers and convolutions, embeddings), with the
-// optimizer's weight decay, and the others (biases, weights of norms) with none. A group without parameters is left
+// optimizer's weight decay, and the others (biases, by name where there is one for each expert, and weights of norms)
+// with none. A group without parameters is left
 // out.
 std::vector<ParameterGroup> split_one_dimensional(const NamedParameters& parameters);
 

@@ -31,6 +31,7 @@ constexpr Preset presets[] = {
 struct GptConfig {
   GptOptions sizes;
   double dropout = 0;
+  ExpertOptions experts;
 };
 
 // The projections whose results are added to the residual stream: scaled so that its variance does not grow with the
@@ -68,6 +69,25 @@ class Mlp : public Module {
   Dropout& dropout_;
 };
 
+// The MLP of a block, counted from 0.
+std::unique_ptr<Module> make_mlp(const GptConfig& config, std::int64_t block, Generator& generator) {
+  const ExpertOptions& e = config.experts;
+  if (e.experts == 0 || (block + 1) % e.every != 0) return std::make_unique<Mlp>(config, generator);
+  return std::make_unique<MixtureOfExperts>(
+      MixtureOfExpertsOptions{.width = config.sizes.width,
+                              .hidden = 4 * config.sizes.width,
+                              .experts = e.experts,
+                              .per_token = e.per_token,
+                              .capacity_factor = e.capacity_factor,
+                              .load_balancing_loss = e.load_balancing_loss,
+                              .router_z_loss = e.router_z_loss,
+                              .bias = config.sizes.bias,
+                              .dropout = config.dropout,
+                              .deviation = deviation,
+                              .result_deviation = residual_deviation(config.sizes)},
+      generator);
+}
+
 // (batch, time) -> (time, width): a row for each position, whatever the tokens.
 class PositionEmbedding : public Embedding {
  public:
@@ -101,11 +121,11 @@ std::unique_ptr<LayerNorm> make_norm(const GptOptions& sizes) {
 
 class Block : public Module {
  public:
-  Block(const GptConfig& config, Generator& generator)
+  Block(const GptConfig& config, std::int64_t number, Generator& generator)
       : ln_1_(register_module("ln_1", make_norm(config.sizes))),
         attn_(register_module("attn", make_attention(config, generator))),
         ln_2_(register_module("ln_2", make_norm(config.sizes))),
-        mlp_(register_module("mlp", std::make_unique<Mlp>(config, generator))) {}
+        mlp_(register_module("mlp", make_mlp(config, number, generator))) {}
 
  private:
   Variable forward(const Variable& input) override {
@@ -117,7 +137,7 @@ class Block : public Module {
   LayerNorm& ln_1_;
   CausalSelfAttention& attn_;
   LayerNorm& ln_2_;
-  Mlp& mlp_;
+  Module& mlp_;
 };
 
 class Gpt : public Module {
@@ -131,7 +151,7 @@ class Gpt : public Module {
         h_(register_module("h", std::make_unique<Sequential>())),
         ln_f_(register_module("ln_f", make_norm(config.sizes))),
         lm_head_(register_module("lm_head", std::make_unique<TiedHead>(wte_.parameter("weight")))) {
-    for (std::int64_t i = 0; i < config.sizes.layers; ++i) h_.add(std::make_unique<Block>(config, generator));
+    for (std::int64_t i = 0; i < config.sizes.layers; ++i) h_.add(std::make_unique<Block>(config, i, generator));
   }
 
  private:
@@ -187,7 +207,7 @@ GptOptions with_preset(const GptOptions& options) {
 }
 
 std::unique_ptr<Module> make_gpt(const ModelOptions& options, Generator& generator) {
-  GptConfig config{.sizes = with_preset(options.gpt), .dropout = options.dropout};
+  GptConfig config{.sizes = with_preset(options.gpt), .dropout = options.dropout, .experts = options.experts};
   check(config.sizes);
   if (config.sizes.vocabulary == 0) config.sizes.vocabulary = options.outputs;
   if (config.sizes.vocabulary < options.outputs)

@@ -1,0 +1,144 @@
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+
+#include <numeric>
+#include <utility>
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/autograd/autocast.h"
+#include "ddprun/worker/autograd/operation.h"
+#include "ddprun/worker/autograd/ops/activation.h"
+#include "ddprun/worker/autograd/ops/elementwise.h"
+#include "ddprun/worker/autograd/ops/indexing.h"
+#include "ddprun/worker/autograd/ops/matmul.h"
+#include "ddprun/worker/autograd/ops/reduce.h"
+#include "ddprun/worker/autograd/ops/shape.h"
+#include "ddprun/worker/nn/layers/initial.h"
+
+namespace ddprun::nn {
+namespace {
+
+void check(const MixtureOfExpertsOptions& o) {
+  if (o.per_token >= 1 && o.per_token <= o.experts) return;
+  throw make_error(Errc::usage, "mixture of experts: {} experts a token, of {}", o.per_token, o.experts);
+}
+
+// The value, with factor times the gradient of a loss beside its own.
+Variable with_loss(const Variable& value, const Variable& loss, std::shared_ptr<const double> factor) {
+  const autograd::Operation operation("with_loss", {value, loss});
+  return operation.record(value.value(), {},
+                          [factor = std::move(factor), dtype = loss.dtype()](autograd::Backward& pass) {
+                            if (pass.wants(0)) pass.add(0, pass.grad());
+                            if (pass.wants(1)) pass.add(1, Tensor::full({}, *factor, dtype));
+                          });
+}
+
+// Of tokens (rows, width), by the experts' results and a weight for each choice (rows, per_token).
+Variable weighted_sum(const Variable& results, const Routing& routing, const Variable& weights) {
+  const std::int64_t tokens = weights.shape()[0], choices = weights.shape()[1];
+  const Variable chosen = reshape(index_select(results, routing.rows), {tokens, choices, results.shape()[1]});
+  return sum(mul(chosen, reshape(cast(weights, results.dtype()), {tokens, choices, 1})), {1});
+}
+
+// (tokens, per_token): each token's choices add up to 1 before any is dropped, or are as probable as they are.
+Variable weights_of(const Variable& probabilities, const Routing& routing, std::int64_t per_token) {
+  Variable weights = gather(probabilities, 1, routing.experts);
+  if (per_token > 1) weights = div(weights, sum(weights, {1}, true));
+  return routing.dropped > 0 ? mul(weights, Variable(routing.kept)) : weights;
+}
+
+void add(ExpertCounts& sum, const ExpertCounts& counts) {
+  sum.resize(counts.size());
+  for (std::size_t i = 0; i < counts.size(); ++i) sum[i] += counts[i];
+}
+
+}  // namespace
+
+ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in, std::int64_t out, double deviation, bool bias,
+                           Generator& generator)
+    : weight_(register_parameter("weight", normal({experts, in, out}, deviation, generator))) {
+  if (bias) bias_ = register_parameter("bias", Tensor::zeros({experts, out}));
+}
+
+Variable ExpertLinear::apply(const Variable& rows, const ExpertCounts& counts) const {
+  return grouped_mm(rows, counts, weight_, bias_);
+}
+
+Router::Router(std::int64_t width, std::int64_t experts, double deviation, Generator& generator)
+    : weight_(register_parameter("weight", normal({experts, width}, deviation, generator))) {}
+
+// In 16 bits probabilities of neighbours would often be equal.
+Variable Router::forward(const Variable& tokens) {
+  const autograd::AutocastScope precise(DType::float32);
+  return linear(cast(tokens, weight_.dtype()), weight_);
+}
+
+MixtureOfExperts::MixtureOfExperts(const MixtureOfExpertsOptions& o, Generator& generator)
+    : options_((check(o), o)),
+      router_(register_module("router", std::make_unique<Router>(o.width, o.experts, o.deviation, generator))),
+      c_fc_(register_module(
+          "c_fc", std::make_unique<ExpertLinear>(o.experts, o.width, o.hidden, o.deviation, o.bias, generator))),
+      c_proj_(register_module("c_proj", std::make_unique<ExpertLinear>(o.experts, o.hidden, o.width, o.result_deviation,
+                                                                       o.bias, generator))),
+      dropout_(register_module("dropout", make_dropout(o.dropout, generator))) {}
+
+ExpertLoad MixtureOfExperts::take_load() {
+  return std::exchange(load_, {});
+}
+
+Variable MixtureOfExperts::join() {
+  const ExpertCounts none(static_cast<std::size_t>(options_.experts));
+  const Variable results = run(Variable(Tensor::zeros({0, options_.width}, c_fc_.parameter("weight").dtype())), none);
+  note_load(none, 0);
+  return results;
+}
+
+Variable MixtureOfExperts::forward(const Variable& input) {
+  const Variable tokens = reshape(input, {-1, options_.width});
+  const Variable logits = router_(tokens), probabilities = softmax(logits);
+  const auto capacity =
+      expert_capacity(options_.capacity_factor, tokens.shape()[0], options_.per_token, options_.experts);
+  const Routing routing = route(probabilities.value(), options_.per_token, capacity);
+  const Variable results = run(index_select(tokens, routing.tokens), routing.counts);
+  Variable sum = weighted_sum(results, routing, weights_of(probabilities, routing, options_.per_token));
+  if (training()) {
+    const ExpertCounts chosen = note_load(routing.chosen, routing.dropped);
+    if (grad_enabled()) sum = with_loss(sum, losses(logits, probabilities, chosen), loss_factor_);
+  }
+  return dropout_(reshape(sum, input.shape()));
+}
+
+Variable MixtureOfExperts::compute(const Variable& rows, const ExpertCounts& counts) {
+  return c_proj_.apply(gelu_tanh(c_fc_.apply(rows, counts)), counts);
+}
+
+Variable MixtureOfExperts::run(const Variable& rows, const ExpertCounts& counts) {
+  const auto own = [this](const Variable& of, const ExpertCounts& by) { return compute(of, by); };
+  return exchange_ ? exchange_->run(rows, counts, own) : own(rows, counts);
+}
+
+// The choices of all that route together.
+ExpertCounts MixtureOfExperts::note_load(ExpertCounts chosen, std::int64_t dropped) {
+  chosen.push_back(dropped);
+  if (exchange_) chosen = exchange_->total(chosen);
+  load_.dropped += chosen.back();
+  chosen.pop_back();
+  add(load_.chosen, chosen);
+  return chosen;
+}
+
+Variable MixtureOfExperts::losses(const Variable& logits, const Variable& probabilities,
+                                  const ExpertCounts& chosen) const {
+  const auto all = static_cast<double>(std::accumulate(chosen.begin(), chosen.end(), std::int64_t{0}));
+  std::vector<double> shares;
+  for (const std::int64_t count : chosen) shares.push_back(static_cast<double>(count) / all);
+  const Variable share(Tensor::from(shares, {options_.experts}).to(probabilities.dtype()));
+  const double experts = static_cast<double>(options_.experts);
+  Variable loss = mul(ddprun::sum(mul(mean(probabilities, {0}), share)), experts * options_.load_balancing_loss);
+  if (options_.router_z_loss > 0) {
+    const Variable log_sums = sub(select(logits, 1, 0), select(log_softmax(logits), 1, 0));
+    loss = ddprun::add(loss, mul(mean(mul(log_sums, log_sums)), options_.router_z_loss));
+  }
+  return loss;
+}
+
+}  // namespace ddprun::nn

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "ddprun/worker/nn/layers/dropout.h"
+#include "ddprun/worker/nn/layers/routing.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/tensor/random.h"
+
+namespace ddprun::nn {
+
+struct MixtureOfExpertsOptions {
+  std::int64_t width, hidden;  // features of a token, and between the two layers of an expert
+  std::int64_t experts;
+  std::int64_t per_token = 2;  // experts that compute a token, at most all
+  // An expert takes this many times its equal share of a batch's choices; the rest are dropped. 0: it takes all.
+  double capacity_factor = 0;
+  double load_balancing_loss = 0.01;  // weight of the loss that keeps experts equally busy
+  double router_z_loss = 0;           // likewise of the one that keeps the router's logits small
+  bool bias = true;
+  double dropout = 0;                                // of the result
+  double deviation = 0.02, result_deviation = 0.02;  // of the initial weights, and of the second layer's
+};
+
+// How busy experts were.
+struct ExpertLoad {
+  ExpertCounts chosen;       // choices by expert
+  std::int64_t dropped = 0;  // of them, for lack of capacity
+};
+
+// Who computes the experts of a layer, where that is not this process alone.
+//
+// Threads: those of the layer. The methods are called in each pass through the layer.
+class ExpertExchange {
+ public:
+  // Results of rows that are ordered by expert, counts of each.
+  using Compute = std::function<Variable(const Variable& rows, const ExpertCounts& counts)>;
+
+  virtual ~ExpertExchange() = default;
+  // The sum of counts over all whose tokens are routed in this pass; in training alone.
+  virtual ExpertCounts total(const ExpertCounts& own) = 0;
+  // The results of this process's rows. compute() is called once with the rows, of whomever, of the experts that this
+  // process has.
+  virtual Variable run(const Variable& rows, const ExpertCounts& counts, const Compute& compute) = 0;
+};
+
+// One linear layer of all experts: grouped_mm(). Shapes: weight (experts, in, out), bias (experts, out).
+class ExpertLinear : public Module {
+ public:
+  ExpertLinear(std::int64_t experts, std::int64_t in, std::int64_t out, double deviation, bool bias,
+               Generator& generator);
+  Variable apply(const Variable& rows, const ExpertCounts& counts) const;
+
+ private:
+  Variable weight_, bias_;
+};
+
+// (..., width) -> (..., experts): logits, computed in float32 at least. Shape: weight (experts, width).
+class Router : public Module {
+ public:
+  Router(std::int64_t width, std::int64_t experts, double deviation, Generator& generator);
+
+ private:
+  Variable forward(const Variable& tokens) override;
+
+  Variable weight_;
+};
+
+// (..., width) -> the same. Each token is computed by the experts that a router finds most probable, two linear layers
+// with gelu in between each, and the result is the mean of theirs, weighted by the probabilities (of the experts
+// chosen; the probability itself with one expert a token). A choice that is dropped adds nothing.
+// Fedus et al., "Switch Transformers", 2021; Jiang et al., "Mixtral of Experts", 2024.
+//
+// Training adds to the gradient, and not to the value, those of two losses of each pass: the number of experts times
+// the sum over them of the share of choices times the mean probability (1 where experts are equally busy), and the mean
+// square of the logarithm of the sum of the logits' exponentials (Zoph et al., "ST-MoE", 2022).
+//
+// Ownership: an exchange outlives passes through this module and their tapes.
+class MixtureOfExperts : public Module {
+ public:
+  MixtureOfExperts(const MixtureOfExpertsOptions& options, Generator& generator);
+
+  const MixtureOfExpertsOptions& options() const { return options_; }
+  // Of passes in training, of all that route together, since the last call.
+  ExpertLoad take_load();
+  // What the gradient of the main loss is multiplied by: a loss scale, the share of a micro-batch. Before each backward
+  // pass; 1 at first.
+  void set_loss_factor(double factor) { *loss_factor_ = factor; }
+  // Null: this process alone.
+  void set_exchange(ExpertExchange* exchange) { exchange_ = exchange; }
+  // In place of a pass at a process that has no tokens, where others that route with it have: what backward() begins
+  // from.
+  Variable join();
+
+ private:
+  Variable forward(const Variable& input) override;
+  Variable compute(const Variable& rows, const ExpertCounts& counts);
+  Variable run(const Variable& rows, const ExpertCounts& counts);
+  Variable losses(const Variable& logits, const Variable& probabilities, const ExpertCounts& chosen) const;
+  ExpertCounts note_load(ExpertCounts chosen, std::int64_t dropped);
+
+  const MixtureOfExpertsOptions options_;
+  Router& router_;
+  ExpertLinear &c_fc_, &c_proj_;
+  Dropout& dropout_;
+  ExpertExchange* exchange_ = nullptr;
+  ExpertLoad load_;
+  const std::shared_ptr<double> loss_factor_ = std::make_shared<double>(1);  // tapes refer to it
+};
+
+}  // namespace ddprun::nn
