@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "ddprun/worker/data/digits.h"
@@ -102,6 +103,27 @@ void check_transformer(const TrainConfig& c, const Settings& settings) {
   check_size(settings, "model.context", "an embedding", {sizes.context, sizes.width}, max_tensor_elements);
 }
 
+void check_experts(const TrainConfig& c, const Settings& settings) {
+  const TrainConfig::Model& m = c.model;
+  if (m.experts == 0) {
+    for (const auto& [key, given] :
+         {std::pair("model.capacity_factor", m.capacity_factor > 0),
+          std::pair("model.expert_every", m.expert_every > 1), std::pair("model.router_z_loss", m.router_z_loss > 0)})
+      if (given) reject(settings, key, "model.experts has to be given as well");
+    return;
+  }
+  if (m.name != "gpt") reject(settings, "model.experts", "model.name = gpt has to be given as well");
+  const nn::GptOptions sizes = nn::with_preset({.preset = m.preset, .layers = m.layers, .width = m.width});
+  check_size(settings, "model.experts", "a layer of the experts", {m.experts, 4, sizes.width, sizes.width},
+             max_tensor_elements);
+  if (m.experts_per_token > m.experts)
+    reject(settings, "model.experts_per_token", fmt::format("there are {} experts", m.experts));
+  if (m.expert_every > sizes.layers)
+    reject(settings, "model.expert_every", fmt::format("the model has {} blocks", sizes.layers));
+  if (c.optim.name == "muon")
+    reject(settings, "optim.name", "muon takes one matrix at a time, and experts' weights are several in one tensor");
+}
+
 void check_fine_tuning(const TrainConfig::Model& m, const Settings& settings) {
   if (!m.weights.empty()) return;
   for (const auto& [key, value] :
@@ -145,6 +167,7 @@ void check_model_and_data(const TrainConfig& c, const Settings& settings) {
     reject(settings, "data.mixup", "only classification and distillation learn shares of classes");
   if (c.model.name == "mlp") check_hidden(c, settings);
   if (c.model.name == "gpt" || c.model.name == "transformer") check_transformer(c, settings);
+  check_experts(c, settings);
   if (c.data.name == "random" && is_built_in(c.model))
     check_image(settings, "data.shape", c.model.name, parse_extents(c.data.shape));
   if (c.data.name == "image_folder" && is_built_in(c.model))

@@ -152,6 +152,34 @@ void check_context_parallel(const TrainConfig& c, const Settings& settings) {
     if (on) reject(settings, key, "it does not go with parallel.context");
 }
 
+// Ranks that divide experts have samples of their own, and passes of their own kind.
+void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
+  const auto& p = c.parallel;
+  if (c.model.experts == 0) reject(settings, "parallel.expert", "model.experts has to be given as well");
+  if (c.model.experts % p.expert != 0)
+    reject(settings, "model.experts", fmt::format("it has to be a multiple of parallel.expert = {}", p.expert));
+  if (!optim::is_elementwise(c.optim.name))
+    reject(settings, "optim.name",
+           fmt::format("experts are divided by parallel.expert, and {} needs whole tensors", c.optim.name));
+  for (const auto& [key, on] :
+       {std::pair("parallel.context", p.context > 1), std::pair("parallel.zero", p.zero > 0),
+        std::pair("parallel.strategy", p.strategy != "ddp"), std::pair("parallel.hook", p.hook != "allreduce"),
+        std::pair("parallel.static_graph", p.static_graph),
+        std::pair("parallel.find_unused_parameters", p.find_unused_parameters),
+        std::pair("parallel.ignored_parameters", !p.ignored_parameters.empty()),
+        std::pair("parallel.delay_all_reduce_named_params", !p.delay_all_reduce_named_params.empty()),
+        std::pair("train.recompute", c.train.recompute != "none")})
+    if (on) reject(settings, key, "it does not go with parallel.expert");
+}
+
+// What experts do not go with, divided or not.
+void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) {
+  for (const auto& [key, on] :
+       {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
+        std::pair("parallel.devices", !p.devices.empty())})
+    if (on) reject(settings, key, "it does not go with model.experts");
+}
+
 // Keys that say something of a pipeline.
 void check_pipeline_keys(const TrainConfig::Parallel& p, const Settings& settings) {
   constexpr auto* missing = "parallel.micro_batches has to be given as well";
@@ -209,6 +237,8 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   if (p.sequence && c.data.context % p.tensor != 0)
     reject(settings, "data.context", fmt::format("it has to be a multiple of parallel.tensor = {}", p.tensor));
   if (p.context > 1) check_context_parallel(c, settings);
+  if (c.model.experts > 0) check_no_experts(p, settings);
+  if (p.expert > 1) check_expert_parallel(c, settings);
   if (p.tensor > 1) check_tensor_parallel(c, settings);
   if (p.balance && (p.strategy == "local_sgd" || p.sync_batch_norm))
     reject(settings, "parallel.balance", "not with parallel.strategy = local_sgd or parallel.sync_batch_norm");

@@ -15,6 +15,7 @@ namespace ddprun::trainer {
 void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& registry);
 void bind_fine_tuning(Settings& s, TrainConfig::Model& m);
 void bind_transformers(Settings& s, TrainConfig::Model& m);
+void bind_experts(Settings& s, TrainConfig::Model& m);
 void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& registry);
 void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& registry);
 void bind_eval(Settings& s, TrainConfig::Eval& e);

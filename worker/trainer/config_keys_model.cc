@@ -70,4 +70,22 @@ void bind_transformers(Settings& s, TrainConfig::Model& m) {
                  "by default"});
 }
 
+void bind_experts(Settings& s, TrainConfig::Model& m) {
+  s.add("model.experts", m.experts,
+        {.help = "experts of a mixture in place of the MLP in blocks of gpt; 0: one MLP", .min = 0, .max = 4096});
+  s.add("model.experts_per_token", m.experts_per_token,
+        {.help = "experts that compute a token, the most probable ones", .min = 1, .max = 4096});
+  s.add("model.expert_every", m.expert_every,
+        {.help = "of so many blocks the last one has experts", .min = 1, .max = 1000});
+  s.add("model.capacity_factor", m.capacity_factor,
+        {.help = "an expert computes so many times its equal share of a batch's tokens, and what it is chosen for "
+                 "beyond that is dropped; 0: nothing is dropped",
+         .min = 0,
+         .max = 4096});
+  s.add("model.load_balancing_loss", m.load_balancing_loss,
+        {.help = "weight of the loss that keeps experts equally busy", .min = 0, .max = 1000});
+  s.add("model.router_z_loss", m.router_z_loss,
+        {.help = "weight of the loss that keeps the logits of routers small", .min = 0, .max = 1000});
+}
+
 }  // namespace ddprun::trainer

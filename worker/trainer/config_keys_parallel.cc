@@ -153,6 +153,13 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
          .unit = "ranks",
          .min = 1,
          .max = 1024});
+  s.add(
+      "parallel.expert", p.expert,
+      {.help = "with model.experts: so many neighbouring ranks divide the experts of each block (expert parallelism); "
+               "model.experts is a multiple of them, and so is the number of ranks",
+       .unit = "ranks",
+       .min = 1,
+       .max = 1024});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(

@@ -23,9 +23,10 @@ InitOptions init_options(const TrainConfig& config, const WorkerEnv& place);
 // is the only dimension. Throws as init_options().
 std::string mesh_label(const TrainConfig& config, const WorkerEnv& place);
 
-// The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "context" with
-// parallel.context or "tensor" with parallel.tensor.
+// The dimensions of a job's ranks: "data"; before it "pipeline" with parallel.pipeline, and behind it "expert",
+// "context" or "tensor", each with its key of [parallel].
 std::vector<MeshDimension> mesh_dimensions(const TrainConfig::Parallel& parallel);
+
 // Runs function; an Errc::usage that it throws then names the key.
 template <class Function>
 auto naming_key(std::string_view key, int value, Function function) {
@@ -37,10 +38,12 @@ auto naming_key(std::string_view key, int value, Function function) {
   }
 }
 
-// The same for what fits ranks into mesh_dimensions(): names parallel.pipeline, parallel.context, or parallel.tensor.
+// The same for what fits ranks into mesh_dimensions(): names parallel.pipeline, parallel.expert, parallel.context,
+// or parallel.tensor.
 template <class Function>
 auto naming_mesh_key(const TrainConfig::Parallel& parallel, Function function) {
   if (parallel.pipeline > 1) return naming_key("parallel.pipeline", parallel.pipeline, function);
+  if (parallel.expert > 1) return naming_key("parallel.expert", parallel.expert, function);
   if (parallel.context > 1) return naming_key("parallel.context", parallel.context, function);
   return naming_key("parallel.tensor", parallel.tensor, function);
 }

@@ -42,6 +42,8 @@ std::string to_json(const StepRecord& r) {
   if (r.grad_norm) text += fmt::format(R"(, "grad_norm": {})", number(*r.grad_norm));
   if (r.loss_scale) text += fmt::format(R"(, "loss_scale": {})", number(*r.loss_scale));
   if (r.loss_scale || r.skipped_steps > 0) text += fmt::format(R"(, "skipped_steps": {})", r.skipped_steps);
+  if (r.experts)
+    text += fmt::format(R"(, "expert_load": {}, "dropped": {})", number(r.experts->load), number(r.experts->dropped));
   if (r.bytes_sent > 0) text += fmt::format(R"(, "bytes_sent": {})", r.bytes_sent);
   if (!r.staleness.empty()) text += fmt::format(R"(, "staleness": [{}])", fmt::join(r.staleness, ", "));
   return text + "}";

@@ -9,6 +9,7 @@
 
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/worker/tasks/task.h"
+#include "ddprun/worker/trainer/expert_use.h"
 
 namespace ddprun::trainer {
 
@@ -25,6 +26,7 @@ struct StepRecord {
   std::optional<double> loss_scale = {};  // with which the gradients were computed; none: the key is left out
   std::int64_t skipped_steps = 0;         // of the run so far; with a loss scale
   std::uint64_t bytes_sent = 0;           // by this rank over the network; 0: the key is left out
+  std::optional<ExpertUse> experts = {};  // none: the keys are left out
   // Of the steps since the last record, how many were of gradients so many updates old, by age; empty: left out.
   std::vector<std::int64_t> staleness = {};
 };

@@ -49,8 +49,11 @@ std::string shares_text(const TimeShares& shares) {
 std::string progress_line(const ProgressState& s) {
   const auto scale =
       s.loss_scale ? fmt::format(", loss scale {}, {} skipped", *s.loss_scale, s.skipped_steps) : std::string();
-  return fmt::format("step {}/{}, epoch {}/{}, loss {:.4f}{}, {:.0f} samples/s{}, {} left", s.step, s.total_steps,
-                     s.epoch, s.epochs, s.loss, scale, s.samples_per_s, s.shares ? shares_text(*s.shares) : "",
+  const auto experts =
+      s.experts ? fmt::format(", expert load {:.2f}, {:.1f} % dropped", s.experts->load, 100 * s.experts->dropped)
+                : std::string();
+  return fmt::format("step {}/{}, epoch {}/{}, loss {:.4f}{}{}, {:.0f} samples/s{}, {} left", s.step, s.total_steps,
+                     s.epoch, s.epochs, s.loss, scale, experts, s.samples_per_s, s.shares ? shares_text(*s.shares) : "",
                      duration_text(s.left));
 }
 

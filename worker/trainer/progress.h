@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/expert_use.h"
 
 namespace ddprun::trainer {
 
@@ -29,7 +30,8 @@ struct ProgressState {
   double samples_per_s = 0;
   std::chrono::duration<double> left{0};
   std::optional<double> loss_scale = {};
-  std::int64_t skipped_steps = 0;         // with a loss scale
+  std::int64_t skipped_steps = 0;  // with a loss scale
+  std::optional<ExpertUse> experts = {};
   std::optional<TimeShares> shares = {};  // of the steps since the last line
 };
 

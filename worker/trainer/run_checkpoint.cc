@@ -19,12 +19,11 @@ using NamedSettings = std::map<std::string, std::string>;
 constexpr std::array<std::pair<std::string_view, Resume>, 4> resume_choices{
     {{"auto", Resume::automatic}, {"never", Resume::never}, {"require", Resume::require}, {"best", Resume::best}}};
 
-// Settings that decide which tensors there are.
 // Settings that decide which tensors there are, and their shapes.
-constexpr std::array<std::string_view, 15> model_keys{
-    "model.name",        "model.hidden", "model.stem",    "model.channels",   "model.preset",
-    "model.layers",      "model.width",  "model.context", "model.vocabulary", "model.bias",
-    "model.feedforward", "data.name",    "data.shape",    "data.outputs",     "data.labels"};
+constexpr std::array<std::string_view, 17> model_keys{
+    "model.name",         "model.hidden",  "model.stem",       "model.channels", "model.preset",      "model.layers",
+    "model.width",        "model.context", "model.vocabulary", "model.bias",     "model.feedforward", "model.experts",
+    "model.expert_every", "data.name",     "data.shape",       "data.outputs",   "data.labels"};
 constexpr std::array<std::string_view, 5> optimizer_keys{"optim.name", "optim.momentum", "optim.dampening",
                                                          "optim.centered", "model.freeze"};
 

@@ -14,6 +14,7 @@
 #include "ddprun/worker/tasks/task.h"
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/evaluation.h"
+#include "ddprun/worker/trainer/expert_use.h"
 #include "ddprun/worker/trainer/rank_times.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/stopwatch.h"
@@ -42,6 +43,7 @@ struct StepResult {
   bool skipped = false;              // gradients were not finite or an outlier: the optimizer changed nothing
   std::size_t activation_peak = 0;   // bytes that forward and backward took at most at a time, on this rank
   std::uint64_t bytes_sent = 0;      // over the network, by this rank
+  std::optional<ExpertUse> experts;  // none in a model without experts
   ModelPeaks model_peaks;            // as far as ranks divide parameters and gradients
   std::string balance;               // why the ranks' shares change after this step; empty: they do not
   bool ends_epoch = false;

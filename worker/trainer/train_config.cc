@@ -27,6 +27,7 @@ void bind(Settings& settings, TrainConfig& config, const plugin::Registry& regis
   bind_model(settings, config.model, registry);
   bind_fine_tuning(settings, config.model);
   bind_transformers(settings, config.model);
+  bind_experts(settings, config.model);
   bind_data(settings, config.data, registry);
   bind_train(settings, config.train, registry);
   bind_eval(settings, config.eval);
@@ -131,6 +132,7 @@ std::map<std::string, std::string> settings_that_decide(const Settings& settings
       "parallel.zero",
       "parallel.tensor",
       "parallel.context",
+      "parallel.expert",
       "parallel.sequence",
       "parallel.pipeline",
       "parallel.micro_batches",

@@ -36,6 +36,12 @@ struct TrainConfig {
     std::int64_t feedforward = 0;
     std::string activation = "gelu";
     bool norm_first = true;
+    std::int64_t experts = 0;
+    std::int64_t experts_per_token = 2;
+    std::int64_t expert_every = 1;
+    double capacity_factor = 0;
+    double load_balancing_loss = 0.01;
+    double router_z_loss = 0;
   } model;
   struct Data {
     std::string name = "mnist";
@@ -169,6 +175,7 @@ struct TrainConfig {
     int shard_group = 0;
     int tensor = 1;
     int context = 1;
+    int expert = 1;
     int pipeline = 1;
     int micro_batches = 0;
     std::string schedule = "1f1b";

@@ -15,6 +15,7 @@
 #include "ddprun/worker/data/tokens.h"
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
 #include "ddprun/worker/parallel/local_sgd/local_sgd.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/parallel/tensor/cross_entropy.h"
@@ -56,17 +57,19 @@ std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
                    p.topk_fraction);
 }
 
-// parallel.context goes with data parallelism alone.
+// parallel.context and parallel.expert go with data parallelism alone.
 ProcessGroup& gradient_group_of(const TrainConfig::Parallel& parallel, const DeviceMesh& mesh) {
-  return parallel.context > 1 ? mesh.all() : mesh.group("data");
+  return parallel.context > 1 || parallel.expert > 1 ? mesh.all() : mesh.group("data");
 }
 
 std::unique_ptr<DataParallelism> make_parallelism(const TrainConfig& c, nn::Module& model,
-                                                  const std::vector<pipeline::Layer>& layers, const DeviceMesh& mesh) {
+                                                  const std::vector<pipeline::Layer>& layers, const DeviceMesh& mesh,
+                                                  ExpertParallel* experts) {
   const DdpOptions options = ddp_options(c);
   const auto& p = c.parallel;
   if (p.pipeline > 1) return make_rank_pipeline(c, model, layers, mesh, options);
   ProcessGroup& group = gradient_group_of(p, mesh);
+  if (experts) return std::make_unique<ExpertDataParallel>(model, *experts, mesh.group("data"), group, options.limits);
   if (p.strategy == "local_sgd")
     return std::make_unique<LocalSgd>(
         model, group,
@@ -119,6 +122,13 @@ std::unique_ptr<TensorParallel> make_tensor_parallel(const TrainConfig& c, Train
         tensor_plan(c.model.name, *state.model, c.parallel.sequence ? Undivided::positions : Undivided::whole),
         mesh.group("tensor"));
   });
+}
+
+std::unique_ptr<ExpertParallel> make_expert_parallel(const TrainConfig& c, TrainState& state, const DeviceMesh& mesh) {
+  if (c.parallel.expert == 1) return nullptr;
+  check_whole(state, "parallel.expert");
+  return naming_mesh_key(
+      c.parallel, [&] { return std::make_unique<ExpertParallel>(*state.model, mesh.group("expert"), mesh.all()); });
 }
 
 std::unique_ptr<tasks::Task> task_of_divided_scores(const tasks::Task& task, TensorParallel* tensor) {
@@ -180,13 +190,14 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
       mesh_(make_mesh(config_.parallel, group)),
       context_(make_context_parallel(config_, *state.model, mesh_)),
       tensor_(make_tensor_parallel(config_, state, mesh_)),
+      experts_(make_expert_parallel(config_, state, mesh_)),
       own_task_(task_of_divided_scores(job.task, tensor_.get())),
       task_(own_task_ ? *own_task_ : job.task),
       device_pipeline_(make_device_pipeline(config_, *state.model, datasets_.train->layout(), task_, group)),
       layers_(config_.parallel.pipeline > 1 ? measured_layers(config_, *state.model, datasets_.train->layout(), group)
                                             : std::vector<pipeline::Layer>()),
       stage_balancer_(make_stage_balancer(config_, *state.model, layers_)),
-      parallelism_(make_parallelism(config_, *state.model, layers_, mesh_)),
+      parallelism_(make_parallelism(config_, *state.model, layers_, mesh_, experts_.get())),
       pipelined_(config_.parallel.pipeline > 1 ? dynamic_cast<pipeline::PipelinedDataParallel*>(parallelism_.get())
                                                : nullptr),
       replicas_(make_data_parallel(config_, *state.model, datasets_.train->layout(), task_)),
@@ -194,12 +205,13 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
                   ? std::make_optional<ParameterShards>(*parallelism_->divided(), parallelism_->shard_group(),
                                                         parallelism_->replica_group())
                   : std::nullopt),
-      replicas_of_state_(gradient_group()),
+      replicas_of_state_(replica_group()),
       parameters_(shards_      ? shards_->parameters()
                   : pipelined_ ? pipelined_->pipeline().parameters()
                                : state.model->named_parameters()),
       plan_(epoch_plan(config_, datasets_.train->size(), data_group().size())),
       micro_batch_(micro_batch_size(config_, data_group().size())),
+      mixtures_(mixtures_of_experts(*state.model)),
       rank_times_(group.rank(), group.size()) {
   if (config_.parallel.sync_batch_norm) sync_batch_norm_.emplace(*state.model, group);
   if (shards_) check_whole(state_, "parallel.zero");
@@ -208,7 +220,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
     make_optimizer_of_parts(shards_->parameters(), shards_->of(parameter_groups(config_, *state_.model)));
   else if (pipelined_)
     make_optimizer_of_parts(parameters_, groups_of(parameters_, parameter_groups(config_, *state_.model)));
-  else if (tensor_ || (device_pipeline_ && !state_.optimizer))
+  else if (slices() || (device_pipeline_ && !state_.optimizer))
     make_optimizer_of_parts({}, parameter_groups(config_, *state_.model));
   if (config_.parallel.balance && !pipelined_ && plan_.step_samples >= data_group().size())
     balancer_.emplace(data_group().size(), plan_.step_samples);
@@ -223,15 +235,20 @@ void TrainSession::make_optimizer_of_parts(optim::NamedParameters parts, std::ve
     state_.ema.emplace(state_.parts.empty() ? trained_parameters(*state_.model) : state_.parts, config_.train.ema);
 }
 
-// Over the data group, and the pipeline's; what is whole there is divided over the tensor group, if at all.
+// Over the replicas, and the pipeline; what is whole there is sliced over another group, if at all.
 const StateDivision& TrainSession::division_of_optimizer() const {
   if (pipelined_) return *pipelined_;
   return shards_ ? static_cast<const StateDivision&>(*shards_) : replicas_of_state_;
 }
 
-// Whether the division of model and optimizer collects them here: what is divided over the tensor group stays so.
+const SlicedTensors* TrainSession::slices() const {
+  if (tensor_) return &tensor_->parts();
+  return experts_ ? &experts_->parts() : nullptr;
+}
+
+// Whether the division of model and optimizer collects them here: what is sliced stays so.
 bool TrainSession::collects() const {
-  return data_group().rank() == 0 && (!pipelined_ || pipelined_->pipeline().group().rank() == 0);
+  return replica_group().rank() == 0 && (!pipelined_ || pipelined_->pipeline().group().rank() == 0);
 }
 
 WholeState TrainSession::gather_state() {
@@ -239,11 +256,11 @@ WholeState TrainSession::gather_state() {
   if (state_.ema && state_.ema->started()) whole.averages = division_of_optimizer().gather(state_.ema->averages());
   parallelism_->collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (!tensor_) return whole;
+  if (!slices()) return whole;
   if (!collects()) return {};
-  return {.model = tensor_->gather(whole.model),
-          .optimizer = tensor_->gather(whole.optimizer),
-          .averages = tensor_->gather(whole.averages)};
+  return {.model = slices()->gather(whole.model),
+          .optimizer = slices()->gather(whole.optimizer),
+          .averages = slices()->gather(whole.averages)};
 }
 
 WholeState TrainSession::whole_state() {
@@ -251,19 +268,19 @@ WholeState TrainSession::whole_state() {
   if (state_.ema) whole.averages = division_of_optimizer().whole_like(state_.ema->averages());
   parallelism_->collect_parameters();
   whole.model = tensors_of(*state_.model);
-  if (!tensor_) return whole;
+  if (!slices()) return whole;
   if (!collects()) return {};
-  return {.model = tensor_->whole_like(whole.model),
-          .optimizer = tensor_->whole_like(whole.optimizer),
-          .averages = tensor_->whole_like(whole.averages)};
+  return {.model = slices()->whole_like(whole.model),
+          .optimizer = slices()->whole_like(whole.optimizer),
+          .averages = slices()->whole_like(whole.averages)};
 }
 
 void TrainSession::distribute_state(const WholeState& whole) {
   optim::NamedTensors optimizer = whole.optimizer;
-  if (tensor_ && collects()) {
+  if (slices() && collects()) {
     optimizer = division_of_optimizer().whole_like(state_.optimizer->state());
-    tensor_->scatter(whole.model, tensors_of(*state_.model));
-    tensor_->scatter(whole.optimizer, optimizer);
+    slices()->scatter(whole.model, tensors_of(*state_.model));
+    slices()->scatter(whole.optimizer, optimizer);
   }
   parallelism_->distribute_model();
   division_of_optimizer().scatter(optimizer, state_.optimizer->state());
@@ -272,9 +289,9 @@ void TrainSession::distribute_state(const WholeState& whole) {
 void TrainSession::distribute_averages(const WholeState& whole) {
   const auto& own = state_.ema->averages();
   optim::NamedTensors averages = whole.averages;
-  if (tensor_ && collects()) {
+  if (slices() && collects()) {
     averages = division_of_optimizer().whole_like(own);
-    tensor_->scatter(whole.averages, averages);
+    slices()->scatter(whole.averages, averages);
   }
   division_of_optimizer().scatter(averages, own);
   state_.ema->set_started();
@@ -282,7 +299,7 @@ void TrainSession::distribute_averages(const WholeState& whole) {
 
 void TrainSession::visit_parameters(const DataParallelism::Visitor& visit) {
   parallelism_->visit_parameters([&](const std::string& name, const Tensor& value) {
-    visit(name, tensor_ ? tensor_->whole(name, value) : value);
+    visit(name, slices() ? slices()->whole(name, value) : value);
   });
 }
 
@@ -296,14 +313,23 @@ std::vector<HookState> TrainSession::own_state() {
   return all;
 }
 
+ProcessGroup& TrainSession::data_group() const {
+  return experts_ ? mesh_.all() : mesh_.group("data");
+}
+
 ProcessGroup& TrainSession::gradient_group() const {
   return gradient_group_of(config_.parallel, mesh_);
+}
+
+ProcessGroup& TrainSession::replica_group() const {
+  return experts_ ? mesh_.group("data") : gradient_group();
 }
 
 std::chrono::nanoseconds TrainSession::waited() const {
   std::chrono::nanoseconds sum = parallelism_->waited();
   if (tensor_) sum += tensor_->group().waited();
   if (context_) sum += context_->group().waited();
+  if (experts_) sum += experts_->group().waited();
   return sum;
 }
 
@@ -333,6 +359,7 @@ StepResult TrainSession::step(bool request_stop) {
   optimize(batches, request_stop, result, timer);
   result.bytes_sent = bytes_sent() - sent_before;
   result.model_peaks = parallelism_->take_peaks();
+  result.experts = take_expert_use(mixtures_);
   rank_times_.step_done(result.times);
   advance(result);
   balance(result);
@@ -619,21 +646,21 @@ void TrainSession::clip_gradients(StepResult& result) const {
 
 // Of the whole gradient, of which each rank has a part; what is the same at all ranks counts once.
 double TrainSession::sum_of_squares() const {
-  double value = square_sum_over_tensor_ranks(parameters_);
-  if (pipelined_) value -= square_sum_over_tensor_ranks(pipelined_->pipeline().repeated());
+  double value = square_sum_over_slices(parameters_);
+  if (pipelined_) value -= square_sum_over_slices(pipelined_->pipeline().repeated());
   return sum_over_parts(value, false);
 }
 
-double TrainSession::square_sum_over_tensor_ranks(const optim::NamedParameters& parameters) const {
-  if (!tensor_) return optim::grad_square_sum(parameters);
+double TrainSession::square_sum_over_slices(const optim::NamedParameters& parameters) const {
+  if (!slices()) return optim::grad_square_sum(parameters);
   optim::NamedParameters divided, whole;
-  for (const auto& each : parameters) (tensor_->divides(each.first) ? divided : whole).push_back(each);
-  return optim::grad_square_sum(whole) + sum_over(tensor_->group().group(), optim::grad_square_sum(divided));
+  for (const auto& each : parameters) (slices()->divides(each.first) ? divided : whole).push_back(each);
+  return optim::grad_square_sum(whole) + sum_over(slices()->group(), optim::grad_square_sum(divided));
 }
 
 // Over the ranks among which parameters are divided.
-double TrainSession::sum_over_parts(double value, bool of_tensor_ranks) const {
-  if (tensor_ && of_tensor_ranks) value = sum_over(tensor_->group().group(), value);
+double TrainSession::sum_over_parts(double value, bool of_slices) const {
+  if (slices() && of_slices) value = sum_over(slices()->group(), value);
   if (pipelined_) return sum_over(pipelined_->pipeline().group(), value);
   return shards_ ? sum_over(parallelism_->shard_group(), value) : value;
 }
@@ -662,6 +689,7 @@ Variable TrainSession::weighted(const tasks::WeightedLoss& result, double items_
   loss_sum += result.loss.value().item() * result.weight;
   const double scale = state_.scaler ? state_.scaler->scale() : 1;
   const double factor = result.weight * gradient_group().size() / items_of_step * scale;
+  for (auto* mixture : mixtures_) mixture->set_loss_factor(factor);
   return factor == 1.0 ? result.loss : mul(result.loss, factor);
 }
 

@@ -16,6 +16,7 @@
 #include "ddprun/worker/parallel/data_parallel.h"
 #include "ddprun/worker/parallel/data_parallelism.h"
 #include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/expert/expert_parallel.h"
 #include "ddprun/worker/parallel/parameter_shards.h"
 #include "ddprun/worker/parallel/sync_batch_norm.h"
 #include "ddprun/worker/parallel/tensor/tensor_parallel.h"
@@ -64,16 +65,19 @@ class TrainSession final : public Session {
   // Null: without parallel.pipeline.
   const pipeline::RankPipeline* stages() const { return pipelined_ ? &pipelined_->pipeline() : nullptr; }
   const DeviceMesh& mesh() const { return mesh_; }
-  // The ranks that have the same part of the model, and samples of their own.
-  ProcessGroup& data_group() const { return mesh_.group("data"); }
-  // The ranks that have the same part of the model, and gradients of their own, which are averaged.
+  // The ranks that have samples of their own, one of all that share them.
+  ProcessGroup& data_group() const;
+  // The ranks that have gradients of their own, which are averaged.
   ProcessGroup& gradient_group() const;
+  // The ranks that have the same part of the model, with updates of their own.
+  ProcessGroup& replica_group() const;
 
  private:
   class PhaseTimer;
 
   void make_optimizer_of_parts(optim::NamedParameters parts, std::vector<optim::ParameterGroup> groups);
   const StateDivision& division_of_optimizer() const;
+  const SlicedTensors* slices() const;
   bool collects() const;
   Evaluation evaluate_parameters();
   Evaluation evaluate_pipeline();
@@ -98,10 +102,10 @@ class TrainSession final : public Session {
   void clip_gradients(StepResult& result) const;
   // For other ranks and the network.
   std::chrono::nanoseconds waited() const;
-  bool is_divided() const { return shards_ || tensor_ || pipelined_; }
+  bool is_divided() const { return shards_ || slices() || pipelined_; }
   double sum_of_squares() const;
-  double square_sum_over_tensor_ranks(const optim::NamedParameters& parameters) const;
-  double sum_over_parts(double value, bool of_tensor_ranks) const;
+  double square_sum_over_slices(const optim::NamedParameters& parameters) const;
+  double sum_over_parts(double value, bool of_slices) const;
   void train_pipeline(const std::vector<data::Batch>& batches, double items_of_step, double& loss_sum);
   // Adds a batch's loss, and gives what backward() begins from.
   Variable weighted(const tasks::WeightedLoss& result, double items_of_step, double& loss_sum) const;
@@ -114,6 +118,7 @@ class TrainSession final : public Session {
   const DeviceMesh mesh_;
   const std::unique_ptr<ContextParallel> context_;  // with parallel.context
   const std::unique_ptr<TensorParallel> tensor_;    // with parallel.tensor
+  const std::unique_ptr<ExpertParallel> experts_;   // with parallel.expert
   const std::unique_ptr<tasks::Task> own_task_;     // in place of the job's, where ranks have parts of the scores
   const tasks::Task& task_;
   const std::unique_ptr<pipeline::DevicePipeline> device_pipeline_;  // with parallel.micro_batches and devices
@@ -129,6 +134,7 @@ class TrainSession final : public Session {
   data::EpochPlan plan_;
   std::optional<LoadBalancer> balancer_;  // with parallel.balance, without a pipeline
   const std::int64_t micro_batch_;
+  const std::vector<nn::MixtureOfExperts*> mixtures_;  // of the model
   RankTimes rank_times_;
   PhaseListener phase_listener_;
   bool records_saved_bytes_ = false;

@@ -107,7 +107,13 @@ std::unique_ptr<nn::Module> make_model(const TrainConfig::Model& m, const data::
               .context = m.context,
               .vocabulary = m.vocabulary,
               .bias = m.bias},
-      .encoder = {.feedforward = m.feedforward, .activation = m.activation, .norm_first = m.norm_first}};
+      .encoder = {.feedforward = m.feedforward, .activation = m.activation, .norm_first = m.norm_first},
+      .experts = {.experts = m.experts,
+                  .per_token = m.experts_per_token,
+                  .every = m.expert_every,
+                  .capacity_factor = m.capacity_factor,
+                  .load_balancing_loss = m.load_balancing_loss,
+                  .router_z_loss = m.router_z_loss}};
   Generator generator(static_cast<std::uint64_t>(seed), parameter_stream);
   if (registry.models.contains(m.name)) return registry.models.make("model.name", m.name, options, generator);
   return nn::make_model(m.name, options, generator);

@@ -126,7 +126,7 @@ TEST_CASE("a checkpoint of another model or optimizer is refused, naming the set
 
 TEST_CASE("each size of a model is named when it has changed") {
   const auto key = GENERATE("model.channels", "model.layers", "model.width", "model.context", "model.vocabulary",
-                            "model.feedforward");
+                            "model.feedforward", "model.experts");
   TempDir dir;
   save(dir, Learner(1), 3, {{key, "3"}});
   CHECK_THAT(error_of(dir, Learner(1, {5}), {{key, "5"}}),

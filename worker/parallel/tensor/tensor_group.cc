@@ -2,7 +2,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/worker/autograd/operation.h"
-#include "ddprun/worker/parallel/tensor/slicing.h"
+#include "ddprun/worker/parallel/slicing.h"
 
 namespace ddprun {
 namespace {

@@ -35,6 +35,7 @@ class MetricsObserver : public Observer {
                           .loss_scale = result.loss_scale,
                           .skipped_steps = run.skipped_steps,
                           .bytes_sent = result.bytes_sent,
+                          .experts = result.experts,
                           .staleness = result.staleness});
   }
 

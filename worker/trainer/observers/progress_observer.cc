@@ -38,6 +38,7 @@ class ProgressObserver : public Observer {
                                          .left = spent_ / steps_ * (event.total_steps - step),
                                          .loss_scale = result.loss_scale,
                                          .skipped_steps = event.session.state().run.skipped_steps,
+                                         .experts = result.experts,
                                          .shares = shares_of(interval_)});
     if (printed) interval_ = {};
     add_staleness(result.staleness);

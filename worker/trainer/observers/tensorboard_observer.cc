@@ -27,6 +27,10 @@ class TensorBoardObserver : public Observer {
                                 {"train/samples_per_s", static_cast<double>(result.samples) / total.count()}};
     if (result.grad_norm) scalars.push_back({"train/grad_norm", *result.grad_norm});
     if (result.loss_scale) scalars.push_back({"train/loss_scale", *result.loss_scale});
+    if (result.experts) {
+      scalars.push_back({"train/expert_load", result.experts->load});
+      scalars.push_back({"train/dropped", result.experts->dropped});
+    }
     file_->add(run.step, scalars);
   }
 

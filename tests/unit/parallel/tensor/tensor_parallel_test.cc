@@ -48,7 +48,7 @@ void check_like_whole(const char* name, const MakeModel& make, const Tensor& inp
       own.backward();
       tensor.complete_gradients();
       for (const auto& [path, parameter] : model->named_parameters()) {
-        const Tensor gradient = tensor.whole(path, parameter.grad());
+        const Tensor gradient = tensor.parts().whole(path, parameter.grad());
         const double error = largest_difference(gradient, whole->parameter(path).grad());
         require(error < tolerance, "the gradient of " + path + " differs by " + std::to_string(error));
       }
@@ -177,8 +177,8 @@ TEST_CASE("each rank keeps its share of every divided parameter") {
       for (const auto& [name, parameter] : model->named_parameters()) {
         const std::size_t bytes = whole->parameter(name).value().bytes();
         const std::size_t own = parameter.value().storage()->bytes();
-        require(own == (tensor.divides(name) ? bytes / static_cast<std::size_t>(ranks) : bytes), name);
-        divided += tensor.divides(name) ? 1 : 0;
+        require(own == (tensor.parts().divides(name) ? bytes / static_cast<std::size_t>(ranks) : bytes), name);
+        divided += tensor.parts().divides(name) ? 1 : 0;
       }
       require(divided == 1 + 2 * 6, "the embedding, and six tensors of each block");
     });
@@ -209,7 +209,8 @@ TEST_CASE("all ranks begin with rank 0's parameters") {
     }
     const TensorParallel tensor(*model, tensor_plan("mlp", *model), group);
     for (const auto& [name, parameter] : model->named_parameters())
-      require(largest_difference(tensor.whole(name, parameter.value()), expected->parameter(name).value()) == 0, name);
+      require(largest_difference(tensor.parts().whole(name, parameter.value()), expected->parameter(name).value()) == 0,
+              name);
   });
 }
 
@@ -222,7 +223,7 @@ TEST_CASE("rank 0 has parameters and an optimizer's state whole, and gives every
       own.emplace_back(name + ".exp_avg", parameter.value());
       own.emplace_back(name + ".steps", Tensor::from<std::int64_t>({3}, {}));
     }
-    const auto gathered = tensor.gather(own);
+    const auto gathered = tensor.parts().gather(own);
     require(gathered.size() == (group.rank() == 0 ? own.size() : 0), "rank 0 alone");
     for (const auto& [name, value] : gathered) {
       const std::string parameter = name.substr(0, name.rfind('.'));
@@ -230,14 +231,14 @@ TEST_CASE("rank 0 has parameters and an optimizer's state whole, and gives every
       require(counts ? value.item() == 3 : largest_difference(value, whole->parameter(parameter).value()) == 0, name);
     }
 
-    auto read = tensor.whole_like(own);
+    auto read = tensor.parts().whole_like(own);
     for (std::size_t i = 0; i < read.size(); ++i) read[i].second.copy_from(gathered[i].second.clone());
     std::vector<Tensor> before;
     for (auto& [name, value] : own) {
       before.push_back(value.clone());
       if (group.rank() > 0 || value.numel() != numel(value.shape())) value.fill(0);
     }
-    tensor.scatter(read, own);
+    tensor.parts().scatter(read, own);
     for (std::size_t i = 0; i < own.size(); ++i)
       require(largest_difference(own[i].second, before[i]) == 0, "back: " + own[i].first);
   });

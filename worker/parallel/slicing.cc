@@ -1,4 +1,4 @@
-#include "ddprun/worker/parallel/tensor/slicing.h"
+#include "ddprun/worker/parallel/slicing.h"
 
 #include "ddprun/worker/tensor/kernels.h"
 

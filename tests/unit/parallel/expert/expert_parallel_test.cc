@@ -1,0 +1,137 @@
+#include "ddprun/worker/parallel/expert/expert_parallel.h"
+
+#include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/device_mesh.h"
+#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
+#include "tests/support/catch.h"
+#include "tests/unit/parallel/tensor/tensor_model.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace {
+
+std::unique_ptr<nn::Module> make_gpt_with_experts(std::int64_t experts = 4) {
+  Generator generator(7);
+  return nn::make_model("gpt",
+                        {.input = {context},
+                         .input_dtype = DType::int64,
+                         .outputs = vocabulary,
+                         .gpt = {.layers = 2, .heads = 4, .width = 16, .context = context},
+                         .experts = {.experts = experts, .router_z_loss = 0.1}},
+                        generator);
+}
+
+Variable loss_of(const Variable& result, std::uint64_t stream) {
+  return cross_entropy(reshape(result, {-1, vocabulary}), tokens(stream).reshape({-1}));
+}
+
+// Of all ranks' batches in one.
+std::map<std::string, Tensor> gradients_at_one_rank(int ranks) {
+  const auto model = make_gpt_with_experts();
+  std::vector<Variable> inputs;
+  std::vector<Variable> targets;
+  for (int rank = 0; rank < ranks; ++rank) {
+    inputs.emplace_back(tokens(static_cast<std::uint64_t>(2 * rank)));
+    targets.emplace_back(tokens(static_cast<std::uint64_t>(2 * rank + 1)).reshape({-1}));
+  }
+  const Variable scores = reshape((*model)(concat(inputs, 0)), {-1, vocabulary});
+  cross_entropy(scores, concat(targets, 0).value()).backward();
+  std::map<std::string, Tensor> all;
+  for (const auto& [name, parameter] : model->named_parameters()) all.emplace(name, parameter.grad());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("gradients of divided experts are those of one rank with all samples") {
+  for (const auto& [ranks, expert] : {std::pair(1, 1), std::pair(2, 2), std::pair(4, 4), std::pair(4, 2)}) {
+    const auto whole = gradients_at_one_rank(ranks);
+    run_ranks(ranks, [&, expert = expert](ProcessGroup& group) {
+      const DeviceMesh mesh(group, {{"data", mesh_rest}, {"expert", expert}});
+      const auto model = make_gpt_with_experts();
+      ExpertParallel experts(*model, mesh.group("expert"), mesh.all());
+      ExpertDataParallel ddp(*model, experts, mesh.group("data"), mesh.all());
+      ddp.zero_grad();
+      const auto stream = static_cast<std::uint64_t>(2 * group.rank());
+      loss_of(ddp.forward(Variable(tokens(stream))), stream + 1).backward();
+      for (const auto& [name, parameter] : model->named_parameters()) {
+        const double error = largest_difference(experts.parts().whole(name, parameter.grad()), whole.at(name));
+        require(error < 2e-6, "the gradient of " + name + " differs by " + std::to_string(error));
+      }
+    });
+  }
+}
+
+TEST_CASE("a rank has its part of the bytes of experts, and everything else") {
+  run_ranks(4, [](ProcessGroup& group) {
+    const auto model = make_gpt_with_experts(), whole = make_gpt_with_experts();
+    const ExpertParallel experts(*model, group, group);
+    int divided = 0;
+    for (const auto& [name, parameter] : model->named_parameters()) {
+      const std::size_t bytes = whole->parameter(name).value().bytes();
+      const bool is_expert = name.find("mlp.c_") != std::string::npos;
+      require(parameter.value().bytes() == (is_expert ? bytes / 4 : bytes), name);
+      divided += is_expert ? 1 : 0;
+    }
+    require(divided == 8, "weight and bias of two layers in two blocks");
+  });
+}
+
+// Rank 1 has no samples: its experts compute rank 0's, and gradients are half of what rank 0 computes.
+TEST_CASE("a rank without samples computes its experts for the others") {
+  const auto whole = gradients_at_one_rank(1);
+  run_ranks(2, [&](ProcessGroup& group) {
+    const DeviceMesh mesh(group, {{"data", mesh_rest}, {"expert", 2}});
+    const auto model = make_gpt_with_experts();
+    ExpertParallel experts(*model, mesh.group("expert"), mesh.all());
+    ExpertDataParallel ddp(*model, experts, mesh.group("data"), mesh.all());
+    ddp.zero_grad();
+    if (group.rank() == 0)
+      loss_of(ddp.forward(Variable(tokens(0))), 1).backward();
+    else
+      ddp.join_pass();
+    for (const auto& [name, parameter] : model->named_parameters()) {
+      const Variable doubled = mul(Variable(parameter.grad()), 2);
+      const double error = largest_difference(experts.parts().whole(name, doubled.value()), whole.at(name));
+      require(error < 2e-6, "the gradient of " + name + " differs by " + std::to_string(error));
+    }
+  });
+}
+
+TEST_CASE("a model without experts, or with a number of them that ranks do not divide, is refused") {
+  const auto refusal = [](const std::function<std::unique_ptr<nn::Module>()>& make) {
+    std::string text;
+    run_ranks(2, [&](ProcessGroup& group) {
+      const auto model = make();
+      try {
+        const ExpertParallel experts(*model, group, group);
+      } catch (const Error& e) {
+        require(e.code() == Errc::usage, e.what());
+        if (group.rank() == 0) text = e.what();
+      }
+    });
+    return text;
+  };
+  CHECK_THAT(refusal([] { return make_gpt(); }), Catch::Contains("the model has no experts"));
+  CHECK_THAT(refusal([] { return make_gpt_with_experts(3); }), Catch::Contains("3 experts are no multiple of 2 ranks"));
+}
+
+TEST_CASE("a model is evaluated by all its ranks, and experts are whole again as parts of a checkpoint") {
+  const auto whole = make_gpt_with_experts();
+  whole->train(false);
+  const Tensor expected = (*whole)(Variable(tokens())).value();
+  run_ranks(2, [&](ProcessGroup& group) {
+    const auto model = make_gpt_with_experts();
+    const ExpertParallel experts(*model, group, group);
+    model->train(false);
+    const NoGradScope no_grad;
+    require(largest_difference((*model)(Variable(tokens())).value(), expected) < 2e-6, "results");
+    optim::NamedTensors own;
+    for (const auto& [name, parameter] : model->named_parameters()) own.emplace_back(name, parameter.value());
+    const auto gathered = experts.parts().gather(own);
+    require(gathered.size() == (group.rank() == 0 ? own.size() : 0), "rank 0 has the whole");
+    for (const auto& [name, tensor] : gathered)
+      require(largest_difference(tensor, whole->parameter(name).value()) == 0, name);
+  });
+}

@@ -1,0 +1,80 @@
+#include "ddprun/worker/parallel/expert/expert_data_parallel.h"
+
+#include <utility>
+
+#include "ddprun/worker/parallel/group_tensors.h"
+
+namespace ddprun {
+namespace {
+
+// Of the model, those of experts or the others.
+std::vector<std::pair<std::string, Variable>> parameters(const nn::Module& model, const SlicedTensors& parts,
+                                                         bool of_experts) {
+  auto all = model.named_parameters();
+  std::erase_if(all, [&](const auto& each) { return parts.divides(each.first) != of_experts; });
+  return all;
+}
+
+DdpOptions options_for(const nn::Module& model, const SlicedTensors& parts, bool of_experts,
+                       const BucketLimits& limits) {
+  DdpOptions options{.limits = limits};
+  for (const auto& [name, parameter] : parameters(model, parts, !of_experts))
+    options.ignored_parameters.push_back(name);
+  if (of_experts)
+    for (const auto& [name, buffer] : model.named_buffers()) options.ignored_parameters.push_back(name);
+  return options;
+}
+
+}  // namespace
+
+ExpertDataParallel::ExpertDataParallel(nn::Module& model, ExpertParallel& experts, ProcessGroup& replicas,
+                                       ProcessGroup& all, const BucketLimits& limits)
+    : model_(model),
+      experts_(experts),
+      replicas_(replicas),
+      all_(all),
+      of_experts_(model, replicas, options_for(model, experts.parts(), true, limits)),
+      others_(model, all, options_for(model, experts.parts(), false, limits)) {
+  // An expert's gradient at one rank is of the tokens of its whole group already.
+  const double share = 1.0 / all.size();
+  of_experts_.register_comm_hook([&replicas, share](const GradBucket& bucket) {
+    return replicas.allreduce(bucket.span, Reduction::premultiplied_sum(share));
+  });
+}
+
+void ExpertDataParallel::prepare_forward() {
+  of_experts_.prepare_forward();
+  others_.prepare_forward();
+}
+
+Variable ExpertDataParallel::forward(const Variable& input) {
+  prepare_forward();
+  return model_(input);
+}
+
+// The others wait for this rank's experts first.
+void ExpertDataParallel::join_pass() {
+  experts_.join_pass();
+  others_.join_pass();
+}
+
+std::shared_ptr<void> ExpertDataParallel::hold_reduction() {
+  return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(of_experts_.hold_reduction(),
+                                                                                   others_.hold_reduction());
+}
+
+void ExpertDataParallel::distribute_model() {
+  for (const bool of_experts : {true, false}) {
+    const auto own = parameters(model_, experts_.parts(), of_experts);
+    broadcast(of_experts ? replicas_ : all_, references(own));
+    for (const auto& [name, parameter] : own) parameter.value().storage()->bump_version();
+  }
+  sync_buffers();
+}
+
+void ExpertDataParallel::record_transfers(std::vector<Transfer>* into) {
+  of_experts_.record_transfers(into);
+  others_.record_transfers(into);
+}
+
+}  // namespace ddprun

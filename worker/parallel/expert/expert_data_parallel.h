@@ -1,0 +1,51 @@
+#pragma once
+
+#include "ddprun/worker/parallel/data_parallelism.h"
+#include "ddprun/worker/parallel/distributed_data_parallel.h"
+#include "ddprun/worker/parallel/expert/expert_parallel.h"
+
+namespace ddprun {
+
+// Data parallelism of a model whose experts are divided: gradients of experts are summed over the ranks that have the
+// same ones, those of everything else over all ranks, and both divided by the number of all ranks, each of which has
+// samples of its own.
+//
+// Ownership: model, experts and groups outlive this object; the model's gradients may outlive it.
+// Threads: one at a time. All ranks make equally many passes: join_pass() where there are no samples.
+// Errors: as DistributedDataParallel.
+class ExpertDataParallel final : public DataParallelism {
+ public:
+  // replicas: the ranks that have the same experts. Of the options, the limits of buckets count.
+  ExpertDataParallel(nn::Module& model, ExpertParallel& experts, ProcessGroup& replicas, ProcessGroup& all,
+                     const BucketLimits& limits = {});
+
+  Variable forward(const Variable& input) override;
+  void prepare_forward() override;
+  void join_pass() override;
+  bool reduces_every_pass() const override { return true; }
+  std::shared_ptr<void> hold_reduction() override;
+
+  ProcessGroup& shard_group() const override { return all_; }
+
+  void zero_grad() override { others_.zero_grad(); }  // of the whole model
+  void parameters_updated() override {}
+  void sync_buffers() override { others_.sync_buffers(); }
+  // Experts: this rank's.
+  void visit_parameters(const Visitor& visit) override { others_.visit_parameters(visit); }
+  // Of experts, those of the first of the ranks that have them.
+  void distribute_model() override;
+
+  std::chrono::nanoseconds waited() const override { return of_experts_.waited() + others_.waited(); }
+  std::chrono::nanoseconds starting() const override { return of_experts_.starting() + others_.starting(); }
+  void record_transfers(std::vector<Transfer>* into) override;
+
+ private:
+  nn::Module& model_;
+  ExpertParallel& experts_;
+  ProcessGroup& replicas_;
+  ProcessGroup& all_;
+  DistributedDataParallel of_experts_;
+  DistributedDataParallel others_;
+};
+
+}  // namespace ddprun

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "ddprun/worker/autograd/variable.h"
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+
+namespace ddprun {
+
+// Rows between the ranks of a group that divide the experts of a layer: rank r has the r-th equal part of them.
+struct ExpertRoutes {
+  nn::ExpertCounts own;             // rows of each of this rank's experts, of all ranks
+  Counts sent, received;            // rows to and from each rank
+  std::vector<std::size_t> places;  // the first row, among those ordered by expert, of what rank r has sent for expert
+                                    // e: places[r * experts + e]
+  std::vector<std::size_t> counts;  // likewise how many there are
+};
+
+// The ranks that divide the experts of each layer (expert parallelism), and what they have exchanged.
+//
+// Ownership: the group outlives this object, which outlives the tapes of the operations below.
+// Threads: one at a time. The methods are collective. Errors: those of the group.
+class ExpertGroup {
+ public:
+  explicit ExpertGroup(ProcessGroup& group) : group_(group) {}
+
+  ProcessGroup& group() const { return group_; }
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+
+  // counts: this rank's rows for each expert, of all ranks' experts. REQUIRES: the ranks divide their number.
+  ExpertRoutes routes(const nn::ExpertCounts& counts);
+  // This rank's rows, (n, width) ordered by expert, to the ranks of their experts; from all ranks, ordered by expert
+  // and then by rank, the rows of this rank's experts.
+  Tensor to_experts(const Tensor& rows, const ExpertRoutes& routes);
+  // The inverse.
+  Tensor from_experts(const Tensor& rows, const ExpertRoutes& routes);
+
+  // Sent to other ranks by this one so far.
+  std::uint64_t bytes() const { return bytes_; }
+  std::chrono::nanoseconds waited() const { return waited_; }
+
+ private:
+  Tensor exchange(const Tensor& rows, const Counts& sent, const Counts& received);
+
+  ProcessGroup& group_;
+  std::uint64_t bytes_ = 0;
+  std::chrono::nanoseconds waited_{};
+};
+
+// The same, differentiable: each is the other's backward pass. All ranks take part in both passes, whatever requires a
+// gradient there.
+Variable send_to_experts(const Variable& rows, const ExpertRoutes& routes, ExpertGroup& group);
+Variable return_from_experts(const Variable& rows, const ExpertRoutes& routes, ExpertGroup& group);
+
+}  // namespace ddprun

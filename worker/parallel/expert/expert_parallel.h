@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ddprun/worker/nn/layers/mixture_of_experts.h"
+#include "ddprun/worker/parallel/expert/expert_group.h"
+#include "ddprun/worker/parallel/sliced_tensors.h"
+
+namespace ddprun {
+
+// Expert parallelism: the ranks of a group divide the experts of each mixture of experts, and send each other the
+// tokens of their samples (GShard: Lepikhin et al., 2020; DeepSpeed-MoE). Every rank has samples of its own.
+//
+//   DeviceMesh mesh(world->group(), {{"data", mesh_rest}, {"expert", 2}});
+//   ExpertParallel experts(model, mesh.group("expert"), mesh.all());
+//   ExpertDataParallel ddp(model, experts, mesh.group("data"), mesh.all());   // then as DistributedDataParallel
+//
+// The constructor takes a whole model: the ranks of the group get its rank 0's parameters and buffers, and each keeps
+// its part of the experts, (experts / ranks, ...) of each parameter. Optimizers are made afterwards. The load-balancing
+// loss is that of the tokens of all ranks.
+//
+// Ownership: model and groups outlive this object; the model is of no use after it.
+// Threads: one at a time; the constructor is collective over the group, passes through the model over all ranks.
+// Errors: the constructor throws Errc::usage for a model without experts or a number of experts that the ranks do not
+//   divide, before it changes the model, and Errc::mismatch for ranks with different models.
+class ExpertParallel final : private nn::ExpertExchange {
+ public:
+  ExpertParallel(nn::Module& model, ProcessGroup& group, ProcessGroup& all);
+  ~ExpertParallel() override;
+  ExpertParallel(const ExpertParallel&) = delete;
+  ExpertParallel& operator=(const ExpertParallel&) = delete;
+
+  // In place of a forward and a backward pass, in training, at a rank that has no samples for this one.
+  void join_pass();
+
+  // Which parameters the ranks divide: those of experts.
+  const SlicedTensors& parts() const { return parts_; }
+  const ExpertGroup& group() const { return group_; }
+
+ private:
+  nn::ExpertCounts total(const nn::ExpertCounts& own) override;
+  Variable run(const Variable& rows, const nn::ExpertCounts& counts, const Compute& compute) override;
+
+  ExpertGroup group_;
+  ProcessGroup& all_;
+  SlicedTensors parts_;
+  std::vector<nn::MixtureOfExperts*> layers_;  // in the order of the model
+};
+
+// The mixtures of experts of a model, in its order.
+std::vector<nn::MixtureOfExperts*> mixtures_of_experts(nn::Module& model);
+
+}  // namespace ddprun

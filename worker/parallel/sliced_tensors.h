@@ -1,0 +1,42 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "ddprun/worker/comm/process_group.h"
+#include "ddprun/worker/nn/module.h"
+#include "ddprun/worker/parallel/slicing.h"
+#include "ddprun/worker/parallel/state_division.h"
+
+namespace ddprun {
+
+// Parameters of which each rank of a group has a slice, such as the columns of a weight, or some of its experts. As a
+// StateDivision: of the model's parameters and buffers, and of an optimizer's state of them; what is not sliced is
+// whole at each rank.
+//
+// Ownership: the group outlives this object. Threads: one at a time. Errors: those of the group.
+class SlicedTensors final : public StateDivision {
+ public:
+  explicit SlicedTensors(ProcessGroup& group) : group_(group) {}
+
+  // Replaces a parameter of a whole model by this rank's slice, in place, so that all modules that have it see it.
+  // REQUIRES: the dimension is a multiple of slicing.pieces * ranks.
+  void divide(nn::Module& model, const std::string& parameter, Slicing slicing);
+
+  ProcessGroup& group() const { return group_; }
+  bool divides(const std::string& parameter) const { return slicings_.contains(parameter); }
+  // A parameter's whole value, at every rank. Collective for those that are divided.
+  Tensor whole(const std::string& parameter, const Tensor& own) const;
+
+  optim::NamedTensors gather(const optim::NamedTensors& own) const override;
+  optim::NamedTensors whole_like(const optim::NamedTensors& own) const override;
+  void scatter(const optim::NamedTensors& whole, const optim::NamedTensors& own) const override;
+
+ private:
+  const Slicing* slicing_of(const std::string& name, const Tensor& tensor) const;
+
+  ProcessGroup& group_;
+  std::map<std::string, Slicing> slicings_;  // by parameter
+};
+
+}  // namespace ddprun
