@@ -1,5 +1,6 @@
 // Forms of parallel training whose ranks are on two hosts: they learn what one process learns.
 #include <algorithm>
+#include <map>
 
 #include "tests/multihost/hosts.h"
 #include "tests/support/parallel_forms.h"
@@ -17,7 +18,7 @@ const Variables one_thread{{"OMP_NUM_THREADS", "1"}};
 std::vector<ParallelForm> forms_of_two_ranks() {
   auto forms = parallel_forms();
   std::erase_if(forms, [](const ParallelForm& form) {
-    return form.ranks != 2 || form.model != "gpt" || (!form.exact && form.name != "hook bf16");
+    return form.ranks != 2 || !form.model.starts_with("gpt") || (!form.exact && form.name != "hook bf16");
   });
   return forms;
 }
@@ -32,11 +33,11 @@ Words job_of(const ParallelForm& form, const std::filesystem::path& folder, cons
   return words;
 }
 
-StepRecords run_alone() {
+StepRecords run_alone(const std::string& model) {
   const TempDir folder;
-  write_form_job(folder.path(), "gpt", {});
-  const auto result =
-      Child(job_of({.name = "one process", .overrides = {}}, folder.path(), {}), one_thread).wait(timeout);
+  write_form_job(folder.path(), model, {});
+  const ParallelForm one{.name = "one process", .model = model, .overrides = {}};
+  const auto result = Child(job_of(one, folder.path(), {}), one_thread).wait(timeout);
   INFO(result.err);
   REQUIRE(result.code == 0);
   return read_records(folder / "metrics");
@@ -61,11 +62,15 @@ StepRecords run_on_two_hosts(const ParallelForm& form) {
 TEST_CASE("forms of parallel training over Gloo on two hosts learn what one process learns") {
   need_hosts();
   if (const auto why = NetnsHosts::why_not_isolated(); !why.empty()) SKIP(why);
-  const auto expected = run_alone();
-  CHECK(expected.losses.back() < expected.losses.front());
+  std::map<std::string, StepRecords> alone;
+  for (const std::string model : {"gpt", "gpt_experts"}) {
+    alone[model] = run_alone(model);
+    CHECK(alone[model].losses.back() < alone[model].losses.front());
+  }
   REQUIRE(forms_of_two_ranks().size() > 10);
   for (const auto& form : forms_of_two_ranks()) {
     INFO(form.name);
+    const auto& expected = alone.at(form.model);
     const auto found = run_on_two_hosts(form);
     CHECK(largest_difference(expected.losses, found.losses, 10) < (form.exact ? 1e-6 : 1e-3));
     CHECK(largest_difference(expected.losses, found.losses, steps) < (form.exact ? 1e-5 : 1e-2));

@@ -27,7 +27,8 @@ std::string text_of(const std::filesystem::path& file) {
 int ranks_of_a_model(const std::filesystem::path& file) {
   const std::string text = text_of(file);
   const auto has = [&](const char* line) { return text.find(line) != std::string::npos; };
-  const bool pairs = has("\ntensor = 2") || has("\nservers = 1") || has("[parallel]\ncontext = 2");
+  const bool pairs =
+      has("\ntensor = 2") || has("\nservers = 1") || has("[parallel]\ncontext = 2") || has("\nexpert = 2");
   return (pairs ? 2 : 1) * (has("\npipeline = 2") ? 2 : 1);
 }
 int ranks_of_job(const std::filesystem::path& file) {

@@ -1,69 +1,24 @@
 // Jobs of real processes whose ranks divide the positions of each sample.
 #include <fmt/format.h>
 
-#include "tests/process/worker.h"
-#include "tests/support/parallel_forms.h"
-#include "tests/support/step_records.h"
+#include "tests/process/divided_job.h"
 
-using namespace ddprun;
 using namespace ddprun::testing;
 
 namespace {
 
-class Job {
- public:
-  explicit Job(const FormJobSize& size = {}) : config_(write_form_job(folder_.path(), "gpt", size)) {}
-
-  Words words(int ranks, int context, const Words& more) const {
-    Words words{DDPRUN_PROGRAM,
-                "--standalone",
-                "--nproc_per_node=" + std::to_string(ranks),
-                config_.string(),
-                "--metrics.file=" + metrics(),
-                "--parallel.context=" + std::to_string(context)};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  Child::Result run(int ranks, int context, const Words& more) const {
-    return Child(words(ranks, context, more), one_thread).wait(std::chrono::seconds(100));
-  }
-  StepRecords records(int ranks, int context, const Words& more) const {
-    std::filesystem::remove(metrics());
-    const auto result = run(ranks, context, more);
-    INFO(result.out << result.err);
-    REQUIRE(result.code == 0);
-    return read_records(metrics());
-  }
-  std::string metrics() const { return (folder_ / "metrics").string(); }
-  std::string folder() const { return folder_.path().string(); }
-
- private:
-  TempDir folder_;
-  std::filesystem::path config_;
-};
+const std::string key = "parallel.context";
 
 }  // namespace
 
 TEST_CASE("processes that divide positions learn as one, through shared memory and over gloo") {
-  const Job job;
-  const Words steps{"--train.max_steps=50"};
-  const auto one = job.records(1, 1, steps).losses;
-  CHECK(one[49] < one[0]);
-  for (const std::string backend : {"shm", "gloo"})
-    for (const int ranks : {2, 4}) {
-      INFO(backend << ' ' << ranks);
-      Words words = steps;
-      words.push_back("--dist.backend=" + backend);
-      const auto divided = job.records(ranks, ranks, words).losses;
-      CHECK(largest_difference(one, divided, 10) < 1e-6);
-      CHECK(largest_difference(one, divided, 50) < 1e-5);
-    }
+  check_learns_as_one(DividedJob("gpt", key));
 }
 
 // Of each of 4 layers three times (ranks - 1) blocks of keys and values, and an allreduce of the gradients.
 TEST_CASE("what processes that divide positions send is what the formula says") {
   constexpr double layers = 4, width = 32, context = 16, batch = 16;
-  const Job job;
+  const DividedJob job("gpt", key);
   for (const int ranks : {2, 4}) {
     INFO(ranks);
     const auto records =
@@ -75,7 +30,7 @@ TEST_CASE("what processes that divide positions send is what the formula says") 
 }
 
 TEST_CASE("a rank of four has about a quarter of the activations of a long context") {
-  const Job job({.context = 1024, .batch = 1});
+  const DividedJob job("gpt", key, {.context = 1024, .batch = 1});
   const Words words{"--train.max_steps=2", "--train.memory_report=true", "--eval.every_epochs=0"};
   const double one = job.records(1, 1, words).memory.activations, four = job.records(4, 4, words).memory.activations;
   CHECK(four < one / 4 * 1.05);
@@ -85,7 +40,7 @@ TEST_CASE("a rank of four has about a quarter of the activations of a long conte
 // 240 MB. One rank runs without the bound: what oneDNN does where memory ends is not always an error.
 TEST_CASE("four ranks train under a memory limit below what one rank keeps, and learn the same") {
   constexpr double limit = 300e6;
-  const Job job({.context = 512, .batch = 64});
+  const DividedJob job("gpt", key, {.context = 512, .batch = 64});
   const Words step{"--train.max_steps=1", "--eval.every_epochs=0", "--train.memory_report=true"};
   Words words{"/bin/sh", "-c", fmt::format("ulimit -d {} && exec \"$0\" \"$@\"", static_cast<int>(limit / 1024))};
   const Words four_ranks = job.words(4, 4, step);

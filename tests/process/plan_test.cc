@@ -150,11 +150,13 @@ Words gpt_job(const TempDir& dir) {
 
 }  // namespace
 
-TEST_CASE("plan prints what the ranks that share samples have and send") {
+TEST_CASE("plan prints what the ranks that share samples or experts have and send") {
   const auto [ranks, parallel] = GENERATE(values<std::pair<std::string, Words>>(
       {{"2", {"--parallel.pipeline=2", "--parallel.micro_batches=4", "--parallel.split=h.2"}},
        {"2", {"--parallel.context=2"}},
-       {"4", {"--parallel.context=2", "--train.global_batch_size=16"}}}));  // the plan measures two of them
+       {"2", {"--model.experts=4", "--parallel.expert=2"}},
+       {"4", {"--parallel.context=2", "--train.global_batch_size=16"}},  // the plan measures two of them
+       {"4", {"--model.experts=4", "--parallel.expert=2", "--train.global_batch_size=16"}}}));
   CAPTURE(ranks, parallel);
   TempDir dir;
   const std::filesystem::path metrics = dir / "metrics";
@@ -201,4 +203,19 @@ TEST_CASE("plan --world_size prints every layout, the fastest first, and why the
   CHECK(std::ranges::is_sorted(times));
   words.insert(words.begin() + 1, "--ranks=2");
   CHECK(run_worker(words).code == 2);
+}
+
+TEST_CASE("plan --world_size divides the experts of a model that has some") {
+  TempDir dir;
+  Words words{"plan", "--world_size=2"};
+  const auto job = gpt_job(dir);
+  words.insert(words.end(), job.begin(), job.end());
+  words.push_back("--model.experts=4");
+  const auto result = run_worker(words);
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  CHECK(std::regex_search(result.out, std::regex("\ndata 1 x expert 2 .* % +[0-9.]+ +2\n")));
+  CHECK_THAT(result.out,
+             Catch::Contains("data 1 x tensor 2                does not fit: layout: parallel.tensor = 2: it does not "
+                             "go with model.experts"));
 }

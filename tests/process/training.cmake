@@ -17,6 +17,7 @@ ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 30
 
 ddprun_worker_test(parallel_forms_test SOURCES parallel_forms_test.cc TIMEOUT 300)
 ddprun_worker_test(context_parallel_test SOURCES context_parallel_test.cc)
+ddprun_worker_test(expert_parallel_test SOURCES expert_parallel_test.cc)
 if(DDPRUN_HAS_OPENMPI OR DDPRUN_HAS_MPICH)
   ddprun_worker_test(mpi_test SOURCES mpi_test.cc)
 endif()

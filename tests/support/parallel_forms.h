@@ -12,7 +12,7 @@ namespace ddprun::testing {
 struct ParallelForm {
   std::string name;
   int ranks = 1;
-  std::string model = "gpt";           // or mlp, cnn_bn
+  std::string model = "gpt";           // or gpt_experts, mlp, cnn_bn
   std::vector<std::string> overrides;  // of a train.cfg: "parallel.zero=1"
   bool exact = true;                   // learns what one process with the same global batch does, but for rounding
   bool repeatable = true;              // two runs have the same bits
@@ -60,6 +60,9 @@ inline std::vector<ParallelForm> model_parallel_forms() {
       {.name = "tensor sequence", .ranks = 2, .overrides = {"parallel.tensor=2", "parallel.sequence=true"}},
       {.name = "context", .ranks = 2, .overrides = {"parallel.context=2"}},
       {.name = "context 4", .ranks = 4, .overrides = {"parallel.context=4"}},
+      {.name = "ddp gpt_experts", .ranks = 2, .model = "gpt_experts", .overrides = {}, .exact = false},
+      {.name = "expert", .ranks = 2, .model = "gpt_experts", .overrides = {"parallel.expert=2"}},
+      {.name = "mesh data x expert", .ranks = 4, .model = "gpt_experts", .overrides = {"parallel.expert=2"}},
       {.name = "mesh pipeline x data x tensor",
        .ranks = 8,
        .overrides = {"parallel.tensor=2", "parallel.pipeline=2", "parallel.micro_batches=4"}}};
@@ -98,8 +101,10 @@ inline std::filesystem::path write_form_job(const std::filesystem::path& folder,
   for (int i = 0; i < 2000; ++i) text << "line " << i * 37 % 101 << " of the text, ";
   const auto file = folder / (model + ".cfg");
   std::ofstream config(file);
-  config << "[model]\nname = " << model << '\n';
-  if (model == "gpt") {
+  const bool experts = model == "gpt_experts";
+  config << "[model]\nname = " << (experts ? "gpt" : model) << '\n';
+  if (experts) config << "experts = 4\n";
+  if (experts || model == "gpt") {
     config << "layers = 4\nheads = 4\nwidth = " << size.width << "\ncontext = " << size.context
            << "\n[data]\nname = text\ndir = " << folder.string() << "\ncontext = " << size.context << '\n';
   } else {

@@ -175,8 +175,8 @@ void check_expert_parallel(const TrainConfig& c, const Settings& settings) {
 // What experts do not go with, divided or not.
 void check_no_experts(const TrainConfig::Parallel& p, const Settings& settings) {
   for (const auto& [key, on] :
-       {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.micro_batches", p.micro_batches > 0),
-        std::pair("parallel.devices", !p.devices.empty())})
+       {std::pair("parallel.tensor", p.tensor > 1), std::pair("parallel.pipeline", p.pipeline > 1),
+        std::pair("parallel.micro_batches", p.micro_batches > 0), std::pair("parallel.devices", !p.devices.empty())})
     if (on) reject(settings, key, "it does not go with model.experts");
 }
 

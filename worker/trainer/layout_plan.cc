@@ -50,13 +50,27 @@ StepPlan measure(const TrainConfig& config, const Datasets& datasets, int ranks,
   return *result;
 }
 
+// What errors say of a layout's settings: which the user gave, and which are the layout's.
+Settings settings_of(TrainConfig& config, const Settings& given, const plugin::Registry& registry) {
+  Settings settings;
+  bind(settings, config, registry);
+  for (const auto& each : given.all()) {
+    const auto value = settings.find(each.key)->print();
+    if (value != each.print())
+      settings.assign(each.key, value, {Origin::command_line, "layout"});
+    else if (each.source.origin != Origin::fallback)
+      settings.assign(each.key, value, each.source);
+  }
+  return settings;
+}
+
 // A layout that the settings or the model refuse is no error of the user's.
 LayoutPlan plan_of(const Layout& layout, const TrainConfig& given, const Settings& settings, const Datasets& datasets,
                    int ranks, const plugin::Registry& registry) {
   LayoutPlan plan{.layout = layout, .step = {}, .reason = {}};
-  const TrainConfig config = with_layout(given, layout);
+  TrainConfig config = with_layout(given, layout);
   try {
-    validate(config, settings);
+    validate(config, settings_of(config, settings, registry));
     plan.bubble = bubble_of(config.parallel);
     plan.step = measure(config, datasets, ranks, registry);
     // Where stages share processors, one computes while another waits.
@@ -100,17 +114,20 @@ std::string to_string(const Layout& layout) {
   if (layout.tensor > 1) text += fmt::format(" x tensor {}", layout.tensor);
   if (layout.pipeline > 1) text += fmt::format(" x pipeline {}", layout.pipeline);
   if (layout.context > 1) text += fmt::format(" x context {}", layout.context);
+  if (layout.expert > 1) text += fmt::format(" x expert {}", layout.expert);
   if (layout.zero > 0) text += fmt::format(", zero {}", layout.zero);
   return text;
 }
 
-std::vector<Layout> layouts_of(int ranks) {
+std::vector<Layout> layouts_of(int ranks, bool has_experts) {
   std::vector<Layout> all;
   for (int tensor = 1; tensor <= ranks; ++tensor)
     for (int pipeline = 1; tensor * pipeline <= ranks; ++pipeline)
       if (ranks % (tensor * pipeline) == 0) all.push_back({ranks / (tensor * pipeline), tensor, pipeline});
   for (int context = 2; context <= ranks; ++context)
     if (ranks % context == 0) all.push_back({.data = ranks / context, .context = context});
+  for (int expert = 2; has_experts && expert <= ranks; ++expert)
+    if (ranks % expert == 0) all.push_back({.data = ranks / expert, .expert = expert});
   for (std::int64_t zero = 1; zero <= 3 && ranks > 1; ++zero) all.push_back({.data = ranks, .zero = zero});
   return all;
 }
@@ -122,10 +139,12 @@ TrainConfig with_layout(const TrainConfig& config, const Layout& layout) {
   p.tensor = layout.tensor;
   p.pipeline = layout.pipeline;
   p.context = layout.context;
+  p.expert = layout.expert;
   p.zero = layout.zero;
-  const int ranks = layout.data * layout.tensor * layout.pipeline * layout.context;
+  const int ranks = layout.data * layout.tensor * layout.pipeline * layout.context * layout.expert;
   const std::int64_t step = batch_sizes(config.train, ranks).step;
-  const std::int64_t samples = (step + layout.data - 1) / layout.data;
+  const int shares = layout.data * layout.expert;
+  const std::int64_t samples = (step + shares - 1) / shares;
   result.train.global_batch_size = step;
   result.train.batch_size = 0;
   if (p.pipeline > 1) result.train.accumulate = 1;  // micro-batches take its place
@@ -157,7 +176,7 @@ std::vector<std::string> layout_table(std::vector<LayoutPlan> plans) {
 void plan_layouts(const TrainConfig& config, const Settings& settings, int ranks, const plugin::Registry& registry) {
   const auto datasets = make_datasets(config, settings, registry);
   std::vector<LayoutPlan> plans;
-  for (const Layout& layout : layouts_of(ranks))
+  for (const Layout& layout : layouts_of(ranks, config.model.experts > 0))
     plans.push_back(plan_of(layout, config, settings, datasets, ranks, registry));
   if (std::ranges::none_of(plans, [](const auto& plan) { return plan.step.has_value(); }))
     throw make_error(Errc::usage, "no layout of {} ranks fits: {}", ranks, plans.front().reason);

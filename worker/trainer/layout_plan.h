@@ -13,19 +13,20 @@
 
 namespace ddprun::trainer {
 
-// How the ranks of a job share the work: data x tensor x pipeline, or data x context, and what parallel.zero divides of
-// the first.
+// How the ranks of a job share the work: data x tensor x pipeline, data x context, or data x expert, and what
+// parallel.zero divides of the first.
 struct Layout {
   int data = 1, tensor = 1, pipeline = 1;
   std::int64_t zero = 0;
-  int context = 1;
+  int context = 1, expert = 1;
   bool operator==(const Layout&) const = default;
 };
 // "data 2 x tensor 2 x pipeline 2", "data 8, zero 1"
 std::string to_string(const Layout& layout);
 
-// Every factorisation of the ranks; that of data alone with each stage of ZeRO as well. A pure function.
-std::vector<Layout> layouts_of(int ranks);
+// Every factorisation of the ranks; that of data alone with each stage of ZeRO as well; data x expert of a model with
+// experts. A pure function.
+std::vector<Layout> layouts_of(int ranks, bool has_experts);
 // The job with this layout, and the samples of a step that it has with data parallelism alone. A pipeline without
 // parallel.micro_batches has four for each stage, or as many as samples.
 TrainConfig with_layout(const TrainConfig& config, const Layout& layout);

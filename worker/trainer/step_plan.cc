@@ -30,6 +30,10 @@ int ranks_of_model(const TrainConfig& config) {
 int ranks_of_sample(const TrainConfig& config) {
   return ranks_of_model(config) * config.parallel.context;
 }
+// Neighbours that compute together, of which a job has one or more.
+int ranks_of_replica(const TrainConfig& config) {
+  return ranks_of_sample(config) * config.parallel.expert;
+}
 
 // A rank's part of the job does not depend on how many others there are.
 TrainConfig with_share_of(const TrainConfig& config, int ranks) {
@@ -74,22 +78,28 @@ class Measurement {
   Seconds total_{0};
 };
 
-SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, const pipeline::RankPipeline* stages) {
+SharedBytes shared_bytes(const TrainConfig& config, const nn::Module& model, const TrainSession& session) {
+  const auto* stages = session.stages();
   const auto ignored = stages ? stages->foreign() : parse_names(config.parallel.ignored_parameters);
   const auto is_shared = [&](const std::string& name) { return std::ranges::count(ignored, name) == 0; };
+  const auto is_expert = [&](const std::string& name) {
+    return session.experts() && session.experts()->parts().divides(name);
+  };
   SharedBytes bytes;
   for (const auto& [name, parameter] : model.named_parameters())
-    if (parameter.requires_grad() && is_shared(name)) bytes.parameters += parameter.value().bytes();
+    if (parameter.requires_grad() && is_shared(name))
+      (is_expert(name) ? bytes.experts : bytes.parameters) += parameter.value().bytes();
   for (const auto& [name, buffer] : model.named_buffers())
     if (is_shared(name)) bytes.buffers += buffer.bytes();
   return bytes;
 }
 
-// Among the ranks that share samples, whose number does not depend on that of all ranks.
-std::size_t sent_within_sample(const TrainSession& session) {
+// Among the ranks that share samples or experts, whose number does not depend on that of all ranks.
+std::size_t sent_within_replica(const TrainSession& session) {
   const auto steps = static_cast<std::size_t>(session.state().run.step);
   std::size_t sent = session.stages() ? session.stages()->bytes_sent() / steps : 0;
   if (session.context()) sent += session.context()->group().bytes() / steps;
+  if (session.experts()) sent += session.experts()->group().bytes() / steps;
   if (!session.tensor()) return sent;
   const TensorGroup& group = session.tensor()->group();
   return sent + *bytes_sent_in_step({}, {.parameters = group.bytes() / steps}, 1, group.size());
@@ -156,11 +166,11 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
                 .steps = measurement.steps(),
                 .memory = divided_further(most(memory_of(state, measurement.peak()), group), config.parallel,
                                           group.size(), ranks)};
-  const auto bytes = shared_bytes(config, *state.model, session.stages());
+  const auto bytes = shared_bytes(config, *state.model, session);
   const auto micro_batches = micro_batches_of_step(given.train, ranks / ranks_of_sample(config));
   const auto sent_with = [&](const TrainConfig::Parallel& parallel, std::int64_t passes, int all) {
     auto sent = bytes_sent_in_step(parallel, bytes, passes, all / ranks_of_model(config));
-    if (sent) *sent += sent_within_sample(session);
+    if (sent) *sent += sent_within_replica(session);
     return sent;
   };
   const auto sent_by = [&](int all) { return sent_with(config.parallel, micro_batches, all); };
@@ -174,7 +184,7 @@ StepPlan measure_plan(const TrainConfig& given, const Datasets& datasets, Proces
 int measured_ranks(const TrainConfig& config, int ranks) {
   // Two at least: one rank alone would say nothing of the exchange.
   const int processors = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
-  const int fewest = ranks_of_sample(config);
+  const int fewest = ranks_of_replica(config);
   return std::max(fewest, std::min(ranks, processors) / fewest * fewest);
 }
 

@@ -43,6 +43,7 @@ std::optional<std::size_t> bytes_sent_in_step(const TrainConfig::Parallel& confi
   if (config.zero < 2) sent = 2 * exchange * *share;
   if (config.zero == 2) sent = passes * (exchange + averages) + exchange;
   if (config.zero == 3) sent = passes * ((config.reshard_after_forward ? 3 : 2) * exchange + averages);
+  if (config.expert > 1) sent += 2 * rest_of(ranks / config.expert) * static_cast<double>(bytes.experts);
   if (config.broadcast_buffers)
     sent += (config.zero < 2 ? 1 : passes) * rest_of(ranks) * static_cast<double>(bytes.buffers);
   return static_cast<std::size_t>(sent);

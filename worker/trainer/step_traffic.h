@@ -12,6 +12,7 @@ namespace ddprun::trainer {
 struct SharedBytes {
   std::size_t parameters = 0;  // float32, whose gradients are averaged
   std::size_t buffers = 0;     // that rank 0 broadcasts
+  std::size_t experts = 0;     // float32, of a rank's part of parallel.expert
 };
 
 // Bytes that one of so many ranks sends in an optimizer step of so many micro-batches, in the mean of the ranks, by the

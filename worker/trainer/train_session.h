@@ -62,6 +62,7 @@ class TrainSession final : public Session {
   DataParallelism& parallelism() { return *parallelism_; }
   const TensorParallel* tensor() const { return tensor_.get(); }     // null: without parallel.tensor
   const ContextParallel* context() const { return context_.get(); }  // null: without parallel.context
+  const ExpertParallel* experts() const { return experts_.get(); }   // null: without parallel.expert
   // Null: without parallel.pipeline.
   const pipeline::RankPipeline* stages() const { return pipelined_ ? &pipelined_->pipeline() : nullptr; }
   const DeviceMesh& mesh() const { return mesh_; }

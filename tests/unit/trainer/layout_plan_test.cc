@@ -7,36 +7,41 @@
 using namespace ddprun;
 using namespace ddprun::trainer;
 
-TEST_CASE("the layouts of ranks are all their factorisations, and ZeRO and context for data alone") {
-  const auto eight = layouts_of(8);
-  CHECK(eight.size() == 10 + 3 + 3);
+TEST_CASE("the layouts of ranks are all their factorisations, and ZeRO, context and experts for data alone") {
+  const auto eight = layouts_of(8, true);
+  CHECK(eight.size() == 10 + 3 + 3 + 3);
   std::set<std::string> names;
   for (const Layout& layout : eight) {
-    CHECK(layout.data * layout.tensor * layout.pipeline * layout.context == 8);
+    CHECK(layout.data * layout.tensor * layout.pipeline * layout.context * layout.expert == 8);
     CHECK((layout.zero == 0 || layout.data == 8));
     CHECK((layout.context == 1 || layout.tensor * layout.pipeline == 1));
+    CHECK((layout.expert == 1 || layout.tensor * layout.pipeline * layout.context == 1));
     names.insert(to_string(layout));
   }
   CHECK(names.size() == eight.size());
   CHECK(names.contains("data 2 x tensor 2 x pipeline 2"));
   CHECK(names.contains("data 2 x context 4"));
+  CHECK(names.contains("data 2 x expert 4"));
   CHECK(names.contains("data 8, zero 3"));
-  CHECK(layouts_of(1) == std::vector<Layout>{Layout{}});
+  CHECK(layouts_of(8, false).size() == 10 + 3 + 3);
+  CHECK(layouts_of(1, true) == std::vector<Layout>{Layout{}});
 }
 
 TEST_CASE("every layout of a job trains the same samples in a step") {
   TrainConfig config;
   config.train.batch_size = 6;
   config.parallel.zero = 2;
-  for (const Layout& layout : layouts_of(8)) {
+  for (const Layout& layout : layouts_of(8, true)) {
     INFO(to_string(layout));
     const auto job = with_layout(config, layout);
     CHECK(batch_sizes(job.train, layout.data).step == 48);
     CHECK(job.parallel.zero == layout.zero);
     CHECK(job.parallel.context == layout.context);
+    CHECK(job.parallel.expert == layout.expert);
     CHECK((job.parallel.micro_batches > 0) == (layout.pipeline > 1));
   }
   CHECK(with_layout(config, {.data = 4, .pipeline = 2}).parallel.micro_batches == 8);
+  CHECK(with_layout(config, {.data = 4, .expert = 2}).train.global_batch_size == 48);
   CHECK(with_layout(config, {.data = 1, .pipeline = 8}).parallel.micro_batches == 32);
   config.train.batch_size = 1;
   CHECK(with_layout(config, {.data = 4, .pipeline = 2}).parallel.micro_batches == 2);
