@@ -154,7 +154,7 @@ TEST_CASE("what does not fit the ranks, or does not go with experts, is refused 
   CHECK_THAT(refusal(gpt, {4, 1}, "tensor = 2\n"),
              Catch::Contains("parallel.tensor = 2: it does not go with model.experts"));
   CHECK_THAT(refusal(gpt, {4, 1}, "pipeline = 2\nmicro_batches = 2\n"),
-             Catch::Contains("parallel.micro_batches = 2: it does not go with model.experts"));
+             Catch::Contains("parallel.pipeline = 2: it does not go with model.experts"));
   CHECK_THAT(refusal(Job("[optim]\nname = lamb\n"), {2, 2}, ""), Catch::Contains("lamb needs whole tensors"));
   CHECK_THAT(refusal(Job("[optim]\nname = muon\n"), {1, 1}, ""), Catch::Contains("optim.name = muon: "));
   CHECK_THAT(refusal(Job(sgd, "experts_per_token = 5\n"), {1, 1}, ""),

@@ -113,6 +113,7 @@ std::vector<OperationRow> make_table() {
        0},
       {"sum", CastClass::float32, [](In in) { return sum(in[0]); }, {matrix}, 0},
       {"sum last", CastClass::float32, [](In in) { return sum(in[0], {-1}); }, {{{2, 3, 4}}}, 0},
+      {"sum middle", CastClass::float32, [](In in) { return sum(in[0], {1}); }, {{{2, 3, 4}}}, 0},
       {"sum outer",
        CastClass::float32,
        [](In in) {

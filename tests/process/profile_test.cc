@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "tests/process/worker.h"
+#include "tests/support/parallel_forms.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -133,6 +134,18 @@ TEST_CASE("a training set without samples for twice the batch has none measured,
   const auto result = run_worker({"profile", job.path, "--profile.steps=2", "--data.samples=7"});
   bottleneck_of(result);
   CHECK_THAT(result.out, Catch::Contains("a larger batch was not measured: the training set has 7 samples"));
+}
+
+TEST_CASE("ranks that have parts of a model are profiled with one batch, and the page says why") {
+  const std::string key = GENERATE("parallel.zero=1", "parallel.tensor=2", "parallel.expert=2");
+  CAPTURE(key);
+  const TempDir folder;
+  const bool experts = key.starts_with("parallel.expert");
+  const auto job = write_form_job(folder.path(), experts ? "gpt_experts" : "gpt", {});
+  const auto result = run_job(profile_of_two(job.string(), {"--" + key}));
+  bottleneck_of(result);
+  CHECK_THAT(result.out, Catch::Contains("a larger batch was not measured: a state of which each rank has a part"));
+  if (experts) CHECK(std::regex_search(result.out, std::regex("\ngrouped_mm +backward +h.*[0-9] +[0-9.]+\n")));
 }
 
 TEST_CASE("a run that ends before the steps of its profile says so, or reports those that there were") {

@@ -17,7 +17,7 @@ double elements(const Shape& shape) {
 // Multiplications and additions of a product, a convolution or an attention, whose mask is not considered; 0 for
 // others.
 double flops_of(std::string_view name, const std::vector<Variable>& inputs, const Tensor& result) {
-  if (name == "linear" || name == "matmul" || name == "addmm")
+  if (name == "linear" || name == "matmul" || name == "addmm" || name == "grouped_mm")
     return 2 * elements(result.shape()) * static_cast<double>(inputs[0].shape().back());
   if (name == "conv2d") {
     const Shape& weight = inputs[1].shape();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "ddprun/common/error.h"
@@ -45,6 +46,18 @@ class Reduction {
     return shape;
   }
 
+  // Nothing where a kept dimension is between reduced ones.
+  std::optional<Axis> axis() const {
+    Axis axis{1, 1, 1};
+    bool before = true;
+    for (std::size_t i = 0; i < shape_.size(); ++i) {
+      if (reduced_[i] && axis.inner != 1) return std::nullopt;
+      if (reduced_[i]) before = false;
+      (reduced_[i] ? axis.n : before ? axis.outer : axis.inner) *= shape_[i];
+    }
+    return axis;
+  }
+
   std::int64_t count() const {
     std::int64_t product = 1;
     for (std::size_t i = 0; i < shape_.size(); ++i)
@@ -57,11 +70,9 @@ class Reduction {
   std::array<bool, Shape::max_rank> reduced_{};
 };
 
-// x as (outer, n, 1), n being the reduced elements.
-Tensor as_rows(const Tensor& x, const Reduction& reduction) {
-  const std::int64_t n = reduction.count();
-  const std::int64_t outer = n > 0 ? x.numel() / n : numel(reduction.result(false));
-  return x.permute(reduction.kept_first()).contiguous().reshape({outer, n});
+void sum_along(const Tensor& x, const Reduction& reduction, Tensor& out) {
+  if (const auto axis = reduction.axis()) return kernels::of(x).sum(x.contiguous(), *axis, out);
+  kernels::of(x).sum(x.permute(reduction.kept_first()).contiguous(), {out.numel(), reduction.count(), 1}, out);
 }
 
 void check_not_empty(const char* name, std::int64_t count, const Shape& shape) {
@@ -108,9 +119,9 @@ Variable sum(const Variable& given, const Dims& dims, bool keepdim) {
   const Variable input = autograd::autocast(autograd::CastClass::float32, given);
   const autograd::Operation operation("sum", {input});
   const Reduction reduction("sum", input.shape(), dims);
-  const Tensor rows = as_rows(input.value(), reduction);
-  Tensor out = Tensor::empty(reduction.result(keepdim), rows.dtype(), rows.device());
-  kernels::of(rows).sum(rows, {rows.size(0), rows.size(1), 1}, out);
+  const Tensor& x = input.value();
+  Tensor out = Tensor::empty(reduction.result(keepdim), x.dtype(), x.device());
+  sum_along(x, reduction, out);
   return operation.record(std::move(out), {},
                           [shape = input.shape(), kept = reduction.result(true)](autograd::Backward& pass) {
                             pass.add(0, pass.grad().reshape(kept).expand(shape).contiguous());

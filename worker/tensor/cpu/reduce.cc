@@ -14,6 +14,7 @@ using kernels::Axis;
 
 // Blocks in lanes, blocks together in double: the error does not grow with the length.
 constexpr std::int64_t block = 512;
+constexpr std::int64_t block_of_rows = 32;  // as many as a block has for a lane
 
 template <class T>
 DDPRUN_VECTORIZED T sum_row(std::int64_t count, const T* x) {
@@ -27,25 +28,31 @@ DDPRUN_VECTORIZED T sum_row(std::int64_t count, const T* x) {
   return static_cast<T>(total);
 }
 
-// total[i] += the sum of count rows of x, each inner long
+// out[i] = the sum of count rows of x, each inner long
 template <class T>
-DDPRUN_VECTORIZED void add_rows(std::int64_t count, std::int64_t inner, const T* x, T* partial, double* total) {
-  for (std::int64_t i = 0; i < inner; ++i) partial[i] = 0;
+[[gnu::always_inline]] inline void sum_rows(std::int64_t count, std::int64_t inner, const T* x, T* out) {
+  for (std::int64_t i = 0; i < inner; ++i) out[i] = 0;
   for (std::int64_t n = 0; n < count; ++n, x += inner) {
-    for (std::int64_t i = 0; i < inner; ++i) partial[i] += x[i];
+    for (std::int64_t i = 0; i < inner; ++i) out[i] += x[i];
   }
-  for (std::int64_t i = 0; i < inner; ++i) total[i] += static_cast<double>(partial[i]);
 }
 
 template <class T>
-void sum_columns(const Axis& axis, const T* x, T* out) {
+DDPRUN_VECTORIZED void sum_columns(const Axis& axis, const T* x, T* out) {
+  if (axis.n <= block_of_rows) {
+    for (std::int64_t outer = 0; outer < axis.outer; ++outer)
+      sum_rows(axis.n, axis.inner, x + outer * axis.n * axis.inner, out + outer * axis.inner);
+    return;
+  }
   std::vector<T> partial(static_cast<std::size_t>(axis.inner));
   std::vector<double> total(static_cast<std::size_t>(axis.inner));
   for (std::int64_t outer = 0; outer < axis.outer; ++outer) {
     std::fill(total.begin(), total.end(), 0.0);
-    for (std::int64_t start = 0; start < axis.n; start += block) {
-      const std::int64_t count = std::min(block, axis.n - start);
-      add_rows(count, axis.inner, x, partial.data(), total.data());
+    for (std::int64_t start = 0; start < axis.n; start += block_of_rows) {
+      const std::int64_t count = std::min(block_of_rows, axis.n - start);
+      sum_rows(count, axis.inner, x, partial.data());
+      for (std::int64_t i = 0; i < axis.inner; ++i)
+        total[static_cast<std::size_t>(i)] += static_cast<double>(partial[static_cast<std::size_t>(i)]);
       x += count * axis.inner;
     }
     for (std::int64_t i = 0; i < axis.inner; ++i) *out++ = T(total[static_cast<std::size_t>(i)]);
