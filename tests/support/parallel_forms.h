@@ -38,6 +38,10 @@ inline std::vector<ParallelForm> compressed_forms() {
                      .ranks = 2,
                      .overrides = {"parallel.hook=" + hook, "parallel.start_powerSGD_iter=2"},
                      .exact = false});
+  forms.push_back({.name = "hook onebit",
+                   .ranks = 2,
+                   .overrides = {"parallel.hook=onebit", "parallel.freeze_step=2", "optim.name=adam"},
+                   .exact = false});
   forms.push_back({.name = "local_sgd",
                    .ranks = 2,
                    .overrides = {"parallel.strategy=local_sgd", "parallel.local_sgd_period=5"},

@@ -17,6 +17,7 @@ void Adam::update(const GroupStep& group) {
                                .eps = options().eps,
                                .weight_decay = group.weight_decay,
                                .step = step_count(),
+                               .freeze_step = options().freeze_step,
                                .decoupled = decoupled_};
   for_each(group, [&](std::size_t index, Tensor& value, const Tensor& gradient) {
     kernels::of(value).adam_step(value, gradient, average_[index], square_average_[index], step);

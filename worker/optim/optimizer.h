@@ -20,8 +20,10 @@ struct OptimOptions {
   double momentum = 0;  // sgd, rmsprop, lars, muon
   // sgd, adam, rmsprop, adagrad: added to the gradient, times the parameter (L2). The others: see their headers.
   double weight_decay = 0;
-  double beta1 = 0.9;                     // adam, adamw, lamb, muon
-  double beta2 = 0.999;                   // adam, adamw, lamb, muon
+  double beta1 = 0.9;    // adam, adamw, lamb, muon
+  double beta2 = 0.999;  // adam, adamw, lamb, muon
+  // adam, adamw: the second average is that of this step afterwards (1-bit Adam); 0: it goes on.
+  std::int64_t freeze_step = 0;
   double eps = 1e-8;                      // all but sgd and lars
   double dampening = 0;                   // sgd: this share of the gradient does not enter the momentum
   bool nesterov = false;                  // sgd, muon: with momentum and without dampening

@@ -10,6 +10,7 @@
 #include "ddprun/worker/reducer/hooks/allreduce_hook.h"
 #include "ddprun/worker/reducer/hooks/cast_hook.h"
 #include "ddprun/worker/reducer/hooks/integer_hook.h"
+#include "ddprun/worker/reducer/hooks/one_bit_hook.h"
 #include "ddprun/worker/reducer/hooks/power_sgd_hook.h"
 #include "ddprun/worker/reducer/hooks/top_k_hook.h"
 
@@ -18,41 +19,42 @@ namespace {
 
 using Inner = std::unique_ptr<CommHook>;
 
-struct Options {
-  const PowerSgdOptions& power_sgd;
-  double topk_fraction;
-};
-
 struct Row {
   std::string_view name;
   bool averages;  // by itself: it wraps no other
-  Inner (*make)(ProcessGroup& group, const Options& options, Inner inner);
+  Inner (*make)(ProcessGroup& group, const HookOptions& options, Inner inner);
 };
 
-constexpr std::array<Row, 9> hooks{{
-    {"allreduce", true, [](ProcessGroup& group, const Options&, Inner) { return make_allreduce_hook(group); }},
+constexpr std::array<Row, 10> hooks{{
+    {"allreduce", true, [](ProcessGroup& group, const HookOptions&, Inner) { return make_allreduce_hook(group); }},
     {"fp16", false,
-     [](ProcessGroup& group, const Options&, Inner inner) {
+     [](ProcessGroup& group, const HookOptions&, Inner inner) {
        return make_cast_hook(DType::float16, group, std::move(inner));
      }},
     {"bf16", false,
-     [](ProcessGroup& group, const Options&, Inner inner) {
+     [](ProcessGroup& group, const HookOptions&, Inner inner) {
        return make_cast_hook(DType::bfloat16, group, std::move(inner));
      }},
     {"int8", true,
-     [](ProcessGroup& group, const Options&, Inner) { return make_integer_hook(IntegerForm::bits8, group); }},
+     [](ProcessGroup& group, const HookOptions&, Inner) { return make_integer_hook(IntegerForm::bits8, group); }},
     {"int8_channel", true,
-     [](ProcessGroup& group, const Options&, Inner) { return make_integer_hook(IntegerForm::bits8_channel, group); }},
+     [](ProcessGroup& group, const HookOptions&, Inner) {
+       return make_integer_hook(IntegerForm::bits8_channel, group);
+     }},
     {"int4", true,
-     [](ProcessGroup& group, const Options&, Inner) { return make_integer_hook(IntegerForm::bits4, group); }},
+     [](ProcessGroup& group, const HookOptions&, Inner) { return make_integer_hook(IntegerForm::bits4, group); }},
     {"topk", true,
-     [](ProcessGroup& group, const Options& options, Inner) { return make_top_k_hook(options.topk_fraction, group); }},
+     [](ProcessGroup& group, const HookOptions& options, Inner) {
+       return make_top_k_hook(options.topk_fraction, group);
+     }},
+    {"onebit", true,
+     [](ProcessGroup& group, const HookOptions& options, Inner) { return make_one_bit_hook(options.one_bit, group); }},
     {"powersgd", false,
-     [](ProcessGroup& group, const Options& options, Inner inner) {
+     [](ProcessGroup& group, const HookOptions& options, Inner inner) {
        return make_power_sgd_hook(PowerSgdForm::matrices, options.power_sgd, group, std::move(inner));
      }},
     {"batched_powersgd", false,
-     [](ProcessGroup& group, const Options& options, Inner inner) {
+     [](ProcessGroup& group, const HookOptions& options, Inner inner) {
        return make_power_sgd_hook(PowerSgdForm::batched, options.power_sgd, group, std::move(inner));
      }},
 }};
@@ -97,12 +99,14 @@ void check_hook(std::string_view chain) {
   rows_of(chain);
 }
 
-std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd,
-                                    double topk_fraction) {
+bool has_hook(std::string_view chain, std::string_view name) {
+  return std::ranges::any_of(rows_of(chain), [name](const Row* row) { return row->name == name; });
+}
+
+std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const HookOptions& options) {
   const auto rows = rows_of(chain);
   Inner hook = rows.back()->averages ? nullptr : make_allreduce_hook(group);
-  for (auto row = rows.rbegin(); row != rows.rend(); ++row)
-    hook = (*row)->make(group, {power_sgd, topk_fraction}, std::move(hook));
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) hook = (*row)->make(group, options, std::move(hook));
   return hook;
 }
 

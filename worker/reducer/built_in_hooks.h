@@ -7,6 +7,7 @@
 
 #include "ddprun/worker/comm/process_group.h"
 #include "ddprun/worker/reducer/comm_hook.h"
+#include "ddprun/worker/reducer/one_bit_options.h"
 #include "ddprun/worker/reducer/power_sgd_options.h"
 
 namespace ddprun {
@@ -17,18 +18,24 @@ namespace ddprun {
 //   int8, int8_channel 8 bits, with a scale for each rank's part of a bucket, or for each channel
 //   int4               4 bits, with a scale for each 128 elements, and error feedback
 //   topk               a fraction of the elements, those of largest magnitude, and error feedback
+//   onebit             the signs of Adam's momentum, with a scale for each 256 elements, and error feedback
 //   powersgd, batched_powersgd   matrices of low rank
 // A chain "a+b" wraps one in another: a compresses, and b averages what a sends. "powersgd+fp16" sends PowerSGD's
 // factors in 16 bits; "fp16+powersgd" rounds the gradients first, as PyTorch's fp16_compress_wrapper of powerSGD_hook.
-// What averages by itself (allreduce, int8, int4, topk) is last.
+// What averages by itself (allreduce, int8, int4, topk, onebit) is last.
 std::vector<std::string> hook_names();
 
 // Throws Errc::usage saying what is wrong with a chain: completes "parallel.hook = name: ".
 void check_hook(std::string_view chain);
+bool has_hook(std::string_view chain, std::string_view name);
 
-// The hook is prepared by the reducer that gets it. topk_fraction: of the elements that topk sends. Throws as
-// check_hook().
-std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const PowerSgdOptions& power_sgd = {},
-                                    double topk_fraction = 0.01);
+struct HookOptions {
+  PowerSgdOptions power_sgd;
+  double topk_fraction = 0.01;  // of a bucket's elements, that topk sends
+  OneBitOptions one_bit;
+};
+
+// The hook is prepared by the reducer that gets it. Throws as check_hook().
+std::unique_ptr<CommHook> make_hook(std::string_view chain, ProcessGroup& group, const HookOptions& options = {});
 
 }  // namespace ddprun

@@ -107,8 +107,9 @@ struct SgdStep {
 };
 struct AdamStep {
   double lr, beta1, beta2, eps, weight_decay;
-  std::int64_t step;       // from 1
-  bool decoupled = false;  // AdamW: the decay shrinks the value, it is not part of the gradient
+  std::int64_t step;             // from 1
+  std::int64_t freeze_step = 0;  // the square average stays after this step; 0: it goes on
+  bool decoupled = false;        // AdamW: the decay shrinks the value, it is not part of the gradient
 };
 
 // --- the table

@@ -26,6 +26,17 @@ void check_hook_name(const Settings& settings, const std::string& name) {
   }
 }
 
+// What an optimizer does to gradients before its momentum, or in place of it.
+void check_one_bit(const TrainConfig& c, const Settings& settings) {
+  if (c.optim.name != "adam" && c.optim.name != "adamw")
+    reject(settings, "optim.name", "parallel.hook = onebit sends Adam's momentum: use adam or adamw");
+  for (const auto& [key, on] :
+       {std::pair("optim.clip_norm", c.optim.clip_norm > 0), std::pair("optim.clip_value", c.optim.clip_value > 0),
+        std::pair("optim.skip_outliers", c.optim.skip_outliers > 0),
+        std::pair("train.precision", c.train.precision == "fp16")})
+    if (on) reject(settings, key, "it does not go with parallel.hook = onebit, which sends a momentum");
+}
+
 void check_devices(const TrainConfig::Parallel& p, const Settings& settings) {
   try {
     devices_of(p);
@@ -224,6 +235,7 @@ void check_parallel(const TrainConfig& c, const Settings& settings) {
   check_backend(settings, c.dist.backend);
   if (c.dist.staging_kb % 4 != 0) reject(settings, "dist.staging_kb", "expected a multiple of 4");
   check_hook_name(settings, p.hook);
+  if (has_hook(p.hook, "onebit")) check_one_bit(c, settings);
   if (!p.param_to_hook_all_reduce.empty() && p.delay_all_reduce_named_params.empty())
     reject(settings, "parallel.param_to_hook_all_reduce",
            "parallel.delay_all_reduce_named_params has to be given as well");

@@ -178,9 +178,14 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
   s.add("parallel.hook", p.hook,
         {.help =
              "how gradients are averaged; one of `allreduce`, `fp16`, `bf16`, `int8`, `int8_channel`, `int4`, `topk`, "
-             "`powersgd`, `batched_powersgd`, or a+b: a compresses, b averages what a sends"});
+             "`onebit`, `powersgd`, `batched_powersgd`, or a+b: a compresses, b averages what a sends"});
   s.add("parallel.topk_fraction", p.topk_fraction,
         {.help = "share of a bucket's elements that topk sends, at least one", .min = 1e-6, .max = 1});
+  s.add("parallel.freeze_step", p.freeze_step,
+        {.help = "steps before onebit compresses, after which Adam's second average stays",
+         .unit = "steps",
+         .min = 1,
+         .max = max_count});
   s.add("parallel.matrix_approximation_rank", p.matrix_approximation_rank,
         {.help = "rank of the matrices that powersgd sends", .min = 1, .max = 1024});
   s.add("parallel.start_powerSGD_iter", p.start_powerSGD_iter,

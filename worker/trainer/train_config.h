@@ -156,6 +156,7 @@ struct TrainConfig {
     bool warm_start = true;
     double min_compression_rate = 2;
     double topk_fraction = 0.01;
+    std::int64_t freeze_step = 1000;
     std::string strategy = "ddp";
     std::int64_t local_sgd_period = 4;
     std::int64_t start_localSGD_iter = 0;

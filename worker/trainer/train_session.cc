@@ -48,13 +48,14 @@ DdpOptions ddp_options(const TrainConfig& c) {
 std::unique_ptr<CommHook> comm_hook(const TrainConfig& c, ProcessGroup& group) {
   const auto& p = c.parallel;
   return make_hook(p.hook, group,
-                   {.matrix_approximation_rank = p.matrix_approximation_rank,
-                    .start_powerSGD_iter = p.start_powerSGD_iter,
-                    .use_error_feedback = p.use_error_feedback,
-                    .warm_start = p.warm_start,
-                    .min_compression_rate = p.min_compression_rate,
-                    .random_seed = static_cast<std::uint64_t>(c.train.seed)},
-                   p.topk_fraction);
+                   {.power_sgd = {.matrix_approximation_rank = p.matrix_approximation_rank,
+                                  .start_powerSGD_iter = p.start_powerSGD_iter,
+                                  .use_error_feedback = p.use_error_feedback,
+                                  .warm_start = p.warm_start,
+                                  .min_compression_rate = p.min_compression_rate,
+                                  .random_seed = static_cast<std::uint64_t>(c.train.seed)},
+                    .topk_fraction = p.topk_fraction,
+                    .one_bit = {.beta1 = c.optim.beta1, .beta2 = c.optim.beta2, .freeze_step = p.freeze_step}});
 }
 
 // parallel.context and parallel.expert go with data parallelism alone.

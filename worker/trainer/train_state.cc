@@ -6,6 +6,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/nn/quantisation/quantise.h"
+#include "ddprun/worker/reducer/built_in_hooks.h"
 #include "ddprun/worker/trainer/fine_tuning.h"
 #include "ddprun/worker/trainer/model_devices.h"
 #include "ddprun/worker/trainer/random_streams.h"
@@ -132,6 +133,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainConfig& c, std::vect
                                 .weight_decay = c.optim.weight_decay,
                                 .beta1 = c.optim.beta1,
                                 .beta2 = c.optim.beta2,
+                                .freeze_step = has_hook(c.parallel.hook, "onebit") ? c.parallel.freeze_step : 0,
                                 .eps = c.optim.eps,
                                 .dampening = c.optim.dampening,
                                 .nesterov = c.optim.nesterov,

@@ -61,6 +61,28 @@ TEST_CASE("writing the saved state into a new optimizer goes on with the same bi
   }
 }
 
+// As Adam by hand, with the second average and its correction of step 2.
+TEST_CASE("Adam's second average stays after freeze_step") {
+  for (const char* name : {"adam", "adamw"}) {
+    Problem problem;
+    const optim::OptimOptions options{.lr = 0.1, .freeze_step = 2};
+    const auto optimizer = optim::make_optimizer(name, options, problem.named());
+    auto expected = values(problem.parameter.value());
+    std::vector<double> m(expected.size()), v(expected.size());
+    for (int t = 1; t <= 6; ++t) {
+      problem.step(*optimizer);
+      const auto gradient = values(problem.parameter.grad());
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        m[i] = 0.9 * m[i] + 0.1 * gradient[i];
+        if (t <= 2) v[i] = 0.999 * v[i] + 0.001 * gradient[i] * gradient[i];
+        const double root = std::sqrt(v[i] / (1 - std::pow(0.999, std::min(t, 2))));
+        expected[i] -= static_cast<float>(0.1 * m[i] / (1 - std::pow(0.9, t)) / (root + 1e-8));
+      }
+    }
+    CHECK_THAT(values(problem.parameter.value()), Catch::Approx(expected).epsilon(1e-5));
+  }
+}
+
 TEST_CASE("the state has names and is there before the first step") {
   Problem problem;
   const auto adam = optim::make_optimizer("adam", {}, problem.named());

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "ddprun/common/error.h"
@@ -80,17 +81,23 @@ double largest_difference(const Values& a, const Values& b) {
   return largest;
 }
 
+double mean_difference(const Values& a, const Values& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+  return sum / static_cast<double>(a.size());
+}
+
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
 // What each pass gives, the same at every rank.
 std::vector<Values> results(const std::string& chain, int ranks, int passes, const Gradient& gradient,
-                            const PowerSgdOptions& options = {}, double topk_fraction = 0.01) {
+                            const HookOptions& options = {}) {
   std::vector<std::vector<Values>> all(static_cast<std::size_t>(ranks));
   run_ranks(ranks, [&](ProcessGroup& group) {
     Reducer reducer(group, model, {.limits = limits});
-    reducer.set_hook(make_hook(chain, group, options, topk_fraction));
+    reducer.set_hook(make_hook(chain, group, options));
     for (int n = 0; n < passes; ++n)
       all[static_cast<std::size_t>(group.rank())].push_back(pass(reducer, group.rank(), n, gradient));
   });
@@ -99,7 +106,8 @@ std::vector<Values> results(const std::string& chain, int ranks, int passes, con
   return all[0];
 }
 
-constexpr PowerSgdOptions from_the_start{.matrix_approximation_rank = 2, .start_powerSGD_iter = 0};
+constexpr HookOptions from_the_start{.power_sgd = {.matrix_approximation_rank = 2, .start_powerSGD_iter = 0},
+                                     .one_bit = {.freeze_step = 1}};
 
 // The places of a parameter in what read() returns.
 std::pair<std::size_t, std::size_t> range_of(std::size_t parameter) {
@@ -124,6 +132,7 @@ TEST_CASE("every hook that rounds gives the average within its precision, the sa
                                                  {"int8_channel", 1.01 / 127},
                                                  {"int4", 3.2 / 7},  // two errors of half a unit, twice
                                                  {"topk", 1e-6},     // of all elements
+                                                 {"onebit", 1e-7},   // before it compresses, as PowerSGD
                                                  {"powersgd", 1e-7},
                                                  {"batched_powersgd", 1e-7},
                                                  {"fp16+int8", 1.01 / 127 + 0x1p-10},
@@ -136,7 +145,7 @@ TEST_CASE("every hook that rounds gives the average within its precision, the sa
   for (const auto& [chain, tolerance] : tolerances) {
     for (const int ranks : {1, 2, 3}) {
       INFO(chain << " with " << ranks << " ranks");
-      const auto found = results(chain, ranks, 2, number, {}, 1);
+      const auto found = results(chain, ranks, 2, number, {.topk_fraction = 1});
       for (int n = 0; n < 2; ++n)
         CHECK(largest_difference(found[static_cast<std::size_t>(n)], average(ranks, n, number)) <= tolerance);
     }
@@ -172,8 +181,8 @@ TEST_CASE("a scale for each channel keeps small channels beside large ones") {
 }
 
 TEST_CASE("a gradient that is not finite at one rank is so at all, whatever compresses it") {
-  for (const char* chain :
-       {"fp16", "bf16", "int8", "int8_channel", "int4", "topk", "powersgd", "batched_powersgd", "powersgd+int8"}) {
+  for (const char* chain : {"fp16", "bf16", "int8", "int8_channel", "int4", "topk", "onebit", "powersgd",
+                            "batched_powersgd", "powersgd+int8"}) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       INFO(chain << " " << bad);
       const auto [begin, end] = range_of(1);
@@ -216,7 +225,7 @@ TEST_CASE("PowerSGD is exact for matrices of its rank, and for what it does not 
 
 TEST_CASE("PowerSGD compresses from its first pass on") {
   auto options = from_the_start;
-  options.start_powerSGD_iter = 2;
+  options.power_sgd.start_powerSGD_iter = 2;
   const auto found = results("powersgd", 2, 3, number, options);
   CHECK(largest_difference(found[1], average(2, 1, number)) < 1e-6);
   CHECK(largest_difference(part_of(found[2], 1), part_of(average(2, 2, number), 1)) > 0.1);
@@ -225,11 +234,11 @@ TEST_CASE("PowerSGD compresses from its first pass on") {
 
 TEST_CASE("a matrix whose factors are not much smaller is sent as it is") {
   auto options = from_the_start;
-  options.use_error_feedback = false;
-  options.min_compression_rate = 11;  // 40 x 50 in rank 2: 11.1 times smaller
+  options.power_sgd.use_error_feedback = false;
+  options.power_sgd.min_compression_rate = 11;  // 40 x 50 in rank 2: 11.1 times smaller
   CHECK(largest_difference(part_of(results("powersgd", 2, 1, number, options)[0], 1),
                            part_of(average(2, 0, number), 1)) > 0.1);
-  options.min_compression_rate = 12;
+  options.power_sgd.min_compression_rate = 12;
   CHECK(largest_difference(results("powersgd", 2, 1, number, options)[0], average(2, 0, number)) < 1e-6);
 }
 
@@ -238,7 +247,7 @@ TEST_CASE("with error feedback the results add up to the gradients, without it t
   constexpr int passes = 200;
   const auto mean_error = [&](const char* chain, bool feedback) {
     auto options = from_the_start;
-    options.use_error_feedback = feedback;
+    options.power_sgd.use_error_feedback = feedback;
     const auto found = results(chain, 2, passes, constant, options);
     Values mean(found[0].size());
     for (const auto& each : found)
@@ -258,7 +267,7 @@ TEST_CASE("what rounding and sparsity leave out is sent later") {
   for (const auto& [chain, tolerance] : {std::pair("int4", 0.01), std::pair("topk", 0.1)})
     for (const int ranks : {1, 2, 3}) {
       INFO(chain << " with " << ranks << " ranks");
-      const auto found = results(chain, ranks, passes, constant, {}, 0.1);
+      const auto found = results(chain, ranks, passes, constant, {.topk_fraction = 0.1});
       Values mean(found[0].size());
       for (const auto& each : found)
         for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += each[i] / passes;
@@ -283,7 +292,7 @@ TEST_CASE("topk sends the elements of largest magnitude, of equal ones the first
   const Gradient one_or_two = [](int, int, std::size_t p, std::size_t i) {
     return p == 1 ? (i % 100 == 7 ? -2.0f : 1.0f) : 0.0f;
   };
-  const auto found = part_of(results("topk", 2, 1, one_or_two, {}, 0.02)[0], 1);
+  const auto found = part_of(results("topk", 2, 1, one_or_two, {.topk_fraction = 0.02})[0], 1);
   std::size_t twos = 0, ones = 0, ones_behind_zeros = 0;
   bool saw_zero = false;
   for (const float value : found) {
@@ -305,6 +314,64 @@ TEST_CASE("an element that one rank sends is divided by all ranks") {
   for (std::size_t i = 0; i < 5; ++i) CHECK(found[i] == (i < 3 ? 2.0f : 0.0f));
 }
 
+// What one bit leaves out is sent later, so the mean of the momentum over many passes is that of the gradients.
+TEST_CASE("an Adam's momentum follows that of the average gradients through single bits") {
+  const Gradient constant = [](int rank, int, std::size_t p, std::size_t i) { return number(rank, 0, p, i); };
+  const Gradient noisy = [&](int rank, int n, std::size_t p, std::size_t i) {
+    return constant(rank, n, p, i) + 0.5f * number(rank, n + 1, p, i);
+  };
+  constexpr int first = 50, passes = 1000;
+  for (const int ranks : {1, 2, 3}) {
+    INFO(ranks << " ranks");
+    const auto found = results("onebit", ranks, first + passes, noisy, {.one_bit = {.freeze_step = first}});
+    CHECK(largest_difference(found[first - 1], average(ranks, first - 1, noisy)) < 1e-6);
+    const auto expected = average(ranks, 0, constant);
+    Values momentum(expected.size()), mean(expected.size());
+    for (int n = 0; n < first + passes; ++n)
+      for (std::size_t i = 0; i < mean.size(); ++i) {
+        momentum[i] = 0.9f * momentum[i] + 0.1f * found[static_cast<std::size_t>(n)][i];
+        if (n >= first) mean[i] += momentum[i] / passes;
+      }
+    CHECK(mean_difference(momentum, expected) > 0.1);
+    CHECK(mean_difference(mean, expected) < 0.02);
+  }
+}
+
+// After one pass the root of the second average is a multiple of that pass's gradient.
+TEST_CASE("of each block of a bucket the steps of an Adam have one magnitude") {
+  const auto found = results("onebit", 2, 2, number, {.one_bit = {.freeze_step = 1}});
+  const auto first = part_of(found[0], 1), second = part_of(found[1], 1);
+  std::set<long> magnitudes;  // in thousandths
+  for (std::size_t i = 0; i < first.size(); ++i)
+    magnitudes.insert(std::lround(1e3f * std::abs(0.9f + second[i] / first[i])));
+  CHECK((magnitudes.size() > 1 && magnitudes.size() <= 2000 / 256 + 4));  // parts of two ranks, neighbouring parameters
+}
+
+// Ten thousand times as large as before: Adam's steps are those of gradients that stay as they were.
+TEST_CASE("gradients that outgrow the second average do not make an Adam's steps larger") {
+  const Gradient growing = [](int, int n, std::size_t p, std::size_t i) {
+    return (p == 1 && n >= 3 ? 1e4f : 1.0f) * number(0, 0, p, i);
+  };
+  const auto found = results("onebit", 2, 40, growing, {.one_bit = {.freeze_step = 3}});
+  const auto small = part_of(average(2, 0, growing), 1);
+  Values momentum(small.size());
+  for (const auto& each : found) {
+    const auto gradients = part_of(each, 1);
+    for (std::size_t i = 0; i < momentum.size(); ++i) {
+      momentum[i] = 0.9f * momentum[i] + 0.1f * gradients[i];
+      REQUIRE(std::abs(momentum[i]) < 1.1f * std::abs(small[i]));
+    }
+  }
+}
+
+TEST_CASE("an element without a gradient before one bit is sent gets none") {
+  const Gradient later = [](int rank, int n, std::size_t p, std::size_t i) {
+    return p == 1 && i % 2 == 0 && n < 2 ? 0.0f : number(rank, n, p, i);
+  };
+  const auto found = part_of(results("onebit", 2, 6, later, {.one_bit = {.freeze_step = 2}})[5], 1);
+  for (std::size_t i = 0; i < found.size(); ++i) REQUIRE((found[i] == 0) == (i % 2 == 0));
+}
+
 TEST_CASE("a matrix that was zero is learnt once it is not") {
   const Gradient later = [](int rank, int n, std::size_t p, std::size_t i) {
     return n == 0 ? 0.0f : number(0, 0, 90 + p, i / 50) * number(0, 0, 91, i % 50) * static_cast<float>(rank + 1);
@@ -316,10 +383,10 @@ TEST_CASE("a matrix that was zero is learnt once it is not") {
 
 TEST_CASE("a hook goes on from its state with the bits of one that was never stopped") {
   for (const char* chain :
-       {"int4", "topk", "bf16+topk", "powersgd", "batched_powersgd", "powersgd+int8", "fp16+powersgd"}) {
+       {"int4", "topk", "bf16+topk", "onebit", "powersgd", "batched_powersgd", "powersgd+int8", "fp16+powersgd"}) {
     INFO(chain);
     auto options = from_the_start;
-    options.start_powerSGD_iter = 1;
+    options.power_sgd.start_powerSGD_iter = 1;
     const auto undisturbed = results(chain, 2, 6, number, options);
     run_ranks(2, [&](ProcessGroup& group) {
       std::map<std::string, std::vector<std::byte>> saved;
@@ -356,7 +423,7 @@ TEST_CASE("a chain of hooks that makes no sense is refused") {
   CHECK(message("fp16+powersgd") == "no error");
   CHECK(message("zip") ==
         "there is no hook zip; expected one of allreduce, fp16, bf16, int8, int8_channel, int4, topk, "
-        "powersgd, batched_powersgd, or several joined by +");
+        "onebit, powersgd, batched_powersgd, or several joined by +");
   CHECK(message("").starts_with("there is no hook ;"));
   CHECK(message("fp16+").starts_with("there is no hook ;"));
   CHECK(message("topk+int4") == "topk averages by itself, so it has to be the last");

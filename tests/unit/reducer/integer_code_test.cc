@@ -49,10 +49,31 @@ TEST_CASE("integers of 8 and 4 bits are half a unit away at most, in pieces of a
 }
 
 TEST_CASE("a piece of zeros decodes to zeros, and one that is not finite to NaN alone") {
-  for (const Form& form : forms) {
+  for (const auto bits : {IntegerCode::Bits::eight, IntegerCode::Bits::four, IntegerCode::Bits::one}) {
     std::vector<float> values(elements, 0.0f);
     values[2] = std::numeric_limits<float>::infinity();  // of the second piece
-    const auto found = decoded(IntegerCode(form.bits), values);
+    const auto found = decoded(IntegerCode(bits), values);
     for (std::size_t i = 0; i < elements; ++i) CHECK((i > 0 && i < 6 ? std::isnan(found[i]) : found[i] == 0));
   }
+}
+
+TEST_CASE("one bit keeps the signs and the mean magnitude of each piece") {
+  const IntegerCode code(IntegerCode::Bits::one);
+  CHECK(code.bytes(pieces) == 5 * 4 + 1 + 1 + 16 + 0 + 1);
+  std::vector<float> values;
+  for (std::size_t i = 0; i < elements; ++i) values.push_back(static_cast<float>(i % 2 == 0 ? i : 0.0 - i));
+  const auto found = decoded(code, values);
+  std::size_t first = 0;
+  for (const std::size_t piece : pieces) {
+    for (std::size_t i = first; i < first + piece; ++i) {
+      const double mean = static_cast<double>(2 * first + piece - 1) / 2;
+      CHECK(found[i] == Approx(i % 2 == 0 ? mean : -mean));
+    }
+    first += piece;
+  }
+}
+
+TEST_CASE("the mean magnitude of finite values is finite") {
+  const std::vector<float> values(elements, std::numeric_limits<float>::max() / 2);
+  for (const float each : decoded(IntegerCode(IntegerCode::Bits::one), values)) CHECK(each == Approx(values[0]));
 }

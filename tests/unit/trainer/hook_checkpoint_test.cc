@@ -45,11 +45,13 @@ std::vector<Memory> restore(int ranks, const TempDir& dir, std::size_t errors = 
 }
 
 std::string job(const TempDir& dir, const std::string& hook, std::int64_t steps) {
-  return "[data]\nname = digits\nsamples = 640\ntest_samples = 50\n[model]\nname = mlp\nhidden = 32\n[optim]\nname = "
-         "sgd\nlr = 0.05\n[eval]\nevery_epochs = 0\n[train]\nbatch_size = 16\nepochs = 3\ncheck_replicas = true\n"
+  const std::string optim = hook == "onebit" ? "name = adam\nlr = 0.001" : "name = sgd\nlr = 0.05";
+  return "[data]\nname = digits\nsamples = 640\ntest_samples = 50\n[model]\nname = mlp\nhidden = 32\n[optim]\n" +
+         optim +
+         "\n[eval]\nevery_epochs = 0\n[train]\nbatch_size = 16\nepochs = 3\ncheck_replicas = true\n"
          "max_steps = " +
          std::to_string(steps) + "\n[checkpoint]\ndir = " + (dir / "checkpoints").string() +
-         "\n[parallel]\nstart_powerSGD_iter = 3\nmatrix_approximation_rank = 2\nhook = " + hook + "\n";
+         "\n[parallel]\nstart_powerSGD_iter = 3\nfreeze_step = 3\nmatrix_approximation_rank = 2\nhook = " + hook + "\n";
 }
 
 std::string digest(const TempDir& dir, const std::string& hook, std::int64_t steps, int ranks = 2) {
@@ -89,7 +91,8 @@ TEST_CASE("a hook state that does not fit is left out") {
 }
 
 TEST_CASE("a run with a hook that stops and goes on has the bits of one that did not") {
-  for (const std::string hook : {"fp16", "int8", "powersgd", "batched_powersgd", "fp16+powersgd", "powersgd+int8"}) {
+  for (const std::string hook :
+       {"fp16", "int8", "onebit", "powersgd", "batched_powersgd", "fp16+powersgd", "powersgd+int8"}) {
     INFO(hook);
     TempDir undisturbed, dir;
     const auto expected = digest(undisturbed, hook, 12);

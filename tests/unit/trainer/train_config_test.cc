@@ -43,6 +43,14 @@ std::string error_of(const std::string& text) {
 
 TEST_CASE("a hook that does not exist, a delay of nothing and settings that do not go together are mistakes") {
   CHECK(error_of("[parallel]\nhook = fp16+powersgd\n") == "no error");
+  const std::string one_bit = "[parallel]\nhook = onebit\n[optim]\nname = ";
+  CHECK(error_of(one_bit + "adamw\n") == "no error");
+  CHECK(error_of(one_bit + "sgd\n") ==
+        "t.cfg:4: optim.name = sgd: parallel.hook = onebit sends Adam's momentum: use adam or adamw");
+  for (const std::string each : {"clip_norm = 1", "clip_value = 1", "skip_outliers = 3"})
+    CHECK(error_of(one_bit + "adam\n" + each + "\n") == "t.cfg:5: optim." + each +
+                                                            ": it does not go with parallel.hook = onebit, which "
+                                                            "sends a momentum");
   CHECK(error_of("[parallel]\nhook = int8+fp16\n") ==
         "t.cfg:2: parallel.hook = int8+fp16: int8 averages by itself, so it has to be the last");
   CHECK(

@@ -1,8 +1,11 @@
 #include "ddprun/worker/reducer/hooks/integer_code.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <numeric>
 
 #include "ddprun/common/float16.h"
 
@@ -16,11 +19,23 @@ float magnitude_of(const float* values, std::size_t count) {
   return bits_as<float>(most);
 }
 
-// 0 for a piece of zeros, NaN for one with a value that is not finite.
-float scale_of(const float* values, std::size_t count, float largest) {
-  const float magnitude = magnitude_of(values, count);
+// In lanes, so that it vectorises; of shares, so that the sum of finite values is finite.
+float mean_magnitude_of(const float* values, std::size_t count) {
+  constexpr std::size_t lanes = 16;
+  float sums[lanes] = {};
+  const float share = 1 / static_cast<float>(count);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes)
+    for (std::size_t lane = 0; lane < lanes; ++lane) sums[lane] += std::abs(values[i + lane]) * share;
+  for (; i < count; ++i) sums[0] += std::abs(values[i]) * share;
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0f);
+}
+
+// 0 for a piece of zeros or of values too small to divide by, NaN for one with a value that is not finite.
+float as_scale(float magnitude, float divisor) {
   if (!(magnitude <= std::numeric_limits<float>::max())) return std::numeric_limits<float>::quiet_NaN();
-  return magnitude / largest;
+  const float scale = magnitude / divisor;
+  return scale >= std::numeric_limits<float>::min() ? scale : 0;
 }
 
 // Adding 1.5 x 2^23 rounds to an integer, to nearest even, in a way that vectorises.
@@ -34,6 +49,7 @@ struct EightBits {
   static constexpr float largest = 127;
   static constexpr std::byte zeros{0};
   static std::size_t bytes(std::size_t count) { return count; }
+  static float scale(const float* values, std::size_t count) { return as_scale(magnitude_of(values, count), largest); }
   static void put(const float* values, std::size_t count, float scale, std::byte* code) {
     auto* integers = reinterpret_cast<std::int8_t*>(code);
     for (std::size_t i = 0; i < count; ++i) integers[i] = rounded(std::clamp(values[i] / scale, -largest, largest));
@@ -52,6 +68,7 @@ struct FourBits {
   static constexpr int offset = 8;
   static constexpr std::byte zeros{0x88};
   static std::size_t bytes(std::size_t count) { return (count + 1) / 2; }
+  static float scale(const float* values, std::size_t count) { return as_scale(magnitude_of(values, count), largest); }
   static void put(const float* values, std::size_t count, float scale, std::byte* code) {
     const auto half = [scale](float value) {
       return static_cast<unsigned>(rounded(std::clamp(value / scale, -largest, largest)) + offset);
@@ -76,9 +93,46 @@ struct FourBits {
   }
 };
 
+// Eight signs in a byte, the first in its lowest bit: 1 for a value that is not negative.
+struct OneBit {
+  static constexpr std::byte zeros{0xff};
+  static std::size_t bytes(std::size_t count) { return (count + 7) / 8; }
+  static float scale(const float* values, std::size_t count) { return as_scale(mean_magnitude_of(values, count), 1); }
+  static void put(const float* values, std::size_t count, float, std::byte* code) {
+    const std::size_t whole = count / 8;
+    for (std::size_t i = 0; i < whole; ++i) code[i] = signs(values + 8 * i, 8);
+    if (count % 8 != 0) code[whole] = signs(values + 8 * whole, count % 8);
+  }
+  template <class Visit>
+  static void for_each(const std::byte* code, std::size_t count, Visit visit) {
+    const std::size_t whole = count / 8;
+    for (std::size_t i = 0; i < whole; ++i)
+      for (std::size_t bit = 0; bit < 8; ++bit) visit(8 * i + bit, value(code[i], bit));
+    for (std::size_t bit = 0; bit < count % 8; ++bit) visit(8 * whole + bit, value(code[whole], bit));
+  }
+
+ private:
+  static std::byte signs(const float* values, std::size_t count) {
+    unsigned bits = 0;
+    for (std::size_t i = 0; i < count; ++i) bits |= static_cast<unsigned>(values[i] >= 0) << i;
+    return static_cast<std::byte>(bits);
+  }
+  static float value(std::byte bits, std::size_t bit) {
+    return static_cast<float>((std::to_integer<int>(bits) >> bit & 1) * 2 - 1);
+  }
+};
+
 template <class Visit>
 decltype(auto) with(IntegerCode::Bits bits, Visit visit) {
-  return bits == IntegerCode::Bits::eight ? visit(EightBits()) : visit(FourBits());
+  switch (bits) {
+    case IntegerCode::Bits::one:
+      return visit(OneBit());
+    case IntegerCode::Bits::four:
+      return visit(FourBits());
+    case IntegerCode::Bits::eight:
+      break;
+  }
+  return visit(EightBits());
 }
 
 template <class Format, class Put>
@@ -108,11 +162,11 @@ void IntegerCode::encode(std::span<const std::size_t> pieces, const float* value
     std::byte* integers = code + pieces.size() * sizeof(float);
     for (std::size_t p = 0; p < pieces.size(); ++p) {
       const std::size_t count = pieces[p], bytes = format.bytes(count);
-      const float scale = scale_of(values, count, format.largest);
+      const float scale = format.scale(values, count);
       std::memcpy(code + p * sizeof(float), &scale, sizeof scale);
-      if (scale >= std::numeric_limits<float>::min())
+      if (scale > 0)
         format.put(values, count, scale, integers);
-      else  // nothing to divide by: zeros, denormal numbers, NaN
+      else  // or NaN
         std::fill_n(integers, bytes, format.zeros);
       integers += bytes;
       values += count;

@@ -8,13 +8,14 @@
 namespace ddprun {
 
 // Floats as integers of 8 or 4 bits with a scale for each piece of them: value = scale * integer, with the largest
-// magnitude of the piece at 127, or at 7. A piece with a value that is not finite decodes to NaN.
+// magnitude of the piece at 127, or at 7; or as their signs, the scale being the mean magnitude of the piece. A piece
+// with a value that is not finite decodes to NaN.
 //
 // A code is the scales of its pieces (float32), then the integers of all, a piece beginning with a byte of its own; as
 // many bytes as bytes() says.
 class IntegerCode {
  public:
-  enum class Bits { four = 4, eight = 8 };
+  enum class Bits { one = 1, four = 4, eight = 8 };
   explicit IntegerCode(Bits bits) : bits_(bits) {}
 
   // pieces: their sizes in elements, adjacent. values: all of them.

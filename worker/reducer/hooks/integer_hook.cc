@@ -24,9 +24,7 @@ std::vector<std::size_t> channel_starts(const GradBucket& bucket) {
   return starts;
 }
 
-// Every 128 elements.
-std::vector<std::size_t> block_starts(const GradBucket& bucket) {
-  constexpr std::size_t block = 128;
+std::vector<std::size_t> block_starts(const GradBucket& bucket, std::size_t block) {
   std::vector<std::size_t> starts{0};
   for (std::size_t at = block; at < bucket.span.count; at += block) starts.push_back(at);
   return starts;
@@ -34,7 +32,13 @@ std::vector<std::size_t> block_starts(const GradBucket& bucket) {
 
 std::vector<std::size_t> starts_of(const GradBucket& bucket, IntegerForm form) {
   if (form == IntegerForm::bits8) return {0};
-  return form == IntegerForm::bits8_channel ? channel_starts(bucket) : block_starts(bucket);
+  return form == IntegerForm::bits8_channel ? channel_starts(bucket)
+                                            : block_starts(bucket, form == IntegerForm::bits4 ? 128 : 256);
+}
+
+IntegerCode::Bits bits_of(IntegerForm form) {
+  if (form == IntegerForm::bits1) return IntegerCode::Bits::one;
+  return form == IntegerForm::bits4 ? IntegerCode::Bits::four : IntegerCode::Bits::eight;
 }
 
 // A rank's part of a bucket.
@@ -73,10 +77,7 @@ Span bytes_of(const RegisteredBuffer& buffer, std::size_t count) {
 
 class IntegerHook final : public CommHook {
  public:
-  IntegerHook(IntegerForm form, ProcessGroup& group)
-      : form_(form),
-        code_(form == IntegerForm::bits4 ? IntegerCode::Bits::four : IntegerCode::Bits::eight),
-        group_(group) {}
+  IntegerHook(IntegerForm form, ProcessGroup& group) : form_(form), code_(bits_of(form)), group_(group) {}
 
   void prepare(std::span<const GradBucket> buckets) override {
     for (const auto& bucket : buckets) {
@@ -107,7 +108,8 @@ class IntegerHook final : public CommHook {
   std::vector<HookState> state() override {
     std::vector<HookState> all;
     for (std::size_t b = 0; b < plans_.size() && feeds_back(); ++b)
-      all.push_back({"int4.bucket" + std::to_string(b) + ".error", span_of(plans_[b].error)});
+      all.push_back({(form_ == IntegerForm::bits4 ? "int4.bucket" : "onebit.bucket") + std::to_string(b) + ".error",
+                     span_of(plans_[b].error)});
     return all;
   }
 
@@ -124,7 +126,7 @@ class IntegerHook final : public CommHook {
     std::vector<float> error;   // with error feedback: what this rank has still to send
   };
 
-  bool feeds_back() const { return form_ == IntegerForm::bits4; }
+  bool feeds_back() const { return form_ == IntegerForm::bits4 || form_ == IntegerForm::bits1; }
 
   Plan plan_of(const GradBucket& bucket) const {
     Plan plan;

@@ -11,6 +11,7 @@ enum class IntegerForm {
   bits8,          // 8 bits, with a scale for a rank's part of a bucket
   bits8_channel,  // for each channel in it, which is a row of a parameter (all of one with fewer than two dimensions)
   bits4,          // 4 bits, with a scale for each 128 elements, and error feedback
+  bits1,          // signs, with a scale for each 256 elements, and error feedback
 };
 
 // Averages with integers on the wire: each rank gets its part of the bucket from all ranks (all_to_all), sums it in

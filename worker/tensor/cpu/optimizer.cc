@@ -35,11 +35,13 @@ DDPRUN_VECTORIZED void sgd_momentum(std::int64_t count, T* value, const T* grad,
 template <class T>
 DDPRUN_VECTORIZED void adam(std::int64_t count, T* value, const T* grad, T* average, T* square_average,
                             const AdamStep& step) {
-  const double steps = static_cast<double>(step.step);
+  const bool frozen = step.freeze_step > 0 && step.step > step.freeze_step;
+  const double steps = static_cast<double>(step.step),
+               squares = static_cast<double>(frozen ? step.freeze_step : step.step);
   const T rate = static_cast<T>(step.lr / (1 - std::pow(step.beta1, steps)));
-  const T correction = static_cast<T>(std::sqrt(1 - std::pow(step.beta2, steps)));
-  const T beta1 = static_cast<T>(step.beta1), beta2 = static_cast<T>(step.beta2);
-  const T rest1 = static_cast<T>(1 - step.beta1), rest2 = static_cast<T>(1 - step.beta2);
+  const T correction = static_cast<T>(std::sqrt(1 - std::pow(step.beta2, squares)));
+  const T beta1 = static_cast<T>(step.beta1), beta2 = static_cast<T>(frozen ? 1 : step.beta2);
+  const T rest1 = static_cast<T>(1 - step.beta1), rest2 = static_cast<T>(frozen ? 0 : 1 - step.beta2);
   const T eps = static_cast<T>(step.eps);
   const T decay = static_cast<T>(step.decoupled ? 0 : step.weight_decay);
   const T shrink = static_cast<T>(step.decoupled ? 1 - step.lr * step.weight_decay : 1);
