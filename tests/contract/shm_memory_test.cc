@@ -70,6 +70,71 @@ void allreduce_of_every_size(int size, bool (*registered)(int rank), OpOptions o
   });
 }
 
+// Each of the operations that go through staging slots, on values that differ from round to round.
+class StagedRound {
+ public:
+  StagedRound(ProcessGroup& group, std::size_t count)
+      : group_(group), size_(static_cast<std::size_t>(group.size())), one_(count), all_(size_ * count) {}
+
+  void run(int round) {
+    round_ = round;
+    write(one_, group_.rank());
+    group_.allreduce(span(one_), ReduceOp::sum, blocking);
+    check("allreduce", is_sum(one_));
+    const int root = round % group_.size();
+    write(one_, group_.rank());
+    group_.broadcast(span(one_), root, blocking);
+    check("broadcast", is_of(one_, root));
+    write(one_, group_.rank());
+    group_.allgather(span(one_), span(all_), blocking);
+    for (int r = 0; r < group_.size(); ++r) check("allgather", is_of(part(r), r));
+    group_.reduce_scatter(span(all_), span(one_), ReduceOp::max, blocking);
+    check("reduce_scatter", is_of(one_, group_.rank()));
+    write(one_, group_.rank());
+    group_.reduce(span(one_), root, ReduceOp::sum, blocking);
+    check("reduce", group_.rank() != root || is_sum(one_));
+    for (int r = 0; r < group_.size(); ++r) write(part(r), group_.rank());
+    std::vector<float> received(all_.size());
+    group_.all_to_all(span(all_), span(received), blocking);
+    for (int r = 0; r < group_.size(); ++r)
+      check("all_to_all",
+            is_of(std::span(received).subspan(static_cast<std::size_t>(r) * one_.size(), one_.size()), r));
+  }
+
+ private:
+  static constexpr OpOptions blocking{.timeout = {}, .blocking = true};
+
+  static Span span(std::span<float> values) { return {values.data(), values.size(), DType::float32}; }
+  std::span<float> part(int rank) {
+    return std::span(all_).subspan(static_cast<std::size_t>(rank) * one_.size(), one_.size());
+  }
+  float value(int rank, std::size_t i) const { return static_cast<float>((rank + 1) * (round_ + 1)) + float(i % 7); }
+  void write(std::span<float> values, int rank) const {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = value(rank, i);
+  }
+  bool is_of(std::span<const float> values, int rank) const {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (values[i] != value(rank, i)) return false;
+    return true;
+  }
+  bool is_sum(std::span<const float> values) const {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float sum = 0;
+      for (int r = 0; r < group_.size(); ++r) sum += value(r, i);
+      if (values[i] != sum) return false;
+    }
+    return true;
+  }
+  void check(const char* what, bool right) const {
+    if (!right) throw std::runtime_error(std::string(what) + " is wrong in round " + std::to_string(round_));
+  }
+
+  ProcessGroup& group_;
+  const std::size_t size_;
+  std::vector<float> one_, all_;
+  int round_ = 0;
+};
+
 // Size of the segments of all groups of this process, counted once for each rank that has one open.
 std::uintmax_t shared_bytes() {
   std::uintmax_t bytes = 0;
@@ -93,6 +158,22 @@ TEST_CASE("an allreduce works on registered memory, on other memory, and on both
       size, [](int) { return false; }, options));
   CHECK_NOTHROW(allreduce_of_every_size(
       size, [](int rank) { return rank == 1; }, options));
+}
+
+// Enough rounds for both ways of writing, in every place of the slots.
+TEST_CASE("staged operations are right at every place of the slots, written through the caches and past them") {
+  const auto size = GENERATE(2, 3);
+  const auto make = [](GroupOptions options) {
+    options.config.staging_bytes = 128 << 10;
+    return comm::make_shm_group(options);
+  };
+  auto groups = contract::make_groups(make, size, contract::test_timeout);
+  run_ranks(groups, [&](ProcessGroup& group) {
+    for (const std::size_t count : {4'200U, 9'001U, 100'003U}) {
+      StagedRound round(group, count);
+      for (int i = 0; i < 48; ++i) round.run(i);
+    }
+  });
 }
 
 TEST_CASE(

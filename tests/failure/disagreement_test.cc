@@ -59,7 +59,7 @@ TEST_CASE("ranks that differ in an option that has to be the same both fail at o
                {[](GroupOptions& o) { o.config.freeze_bound = 0ms; }, "freeze_bound 5000 ms", "freeze_bound 0 ms"},
                {[](GroupOptions& o) { o.config.heartbeat = 200ms; }, "heartbeat 100 ms", "heartbeat 200 ms"},
                {[](GroupOptions& o) { o.config.checked = false; }, "checked calls", "unchecked calls"},
-               {[](GroupOptions& o) { o.config.staging_bytes = 4096; }, "staging_bytes 262144", "staging_bytes 4096"}};
+               {[](GroupOptions& o) { o.config.staging_bytes = 4096; }, "staging_bytes 1048576", "staging_bytes 4096"}};
   for (const auto& each : cases) {
     INFO(each.other);
     ForkedRanks ranks(2, [&](int rank, std::uint16_t port) {

@@ -138,7 +138,7 @@ struct TrainConfig {
     std::string backend = "auto";
     double timeout = 300;
     double freeze_bound = 5;
-    std::int64_t staging_kb = 256;
+    std::int64_t staging_kb = 1024;
     double bucket_mb = 25;
   } dist;
   struct Parallel {

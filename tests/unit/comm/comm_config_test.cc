@@ -75,11 +75,11 @@ TEST_CASE("too little staging memory for the number of ranks is refused, naming 
     });
   };
   CHECK_NOTHROW(comm::make_shm_transport(options_of(64, 4096)));
-  CHECK_NOTHROW(comm::make_shm_transport(options_of(4096, CommConfig{}.staging_bytes)));
+  CHECK_NOTHROW(comm::make_shm_transport(options_of(16384, CommConfig{}.staging_bytes)));
   CHECK_THROWS_WITH(comm::make_shm_transport(options_of(65, 4096)),
                     "staging_bytes 4096 is too small for the 65 ranks that share memory: set 8192 or more");
-  CHECK_THROWS_WITH(comm::make_shm_transport(options_of(4097, CommConfig{}.staging_bytes)),
-                    "staging_bytes 262144 is too small for the 4097 ranks that share memory: set 266240 or more");
+  CHECK_THROWS_WITH(comm::make_shm_transport(options_of(16385, CommConfig{}.staging_bytes)),
+                    "staging_bytes 1048576 is too small for the 16385 ranks that share memory: set 1052672 or more");
 }
 
 TEST_CASE("the longest possible timeout does not overflow") {

@@ -29,7 +29,7 @@ TEST_CASE("a mismatch names the field and both ranks' values") {
         "rank 0 asks for heartbeat 1000 ms (derived from timeout and freeze_bound unless set), rank 1 for heartbeat 20 "
         "ms (derived from timeout and freeze_bound unless set)");
   CHECK(mismatch_by([](auto& o) { o.config.staging_bytes = 4096; }) ==
-        "rank 0 asks for staging_bytes 262144, rank 1 for staging_bytes 4096");
+        "rank 0 asks for staging_bytes 1048576, rank 1 for staging_bytes 4096");
   CHECK(describe_mismatch({"a", group_config("gloo", {.config = {.checked = true}})},
                           {"b", group_config("gloo", {.config = {.checked = false}})}) ==
         "a asks for checked calls, b for unchecked calls");

@@ -28,11 +28,18 @@ std::byte* element(Span span, std::size_t index) {
 // publishes nothing.
 void StagedCollectives::start_early(const Collective& collective) {
   if (collective.operation.kind != OpKind::allreduce || !phases_.can_start_early()) return;
-  phases_.start_early([&](std::uint32_t phase) { distribute_slices(collective.output, 0, phase); });
+  area_.run(collective,
+            [&] { phases_.start_early([&](std::uint32_t phase) { distribute_slices(collective.output, 0, phase); }); });
 }
 
 void StagedCollectives::execute(const Collective& collective) {
   phases_.set_deadline(Deadline::in(collective.timeout));
+  if (collective.operation.kind == OpKind::barrier) return barrier();
+  area_.run(collective, [&] { run(collective); });
+  area_.end(collective);
+}
+
+void StagedCollectives::run(const Collective& collective) {
   if (StagedExchanges::handles(collective.operation)) return exchanges_.execute(collective);
   switch (collective.operation.kind) {
     case OpKind::allreduce:
@@ -45,8 +52,6 @@ void StagedCollectives::execute(const Collective& collective) {
       return allgather(collective);
     case OpKind::reduce_scatter:
       return reduce_scatter(collective);
-    case OpKind::barrier:
-      return barrier();
     default:
       throw make_error(Errc::internal, "{} is not a collective", describe(collective.operation));
   }
@@ -68,23 +73,34 @@ void StagedCollectives::allreduce(const Collective& collective) {
     } else {
       for_each_peer([&](int r) {
         const auto slice = slice_of(buffer, chunk, r);
-        std::memcpy(slice.data, layout_.section(r, r, phase), slice.bytes());
+        area_.read(slice.data, area_.section(r, r, phase), slice.bytes());
       });
     }
   });
 }
 
-// Writes the result both to this rank's own section and to the buffer.
+// Writes the result both to this rank's own section and to the buffer: at once, or past the caches from blocks of the
+// buffer that are still in the nearest one.
 void StagedCollectives::reduce_for_all(ReduceOp op, const Span& own, std::uint32_t phase) {
+  constexpr std::size_t block_bytes = 16 << 10;
   find_inputs(own.data, phase);
-  void* const outputs[] = {layout_.section(rank_, rank_, phase), own.data};
-  reduce_all(op, own.dtype, outputs, inputs_.from(0, own.dtype), own.count);
+  std::byte* const published = area_.section(rank_, rank_, phase);
+  if (!area_.past_caches()) {
+    void* const outputs[] = {published, own.data};
+    return reduce_all(op, own.dtype, outputs, inputs_.from(0, own.dtype), own.count);
+  }
+  const auto block = elements_in(block_bytes, own.dtype);
+  for (std::size_t first = 0; first < own.count; first += block) {
+    const Span result{element(own, first), std::min(block, own.count - first), own.dtype};
+    inputs_.reduce(op, first, result);
+    area_.write(published + first * size_of(own.dtype), result.data, result.bytes());
+  }
 }
 
 void StagedCollectives::distribute_slices(const Span& buffer, std::size_t chunk, std::uint32_t phase) const {
   for_each_peer([&](int r) {
     const auto slice = slice_of(buffer, chunk, r);
-    std::memcpy(layout_.section(rank_, r, phase), slice.data, slice.bytes());
+    area_.write(area_.section(rank_, r, phase), slice.data, slice.bytes());
   });
 }
 
@@ -109,9 +125,9 @@ void StagedCollectives::reduce(const Collective& collective) {
     const auto first = number * chunk;
     const auto elements = std::min(chunk, count - first);
     const auto* own = element(collective.input, first);
-    if (stage == 0 && rank_ != root) std::memcpy(layout_.slot(rank_, phase), own, elements * size_of(dtype));
+    if (stage == 0 && rank_ != root) area_.write(area_.slot(rank_, phase), own, elements * size_of(dtype));
     if (stage == 0 || rank_ != root) return;
-    for_each_peer([&](int r) { inputs_[r] = layout_.slot(r, phase); });
+    for_each_peer([&](int r) { inputs_[r] = area_.slot(r, phase); });
     inputs_[rank_] = own;
     inputs_.reduce(collective.operation.op, 0, {element(collective.output, first), elements, dtype});
   });
@@ -124,8 +140,8 @@ void StagedCollectives::broadcast(const Collective& collective) {
   phases_.pipeline(chunks_of(buffer.count, chunk), 2, [&](std::size_t stage, std::size_t number, std::uint32_t phase) {
     const auto first = number * chunk;
     const auto bytes = std::min(chunk, buffer.count - first) * size_of(buffer.dtype);
-    const auto slot = layout_.slot(root, phase);
-    if (stage == 0 && rank_ == root) std::memcpy(slot, element(buffer, first), bytes);
+    const auto slot = area_.slot(root, phase);
+    if (stage == 0 && rank_ == root) area_.write(slot, element(buffer, first), bytes);
     if (stage == 1 && rank_ != root) copy_from_peer(element(buffer, first), slot, bytes, buffer.bytes());
   });
 }
@@ -141,11 +157,11 @@ void StagedCollectives::allgather(const Collective& collective) {
       return element(collective.output, static_cast<std::size_t>(r) * input.count + first);
     };
     if (stage == 0) {
-      std::memcpy(layout_.slot(rank_, phase), own, bytes);
+      area_.write(area_.slot(rank_, phase), own, bytes);
       if (block(rank_) != own) std::memcpy(block(rank_), own, bytes);
       return;
     }
-    for_each_peer([&](int r) { copy_from_peer(block(r), layout_.slot(r, phase), bytes, collective.output.bytes()); });
+    for_each_peer([&](int r) { copy_from_peer(block(r), area_.slot(r, phase), bytes, collective.output.bytes()); });
   });
 }
 
@@ -160,7 +176,7 @@ void StagedCollectives::reduce_scatter(const Collective& collective) {
     };
     if (stage == 0) {
       for_each_peer(
-          [&](int r) { std::memcpy(layout_.section(rank_, r, phase), input(r), count * size_of(output.dtype)); });
+          [&](int r) { area_.write(area_.section(rank_, r, phase), input(r), count * size_of(output.dtype)); });
       return;
     }
     find_inputs(input(rank_), phase);
@@ -170,7 +186,7 @@ void StagedCollectives::reduce_scatter(const Collective& collective) {
 
 // This rank's own input, and what the others have written to this rank's sections of their slots.
 void StagedCollectives::find_inputs(const void* own_input, std::uint32_t phase) {
-  for_each_peer([&](int r) { inputs_[r] = layout_.section(r, rank_, phase); });
+  for_each_peer([&](int r) { inputs_[r] = area_.section(r, rank_, phase); });
   inputs_[rank_] = own_input;
 }
 

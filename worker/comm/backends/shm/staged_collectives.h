@@ -7,6 +7,7 @@
 #include "ddprun/worker/comm/backends/shm/rank_inputs.h"
 #include "ddprun/worker/comm/backends/shm/segment_layout.h"
 #include "ddprun/worker/comm/backends/shm/staged_exchanges.h"
+#include "ddprun/worker/comm/backends/shm/staging_area.h"
 #include "ddprun/worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
@@ -20,7 +21,8 @@ class StagedCollectives {
       : layout_(layout),
         rank_(rank),
         phases_(layout, rank, interrupted),
-        exchanges_(layout, rank, phases_),
+        area_(layout),
+        exchanges_(layout, rank, phases_, area_),
         inputs_(layout.ranks()) {}
 
   // Does what needs no peer before the announcement, which then publishes it too: one synchronisation less.
@@ -31,6 +33,7 @@ class StagedCollectives {
   void wake() noexcept { phases_.wake(); }
 
  private:
+  void run(const Collective& collective);
   void allreduce(const Collective& collective);
   void reduce(const Collective& collective);
   void broadcast(const Collective& collective);
@@ -51,6 +54,7 @@ class StagedCollectives {
   const SegmentLayout& layout_;
   const int rank_;
   Phases phases_;
+  StagingArea area_;
   StagedExchanges exchanges_;
   RankInputs inputs_;
 };

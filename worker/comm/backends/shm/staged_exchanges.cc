@@ -19,9 +19,6 @@ AnySpan chunk_of(AnySpan part, std::size_t first, std::size_t length) {
           part.dtype};
 }
 
-void write_to(std::byte* slot, ConstSpan from) {
-  if (from.count > 0) std::memcpy(slot, from.data, from.bytes());
-}
 void read_from(const std::byte* slot, Span to) {
   if (to.count > 0) std::memcpy(to.data, slot, to.bytes());
 }
@@ -74,10 +71,10 @@ void StagedExchanges::gather(const Collective& collective) {
   phases_.pipeline(chunks_of(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     if (stage == 0) {
-      if (sends) write_to(layout_.slot(rank_, phase), chunk_of(collective.input, first, length));
+      if (sends) write(area_.slot(rank_, phase), chunk_of(collective.input, first, length));
     } else if (receives) {
       for_each_peer(
-          [&](int r) { read_from(layout_.slot(r, phase), chunk_of(collective.output_part(r), first, length)); });
+          [&](int r) { read_from(area_.slot(r, phase), chunk_of(collective.output_part(r), first, length)); });
     }
   });
 }
@@ -91,9 +88,9 @@ void StagedExchanges::scatter(const Collective& collective) {
     const auto first = number * length;
     if (stage == 0 && rank_ == root) {
       for_each_peer(
-          [&](int r) { write_to(layout_.section(root, r, phase), chunk_of(collective.input_part(r), first, length)); });
+          [&](int r) { write(area_.section(root, r, phase), chunk_of(collective.input_part(r), first, length)); });
     } else if (stage == 1 && rank_ != root) {
-      read_from(layout_.section(root, rank_, phase), chunk_of(collective.output, first, length));
+      read_from(area_.section(root, rank_, phase), chunk_of(collective.output, first, length));
     }
   });
 }
@@ -103,17 +100,15 @@ void StagedExchanges::reduce_scatter(const Collective& collective) {
   phases_.pipeline(chunks_of(collective.largest_part(), length), 2, [&](auto stage, auto number, auto phase) {
     const auto first = number * length;
     if (stage == 0) {
-      for_each_peer([&](int r) {
-        write_to(layout_.section(rank_, r, phase), chunk_of(collective.input_part(r), first, length));
-      });
+      for_each_peer(
+          [&](int r) { write(area_.section(rank_, r, phase), chunk_of(collective.input_part(r), first, length)); });
       return;
     }
     const auto own = chunk_of(collective.input_part(rank_), first, length);
     const auto result = chunk_of(collective.output, first, length);
     if (result.count == 0) return;
     std::vector<const void*> inputs;
-    for (int r = 0; r < layout_.ranks(); ++r)
-      inputs.push_back(r == rank_ ? own.data : layout_.section(r, rank_, phase));
+    for (int r = 0; r < layout_.ranks(); ++r) inputs.push_back(r == rank_ ? own.data : area_.section(r, rank_, phase));
     void* const output = result.data;
     reduce_all(collective.operation.op, result.dtype, {&output, 1}, inputs, result.count);
   });
@@ -128,9 +123,9 @@ void StagedExchanges::all_to_all(const Collective& collective) {
     const auto first = number * length;
     for_each_peer([&](int r) {
       if (stage == 0) {
-        write_to(layout_.section(rank_, r, phase), chunk_of(collective.input_part(r), first, length));
+        write(area_.section(rank_, r, phase), chunk_of(collective.input_part(r), first, length));
       } else {
-        read_from(layout_.section(r, rank_, phase), chunk_of(collective.output_part(r), first, length));
+        read_from(area_.section(r, rank_, phase), chunk_of(collective.output_part(r), first, length));
       }
     });
   });
@@ -142,13 +137,13 @@ std::size_t StagedExchanges::compare_parts(const Collective& collective) {
   const auto own = static_cast<std::size_t>(rank_);
   phases_.begin();
   const auto phase = phases_.current();
-  std::memcpy(layout_.slot(rank_, phase), collective.layout->input_parts->counts().data(), ranks * sizeof(std::size_t));
+  std::memcpy(area_.slot(rank_, phase), collective.layout->input_parts->counts().data(), ranks * sizeof(std::size_t));
   phases_.end();
   phases_.await_all();
   std::size_t largest = 0;
   std::vector<std::size_t> sent(ranks);
   for (int r = 0; r < layout_.ranks(); ++r) {
-    std::memcpy(sent.data(), layout_.slot(r, phase), ranks * sizeof(std::size_t));
+    std::memcpy(sent.data(), area_.slot(r, phase), ranks * sizeof(std::size_t));
     largest = std::max(largest, *std::max_element(sent.begin(), sent.end()));
     const auto expected = collective.layout->output_parts->count(r);
     if (sent[own] == expected) continue;

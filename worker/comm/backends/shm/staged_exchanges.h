@@ -5,6 +5,7 @@
 
 #include "ddprun/worker/comm/backends/shm/phases.h"
 #include "ddprun/worker/comm/backends/shm/segment_layout.h"
+#include "ddprun/worker/comm/backends/shm/staging_area.h"
 #include "ddprun/worker/comm/execution/transport.h"
 
 namespace ddprun::comm {
@@ -15,11 +16,11 @@ namespace ddprun::comm {
 // Errc::mismatch naming both ranks when one sends another a different size in all_to_allv than that one expects.
 class StagedExchanges {
  public:
-  StagedExchanges(const SegmentLayout& layout, int rank, Phases& phases)
-      : layout_(layout), rank_(rank), phases_(phases) {}
+  StagedExchanges(const SegmentLayout& layout, int rank, Phases& phases, StagingArea& area)
+      : layout_(layout), rank_(rank), phases_(phases), area_(area) {}
 
   static bool handles(const Operation& operation);
-  // Within the deadline that is set for the phases.
+  // Within the deadline that is set for the phases, as a part that the area runs.
   void execute(const Collective& collective);
 
  private:
@@ -30,6 +31,9 @@ class StagedExchanges {
   std::size_t compare_parts(const Collective& collective);
   std::size_t elements_per_slot(const Collective& collective) const;
   std::size_t elements_per_section(const Collective& collective) const;
+  void write(std::byte* slot, ConstSpan from) const {
+    if (from.count > 0) area_.write(slot, from.data, from.bytes());
+  }
   template <class Body>
   void for_each_peer(Body body) const {
     comm::for_each_peer(layout_.ranks(), rank_, body);
@@ -38,6 +42,7 @@ class StagedExchanges {
   const SegmentLayout& layout_;
   const int rank_;
   Phases& phases_;
+  StagingArea& area_;
 };
 
 }  // namespace ddprun::comm

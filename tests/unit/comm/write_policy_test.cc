@@ -1,0 +1,96 @@
+#include "ddprun/worker/comm/backends/shm/write_policy.h"
+
+#include <map>
+#include <set>
+
+#include "tests/support/catch.h"
+
+using namespace ddprun::comm;
+using namespace std::chrono_literals;
+using Way = WritePolicy::Way;
+
+namespace {
+
+constexpr WritePolicy::Kind sums{OpKind::allreduce, 1 << 20, 4};
+
+// Operations one after the other, of which each way takes as long as it is said to.
+struct Operations {
+  WritePolicy policy;
+  std::map<Way, WritePolicy::Duration> took{{Way::into_caches, 40us}, {Way::past_caches, 100us}};
+  std::map<Way, int> counts;
+
+  WritePolicy::Choice run(const WritePolicy::Kind& kind = sums) {
+    const auto choice = policy.choose(kind);
+    policy.end(kind, took.at(choice.way));
+    ++counts[choice.way];
+    return choice;
+  }
+  void run_turns(std::uint32_t turns) {
+    for (std::uint32_t i = 0; i < turns * sums.turn; ++i) run();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the quicker way of writing is taken between the trials") {
+  const auto quicker = GENERATE(Way::into_caches, Way::past_caches);
+  Operations operations;
+  operations.took[quicker] = 10us;
+  operations.run_turns(WritePolicy::first_series + 2);
+  operations.counts.clear();
+  operations.run_turns(10);
+  CHECK(operations.counts[quicker] == 40);
+  operations.run_turns(1000);
+  CHECK(operations.counts[quicker] > 0.97 * 4040);
+}
+
+TEST_CASE("a way that becomes quicker is found at the next series of trials") {
+  Operations operations;
+  operations.run_turns(WritePolicy::second_series + 2);
+  operations.took = {{Way::into_caches, 840us}, {Way::past_caches, 100us}};
+  operations.run_turns(WritePolicy::series_interval - WritePolicy::second_series);
+  operations.counts.clear();
+  operations.run_turns(100);
+  CHECK(operations.counts[Way::into_caches] == 0);
+}
+
+// Each series writes all of the memory in one way before it measures that way; the memory is new in the first turn.
+TEST_CASE("only the last trials of each way are measured") {
+  Operations operations;
+  std::set<int> measured;
+  for (int i = 0; i < 40; ++i)
+    if (operations.run().measured) measured.insert(i);
+  CHECK(measured == std::set<int>{6, 7, 10, 11});
+}
+
+TEST_CASE("one slow trial of a way decides nothing") {
+  Operations operations;
+  for (int i = 0; i < 40; ++i) {
+    operations.took[Way::into_caches] = i == 6 ? 10ms : 40us;
+    operations.run();
+  }
+  CHECK(operations.policy.choose(sums).way == Way::into_caches);
+}
+
+TEST_CASE("ranks that measure different durations make the same trials") {
+  Operations one, other;
+  other.took = {{Way::into_caches, 840us}, {Way::past_caches, 100us}};
+  for (int i = 0; i < 5000; ++i) {
+    const auto choice = one.run(), of_other = other.run();
+    REQUIRE(choice.measured == of_other.measured);
+    if (choice.measured) REQUIRE(choice.way == of_other.way);
+  }
+}
+
+TEST_CASE("kinds and sizes of operations are decided by themselves, at first as the latest decision") {
+  Operations operations;
+  operations.took[Way::past_caches] = 10us;
+  operations.run_turns(3);
+  const WritePolicy::Kind broadcasts{OpKind::broadcast, 1 << 20, 4}, small{OpKind::allreduce, 1 << 15, 4};
+  CHECK(operations.policy.choose(broadcasts).way == Way::past_caches);
+  CHECK(operations.policy.choose(small).way == Way::past_caches);
+  operations.took[Way::into_caches] = 1us;
+  for (int i = 0; i < 12; ++i) operations.run(broadcasts);
+  CHECK(operations.policy.choose(broadcasts).way == Way::into_caches);
+  CHECK(operations.policy.choose(sums).way == Way::past_caches);
+}

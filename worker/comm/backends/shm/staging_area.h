@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "ddprun/worker/comm/backends/shm/segment_layout.h"
+#include "ddprun/worker/comm/backends/shm/write_policy.h"
+#include "ddprun/worker/comm/execution/transport.h"
+#include "ddprun/worker/comm/reduce/variant.h"
+
+namespace ddprun::comm {
+
+// The staging slots as one operation uses them: where in them, and how it copies to and from them.
+//
+// Small operations, of which several fit into a slot, use one place after the other: a line is written again only after
+// it has left the caches near the cores that read it, which is several times as quick.
+//
+// References the layout. One thread at a time.
+class StagingArea {
+ public:
+  explicit StagingArea(const SegmentLayout& layout) : layout_(layout) {}
+
+  // Does a part of an operation, or all that is left of it: what follows is about that operation.
+  template <class Part>
+  void run(const Collective& collective, Part part) {
+    const Places places = places_of(collective.operation);
+    // A full turn through the places shifts them by one: operations that alternate between slots of both parities use
+    // all of both.
+    offset_ = (operations_ + operations_ / places.count) % places.count * places.bytes;
+    choice_ = policy_.choose(kind_of(collective.operation));
+    if (!choice_.measured) return part();
+    const auto start = std::chrono::steady_clock::now();
+    part();
+    took_ += std::chrono::steady_clock::now() - start;
+  }
+  // The operation has ended.
+  void end(const Collective& collective) {
+    policy_.end(kind_of(collective.operation), took_);
+    took_ = {};
+    ++operations_;
+  }
+
+  std::byte* slot(int rank, std::uint32_t phase) const { return layout_.slot(rank, phase) + offset_; }
+  std::byte* section(int owner, int rank, std::uint32_t phase) const {
+    return layout_.section(owner, rank, phase) + offset_;
+  }
+
+  bool past_caches() const { return choice_.way == WritePolicy::Way::past_caches; }
+  void write(std::byte* to, const void* from, std::size_t bytes) const {
+    if (past_caches()) return kernels().copy_past_caches(to, from, bytes);
+    std::memcpy(to, from, bytes);
+  }
+  // Into memory that this rank has read not long ago.
+  void read(void* to, const std::byte* from, std::size_t bytes) const {
+    if (past_caches()) return kernels().copy(to, from, bytes);
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  // What an operation needs of a slot, or of each of its sections, and how often it fits there.
+  struct Places {
+    std::size_t bytes = 0, count = 1;
+  };
+  Places places_of(const Operation& operation) const;
+  WritePolicy::Kind kind_of(const Operation& operation) const {
+    const auto turn = 2 * places_of(operation).count;  // there are slots of two parities
+    return {operation.kind, operation.count * size_of(operation.dtype), static_cast<std::uint32_t>(turn)};
+  }
+
+  const SegmentLayout& layout_;
+  WritePolicy policy_;
+  std::uint64_t operations_ = 0;  // that have ended: the same at all ranks
+  WritePolicy::Choice choice_{};
+  std::size_t offset_ = 0;
+  WritePolicy::Duration took_{};
+};
+
+}  // namespace ddprun::comm

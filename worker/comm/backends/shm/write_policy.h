@@ -1,0 +1,68 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "ddprun/worker/comm/operations/operation.h"
+
+namespace ddprun::comm {
+
+// How a rank writes what its peers will read from staging memory: into its caches, or past them to memory by
+// non-temporal stores. Writing a line that a peer has cached costs an exchange between the cores, which takes 10 times
+// as long where they share no third-level cache; a virtual machine does not know, and is moved. On two virtual cores of
+// a Zen 4 an allreduce of 1 MiB through the caches took 45 us in some minutes and 840 in others, past them 90 to 125.
+//
+// So both ways are tried from time to time, and the quicker one is taken in between. Which operations are trials
+// depends on their number alone, so that all ranks try the same way at the same time; what a rank takes otherwise is
+// its own decision. Operations are told apart by kind and size. Computes only: the caller measures. One thread.
+class WritePolicy {
+ public:
+  enum class Way : std::uint8_t { into_caches, past_caches };
+  using Duration = std::chrono::nanoseconds;
+  struct Choice {
+    Way way;
+    bool measured;  // its duration is to be passed to end()
+  };
+  struct Kind {
+    OpKind kind;
+    std::size_t bytes;
+    // After how many such operations the memory that one of them wrote is written again.
+    std::uint32_t turn = 1;
+  };
+
+  // For the next operation of that kind; the same until it has ended.
+  Choice choose(const Kind& kind) const;
+  // That operation has ended. took: since all ranks had begun it.
+  void end(const Kind& kind, Duration took);
+
+  // A series of trials begins at the operation of number first_series turns, second_series turns, and at every multiple
+  // of series_interval turns: as many of each way as make the memory look as if there were no other, of which the last
+  // ones are measured. Before the first one the memory is new.
+  static constexpr std::uint32_t longest_turn = 32, measured_trials = 2;
+  static constexpr std::uint32_t first_series = 1, second_series = 16, series_interval = 128;
+
+ private:
+  struct History {
+    std::uint32_t operations = 0;
+    std::array<Duration, 2> least{};  // by way, in the series under way
+    std::optional<Way> decided;
+  };
+  struct Trial {
+    Way way;
+    std::uint32_t left;  // of that way in this series, with this one
+  };
+  // By powers of two, up to 64 MiB and more.
+  static constexpr std::size_t size_classes = 27;
+  static constexpr std::size_t kinds = static_cast<std::size_t>(OpKind::barrier);
+
+  static std::optional<Trial> trial_at(std::uint32_t operation, std::uint32_t turn);
+  static std::size_t place_of(const Kind& kind);
+
+  std::array<History, kinds * size_classes> histories_{};
+  Way latest_ = Way::into_caches;  // decided for any operation: for those that have had no trial yet
+};
+
+}  // namespace ddprun::comm
