@@ -62,6 +62,7 @@ struct MpiCollectives::Pending {
   enum Index : std::size_t { collective, incoming, outgoing };
   std::array<MpiFunctions::Request, 3> requests{};
   std::uint64_t own_call = 0, previous_call = 0;
+  bool compared = false;
   MpiFunctions::Collective call{};
   std::vector<int> input_counts, input_offsets, output_counts, output_offsets;
   // The memory that MPI uses: the group's, or a copy.
@@ -198,6 +199,7 @@ void MpiCollectives::prepare(Pending& pending, const Collective& collective) {
   const bool into_itself = in_place(collective, rank);
   pending.polls = 0;
   pending.previous_call = 0;
+  pending.compared = false;
   pending.own_call = fingerprint(operation) | 1;
   pending.call = {.kind = operation.kind,
                   .dtype = operation.dtype,
@@ -231,13 +233,15 @@ bool MpiCollectives::poll(Pending& pending, const Collective& collective) {
   bool finished = false;
   const int code =
       mpi.call<&MpiFunctions::test_all>(static_cast<int>(pending.requests.size()), pending.requests.data(), &finished);
-  if (code || (!finished && ++pending.polls % polls_between_comparisons == 0)) {
+  const bool compares = code || ++pending.polls % polls_between_comparisons == 0;
+  if (!finished && compares && !pending.compared) {
     bool received = false;
     int source = 0, bytes = 0;
     context_.library.check(
         mpi.call<&MpiFunctions::test_receive>(&pending.requests[Pending::incoming], &received, &source, &bytes),
         "MPI_Test");
-    if (pending.previous_call) compare(pending, collective);
+    if (received || pending.previous_call) compare(pending, collective);
+    pending.compared = received;
   }
   context_.library.check(code, name_of(collective.operation.kind));
   if (finished) {

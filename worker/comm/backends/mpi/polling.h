@@ -8,9 +8,10 @@
 
 namespace ddprun::comm {
 
-// What a thread does between two tests of a request: it polls, then leaves the core to others, then sleeps for longer
-// and longer, as a peer may compute for seconds. The more threads wait, the longer they sleep, as each one's test moves
-// the requests of all. waiters: their number, shared by them. One thread.
+// What a thread does between two tests of a request: it polls for as long as no other thread wants its core, then
+// leaves the core to others, then sleeps for longer and longer, as a peer may compute for seconds. The more threads
+// wait, the longer they sleep, as each one's test moves the requests of all. waiters: their number, shared by them.
+// One thread.
 class Polling {
  public:
   explicit Polling(std::atomic<int>& waiters) : waiters_(waiters) { ++waiters_; }
@@ -20,8 +21,12 @@ class Polling {
 
   void pause() {
     const int waiters = waiters_.load(std::memory_order_relaxed);
-    if (++count_ <= polls && waiters == 1) return;
-    if (count_ <= polls + yields && waiters <= 2) {
+    if (waiters == 1 && alone_ && polls_ < most_polls) {
+      if (++polls_ % polls_between_yields == 0) alone_ = yield_returns_at_once();
+      return;
+    }
+    if (waiters <= 2 && yields_ < most_yields) {
+      ++yields_;
       ::sched_yield();
       return;
     }
@@ -30,11 +35,20 @@ class Polling {
   }
 
  private:
-  static constexpr int polls = 50, yields = 200;
+  using Clock = std::chrono::steady_clock;
+  static constexpr int most_polls = 8000, polls_between_yields = 64, most_yields = 200;
   static constexpr std::chrono::microseconds longest{200};
 
+  // Whether no other thread ran meanwhile: a switch there and back takes longer.
+  static bool yield_returns_at_once() {
+    const auto start = Clock::now();
+    ::sched_yield();
+    return Clock::now() - start < std::chrono::microseconds(2);
+  }
+
   std::atomic<int>& waiters_;
-  int count_ = 0;
+  bool alone_ = true;
+  int polls_ = 0, yields_ = 0;
   std::chrono::microseconds sleep_{20};
 };
 
