@@ -114,3 +114,74 @@ TEST_CASE("a collective queued behind a started one that fails is not executed")
   CHECK(ends == std::vector{Errc::aborted, Errc::aborted});
   CHECK(transport->records.empty());
 }
+
+namespace {
+
+// Ranks meet where told to; records what has the progress lock.
+class MeetingTransport : public RecordingTransport {
+ public:
+  explicit MeetingTransport(bool meets) : meets_(meets) {}
+  bool meet(const Collective& collective, const Deadline&) noexcept override {
+    records.push_back("meet " + std::to_string(collective.sequence));
+    return meets_;
+  }
+
+ private:
+  const bool meets_;
+};
+
+std::unique_ptr<ProcessGroup> group_over(const std::shared_ptr<MeetingTransport>& transport) {
+  const auto store = std::make_shared<MemoryStore>();
+  return make_transport_group(
+      transport, {.connect_store = [store] { return store; }, .config = {.timeout = 10s, .freeze_bound = 0ms}},
+      {"meeting"});
+}
+
+}  // namespace
+
+TEST_CASE("a collective is executed by its caller, though not blocking, where the other ranks come at once") {
+  const auto transport = std::make_shared<MeetingTransport>(true);
+  const auto group = group_over(transport);
+  const auto work = group->barrier();
+  CHECK(transport->records == std::vector<std::string>{"meet 0", "execute 0"});
+  CHECK(transport->thread == std::this_thread::get_id());
+  CHECK(work->done());
+}
+
+TEST_CASE("a collective is left to a thread that waits for it where the other ranks do not come") {
+  const auto transport = std::make_shared<MeetingTransport>(false);
+  const auto group = group_over(transport);
+  const auto first = group->barrier(), second = group->barrier();
+  second->wait();
+  CHECK(first->done());
+  std::vector<std::string> executed;
+  for (const auto& record : transport->records)
+    if (record.starts_with("execute")) executed.push_back(record);
+  CHECK(executed == std::vector<std::string>{"execute 0", "execute 1"});
+  CHECK(transport->records.front() == "meet 0");
+}
+
+namespace {
+
+// Breaks its group while ranks meet.
+class BreakingTransport : public MeetingTransport {
+ public:
+  BreakingTransport() : MeetingTransport(false) {}
+  bool meet(const Collective&, const Deadline&) noexcept override {
+    group->abort("the test says so");
+    return false;
+  }
+  ProcessGroup* group = nullptr;
+};
+
+}  // namespace
+
+TEST_CASE("a collective whose group breaks while the ranks meet fails, and is not executed") {
+  const auto transport = std::make_shared<BreakingTransport>();
+  auto group = group_over(transport);
+  transport->group = group.get();
+  const auto work = group->barrier();
+  group.reset();
+  CHECK_THROWS_WITH(work->wait(), Catch::Contains("the test says so"));
+  CHECK(transport->records.empty());
+}

@@ -15,6 +15,10 @@ constexpr std::chrono::microseconds queued_poll(500);
 // How long a waiter sleeps while another thread holds the progress lock before it tries to take the lock itself.
 constexpr std::chrono::microseconds retry_interval(500);
 
+// How long the caller of a collective waits for the other ranks where a second thread would take its core. Ranks that
+// train in step are a few hundred microseconds apart.
+constexpr std::chrono::milliseconds meeting_bound(1);
+
 constexpr Deadline::Clock::time_point at_once = Deadline::Clock::time_point::min();
 
 }  // namespace
@@ -104,12 +108,22 @@ WorkPtr CallerRunsExecutor::submit(const Call& call, std::chrono::milliseconds t
   if (call.options.blocking)
     if (auto work = execute_inline(call, timeout)) return work;
   if (started_count_ > 0) test_all();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (const auto cause = health_.cause()) return failed_work(*cause);
   health_.begin();
   auto work = std::make_shared<PendingWork>(Collective{call, next_sequence_++, timeout}, token_);
   const std::unique_lock progress_lock(token_->lock, std::try_to_lock);
-  if (queued_count_ > 0 || !progress_lock || !try_start(work)) enqueue(work);
+  if (queued_count_ > 0 || !progress_lock) {
+    enqueue(work);
+  } else if (!try_start(work)) {
+    if (started_count_ > 0) {
+      enqueue(work);
+    } else {
+      count_queued(*work);
+      lock.unlock();
+      execute_if_met(work);
+    }
+  }
   return work;
 }
 
@@ -124,11 +138,28 @@ inline bool CallerRunsExecutor::try_start(const PendingPtr& work) {
 
 // REQUIRES mutex_.
 void CallerRunsExecutor::enqueue(const PendingPtr& work) {
-  ++queued_count_;
-  work->note_queued();
-  const auto& collective = work->collective;
-  health_.operation_log().submit(collective.operation, collective.sequence, collective.timeout);
+  count_queued(*work);
   queue_.push(work);
+}
+
+// REQUIRES mutex_.
+void CallerRunsExecutor::count_queued(PendingWork& work) {
+  ++queued_count_;
+  work.note_queued();
+  const auto& collective = work.collective;
+  health_.operation_log().submit(collective.operation, collective.sequence, collective.timeout);
+}
+
+// REQUIRES the progress lock; none is started, and no other was queued before this one. Executes it if the others come
+// within a moment, else queues it before those that other threads have queued meanwhile.
+void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
+  const auto& collective = work->collective;
+  if (runner_.passes_unchanged(collective) && collectives_.meet(collective, Deadline::in(meeting_bound)))
+    return finish_queued(*work);
+  std::unique_lock lock(mutex_);
+  if (!health_.broken()) return queue_.push_front(work);  // else cancel() may have been here
+  lock.unlock();
+  finish_queued(*work);
 }
 
 // REQUIRES the progress lock. False when none is started, or the oldest has not finished by the deadline.
@@ -187,10 +218,15 @@ inline bool CallerRunsExecutor::progress(const Deadline& deadline) {
   }
   const auto work = queue_.try_pop();
   if (!work) return false;
-  const auto error = execute_queued(**work);
-  --queued_count_;
-  health_.finish(**work, error);
+  finish_queued(**work);
   return true;
+}
+
+// REQUIRES the progress lock.
+void CallerRunsExecutor::finish_queued(PendingWork& work) {
+  const auto error = execute_queued(work);
+  --queued_count_;
+  health_.finish(work, error);
 }
 
 // Nothing is executed in a broken group: for the transport, the started ones before it are unfinished.

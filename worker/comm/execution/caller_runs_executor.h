@@ -35,11 +35,14 @@ class CallerRunsExecutor final : public Executor {
   WorkPtr execute_inline(const Call& call, std::chrono::milliseconds timeout);
   bool try_start(const PendingPtr& work);
   void enqueue(const PendingPtr& work);
+  void count_queued(PendingWork& work);
+  void execute_if_met(const PendingPtr& work);
   bool test_oldest(const Deadline& deadline);
   void test_all();
   void finish_all();
   bool progress(const Deadline& deadline);
   std::optional<Error> execute_queued(PendingWork& work);
+  void finish_queued(PendingWork& work);
   void run_queue();
 
   GroupHealth& health_;

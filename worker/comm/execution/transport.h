@@ -51,6 +51,10 @@ class NonblockingCollectives {
   // Tells the peers of a collective whose execute() is called next, so that they can proceed while the caller does its
   // bookkeeping. Returns at once; a failure shows in execute().
   virtual void announce(const Collective& collective) noexcept = 0;
+  // Announces a collective whose execute() is called next, and waits until all ranks have announced it, so that
+  // execute() waits for none of them to come; false when the deadline passes first, or at once where this does not pay.
+  // A failure shows in execute().
+  virtual bool meet(const Collective&, const Deadline&) noexcept { return false; }
   // Starts a collective and returns at once; its memory stays in use until test() returns true. False: not started, as
   // its kind or size does not allow it, or too many are outstanding. No execute() may come before all are finished.
   virtual bool start(const Collective& collective) = 0;

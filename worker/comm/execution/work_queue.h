@@ -47,6 +47,13 @@ class WorkQueue {
     ++pushed_;
     if (!polling_) changed_.notify_one();
   }
+  // Before all others.
+  void push_front(Item item) {
+    const std::lock_guard lock(mutex_);
+    items_.push_front(std::move(item));
+    ++pushed_;
+    changed_.notify_one();
+  }
   // No caller will take the first item: leaves it to the worker.
   void hand_over() {
     const std::lock_guard lock(mutex_);

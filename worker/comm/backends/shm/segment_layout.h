@@ -98,6 +98,8 @@ class SegmentLayout {
 
   // Valid once all ranks have added their processors.
   SpinPolicy spin_policy() const { return SpinPolicy::for_threads(ranks_ * threads_per_rank_, processors().count()); }
+  // Whether no processor is left for a second thread of each rank. As spin_policy().
+  bool cores_are_taken() const { return processors().count() < 2 * ranks_ * threads_per_rank_; }
   ProcessorSet& processors() const { return *reinterpret_cast<ProcessorSet*>(segment_.data()); }
   RankState& rank(int rank) const { return states_[index(rank)]; }
   // A rank's staging slot for phases of this parity.

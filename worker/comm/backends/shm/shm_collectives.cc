@@ -1,5 +1,6 @@
 #include "ddprun/worker/comm/backends/shm/shm_collectives.h"
 
+#include <exception>
 #include <utility>
 
 namespace ddprun::comm {
@@ -8,6 +9,17 @@ void ShmCollectives::announce(const Collective& collective) noexcept {
   if (!ring_.can_announce_at_once()) return;
   publish(collective);
   announced_ = true;
+}
+
+bool ShmCollectives::meet(const Collective& collective, const Deadline& deadline) noexcept {
+  if (!cores_are_taken_) return false;
+  announce(collective);
+  if (!announced_) return false;
+  try {
+    return ring_.try_await(AnnouncementRing::all_ranks, deadline);
+  } catch (const std::exception&) {
+    return true;
+  }
 }
 
 void ShmCollectives::execute(const Collective& collective) {

@@ -18,6 +18,7 @@ class ShmCollectives final : public NonblockingCollectives {
  public:
   ShmCollectives(const SegmentLayout& layout, int rank, const OwnRegions& regions, const std::atomic<bool>& interrupted)
       : rank_(rank),
+        cores_are_taken_(layout.cores_are_taken()),
         ring_(layout, rank, interrupted),
         inline_(layout.ranks(), rank, ring_),
         direct_(layout.ranks(), rank, ring_, regions),
@@ -25,6 +26,8 @@ class ShmCollectives final : public NonblockingCollectives {
 
   // Announces the collective if that needs no waiting. REQUIRES: no started collective is unfinished.
   void announce(const Collective& collective) noexcept override;
+  // Pays where a thread that waits beside the caller would take its core.
+  bool meet(const Collective& collective, const Deadline& deadline) noexcept override;
   // REQUIRES: no started collective is unfinished.
   void execute(const Collective& collective);
   // Announces a small collective, so that peers need not wait for this rank. False: it is not small, or too many are
@@ -48,6 +51,7 @@ class ShmCollectives final : public NonblockingCollectives {
   void finish(const Collective& collective);
 
   const int rank_;
+  const bool cores_are_taken_;
   AnnouncementRing ring_;
   InlineCollectives inline_;
   DirectCollectives direct_;
