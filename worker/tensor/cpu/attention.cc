@@ -1,19 +1,14 @@
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "ddprun/worker/tensor/cpu/lanes.h"
-#include "ddprun/worker/tensor/cpu/panel_product.h"
+#include "ddprun/worker/tensor/cpu/attention_pairs.h"
+#include "ddprun/worker/tensor/cpu/attention_rows.h"
 #include "ddprun/worker/tensor/cpu/table.h"
-#include "ddprun/worker/tensor/cpu/vectorize.h"
 #include "ddprun/worker/tensor/cpu/visit_dtype.h"
-#include "ddprun/worker/tensor/functors/math.h"
 
 // Attention by tiles of queries of one head: the scores of a tile are a scratch that stays in the cache, and keys that
 // causality hides from the whole tile are left out. What is saved for the backward pass is the logarithm of each
 // query's sum (Dao et al., "FlashAttention", 2022). A head's rows are copied into scratches, from 16 bits to float32,
-// with as many columns as whole panels have.
+// with as many columns as whole panels have. Processors that multiply bfloat16 do without float32: attention_pairs.h.
 namespace ddprun::cpu {
 namespace {
 
@@ -21,51 +16,6 @@ using kernels::AttentionGradients;
 using kernels::AttentionOptions;
 using kernels::AttentionResult;
 using kernels::AttentionSums;
-
-constexpr std::int64_t tile_rows = 32;
-
-struct Sizes {
-  Sizes(const Tensor& query, const Tensor& key, const Tensor& value)
-      : batch(query.size(0)),
-        heads(query.size(1)),
-        queries(query.size(2)),
-        keys(key.size(2)),
-        width(query.size(3)),
-        value_width(value.size(3)) {}
-  std::int64_t batch, heads, queries, keys, width, value_width;
-
-  // How many keys query i sees.
-  std::int64_t visible(std::int64_t i, bool causal) const {
-    return causal ? std::clamp<std::int64_t>(i + 1 + keys - queries, 0, keys) : keys;
-  }
-};
-
-// Queries [first, last) of a head, and how many keys at least one of them sees.
-struct Tile {
-  std::int64_t first, last, visible;
-  std::int64_t rows() const { return last - first; }
-};
-
-// From the last tile to the first: the one that sees all keys comes first.
-template <class Visit>
-void for_each_tile(const Sizes& sizes, bool causal, Visit visit) {
-  for (std::int64_t tile = (sizes.queries + tile_rows - 1) / tile_rows; tile-- > 0;) {
-    const std::int64_t first = tile * tile_rows, last = std::min(first + tile_rows, sizes.queries);
-    visit(Tile{first, last, sizes.visible(last - 1, causal)});
-  }
-}
-
-// The rows of one head of a (batch, heads, rows, width) tensor.
-template <class Stored>
-struct Rows {
-  Rows(const Tensor& tensor, std::int64_t batch, std::int64_t head)
-      : data(static_cast<Stored*>(const_cast<void*>(tensor.raw())) + batch * tensor.strides()[0] +
-             head * tensor.strides()[1]),
-        stride(std::max(tensor.strides()[2], tensor.size(3))) {}  // a single row may have any stride
-  Stored* at(std::int64_t row) const { return data + row * stride; }
-  Stored* data;
-  std::int64_t stride;
-};
 
 // Rows of whole panels, in memory of its own.
 template <class T>
@@ -76,16 +26,6 @@ struct Panels {
   const std::int64_t width;
   mutable Tensor memory;
 };
-
-template <class Stored, class T>
-DDPRUN_VECTORIZED void load_row(std::int64_t columns, std::int64_t padded, const Stored* from, T* to) {
-  for (std::int64_t j = 0; j < columns; ++j) to[j] = static_cast<T>(from[j]);
-  for (std::int64_t j = columns; j < padded; ++j) to[j] = 0;
-}
-template <class Stored, class T>
-DDPRUN_VECTORIZED void store_row(std::int64_t columns, T factor, const T* from, Stored* to) {
-  for (std::int64_t j = 0; j < columns; ++j) to[j] = static_cast<Stored>(from[j] * factor);
-}
 
 template <class Stored, class T>
 void load(Rows<Stored> from, std::int64_t rows, std::int64_t columns, const Panels<T>& to) {
@@ -126,80 +66,6 @@ void multiply(Extent extent, Left orientation, const Panels<T>& left, const Pane
                            .out = out.at(0),
                            .out_row = out.width,
                            .accumulate = accumulate});
-}
-
-template <class T>
-const T* mask_row(const Tensor& mask, const Sizes& sizes, std::int64_t query) {
-  return mask.defined() ? mask.data<T>() + query * sizes.keys : nullptr;
-}
-
-// scores[0, visible) become scale * score + mask. Those to the end, which is that of a whole panel, repeat the first:
-// the loops behind this one have no remainder, and meet no number that is slower than others.
-template <class T>
-DDPRUN_VECTORIZED void scale_row(std::int64_t visible, std::int64_t end, T scale, const T* mask, T* scores) {
-  if (mask == nullptr) {
-    for (std::int64_t j = 0; j < end; ++j) scores[j] *= scale;
-  } else {
-    for (std::int64_t j = 0; j < visible; ++j) scores[j] = scores[j] * scale + mask[j];
-  }
-  const T first = visible > 0 ? scores[0] : -std::numeric_limits<T>::infinity();
-  for (std::int64_t j = visible; j < end; ++j) scores[j] = first;
-}
-
-// The greatest of a row of whole panels; one that is no number may be passed over.
-template <class T>
-[[gnu::always_inline]] inline T highest_of(std::int64_t end, const T* scores) {
-  using Vector [[gnu::vector_size(64)]] = T;
-  Vector highest = -std::numeric_limits<T>::infinity() - Vector{};
-  for (std::int64_t j = 0; j < end; j += panel_width<T>) {
-    Vector next;
-    std::memcpy(&next, scores + j, sizeof next);
-    highest = next > highest ? next : highest;
-  }
-  T result = highest[0];
-  for (std::int64_t lane = 1; lane < panel_width<T>; ++lane) result = highest[lane] > result ? highest[lane] : result;
-  return result;
-}
-
-// Scores to exponentials, in place, zero beyond the visible keys: the probabilities times their sum.
-template <class T>
-struct Exponentials {
-  T log_sum;  // minus infinity: nothing is visible
-  T share;    // of each in the sum
-};
-template <class T>
-DDPRUN_VECTORIZED Exponentials<T> exponentials(std::int64_t visible, std::int64_t end, T* scores) {
-  const T highest = highest_of(end, scores);
-  if (highest == -std::numeric_limits<T>::infinity()) {
-    for (std::int64_t j = 0; j < end; ++j) scores[j] = 0;
-    return {highest, T(0)};
-  }
-  for (std::int64_t j = 0; j < end; ++j) scores[j] = functor::exp(scores[j] - highest);
-  for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
-  const T total = lane_sum<T>(
-      end, [scores](std::int64_t j) __attribute__((always_inline)) { return scores[j]; });
-  return {highest + functor::log(total), T(1) / total};
-}
-
-// Scores to the probabilities of the forward pass, given the logarithm of the sum.
-template <class T>
-DDPRUN_VECTORIZED void restore_probabilities(std::int64_t visible, std::int64_t end, T log_sum, T* scores) {
-  const bool sees_nothing = log_sum == -std::numeric_limits<T>::infinity();
-  for (std::int64_t j = 0; j < end; ++j) scores[j] = sees_nothing ? T(0) : functor::exp(scores[j] - log_sum);
-  for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
-}
-
-// sum(p d p)
-template <class T>
-DDPRUN_VECTORIZED T product_sum(std::int64_t end, const T* p, const T* gradient) {
-  return lane_sum<T>(
-      end, [ p, gradient ](std::int64_t j) __attribute__((always_inline)) { return p[j] * gradient[j]; });
-}
-
-// d score = scale * p (d p - total), with the sum over all keys as total
-template <class T>
-DDPRUN_VECTORIZED void score_gradient(std::int64_t end, T scale, T total, const T* p, T* gradient) {
-  for (std::int64_t j = 0; j < end; ++j) gradient[j] = scale * (p[j] * (gradient[j] - total));
 }
 
 // What one head needs, made once for all. The scores become probabilities in place.
@@ -259,6 +125,7 @@ void attention(const Tensor& query, const Tensor& key, const Tensor& value, cons
   const Sizes sizes(query, key, value);
   const Tensor wide_mask = widened(mask);
   Tensor log_sums = result.log_sum;
+  if (attends_in_pairs(query, value)) return attention_in_pairs(query, key, value, wide_mask, options, result);
   visit_floating(query.dtype(), [&]<class Stored>() {
     using T = Computed<Stored>;
     const ForwardScratch<T> scratch(sizes, query);
@@ -282,18 +149,6 @@ struct BackwardScratch : HeadScratch<T> {
         key_grad(sizes.keys, sizes.width, like),
         value_grad(sizes.keys, sizes.value_width, like) {}
   Panels<T> value_columns, grad, scores_grad, query_grad, key_grad, value_grad;
-};
-
-// Of each query.
-template <class T>
-struct HeadSums {
-  const T *log_sum, *grad_dot_out;  // grad_dot_out: null where the keys are all there are
-};
-
-template <class Stored>
-struct HeadGradients {
-  Rows<Stored> query, key, value;
-  bool accumulate;
 };
 
 // One head. The first tile sees all keys and writes their gradients, the others add to them.
@@ -344,6 +199,8 @@ void attention_backward(const Tensor& query, const Tensor& key, const Tensor& va
                         const AttentionGradients& out) {
   const Sizes sizes(query, key, value);
   const Tensor wide_mask = widened(mask);
+  if (attends_in_pairs(query, value))
+    return attention_backward_in_pairs(query, key, value, wide_mask, sums, grad, options, out);
   visit_floating(query.dtype(), [&]<class Stored>() {
     using T = Computed<Stored>;
     const BackwardScratch<T> scratch(sizes, query);

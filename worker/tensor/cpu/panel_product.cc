@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "ddprun/worker/tensor/cpu/panel_loops.h"
+
 // Blocks of the result that fit into the registers: each step loads one row of b's panels, and multiplies it with a
 // column of a, of which every element is broadcast. This file is compiled with contraction: a product and its sum are
 // one instruction.
@@ -18,69 +20,52 @@ template <class T>
   return result;
 }
 
-// The block of the result that begins at row i and column j.
-template <int rows, int panels, class T>
-[[gnu::always_inline]] inline void multiply_block(const PanelProduct<T>& product, std::int64_t i, std::int64_t j) {
-  const T* a = product.a + i * product.a_row;
-  const T* b = product.b + j;
-  T* out = product.out + i * product.out_row + j;
-  Vector<T> sums[rows][panels];
+struct PanelBlocks {
+  template <int rows, int panels, class T>
+  [[gnu::always_inline]] static void multiply(const PanelProduct<T>& product, std::int64_t i, std::int64_t j) {
+    const T* a = product.a + i * product.a_row;
+    const T* b = product.b + j;
+    T* out = product.out + i * product.out_row + j;
+    Vector<T> sums[rows][panels];
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r)
+    for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int p = 0; p < panels; ++p)
-      sums[r][p] = product.accumulate ? load(out + r * product.out_row + p * panel_width<T>) : Vector<T>{};
-  for (std::int64_t k = 0; k < product.k; ++k, a += product.a_column, b += product.b_row) {
-    Vector<T> row[panels];
+      for (int p = 0; p < panels; ++p)
+        sums[r][p] = product.accumulate ? load(out + r * product.out_row + p * panel_width<T>) : Vector<T>{};
+    for (std::int64_t k = 0; k < product.k; ++k, a += product.a_column, b += product.b_row) {
+      Vector<T> row[panels];
 #pragma GCC unroll 4
-    for (int p = 0; p < panels; ++p) row[p] = load(b + p * panel_width<T>);
+      for (int p = 0; p < panels; ++p) row[p] = load(b + p * panel_width<T>);
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; ++r) {
-      const T factor = a[r * product.a_row];
+      for (int r = 0; r < rows; ++r) {
+        const T factor = a[r * product.a_row];
 #pragma GCC unroll 4
-      for (int p = 0; p < panels; ++p) sums[r][p] += factor * row[p];
+        for (int p = 0; p < panels; ++p) sums[r][p] += factor * row[p];
+      }
     }
-  }
 #pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r)
+    for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int p = 0; p < panels; ++p)
-      std::memcpy(out + r * product.out_row + p * panel_width<T>, &sums[r][p], sizeof(Vector<T>));
-}
-
-template <int rows, int panels, class T>
-[[gnu::always_inline]] inline void multiply_rows(const PanelProduct<T>& product, std::int64_t& i) {
-  for (; i + rows <= product.m; i += rows) {
-    std::int64_t j = 0;
-    for (; j + panels * panel_width<T> <= product.n; j += panels * panel_width<T>)
-      multiply_block<rows, panels>(product, i, j);
-    for (; j < product.n; j += panel_width<T>) multiply_block<rows, 1>(product, i, j);
+      for (int p = 0; p < panels; ++p)
+        std::memcpy(out + r * product.out_row + p * panel_width<T>, &sums[r][p], sizeof(Vector<T>));
   }
-}
-
-template <int rows, int panels, class T>
-[[gnu::always_inline]] inline void multiply_all(const PanelProduct<T>& product) {
-  std::int64_t i = 0;
-  multiply_rows<rows, panels>(product, i);
-  multiply_rows<2, panels>(product, i);
-  multiply_rows<1, panels>(product, i);
-}
+};
 
 #if defined(__x86_64__)
 // 16 of 32 registers of 64 bytes for the sums.
 template <class T>
 [[gnu::target("avx512f,fma")]] void multiply_avx512(const PanelProduct<T>& product) {
-  multiply_all<8, 2>(product);
+  multiply_all<PanelBlocks, 8, 2>(product);
 }
 // 12 of 16 registers of 32 bytes.
 template <class T>
 [[gnu::target("avx2,fma")]] void multiply_avx2(const PanelProduct<T>& product) {
-  multiply_all<6, 1>(product);
+  multiply_all<PanelBlocks, 6, 1>(product);
 }
 #endif
 template <class T>
 void multiply_plain(const PanelProduct<T>& product) {
-  multiply_all<2, 1>(product);
+  multiply_all<PanelBlocks, 2, 1>(product);
 }
 
 }  // namespace

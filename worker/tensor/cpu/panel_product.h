@@ -37,11 +37,29 @@ struct PanelProduct {
 void multiply(const PanelProduct<float>& product);
 void multiply(const PanelProduct<double>& product);
 
+// The same of bfloat16, in pairs that lie in 32 bits: sums of products of two in float32. A pair of a are elements of
+// two successive columns, a pair of b those of two successive rows. Strides and k count pairs.
+struct PairProduct {
+  std::int64_t m, n, k;  // n: a multiple of panel_width<float>
+  const std::uint32_t* a;
+  std::int64_t a_row, a_column;
+  const std::uint32_t* b;
+  std::int64_t b_row;
+  float* out;
+  std::int64_t out_row;
+  bool accumulate = false;
+};
+void multiply(const PairProduct& product);
+// Whether this processor has an instruction for them.
+bool multiplies_pairs();
+
 // The code for each kind of processor, as far as this one has the instructions; multiply() takes the first. T: float,
 // double.
 template <class T>
 using MultiplyPanels = void (*)(const PanelProduct<T>&);
 template <class T>
 std::vector<MultiplyPanels<T>> panel_product_variants();
+using MultiplyPairs = void (*)(const PairProduct&);
+std::vector<MultiplyPairs> pair_product_variants();
 
 }  // namespace ddprun::cpu
