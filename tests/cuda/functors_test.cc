@@ -99,6 +99,21 @@ TEST_CASE("exp, log, tanh and erf are within two units of the last place") {
             -5, 5, [](float x) { return functor::erf(x); }, Math(std::erf)) <= 2);
 }
 
+TEST_CASE("bounded_exp and softmax_exp are exp, but for what is no normal number") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (float x = -87; x < 88.3F; x += 0.37F) {
+    CHECK(functor::bounded_exp(x) == functor::exp(x));
+    CHECK(functor::softmax_exp(x) == functor::exp(x));
+  }
+  CHECK(functor::bounded_exp(-infinity) == functor::exp(-87.0F));
+  CHECK(functor::bounded_exp(88.4F) == infinity);
+  CHECK(functor::bounded_exp(infinity) == infinity);
+  CHECK(functor::softmax_exp(-87.1F) == 0);
+  CHECK(functor::softmax_exp(-infinity) == 0);
+  CHECK(std::isnan(functor::bounded_exp(NAN)));
+  CHECK(std::isnan(functor::softmax_exp(NAN)));
+}
+
 TEST_CASE("exp and log at the ends of their ranges") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   CHECK(functor::exp(89.0F) == infinity);

@@ -196,6 +196,8 @@ struct Table {
 
   // out (m, n) = op(a) (m, k) op(b) (k, n); op transposes if told so. With a leading dimension: one product for each.
   DDPRUN_ENTRY(matmul, void(In a, In b, Tensor& out, MatmulOptions));
+  // The same with bias (n) added to each row.
+  DDPRUN_ENTRY(addmm, void(In bias, In a, In b, Tensor& out, MatmulOptions));
   DDPRUN_ENTRY(batched_matmul, void(In a, In b, Tensor& out, MatmulOptions));
 
   // Of float32; from 0 to 0 for a tensor without elements.

@@ -88,8 +88,11 @@ Variable linear_2d(const Variable& input, const Variable& weight, const Variable
   const std::int64_t batch = x.size(0);
   Tensor value = Tensor::empty({batch, w.size(0)}, x.dtype(), x.device());
   if (operation.needs_value()) {
-    kernels::of(x).matmul(x, w, value, {.transpose_b = true});
-    if (bias.defined()) kernels::of(x).add_bias(value, bias.value().contiguous(), batch, 1);
+    const kernels::MatmulOptions options{.transpose_b = true};
+    if (bias.defined())
+      kernels::of(x).addmm(bias.value().contiguous(), x, w, value, options);
+    else
+      kernels::of(x).matmul(x, w, value, options);
   }
   return operation.record(std::move(value), {x, w}, [](autograd::Backward& pass) {
     const Tensor &saved_x = pass.saved(0), &saved_w = pass.saved(1);
@@ -187,10 +190,7 @@ Variable addmm(const Variable& given_bias, const Variable& given_a, const Variab
   }
   const Tensor x = a.value().contiguous(), y = b.value().contiguous();
   Tensor value = Tensor::empty({x.size(0), y.size(1)}, x.dtype(), x.device());
-  if (operation.needs_value()) {
-    kernels::of(x).matmul(x, y, value, {});
-    kernels::of(x).add_bias(value, bias.value().contiguous(), x.size(0), 1);
-  }
+  if (operation.needs_value()) kernels::of(x).addmm(bias.value().contiguous(), x, y, value, {});
   return operation.record(std::move(value), {x, y}, [](autograd::Backward& pass) {
     const Tensor &saved_x = pass.saved(0), &saved_y = pass.saved(1);
     add_bias_gradient(pass, 2);

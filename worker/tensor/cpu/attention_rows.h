@@ -118,7 +118,7 @@ DDPRUN_VECTORIZED Exponentials<T> exponentials(std::int64_t visible, std::int64_
     for (std::int64_t j = 0; j < end; ++j) scores[j] = 0;
     return {highest, T(0)};
   }
-  for (std::int64_t j = 0; j < end; ++j) scores[j] = functor::exp(scores[j] - highest);
+  for (std::int64_t j = 0; j < end; ++j) scores[j] = functor::softmax_exp(scores[j] - highest);
   for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
   const T total = lane_sum<T>(
       end, [scores](std::int64_t j) __attribute__((always_inline)) { return scores[j]; });
@@ -129,7 +129,7 @@ DDPRUN_VECTORIZED Exponentials<T> exponentials(std::int64_t visible, std::int64_
 template <class T>
 DDPRUN_VECTORIZED void restore_probabilities(std::int64_t visible, std::int64_t end, T log_sum, T* scores) {
   const bool sees_nothing = log_sum == -std::numeric_limits<T>::infinity();
-  for (std::int64_t j = 0; j < end; ++j) scores[j] = sees_nothing ? T(0) : functor::exp(scores[j] - log_sum);
+  for (std::int64_t j = 0; j < end; ++j) scores[j] = sees_nothing ? T(0) : functor::softmax_exp(scores[j] - log_sum);
   for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
 }
 

@@ -9,7 +9,7 @@
 namespace ddprun::cpu {
 
 DDPRUN_VECTORIZED void multiply(const Product& product, const double* a, const double* b, double* out) {
-  const auto [m, n, k, a_stride, b_stride, out_stride, options] = product;
+  const auto [m, n, k, a_stride, b_stride, out_stride, options, bias] = product;
   // The steps of op(a) (m, k) and op(b) (k, n) from row to row and from column to column.
   const std::int64_t a_row = options.transpose_a ? 1 : a_stride, a_column = options.transpose_a ? a_stride : 1;
   const std::int64_t b_row = options.transpose_b ? 1 : b_stride, b_column = options.transpose_b ? b_stride : 1;
@@ -90,6 +90,14 @@ void matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options
   multiply_each(1, a, b, out, options);
 }
 
+void addmm(const Tensor& bias, const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
+  Product product = product_of(a, b, out, options);
+  product.bias = multiplies_in_16_bits(product, a, b, out) && !options.varying && bias.dtype() == out.dtype();
+  if (product.bias) return onednn::multiply(product, {a.dtype(), out.dtype()}, a.raw(), b.raw(), out.raw(), bias.raw());
+  matmul(a, b, out, options);
+  kernels::of(out).add_bias(out, bias, out.size(0), 1);
+}
+
 void batched_matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions options) {
   multiply_each(out.size(0), a, b, out, options);
 }
@@ -98,6 +106,7 @@ void batched_matmul(const Tensor& a, const Tensor& b, Tensor& out, MatmulOptions
 
 void add_matrix_products(kernels::Table& table) {
   table.matmul = matmul;
+  table.addmm = addmm;
   table.batched_matmul = batched_matmul;
 }
 

@@ -7,7 +7,7 @@
 
 // Elementary functions that vectorise and give the same bits at every vector width and on every device: polynomials
 // with explicit fused multiply-add, and selections instead of branches. In float32 they are within 2 units in the last
-// place of the exact value (tests/unit/tensor/functor_math_test.cc). float64 is the oracle of the tests and uses libm.
+// place of the exact value (tests/cuda/functors_test.cc). float64 is the oracle of the tests and uses libm.
 // The float32 coefficients are those of Cephes (exp, log, tanh) and of N. Juffa's erff.
 namespace ddprun::functor {
 
@@ -23,18 +23,22 @@ DDPRUN_HOST_DEVICE bool is_nan(T x) {
   return __builtin_isnan(x);
 }
 
-// 2^exponent for -126 <= exponent <= 127
+// 2^exponent for -126 <= exponent <= 127; infinite for 128
 DDPRUN_HOST_DEVICE float power_of_two(std::int32_t exponent) {
   return __builtin_bit_cast(float, (exponent + 127) << 23);
 }
 
-DDPRUN_HOST_DEVICE float exp(float x) {
+// e^x = fraction * 2^exponent, the fraction about 1; for -104 <= x <= 89.
+struct SplitExponential {
+  float fraction;
+  std::int32_t exponent;
+};
+DDPRUN_HOST_DEVICE SplitExponential split_exp(float x) {
   constexpr float log2_e = 1.44269504088896341F, ln2_high = 0.693359375F, ln2_low = -2.12194440e-4F;
   constexpr float to_integer = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-  const float bounded = x < -104.0F ? -104.0F : x > 89.0F ? 89.0F : x;
-  const float shifted = fma(bounded, log2_e, to_integer);
+  const float shifted = fma(x, log2_e, to_integer);
   const float n = shifted - to_integer;
-  const float r = fma(-n, ln2_low, fma(-n, ln2_high, bounded));
+  const float r = fma(-n, ln2_low, fma(-n, ln2_high, x));
   float p = 1.9875691500E-4F;
   p = fma(p, r, 1.3981999507E-3F);
   p = fma(p, r, 8.3334519073E-3F);
@@ -42,14 +46,35 @@ DDPRUN_HOST_DEVICE float exp(float x) {
   p = fma(p, r, 1.6666665459E-1F);
   p = fma(p, r, 5.0000001201E-1F);
   p = fma(p, r * r, r) + 1.0F;
+  return {p, __builtin_bit_cast(std::int32_t, shifted) - __builtin_bit_cast(std::int32_t, to_integer)};
+}
+
+DDPRUN_HOST_DEVICE float exp(float x) {
+  const auto [p, exponent] = split_exp(x < -104.0F ? -104.0F : x > 89.0F ? 89.0F : x);
   // In two factors, since 2^n alone may be infinite or subnormal where the result is neither.
-  const std::int32_t exponent =
-      __builtin_bit_cast(std::int32_t, shifted) - __builtin_bit_cast(std::int32_t, to_integer);
   const std::int32_t half = exponent >> 1;
   const float result = p * power_of_two(half) * power_of_two(exponent - half);
   return is_nan(x) ? x : result;
 }
 DDPRUN_HOST_DEVICE double exp(double x) {
+  return std::exp(x);
+}
+
+// e^x in a third fewer instructions: that of -87 below, and infinite from 88.37 on, so that it is a normal number or
+// none.
+DDPRUN_HOST_DEVICE float bounded_exp(float x) {
+  const auto [p, exponent] = split_exp(x < -87.0F ? -87.0F : x > 89.0F ? 89.0F : x);
+  return p * power_of_two(exponent);
+}
+DDPRUN_HOST_DEVICE double bounded_exp(double x) {
+  return std::exp(x);
+}
+// e^x for the x of a softmax, of which none is above 0 but by rounding: zero where it would be no normal number.
+DDPRUN_HOST_DEVICE float softmax_exp(float x) {
+  const float result = bounded_exp(x);
+  return x < -87.0F ? 0.0F : result;
+}
+DDPRUN_HOST_DEVICE double softmax_exp(double x) {
   return std::exp(x);
 }
 

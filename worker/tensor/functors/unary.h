@@ -192,7 +192,7 @@ struct GeluTanh {
   template <class T>
   DDPRUN_HOST_DEVICE static T share(T x) {
     const T u = T(0.79788456080286535588) * x * (T(1) + T(0.044715) * x * x);
-    return T(1) / (T(1) + exp(T(-2) * u));
+    return T(1) / (T(1) + bounded_exp(T(-2) * u));
   }
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <unordered_map>
 
 #include <dnnl.hpp>
 
@@ -29,7 +30,7 @@ bool suits_primitive(const Product& product) {
 
 // oneDNN leaves the result alone where there is nothing to add up. Whether there is nothing else to do.
 bool is_done_without_sums(const Product& product, float* out) {
-  const auto [m, n, k, a_stride, b_stride, out_stride, options] = product;
+  const auto [m, n, k, a_stride, b_stride, out_stride, options, bias] = product;
   if (k == 0 && !options.accumulate)
     for (std::int64_t row = 0; row < m; ++row) std::fill_n(out + row * out_stride, n, 0.0F);
   return m == 0 || n == 0 || k == 0;
@@ -39,7 +40,7 @@ bool is_done_without_sums(const Product& product, float* out) {
 // OpenBLAS 0.3.21 ran at 87 to 160, over the products of the CNN and of a 784-1024-1024-10 MLP at batch 64 (the
 // smallest alike). It also brings no second set of threads beside oneDNN's own.
 void multiply_by_sgemm(const Product& product, const float* a, const float* b, float* out) {
-  const auto [m, n, k, a_stride, b_stride, out_stride, options] = product;
+  const auto [m, n, k, a_stride, b_stride, out_stride, options, bias] = product;
   const dnnl_status_t status =
       dnnl_sgemm(options.transpose_a ? 'T' : 'N', options.transpose_b ? 'T' : 'N', m, n, k, 1.0F, a, a_stride, b,
                  b_stride, options.accumulate ? 1.0F : 0.0F, out, out_stride);
@@ -85,7 +86,7 @@ memory::desc desc_of(std::int64_t rows, std::int64_t columns, std::int64_t strid
 
 struct Primitive {
   dnnl::matmul run;
-  memory a, b, out;
+  memory a, b, out, bias;
 };
 
 // A thread's engine, stream and primitives.
@@ -101,6 +102,8 @@ class Context {
     const auto a = desc_of(p.m, p.k, p.a_stride, p.options.transpose_a, types.in);
     const auto b = desc_of(p.k, p.n, p.b_stride, p.options.transpose_b, types.in);
     const auto out = desc_of(p.m, p.n, p.out_stride, false, types.out);
+    const memory::desc bias =
+        p.bias ? memory::desc({1, p.n}, type_of(types.out), memory::format_tag::ab) : memory::desc();
     dnnl::primitive_attr attributes;
     if (p.options.accumulate) {
       dnnl::post_ops after;
@@ -108,12 +111,12 @@ class Context {
       attributes.set_post_ops(after);
     }
 #if DNNL_VERSION_MAJOR >= 3
-    const dnnl::matmul::primitive_desc desc(engine_, a, b, out, attributes);
+    const dnnl::matmul::primitive_desc desc(engine_, a, b, bias, out, attributes);
 #else
-    const dnnl::matmul::primitive_desc desc({a, b, out}, attributes, engine_);
+    const dnnl::matmul::primitive_desc desc({a, b, bias, out}, attributes, engine_);
 #endif
-    return {dnnl::matmul(desc), memory(a, engine_, nullptr), memory(b, engine_, nullptr),
-            memory(out, engine_, nullptr)};
+    return {dnnl::matmul(desc), memory(a, engine_, nullptr), memory(b, engine_, nullptr), memory(out, engine_, nullptr),
+            p.bias ? memory(bias, engine_, nullptr) : memory()};
   }
 
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
@@ -123,16 +126,20 @@ class Context {
 
 }  // namespace
 
-void multiply(const Product& product, Operands types, const void* a, const void* b, void* out) {
+void multiply(const Product& product, Operands types, const void* a, const void* b, void* out, const void* bias) {
   thread_local Context context;
   try {
     Primitive& primitive = context.primitive(product, types);
     primitive.a.set_data_handle(const_cast<void*>(a));
     primitive.b.set_data_handle(const_cast<void*>(b));
     primitive.out.set_data_handle(out);
-    primitive.run.execute(
-        context.stream(),
-        {{DNNL_ARG_SRC, primitive.a}, {DNNL_ARG_WEIGHTS, primitive.b}, {DNNL_ARG_DST, primitive.out}});
+    std::unordered_map<int, memory> arguments{
+        {DNNL_ARG_SRC, primitive.a}, {DNNL_ARG_WEIGHTS, primitive.b}, {DNNL_ARG_DST, primitive.out}};
+    if (product.bias) {
+      primitive.bias.set_data_handle(const_cast<void*>(bias));
+      arguments.emplace(DNNL_ARG_BIAS, primitive.bias);
+    }
+    primitive.run.execute(context.stream(), arguments);
     context.stream().wait();
   } catch (const dnnl::error& error) {
     throw make_error(Errc::internal, "oneDNN: the product of {} matrices of {} x {} and {} x {}: {}", name_of(types.in),

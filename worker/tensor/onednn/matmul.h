@@ -9,6 +9,7 @@ struct Product {
   std::int64_t m, n, k;
   std::int64_t a_stride, b_stride, out_stride;
   kernels::MatmulOptions options;
+  bool bias = false;  // (n), of the type of out, is added to each row
   friend auto operator<=>(const Product&, const Product&) = default;
 };
 
@@ -22,6 +23,7 @@ bool multiplies_fast(DType dtype);
 struct Operands {
   DType in, out;
 };
-void multiply(const Product& product, Operands types, const void* a, const void* b, void* out);
+void multiply(const Product& product, Operands types, const void* a, const void* b, void* out,
+              const void* bias = nullptr);
 
 }  // namespace ddprun::onednn
