@@ -16,9 +16,11 @@ set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 
 find_program(DDPRUN_CCACHE ccache)
 if(DDPRUN_CCACHE)
-  # Without this sloppiness ccache passes over every file that has a precompiled header.
+  # Without this sloppiness ccache passes over every file that has a precompiled header. Paths are relative, so that one
+  # checkout finds what another has compiled; debug information then names the other's build folder.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${DDPRUN_CCACHE})
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+    CCACHE_NOHASHDIR=true ${DDPRUN_CCACHE})
 endif()
 find_program(DDPRUN_MOLD mold)
 if(DDPRUN_MOLD)
