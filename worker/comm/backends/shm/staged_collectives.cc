@@ -36,7 +36,7 @@ void StagedCollectives::execute(const Collective& collective) {
   phases_.set_deadline(Deadline::in(collective.timeout));
   if (collective.operation.kind == OpKind::barrier) return barrier();
   area_.run(collective, [&] { run(collective); });
-  area_.end(collective);
+  area_.end();
 }
 
 void StagedCollectives::run(const Collective& collective) {

@@ -25,19 +25,22 @@ class StagingArea {
   // Does a part of an operation, or all that is left of it: what follows is about that operation.
   template <class Part>
   void run(const Collective& collective, Part part) {
-    const Places places = places_of(collective.operation);
+    const auto& operation = collective.operation;
+    const Places places = places_of(operation);
     // A full turn through the places shifts them by one: operations that alternate between slots of both parities use
     // all of both.
     offset_ = (operations_ + operations_ / places.count) % places.count * places.bytes;
-    choice_ = policy_.choose(kind_of(collective.operation));
+    // A turn goes through the slots of both parities.
+    kind_ = {operation.kind, operation.count * size_of(operation.dtype), static_cast<std::uint32_t>(2 * places.count)};
+    choice_ = policy_.choose(kind_);
     if (!choice_.measured) return part();
     const auto start = std::chrono::steady_clock::now();
     part();
     took_ += std::chrono::steady_clock::now() - start;
   }
   // The operation has ended.
-  void end(const Collective& collective) {
-    policy_.end(kind_of(collective.operation), took_);
+  void end() {
+    policy_.end(kind_, took_);
     took_ = {};
     ++operations_;
   }
@@ -64,14 +67,11 @@ class StagingArea {
     std::size_t bytes = 0, count = 1;
   };
   Places places_of(const Operation& operation) const;
-  WritePolicy::Kind kind_of(const Operation& operation) const {
-    const auto turn = 2 * places_of(operation).count;  // there are slots of two parities
-    return {operation.kind, operation.count * size_of(operation.dtype), static_cast<std::uint32_t>(turn)};
-  }
 
   const SegmentLayout& layout_;
   WritePolicy policy_;
   std::uint64_t operations_ = 0;  // that have ended: the same at all ranks
+  WritePolicy::Kind kind_{};      // of the operation under way, as what follows
   WritePolicy::Choice choice_{};
   std::size_t offset_ = 0;
   WritePolicy::Duration took_{};
