@@ -37,7 +37,8 @@ struct CommConfig {
   // before it. Ranks may differ.
   int concurrency = 4;
   // Bytes of each of a rank's two staging buffers, through which large operations pass between ranks that share memory:
-  // a multiple of 4096, at most 1 GiB, at least 64 for each rank of a host. By default both fit into an L2 cache.
+  // a multiple of 4096, at most 1 GiB, at least 64 for each rank of a host. By default they are so large that
+  // lines leave the cores' nearest caches before they are written again.
   std::size_t staging_bytes = std::size_t{1024} * 1024;
   // What messages about a failure call this rank besides its number and its process, such as its place in a mesh: one
   // line. Ranks may differ. Empty: nothing.

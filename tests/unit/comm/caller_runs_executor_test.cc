@@ -123,8 +123,10 @@ class MeetingTransport : public RecordingTransport {
   explicit MeetingTransport(bool meets) : meets_(meets) {}
   bool meet(const Collective& collective, const Deadline&) noexcept override {
     records.push_back("meet " + std::to_string(collective.sequence));
+    if (meanwhile) std::exchange(meanwhile, {})();
     return meets_;
   }
+  std::function<void()> meanwhile;
 
  private:
   const bool meets_;
@@ -148,10 +150,12 @@ TEST_CASE("a collective is executed by its caller, though not blocking, where th
   CHECK(work->done());
 }
 
-TEST_CASE("a collective is left to a thread that waits for it where the other ranks do not come") {
+TEST_CASE("a collective is left to other threads where the ranks do not come, before those called meanwhile") {
   const auto transport = std::make_shared<MeetingTransport>(false);
   const auto group = group_over(transport);
-  const auto first = group->barrier(), second = group->barrier();
+  WorkPtr second;
+  transport->meanwhile = [&] { std::thread([&] { second = group->barrier(); }).join(); };
+  const auto first = group->barrier();
   second->wait();
   CHECK(first->done());
   std::vector<std::string> executed;

@@ -82,6 +82,17 @@ TEST_CASE("ranks that measure different durations make the same trials") {
   }
 }
 
+TEST_CASE("operations of about one size that take turns with other places are measured apart") {
+  Operations operations;
+  const WritePolicy::Kind often{OpKind::allreduce, 64 << 10, 30}, seldom{OpKind::allreduce, 100 << 10, 20};
+  for (int i = 0; i < 400; ++i) {
+    operations.run(often);
+    operations.run(seldom);
+  }
+  CHECK(operations.policy.choose(often).way == Way::into_caches);
+  CHECK(operations.policy.choose(seldom).way == Way::into_caches);
+}
+
 TEST_CASE("kinds and sizes of operations are decided by themselves, at first as the latest decision") {
   Operations operations;
   operations.took[Way::past_caches] = 10us;

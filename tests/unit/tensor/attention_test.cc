@@ -1,8 +1,10 @@
 // Attention on bfloat16 beside the same on float32: sizes around tiles, panels and pairs.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
+#include "ddprun/worker/tensor/cpu/attention_pairs.h"
 #include "ddprun/worker/tensor/kernels.h"
 #include "ddprun/worker/tensor/random.h"
 #include "tests/support/catch.h"
@@ -35,6 +37,7 @@ class Attention {
     if (!c.masked) return;
     mask_ = Tensor::empty({c.queries, c.keys});
     fill_normal(mask_, 0, 1, generator);
+    mask_.slice(0, c.queries / 2, 1).fill(-std::numeric_limits<double>::infinity());  // a query that sees nothing
   }
 
   Results run(DType dtype) const {
@@ -48,9 +51,17 @@ class Attention {
     const auto& kernels = kernels::of(in[0]);
     const kernels::AttentionOptions options{.causal = case_.causal, .scale = 1 / std::sqrt(double(case_.width))};
     Tensor out = Tensor::empty(grad_.shape(), dtype), log_sum = Tensor::empty({2, 3, case_.queries});
-    kernels.attention(in[0], in[1], in[2], mask_, options, {out, log_sum});
-    kernels.attention_backward(in[0], in[1], in[2], mask_, {log_sum}, grad_.to(dtype), options,
-                               {gradients[0], gradients[1], gradients[2], case_.accumulate});
+    // By pairs, whatever the processor, where rows consist of them.
+    const bool in_pairs = dtype == DType::bfloat16 && case_.width % 2 == 0 && case_.value_width % 2 == 0;
+    const auto run = [&](const auto& forward, const auto& backward) {
+      forward(in[0], in[1], in[2], mask_, options, {out, log_sum});
+      backward(in[0], in[1], in[2], mask_, {log_sum}, grad_.to(dtype), options,
+               {gradients[0], gradients[1], gradients[2], case_.accumulate});
+    };
+    if (in_pairs)
+      run(cpu::attention_in_pairs, cpu::attention_backward_in_pairs);
+    else
+      run(kernels.attention, kernels.attention_backward);
     return {{out, gradients[0], gradients[1], gradients[2]}};
   }
 

@@ -139,13 +139,13 @@ inline bool CallerRunsExecutor::try_start(const PendingPtr& work) {
 // REQUIRES mutex_.
 void CallerRunsExecutor::enqueue(const PendingPtr& work) {
   count_queued(*work);
+  work->note_queued();
   queue_.push(work);
 }
 
 // REQUIRES mutex_.
 void CallerRunsExecutor::count_queued(PendingWork& work) {
   ++queued_count_;
-  work.note_queued();
   const auto& collective = work.collective;
   health_.operation_log().submit(collective.operation, collective.sequence, collective.timeout);
 }
@@ -157,7 +157,10 @@ void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
   if (runner_.passes_unchanged(collective) && collectives_.meet(collective, Deadline::in(meeting_bound)))
     return finish_queued(*work);
   std::unique_lock lock(mutex_);
-  if (!health_.broken()) return queue_.push_front(work);  // else cancel() may have been here
+  if (!health_.broken()) {  // else cancel() may have been here
+    work->note_queued();
+    return queue_.push_front(work);
+  }
   lock.unlock();
   finish_queued(*work);
 }

@@ -52,7 +52,7 @@ class WorkQueue {
     const std::lock_guard lock(mutex_);
     items_.push_front(std::move(item));
     ++pushed_;
-    changed_.notify_one();
+    if (!polling_) changed_.notify_one();
   }
   // No caller will take the first item: leaves it to the worker.
   void hand_over() {

@@ -68,12 +68,17 @@ void load_transposed(Rows<BFloat16> from, std::int64_t rows, std::int64_t column
       }
 }
 
-// Rounded: pairs of two successive elements.
-DDPRUN_VECTORIZED void round_row(std::int64_t columns, const float* from, BFloat16* to) {
-  for (std::int64_t j = 0; j < columns; ++j) to[j] = BFloat16(from[j]);
+// Rounded: pairs of two successive elements. columns: of whole panels.
+DDPRUN_VECTORIZED void round_row(std::int64_t columns, const float* from, std::uint32_t* to) {
+  constexpr std::int64_t step = panel_width<float>;
+  for (std::int64_t j = 0; j < columns; j += step) {
+    BFloat16 rounded[step];
+    for (std::int64_t k = 0; k < step; ++k) rounded[k] = BFloat16(from[j + k]);
+    std::memcpy(to + j / 2, rounded, sizeof rounded);
+  }
 }
 void round_along(const Floats& from, std::int64_t rows, std::int64_t columns, const Pairs& to) {
-  for (std::int64_t i = 0; i < rows; ++i) round_row(columns, from.at(i), reinterpret_cast<BFloat16*>(to.at(i)));
+  for (std::int64_t i = 0; i < rows; ++i) round_row(columns, from.at(i), to.at(i));
 }
 // Rounded: pairs of the elements of two successive rows.
 DDPRUN_VECTORIZED void round_two_rows(std::int64_t columns, const float* first, const float* second,

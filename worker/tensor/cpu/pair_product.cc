@@ -5,7 +5,7 @@
 
 namespace ddprun::cpu {
 
-#if defined(__x86_64__)
+#ifdef DDPRUN_PAIRS_AVX512
 void multiply_pairs_avx512(const PairProduct& product);
 #endif
 
@@ -29,7 +29,7 @@ void multiply_pairs_plain(const PairProduct& p) {
 }  // namespace
 
 bool multiplies_pairs() {
-#if defined(__x86_64__)
+#ifdef DDPRUN_PAIRS_AVX512
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bf16");
 #else
   return false;
@@ -38,7 +38,7 @@ bool multiplies_pairs() {
 
 std::vector<MultiplyPairs> pair_product_variants() {
   std::vector<MultiplyPairs> result;
-#if defined(__x86_64__)
+#ifdef DDPRUN_PAIRS_AVX512
   if (multiplies_pairs()) result.push_back(multiply_pairs_avx512);
 #endif
   result.push_back(multiply_pairs_plain);

@@ -23,14 +23,16 @@ struct PairBlocks {
       for (int p = 0; p < panels; ++p)
         sums[r][p] = product.accumulate ? _mm512_loadu_ps(out + r * product.out_row + p * width) : _mm512_setzero_ps();
     for (std::int64_t k = 0; k < product.k; ++k, a += product.a_column, b += product.b_row) {
-      __m512bh row[panels];
+      __m512i row[panels];
 #pragma GCC unroll 4
-      for (int p = 0; p < panels; ++p) row[p] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + p * width));
+      for (int p = 0; p < panels; ++p) row[p] = _mm512_loadu_si512(b + p * width);
 #pragma GCC unroll 16
       for (int r = 0; r < rows; ++r) {
-        const auto factor = reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a[r * product.a_row])));
+        const __m512i factor = _mm512_set1_epi32(static_cast<int>(a[r * product.a_row]));
 #pragma GCC unroll 4
-        for (int p = 0; p < panels; ++p) sums[r][p] = _mm512_dpbf16_ps(sums[r][p], factor, row[p]);
+        for (int p = 0; p < panels; ++p)
+          sums[r][p] =
+              _mm512_dpbf16_ps(sums[r][p], reinterpret_cast<__m512bh>(factor), reinterpret_cast<__m512bh>(row[p]));
       }
     }
 #pragma GCC unroll 16

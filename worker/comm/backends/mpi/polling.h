@@ -8,10 +8,10 @@
 
 namespace ddprun::comm {
 
-// What a thread does between two tests of a request: it polls for as long as no other thread wants its core, then
-// leaves the core to others, then sleeps for longer and longer, as a peer may compute for seconds. The more threads
-// wait, the longer they sleep, as each one's test moves the requests of all. waiters: their number, shared by them.
-// One thread.
+// What a thread does between two tests of a request: it polls for half a millisecond, unless another thread wants its
+// core, then leaves the core to others, then sleeps for longer and longer, as a peer may compute for seconds. The more
+// threads wait, the longer they sleep, as each one's test moves the requests of all. waiters: their number, shared by
+// them. One thread.
 class Polling {
  public:
   explicit Polling(std::atomic<int>& waiters) : waiters_(waiters) { ++waiters_; }

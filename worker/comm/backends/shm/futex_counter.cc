@@ -1,5 +1,7 @@
 #include "ddprun/worker/comm/backends/shm/futex_counter.h"
 
+#include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <limits>
 #include <linux/futex.h>
@@ -28,6 +30,15 @@ class CountedSleeper {
  private:
   std::atomic<std::uint32_t>& sleepers_;
 };
+
+// No longer than until then.
+timespec shorter(const timespec& longest, Deadline::Clock::time_point end) {
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - Deadline::Clock::now());
+  const std::chrono::nanoseconds most =
+      std::chrono::seconds(longest.tv_sec) + std::chrono::nanoseconds(longest.tv_nsec);
+  const auto shortest = std::clamp(left, std::chrono::nanoseconds(0), most);
+  return {.tv_sec = 0, .tv_nsec = static_cast<long>(shortest.count())};
+}
 
 void check(const WaitLimits& limits) {
   if (limits.interrupted.load(std::memory_order_relaxed)) throw std::runtime_error("interrupted");
@@ -58,7 +69,7 @@ bool FutexCounter::try_wait(std::uint32_t target, const WaitLimits& limits) {
       const bool left = limits.peer.load(std::memory_order_acquire) == PeerState::left;
       if (left && !reached(target)) throw std::runtime_error("a peer left the group");
       if (limits.deadline.expired()) return false;
-      sleep(target, longest);
+      sleep(target, limits.deadline.when() ? shorter(longest, *limits.deadline.when()) : longest);
     }
   }
   check(limits);

@@ -60,7 +60,7 @@ void StagedCollectives::run(const Collective& collective) {
 // Every rank reduces one slice of each chunk. Stage 0 writes the other slices' inputs to the sections of their owners,
 // stage 1 reduces the own slice and publishes the result, stage 2 reads the results of the others. The section of a
 // rank has the same place for chunks of every size: while others still read the own slice of one chunk, the inputs of a
-// later one are written beside it. Results are not written past the caches, however large the buffer: stage 0 has just
+// later one are written beside it. The buffer is not written past the caches, however large it is: stage 0 has just
 // read the lines that stage 2 writes, so they are still cached.
 void StagedCollectives::allreduce(const Collective& collective) {
   const auto& buffer = collective.output;

@@ -27,11 +27,12 @@ class StagingArea {
   void run(const Collective& collective, Part part) {
     const auto& operation = collective.operation;
     const Places places = places_of(operation);
-    // A full turn through the places shifts them by one: operations that alternate between slots of both parities use
-    // all of both.
-    offset_ = (operations_ + operations_ / places.count) % places.count * places.bytes;
-    // A turn goes through the slots of both parities.
-    kind_ = {operation.kind, operation.count * size_of(operation.dtype), static_cast<std::uint32_t>(2 * places.count)};
+    // Operations may alternate between slots of both parities: with an even number of places, each turn through them
+    // begins one further, so that all of both slots is used.
+    const auto shift = places.count % 2 == 0 ? operations_ / places.count : 0;
+    offset_ = (operations_ + shift) % places.count * places.bytes;
+    const auto bytes = operation.own_parts() ? 0 : operation.count * size_of(operation.dtype);  // the same at all ranks
+    kind_ = {operation.kind, bytes, static_cast<std::uint32_t>(2 * places.count)};
     choice_ = policy_.choose(kind_);
     if (!choice_.measured) return part();
     const auto start = std::chrono::steady_clock::now();
@@ -55,7 +56,8 @@ class StagingArea {
     if (past_caches()) return kernels().copy_past_caches(to, from, bytes);
     std::memcpy(to, from, bytes);
   }
-  // Into memory that this rank has read not long ago.
+  // Into memory that this rank has read not long ago. Beside writes past the caches the loop is the quicker copy (4
+  // MiB: 370 against 470 us), beside others the C library's.
   void read(void* to, const std::byte* from, std::size_t bytes) const {
     if (past_caches()) return kernels().copy(to, from, bytes);
     std::memcpy(to, from, bytes);

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <tuple>
 
 #include "ddprun/worker/comm/operations/operation.h"
 
@@ -17,7 +19,7 @@ namespace ddprun::comm {
 //
 // So both ways are tried from time to time, and the quicker one is taken in between. Which operations are trials
 // depends on their number alone, so that all ranks try the same way at the same time; what a rank takes otherwise is
-// its own decision. Operations are told apart by kind and size. Computes only: the caller measures. One thread.
+// its own decision. Operations are told apart by kind, size and turn. Computes only: the caller measures. One thread.
 class WritePolicy {
  public:
   enum class Way : std::uint8_t { into_caches, past_caches };
@@ -41,7 +43,7 @@ class WritePolicy {
   // A series of trials begins at the operation of number first_series turns, second_series turns, and at every multiple
   // of series_interval turns: as many of each way as make the memory look as if there were no other, of which the last
   // ones are measured. Before the first one the memory is new.
-  static constexpr std::uint32_t longest_turn = 32, measured_trials = 2;
+  static constexpr std::uint32_t longest_turn = 128, measured_trials = 2;
   static constexpr std::uint32_t first_series = 1, second_series = 16, series_interval = 128;
 
  private:
@@ -54,14 +56,14 @@ class WritePolicy {
     Way way;
     std::uint32_t left;  // of that way in this series, with this one
   };
-  // By powers of two, up to 64 MiB and more.
-  static constexpr std::size_t size_classes = 27;
-  static constexpr std::size_t kinds = static_cast<std::size_t>(OpKind::barrier);
+  // Sizes by powers of two, and the length of a series.
+  using Class = std::tuple<OpKind, int, std::uint32_t>;
 
-  static std::optional<Trial> trial_at(std::uint32_t operation, std::uint32_t turn);
-  static std::size_t place_of(const Kind& kind);
+  static std::uint32_t series_length(std::uint32_t turn);
+  static std::optional<Trial> trial_at(std::uint32_t operation, std::uint32_t length);
+  static Class class_of(const Kind& kind);
 
-  std::array<History, kinds * size_classes> histories_{};
+  std::map<Class, History> histories_;
   Way latest_ = Way::into_caches;  // decided for any operation: for those that have had no trial yet
 };
 
