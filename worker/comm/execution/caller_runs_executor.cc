@@ -15,9 +15,9 @@ constexpr std::chrono::microseconds queued_poll(500);
 // How long a waiter sleeps while another thread holds the progress lock before it tries to take the lock itself.
 constexpr std::chrono::microseconds retry_interval(500);
 
-// How long the caller of a collective waits for the other ranks where a second thread would take its core. Ranks that
-// train in step are a few hundred microseconds apart.
-constexpr std::chrono::milliseconds meeting_bound(1);
+// How long the caller of a collective waits for the other ranks where a second thread would take its core: longer than
+// ranks that train in step are apart.
+constexpr std::chrono::milliseconds meeting_bound(8);
 
 constexpr Deadline::Clock::time_point at_once = Deadline::Clock::time_point::min();
 
