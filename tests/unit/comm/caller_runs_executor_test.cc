@@ -117,7 +117,7 @@ TEST_CASE("a collective queued behind a started one that fails is not executed")
 
 namespace {
 
-// Ranks meet where told to; records what has the progress lock.
+// Whether the ranks meet is up to the test.
 class MeetingTransport : public RecordingTransport {
  public:
   explicit MeetingTransport(bool meets) : meets_(meets) {}

@@ -150,8 +150,8 @@ void CallerRunsExecutor::count_queued(PendingWork& work) {
   health_.operation_log().submit(collective.operation, collective.sequence, collective.timeout);
 }
 
-// REQUIRES the progress lock; none is started, and no other was queued before this one. Executes it if the others come
-// within a moment, else queues it before those that other threads have queued meanwhile.
+// REQUIRES the progress lock; none is started, and no other was queued before this one. Executes it if all ranks
+// announce it within meeting_bound, else queues it ahead of what other threads have queued meanwhile.
 void CallerRunsExecutor::execute_if_met(const PendingPtr& work) {
   const auto& collective = work->collective;
   if (runner_.passes_unchanged(collective) && collectives_.meet(collective, Deadline::in(meeting_bound)))

@@ -12,11 +12,6 @@
 namespace ddprun::cpu {
 namespace {
 
-using kernels::AttentionGradients;
-using kernels::AttentionOptions;
-using kernels::AttentionResult;
-using kernels::AttentionSums;
-
 // Rows of whole panels, in memory of its own.
 template <class T>
 struct Panels {

@@ -6,11 +6,6 @@
 namespace ddprun::cpu {
 namespace {
 
-using kernels::AttentionGradients;
-using kernels::AttentionOptions;
-using kernels::AttentionResult;
-using kernels::AttentionSums;
-
 std::int64_t pairs_of(std::int64_t elements) {
   return (elements + 1) / 2;
 }

@@ -17,6 +17,11 @@
 namespace ddprun::cpu {
 namespace {
 
+using kernels::AttentionGradients;
+using kernels::AttentionOptions;
+using kernels::AttentionResult;
+using kernels::AttentionSums;
+
 constexpr std::int64_t tile_rows = 32;
 
 struct Sizes {
