@@ -7,7 +7,8 @@
 
 // Functions of one element, each with its gradient: gradient(saved, grad) is grad times the derivative, where saved is
 // the input or the output, as `saves` says. T is the type of computation: float or double. To add one: its struct, and
-// its row in DDPRUN_UNARY_FUNCTORS at the end of this file.
+// its row in DDPRUN_UNARY_FUNCTORS at the end of this file. `transcendental` and `transcendental_gradient` mark what
+// costs more than a look-up in a table; such a function has no arguments.
 namespace ddprun::functor {
 
 // a x
@@ -54,6 +55,7 @@ struct Abs {
 
 struct Exp {
   static constexpr Saves saves = Saves::output;
+  static constexpr bool transcendental = true;
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {
     return exp(x);
@@ -66,6 +68,7 @@ struct Exp {
 
 struct Log {
   static constexpr Saves saves = Saves::input;
+  static constexpr bool transcendental = true;
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {
     return log(x);
@@ -133,6 +136,7 @@ struct Relu {
 
 struct Tanh {
   static constexpr Saves saves = Saves::output;
+  static constexpr bool transcendental = true;
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {
     return tanh(x);
@@ -145,6 +149,7 @@ struct Tanh {
 
 struct Sigmoid {
   static constexpr Saves saves = Saves::output;
+  static constexpr bool transcendental = true;
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {
     return sigmoid(x);
@@ -158,6 +163,7 @@ struct Sigmoid {
 // x sigmoid(x) (Elfwing et al. 2018; Ramachandran et al. 2017, "swish")
 struct Silu {
   static constexpr Saves saves = Saves::input;
+  static constexpr bool transcendental = true, transcendental_gradient = true;
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {
     return x * sigmoid(x);
@@ -172,6 +178,7 @@ struct Silu {
 // x times the probability that a normal variable is below x (Hendrycks and Gimpel 2016).
 struct Gelu {
   static constexpr Saves saves = Saves::input;
+  static constexpr bool transcendental = true, transcendental_gradient = true;
   template <class T>
   DDPRUN_HOST_DEVICE T operator()(T x) const {
     return T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752440)));
@@ -187,6 +194,7 @@ struct Gelu {
 // The same with the probability approximated by tanh, as GPT-2 has it.
 struct GeluTanh {
   static constexpr Saves saves = Saves::input;
+  static constexpr bool transcendental = true, transcendental_gradient = true;
   // (1 + tanh(u)) / 2 = 1 / (1 + e^-2u): one exponential and no case distinction; an infinite one gives 0, as it
   // should.
   template <class T>
@@ -230,6 +238,15 @@ struct FakeQuantize {
   double scale, zero, lowest, highest;
 };
 
+template <class Functor>
+constexpr bool has_transcendental_value = requires {
+  requires Functor::transcendental;
+};
+template <class Functor>
+constexpr bool has_transcendental_gradient = requires {
+  requires Functor::transcendental_gradient;
+};
+
 // The rows of the table of unary functions: name, functor.
 // clang-format off
 #define DDPRUN_UNARY_FUNCTORS(row) \
@@ -248,7 +265,7 @@ struct FakeQuantize {
   row(gelu, Gelu) \
   row(gelu_tanh, GeluTanh) \
   row(fake_quantize, FakeQuantize)
-// clang-format on
+  // clang-format on
 
 #define DDPRUN_FUNCTOR_NAME(name, functor) name,
 enum class Unary : std::uint8_t { DDPRUN_UNARY_FUNCTORS(DDPRUN_FUNCTOR_NAME) };
