@@ -4,7 +4,6 @@ PyTorch's classes for back ends have no stable ABI, so it is compiled for the ve
 and kept in a cache: $DDPRUN_CACHE_DIR, else $XDG_CACHE_HOME/ddprun, else ~/.cache/ddprun.
 """
 
-import ctypes
 import fcntl
 import functools
 import hashlib
@@ -12,14 +11,19 @@ import importlib.util
 import os
 import pathlib
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
+
+from ddprun.capi import library_path, open_library
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
 OLDEST_TORCH = (2, 14)
 COMPILE_TIMEOUT = 600  # seconds; it takes about 30
+FAILURE_LASTS = 120  # seconds
 
 
 @functools.cache
@@ -27,12 +31,10 @@ def load():
     """The module, compiled if it was not yet."""
     import torch
 
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < OLDEST_TORCH:
-        raise ImportError(f"ddprun: its back end needs PyTorch {'.'.join(map(str, OLDEST_TORCH))} or newer, "
+    if torch_version() < OLDEST_TORCH:
+        raise ImportError(f"ddprun: its back end needs PyTorch {text_of(OLDEST_TORCH)} or newer, "
                           f"this is {torch.__version__}")
-    # First and on its own: what it needs is found in its own libraries, not in those that PyTorch brings.
-    ctypes.CDLL(str(library()), mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+    open_library()  # before the module that needs it
     path = compiled(torch)
     spec = importlib.util.spec_from_file_location("ddprun._c10d", path)
     module = importlib.util.module_from_spec(spec)
@@ -40,10 +42,15 @@ def load():
     return module
 
 
-def library():
-    """libddprun_c: the package's own, or the one of the build folder that DDPRUN_BUILD_DIR names."""
-    build = os.environ.get("DDPRUN_BUILD_DIR")
-    return pathlib.Path(build) / "lib" / "libddprun_c.so" if build else PACKAGE / "lib" / "libddprun_c.so"
+def torch_version():
+    """Such as (2, 15)."""
+    import torch
+
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+
+def text_of(version):
+    return ".".join(map(str, version))
 
 
 def header_folder():
@@ -59,13 +66,24 @@ def cache_folder():
     return (pathlib.Path(cache) if cache else pathlib.Path.home() / ".cache") / "ddprun"
 
 
+def compiler():
+    return shlex.split(os.environ.get("CXX", "c++"))
+
+
+def require_compiler():
+    program = compiler()[0]
+    if not shutil.which(program):
+        raise ImportError(f"ddprun: its back end has to be compiled once, and there is no compiler {program!r}: "
+                          "install g++ 12 or newer and Python's headers (Debian: g++ python3-dev)")
+
+
 def compile_command(torch):
     """The compiler with its options, for the module's sources."""
     headers = pathlib.Path(torch.__file__).parent / "include"
     folders = [headers, headers / "torch" / "csrc" / "api" / "include", sysconfig.get_path("include")]
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
     return [
-        *shlex.split(os.environ.get("CXX", "c++")), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden",
+        *compiler(), "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden",
         "-DTORCH_EXTENSION_NAME=_c10d", f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{header_folder()}",
         *(f"-isystem{folder}" for folder in folders)
     ]
@@ -74,8 +92,8 @@ def compile_command(torch):
 def link_command(torch, objects, output):
     libraries = pathlib.Path(torch.__file__).parent / "lib"
     return [
-        *shlex.split(os.environ.get("CXX", "c++")), "-shared", "-s", "-o", str(output), *map(str, objects),
-        f"-Wl,--version-script={PACKAGE / 'csrc' / 'exports.map'}", f"-L{library().parent}", "-lddprun_c",
+        *compiler(), "-shared", "-s", "-o", str(output), *map(str, objects),
+        f"-Wl,--version-script={PACKAGE / 'csrc' / 'exports.map'}", f"-L{library_path().parent}", "-lddprun_c",
         f"-L{libraries}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"
     ]
 
@@ -95,14 +113,35 @@ def compiled(torch):
     module = folder / "_c10d.so"
     if module.exists():
         return module
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as lock:
+    require_compiler()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "w")
+    except OSError as error:
+        raise ImportError(f"ddprun: no place for its compiled back end: {error}; DDPRUN_CACHE_DIR names one") from None
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not module.exists():
-            print(f"ddprun: compiling its back end for PyTorch {torch.__version__}, once: about 30 s", file=sys.stderr,
-                  flush=True)
-            build(torch, command, folder, module)
+            build_unless_failed(torch, command, folder, module)
     return module
+
+
+def build_unless_failed(torch, command, folder, module):
+    """Processes that wait for one that fails do not try again one after the other: they get its error."""
+    failed = folder / "failed"
+    if failed.exists() and time.time() - failed.stat().st_mtime < FAILURE_LASTS:
+        raise ImportError(failed.read_text())
+    print(f"ddprun: compiling its back end for PyTorch {torch.__version__}, once: about 30 s", file=sys.stderr,
+          flush=True)
+    try:
+        build(torch, command, folder, module)
+    except CompileError as error:
+        failed.write_text(str(error))
+        raise
+
+
+class CompileError(ImportError):
+    """The compiler ran, and failed."""
 
 
 def build(torch, command, folder, module):
@@ -117,14 +156,9 @@ def build(torch, command, folder, module):
 
 def run_all(commands):
     """Runs them side by side. Raises ImportError with the compiler's words."""
-    try:
-        children = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for command in commands
-        ]
-    except FileNotFoundError as error:
-        raise ImportError(f"ddprun: its back end has to be compiled once, and there is no compiler {error.filename!r}: "
-                          "install g++ 12 or newer and Python's headers (Debian: g++ python3-dev)") from None
+    children = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands
+    ]
     failures = []
     for child in children:
         try:
@@ -135,5 +169,5 @@ def run_all(commands):
         if child.returncode != 0:
             failures.append(output)
     if failures:
-        raise ImportError("ddprun: its back end does not compile (g++ 12 or newer and Python's headers are needed):\n"
-                          + "\n".join(failures[0].splitlines()[-20:]))
+        raise CompileError("ddprun: its back end does not compile (g++ 12 or newer and Python's headers are needed):\n"
+                           + "\n".join(failures[0].splitlines()[-20:]))

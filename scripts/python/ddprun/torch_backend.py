@@ -25,11 +25,11 @@ def autoload():
 
 def create(group, options):
     """A back end for a process group: group is c10d's DistributedBackendOptions."""
-    from ddprun import Options, extension
+    from ddprun import Options, selection
 
     if not isinstance(options, Options):
         options = Options()
-    return extension.load().make_backend(
+    return selection.make_backend(group.group_rank)(
         store=group.store,
         rank=group.group_rank,
         size=group.group_size,

@@ -1,0 +1,106 @@
+"""ddprun.h for ctypes: its structures and functions. The calls let other threads of Python run meanwhile."""
+
+import ctypes
+import functools
+import os
+import pathlib
+
+PACKAGE = pathlib.Path(__file__).resolve().parent
+ABI_VERSION = 1
+
+OK, USAGE, IO, TIMEOUT, UNREACHABLE, CONNECTION_LOST, PROTOCOL, PEER_LOST, MISMATCH, ABORTED, UNSUPPORTED, INTERNAL = \
+    range(12)
+FLOAT32, FLOAT64, FLOAT16, BFLOAT16, INT8, UINT8, INT32, INT64 = range(8)
+SUM, AVERAGE, PRODUCT, MIN, MAX, BIT_AND, BIT_OR, BIT_XOR, PREMULTIPLIED_SUM = range(9)
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_int32), ("message", ctypes.c_char * 1020)]
+
+
+class Reduction(ctypes.Structure):
+    _fields_ = [("op", ctypes.c_int32), ("factor", ctypes.c_double)]
+
+
+class Span(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("count", ctypes.c_size_t), ("dtype", ctypes.c_int32)]
+
+
+class GroupOptions(ctypes.Structure):
+    _fields_ = [("rank", ctypes.c_int32), ("size", ctypes.c_int32), ("backend", ctypes.c_char_p),
+                ("store_host", ctypes.c_char_p), ("store_port", ctypes.c_uint16), ("prefix", ctypes.c_char_p),
+                ("store_rank", ctypes.c_int32), ("timeout_ms", ctypes.c_int64), ("freeze_bound_ms", ctypes.c_int64),
+                ("network_interface", ctypes.c_char_p), ("label", ctypes.c_char_p)]
+
+
+HANDLE = ctypes.c_void_p  # of a group, a work, memory or a store server
+INT = ctypes.c_int32
+COUNTS = ctypes.POINTER(ctypes.c_size_t)
+SPANS = ctypes.POINTER(Span)
+ERROR = ctypes.POINTER(Error)
+CALL = (ctypes.c_int64, ctypes.POINTER(HANDLE), ERROR)
+
+# name: (result, parameters)
+FUNCTIONS = {
+    "abi_version": (INT, ()),
+    "store_serve": (HANDLE, (ctypes.c_char_p, ctypes.c_uint16, ERROR)),
+    "store_port": (ctypes.c_uint16, (HANDLE,)),
+    "store_free": (None, (HANDLE,)),
+    "group_join": (HANDLE, (ctypes.POINTER(GroupOptions), ERROR)),
+    "group_free": (None, (HANDLE,)),
+    "group_backend": (ctypes.c_char_p, (HANDLE,)),
+    "group_bytes_sent": (ctypes.c_uint64, (HANDLE,)),
+    "group_abort": (None, (HANDLE, ctypes.c_char_p)),
+    "group_failure": (INT, (HANDLE, ERROR)),
+    "memory_allocate": (HANDLE, (HANDLE, ctypes.c_size_t, ERROR)),
+    "memory_data": (ctypes.c_void_p, (HANDLE,)),
+    "memory_free": (None, (HANDLE,)),
+    "allreduce": (INT, (HANDLE, Span, Span, Reduction, *CALL)),
+    "reduce": (INT, (HANDLE, Span, Span, INT, Reduction, *CALL)),
+    "broadcast": (INT, (HANDLE, Span, INT, *CALL)),
+    "allgather": (INT, (HANDLE, Span, Span, COUNTS, *CALL)),
+    "reduce_scatter": (INT, (HANDLE, Span, Span, COUNTS, Reduction, *CALL)),
+    "gather": (INT, (HANDLE, Span, Span, COUNTS, INT, *CALL)),
+    "scatter": (INT, (HANDLE, Span, COUNTS, Span, INT, *CALL)),
+    "all_to_all": (INT, (HANDLE, Span, COUNTS, Span, COUNTS, *CALL)),
+    "barrier": (INT, (HANDLE, *CALL)),
+    "allreduce_coalesced": (INT, (HANDLE, SPANS, ctypes.c_size_t, Reduction, *CALL)),
+    "allgather_coalesced": (INT, (HANDLE, SPANS, SPANS, ctypes.c_size_t, *CALL)),
+    "reduce_scatter_coalesced": (INT, (HANDLE, SPANS, SPANS, ctypes.c_size_t, Reduction, *CALL)),
+    "send": (INT, (HANDLE, Span, INT, INT, *CALL)),
+    "recv": (INT, (HANDLE, Span, INT, INT, *CALL)),
+    "work_wait": (INT, (HANDLE, ctypes.c_int64, ERROR)),
+    "work_done": (INT, (HANDLE,)),
+    "work_source": (INT, (HANDLE,)),
+    "work_free": (None, (HANDLE,)),
+}
+
+
+def library_path():
+    """libddprun_c: the package's own, or the one of the build folder that DDPRUN_BUILD_DIR names."""
+    build = os.environ.get("DDPRUN_BUILD_DIR")
+    return pathlib.Path(build) / "lib" / "libddprun_c.so" if build else PACKAGE / "lib" / "libddprun_c.so"
+
+
+@functools.cache
+def open_library():
+    # With the deep binding, what it needs is found in its own libraries, not in those that PyTorch brings.
+    return ctypes.CDLL(str(library_path()), mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
+
+
+class Library:
+    """The functions of ddprun.h, without their prefix."""
+
+    def __init__(self):
+        loaded = open_library()
+        for name, (result, parameters) in FUNCTIONS.items():
+            function = getattr(loaded, f"ddprun_{name}")
+            function.restype = result
+            function.argtypes = parameters
+            setattr(self, name, function)
+        if self.abi_version() != ABI_VERSION:
+            raise ImportError(f"ddprun: {library_path()} has version {self.abi_version()} of its interface, "
+                              f"and {ABI_VERSION} is needed")
+
+
+library = functools.cache(Library)

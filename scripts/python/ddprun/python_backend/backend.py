@@ -1,0 +1,495 @@
+"""The back end: a subclass in Python of c10d's Backend, over a ddprun process group, for dense tensors on the CPU."""
+
+import ctypes
+import os
+import typing
+import weakref
+from datetime import timedelta
+
+import torch
+from torch._C import _distributed_c10d as c10d
+
+from ddprun import capi
+from ddprun.capi import GroupOptions, Span
+from ddprun.python_backend import profiling
+from ddprun.python_backend.errors import checked, exception_of
+from ddprun.python_backend.group import Membership, close
+from ddprun.python_backend.operation import Completers, Operation, run_all
+from ddprun.python_backend.reductions import encoded_input, encoded_output, reduction_and_encoding
+from ddprun.python_backend.spans import (array_of, counts_array, counts_of, equal_sizes, flat_input,
+                                         flat_output, name_of, only, require_dense, require_list, require_parts,
+                                         require_same_type, span_to_move, staged_output, total, units_of)
+from ddprun.python_backend.store_access import meet, random_token, tcp_meeting_point
+from ddprun.python_backend.work import MILLISECOND, EndedWork, GroupWork
+
+ERRORS = {
+    capi.OK: c10d.ErrorType.SUCCESS,
+    capi.TIMEOUT: c10d.ErrorType.TIMEOUT,
+    capi.PEER_LOST: c10d.ErrorType.REMOTE_ERROR,
+}
+
+# PyTorch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL keeps the part of a back end that is in C++ alone: the objects of
+# Python, until shutdown().
+wrapped = set()
+
+
+class Settings(typing.NamedTuple):
+    """The choices of init_process_group(pg_options=...)."""
+
+    backend: str
+    network_interface: str
+    freeze_bound_ms: int  # 0: the library's
+
+
+class Message(typing.NamedTuple):
+    """Options of send() and recv(), for which c10d has none."""
+
+    asyncOp: bool = True
+    timeout: timedelta = -MILLISECOND
+
+
+MESSAGE = Message()
+
+
+def make_backend(store, rank, size, timeout, global_ranks, enable_reconfigure, backend, network_interface,
+                 freeze_bound):
+    settings = Settings(backend, network_interface, int(freeze_bound * 1000))
+    return Backend(store, rank, size, options_of(timeout, global_ranks, enable_reconfigure), settings)
+
+
+def options_of(timeout, global_ranks=(), enable_reconfigure=False):
+    options = c10d.Backend.Options("ddprun", timeout)
+    options.global_ranks_in_group = list(global_ranks)
+    options.enable_reconfigure = enable_reconfigure
+    return options
+
+
+def launcher_serves_store():
+    """Rank 0 of all ranks serves PyTorch's store, unless the launcher does."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def counts_of_splits(tensor, splits, size, which):
+    """Splits are rows of the first dimension; none: equal parts."""
+    rows = tensor.shape[0] if tensor.dim() > 0 else None
+    if not splits:
+        if rows is None or rows % size:
+            raise ValueError(f"ddprun: all_to_all_single: the first dimension of the {which} does not divide into "
+                             f"{size} equal parts")
+        return [tensor.numel() // size * units_of(tensor)] * size
+    if len(splits) != size:
+        raise ValueError(f"ddprun: all_to_all_single: {len(splits)} {which} splits for {size} ranks")
+    if sum(splits) != rows:
+        raise ValueError(f"ddprun: all_to_all_single: the {which} splits add up to {sum(splits)} rows, not to those of "
+                         "the tensor")
+    of_row = tensor.numel() // rows * units_of(tensor) if rows else 0
+    return [split * of_row for split in splits]
+
+
+class Backend(c10d.Backend):
+    """Ownership and errors are those of the class in csrc."""
+
+    def __init__(self, store, rank, size, options, settings):
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+        self._store = store
+        self._options = options
+        self._settings = settings
+        self._timeout_ms = options._timeout // MILLISECOND
+        self._handle_for_reconfigure = f"{random_token()}/{os.getpid()}"
+        self._library = capi.library()
+        self._membership = Membership()
+        self._completers = Completers()
+        self._sequence = 0
+        self._coalesced = None
+        self._point = None
+        weakref.finalize(self, close, self._membership, self._completers, os.getpid())
+        if c10d.get_debug_level() == c10d.DebugLevel.DETAIL:
+            wrapped.add(self)
+        if not options.enable_reconfigure:
+            self._point = meet(store, rank)
+            self._join(self._point, self._point.prefix, self._timeout_ms)
+
+    def _join(self, point, prefix, timeout_ms):
+        world = not self._options.global_ranks_in_group
+        self._membership.join(
+            GroupOptions(
+                rank=self._rank, size=self._size, backend=self._settings.backend.encode(),
+                store_host=point.host.encode(), store_port=point.port, prefix=prefix.encode(),
+                store_rank=0 if point.server or (world and not launcher_serves_store()) else -1, timeout_ms=timeout_ms,
+                freeze_bound_ms=self._settings.freeze_bound_ms,
+                network_interface=self._settings.network_interface.encode()))
+
+    def getBackendName(self):
+        return "ddprun"
+
+    @property
+    def options(self):
+        return self._options
+
+    @property
+    def transport(self):
+        """The way ranks communicate: shm, gloo, hierarchical."""
+        return self._library.group_backend(self._membership.handle()).decode()
+
+    @property
+    def bytes_sent(self):
+        """Bytes that this rank has handed to the network; 0 where ranks share memory."""
+        return self._library.group_bytes_sent(self._membership.handle())
+
+    # reconfigure() changes them, and C++ has no way to be told.
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+    def _limit(self, timeout):
+        # The sign is in the days: cheaper than a comparison, and most calls have no timeout of their own.
+        return timeout.days >= 0 and timeout // MILLISECOND or self._timeout_ms
+
+    def _run(self, title, options, outputs, memory, finishes, function, *arguments):
+        """Calls a function of the library. finishes: what brings the results to the tensors; memory: what it uses."""
+        self._sequence += 1
+        if options.asyncOp or self._coalesced is not None:
+            return self._start(self._completers.collectives, title, options, outputs, memory, finishes, function,
+                               arguments)
+        if profiling.enabled():
+            with profiling.record_function(title):
+                self._block(options, finishes, function, arguments)
+        else:
+            self._block(options, finishes, function, arguments)
+        return EndedWork(outputs)
+
+    def _block(self, options, finishes, function, arguments):
+        error = capi.Error()
+        if function(self._membership.handle(), *arguments, self._limit(options.timeout), None, error):
+            raise exception_of(error)
+        run_all(finishes)
+
+    def _message(self, title, tensors, memory, finishes, function, *arguments):
+        return self._start(self._completers.messages, title, MESSAGE, tensors, memory, finishes, function, arguments)
+
+    def _start(self, completer, title, options, outputs, memory, finishes, function, arguments):
+        record = profiling.begin(title)
+        work = capi.HANDLE()
+        checked(function, self._membership.handle(), *arguments, self._limit(options.timeout), ctypes.byref(work))
+        operation = Operation(works=(work,), memory=(memory, outputs), finishes=finishes)
+        if record:
+            profiling.end(record, operation)
+        return self._wrap(completer, operation, outputs)
+
+    def _wrap(self, completer, operation, outputs):
+        if self._coalesced is not None:
+            self._coalesced.append(operation)
+        return GroupWork(operation, completer, outputs)
+
+    def broadcast(self, tensors, options=c10d.BroadcastOptions()):
+        tensor = only(tensors, "broadcast")
+        root = self._rank == options.rootRank
+        memory, finish = staged_output(tensor, root)
+        return self._run("ddprun:broadcast", options, tensors, memory, (None if root else finish,),
+                         self._library.broadcast, span_to_move(memory), options.rootRank)
+
+    def allreduce(self, tensors, options=c10d.AllreduceOptions()):
+        tensor = only(tensors, "all_reduce")
+        reduction, encoding = reduction_and_encoding(tensor.dtype, options.reduceOp)
+        memory, span, finish = encoded_output(tensor, encoding, True, self._size)
+        return self._run("ddprun:all_reduce", options, tensors, memory, (finish,), self._library.allreduce, span, span,
+                         reduction)
+
+    def allreduce_coalesced(self, tensors, options=c10d.AllreduceCoalescedOptions()):
+        if not tensors:
+            raise ValueError("ddprun: all_reduce_coalesced of no tensor")
+        dtype = tensors[0].dtype
+        require_same_type(tensors, dtype, "all_reduce_coalesced")
+        reduction, encoding = reduction_and_encoding(dtype, options.reduceOp)
+        memory, spans, finishes = zip(*(encoded_output(tensor, encoding, True, self._size) for tensor in tensors))
+        return self._run("ddprun:all_reduce_coalesced", options, tensors, memory, finishes,
+                         self._library.allreduce_coalesced, array_of(spans), len(spans), reduction)
+
+    def reduce(self, tensors, options=c10d.ReduceOptions()):
+        tensor = only(tensors, "reduce")
+        root = self._rank == options.rootRank
+        reduction, encoding = reduction_and_encoding(tensor.dtype, options.reduceOp)
+        memory, span, finish = encoded_output(tensor, encoding, True, self._size)
+        return self._run("ddprun:reduce", options, tensors, memory, (finish if root else None,), self._library.reduce,
+                         span, span, options.rootRank, reduction)
+
+    def allgather(self, outputs, inputs, options=c10d.AllgatherOptions()):
+        input = only(inputs, "all_gather")
+        if len(outputs) != 1:
+            raise ValueError("ddprun: all_gather takes one list of outputs")
+        tensors = outputs[0]
+        require_list(tensors, self._size, "all_gather")
+        if tensors[0].dtype is not input.dtype:
+            raise TypeError(f"ddprun: all_gather of {name_of(input.dtype)} into {name_of(tensors[0].dtype)}")
+        if tensors[self._rank].numel() != input.numel():
+            raise ValueError(f"ddprun: all_gather: this rank's input has {input.numel()} elements, its place in the "
+                             f"output {tensors[self._rank].numel()}")
+        own = input.detach().contiguous()
+        memory, finish = flat_output(tensors)
+        counts = None if equal_sizes(tensors) else counts_of(tensors)
+        return self._run("ddprun:all_gather", options, tensors, (own, memory), (finish,), self._library.allgather,
+                         span_to_move(own), span_to_move(memory), counts_array(counts))
+
+    def all_gather_single(self, output, input, options=c10d.AllgatherOptions()):
+        require_parts(output, input, self._size, "all_gather_into_tensor")
+        own = input.detach().contiguous()
+        memory, finish = staged_output(output, False)
+        return self._run("ddprun:all_gather_into_tensor", options, [output], (own, memory), (finish,),
+                         self._library.allgather, span_to_move(own), span_to_move(memory), None)
+
+    def allgather_coalesced(self, outputs, inputs, options=c10d.AllgatherOptions()):
+        """outputs[r][i]: rank r's inputs[i]."""
+        if len(outputs) != self._size:
+            raise ValueError(f"ddprun: all_gather_coalesced needs a list for each of {self._size} ranks, not "
+                             f"{len(outputs)}")
+        each = c10d.AllgatherOptions()
+        each.timeout = options.timeout
+        works = [
+            self.allgather([[of_rank[i] for of_rank in outputs]], [input], each) for i, input in enumerate(inputs)
+        ]
+        work = self._all_of([work.operation for work in works])
+        if not options.asyncOp:
+            work.wait()
+        return work
+
+    def _all_of(self, operations):
+        return self._wrap(self._completers.collectives, Operation(parts=operations), [])
+
+    def all_gather_single_coalesced(self, outputs, inputs, options=c10d.AllgatherOptions()):
+        if len(outputs) != len(inputs):
+            raise ValueError(f"ddprun: {len(outputs)} outputs for {len(inputs)} inputs")
+        for output, input in zip(outputs, inputs):
+            require_parts(output, input, self._size, "all_gather_into_tensor_coalesced")
+        own = [input.detach().contiguous() for input in inputs]
+        staged = [staged_output(output, False) for output in outputs]
+        from_ = [span_to_move(tensor) for tensor in own]
+        to = [span_to_move(memory) for memory, _ in staged]
+        return self._run("ddprun:all_gather_into_tensor_coalesced", options, outputs, (own, staged),
+                         [finish for _, finish in staged], self._library.allgather_coalesced, array_of(from_),
+                         array_of(to), len(own))
+
+    def gather(self, outputs, inputs, options=c10d.GatherOptions()):
+        input = only(inputs, "gather")
+        root = self._rank == options.rootRank
+        if len(outputs) != (1 if root else 0):
+            raise ValueError("ddprun: gather takes a list of outputs at its root, and none elsewhere")
+        own = input.detach().contiguous()
+        from_ = span_to_move(own)
+        tensors, memory, finish, to = [], None, None, Span(None, 0, from_.dtype)
+        if root:
+            tensors = outputs[0]
+            self._require_equal_parts(tensors, input, "gather")
+            memory, finish = flat_output(tensors)
+            to = span_to_move(memory)
+        return self._run("ddprun:gather", options, tensors, (own, memory), (finish,), self._library.gather, from_, to,
+                         None, options.rootRank)
+
+    def _require_equal_parts(self, tensors, whole, operation):
+        require_list(tensors, self._size, operation)
+        require_same_type(tensors, whole.dtype, operation)
+        if not equal_sizes(tensors) or tensors[0].numel() != whole.numel():
+            raise ValueError(f"ddprun: {operation} needs tensors of the same size")
+
+    def gather_single(self, output, input, options=c10d.GatherOptions()):
+        root = self._rank == options.rootRank
+        require_dense(input, "gather_single")
+        if root:
+            require_parts(output, input, self._size, "gather_single")
+        own = input.detach().contiguous()
+        from_ = span_to_move(own)
+        memory, finish = staged_output(output, False) if root else (None, None)
+        to = span_to_move(memory) if root else Span(None, 0, from_.dtype)
+        return self._run("ddprun:gather_single", options, [output] if root else [], (own, memory), (finish,),
+                         self._library.gather, from_, to, None, options.rootRank)
+
+    def scatter(self, outputs, inputs, options=c10d.ScatterOptions()):
+        output = only(outputs, "scatter")
+        root = self._rank == options.rootRank
+        if len(inputs) != (1 if root else 0):
+            raise ValueError("ddprun: scatter takes a list of inputs at its root, and none elsewhere")
+        memory, finish = staged_output(output, False)
+        to = span_to_move(memory)
+        flat, from_ = None, Span(None, 0, to.dtype)
+        if root:
+            self._require_equal_parts(inputs[0], output, "scatter")
+            flat = flat_input(inputs[0])
+            from_ = span_to_move(flat)
+        return self._run("ddprun:scatter", options, outputs, (flat, memory), (finish,), self._library.scatter, from_,
+                         None, to, options.rootRank)
+
+    def reduce_scatter(self, outputs, inputs, options=c10d.ReduceScatterOptions()):
+        output = only(outputs, "reduce_scatter")
+        if len(inputs) != 1:
+            raise ValueError("ddprun: reduce_scatter takes one list of inputs")
+        tensors = inputs[0]
+        require_list(tensors, self._size, "reduce_scatter")
+        require_same_type(tensors, output.dtype, "reduce_scatter")
+        if tensors[self._rank].numel() != output.numel():
+            raise ValueError(f"ddprun: reduce_scatter: this rank's input has {tensors[self._rank].numel()} elements, "
+                             f"its output {output.numel()}")
+        reduction, encoding = reduction_and_encoding(output.dtype, options.reduceOp)
+        own, from_ = encoded_input(flat_input(tensors), encoding)
+        memory, to, finish = encoded_output(output, encoding, False, self._size)
+        counts = None
+        if not equal_sizes(tensors):
+            # In elements of the library's: a complex number is two of them.
+            counts = [count * from_.count // max(1, total(tensors)) for count in map(torch.Tensor.numel, tensors)]
+        return self._run("ddprun:reduce_scatter", options, outputs, (own, memory), (finish,),
+                         self._library.reduce_scatter, from_, to, counts_array(counts), reduction)
+
+    def reduce_scatter_single(self, output, input, options=c10d.ReduceScatterOptions()):
+        require_parts(input, output, self._size, "reduce_scatter_tensor")
+        reduction, encoding = reduction_and_encoding(output.dtype, options.reduceOp)
+        own, from_ = encoded_input(input, encoding)
+        memory, to, finish = encoded_output(output, encoding, False, self._size)
+        return self._run("ddprun:reduce_scatter_tensor", options, [output], (own, memory), (finish,),
+                         self._library.reduce_scatter, from_, to, None, reduction)
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, options=c10d.ReduceScatterOptions()):
+        if len(outputs) != len(inputs) or not inputs:
+            raise ValueError(f"ddprun: {len(outputs)} outputs for {len(inputs)} inputs")
+        dtype = outputs[0].dtype
+        require_same_type(inputs, dtype, "reduce_scatter_tensor_coalesced")
+        reduction, encoding = reduction_and_encoding(dtype, options.reduceOp)
+        for input, output in zip(inputs, outputs):
+            require_parts(input, output, self._size, "reduce_scatter_tensor_coalesced")
+        own, from_ = zip(*(encoded_input(input, encoding) for input in inputs))
+        memory, to, finishes = zip(*(encoded_output(output, encoding, False, self._size) for output in outputs))
+        return self._run("ddprun:reduce_scatter_tensor_coalesced", options, outputs, (own, memory), finishes,
+                         self._library.reduce_scatter_coalesced, array_of(from_), array_of(to), len(own), reduction)
+
+    def all_to_all_single(self, output, input, output_splits, input_splits, options=c10d.AllToAllOptions()):
+        require_dense(output, "all_to_all_single")
+        require_dense(input, "all_to_all_single")
+        if output.dtype is not input.dtype:
+            raise TypeError("ddprun: all_to_all_single of tensors of different types")
+        input_counts = counts_of_splits(input, input_splits, self._size, "input")
+        output_counts = counts_of_splits(output, output_splits, self._size, "output")
+        if not output_splits and not input_splits:
+            input_counts = output_counts = None
+        own = input.detach().contiguous()
+        memory, finish = staged_output(output, False)
+        return self._run("ddprun:all_to_all_single", options, [output], (own, memory), (finish,),
+                         self._library.all_to_all, span_to_move(own), counts_array(input_counts), span_to_move(memory),
+                         counts_array(output_counts))
+
+    def alltoall(self, outputs, inputs, options=c10d.AllToAllOptions()):
+        require_list(outputs, self._size, "all_to_all")
+        require_list(inputs, self._size, "all_to_all")
+        require_same_type(inputs, outputs[0].dtype, "all_to_all")
+        flat = flat_input(inputs)
+        memory, finish = flat_output(outputs)
+        return self._run("ddprun:all_to_all", options, outputs, (flat, memory), (finish,), self._library.all_to_all,
+                         span_to_move(flat), counts_array(counts_of(inputs)), span_to_move(memory),
+                         counts_array(counts_of(outputs)))
+
+    def send(self, tensors, destination, tag):
+        own = only(tensors, "send").detach().contiguous()
+        return self._message("ddprun:send", tensors, own, (), self._library.send, span_to_move(own), destination, tag)
+
+    def recv(self, tensors, source, tag):
+        memory, finish = staged_output(only(tensors, "recv"), False)
+        return self._message("ddprun:recv", tensors, memory, (finish,), self._library.recv, span_to_move(memory),
+                             source, tag)
+
+    def recv_anysource(self, tensors, tag):
+        return self.recv(tensors, -1, tag)
+
+    def barrier(self, options=c10d.BarrierOptions()):
+        return self._run("ddprun:barrier", options, [], None, (), self._library.barrier)
+
+    def monitored_barrier(self, options=-MILLISECOND, wait_all_ranks=False):
+        """The error names a rank that does not come. options: from C++; from Python it is the timeout."""
+        timeout = getattr(options, "timeout", options)
+        checked(self._library.barrier, self._membership.handle(), self._limit(timeout), None)
+
+    @property
+    def supports_coalescing(self):
+        return True
+
+    def start_coalescing(self):
+        if self._coalesced is not None:
+            raise RuntimeError("ddprun: coalescing has begun already")
+        self._coalesced = []
+
+    def end_coalescing(self):
+        if self._coalesced is None:
+            raise RuntimeError("ddprun: coalescing has not begun")
+        operations, self._coalesced = self._coalesced, None
+        return self._all_of(operations)
+
+    @property
+    def supports_splitting(self):
+        return True
+
+    def split(self, store, ranks, options):
+        if self._rank not in ranks:
+            raise ValueError(f"ddprun: split(): rank {self._rank} is not among the ranks {ranks}")
+        return Backend(store, ranks.index(self._rank), len(ranks), options_of(self._timeout_of(options), ranks),
+                       self._settings)
+
+    def merge(self, store, options, rank, size):
+        return Backend(store, rank, size, options_of(self._timeout_of(options)), self._settings)
+
+    def _timeout_of(self, options):
+        return (options or self._options)._timeout
+
+    @property
+    def supports_reconfigure(self):
+        return True
+
+    def get_reconfigure_handle(self):
+        return self._handle_for_reconfigure
+
+    def place_among(self, handles):
+        """The rank and the size that reconfigure() gives: handles in a list are in the order of ranks, those in a set
+        get the order of their text."""
+        if not isinstance(handles, list):
+            handles = sorted(handles)
+        if self._handle_for_reconfigure not in handles:
+            raise ValueError("ddprun: reconfigure(): this process's handle is not in the list")
+        return handles.index(self._handle_for_reconfigure), len(handles)
+
+    def reconfigure(self, options):
+        place = self.place_among(options.handles)
+        self._membership.leave()
+        self._rank, self._size = place
+        # Ranks that come and go have nothing in common but the uuid: no key of an earlier group names the place.
+        timeout_ms = options.timeout // MILLISECOND if options.timeout else self._timeout_ms
+        self._join(tcp_meeting_point(self._store), f"ddprun/reconfigured_{options.uuid}/", timeout_ms)
+        return EndedWork([])
+
+    def supports_tensor_alloc(self, device):
+        return True
+
+    def allocate_tensor(self, size, *, dtype, device):
+        """Memory that collectives access without a copy."""
+        count = max(size, 1)
+        memory = checked(self._library.memory_allocate, self._membership.handle(), count * dtype.itemsize)
+        block = (ctypes.c_char * (count * dtype.itemsize)).from_address(self._library.memory_data(memory))
+        # The tensor keeps the block.
+        weakref.finalize(block, self._library.memory_free, memory).atexit = False
+        return torch.frombuffer(block, dtype=dtype, count=count)[:size]
+
+    def set_timeout(self, timeout):
+        self._options._timeout = timeout
+        self._timeout_ms = timeout // MILLISECOND
+
+    def _get_sequence_number_for_group(self):
+        return self._sequence
+
+    def _set_sequence_number_for_group(self):
+        pass
+
+    def get_error(self):
+        return ERRORS.get(self._membership.failure(), c10d.ErrorType.COMM_ERROR)
+
+    def abort(self):
+        self._membership.abort(b"the program called abort()")
+
+    def shutdown(self):
+        self._membership.leave()
+        wrapped.discard(self)

@@ -1,0 +1,23 @@
+"""The library's errors as exceptions."""
+
+import ctypes
+
+from torch.distributed import DistBackendError
+
+from ddprun import capi
+
+KINDS = {capi.USAGE: ValueError, capi.UNSUPPORTED: NotImplementedError}
+
+
+def exception_of(error):
+    """ValueError, NotImplementedError, else torch.distributed.DistBackendError."""
+    return KINDS.get(error.code, DistBackendError)("ddprun: " + error.message.decode(errors="replace"))
+
+
+def checked(function, *arguments):
+    """Calls a function whose last parameter is an error, and returns its result."""
+    error = capi.Error()
+    result = function(*arguments, ctypes.byref(error))
+    if error.code:
+        raise exception_of(error)
+    return result

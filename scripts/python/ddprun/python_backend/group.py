@@ -1,0 +1,59 @@
+"""This process's membership in one group of the library's."""
+
+import ctypes
+import os
+import threading
+
+from ddprun import capi
+from ddprun.python_backend.errors import checked
+
+
+class Membership:
+    """The group that a back end has joined, if it has."""
+
+    def __init__(self):
+        self._library = capi.library()
+        self._lock = threading.Lock()  # guards the handle when it is made and ended
+        self._handle = None
+        self._process = os.getpid()
+
+    def handle(self):
+        if self._handle is None:
+            raise RuntimeError("ddprun: this process group has been shut down, or waits for reconfigure()")
+        return self._handle
+
+    def join(self, options):
+        handle = checked(self._library.group_join, ctypes.byref(options))
+        with self._lock:
+            self._free()
+            self._handle = handle
+
+    def leave(self):
+        with self._lock:
+            self._free()
+
+    def abort(self, reason):
+        with self._lock:
+            if self._handle is not None:
+                self._library.group_abort(self._handle, reason)
+
+    def failure(self):
+        """The code of the error that has broken the group."""
+        with self._lock:
+            if self._handle is None:
+                return capi.OK
+            return self._library.group_failure(self._handle, ctypes.byref(capi.Error()))
+
+    def _free(self):
+        handle, self._handle = self._handle, None
+        # A child that was forked has no group.
+        if handle is not None and os.getpid() == self._process:
+            self._library.group_free(handle)
+
+
+def close(membership, completers, process):
+    """Ends what belongs to a back end, when it goes or the interpreter does: no thread of its is left."""
+    if os.getpid() != process:
+        return
+    membership.leave()
+    completers.close()
