@@ -1,5 +1,5 @@
-// ddprun as the back end of torch.distributed: the scripts in tests/python check themselves; here they are run, as
-// their users would, and one of ranks that crash is read from outside.
+// ddprun as the back end of torch.distributed, compiled and in Python: the scripts in tests/python check themselves;
+// here they are run, as their users would, and one of ranks that crash is read from outside.
 #include <filesystem>
 #include <regex>
 
@@ -13,12 +13,15 @@ using namespace ddprun::testing;
 namespace {
 
 constexpr std::pair<int, int> oldest_torch{2, 14};
+constexpr std::pair<int, int> oldest_torch_for_python{2, 15};
 // The first job compiles the back end, and importing torch takes each process seconds.
 constexpr std::chrono::seconds timeout{400};
 
 class BackendJob {
  public:
-  explicit BackendJob(TorchPython python) : python_(std::move(python)) {}
+  // extension: "1" for the compiled back end, "0" for the one in Python, "" for the package's choice.
+  explicit BackendJob(TorchPython python, std::string extension = "1")
+      : python_(std::move(python)), extension_(std::move(extension)) {}
 
   Child::Result ranks(int n, const std::string& script, const Words& arguments = {}, Variables more = {}) const {
     return run({DDPRUN_PROGRAM, "--standalone", "--nproc_per_node=" + std::to_string(n), script_path(script)},
@@ -38,14 +41,22 @@ class BackendJob {
                               {"PYTHONWARNINGS", "ignore"},
                               {"DDPRUN_BUILD_DIR", DDPRUN_BUILD_FOLDER},
                               {"DDPRUN_CACHE_DIR", DDPRUN_BUILD_FOLDER "/torch-cache"},
+                              {"DDPRUN_TORCH_EXTENSION", extension_},
                               {"OMP_NUM_THREADS", "1"},
                               {"GLOO_SOCKET_IFNAME", "lo"}});
     return Child(words, variables).wait(timeout);
   }
 
   TorchPython python_;
+  std::string extension_;
   TempDir folder_;
 };
+
+// The back ends that this torch can have.
+std::vector<std::string> extensions(const TorchPython& python) {
+  if (python.version >= oldest_torch_for_python) return {"1", "0"};
+  return {"1"};
+}
 
 bool builds_wheels(const TorchPython& python) {
   return Child({python.path, "-c", "import setuptools.command.bdist_wheel"}).wait(timeout).code == 0;
@@ -63,23 +74,31 @@ void check_every_rank_says(const Child::Result& result, int n, const std::string
 #define REQUIRE_TORCH()                         \
   const auto python = find_torch(oldest_torch); \
   if (!python) SKIP("neither DDPRUN_TORCH_PYTHON nor python3 has torch 2.14 or newer")
+#define REQUIRE_TORCH_FOR_PYTHON()                         \
+  const auto python = find_torch(oldest_torch_for_python); \
+  if (!python) SKIP("neither DDPRUN_TORCH_PYTHON nor python3 has torch 2.15 or newer")
+// The rest of the test runs once with each back end.
+#define FOR_EACH_BACK_END()                                                   \
+  const auto extension = GENERATE_COPY(from_range(extensions(*python)));      \
+  INFO("DDPRUN_TORCH_EXTENSION=" << extension);                               \
+  const BackendJob job(*python, extension)
 
 TEST_CASE("PyTorch over ddprun: every operation, type and reduction gives the right values") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   check_every_rank_says(job.ranks(3, "operations.py"), 3, "every operation is right");
   check_every_rank_says(job.ranks(2, "operations.py", {"gloo"}), 2, "every operation is right");
 }
 
 TEST_CASE("PyTorch over ddprun: DDP, FSDP, tensor parallel and checkpoints give Gloo's losses") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   check_every_rank_says(job.ranks(2, "training.py", {job.file("checkpoint")}), 2, "the losses are Gloo's");
 }
 
 TEST_CASE("PyTorch over ddprun: a script that asks for gloo gets ddprun when a variable says so") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   const auto with = job.ranks(2, "asks_for_gloo.py", {}, {{"DDPRUN_TORCH_BACKEND", "1"}});
   check_every_rank_says(with, 2, "gloo is ddprun");
   check_every_rank_says(job.ranks(2, "asks_for_gloo.py"), 2, "gloo is gloo");
@@ -87,7 +106,7 @@ TEST_CASE("PyTorch over ddprun: a script that asks for gloo gets ddprun when a v
 
 TEST_CASE("PyTorch over ddprun: the death of a rank is an exception that names it, its host and the cause") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   const auto result = job.alone("failures.py", {"death", "1"});
   INFO(result.out << result.err);
   CHECK(result.code == 0);
@@ -107,23 +126,24 @@ TEST_CASE("PyTorch over ddprun: two hundred deaths", "[.nightly]") {
 
 TEST_CASE("PyTorch over ddprun: a thread aborts a group, and the next one works in the same process") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   check_every_rank_says(job.ranks(3, "failures.py", {"abort"}), 3, "the next group works");
 }
 
 TEST_CASE("PyTorch over ddprun: groups are made anew by reconfigure()") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   check_every_rank_says(job.ranks(3, "failures.py", {"reconfigure"}), 3, "reconfigured");
 }
 
 TEST_CASE("PyTorch over ddprun: training goes on without a rank that died, in the same processes") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   const auto result = job.alone("elastic_example.py");
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   std::smatch end;
+  if (extension == "1") CHECK_THAT(result.out, Catch::Contains("DistBackendError: ddprun: rank 1 "));
   const std::regex ends("finished with 2 ranks: (\\S+)[^]*finished with 2 ranks: (\\S+)");
   REQUIRE(std::regex_search(result.out, end, ends));
   CHECK(end[1] == end[2]);
@@ -139,11 +159,51 @@ TEST_CASE("PyTorch over ddprun: the wheel works in a bare environment beside tor
 
 TEST_CASE("PyTorch over ddprun: children that were forked or spawned form a group over a file") {
   REQUIRE_TORCH();
-  const BackendJob job(*python);
+  FOR_EACH_BACK_END();
   for (const std::string method : {"fork", "spawn"}) {
     const auto result = job.alone("failures.py", {method, job.file("meeting of " + method)});
     INFO(result.out << result.err);
     CHECK(result.code == 0);
     CHECK_THAT(result.out, Catch::Contains(method + ": the group of the children works"));
   }
+}
+
+TEST_CASE("PyTorch over ddprun: works, groups, timeouts and errors are the same in C++ and in Python") {
+  REQUIRE_TORCH_FOR_PYTHON();
+  check_every_rank_says(BackendJob(*python, "1").ranks(3, "python_backend.py", {"compiled"}), 3, "works in C++");
+  check_every_rank_says(BackendJob(*python, "0").ranks(3, "python_backend.py", {"python"}), 3, "works in Python");
+}
+
+TEST_CASE("PyTorch over ddprun: ranks with the compiled back end and with the one in Python form one group") {
+  REQUIRE_TORCH_FOR_PYTHON();
+  const BackendJob job(*python, "");
+  const auto result = job.ranks(3, "python_backend.py", {"mixed"});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  for (const char* rank : {"rank 0: works in C++", "rank 1: works in Python", "rank 2: works in C++"})
+    CHECK_THAT(result.out, Catch::Contains(rank));
+  check_every_rank_says(job.ranks(3, "operations.py", {"mixed"}), 3, "every operation is right");
+}
+
+TEST_CASE("PyTorch over ddprun: in Python, the interpreter ends while operations wait") {
+  REQUIRE_TORCH_FOR_PYTHON();
+  check_every_rank_says(BackendJob(*python, "0").ranks(3, "python_backend.py", {"unfinished"}), 3, "ends");
+}
+
+TEST_CASE("PyTorch over ddprun: without a compiler, and where nothing compiles, the back end in Python takes over") {
+  REQUIRE_TORCH_FOR_PYTHON();
+  const auto [compiler, cause] = GENERATE(table<std::string, std::string>(
+      {{"no-such-compiler", "there is no compiler 'no-such-compiler'"},
+       {"c++ -include no-such-header.h", "fatal error: no-such-header.h: No such file or directory"}}));
+  const BackendJob job(*python, "");
+  const Variables nothing_compiles{{"CXX", compiler}, {"DDPRUN_CACHE_DIR", job.file("cache")}};
+  const auto result = job.ranks(3, "python_backend.py", {"fallback"}, nothing_compiles);
+  check_every_rank_says(result, 3, "works in Python");
+  CHECK_THAT(result.err, Catch::Contains("uses its back end in Python") && Catch::Contains(cause));
+  CHECK(result.err.find("uses its back end in Python") == result.err.rfind("uses its back end in Python"));
+  // At most once on this host.
+  CHECK(result.err.find("compiling its back end") == result.err.rfind("compiling its back end"));
+  const auto refused = BackendJob(*python, "1").ranks(2, "python_backend.py", {"compiled"}, nothing_compiles);
+  CHECK(refused.code != 0);
+  CHECK_THAT(refused.err, Catch::Contains("ImportError: ddprun: its back end") && Catch::Contains(cause));
 }

@@ -2,11 +2,14 @@
 
 Each rank makes the values of all ranks from the seed, so it knows the result.
 
-usage: operations.py [transport]     shm, gloo, ...: of the first group; the others choose by themselves
+usage: operations.py [transport | mixed]
+       transport: shm, gloo, ...: of the first group; the others choose by themselves
+       mixed: odd ranks have the back end in Python, the others the compiled one
 """
 
 import functools
 import operator
+import os
 import sys
 
 import torch
@@ -287,7 +290,10 @@ def groups(rank, size):
 
 
 def main():
-    options = ddprun.Options(transport=sys.argv[1]) if len(sys.argv) > 1 else None
+    choice = sys.argv[1] if len(sys.argv) > 1 else ""
+    if choice == "mixed":
+        os.environ["DDPRUN_TORCH_EXTENSION"] = str(1 - int(os.environ["RANK"]) % 2)
+    options = ddprun.Options(transport=choice) if choice not in ("", "mixed") else None
     dist.init_process_group("ddprun", pg_options=options)
     rank, size = dist.get_rank(), dist.get_world_size()
     assert dist.get_backend() == "ddprun"

@@ -51,6 +51,12 @@ def bare_environment(folder):
     return python
 
 
+def extensions():
+    """The compiled back end, and the one in Python where this torch can have it."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return ("1", "0") if version >= (2, 15) else ("1",)
+
+
 def main():
     tree, folder = map(pathlib.Path, sys.argv[1:])
     wheel = build_wheel(tree, folder)
@@ -62,8 +68,9 @@ def main():
                    check=True, env=own)
     script = folder / "train.py"
     script.write_text(SCRIPT)
-    subprocess.run([python.parent / "ddprun", "--standalone", "--nproc_per_node=2", script], check=True, env=own,
-                   cwd=folder)
+    for extension in extensions():
+        subprocess.run([python.parent / "ddprun", "--standalone", "--nproc_per_node=2", script], check=True,
+                       env={**own, "DDPRUN_TORCH_EXTENSION": extension}, cwd=folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,195 @@
+"""Works, groups, timeouts and errors over ddprun, where its back end in Python goes other ways than the compiled one.
+
+usage: python_backend.py compiled | python | mixed | fallback | unfinished
+       compiled, python: the back end that DDPRUN_TORCH_EXTENSION asks for. mixed: at odd ranks the one in Python.
+       fallback: the one in Python, because nothing compiles. unfinished: ends with works that nobody waited for.
+"""
+
+import os
+import sys
+import time
+from datetime import timedelta
+
+if sys.argv[1] == "mixed":
+    os.environ["DDPRUN_TORCH_EXTENSION"] = str(1 - int(os.environ["RANK"]) % 2)
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import ErrorType, ReconfigureOptions
+
+
+def backend_of(group=None):
+    return (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+
+
+def in_python():
+    return type(backend_of()).__module__.startswith("ddprun.python_backend")
+
+
+def check_polling(rank, size):
+    """`while not work.is_completed()` ends, and the result is there."""
+    tensor = torch.ones(10)[::2]  # not contiguous: the result has to be copied
+    if rank == 0:
+        time.sleep(0.2)
+    work = dist.all_reduce(tensor, async_op=True)
+    while not work.is_completed():
+        pass
+    assert tensor.tolist() == [size] * 5, tensor
+    assert work.is_success() and work.exception() is None
+    assert work.result()[0].tolist() == [size] * 5
+    work.synchronize()
+    gloo = dist.new_group(backend="gloo")
+    work = dist.all_reduce(torch.ones(1), group=gloo, async_op=True)
+    while not work.is_completed():
+        pass
+    dist.barrier()
+
+
+def check_sources(rank, size):
+    if rank == 0:
+        message = torch.zeros(1)
+        work = backend_of().recv_anysource([message], 3)
+        work.wait()
+        assert work._source_rank() == message.item() == 1
+    elif rank == 1:
+        dist.send(torch.ones(1), 0, tag=3)
+    dist.barrier()
+
+
+def check_split(rank, size):
+    """Ranks in no group get none."""
+    group = dist.split_group(split_ranks=[[0, 1]])
+    if rank < 2:
+        tensor = torch.full((1,), rank + 1.0)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.item() == 3
+        assert dist.get_process_group_ranks(group) == [0, 1]
+    else:
+        assert group is dist.GroupMember.NON_GROUP_MEMBER, group
+    dist.barrier()
+
+
+def check_timeout(rank, size):
+    group = dist.new_group(timeout=timedelta(milliseconds=300))
+    if rank == 0:
+        try:
+            dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
+            raise AssertionError("no error")
+        except dist.DistBackendError as error:
+            assert "rank 1" in str(error), error
+        assert backend_of(group).get_error() == ErrorType.TIMEOUT, backend_of(group).get_error()
+    assert backend_of().get_error() == ErrorType.SUCCESS
+    dist.barrier()
+
+
+def check_memory(rank, size):
+    backend = backend_of()
+    tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=torch.device("cpu"))
+    assert tensor.shape == (1000,) and tensor.eq(0).all()
+    tensor.fill_(rank + 1)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size * (size + 1) / 2).all()
+    assert backend.supports_tensor_alloc(torch.device("cpu"))
+
+
+def check_failed_futures(rank, size):
+    """As often as it is asked for."""
+    group = dist.new_group()
+    if rank == 0:
+        future = dist.all_reduce(torch.ones(1), group=group, async_op=True).get_future()
+        group.abort()
+        for _ in range(2):
+            try:
+                future.wait()
+                raise AssertionError("no error")
+            except RuntimeError as error:
+                assert "abort" in str(error), error
+    dist.barrier()
+
+
+def check_reconfigure(rank, size):
+    """A process group keeps its rank and size, or says that it cannot change them."""
+    group = dist.new_group()
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"handle/{rank}", group.get_reconfigure_handle())
+    options = ReconfigureOptions()
+    options.handles = [store.get(f"handle/{r}").decode() for r in range(size)]
+    options.uuid = 1
+    group.reconfigure(options).wait()
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.item() == size
+    if in_python():
+        options.handles = options.handles[1:] + options.handles[:1]
+        try:
+            group.reconfigure(options)
+            raise AssertionError("no error")
+        except NotImplementedError as error:
+            assert "form a new group" in str(error), error
+
+
+def check_errors(rank, size):
+    """The words of errors, the same in both back ends."""
+    ones = torch.ones(2)
+    wrong = [
+        (NotImplementedError, "ddprun: all_reduce of a Sparse tensor is not supported: make it dense, with to_dense()",
+         lambda: dist.all_reduce(torch.eye(2).to_sparse())),
+        (TypeError, "ddprun: all_gather_into_tensor of tensors of different types: Double and Float",
+         lambda: dist.all_gather_into_tensor(torch.ones(2 * size, dtype=torch.double), ones)),
+        (ValueError, f"ddprun: all_gather_into_tensor with {size} ranks: 1 elements are not {size} times 2",
+         lambda: dist.all_gather_into_tensor(torch.ones(1), ones)),
+        (ValueError, "ddprun: all_to_all_single: the input splits add up to 7 rows, not to those of the tensor",
+         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), [1] * size, [7] + [0] * (size - 1))),
+        (NotImplementedError, "ddprun: products of complex numbers are not supported",
+         lambda: all_reduce_of_complex(dist.ReduceOp.PRODUCT)),
+        (ValueError, "ddprun: complex numbers have no minimum and no maximum",
+         lambda: all_reduce_of_complex(dist.ReduceOp.MAX)),
+        (ValueError, "ddprun: the average of uint64 is not supported",
+         lambda: dist.all_reduce(torch.ones(1, dtype=torch.uint64), dist.ReduceOp.AVG)),
+    ]
+    for kind, text, action in wrong:
+        try:
+            action()
+            raise AssertionError(f"{text}: no error")
+        except kind as error:
+            assert text in str(error), (text, str(error))
+
+
+def all_reduce_of_complex(op):
+    """Past the checks of torch.distributed."""
+    options = dist.AllreduceOptions()
+    options.reduceOp = op
+    backend_of().allreduce([torch.ones(1, dtype=torch.complex64)], options)
+
+
+def unfinished(rank):
+    """The interpreter ends while operations and messages wait, and threads wait for them."""
+    if rank == 0:
+        dist.all_reduce(torch.ones(4), async_op=True)
+        kept = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+        kept.then(lambda _: None)
+        globals()["work"] = dist.irecv(torch.ones(1), 1)
+        globals()["future"] = kept
+    print(f"rank {rank}: ends", flush=True)
+
+
+CHECKS = (check_polling, check_sources, check_split, check_timeout, check_memory, check_failed_futures,
+          check_reconfigure, check_errors)
+
+
+def main():
+    what = sys.argv[1]
+    dist.init_process_group("ddprun")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    wanted = what != "compiled" and (what != "mixed" or rank % 2 == 1)
+    assert in_python() == wanted, type(backend_of())
+    if what == "unfinished":
+        return unfinished(rank)
+    for check in CHECKS:
+        check(rank, size)
+    dist.destroy_process_group()
+    print(f"rank {rank}: works in {'Python' if wanted else 'C++'}")
+
+
+if __name__ == "__main__":
+    main()
