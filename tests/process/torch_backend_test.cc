@@ -185,9 +185,13 @@ TEST_CASE("PyTorch over ddprun: ranks with the compiled back end and with the on
   check_every_rank_says(job.ranks(3, "operations.py", {"mixed"}), 3, "every operation is right");
 }
 
-TEST_CASE("PyTorch over ddprun: in Python, the interpreter ends while operations wait") {
+TEST_CASE("PyTorch over ddprun: the interpreter ends while operations wait") {
   REQUIRE_TORCH_FOR_PYTHON();
-  check_every_rank_says(BackendJob(*python, "0").ranks(3, "python_backend.py", {"unfinished"}), 3, "ends");
+  // A crash of a thread that outlives the interpreter showed in two of three runs.
+  for (const std::string extension : {"0", "1", "1", "1", "1"}) {
+    INFO("DDPRUN_TORCH_EXTENSION=" << extension);
+    check_every_rank_says(BackendJob(*python, extension).ranks(3, "python_backend.py", {"unfinished"}), 3, "ends");
+  }
 }
 
 TEST_CASE("PyTorch over ddprun: without a compiler, and where nothing compiles, the back end in Python takes over") {

@@ -2,7 +2,8 @@
 
 usage: python_backend.py compiled | python | mixed | fallback | unfinished
        compiled, python: the back end that DDPRUN_TORCH_EXTENSION asks for. mixed: at odd ranks the one in Python.
-       fallback: the one in Python, because nothing compiles. unfinished: ends with works that nobody waited for.
+       fallback: the one in Python, because nothing compiles. unfinished: the one that DDPRUN_TORCH_EXTENSION asks for
+       ends with works that nobody waited for.
 """
 
 import os
@@ -43,6 +44,18 @@ def check_polling(rank, size):
     while not work.is_completed():
         pass
     dist.barrier()
+
+
+def check_polling_of_dropped_inputs(rank, size):
+    """While one thread polls, another ends the operation and frees a tensor, for which it needs Python's lock."""
+    for _ in range(100):
+        if rank == 1:
+            time.sleep(0.012)  # longer than its peers wait for it within their call
+        work = dist.all_gather_into_tensor(torch.empty(size << 15), torch.ones(1 << 15), async_op=True)
+        future = work.get_future()
+        while not work.is_completed():
+            pass
+        future.wait()
 
 
 def check_sources(rank, size):
@@ -173,18 +186,18 @@ def unfinished(rank):
     print(f"rank {rank}: ends", flush=True)
 
 
-CHECKS = (check_polling, check_sources, check_split, check_timeout, check_memory, check_failed_futures,
-          check_reconfigure, check_errors)
+CHECKS = (check_polling, check_polling_of_dropped_inputs, check_sources, check_split, check_timeout, check_memory,
+          check_failed_futures, check_reconfigure, check_errors)
 
 
 def main():
     what = sys.argv[1]
     dist.init_process_group("ddprun")
     rank, size = dist.get_rank(), dist.get_world_size()
-    wanted = what != "compiled" and (what != "mixed" or rank % 2 == 1)
-    assert in_python() == wanted, type(backend_of())
     if what == "unfinished":
         return unfinished(rank)
+    wanted = what != "compiled" and (what != "mixed" or rank % 2 == 1)
+    assert in_python() == wanted, type(backend_of())
     for check in CHECKS:
         check(rank, size)
     dist.destroy_process_group()

@@ -36,6 +36,14 @@ void require_list(const Tensors& list, int size, const char* operation) {
 
 }  // namespace
 
+c10::intrusive_ptr<Backend> Backend::make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                          c10::intrusive_ptr<Options> options) {
+  const auto live = options->live;
+  auto backend = c10::make_intrusive<Backend>(std::move(store), rank, size, std::move(options));
+  live->add(backend);
+  return backend;
+}
+
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size),
       store_(std::move(store)),
@@ -493,24 +501,29 @@ WorkPtr Backend::endCoalescing() {
   return wrap({c10d::OpType::COALESCED, "ddprun:coalesced"}, std::move(operation), {});
 }
 
+// Of a group that this one is split or merged into.
+c10::intrusive_ptr<Backend::Options> Backend::options_of_relative(
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) const {
+  auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
+  own->settings = options_->settings;
+  own->live = options_->live;
+  return own;
+}
+
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::vector<int>& ranks,
                                                  const c10::intrusive_ptr<c10d::Backend::Options>& options) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);
   if (place == ranks.end()) return nullptr;
-  auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
-  own->settings = options_->settings;
+  auto own = options_of_relative(options);
   own->global_ranks_in_group.assign(ranks.begin(), ranks.end());
-  return c10::make_intrusive<Backend>(store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()),
-                                      std::move(own));
+  return make(store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), std::move(own));
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const c10::intrusive_ptr<c10d::Backend::Options>& options,
                                                  const int& rank, const int& size) {
-  auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
-  own->settings = options_->settings;
-  return c10::make_intrusive<Backend>(store, rank, size, std::move(own));
+  return make(store, rank, size, options_of_relative(options));
 }
 
 // Handles in a vector are in the order of ranks; those in a set get the order of their text.
@@ -574,6 +587,11 @@ void Backend::shutdown() {
   const ReleasedGil released;
   const std::lock_guard lock(mutex_);
   group_.reset();
+}
+
+void Backend::close() {
+  shutdown();
+  completers_->close();
 }
 
 }  // namespace ddprun_torch

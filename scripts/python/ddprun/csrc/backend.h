@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "live_backends.h"
 #include "reductions.h"
 #include "store_access.h"
 #include "work.h"
@@ -36,9 +37,13 @@ class Backend : public c10d::Backend {
   struct Options : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("ddprun", limit) {}
     GroupSettings settings;
+    std::shared_ptr<LiveBackends> live;
     c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return c10::make_intrusive<Options>(*this); }
   };
 
+  // With options->live, of which it becomes one.
+  static c10::intrusive_ptr<Backend> make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                          c10::intrusive_ptr<Options> options);
   // Joins the group, unless it waits for reconfigure().
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~Backend() override;
@@ -102,6 +107,8 @@ class Backend : public c10d::Backend {
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
+  // Shuts down, and returns when nothing of it calls Python any more.
+  void close();
 
  private:
   struct Kind {
@@ -117,6 +124,7 @@ class Backend : public c10d::Backend {
     std::vector<Finish> finishes;
   };
 
+  c10::intrusive_ptr<Options> options_of_relative(const c10::intrusive_ptr<c10d::Backend::Options>& options) const;
   void join(const MeetingPoint& point, const std::string& prefix, std::chrono::milliseconds timeout);
   ddprun_group* group() const;
   std::int64_t limit(std::chrono::milliseconds timeout) const {

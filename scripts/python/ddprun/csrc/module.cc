@@ -9,20 +9,10 @@ namespace {
 
 using ddprun_torch::Backend;
 using ddprun_torch::GroupSettings;
+using ddprun_torch::LiveBackends;
 
 GroupSettings settings_of(const std::string& backend, const std::string& network_interface, double freeze_bound) {
   return {backend, network_interface, std::chrono::milliseconds(static_cast<std::int64_t>(freeze_bound * 1000))};
-}
-
-c10::intrusive_ptr<Backend> make_backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                         std::chrono::milliseconds timeout, std::vector<std::uint64_t> global_ranks,
-                                         bool enable_reconfigure, const std::string& backend,
-                                         const std::string& network_interface, double freeze_bound) {
-  auto options = c10::make_intrusive<Backend::Options>(timeout);
-  options->settings = settings_of(backend, network_interface, freeze_bound);
-  options->global_ranks_in_group = std::move(global_ranks);
-  options->enable_reconfigure = enable_reconfigure;
-  return c10::make_intrusive<Backend>(store, rank, size, std::move(options));
 }
 
 }  // namespace
@@ -33,7 +23,20 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly("transport", &Backend::transport, "The way ranks communicate: shm, gloo, hierarchical.")
       .def_property_readonly("bytes_sent", &Backend::bytes_sent,
                              "Bytes that this rank has handed to the network; 0 where ranks share memory.");
-  module.def("make_backend", &make_backend, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
+  const auto live = std::make_shared<LiveBackends>();
+  pybind11::module_::import("atexit").attr("register")(pybind11::cpp_function([live] { live->close(); }));
+  const auto make_backend = [live](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                   std::chrono::milliseconds timeout, std::vector<std::uint64_t> global_ranks,
+                                   bool enable_reconfigure, const std::string& backend,
+                                   const std::string& network_interface, double freeze_bound) {
+    auto options = c10::make_intrusive<Backend::Options>(timeout);
+    options->settings = settings_of(backend, network_interface, freeze_bound);
+    options->live = live;
+    options->global_ranks_in_group = std::move(global_ranks);
+    options->enable_reconfigure = enable_reconfigure;
+    return Backend::make(store, rank, size, std::move(options));
+  };
+  module.def("make_backend", make_backend, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
              pybind11::arg("timeout"), pybind11::arg("global_ranks"), pybind11::arg("enable_reconfigure"),
              pybind11::arg("backend"), pybind11::arg("network_interface"), pybind11::arg("freeze_bound"),
              pybind11::call_guard<pybind11::gil_scoped_release>());

@@ -82,6 +82,10 @@ class Operation {
 
  private:
   std::exception_ptr end(std::exception_ptr failure) {
+    // Freed without the mutex: a tensor that Python has dropped takes the interpreter's lock to go, and who holds that
+    // may be waiting for the mutex.
+    decltype(memory_) memory;
+    decltype(finishes_) finishes;
     decltype(listeners_) listeners;
     {
       const std::lock_guard lock(mutex_);
@@ -89,8 +93,8 @@ class Operation {
       failure_ = std::move(failure);
       if (!failure_) run_finishes();
       ended_ = true;
-      finishes_.clear();
-      memory_.clear();
+      memory.swap(memory_);
+      finishes.swap(finishes_);
       listeners.swap(listeners_);
     }
     for (const auto& listener : listeners) listener(failure_);
@@ -135,8 +139,11 @@ class Completer {
   Completer() = default;
   Completer(const Completer&) = delete;
   Completer& operator=(const Completer&) = delete;
-  // REQUIRES: the operations end, since their group has been left or has failed.
-  ~Completer() {
+  ~Completer() { close(); }
+
+  // Returns when all operations have ended; those pushed later are dropped.
+  // REQUIRES: they end, since their group has been left or has failed.
+  void close() {
     {
       const std::lock_guard lock(mutex_);
       closing_ = true;

@@ -16,6 +16,11 @@ using c10d::OpType;
 struct Completers {
   Completer collectives;
   Completer messages;
+
+  void close() {
+    collectives.close();
+    messages.close();
+  }
 };
 
 // The handle of a blocking call, made before it and returned after it: no thread waits for it.
