@@ -1,13 +1,15 @@
 """Works, groups, timeouts and errors over ddprun, where its back end in Python goes other ways than the compiled one.
 
-usage: python_backend.py compiled | python | mixed | fallback | unfinished
+usage: python_backend.py compiled | python | mixed | fallback | unfinished | blocked
        compiled, python: the back end that DDPRUN_TORCH_EXTENSION asks for. mixed: at odd ranks the one in Python.
-       fallback: the one in Python, because nothing compiles. unfinished: the one that DDPRUN_TORCH_EXTENSION asks for
-       ends with works that nobody waited for.
+       fallback: the one in Python, because nothing compiles. unfinished, blocked: rank 0 ends with works in progress,
+       or while a thread of its is in a call.
 """
 
+import gc
 import os
 import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -175,27 +177,77 @@ def all_reduce_of_complex(op):
     backend_of().allreduce([torch.ones(1, dtype=torch.complex64)], options)
 
 
-def unfinished(rank):
-    """The interpreter ends while operations and messages wait, and threads wait for them."""
+def check_fork(rank, size):
+    """A child that was forked ends as any process does, and its parent's group lives on."""
     if rank == 0:
-        dist.all_reduce(torch.ones(4), async_op=True)
-        kept = dist.all_reduce(torch.ones(4), async_op=True).get_future()
-        kept.then(lambda _: None)
-        globals()["work"] = dist.irecv(torch.ones(1), 1)
-        globals()["future"] = kept
-    print(f"rank {rank}: ends", flush=True)
+        child = os.fork()
+        if child == 0:
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor.item() == size
+
+
+def check_collection(rank, size):
+    """The collector frees a work in a cycle, while a thread ends that work and collects."""
+    if rank == 1:
+        time.sleep(0.05)  # so that another thread ends the operation
+    tensor = torch.ones(1 << 15)
+    work = dist.all_reduce(tensor, async_op=True)
+    future = work.get_future().then(lambda _: gc.collect())
+    cycle = [work, tensor]
+    cycle.append(cycle)
+    del work, tensor, cycle
+    future.wait()
+    dist.barrier()
+
+
+def unfinished():
+    """The interpreter ends while operations and messages wait, and threads wait for them."""
+    dist.all_reduce(torch.ones(4), async_op=True)
+    kept = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+    kept.then(lambda _: None)
+    globals()["work"] = dist.irecv(torch.ones(1), 1)
+    globals()["future"] = kept
+
+
+def blocked():
+    """It ends while a thread is in a call."""
+    backend = backend_of()
+    before = backend._get_sequence_number_for_group()
+    threading.Thread(target=lambda: dist.all_reduce(torch.ones(4)), daemon=True).start()
+    while backend._get_sequence_number_for_group() == before:
+        time.sleep(0.001)
+
+
+def end_first(rank, action):
+    """Rank 0 ends after the action, the others after it."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.set("process of rank 0", str(os.getpid()))
+        action()
+        return
+    process = int(store.get("process of rank 0"))
+    deadline = time.monotonic() + 30
+    while os.path.exists(f"/proc/{process}"):
+        assert time.monotonic() < deadline, "rank 0 does not end"
+        time.sleep(0.01)
 
 
 CHECKS = (check_polling, check_polling_of_dropped_inputs, check_sources, check_split, check_timeout, check_memory,
-          check_failed_futures, check_reconfigure, check_errors)
+          check_failed_futures, check_reconfigure, check_errors, check_fork, check_collection)
 
 
 def main():
     what = sys.argv[1]
     dist.init_process_group("ddprun")
     rank, size = dist.get_rank(), dist.get_world_size()
-    if what == "unfinished":
-        return unfinished(rank)
+    if what in ("unfinished", "blocked"):
+        end_first(rank, unfinished if what == "unfinished" else blocked)
+        print(f"rank {rank}: ends", flush=True)
+        return
+    dist.new_group([size - 1])  # its only process says nothing of its own
     wanted = what != "compiled" and (what != "mixed" or rank % 2 == 1)
     assert in_python() == wanted, type(backend_of())
     for check in CHECKS:

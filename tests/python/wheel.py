@@ -12,6 +12,7 @@ import sys
 import venv
 
 import torch
+from ddprun.python_backend import OLDEST_TORCH
 
 SCRIPT = """
 import sys
@@ -54,7 +55,7 @@ def bare_environment(folder):
 def extensions():
     """The compiled back end, and the one in Python where this torch can have it."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    return ("1", "0") if version >= (2, 15) else ("1",)
+    return ("1", "0") if version >= OLDEST_TORCH else ("1",)
 
 
 def main():

@@ -4,6 +4,7 @@ PyTorch's classes for back ends have no stable ABI, so it is compiled for the ve
 and kept in a cache: $DDPRUN_CACHE_DIR, else $XDG_CACHE_HOME/ddprun, else ~/.cache/ddprun.
 """
 
+import contextlib
 import fcntl
 import functools
 import hashlib
@@ -18,6 +19,7 @@ import sysconfig
 import tempfile
 import time
 
+from ddprun.at_exit import call_at_exit
 from ddprun.capi import library_path, open_library
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
@@ -39,6 +41,7 @@ def load():
     spec = importlib.util.spec_from_file_location("ddprun._c10d", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    call_at_exit(module.stop_calling_python)
     return module
 
 
@@ -63,7 +66,8 @@ def cache_folder():
     if named:
         return pathlib.Path(named)
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (pathlib.Path(cache) if cache else pathlib.Path.home() / ".cache") / "ddprun"
+    # Of a user without a home, ~ stays as it is: a folder that cannot be made, or one in the current folder.
+    return (pathlib.Path(cache) if cache else pathlib.Path(os.path.expanduser("~/.cache"))) / "ddprun"
 
 
 def compiler():
@@ -115,15 +119,18 @@ def compiled(torch):
         return module
     require_compiler()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / "lock", "w")
+        compile_once(torch, command, folder, module)
     except OSError as error:
         raise ImportError(f"ddprun: no place for its compiled back end: {error}; DDPRUN_CACHE_DIR names one") from None
-    with lock:
+    return module
+
+
+def compile_once(torch, command, folder, module):
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not module.exists():
             build_unless_failed(torch, command, folder, module)
-    return module
 
 
 def build_unless_failed(torch, command, folder, module):
@@ -136,7 +143,8 @@ def build_unless_failed(torch, command, folder, module):
     try:
         build(torch, command, folder, module)
     except CompileError as error:
-        failed.write_text(str(error))
+        with contextlib.suppress(OSError):
+            failed.write_text(str(error))
         raise
 
 

@@ -13,8 +13,8 @@ VARIABLE = "DDPRUN_TORCH_EXTENSION"
 COST = "about 9 us more per call"  # measured by scripts/bench-torch
 
 
-def make_backend(rank):
-    """The function that makes back ends, for a process that has this rank in a group."""
+def make_backend(speaks):
+    """The function that makes back ends. speaks: this process says it for all, if the compiled one is missing."""
     choice = os.environ.get(VARIABLE, "")
     if choice not in ("", "0", "1"):
         raise ValueError(f"ddprun: {VARIABLE} is 0, 1 or unset, not {choice!r}")
@@ -25,8 +25,8 @@ def make_backend(rank):
     if module:
         return module.make_backend
     if choice == "1" or not torch_is_new_enough():
-        raise error
-    if rank == 0:
+        raise ImportError(str(error)) from None
+    if speaks:
         say_why(error)
     return python_backend.make_backend
 
@@ -50,9 +50,7 @@ def require_torch_for_python():
         raise ImportError(f"ddprun: its back end in Python needs PyTorch {oldest} or newer, this is {this}")
 
 
-@functools.cache
 def say_why(error):
-    """Once per process."""
     print(f"ddprun: uses its back end in Python, {COST}, because the compiled one is missing: {cause(error)}",
           file=sys.stderr, flush=True)
 

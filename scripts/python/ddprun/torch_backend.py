@@ -5,6 +5,8 @@ PyTorch finds it by entry points: a script needs no import of ddprun.
 
 import os
 
+from ddprun import at_exit  # noqa: F401: early
+
 
 def register():
     """Called by torch.distributed when a script first names the back end."""
@@ -29,7 +31,8 @@ def create(group, options):
 
     if not isinstance(options, Options):
         options = Options()
-    return selection.make_backend(group.group_rank)(
+    world = not group.global_ranks_in_group
+    return selection.make_backend(speaks=world and group.group_rank == 0)(
         store=group.store,
         rank=group.group_rank,
         size=group.group_size,

@@ -36,25 +36,24 @@ void require_list(const Tensors& list, int size, const char* operation) {
 
 }  // namespace
 
-c10::intrusive_ptr<Backend> Backend::make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                          c10::intrusive_ptr<Options> options) {
-  const auto live = options->live;
-  auto backend = c10::make_intrusive<Backend>(std::move(store), rank, size, std::move(options));
-  live->add(backend);
-  return backend;
-}
-
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
     : c10d::Backend(rank, size),
       store_(std::move(store)),
       options_(std::move(options)),
-      handle_(random_token() + "/" + std::to_string(::getpid())) {
+      handle_(random_token() + "/" + std::to_string(::getpid())),
+      completers_(std::make_shared<Completers>(options_->gate)) {
   if (options_->enable_reconfigure) return;
   point_ = meet(*store_, rank);
   join(*point_, point_->prefix, options_->timeout);
 }
 
 Backend::~Backend() {
+  // Only at the end of the process: a thread whose call ended then would wait for an interpreter that is gone.
+  if (blocking_calls_ > 0) {
+    new std::shared_ptr<ddprun_group>(std::move(group_));
+    new std::shared_ptr<Completers>(std::move(completers_));
+    return;
+  }
   const ReleasedGil released;
   group_.reset();
   completers_.reset();
@@ -99,7 +98,9 @@ WorkPtr Backend::run(const Kind& kind, Call call, Start start) {
   ddprun_error error;
   if (!call.async && !coalesced_) {
     auto work = c10::make_intrusive<EndedWork>(rank_, kind.type, kind.title, std::move(call.outputs), std::nullopt);
+    ++blocking_calls_;
     start(group(), nullptr, &error);
+    --blocking_calls_;
     check(error);
     at::NoGradGuard no_grad;
     for (const auto& finish : call.finishes)
@@ -506,7 +507,7 @@ c10::intrusive_ptr<Backend::Options> Backend::options_of_relative(
     const c10::intrusive_ptr<c10d::Backend::Options>& options) const {
   auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
   own->settings = options_->settings;
-  own->live = options_->live;
+  own->gate = options_->gate;
   return own;
 }
 
@@ -517,13 +518,14 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   if (place == ranks.end()) return nullptr;
   auto own = options_of_relative(options);
   own->global_ranks_in_group.assign(ranks.begin(), ranks.end());
-  return make(store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), std::move(own));
+  return c10::make_intrusive<Backend>(store, static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()),
+                                      std::move(own));
 }
 
 c10::intrusive_ptr<c10d::Backend> Backend::merge(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const c10::intrusive_ptr<c10d::Backend::Options>& options,
                                                  const int& rank, const int& size) {
-  return make(store, rank, size, options_of_relative(options));
+  return c10::make_intrusive<Backend>(store, rank, size, options_of_relative(options));
 }
 
 // Handles in a vector are in the order of ranks; those in a set get the order of their text.
@@ -587,11 +589,6 @@ void Backend::shutdown() {
   const ReleasedGil released;
   const std::lock_guard lock(mutex_);
   group_.reset();
-}
-
-void Backend::close() {
-  shutdown();
-  completers_->close();
 }
 
 }  // namespace ddprun_torch

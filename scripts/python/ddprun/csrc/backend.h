@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -10,7 +11,6 @@
 #include <variant>
 #include <vector>
 
-#include "live_backends.h"
 #include "reductions.h"
 #include "store_access.h"
 #include "work.h"
@@ -37,13 +37,10 @@ class Backend : public c10d::Backend {
   struct Options : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("ddprun", limit) {}
     GroupSettings settings;
-    std::shared_ptr<LiveBackends> live;
+    std::shared_ptr<InterpreterGate> gate;
     c10::intrusive_ptr<c10d::Backend::Options> clone() const override { return c10::make_intrusive<Options>(*this); }
   };
 
-  // With options->live, of which it becomes one.
-  static c10::intrusive_ptr<Backend> make(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                          c10::intrusive_ptr<Options> options);
   // Joins the group, unless it waits for reconfigure().
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options);
   ~Backend() override;
@@ -107,8 +104,6 @@ class Backend : public c10d::Backend {
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
-  // Shuts down, and returns when nothing of it calls Python any more.
-  void close();
 
  private:
   struct Kind {
@@ -142,7 +137,8 @@ class Backend : public c10d::Backend {
   std::string handle_;
   mutable std::mutex mutex_;  // guards group_ when it is made and ended
   std::shared_ptr<ddprun_group> group_;
-  std::shared_ptr<Completers> completers_ = std::make_shared<Completers>();
+  std::shared_ptr<Completers> completers_;
+  std::atomic<int> blocking_calls_ = 0;  // in progress
   std::uint64_t sequence_ = 0;
   std::optional<std::vector<OperationPtr>> coalesced_;
 };

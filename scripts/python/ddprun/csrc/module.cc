@@ -9,7 +9,7 @@ namespace {
 
 using ddprun_torch::Backend;
 using ddprun_torch::GroupSettings;
-using ddprun_torch::LiveBackends;
+using ddprun_torch::InterpreterGate;
 
 GroupSettings settings_of(const std::string& backend, const std::string& network_interface, double freeze_bound) {
   return {backend, network_interface, std::chrono::milliseconds(static_cast<std::int64_t>(freeze_bound * 1000))};
@@ -23,18 +23,20 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_property_readonly("transport", &Backend::transport, "The way ranks communicate: shm, gloo, hierarchical.")
       .def_property_readonly("bytes_sent", &Backend::bytes_sent,
                              "Bytes that this rank has handed to the network; 0 where ranks share memory.");
-  const auto live = std::make_shared<LiveBackends>();
-  pybind11::module_::import("atexit").attr("register")(pybind11::cpp_function([live] { live->close(); }));
-  const auto make_backend = [live](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+  const auto gate = std::make_shared<InterpreterGate>();
+  module.def(
+      "stop_calling_python", [gate] { gate->close(); }, "Before the interpreter ends.",
+      pybind11::call_guard<pybind11::gil_scoped_release>());
+  const auto make_backend = [gate](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                    std::chrono::milliseconds timeout, std::vector<std::uint64_t> global_ranks,
                                    bool enable_reconfigure, const std::string& backend,
                                    const std::string& network_interface, double freeze_bound) {
     auto options = c10::make_intrusive<Backend::Options>(timeout);
     options->settings = settings_of(backend, network_interface, freeze_bound);
-    options->live = live;
+    options->gate = gate;
     options->global_ranks_in_group = std::move(global_ranks);
     options->enable_reconfigure = enable_reconfigure;
-    return Backend::make(store, rank, size, std::move(options));
+    return c10::make_intrusive<Backend>(store, rank, size, std::move(options));
   };
   module.def("make_backend", make_backend, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
              pybind11::arg("timeout"), pybind11::arg("global_ranks"), pybind11::arg("enable_reconfigure"),

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "interpreter_gate.h"
 #include "spans.h"
 
 namespace ddprun_torch {
@@ -64,6 +65,15 @@ class Operation {
     for (const auto& part : parts_)
       if (const auto of_part = part->wait(timeout_ms); of_part && !failure) failure = of_part;
     return end(failure);
+  }
+
+  // Waits, and leaves the rest to wait().
+  void await() const {
+    for (auto* const work : works_) {
+      ddprun_error error;
+      ddprun_work_wait(work, -1, &error);
+    }
+    for (const auto& part : parts_) part->await();
   }
 
   int source() const { return works_.empty() ? -1 : ddprun_work_source(works_.front()); }
@@ -136,14 +146,11 @@ class ReleasedGil {
 // whose handle the user has dropped. The thread starts with the first of them.
 class Completer {
  public:
-  Completer() = default;
+  explicit Completer(std::shared_ptr<InterpreterGate> gate) : gate_(std::move(gate)) {}
   Completer(const Completer&) = delete;
   Completer& operator=(const Completer&) = delete;
-  ~Completer() { close(); }
-
-  // Returns when all operations have ended; those pushed later are dropped.
-  // REQUIRES: they end, since their group has been left or has failed.
-  void close() {
+  // REQUIRES: the operations end, since their group has been left or has failed.
+  ~Completer() {
     {
       const std::lock_guard lock(mutex_);
       closing_ = true;
@@ -178,10 +185,13 @@ class Completer {
         operation = std::move(queue_.front());
         queue_.pop_front();
       }
-      operation->wait(-1);
+      operation->await();
+      // At the interpreter's end it stays as it is: its listeners are Python's, its tensors may be.
+      if (!gate_->pass([&] { operation->wait(-1), operation.reset(); })) new OperationPtr(std::move(operation));
     }
   }
 
+  const std::shared_ptr<InterpreterGate> gate_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<OperationPtr> queue_;

@@ -14,13 +14,9 @@ using c10d::OpType;
 
 // The threads that end operations without a caller: collectives end in order, messages independently of them.
 struct Completers {
+  explicit Completers(const std::shared_ptr<InterpreterGate>& gate) : collectives(gate), messages(gate) {}
   Completer collectives;
   Completer messages;
-
-  void close() {
-    collectives.close();
-    messages.close();
-  }
 };
 
 // The handle of a blocking call, made before it and returned after it: no thread waits for it.

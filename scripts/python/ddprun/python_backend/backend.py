@@ -13,7 +13,7 @@ from ddprun import capi
 from ddprun.capi import GroupOptions, Span
 from ddprun.python_backend import profiling
 from ddprun.python_backend.errors import checked, exception_of
-from ddprun.python_backend.group import Membership, close
+from ddprun.python_backend.group import Membership, close, close_with_process
 from ddprun.python_backend.operation import Completers, Operation, run_all
 from ddprun.python_backend.reductions import encoded_input, encoded_output, reduction_and_encoding
 from ddprun.python_backend.spans import (array_of, counts_array, counts_of, equal_sizes, flat_input,
@@ -27,6 +27,8 @@ ERRORS = {
     capi.TIMEOUT: c10d.ErrorType.TIMEOUT,
     capi.PEER_LOST: c10d.ErrorType.REMOTE_ERROR,
 }
+
+live = weakref.WeakSet()  # the back ends that the end of the process has to close
 
 # PyTorch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL keeps the part of a back end that is in C++ alone: the objects of
 # Python, until shutdown().
@@ -49,6 +51,11 @@ class Message(typing.NamedTuple):
 
 
 MESSAGE = Message()
+
+
+def close_live():
+    for backend in list(live):
+        backend.close_with_process()
 
 
 def make_backend(store, rank, size, timeout, global_ranks, enable_reconfigure, backend, network_interface,
@@ -103,7 +110,9 @@ class Backend(c10d.Backend):
         self._sequence = 0
         self._coalesced = None
         self._point = None
-        weakref.finalize(self, close, self._membership, self._completers, os.getpid())
+        self._parts = self._membership, self._completers, os.getpid()
+        weakref.finalize(self, close, *self._parts).atexit = False
+        live.add(self)
         if c10d.get_debug_level() == c10d.DebugLevel.DETAIL:
             wrapped.add(self)
         if not options.enable_reconfigure:
@@ -119,6 +128,9 @@ class Backend(c10d.Backend):
                 store_rank=0 if point.server or (world and not launcher_serves_store()) else -1, timeout_ms=timeout_ms,
                 freeze_bound_ms=self._settings.freeze_bound_ms,
                 network_interface=self._settings.network_interface.encode()))
+
+    def close_with_process(self):
+        close_with_process(*self._parts)
 
     def getBackendName(self):
         return "ddprun"
@@ -163,7 +175,13 @@ class Backend(c10d.Backend):
 
     def _block(self, options, finishes, function, arguments):
         error = capi.Error()
-        if function(self._membership.handle(), *arguments, self._limit(options.timeout), None, error):
+        calls = self._membership.calls
+        calls.append(None)
+        try:
+            failed = function(self._membership.handle(), *arguments, self._limit(options.timeout), None, error)
+        finally:
+            calls.pop()
+        if failed:
             raise exception_of(error)
         run_all(finishes)
 
@@ -173,8 +191,15 @@ class Backend(c10d.Backend):
     def _start(self, completer, title, options, outputs, memory, finishes, function, arguments):
         record = profiling.begin(title)
         work = capi.HANDLE()
-        checked(function, self._membership.handle(), *arguments, self._limit(options.timeout), ctypes.byref(work))
         operation = Operation(works=(work,), memory=(memory, outputs), finishes=finishes)
+        try:
+            checked(function, self._membership.handle(), *arguments, self._limit(options.timeout), ctypes.byref(work))
+        except BaseException as error:
+            if work:  # it has begun: what interrupts the caller came during the call, as of a signal
+                completer.push(operation)
+            if record:
+                record.__exit__(type(error), error, None)
+            raise
         if record:
             profiling.end(record, operation)
         return self._wrap(completer, operation, outputs)
@@ -404,7 +429,7 @@ class Backend(c10d.Backend):
     def monitored_barrier(self, options=-MILLISECOND, wait_all_ranks=False):
         """The error names a rank that does not come. options: from C++; from Python it is the timeout."""
         timeout = getattr(options, "timeout", options)
-        checked(self._library.barrier, self._membership.handle(), self._limit(timeout), None)
+        self._block(Message(timeout=timeout), (), self._library.barrier, ())
 
     @property
     def supports_coalescing(self):

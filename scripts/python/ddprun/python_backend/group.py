@@ -16,6 +16,7 @@ class Membership:
         self._lock = threading.Lock()  # guards the handle when it is made and ended
         self._handle = None
         self._process = os.getpid()
+        self.calls = []  # an entry for each thread that is in a blocking call
 
     def handle(self):
         if self._handle is None:
@@ -52,8 +53,14 @@ class Membership:
 
 
 def close(membership, completers, process):
-    """Ends what belongs to a back end, when it goes or the interpreter does: no thread of its is left."""
+    """Ends what belongs to a back end that goes: no thread of its is left."""
     if os.getpid() != process:
         return
     membership.leave()
     completers.close()
+
+
+def close_with_process(membership, completers, process):
+    # A thread whose call ended now would wait for an interpreter that is gone, which crashes: all stays as it is.
+    if not membership.calls:
+        close(membership, completers, process)

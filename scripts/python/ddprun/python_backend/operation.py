@@ -20,8 +20,11 @@ class Operation:
         self._library = capi.library()
         self._works = works
         self._parts = parts
-        self._lock = threading.Lock()  # guards what follows
-        self._ended = False
+        # Guards what follows. Nothing is freed and nothing called with it: that may call the operation in turn.
+        self._lock = threading.Lock()
+        self._claimed = False  # by the thread that finishes the call
+        self._others = None  # the event that other threads wait for meanwhile
+        self.ended = False
         self._failure = None
         self._memory = memory
         self._finishes = finishes
@@ -29,17 +32,18 @@ class Operation:
 
     def __del__(self):
         for work in self._works:
-            self._library.work_free(work)
+            if work:
+                self._library.work_free(work)
 
     def done(self):
-        if self._ended:
+        if self.ended:
             return True
         work_done = self._library.work_done
         return all(work_done(work) for work in self._works) and all(part.done() for part in self._parts)
 
     def wait(self, timeout_ms):
         """Returns the error of the call, or None; raises when timeout_ms (negative: none) passes first."""
-        if self._ended:
+        if self.ended:
             return self._failure
         failure = None
         # All of them, also after a failure: their memory is in use until they have ended.
@@ -67,19 +71,31 @@ class Operation:
     def on_end(self, listener):
         """Calls listener(failure) once the call has ended: now if it has."""
         with self._lock:
-            if not self._ended:
+            if not self.ended:
                 self._listeners.append(listener)
                 return
         listener(self._failure)
 
     def _end(self, failure):
         with self._lock:
-            if self._ended:
-                return self._failure
-            self._failure = failure or self._run_finishes()
-            self._ended = True
+            claimed, self._claimed = self._claimed, True
+            if claimed and not self.ended:
+                self._others = self._others or threading.Event()
+            others = self._others
+        if claimed:
+            if others:
+                others.wait()
+            return self._failure
+        self._failure = failure or self._run_finishes()
+        freed = self._memory, self._finishes
+        with self._lock:
+            self.ended = True
             self._finishes = self._memory = ()
             listeners, self._listeners = self._listeners, ()
+            others = self._others
+        del freed
+        if others:
+            others.set()
         for listener in listeners:
             listener(self._failure)
         return self._failure

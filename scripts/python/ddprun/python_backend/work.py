@@ -57,7 +57,8 @@ def behind(work):
         return None
     finally:
         request.active = False
-    return request.found
+    found, request.found = request.found, None
+    return found
 
 
 class EndedWork(PythonWork):
@@ -95,7 +96,9 @@ class GroupWork(PythonWork):
 
     def __del__(self):
         """Nobody waits any more: the operation's memory still has to live until its end."""
-        self._end_some_time()
+        # Never on this thread: the collector may call this while the thread ends this very operation.
+        if not self.operation.ended:
+            self._completer.push(self.operation)
 
     def wait(self, timeout=NO_TIMEOUT):
         self.operation.check(timeout // MILLISECOND if timeout else -1)
@@ -112,7 +115,10 @@ class GroupWork(PythonWork):
 
         future = ended.then(outcome)
         operation.on_end(lambda failure: ended.set_result(None))
-        self._end_some_time()
+        if operation.done():
+            operation.wait(-1)
+        else:
+            self._completer.push(operation)
         return future
 
     def is_completed(self):
@@ -132,9 +138,3 @@ class GroupWork(PythonWork):
 
     def synchronize(self):
         self.operation.check()
-
-    def _end_some_time(self):
-        if self.operation.done():
-            self.operation.wait(-1)
-        else:
-            self._completer.push(self.operation)
