@@ -102,13 +102,7 @@ void attend(const Sizes& sizes, Rows<Stored> query, Rows<Stored> key, Rows<Store
       load_row(sizes.width, s.query.width, query.at(tile.first + i), s.query.at(i));
     multiply({rows, end, sizes.width}, Left::as_it_is, s.query, s.key_columns, s.scores);
     T shares[tile_rows];
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
-      scale_row<T>(visible, end, static_cast<T>(options.scale), mask_row<T>(mask, sizes, at), s.scores.at(i));
-      const auto found = exponentials(visible, end, s.scores.at(i));
-      log_sum[at] = found.log_sum;
-      shares[i] = found.share;
-    }
+    exponentials_of_tile(sizes, tile, mask, options, s.scores, log_sum, shares);
     multiply({rows, s.out.width, tile.visible}, Left::as_it_is, s.scores, s.value, s.out);
     for (std::int64_t i = 0; i < rows; ++i)
       store_row(sizes.value_width, shares[i], s.out.at(i), out.at(tile.first + i));

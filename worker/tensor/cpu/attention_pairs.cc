@@ -1,5 +1,7 @@
 #include "ddprun/worker/tensor/cpu/attention_pairs.h"
 
+#include <utility>
+
 #include "ddprun/common/float16.h"
 #include "ddprun/worker/tensor/cpu/attention_rows.h"
 
@@ -51,16 +53,58 @@ void load_across(Rows<BFloat16> from, std::int64_t first, std::int64_t rows, std
   for (std::int64_t k = 0; k < pairs_of(rows); ++k) std::fill(to.at(k) + columns, to.at(k) + to.width, 0U);
 }
 
+constexpr std::int64_t side = panel_width<float>;
+static_assert(side == 16);
+
+template <std::size_t... lane>
+[[gnu::always_inline]] inline void interleave_halves(const auto(&from)[side], auto(&to)[side],
+                                                     std::index_sequence<lane...>) {
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < side / 2; ++i) {
+    to[2 * i] = __builtin_shufflevector(from[i], from[i + side / 2], (lane / 2 + lane % 2 * side)...);
+    to[2 * i + 1] = __builtin_shufflevector(from[i], from[i + side / 2], (lane / 2 + side / 2 + lane % 2 * side)...);
+  }
+}
+
+// 16 x 16 pairs. Interleaving the rows of the upper half with those of the lower one four times transposes them.
+DDPRUN_VECTORIZED void transpose_block(const BFloat16* from, std::int64_t from_stride, std::uint32_t* to,
+                                       std::int64_t to_stride) {
+  using Row [[gnu::vector_size(side * sizeof(std::uint32_t))]] = std::uint32_t;
+  Row rows[side], others[side];
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < side; ++i) std::memcpy(&rows[i], from + i * from_stride, sizeof(Row));
+  constexpr auto lanes = std::make_index_sequence<side>();
+#pragma GCC unroll 2
+  for (int twice = 0; twice < 2; ++twice) {
+    interleave_halves(rows, others, lanes);
+    interleave_halves(others, rows, lanes);
+  }
+#pragma GCC unroll 16
+  for (std::int64_t i = 0; i < side; ++i) std::memcpy(to + i * to_stride, &rows[i], sizeof(Row));
+}
+
+// A block of which only some rows or pairs exist: the missing rows are zero, the missing pairs are left out.
+void transpose_edge(Rows<BFloat16> from, std::int64_t row, std::int64_t rows, std::int64_t pair, std::int64_t pairs,
+                    const Pairs& to) {
+  const std::int64_t count = std::min(side, pairs - pair);
+  BFloat16 block[side][2 * side] = {};
+  for (std::int64_t i = row; i < std::min(row + side, rows); ++i)
+    std::memcpy(block[i - row], from.at(i) + 2 * pair, static_cast<std::size_t>(count) * sizeof(std::uint32_t));
+  std::uint32_t transposed[side][side];
+  transpose_block(block[0], 2 * side, transposed[0], side);
+  for (std::int64_t j = 0; j < count; ++j) std::memcpy(to.at(pair + j) + row, transposed[j], sizeof transposed[j]);
+}
+
 // The transpose of load_along(): a row for each pair of columns, zero beyond the last of rows.
 void load_transposed(Rows<BFloat16> from, std::int64_t rows, std::int64_t columns, const Pairs& to) {
-  constexpr std::int64_t side = panel_width<float>;
+  const std::int64_t pairs = columns / 2;
   for (std::int64_t i = 0; i < to.width; i += side)
-    for (std::int64_t j = 0; j < columns / 2; ++j)
-      for (std::int64_t k = i; k < i + side; ++k) {
-        std::uint32_t two = 0;
-        if (k < rows) std::memcpy(&two, from.at(k) + 2 * j, sizeof two);
-        to.at(j)[k] = two;
-      }
+    for (std::int64_t j = 0; j < pairs; j += side) {
+      if (i + side <= rows && j + side <= pairs)
+        transpose_block(from.at(i) + 2 * j, from.stride, to.at(j) + i, to.width);
+      else
+        transpose_edge(from, i, rows, j, pairs, to);
+    }
 }
 
 // Rounded: pairs of two successive elements. columns: of whole panels.
@@ -132,14 +176,7 @@ void attend(const Sizes& sizes, Rows<BFloat16> query, Rows<BFloat16> key, Rows<B
     load_along(query, tile.first, rows, sizes.width, s.query);
     multiply_rows({rows, end, sizes.width / 2}, s.query, s.key_columns, s.scores);
     float shares[tile_rows];
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
-      scale_row<float>(visible, end, static_cast<float>(options.scale), mask_row<float>(mask, sizes, at),
-                       s.scores.at(i));
-      const auto found = exponentials(visible, end, s.scores.at(i));
-      log_sum[at] = found.log_sum;
-      shares[i] = found.share;
-    }
+    exponentials_of_tile(sizes, tile, mask, options, s.scores, log_sum, shares);
     round_along(s.scores, rows, end, s.probabilities);
     multiply_rows({rows, s.out.width, pairs_of(tile.visible)}, s.probabilities, s.value, s.out);
     for (std::int64_t i = 0; i < rows; ++i)

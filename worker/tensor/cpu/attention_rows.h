@@ -113,21 +113,46 @@ template <class T>
 // Scores to exponentials, in place, zero beyond the visible keys: the probabilities times their sum.
 template <class T>
 struct Exponentials {
-  T log_sum;  // minus infinity: nothing is visible
-  T share;    // of each in the sum
+  T highest;  // score; minus infinity: nothing is visible
+  T total;
 };
 template <class T>
 DDPRUN_VECTORIZED Exponentials<T> exponentials(std::int64_t visible, std::int64_t end, T* scores) {
   const T highest = highest_of(end, scores);
   if (highest == -std::numeric_limits<T>::infinity()) {
     for (std::int64_t j = 0; j < end; ++j) scores[j] = 0;
-    return {highest, T(0)};
+    return {highest, T(1)};
   }
   for (std::int64_t j = 0; j < end; ++j) scores[j] = functor::softmax_exp(scores[j] - highest);
   for (std::int64_t j = visible; j < end; ++j) scores[j] = 0;
   const T total = lane_sum<T>(
       end, [scores](std::int64_t j) __attribute__((always_inline)) { return scores[j]; });
-  return {highest + functor::log(total), T(1) / total};
+  return {highest, total};
+}
+
+// Of each row: the highest score to the logarithm of the sum, and the total to the share of an exponential in it.
+template <class T>
+DDPRUN_VECTORIZED void finish_sums(std::int64_t rows, T* highest_to_log_sum, T* total_to_share) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T highest = highest_to_log_sum[i], total = total_to_share[i];
+    highest_to_log_sum[i] = highest + functor::log(total);
+    total_to_share[i] = highest == -std::numeric_limits<T>::infinity() ? T(0) : T(1) / total;
+  }
+}
+
+// A tile's scores to exponentials, with the logarithm of each query's sum and the share of an exponential in it.
+template <class T, class Scores>
+void exponentials_of_tile(const Sizes& sizes, const Tile& tile, const Tensor& mask, const AttentionOptions& options,
+                          const Scores& scores, T* log_sum, T* shares) {
+  for (std::int64_t i = 0; i < tile.rows(); ++i) {
+    const std::int64_t at = tile.first + i, visible = sizes.visible(at, options.causal);
+    const std::int64_t end = padded_columns<T>(tile.visible);
+    scale_row<T>(visible, end, static_cast<T>(options.scale), mask_row<T>(mask, sizes, at), scores.at(i));
+    const auto found = exponentials(visible, end, scores.at(i));
+    log_sum[at] = found.highest;
+    shares[i] = found.total;
+  }
+  finish_sums(tile.rows(), log_sum + tile.first, shares);
 }
 
 // Scores to the probabilities of the forward pass, given the logarithm of the sum.
