@@ -120,7 +120,11 @@ def reconfigure(rank, size):
 def child(rank, size, file):
     dist.init_process_group("ddprun", init_method=f"file://{file}", rank=rank, world_size=size)
     assert sum_of_ones() == size
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:  # its process serves the back end's store
+        store.wait([f"end of {other}" for other in range(1, size)], timedelta(seconds=60))
     dist.destroy_process_group()
+    store.set(f"end of {rank}", "")
 
 
 def started_by(method, file):

@@ -224,7 +224,9 @@ def blocked():
 def end_first(rank, action):
     """Rank 0 ends after the action, the others after it."""
     store = dist.distributed_c10d._get_default_store()
+    store.set(f"rank {rank} has joined", "")
     if rank == 0:
+        store.wait([f"rank {other} has joined" for other in range(dist.get_world_size())], timedelta(seconds=60))
         store.set("process of rank 0", str(os.getpid()))
         action()
         return
