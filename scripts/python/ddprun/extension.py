@@ -66,8 +66,14 @@ def cache_folder():
     if named:
         return pathlib.Path(named)
     cache = os.environ.get("XDG_CACHE_HOME")
-    # Of a user without a home, ~ stays as it is: a folder that cannot be made, or one in the current folder.
-    return (pathlib.Path(cache) if cache else pathlib.Path(os.path.expanduser("~/.cache"))) / "ddprun"
+    home = os.path.expanduser("~")
+    if not cache and home == "~":
+        raise no_place("this user has no home folder")
+    return (pathlib.Path(cache) if cache else pathlib.Path(home) / ".cache") / "ddprun"
+
+
+def no_place(reason):
+    return ImportError(f"ddprun: no place for its compiled back end: {reason}; DDPRUN_CACHE_DIR names one")
 
 
 def compiler():
@@ -121,7 +127,7 @@ def compiled(torch):
     try:
         compile_once(torch, command, folder, module)
     except OSError as error:
-        raise ImportError(f"ddprun: no place for its compiled back end: {error}; DDPRUN_CACHE_DIR names one") from None
+        raise no_place(error) from None
     return module
 
 
