@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from datetime import timedelta
 
 if sys.argv[1] == "mixed":
@@ -189,17 +190,43 @@ def check_fork(rank, size):
     assert tensor.item() == size
 
 
-def check_collection(rank, size):
-    """The collector frees a work in a cycle, while a thread ends that work and collects."""
-    if rank == 1:
-        time.sleep(0.05)  # so that another thread ends the operation
-    tensor = torch.ones(1 << 15)
-    work = dist.all_reduce(tensor, async_op=True)
-    future = work.get_future().then(lambda _: gc.collect())
-    cycle = [work, tensor]
+def check_ends_of_operations(rank, size):
+    """Of the back end in Python: what may happen on the thread that ends an operation."""
+    if not in_python():
+        return
+    from ddprun.python_backend.operation import Completer, Operation
+    from ddprun.python_backend.work import GroupWork
+
+    # The collector frees a work of the operation meanwhile.
+    collected = Operation(finishes=(gc.collect,))
+    cycle = [GroupWork(collected, Completer("of the test"), [])]
     cycle.append(cycle)
-    del work, tensor, cycle
-    future.wait()
+    del cycle
+    ending = threading.Thread(target=collected.wait, args=(-1,), daemon=True)
+    ending.start()
+    ending.join(10)
+    assert not ending.is_alive(), "the thread waits for itself"
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    interrupted = Operation(finishes=(interrupt,))
+    for _ in range(2):
+        assert isinstance(interrupted.wait(-1), KeyboardInterrupt)
+
+
+def check_polled_works_are_freed(rank, size):
+    tensor = torch.ones(1)
+    work = dist.all_reduce(tensor, async_op=True)
+    while not work.is_completed():
+        pass
+    kept = weakref.ref(tensor)
+    del tensor, work
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while kept():  # until the thread that ended it has gone on
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
     dist.barrier()
 
 
@@ -238,7 +265,8 @@ def end_first(rank, action):
 
 
 CHECKS = (check_polling, check_polling_of_dropped_inputs, check_sources, check_split, check_timeout, check_memory,
-          check_failed_futures, check_reconfigure, check_errors, check_fork, check_collection)
+          check_failed_futures, check_reconfigure, check_errors, check_fork, check_ends_of_operations,
+          check_polled_works_are_freed)
 
 
 def main():

@@ -88,8 +88,8 @@ def open_library():
     return ctypes.CDLL(str(library_path()), mode=os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
 
 
-class Library:
-    """The functions of ddprun.h, without their prefix."""
+class Functions:
+    """Those of ddprun.h, without their prefix."""
 
     def __init__(self):
         loaded = open_library()
@@ -103,4 +103,4 @@ class Library:
                               f"and {ABI_VERSION} is needed")
 
 
-library = functools.cache(Library)
+functions = functools.cache(Functions)

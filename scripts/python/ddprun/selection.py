@@ -50,7 +50,9 @@ def require_torch_for_python():
         raise ImportError(f"ddprun: its back end in Python needs PyTorch {oldest} or newer, this is {this}")
 
 
+@functools.cache
 def say_why(error):
+    """Once per process."""
     print(f"ddprun: uses its back end in Python, {COST}, because the compiled one is missing: {cause(error)}",
           file=sys.stderr, flush=True)
 

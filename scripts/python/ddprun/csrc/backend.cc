@@ -98,8 +98,9 @@ WorkPtr Backend::run(const Kind& kind, Call call, Start start) {
   ddprun_error error;
   if (!call.async && !coalesced_) {
     auto work = c10::make_intrusive<EndedWork>(rank_, kind.type, kind.title, std::move(call.outputs), std::nullopt);
+    auto* const joined = group();
     ++blocking_calls_;
-    start(group(), nullptr, &error);
+    start(joined, nullptr, &error);
     --blocking_calls_;
     check(error);
     at::NoGradGuard no_grad;

@@ -104,7 +104,7 @@ class Backend(c10d.Backend):
         self._settings = settings
         self._timeout_ms = options._timeout // MILLISECOND
         self._handle_for_reconfigure = f"{random_token()}/{os.getpid()}"
-        self._library = capi.library()
+        self._library = capi.functions()
         self._membership = Membership()
         self._completers = Completers()
         self._sequence = 0

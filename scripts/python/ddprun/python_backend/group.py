@@ -12,7 +12,7 @@ class Membership:
     """The group that a back end has joined, if it has."""
 
     def __init__(self):
-        self._library = capi.library()
+        self._library = capi.functions()
         self._lock = threading.Lock()  # guards the handle when it is made and ended
         self._handle = None
         self._process = os.getpid()

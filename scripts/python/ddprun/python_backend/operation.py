@@ -17,7 +17,7 @@ class Operation:
 
     def __init__(self, works=(), parts=(), memory=(), finishes=()):
         """works: handles, of which it becomes the owner. memory: what the library uses."""
-        self._library = capi.library()
+        self._library = capi.functions()
         self._works = works
         self._parts = parts
         # Guards what follows. Nothing is freed and nothing called with it: that may call the operation in turn.
@@ -86,7 +86,13 @@ class Operation:
             if others:
                 others.wait()
             return self._failure
-        self._failure = failure or self._run_finishes()
+        try:
+            self._failure = failure or self._run_finishes()
+        finally:
+            self._announce_end()
+        return self._failure
+
+    def _announce_end(self):
         freed = self._memory, self._finishes
         with self._lock:
             self.ended = True
@@ -98,13 +104,12 @@ class Operation:
             others.set()
         for listener in listeners:
             listener(self._failure)
-        return self._failure
 
     def _run_finishes(self):
         """Returns the error of one, or None."""
         try:
             run_all(self._finishes)
-        except Exception as error:  # noqa: BLE001: who waits gets it
+        except BaseException as error:  # noqa: BLE001: who waits gets it, be it a KeyboardInterrupt
             return copy.copy(error)
         return None
 

@@ -12,7 +12,7 @@ class StoreServer:
     """On this host alone."""
 
     def __init__(self):
-        self._library = capi.library()
+        self._library = capi.functions()
         self._server = None
         self._server = checked(self._library.store_serve, b"127.0.0.1", 0)
 
