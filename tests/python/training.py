@@ -69,6 +69,29 @@ def data_parallel(rank, gloo):
     close(losses(compiled, rank), ddp(rank, gloo), "compiled")
 
 
+def is_shared(tensor):
+    """Whether other processes can map its memory."""
+    for line in open("/proc/self/maps"):
+        addresses, flags, *_ = line.split()
+        begin, end = (int(text, 16) for text in addresses.split("-"))
+        if begin <= tensor.data_ptr() < end:
+            return flags.endswith("s")
+    raise AssertionError("memory without a mapping")
+
+
+def shared_buckets(rank):
+    """The compiled back end lends DDP memory for its buckets, also when they are made anew after the first step."""
+    found = []
+
+    def hook(group, bucket):
+        found.append(is_shared(bucket.buffer()))
+        return default_hooks.allreduce_hook(group, bucket)
+
+    ddp(rank, dist.group.WORLD, hook=hook, bucket_cap_mb=0.001)
+    expected = os.environ.get("DDPRUN_TORCH_EXTENSION") != "0" and torch.cuda.device_count() == 0
+    assert set(found) == {expected}, (found, expected)
+
+
 def sharded(rank, gloo, folder):
     module = model()
     fully_shard(module[4])
@@ -119,6 +142,7 @@ def main():
     rank, size = dist.get_rank(), dist.get_world_size()
     gloo = dist.new_group(backend="gloo")
     data_parallel(rank, gloo)
+    shared_buckets(rank)
     sharded(rank, gloo, folder)
     tensor_parallel(rank, size)
     remote_calls(rank, size)

@@ -31,6 +31,7 @@ def create(group, options):
 
     if not isinstance(options, Options):
         options = Options()
+    share_gradient_buckets()
     world = not group.global_ranks_in_group
     return selection.make_backend(speaks=world and group.group_rank == 0)(
         store=group.store,
@@ -43,3 +44,12 @@ def create(group, options):
         network_interface=options.network_interface or os.environ.get("GLOO_SOCKET_IFNAME", ""),
         freeze_bound=options.freeze_bound,
     )
+
+
+def share_gradient_buckets():
+    """DDP then allocates its buckets from the back end, and the ranks reduce them in place. In PyTorch this is off until
+    NCCL's pool of memory is proven, so it stays off where DDP may run over NCCL."""
+    from torch import cuda
+
+    if cuda.device_count() == 0:
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")

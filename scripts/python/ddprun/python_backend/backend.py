@@ -488,7 +488,8 @@ class Backend(c10d.Backend):
         return EndedWork([])
 
     def supports_tensor_alloc(self, device):
-        return True
+        # DDP, in C++, asks with the index of a device; PyTorch does not pass its call of allocate_tensor() on.
+        return not isinstance(device, int)
 
     def allocate_tensor(self, size, *, dtype, device):
         """Memory that collectives access without a copy."""
