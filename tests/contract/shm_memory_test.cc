@@ -7,6 +7,8 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -344,5 +346,21 @@ TEST_CASE("registered memory may outlive its group") {
     CHECK(reinterpret_cast<std::uintptr_t>(memory.data()) % 4096 == 0);
   }
   memory.as<int>()[0] = 42;
+  CHECK(memory.as<int>()[0] == 42);
+}
+
+TEST_CASE("a forked child that frees registered memory leaves its parent's content alone") {
+  auto groups = make_shm(2);
+  auto memory = groups[0]->allocate(10'000);
+  memory.as<int>()[0] = 42;
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    memory = {};
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
   CHECK(memory.as<int>()[0] == 42);
 }

@@ -19,12 +19,13 @@ std::shared_ptr<std::byte> OwnRegions::allocate(std::size_t bytes) {
   return {data, [self = shared_from_this(), number](std::byte*) { self->free(number); }};
 }
 
-// Other ranks may keep the segment mapped until their next lookup; its pages are released at once.
+// Other ranks may keep the segment mapped until their next lookup; its pages are released at once, unless this is a
+// forked child, whose parent still uses them.
 void OwnRegions::free(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
   const auto found =
       std::find_if(regions_.begin(), regions_.end(), [&](const Region& r) { return r.number == number; });
-  ::madvise(found->segment.data(), found->segment.bytes(), MADV_REMOVE);
+  if (::getpid() == process_) ::madvise(found->segment.data(), found->segment.bytes(), MADV_REMOVE);
   regions_.erase(found);
   ++freed_;
   ++version_;
