@@ -168,6 +168,15 @@ TEST_CASE("PyTorch over ddprun: children that were forked or spawned form a grou
   }
 }
 
+TEST_CASE("PyTorch over ddprun: without a launcher, a group goes on when rank 0 ends, which is not in it") {
+  REQUIRE_TORCH();
+  FOR_EACH_BACK_END();
+  const auto result = job.alone("failures.py", {"early_end"});
+  INFO(result.out << result.err);
+  CHECK(result.code == 0);
+  for (const char* said : {"rank 1: goes on", "rank 2: goes on"}) CHECK_THAT(result.out, Catch::Contains(said));
+}
+
 TEST_CASE("PyTorch over ddprun: works, groups, timeouts and errors are the same in C++ and in Python") {
   REQUIRE_TORCH_FOR_PYTHON();
   check_every_rank_says(BackendJob(*python, "1").ranks(3, "python_backend.py", {"compiled"}), 3, "works in C++");

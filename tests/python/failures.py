@@ -3,6 +3,7 @@
 usage: failures.py abort | reconfigure              under a launcher
        failures.py death <times>                   by itself
        failures.py fork | spawn <file>             by itself
+       failures.py early_end                       by itself
 """
 
 import os
@@ -133,12 +134,45 @@ def started_by(method, file):
     print(f"{method}: the group of the children works")
 
 
+def without_rank_0(rank, port, ended):
+    """Rank 0, in whose process PyTorch's store is, ends before the group of the others does."""
+    dist.init_process_group("ddprun", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=3)
+    others = dist.new_group([1, 2])
+    assert sum_of_ones() == 3
+    if rank == 0:
+        return
+    assert ended.wait(60)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=others)
+    assert tensor.item() == 2
+    print(f"rank {rank}: goes on", flush=True)
+
+
+def early_end():
+    torch.set_num_threads(1)
+    spawn = multiprocessing.get_context("spawn")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ended = spawn.Event()
+    ranks = [spawn.Process(target=without_rank_0, args=(rank, port, ended)) for rank in range(3)]
+    for rank in ranks:
+        rank.start()
+    ranks[0].join()
+    ended.set()
+    for rank in ranks:
+        rank.join()
+    assert [rank.exitcode for rank in ranks] == [0, 0, 0], [rank.exitcode for rank in ranks]
+
+
 def main():
     what = sys.argv[1]
     if what == "death":
         return death(int(sys.argv[2]))
     if what in ("fork", "spawn"):
         return started_by(what, sys.argv[2])
+    if what == "early_end":
+        return early_end()
     dist.init_process_group("ddprun", timeout=timedelta(seconds=60))
     {"abort": abort, "reconfigure": reconfigure}[what](dist.get_rank(), dist.get_world_size())
 

@@ -32,6 +32,12 @@ def rank_main(rank, address, port, victim):
     total = torch.ones(1)
     dist.all_reduce(total)
     assert total.item() == SIZE
+    for members in ([1, 2, 3], [2, 3]):  # without rank 0, on both hosts and on the one without PyTorch's store
+        group = dist.new_group(members)
+        if rank in members:
+            part = torch.ones(1)
+            dist.all_reduce(part, group=group)
+            assert part.item() == len(members)
     store.set(f"ready/{rank}", "")
     if rank == victim:
         store.wait([f"ready/{r}" for r in range(SIZE)])

@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/rendezvous/store/tcp_store.h"
 #include "ddprun/worker/capi/handles.h"
@@ -57,6 +58,14 @@ uint16_t ddprun_store_port(const ddprun_store_server* server) {
 }
 void ddprun_store_free(ddprun_store_server* server) {
   delete server;
+}
+int32_t ddprun_address_towards(const char* host, uint16_t port, char* address, size_t bytes, ddprun_error* error) {
+  return guarded(error, [&] {
+    const auto found = ddprun::comm::local_address_towards(host, port);
+    if (found.size() >= bytes) throw ddprun::make_error(ddprun::Errc::usage, "no space for the address {}", found);
+    found.copy(address, found.size());
+    address[found.size()] = '\0';
+  });
 }
 
 ddprun_group* ddprun_group_join(const ddprun_group_options* options, ddprun_error* error) {

@@ -45,6 +45,7 @@ FUNCTIONS = {
     "abi_version": (INT, ()),
     "store_serve": (HANDLE, (ctypes.c_char_p, ctypes.c_uint16, ERROR)),
     "store_port": (ctypes.c_uint16, (HANDLE,)),
+    "address_towards": (INT, (ctypes.c_char_p, ctypes.c_uint16, ctypes.c_char_p, ctypes.c_size_t, ERROR)),
     "store_free": (None, (HANDLE,)),
     "group_join": (HANDLE, (ctypes.POINTER(GroupOptions), ERROR)),
     "group_free": (None, (HANDLE,)),

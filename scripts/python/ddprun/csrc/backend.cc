@@ -7,10 +7,15 @@
 namespace ddprun_torch {
 namespace {
 
-// Rank 0 of all ranks serves PyTorch's store, unless the launcher does.
-bool launcher_serves_store() {
-  const char* const value = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  return value && std::string(value) == "True";
+// Which rank of a group has PyTorch's TCPStore in its process: that of rank 0 of all ranks, if it is in the group; -1
+// if the launcher has it.
+std::optional<int> rank_with_tcp_store(const std::vector<std::uint64_t>& global_ranks) {
+  const char* const agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  if (agent && std::string(agent) == "True") return -1;
+  if (global_ranks.empty()) return 0;
+  const auto place = std::find(global_ranks.begin(), global_ranks.end(), 0U);
+  if (place == global_ranks.end()) return std::nullopt;
+  return static_cast<int>(place - global_ranks.begin());
 }
 
 const at::Tensor& only(const Tensors& tensors, const char* operation) {
@@ -43,7 +48,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10:
       handle_(random_token() + "/" + std::to_string(::getpid())),
       completers_(std::make_shared<Completers>(options_->gate)) {
   if (options_->enable_reconfigure) return;
-  point_ = meet(*store_, rank);
+  point_ = meet(*store_, rank, rank_with_tcp_store(options_->global_ranks_in_group));
   join(*point_, point_->prefix, options_->timeout);
 }
 
@@ -61,7 +66,6 @@ Backend::~Backend() {
 
 void Backend::join(const MeetingPoint& point, const std::string& prefix, std::chrono::milliseconds timeout) {
   const auto& settings = options_->settings;
-  const bool world = options_->global_ranks_in_group.empty();
   ddprun_group_options from{};
   from.rank = rank_;
   from.size = size_;
@@ -69,7 +73,7 @@ void Backend::join(const MeetingPoint& point, const std::string& prefix, std::ch
   from.store_host = point.host.c_str();
   from.store_port = point.port;
   from.prefix = prefix.c_str();
-  from.store_rank = point.server || (world && !launcher_serves_store()) ? 0 : -1;
+  from.store_rank = point.server_rank;
   from.timeout_ms = timeout.count();
   from.freeze_bound_ms = settings.freeze_bound.count();
   from.network_interface = settings.network_interface.c_str();

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -15,8 +18,9 @@ namespace ddprun_torch {
 struct MeetingPoint {
   std::string host;
   std::uint16_t port = 0;
-  std::string prefix;  // of the group's keys
-  std::shared_ptr<ddprun_store_server> server;
+  std::string prefix{};  // of the group's keys
+  std::shared_ptr<ddprun_store_server> server{};
+  int server_rank = -1;  // of the group, whose process has the server; -1: the launcher, or not known
 };
 
 inline std::string random_token() {
@@ -39,39 +43,48 @@ inline MeetingPoint tcp_meeting_point(c10d::Store& store) {
   return {.host = tcp->getHost(), .port = tcp->getPort()};
 }
 
+// host: "" for all addresses.
+inline std::shared_ptr<ddprun_store_server> serve_store(const char* host) {
+  ddprun_error error;
+  auto* const server = ddprun_store_serve(host, 0, &error);
+  check(error);
+  return {server, ddprun_store_free};
+}
+
+// Where the ranks of a TCPStore reach this process; empty: on that store's host.
+inline std::string address_for_ranks_of(const c10d::TCPStore& store) {
+  char address[64];
+  ddprun_error error;
+  ddprun_address_towards(store.getHost().c_str(), store.getPort(), address, sizeof address, &error);
+  check(error);
+  const bool loopback = std::strncmp(address, "127.", 4) == 0 || std::strcmp(address, "::1") == 0;
+  return loopback ? "" : address;
+}
+
 // The server of a TCPStore, to which each rank opens connections of its own: calls of PyTorch's client would wait for
-// one another. For other stores rank 0 serves one, on this host alone, and says where. Rank 0 also chooses the keys'
-// prefix, as PyTorch uses the same names again for the next group in a process.
-inline MeetingPoint meet(c10d::Store& store, int rank) {
+// one another. server_rank: of the group, whose process has that server; -1: the launcher; none: another process, which
+// may end before the group does. Then, and for other stores, the group's rank 0 serves one and says where. It also
+// chooses the keys' prefix, as PyTorch uses the same names again for the next group in a process.
+inline MeetingPoint meet(c10d::Store& store, int rank, std::optional<int> server_rank) {
   const auto plain = without_prefixes(store);
   const auto time = std::to_string(store.add("ddprun/groups_of_rank_" + std::to_string(rank), 1));
   const auto key = "ddprun/group_" + time;
-  MeetingPoint point;
   const auto* const tcp = dynamic_cast<c10d::TCPStore*>(plain.get());
-  if (tcp) {
-    point.host = tcp->getHost();
-    point.port = tcp->getPort();
-  }
+  const bool serve = !tcp || !server_rank;
+  MeetingPoint point{.host = tcp ? tcp->getHost() : "127.0.0.1", .server_rank = serve ? 0 : *server_rank};
   if (rank == 0) {
-    if (!tcp) {
-      ddprun_error error;
-      point.server.reset(ddprun_store_serve("127.0.0.1", 0, &error), [](ddprun_store_server* server) {
-        if (server) ddprun_store_free(server);
-      });
-      check(error);
-    }
-    const auto port = point.server ? ddprun_store_port(point.server.get()) : 0;
-    const auto text = random_token() + " " + std::to_string(port);
+    if (serve) point.server = serve_store(tcp ? "" : "127.0.0.1");
+    const auto port = serve ? ddprun_store_port(point.server.get()) : tcp->getPort();
+    const auto text =
+        random_token() + " " + std::to_string(port) + " " + (serve && tcp ? address_for_ranks_of(*tcp) : "");
     store.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
   }
   const auto bytes = store.get(key);
-  const std::string text(bytes.begin(), bytes.end());
-  const auto space = text.find(' ');
-  point.prefix = "ddprun/" + text.substr(0, space) + "/";
-  if (!tcp) {
-    point.host = "127.0.0.1";
-    point.port = static_cast<std::uint16_t>(std::stoi(text.substr(space + 1)));
-  }
+  std::istringstream words(std::string(bytes.begin(), bytes.end()));
+  std::string token, address;
+  words >> token >> point.port >> address;
+  point.prefix = "ddprun/" + token + "/";
+  if (!address.empty()) point.host = address;
   return point;
 }
 

@@ -19,7 +19,7 @@ from ddprun.python_backend.reductions import encoded_input, encoded_output, redu
 from ddprun.python_backend.spans import (array_of, counts_array, counts_of, equal_sizes, flat_input,
                                          flat_output, name_of, only, require_dense, require_list, require_parts,
                                          require_same_type, span_to_move, staged_output, total, units_of)
-from ddprun.python_backend.store_access import meet, random_token, tcp_meeting_point
+from ddprun.python_backend.store_access import meet, random_token, rank_with_tcp_store, tcp_meeting_point
 from ddprun.python_backend.work import MILLISECOND, EndedWork, GroupWork
 
 ERRORS = {
@@ -71,11 +71,6 @@ def options_of(timeout, global_ranks=(), enable_reconfigure=False):
     return options
 
 
-def launcher_serves_store():
-    """Rank 0 of all ranks serves PyTorch's store, unless the launcher does."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-
-
 def counts_of_splits(tensor, splits, size, which):
     """Splits are rows of the first dimension; none: equal parts."""
     rows = tensor.shape[0] if tensor.dim() > 0 else None
@@ -116,16 +111,15 @@ class Backend(c10d.Backend):
         if c10d.get_debug_level() == c10d.DebugLevel.DETAIL:
             wrapped.add(self)
         if not options.enable_reconfigure:
-            self._point = meet(store, rank)
+            self._point = meet(store, rank, rank_with_tcp_store(options.global_ranks_in_group))
             self._join(self._point, self._point.prefix, self._timeout_ms)
 
     def _join(self, point, prefix, timeout_ms):
-        world = not self._options.global_ranks_in_group
         self._membership.join(
             GroupOptions(
                 rank=self._rank, size=self._size, backend=self._settings.backend.encode(),
                 store_host=point.host.encode(), store_port=point.port, prefix=prefix.encode(),
-                store_rank=0 if point.server or (world and not launcher_serves_store()) else -1, timeout_ms=timeout_ms,
+                store_rank=point.server_rank, timeout_ms=timeout_ms,
                 freeze_bound_ms=self._settings.freeze_bound_ms,
                 network_interface=self._settings.network_interface.encode()))
 
