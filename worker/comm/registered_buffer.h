@@ -10,7 +10,7 @@ namespace ddprun {
 // Memory allocated from a group (ProcessGroup::allocate), as ncclMemAlloc's: if the back end supports it, the ranks of
 // an operation on such memory, or parts of it, access each other's memory directly, without a copy in between.
 //
-// Ownership: owns the memory; movable; may outlive its group. A forked child shares its content with the parent.
+// Ownership: owns the memory; movable; may outlive its group.
 // Threads: as any memory.
 // Errors: after a failed operation other ranks may still write into it, until their groups have ended too.
 // Units: bytes.
