@@ -106,6 +106,7 @@ def check_memory(rank, size):
     dist.all_reduce(tensor)
     assert tensor.eq(size * (size + 1) / 2).all()
     assert backend.supports_tensor_alloc(torch.device("cpu"))
+    assert not backend.supports_tensor_alloc(torch.device("cuda", 0))
 
 
 def check_failed_futures(rank, size):

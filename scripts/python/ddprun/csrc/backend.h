@@ -95,7 +95,7 @@ class Backend : public c10d::Backend {
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   // Memory that collectives access without a copy.
-  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  bool supportsTensorAlloc(c10::DeviceIndex index) override { return index < 0; }  // the CPU's
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
   void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }

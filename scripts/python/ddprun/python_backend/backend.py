@@ -483,7 +483,7 @@ class Backend(c10d.Backend):
 
     def supports_tensor_alloc(self, device):
         # DDP, in C++, asks with the index of a device; PyTorch does not pass its call of allocate_tensor() on.
-        return not isinstance(device, int)
+        return isinstance(device, torch.device) and device.type == "cpu"
 
     def allocate_tensor(self, size, *, dtype, device):
         """Memory that collectives access without a copy."""
