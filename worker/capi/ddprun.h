@@ -86,7 +86,7 @@ typedef struct ddprun_store_server ddprun_store_server;
 ddprun_store_server* ddprun_store_serve(const char* host, uint16_t port, ddprun_error* error);
 uint16_t ddprun_store_port(const ddprun_store_server* server);
 void ddprun_store_free(ddprun_store_server* server);
-// Writes the address at which processes on host reach this one, a loopback address if host is this one. Sends nothing.
+// Writes the address at which processes on host reach this one; nothing if that is this host. Sends no packet.
 int32_t ddprun_address_towards(const char* host, uint16_t port, char* address, size_t bytes, ddprun_error* error);
 
 // Zero the structure, then set what matters: NULL and 0 stand for the defaults. Strings are read during the call only.

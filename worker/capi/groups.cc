@@ -61,7 +61,8 @@ void ddprun_store_free(ddprun_store_server* server) {
 }
 int32_t ddprun_address_towards(const char* host, uint16_t port, char* address, size_t bytes, ddprun_error* error) {
   return guarded(error, [&] {
-    const auto found = ddprun::comm::local_address_towards(host, port);
+    auto found = ddprun::comm::local_address_towards(host, port);
+    if (ddprun::comm::is_loopback(found)) found.clear();
     if (found.size() >= bytes) throw ddprun::make_error(ddprun::Errc::usage, "no space for the address {}", found);
     found.copy(address, found.size());
     address[found.size()] = '\0';

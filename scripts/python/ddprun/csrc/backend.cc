@@ -1,22 +1,10 @@
 #include "backend.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <unistd.h>
 
 namespace ddprun_torch {
 namespace {
-
-// Which rank of a group has PyTorch's TCPStore in its process: that of rank 0 of all ranks, if it is in the group; -1
-// if the launcher has it.
-std::optional<int> rank_with_tcp_store(const std::vector<std::uint64_t>& global_ranks) {
-  const char* const agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  if (agent && std::string(agent) == "True") return -1;
-  if (global_ranks.empty()) return 0;
-  const auto place = std::find(global_ranks.begin(), global_ranks.end(), 0U);
-  if (place == global_ranks.end()) return std::nullopt;
-  return static_cast<int>(place - global_ranks.begin());
-}
 
 const at::Tensor& only(const Tensors& tensors, const char* operation) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "ddprun: ", operation, " takes one tensor, not ", tensors.size());

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <random>
@@ -9,6 +10,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
 
 #include "errors.h"
 
@@ -43,6 +45,17 @@ inline MeetingPoint tcp_meeting_point(c10d::Store& store) {
   return {.host = tcp->getHost(), .port = tcp->getPort()};
 }
 
+// Which rank of a group has PyTorch's TCPStore in its process: that of rank 0 of all ranks, if it is in the group; -1
+// if the launcher has it.
+inline std::optional<int> rank_with_tcp_store(const std::vector<std::uint64_t>& global_ranks) {
+  const char* const agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  if (agent && std::string(agent) == "True") return -1;
+  if (global_ranks.empty()) return 0;
+  const auto place = std::find(global_ranks.begin(), global_ranks.end(), 0U);
+  if (place == global_ranks.end()) return std::nullopt;
+  return static_cast<int>(place - global_ranks.begin());
+}
+
 // host: "" for all addresses.
 inline std::shared_ptr<ddprun_store_server> serve_store(const char* host) {
   ddprun_error error;
@@ -57,8 +70,7 @@ inline std::string address_for_ranks_of(const c10d::TCPStore& store) {
   ddprun_error error;
   ddprun_address_towards(store.getHost().c_str(), store.getPort(), address, sizeof address, &error);
   check(error);
-  const bool loopback = std::strncmp(address, "127.", 4) == 0 || std::strcmp(address, "::1") == 0;
-  return loopback ? "" : address;
+  return address;
 }
 
 // The server of a TCPStore, to which each rank opens connections of its own: calls of PyTorch's client would wait for
