@@ -44,7 +44,7 @@ std::string wanted_mpi() {
 }
 
 // Open MPI loads parts of its own that look its symbols up globally.
-const MpiFunctions& load(const std::string& mpi) {
+const MpiFunctions* load(const std::string& mpi) {
   const auto file = module_of(mpi);
   if (!file) {
     throw make_error(Errc::unsupported,
@@ -55,7 +55,7 @@ const MpiFunctions& load(const std::string& mpi) {
   const auto* const functions = static_cast<const MpiFunctions*>(::dlsym(module, MpiFunctions::symbol));
   if (!functions || functions->version != MpiFunctions::current_version)
     throw make_error(Errc::unsupported, "{} belongs to another version of ddprun", file->string());
-  return *functions;
+  return functions;
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ MpiLibrary& MpiLibrary::instance(std::chrono::milliseconds bound) {
 }
 
 MpiLibrary::MpiLibrary(std::chrono::milliseconds bound)
-    : bound_(bound), module_(load(wanted_mpi())), calls_(module_), thread_(std::make_unique<MpiThread>()) {
+    : bound_(bound), module_(*load(wanted_mpi())), calls_(module_), thread_(std::make_unique<MpiThread>()) {
   initialize();
   check(calls_.call<&MpiFunctions::world>(&rank_, &size_, &tag_upper_bound_), "MPI_Comm_rank");
 }
