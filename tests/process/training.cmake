@@ -32,6 +32,12 @@ ddprun_worker_test(profile_test SOURCES profile_test.cc)
 target_compile_definitions(profile_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
 ddprun_worker_test(stage_balance_test SOURCES stage_balance_test.cc)
 target_compile_definitions(stage_balance_test PRIVATE DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
+# Pages that quote both programs.
+ddprun_process_test(documented_commands_test SOURCES documented_commands_test.cc LIBS ddprun::common)
+add_dependencies(documented_commands_test ddprun-worker)
+target_compile_definitions(documented_commands_test PRIVATE
+  SOURCE_FOLDER="${PROJECT_SOURCE_DIR}" DDPRUN_WORKER="$<TARGET_FILE:ddprun-worker>"
+  DDPRUN_PLUGINS="${PROJECT_BINARY_DIR}/tests/plugins")
 add_subdirectory(plugins)
 
 ddprun_process_test(recovery_test
