@@ -48,6 +48,7 @@ class TorchJob {
     variables.emplace("OMP_NUM_THREADS", "1");
     variables.emplace("GLOO_SOCKET_IFNAME", "lo");
     variables.emplace("PYTHONWARNINGS", "ignore");
+    variables.emplace("TMPDIR", folder_.path().string());  // torchrun leaves its logs there
     return Child(words, variables);
   }
 

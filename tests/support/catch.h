@@ -17,12 +17,15 @@ using Matchers::StartsWith;
 #include <cstdlib>
 
 #include <catch2/catch.hpp>
+
+#include "tests/support/temp_dir.h"
 // Catch2 2 has no SKIP: prints the reason and exits with the code that ctest counts as skipped. Each test case is a
 // process of its own.
 #define SKIP(reason)                                          \
   do {                                                        \
     std::puts((std::string("SKIPPED: ") + (reason)).c_str()); \
     std::fflush(stdout);                                      \
+    ::ddprun::testing::TempDir::remove_all();                 \
     std::_Exit(4);                                            \
   } while (false)
 #endif
