@@ -1,6 +1,7 @@
 #include "ddprun/worker/digest/crc32c.h"
 
 #include <string>
+#include <vector>
 
 #include "tests/support/catch.h"
 
@@ -17,4 +18,17 @@ TEST_CASE("CRC-32C of known bytes") {
   CHECK(crc32c(std::string(32, '\xff')) == 0x62a8ab43);
   CHECK(crc32c(ascending) == 0x46dd794e);
   CHECK(crc32c(descending) == 0x113fdb5c);
+}
+
+TEST_CASE("CRC-32C by tables and by the processor's instruction is the same, also in parts") {
+  std::vector<std::byte> bytes(100);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i + 7);
+  const std::span all(bytes);
+  CHECK(crc32c_without_instruction(std::as_bytes(std::span(std::string_view("123456789")))) == 0xe3069283);
+  for (std::size_t size = 0; size <= bytes.size(); ++size) {
+    INFO(size);
+    const auto whole = crc32c(all.first(size));
+    CHECK(crc32c_without_instruction(all.first(size)) == whole);
+    CHECK(crc32c(all.subspan(size / 3, size - size / 3), crc32c(all.first(size / 3))) == whole);
+  }
 }
