@@ -162,7 +162,8 @@ void Settings::assign(std::string_view key, std::string_view text, const Setting
   }
   if (source.origin < setting->source.origin) return;
   try {
-    setting->parse(text);
+    const auto word = setting->spec.words.find(std::string(text));
+    setting->parse(word == setting->spec.words.end() ? text : word->second);
   } catch (const Error& e) {
     throw make_error(Errc::usage, "{}: {} = {}: {}", source.where, key, printable(text), e.what());
   }
@@ -195,6 +196,7 @@ std::string Settings::reference() const {
     if (!s.spec.unit.empty()) meaning += fmt::format(" ({})", s.spec.unit);
     if (const auto bounds = bounds_text(s.spec); !bounds.empty()) meaning += fmt::format("; {}", bounds);
     if (!s.spec.choices.empty()) meaning += fmt::format("; one of `{}`", fmt::join(s.spec.choices, "`, `"));
+    if (s.spec.scope == Scope::process) meaning += "; each rank may have its own";
     out += fmt::format("| `{}` | {} | {} | {} |\n", s.key.substr(section.size() + 1), s.type,
                        s.fallback.empty() ? "none" : "`" + s.fallback + "`", meaning);
   }

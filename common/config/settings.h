@@ -19,6 +19,13 @@ struct SettingSource {
   std::string where = "default";  // "train.cfg:12", "PET_NNODES", "--train.epochs"
 };
 
+// How far a setting's value has to be the same.
+enum class Scope {
+  run,      // the bits of a run's result depend on it: the same at all ranks, and whenever the run is resumed
+  group,    // how the ranks of a process group work together: the same at all of them, and free at a resume
+  process,  // each rank may have its own: paths, messages, what a rank does beside the others
+};
+
 // What a setting accepts besides its type. Bounds are inclusive; they apply to numbers, choices to texts.
 struct SettingSpec {
   std::string help;  // one sentence without a full stop
@@ -28,6 +35,8 @@ struct SettingSpec {
   std::vector<std::string> choices;
   std::vector<std::string> suggested;          // texts to offer as completions; others are valid too
   std::map<std::string, std::string> refused;  // texts that torchrun accepts and ddprun does not, with the reason
+  std::map<std::string, std::string> words;    // texts that mean another one: {"true", "1"}
+  Scope scope = Scope::run;                    // of a program with ranks
 };
 
 // One setting, type-erased, for the command line, files, environment, reference page and --print-config.

@@ -12,6 +12,8 @@ endfunction()
 ddprun_worker_test(worker_test SOURCES worker_test.cc)
 ddprun_worker_test(training_test SOURCES training_test.cc)
 ddprun_worker_test(usage_error_test SOURCES usage_error_test.cc)
+ddprun_worker_test(agreement_test SOURCES agreement_test.cc)
+target_link_libraries(agreement_test PRIVATE ZLIB::ZLIB)
 ddprun_worker_test(configs_test SOURCES configs_test.cc TIMEOUT 300)
 ddprun_worker_test(accuracy_test SOURCES accuracy_test.cc LABELS slow TIMEOUT 300)
 

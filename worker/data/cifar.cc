@@ -19,10 +19,21 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
-std::unique_ptr<Dataset> dataset_of(CifarRecords records, std::span<const Normalisation> channels) {
+std::unique_ptr<Dataset> dataset_of(std::span<const std::filesystem::path> files,
+                                    std::span<const Normalisation> channels) {
+  CifarRecords records;
+  std::vector<ImagePart> parts;
+  for (const auto& path : files) {
+    const auto before = records.labels.size();
+    append_cifar_records(MappedFile(path).bytes(), path.string(), records);
+    const auto name = path.filename().string();
+    parts.push_back({.levels = "the images of " + name,
+                     .labels = "the labels of " + name,
+                     .images = records.labels.size() - before});
+  }
   return std::make_unique<ImageDataset>(cifar_extent, cifar_extent, std::move(records.levels),
                                         std::move(records.labels), cifar_classes,
-                                        std::vector<Normalisation>(channels.begin(), channels.end()));
+                                        std::vector<Normalisation>(channels.begin(), channels.end()), std::move(parts));
 }
 
 }  // namespace
@@ -56,19 +67,15 @@ bool holds_cifar10(const std::filesystem::path& folder) {
 
 std::unique_ptr<Dataset> load_cifar10(const std::filesystem::path& folder, Split split,
                                       std::span<const Normalisation> channels) {
-  CifarRecords records;
-  for (const auto& path : cifar10_files(folder, split)) {
+  const auto files = cifar10_files(folder, split);
+  for (const auto& path : files)
     if (!is_file(path))
       throw make_error(Errc::usage, "{} is missing; scripts/get-data cifar10 fetches it", path.string());
-    append_cifar_records(MappedFile(path).bytes(), path.string(), records);
-  }
-  return dataset_of(std::move(records), channels);
+  return dataset_of(files, channels);
 }
 
 std::unique_ptr<Dataset> load_cifar_file(const std::filesystem::path& path, std::span<const Normalisation> channels) {
-  CifarRecords records;
-  append_cifar_records(MappedFile(path).bytes(), path.string(), records);
-  return dataset_of(std::move(records), channels);
+  return dataset_of(std::span(&path, 1), channels);
 }
 
 }  // namespace ddprun::data

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ddprun/common/dtype.h"
@@ -23,6 +25,15 @@ struct SampleLayout {
   std::size_t target_bytes() const;
 };
 
+// A file, or a part or a folder of files, from which samples are read. Ranks compare them: the same names with the same
+// contents give the same samples.
+struct Source {
+  std::string name;                               // without what may differ from host to host: the folder
+  std::span<const std::byte> bytes = {};          // in memory or mapped, valid as long as the data set
+  std::vector<std::filesystem::path> files = {};  // in place of bytes: they are read when their samples are
+  bool is_labels = false;                         // small, and not to be compared by samples of its bytes
+};
+
 // A finite, indexed set of samples. A sample is a pure function of its index: reading it twice gives the same bits.
 // Thread-safe: loaders read from several threads at once.
 class Dataset {
@@ -34,6 +45,8 @@ class Dataset {
   // Writes sample index as layout() says. REQUIRES: 0 <= index < size(), spans of exactly input_bytes() and
   // target_bytes(), aligned for their dtypes.
   virtual void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const = 0;
+  // In an order that is the same on every host. Empty: the samples are computed.
+  virtual std::vector<Source> sources() const { return {}; }
 };
 
 // Which part of a set: learnt from, or tested on. The values are part of what generated samples are a function of.

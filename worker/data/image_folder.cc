@@ -66,6 +66,19 @@ void ImageFiles::read(std::int64_t index, std::span<std::byte> input, std::span<
   std::memcpy(target.data(), &label, sizeof(label));
 }
 
+std::vector<Source> ImageFiles::sources() const {
+  std::vector<Source> sources;
+  fs::path folder;
+  for (const auto& [path, label] : files_) {
+    if (sources.empty() || path.parent_path() != folder) {
+      folder = path.parent_path();
+      sources.push_back({.name = (folder.parent_path().filename() / folder.filename()).string()});
+    }
+    sources.back().files.push_back(path);
+  }
+  return sources;
+}
+
 std::vector<std::string> image_folder_classes(const fs::path& folder) {
   return folders_in(folder / "train");
 }

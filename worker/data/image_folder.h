@@ -29,6 +29,8 @@ class ImageFiles : public Dataset {
   std::int64_t size() const override { return std::ssize(files_); }
   const SampleLayout& layout() const override { return layout_; }
   void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
+  // A source for each folder of files: of each class.
+  std::vector<Source> sources() const override;
 
  private:
   const std::vector<ImageFile> files_;

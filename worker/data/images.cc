@@ -26,6 +26,12 @@ std::string prefix_of(Split split) {
   return split == Split::train ? "train" : "t10k";
 }
 
+ImagePart mnist_files(Split split, std::size_t images) {
+  return {.levels = prefix_of(split) + "-images-idx3-ubyte",
+          .labels = prefix_of(split) + "-labels-idx1-ubyte",
+          .images = images};
+}
+
 void check_pair(const MnistFiles& files, const IdxArray& images, const IdxArray& labels) {
   if (images.shape[0] != labels.shape[0])
     throw make_error(Errc::io, "{} holds {} images, {} holds {} labels: they do not belong together",
@@ -54,11 +60,26 @@ SampleLayout image_layout(std::int64_t height, std::int64_t width, int classes,
 }
 
 ImageDataset::ImageDataset(std::int64_t height, std::int64_t width, std::vector<std::uint8_t> levels,
-                           std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels)
+                           std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels,
+                           std::vector<ImagePart> parts)
     : layout_(image_layout(height, width, classes, channels)),
       levels_(std::move(levels)),
       labels_(std::move(labels)),
-      channels_(std::move(channels)) {}
+      channels_(std::move(channels)),
+      parts_(std::move(parts)) {}
+
+std::vector<Source> ImageDataset::sources() const {
+  std::vector<Source> sources;
+  auto levels = std::as_bytes(std::span(levels_)), labels = std::as_bytes(std::span(labels_));
+  const std::size_t image_bytes = labels_.empty() ? 0 : levels_.size() / labels_.size();
+  for (const auto& part : parts_) {
+    sources.push_back({.name = part.levels, .bytes = levels.first(part.images * image_bytes)});
+    sources.push_back({.name = part.labels, .bytes = labels.first(part.images), .is_labels = true});
+    levels = levels.subspan(part.images * image_bytes);
+    labels = labels.subspan(part.images);
+  }
+  return sources;
+}
 
 void ImageDataset::read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const {
   const auto i = static_cast<std::size_t>(index);
@@ -70,8 +91,9 @@ void ImageDataset::read(std::int64_t index, std::span<std::byte> input, std::spa
 }
 
 std::optional<MnistFiles> find_mnist(const std::filesystem::path& folder, Split split) {
-  const auto images = plain_or_compressed(folder, prefix_of(split) + "-images-idx3-ubyte");
-  const auto labels = plain_or_compressed(folder, prefix_of(split) + "-labels-idx1-ubyte");
+  const auto names = mnist_files(split, 0);
+  const auto images = plain_or_compressed(folder, names.levels);
+  const auto labels = plain_or_compressed(folder, names.labels);
   if (!images || !labels) return std::nullopt;
   return MnistFiles{*images, *labels};
 }
@@ -87,15 +109,18 @@ std::unique_ptr<Dataset> load_mnist(const std::filesystem::path& folder, Split s
   auto images = read_idx(files->images, {.dimensions = 3});
   auto labels = read_idx(files->labels, {.dimensions = 1});
   check_pair(*files, images, labels);
+  const auto part = mnist_files(split, labels.values.size());
   return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values),
-                                        std::move(labels.values), mnist_classes, std::vector{normalisation});
+                                        std::move(labels.values), mnist_classes, std::vector{normalisation},
+                                        std::vector{part});
 }
 
 std::unique_ptr<Dataset> load_idx_images(const std::filesystem::path& path, Normalisation normalisation) {
   auto images = read_idx(path, {.dimensions = 3});
   std::vector<std::uint8_t> labels(static_cast<std::size_t>(images.shape[0]));
+  const ImagePart part{.levels = path.filename().string(), .labels = "no labels", .images = labels.size()};
   return std::make_unique<ImageDataset>(images.shape[1], images.shape[2], std::move(images.values), std::move(labels),
-                                        mnist_classes, std::vector{normalisation});
+                                        mnist_classes, std::vector{normalisation}, std::vector{part});
 }
 
 }  // namespace ddprun::data

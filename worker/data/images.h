@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ddprun/worker/data/dataset.h"
@@ -30,22 +31,33 @@ void normalise(std::span<const std::uint8_t> levels, std::span<const Normalisati
 SampleLayout image_layout(std::int64_t height, std::int64_t width, int classes,
                           std::span<const Normalisation> channels);
 
+// So many images of an ImageDataset, and the names of the sources of their levels and of their labels.
+struct ImagePart {
+  std::string levels;
+  std::string labels;
+  std::size_t images = 0;
+};
+
 // Images with labels, all in memory. Immutable.
 class ImageDataset : public Dataset {
  public:
-  // REQUIRES: levels holds labels.size() images of one plane of height x width for each normalisation.
+  // REQUIRES: levels holds labels.size() images of one plane of height x width for each normalisation; the images of
+  // all parts, in their order.
   ImageDataset(std::int64_t height, std::int64_t width, std::vector<std::uint8_t> levels,
-               std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels);
+               std::vector<std::uint8_t> labels, int classes, std::vector<Normalisation> channels,
+               std::vector<ImagePart> parts);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
   const SampleLayout& layout() const override { return layout_; }
   void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
+  std::vector<Source> sources() const override;
 
  private:
   SampleLayout layout_;
   std::vector<std::uint8_t> levels_;
   std::vector<std::uint8_t> labels_;
   std::vector<Normalisation> channels_;
+  std::vector<ImagePart> parts_;
 };
 
 // The two files of a split in a folder laid out as MNIST's is: train-images-idx3-ubyte, train-labels-idx1-ubyte,

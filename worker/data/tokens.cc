@@ -11,15 +11,17 @@
 namespace ddprun::data {
 namespace {
 
-TokenRange whole(const std::shared_ptr<const MappedFile>& file) {
-  return {.bytes = file->bytes(), .owner = file};
+TokenRange whole(const std::shared_ptr<const MappedFile>& file, const std::filesystem::path& path) {
+  return {.bytes = file->bytes(), .owner = file, .name = path.filename().string()};
 }
 
 // The bytes of a split of data.dir/input.txt.
 TokenRange text_of(const std::filesystem::path& dir, Split split) {
-  TokenRange range = whole(std::make_shared<const MappedFile>(dir / "input.txt"));
+  const auto path = dir / "input.txt";
+  TokenRange range = whole(std::make_shared<const MappedFile>(path), path);
   const std::size_t boundary = range.bytes.size() * 9 / 10;
   range.bytes = split == Split::test ? range.bytes.subspan(boundary) : range.bytes.first(boundary);
+  range.name += split == Split::test ? " (its last tenth)" : " (its first nine tenths)";
   return range;
 }
 
@@ -88,6 +90,12 @@ void TokenDataset::read(std::int64_t index, std::span<std::byte> input, std::spa
   }
 }
 
+std::vector<Source> TokenDataset::sources() const {
+  std::vector<Source> sources;
+  for (const auto& range : ranges_) sources.push_back({.name = range.name, .bytes = range.bytes});
+  return sources;
+}
+
 SampleLayout token_layout(std::int64_t context, std::int64_t vocabulary) {
   return {.input_shape = {context},
           .input_dtype = DType::int64,
@@ -103,10 +111,11 @@ std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split
 
 std::unique_ptr<Dataset> load_text(const std::filesystem::path& dir, Split split, std::int64_t context,
                                    const tokenizer::BytePairs& pairs) {
-  const auto tokens =
-      std::make_shared<const std::vector<tokenizer::Token>>(pairs.encode(characters(text_of(dir, split))));
+  const auto text = text_of(dir, split);
+  const auto tokens = std::make_shared<const std::vector<tokenizer::Token>>(pairs.encode(characters(text)));
   return std::make_unique<TokenDataset>(
-      std::vector{TokenRange{.bytes = std::as_bytes(std::span(*tokens)), .owner = tokens}},
+      std::vector{TokenRange{
+          .bytes = std::as_bytes(std::span(*tokens)), .owner = tokens, .name = "the tokens of " + text.name}},
       TokenOptions{.context = context,
                    .vocabulary = pairs.size(),
                    .token_bytes = sizeof(tokenizer::Token),
@@ -127,7 +136,7 @@ std::unique_ptr<Dataset> load_token_shards(const std::filesystem::path& dir, Spl
       throw make_error(Errc::usage, "{} has {} bytes, which is no number of 16-bit tokens", path.string(),
                        file->bytes().size());
     }
-    ranges.push_back(whole(file));
+    ranges.push_back(whole(file, path));
   }
   return std::make_unique<TokenDataset>(
       std::move(ranges),

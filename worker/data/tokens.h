@@ -16,6 +16,7 @@ namespace ddprun::data {
 struct TokenRange {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;  // keeps them alive
+  std::string name = {};              // of their file
 };
 
 struct TokenOptions {
@@ -43,6 +44,7 @@ class TokenDataset : public Dataset {
   std::int64_t size() const override { return starts_.back(); }
   const SampleLayout& layout() const override { return layout_; }
   void read(std::int64_t index, std::span<std::byte> input, std::span<std::byte> target) const override;
+  std::vector<Source> sources() const override;
 
  private:
   std::int64_t tokens_in(const TokenRange& range) const;

@@ -101,8 +101,8 @@ constexpr std::uint64_t layout_fingerprint() {
   std::uint64_t fingerprint = 0;
   for (const std::size_t size :
        {sizeof(Tensor), sizeof(Variable), sizeof(nn::Module), sizeof(nn::ModelOptions), sizeof(data::SampleLayout),
-        sizeof(data::Batch), sizeof(DatasetOptions), sizeof(tasks::TaskOptions), sizeof(Registry), sizeof(SettingSpec),
-        sizeof(std::string)})
+        sizeof(data::Source), sizeof(data::Batch), sizeof(DatasetOptions), sizeof(tasks::TaskOptions), sizeof(Registry),
+        sizeof(SettingSpec), sizeof(std::string)})
     fingerprint = fingerprint * 1'000'003 + size;
   return fingerprint;
 }

@@ -22,22 +22,27 @@ void bind_tokenize(Settings& s, TrainConfig::Tokenize& t) {
         {.help = "number of tokens to learn, the 256 bytes included (ddprun-worker tokenize)",
          .unit = "tokens",
          .min = 256,
-         .max = 1'000'000});
+         .max = 1'000'000,
+         .scope = Scope::process});
 }
 
 void bind_generate(Settings& s, TrainConfig::Generate& g) {
-  s.add("generate.prompt", g.prompt, {.help = "text to continue (ddprun-worker generate)"});
-  s.add("generate.tokens", g.tokens,
-        {.help = "number of tokens to generate", .unit = "tokens", .min = 1, .max = 1'000'000});
+  s.add("generate.prompt", g.prompt, {.help = "text to continue (ddprun-worker generate)", .scope = Scope::process});
+  s.add(
+      "generate.tokens", g.tokens,
+      {.help = "number of tokens to generate", .unit = "tokens", .min = 1, .max = 1'000'000, .scope = Scope::process});
   s.add("generate.temperature", g.temperature,
         {.help = "divides the scores: below 1 likely tokens become likelier; 0: always the most likely one",
          .min = 0,
-         .max = 100});
-  s.add("generate.top_k", g.top_k, {.help = "choose among so many of the most likely tokens; 0: among all", .min = 0});
-  s.add("generate.seed", g.seed, {.help = "seed of the choice of tokens", .min = 0});
+         .max = 100,
+         .scope = Scope::process});
+  s.add("generate.top_k", g.top_k,
+        {.help = "choose among so many of the most likely tokens; 0: among all", .min = 0, .scope = Scope::process});
+  s.add("generate.seed", g.seed, {.help = "seed of the choice of tokens", .min = 0, .scope = Scope::process});
   s.add("generate.quantized", g.quantized,
         {.help = "generate with the quantised model in this file, made with the same quantize.mode, in place of the "
-                 "checkpoint's"});
+                 "checkpoint's",
+         .scope = Scope::process});
 }
 
 void bind_predict(Settings& s, TrainConfig::Predict& p) {
@@ -45,13 +50,16 @@ void bind_predict(Settings& s, TrainConfig::Predict& p) {
         {.help = "samples to predict (ddprun-worker predict): an IDX file of images (mnist, digits), a file of "
                  "CIFAR-10's records (cifar10), a PNG or JPEG file (image_folder), or a .csv with the numbers of a "
                  "sample in each line. Empty: the test "
-                 "set"});
+                 "set",
+         .scope = Scope::process});
   s.add("predict.output", p.output,
         {.help = "CSV file with the index, the predicted class and its probability of each sample, or its index and "
-                 "outputs. Empty: standard output"});
+                 "outputs. Empty: standard output",
+         .scope = Scope::process});
   s.add("predict.quantized", p.quantized,
         {.help = "predict with the quantised model in this file, made with the same quantize.mode, in place of the "
-                 "checkpoint's"});
+                 "checkpoint's",
+         .scope = Scope::process});
 }
 
 void bind_quantize(Settings& s, TrainConfig::Quantize& q) {
@@ -59,13 +67,15 @@ void bind_quantize(Settings& s, TrainConfig::Quantize& q) {
         {.help = "how the inputs of quantised layers are rounded (ddprun-worker quantize); dynamic: over the range of "
                  "each batch; static: over the range of training samples, or the one that train.quantization_aware "
                  "has learnt; auto: static with train.quantization_aware, else dynamic",
-         .choices = {"auto", "dynamic", "static"}});
-  s.add("quantize.file", q.file, {.help = "safetensors file for the quantised model"});
+         .choices = {"auto", "dynamic", "static"},
+         .scope = Scope::process});
+  s.add("quantize.file", q.file, {.help = "safetensors file for the quantised model", .scope = Scope::process});
   s.add("quantize.samples", q.samples,
         {.help = "number of training samples that calibrate a static model",
          .unit = "samples",
          .min = 1,
-         .max = max_count});
+         .max = max_count,
+         .scope = Scope::process});
 }
 
 void bind_profile(Settings& s, TrainConfig::Profile& p) {
@@ -74,13 +84,19 @@ void bind_profile(Settings& s, TrainConfig::Profile& p) {
                  "profile",
          .unit = "steps",
          .min = 0,
-         .max = 10'000});
+         .max = 10'000,
+         .scope = Scope::group});
   s.add("profile.warmup", p.warmup,
-        {.help = "steps before those that are recorded", .unit = "steps", .min = 0, .max = 1'000'000});
+        {.help = "steps before those that are recorded",
+         .unit = "steps",
+         .min = 0,
+         .max = 1'000'000,
+         .scope = Scope::group});
   s.add(
       "profile.trace", p.trace,
       {.help = "file for the recorded steps of all ranks in Chrome's trace event format, which Perfetto opens. Empty: "
-               "none"});
+               "none",
+       .scope = Scope::group});
 }
 
 }  // namespace ddprun::trainer

@@ -20,14 +20,19 @@ void bind_data(Settings& s, TrainConfig::Data& d, const plugin::Registry& regist
                  "t10k-labels-idx1-ubyte, each plain or .gz (mnist), with data_batch_1.bin to data_batch_5.bin and "
                  "test_batch.bin (cifar10), with a folder for each class in train and val (image_folder), with "
                  "input.txt (text), or with train*.bin and val*.bin (tokens). Empty: "
-                 "data/mnist, data/cifar10, data/image_folder, data/text, data/tokens"});
+                 "data/mnist, data/cifar10, data/image_folder, data/text, data/tokens",
+         .scope = Scope::process});
   s.add("data.shuffle", d.shuffle, {.help = "shuffle the samples in each epoch, as PyTorch's DistributedSampler"});
   s.add("data.drop_last", d.drop_last,
         {.help = "leave out the last samples of an epoch that do not divide by the world size, or that do not fill a "
                  "step of train.global_batch_size; otherwise each sample is trained once per epoch"});
   s.add("data.workers", d.workers,
-        {.help = "threads per rank that prepare batches; 0: batches are prepared between steps", .min = 0, .max = 64});
-  s.add("data.prefetch", d.prefetch, {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024});
+        {.help = "threads per rank that prepare batches; 0: batches are prepared between steps",
+         .min = 0,
+         .max = 64,
+         .scope = Scope::process});
+  s.add("data.prefetch", d.prefetch,
+        {.help = "maximum number of batches prepared in advance", .min = 1, .max = 1024, .scope = Scope::process});
   s.add("data.normalise", d.normalise,
         {.help = "normalise levels by the mean and standard deviation of MNIST (mnist, digits), or of each channel of "
                  "CIFAR-10 (cifar10) or ImageNet (image_folder)"});

@@ -8,7 +8,8 @@ void bind_model(Settings& s, TrainConfig::Model& m, const plugin::Registry& regi
         {.help = "network to train", .choices = joined(texts(nn::model_names()), registry.models.names())});
   s.add("model.plugin", m.plugin,
         {.help = "shared library with models, data sets and tasks, whose names model.name, data.name and train.task "
-                 "then accept; its code is executed"});
+                 "then accept; its code is executed",
+         .scope = Scope::process});
   s.add("model.hidden", m.hidden, {.help = "sizes of the hidden layers of mlp, such as 128 64"});
   s.add("model.dropout", m.dropout,
         {.help = "probability of dropping an activation: after a hidden layer of mlp; in gpt and transformer of the "

@@ -47,7 +47,8 @@ void bind_optim(Settings& s, TrainConfig::Optim& o) {
   s.add(
       "optim.offload", o.offload,
       {.help = "folder on a disk in which files hold the optimizer's state: the kernel writes out and reads back what "
-               "does not fit into memory; empty: memory"});
+               "does not fit into memory; empty: memory",
+       .scope = Scope::process});
   s.add("optim.clip_norm", o.clip_norm,
         {.help = "scales the gradients of all parameters down to this Euclidean norm, as clip_grad_norm_; 0: not",
          .min = 0});

@@ -5,27 +5,32 @@ namespace ddprun::trainer {
 void bind_dist(Settings& s, TrainConfig::Dist& d) {
   s.add("dist.backend", d.backend,
         {.help = "how ranks exchange data; auto: shared memory on one host, hierarchical on several, else gloo; one of "
-                 "`auto`, `gloo`, `shm`, `hierarchical`, `mpi` (processes that mpirun has started)"});
+                 "`auto`, `gloo`, `shm`, `hierarchical`, `mpi` (processes that mpirun has started)",
+         .scope = Scope::group});
   s.add("dist.timeout", d.timeout,
         {.help = "timeout of a collective operation that a peer does not join although it is alive",
          .unit = "s",
          .min = 0.001,
-         .max = 1e7});
+         .max = 1e7,
+         .scope = Scope::group});
   s.add("dist.freeze_bound", d.freeze_bound,
         {.help = "time without a heartbeat after which a rank counts as lost; 0: never",
          .unit = "s",
          .min = 0,
-         .max = 1e7});
+         .max = 1e7,
+         .scope = Scope::group});
   s.add("dist.staging_kb", d.staging_kb,
         {.help = "size of each of the two staging buffers of a rank in shared memory; a multiple of 4",
          .unit = "KiB",
          .min = 4,
-         .max = 1'048'576});
+         .max = 1'048'576,
+         .scope = Scope::group});
   s.add("dist.bucket_mb", d.bucket_mb,
         {.help = "maximum size of a bucket of gradients that are reduced together",
          .unit = "MiB",
          .min = 0.001,
-         .max = 1e6});
+         .max = 1e6,
+         .scope = Scope::group});
 }
 
 // DiLoCo and its streaming form, with torchft's names.
@@ -84,7 +89,8 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
                  "parameters and of the optimizer's state; the others are workers",
          .unit = "ranks",
          .min = 1,
-         .max = 1024});
+         .max = 1024,
+         .scope = Scope::group});
   s.add("parallel.staleness", p.staleness,
         {.help = "with parallel.strategy = parameter_server: updates that may come between a worker's reading of the "
                  "parameters and the update by its gradient. 0: workers compute one after the other",
@@ -96,70 +102,86 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
                  "parameters to the next. The end of an epoch and a step with a checkpoint are such points too",
          .unit = "steps",
          .min = 1,
-         .max = 1'000'000'000});
+         .max = 1'000'000'000,
+         .scope = Scope::group});
   s.add("parallel.balance", p.balance,
         {.help = "ranks that are measured to compute more slowly get fewer samples of each step; with "
                  "parallel.pipeline, layers move from slow stages to neighbouring ones"});
   s.add("parallel.devices", p.devices,
         {.help = "devices of a rank, such as cpu:0 cpu:1. With ddp the modules of the model are divided among them. "
-                 "Empty: cpu:0"});
+                 "Empty: cpu:0",
+         .scope = Scope::group});
   s.add("parallel.split", p.split,
         {.help = "the first module on each device but the first, such as layer3, or of each stage of a pipeline, such "
-                 "as h.2. Empty: by measured time"});
+                 "as h.2. Empty: by measured time",
+         .scope = Scope::group});
   s.add("parallel.zero", p.zero,
         {.help = "what is divided among the ranks (ZeRO); 0: nothing; 1: the optimizer's state and work; 2: gradients "
                  "as well; 3: parameters as well",
          .min = 0,
-         .max = 3});
+         .max = 3,
+         .scope = Scope::group});
   s.add("parallel.reshard_after_forward", p.reshard_after_forward,
         {.help = "with parallel.zero = 3: free parameters after their forward pass and gather them again for their "
-                 "backward pass"});
+                 "backward pass",
+         .scope = Scope::group});
   s.add("parallel.shard_group", p.shard_group,
         {.help = "with parallel.zero = 2 or 3: divide among so many neighbouring ranks, and average over such groups; "
                  "0: among all ranks",
          .unit = "ranks",
-         .min = 0});
+         .min = 0,
+         .scope = Scope::group});
   s.add("parallel.pipeline", p.pipeline,
         {.help = "stages of the model, each on another rank: ranks are a grid of pipeline x data, of which the second "
                  "varies faster",
          .unit = "ranks",
          .min = 1,
-         .max = 1024});
+         .max = 1024,
+         .scope = Scope::group});
   s.add("parallel.micro_batches", p.micro_batches,
         {.help = "parts of a step's samples of a data rank, which pass through the stages of parallel.pipeline, or of "
                  "several parallel.devices, one after the other. 0: no pipeline",
          .min = 0,
-         .max = 1'000'000});
+         .max = 1'000'000,
+         .scope = Scope::group});
   s.add("parallel.schedule", p.schedule,
         {.help = "the order in which each stage computes: gpipe: all forward passes, then all backward passes; 1f1b: "
                  "one forward and one backward pass in turn; interleaved: with parallel.virtual_stages; zero_bubble: "
                  "gradients of weights apart (ZB-H1)",
-         .choices = {"gpipe", "1f1b", "interleaved", "zero_bubble"}});
+         .choices = {"gpipe", "1f1b", "interleaved", "zero_bubble"},
+         .scope = Scope::group});
   s.add("parallel.virtual_stages", p.virtual_stages,
-        {.help = "stages of each rank or device, for the interleaved schedule", .min = 1, .max = 1024});
+        {.help = "stages of each rank or device, for the interleaved schedule",
+         .min = 1,
+         .max = 1024,
+         .scope = Scope::group});
   s.add("parallel.tensor", p.tensor,
         {.help = "so many neighbouring ranks compute a model's layers together, each with a part of their weights "
                  "(tensor parallelism); the number of ranks is a multiple of it",
          .unit = "ranks",
          .min = 1,
-         .max = 1024});
+         .max = 1024,
+         .scope = Scope::group});
   s.add(
       "parallel.sequence", p.sequence,
       {.help = "with parallel.tensor, model.name = gpt: of what is not divided, each of those ranks has a range of the "
-               "positions (sequence parallelism); data.context is a multiple of parallel.tensor"});
+               "positions (sequence parallelism); data.context is a multiple of parallel.tensor",
+       .scope = Scope::group});
   s.add("parallel.context", p.context,
         {.help = "with model.name = gpt: so many neighbouring ranks divide the positions of each sample (context "
                  "parallelism); data.context is a multiple of twice as many, and so is the number of ranks of it",
          .unit = "ranks",
          .min = 1,
-         .max = 1024});
+         .max = 1024,
+         .scope = Scope::group});
   s.add(
       "parallel.expert", p.expert,
       {.help = "with model.experts: so many neighbouring ranks divide the experts of each block (expert parallelism); "
                "model.experts is a multiple of them, and so is the number of ranks",
        .unit = "ranks",
        .min = 1,
-       .max = 1024});
+       .max = 1024,
+       .scope = Scope::group});
   s.add("parallel.find_unused_parameters", p.find_unused_parameters,
         {.help = "a backward pass need not reach every parameter: which ones it reached is exchanged in each pass"});
   s.add(

@@ -10,7 +10,7 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
              "what is learnt; auto: classification from class labels, language_modelling from tokens, regression from "
              "numbers",
          .choices = joined(tasks::task_names(), registry.tasks.names())});
-  s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = max_count});
+  s.add("train.epochs", t.epochs, {.help = "passes over the data", .min = 1, .max = max_count, .scope = Scope::group});
   s.add("train.batch_size", t.batch_size,
         {.help = "samples per rank and micro-batch; 0: from train.global_batch_size", .min = 0, .max = max_count});
   s.add("train.global_batch_size", t.global_batch_size,
@@ -20,7 +20,9 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
          .min = 0,
          .max = max_count});
   s.add("train.max_steps", t.max_steps,
-        {.help = "number of optimizer steps after which training stops; 0: at the end of the last epoch", .min = 0});
+        {.help = "number of optimizer steps after which training stops; 0: at the end of the last epoch",
+         .min = 0,
+         .scope = Scope::group});
   s.add("train.seed", t.seed, {.help = "seed of the initial parameters, the data order and dropout", .min = 0});
   s.add("train.accumulate", t.accumulate,
         {.help = "micro-batches per optimizer step; gradients are reduced once per step", .min = 1, .max = max_count});
@@ -45,10 +47,12 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
              "what keeps nothing but its input for the backward pass, which computes it again: none; blocks: those of "
              "gpt and resnet18; all: every layer of a container and every module that has modules. The same bits for "
              "less memory and more time",
-         .choices = {"none", "blocks", "all"}});
+         .choices = {"none", "blocks", "all"},
+         .scope = Scope::group});
   s.add("train.memory_report", t.memory_report,
         {.help = "at the end, print a table of rank 0's memory by part of the model: parameters, gradients, optimizer, "
-                 "and what operations keep for the backward pass"});
+                 "and what operations keep for the backward pass",
+         .scope = Scope::process});
   s.add("train.loss_scale", t.loss_scale,
         {.help = "factor of the loss at first, with train.precision = fp16, as torch.amp.GradScaler; a step whose "
                  "gradients are not finite is skipped",
@@ -63,27 +67,35 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
   s.add("train.loss_scale_growth_interval", t.loss_scale_growth_interval,
         {.help = "steps after which the loss scale grows", .unit = "steps", .min = 1});
   s.add("train.log_every", t.log_every,
-        {.help = "number of steps between two progress lines on standard output; 0: none", .unit = "steps", .min = 0});
+        {.help = "number of steps between two progress lines on standard output; 0: none",
+         .unit = "steps",
+         .min = 0,
+         .scope = Scope::process});
   s.add("train.check_replicas", t.check_replicas,
-        {.help = "after every step, compare the parameters of all ranks bit for bit and stop when they differ"});
+        {.help = "after every step, compare the parameters of all ranks bit for bit and stop when they differ",
+         .scope = Scope::group});
   s.add("train.detect_anomaly", t.detect_anomaly,
         {.help = "check every result and every gradient, and stop with an error that names the operation and the "
-                 "module that produced the first NaN or infinity; slow"});
+                 "module that produced the first NaN or infinity; slow",
+         .scope = Scope::process});
   s.add(
       "train.stop_on_nonfinite", t.stop_on_nonfinite,
       {.help = "stop with an error, before a checkpoint is written, when a training or test loss is infinite or not a "
-               "number; otherwise warn once and continue"});
+               "number; otherwise warn once and continue",
+       .scope = Scope::group});
   s.add(
       "train.preempt_signal", t.preempt_signal,
       {.help = "signal that requests preemption, at any rank: all ranks stop after the same step, with a checkpoint of "
                "it and exit code 75; without a checkpoint.dir the signal keeps its default action",
-       .choices = PreemptionListener::names()});
+       .choices = PreemptionListener::names(),
+       .scope = Scope::process});
 }
 
 void bind_eval(Settings& s, TrainConfig::Eval& e) {
-  s.add("eval.batch_size", e.batch_size, {.help = "samples per rank and batch", .min = 1, .max = max_count});
+  s.add("eval.batch_size", e.batch_size,
+        {.help = "samples per rank and batch", .min = 1, .max = max_count, .scope = Scope::group});
   s.add("eval.every_epochs", e.every_epochs,
-        {.help = "number of epochs between two evaluations; 0: only at the end", .min = 0});
+        {.help = "number of epochs between two evaluations; 0: only at the end", .min = 0, .scope = Scope::group});
 }
 
 }  // namespace ddprun::trainer

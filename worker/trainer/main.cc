@@ -8,6 +8,7 @@
 #include <ctime>
 #include <fcntl.h>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@
 #include "ddprun/worker/tensor/onednn/product_code.h"
 #include "ddprun/worker/trainer/generation.h"
 #include "ddprun/worker/trainer/group_settings.h"
+#include "ddprun/worker/trainer/job_items.h"
 #include "ddprun/worker/trainer/layout_plan.h"
 #include "ddprun/worker/trainer/prediction.h"
 #include "ddprun/worker/trainer/profile_job.h"
@@ -193,6 +195,26 @@ void tell_label(const TrainConfig& config, const WorkerEnv& place) {
   }
 }
 
+// What the ranks are to have in common; nothing without other ranks. Beside the forming of the group, which mostly
+// waits for the others.
+std::future<SharedItems> read_items(const char* command, const TrainConfig& config, const Settings& settings,
+                                    const Datasets& datasets, const plugin::Registry& registry, int ranks) {
+  if (ranks == 1) return std::async(std::launch::deferred, [] { return SharedItems(); });
+  return std::async(std::launch::async, [=, &config, &settings, &datasets, &registry] {
+    return items_of_job(command, config, settings, datasets, registry);
+  });
+}
+
+// What the ranks' settings of the group itself differ in is a mistake like any other difference of their settings.
+std::unique_ptr<World> join(const InitOptions& options) {
+  try {
+    return init_process_group(options);
+  } catch (const Error& e) {
+    if (e.code() == Errc::mismatch) throw Error(Errc::usage, e.what());
+    throw;
+  }
+}
+
 // Trains or profiles. Returns the exit code. training: set when the start-up has succeeded.
 int train(const TrainConfig& config, const Settings& settings, const plugin::Registry& registry, const WorkerEnv& known,
           bool only_profile, bool& training) {
@@ -204,8 +226,10 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   const auto datasets = make_datasets(config, settings, registry);
   if (!datasets.note.empty()) progress.line(datasets.note);
   tell_label(config, place);
-  const auto world = init_process_group(init_options(config, place));
-  const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry};
+  auto items = read_items(only_profile ? "profile" : "train", config, settings, datasets, registry, place.world_size);
+  const auto world = join(init_options(config, place));
+  const SharedItems shared = items.get();
+  const Trainer::Context context{world->group(), progress, place.restart_count, &preemption, &registry, &shared};
   if (only_profile) {
     training = true;
     profile_job(config, settings_that_decide(settings), datasets, context);

@@ -6,6 +6,7 @@
 namespace ddprun::trainer {
 
 std::unique_ptr<Session> make_session(const TrainJob& job, TrainState& state, ProcessGroup& group) {
+  if (job.shared) require_same_items(*job.shared, group);
   if (job.config.parallel.strategy == "parameter_server")
     return std::make_unique<AsynchronousSession>(job, state, group);
   return std::make_unique<TrainSession>(job, state, group);

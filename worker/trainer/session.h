@@ -17,6 +17,7 @@
 #include "ddprun/worker/trainer/expert_use.h"
 #include "ddprun/worker/trainer/rank_times.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
+#include "ddprun/worker/trainer/shared_items.h"
 #include "ddprun/worker/trainer/stopwatch.h"
 #include "ddprun/worker/trainer/train_config.h"
 #include "ddprun/worker/trainer/train_state.h"
@@ -28,6 +29,7 @@ struct TrainJob {
   const TrainConfig& config;
   const Datasets& datasets;
   const tasks::Task& task;
+  const SharedItems* shared = nullptr;  // what all ranks have to have in common; null: it is not compared
 };
 
 // From one point at which all ranks have the same state to the next: an optimizer step, or several that are made
@@ -116,7 +118,8 @@ class Session {
   ProcessGroup& group_;
 };
 
-// As parallel.strategy asks for it.
+// As parallel.strategy asks for it, once all ranks of the group have the same of job.shared; throws as
+// require_same_items().
 std::unique_ptr<Session> make_session(const TrainJob& job, TrainState& state, ProcessGroup& group);
 
 }  // namespace ddprun::trainer

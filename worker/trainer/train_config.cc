@@ -106,51 +106,9 @@ BatchSizes batch_sizes(const TrainConfig::Train& t, int world_size) {
 }
 
 std::map<std::string, std::string> settings_that_decide(const Settings& settings) {
-  static constexpr std::string_view others[] = {
-      "train.epochs",
-      "model.plugin",
-      "train.max_steps",
-      "train.log_every",
-      "train.check_replicas",
-      "train.stop_on_nonfinite",
-      "train.detect_anomaly",
-      "train.recompute",
-      "train.memory_report",
-      "generate.",
-      "tokenize.",
-      "predict.",
-      "profile.",
-      "quantize.",
-      "train.preempt_signal",
-      "data.dir",
-      "data.workers",
-      "data.prefetch",
-      "eval.",
-      "dist.",
-      "parallel.servers",
-      "parallel.round",
-      "parallel.zero",
-      "parallel.tensor",
-      "parallel.context",
-      "parallel.expert",
-      "parallel.sequence",
-      "parallel.pipeline",
-      "parallel.micro_batches",
-      "parallel.schedule",
-      "parallel.virtual_stages",
-      "parallel.devices",
-      "parallel.split",
-      "parallel.reshard_after_forward",
-      "parallel.shard_group",
-      "optim.offload",
-      "checkpoint.",
-      "metrics.",
-  };
   std::map<std::string, std::string> deciding;
-  for (const auto& setting : settings.all()) {
-    const auto is_prefix = [&](std::string_view prefix) { return setting.key.starts_with(prefix); };
-    if (std::none_of(std::begin(others), std::end(others), is_prefix)) deciding[setting.key] = setting.print();
-  }
+  for (const auto& setting : settings.all())
+    if (setting.spec.scope == Scope::run) deciding[setting.key] = setting.print();
   return deciding;
 }
 

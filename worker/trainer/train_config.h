@@ -255,7 +255,7 @@ std::vector<std::string> parse_names(const std::string& text);
 // What train.precision means: the lower type of autocast, or float32 without.
 DType compute_dtype(const TrainConfig::Train& train);
 
-// The settings on which the bits of a run's result depend: not its length, its output files or its messages.
+// Those of Scope::run, on which the bits of a run's result depend: not its length, its output files or its messages.
 std::map<std::string, std::string> settings_that_decide(const Settings& settings);
 
 // All keys as a Markdown page: configs/reference.md.

@@ -48,7 +48,8 @@ class Trainer::Impl {
         progress_(context.progress),
         task_(make_task(config, datasets.train->layout(), registry_of(context))),
         state_(initial_state(config, std::move(deciding), datasets.train->layout(), *task_, context)),
-        session_(make_session({.config = config, .datasets = datasets, .task = *task_}, state_, context.group)) {
+        session_(make_session({.config = config, .datasets = datasets, .task = *task_, .shared = context.shared},
+                              state_, context.group)) {
     if (!config.checkpoint.dir.empty() && session_->is_first())
       checkpoints_.emplace(
           checkpoint::CheckpointOptions{.folder = config.checkpoint.dir, .keep = config.checkpoint.keep});

@@ -9,6 +9,7 @@
 #include "ddprun/worker/trainer/datasets.h"
 #include "ddprun/worker/trainer/preemption.h"
 #include "ddprun/worker/trainer/progress.h"
+#include "ddprun/worker/trainer/shared_items.h"
 #include "ddprun/worker/trainer/summary.h"
 #include "ddprun/worker/trainer/train_config.h"
 
@@ -28,6 +29,7 @@ class Trainer {
     std::int64_t generation = 0;                     // of the job, for the record
     const PreemptionListener* preemption = nullptr;  // none: this rank takes no preemption requests
     const plugin::Registry* plugin = nullptr;        // where model.plugin is given
+    const SharedItems* shared = nullptr;             // as TrainJob::shared
   };
 
   // datasets and context's parts outlive the trainer. deciding: settings_that_decide().
