@@ -239,4 +239,8 @@ void AsynchronousSession::visit_parameters(const DataParallelism::Visitor& visit
   for (const auto& [name, parameter] : state_.model->named_parameters()) visit(name, parameter.value());
 }
 
+void AsynchronousSession::visit_replicas(const ReplicaVisitor& visit) {
+  for (const auto& [name, parameter] : state_.model->named_parameters()) visit(group_, name, parameter.value());
+}
+
 }  // namespace ddprun::trainer

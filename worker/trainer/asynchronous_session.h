@@ -36,6 +36,7 @@ class AsynchronousSession final : public Session {
   WholeState whole_state() override;
   void distribute_state(const WholeState& whole) override;
   void visit_parameters(const DataParallelism::Visitor& visit) override;
+  void visit_replicas(const ReplicaVisitor& visit) override;
 
   void record_saved_bytes() override { records_saved_bytes_ = true; }
   const std::map<std::string, std::size_t>& saved_bytes() const override { return saved_bytes_; }

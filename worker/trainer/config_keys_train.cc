@@ -72,7 +72,12 @@ void bind_train(Settings& s, TrainConfig::Train& t, const plugin::Registry& regi
          .min = 0,
          .scope = Scope::process});
   s.add("train.check_replicas", t.check_replicas,
-        {.help = "after every step, compare the parameters of all ranks bit for bit and stop when they differ",
+        {.help = "number of steps between two comparisons of what the ranks have copies of, which find silent data "
+                 "corruption: each time of the next tenth of the parameters, and at the end of all; 1 or true: of all "
+                 "after every step; 0 or false: none",
+         .unit = "steps",
+         .min = 0,
+         .words = {{"true", "1"}, {"yes", "1"}, {"on", "1"}, {"false", "0"}, {"no", "0"}, {"off", "0"}},
          .scope = Scope::group});
   s.add("train.detect_anomaly", t.detect_anomaly,
         {.help = "check every result and every gradient, and stop with an error that names the operation and the "

@@ -16,6 +16,7 @@
 #include "ddprun/worker/trainer/evaluation.h"
 #include "ddprun/worker/trainer/expert_use.h"
 #include "ddprun/worker/trainer/rank_times.h"
+#include "ddprun/worker/trainer/replicas.h"
 #include "ddprun/worker/trainer/run_checkpoint.h"
 #include "ddprun/worker/trainer/shared_items.h"
 #include "ddprun/worker/trainer/stopwatch.h"
@@ -85,6 +86,9 @@ class Session {
   virtual void release_whole_state() {}
   // Calls visit(name, value) for each parameter, whole and at every rank, in the model's order.
   virtual void visit_parameters(const DataParallelism::Visitor& visit) = 0;
+  // The parameters and parts of them of which ranks have copies that are the same bit for bit between two steps. Not
+  // collective.
+  virtual void visit_replicas(const ReplicaVisitor& visit) = 0;
   // What this rank alone keeps from step to step, such as the error of a communication hook. Not collective.
   virtual std::vector<HookState> own_state() { return {}; }
 

@@ -86,7 +86,7 @@ struct TrainConfig {
     double loss_scale_backoff = 0.5;
     std::int64_t loss_scale_growth_interval = 2000;
     std::int64_t log_every = 100;
-    bool check_replicas = false;
+    std::int64_t check_replicas = 200;
     bool stop_on_nonfinite = true;
     bool detect_anomaly = false;
     std::string preempt_signal = "USR1";

@@ -304,6 +304,20 @@ void TrainSession::visit_parameters(const DataParallelism::Visitor& visit) {
   });
 }
 
+void TrainSession::visit_replicas(const ReplicaVisitor& visit) {
+  if (parallelism_->ranks_differ()) return;
+  const bool has_parts = config_.parallel.zero == 3;  // of which there are copies in other shard groups, if at all
+  if (has_parts && !parallelism_->replica_group()) return;
+  ProcessGroup& group = has_parts ? *parallelism_->replica_group() : replica_group();
+  const auto ignored = parse_names(config_.parallel.ignored_parameters);
+  for (const auto& [name, parameter] : has_parts || pipelined_ ? parameters_ : state_.model->named_parameters()) {
+    if (std::ranges::count(ignored, name) > 0) continue;
+    visit(group, name, parameter.value());
+    // What is not sliced is the same at the ranks among which the rest is.
+    if (slices() && !slices()->divides(name)) visit(slices()->group(), name, parameter.value());
+  }
+}
+
 std::vector<HookState> TrainSession::own_state() {
   auto all = parallelism_->hook_state();
   if (!parallelism_->ranks_differ()) return all;

@@ -47,6 +47,7 @@ class TrainSession final : public Session {
   void distribute_averages(const WholeState& whole) override;
   void release_whole_state() override { parallelism_->drop_whole_parameters(); }
   void visit_parameters(const DataParallelism::Visitor& visit) override;
+  void visit_replicas(const ReplicaVisitor& visit) override;
   std::vector<HookState> own_state() override;
 
   void record_saved_bytes() override { records_saved_bytes_ = true; }

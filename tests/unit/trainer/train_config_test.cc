@@ -305,6 +305,14 @@ TEST_CASE("only settings that decide the bits are remembered as such") {
     CHECK_FALSE(deciding.contains(key));
 }
 
+TEST_CASE("replicas are compared every so many steps, which was a flag once") {
+  for (const auto& [text, steps] : {std::pair("true", 1), {"false", 0}, {"on", 1}, {"0", 0}, {"500", 500}})
+    CHECK(Bound(fmt::format("[train]\ncheck_replicas = {}\n", text)).config.train.check_replicas == steps);
+  CHECK(Bound().config.train.check_replicas == 200);
+  CHECK(error_of("[train]\ncheck_replicas = perhaps\n") ==
+        "t.cfg:2: train.check_replicas = perhaps: expected a whole number at least 0");
+}
+
 TEST_CASE("every ready configuration is valid") {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(DDPRUN_CONFIGS)) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ddprun/common/error.h"
 #include "ddprun/worker/data/distributed_sampler.h"
 #include "ddprun/worker/nn/models.h"
 #include "ddprun/worker/trainer/model_devices.h"
@@ -248,4 +249,69 @@ TEST_CASE("a model is divided by the times of its micro-batch, whichever key giv
   const std::size_t given = split_peak("batch_size = 64\n");
   CHECK(given >= 64 * 1024 * sizeof(float));
   CHECK(split_peak("global_batch_size = 256\naccumulate = 4\n") == given);
+}
+
+namespace {
+
+struct Layout {
+  std::string settings;
+  int ranks;
+  std::string parameter;         // of which the last rank flips a bit
+  std::vector<int> complaining;  // the ranks that find it
+};
+
+// What each rank's comparison says after a step; empty: nothing.
+std::vector<std::string> errors_after_a_flip(const Layout& layout) {
+  const TrainingJob job(layout.settings);
+  auto replicas = replicas_of(job, layout.ranks);
+  std::vector<std::string> errors(static_cast<std::size_t>(layout.ranks));
+  run_ranks(layout.ranks, [&](ProcessGroup& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    const auto session = replicas[rank]->session(group);
+    session->step(false);
+    const auto check = [&] {
+      trainer::check_replicas([&](const auto& visitor) { session->visit_replicas(visitor); }, group.rank(), 1);
+    };
+    check();  // all is well so far
+    if (group.rank() == layout.ranks - 1)
+      session->visit_replicas([&](ProcessGroup&, const std::string& name, Tensor value) {
+        if (name == layout.parameter) static_cast<std::uint8_t*>(value.raw())[1] = 0x5a;
+      });
+    try {
+      check();
+    } catch (const Error& e) {
+      errors[rank] = e.what();
+    }
+    group.barrier()->wait();  // of ranks that found nothing, too
+  });
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("corruption at one rank is found by the ranks that have copies of the same parameters, and by no others") {
+  const std::string mlp = "[model]\nname = mlp\nhidden = 8 8\n[data]\nname = random\nsamples = 64\n";
+  const std::string train = "[train]\nglobal_batch_size = 16\n[parallel]\n";
+  const std::vector<Layout> layouts{
+      {mlp + train, 3, "fc1.weight", {0, 1, 2}},
+      {mlp + train + "zero = 1\n", 3, "fc2.weight", {0, 1, 2}},
+      {mlp + train + "zero = 2\n", 3, "fc2.weight", {0, 1, 2}},
+      {mlp + train + "zero = 3\nshard_group = 2\n", 4, "fc3.weight", {1, 3}},
+      {mlp + train + "zero = 3\n", 2, "fc1.weight", {}},  // there is one copy
+      {mlp + train + "strategy = local_sgd\n", 2, "fc1.weight", {}},
+      {mlp + train + "ignored_parameters = fc1.weight\n", 2, "fc1.weight", {}},
+      {mlp + train + "ignored_parameters = fc1.weight\n", 2, "fc1.bias", {0, 1}},
+      {mlp + train + "tensor = 2\n", 4, "fc1.weight", {1, 3}},   // sliced: rank 1 has the same slice
+      {mlp + train + "tensor = 2\n", 4, "fc2.bias", {1, 3, 2}},  // whole: first over the data, then over the slices
+      {mlp + train + "pipeline = 2\nmicro_batches = 2\n", 4, "fc3.weight", {2, 3}},
+  };
+  for (const auto& layout : layouts) {
+    INFO(layout.settings << layout.parameter);
+    const auto errors = errors_after_a_flip(layout);
+    for (int rank = 0; rank < layout.ranks; ++rank) {
+      INFO("rank " << rank << ": " << errors[static_cast<std::size_t>(rank)]);
+      const bool complains = std::ranges::count(layout.complaining, rank) > 0;
+      CHECK(errors[static_cast<std::size_t>(rank)].empty() != complains);
+    }
+  }
 }

@@ -4,20 +4,37 @@
 namespace ddprun::trainer {
 namespace {
 
-// train.check_replicas: the parameters of all ranks are the same after every step.
+// train.check_replicas: every so many steps, the copies of a range of the parameters are the same at all ranks, one
+// range after the other; where the run ends or stops all of them, before they are saved.
 class ReplicaCheck : public Observer {
  public:
+  explicit ReplicaCheck(std::int64_t every) : every_(every), ranges_(every == 1 ? 1 : 10) {}
+
   void step_finished(const StepEvent& event) override {
-    auto& session = event.session;
-    check_replicas([&](const auto& visitor) { session.visit_parameters(visitor); }, session.group(),
-                   session.state().run.step);
+    const auto step = event.session.state().run.step;
+    const auto number = step / every_;
+    const bool is_due = number > (step - event.result.steps) / every_;
+    if (event.last || event.stops)
+      check(event.session, {});
+    else if (is_due)
+      check(event.session, {.index = number % ranges_, .ranges = ranges_});
   }
+
+ private:
+  static void check(Session& session, ReplicaRange range) {
+    check_replicas([&](const auto& visitor) { session.visit_replicas(visitor); }, session.group().rank(),
+                   session.state().run.step, range);
+  }
+
+  const std::int64_t every_;   // steps
+  const std::int64_t ranges_;  // of the parameters, of which a check takes one
 };
 
 }  // namespace
 
 std::unique_ptr<Observer> make_replica_check(const ObserverContext& context, Observer&) {
-  return context.config.train.check_replicas ? std::make_unique<ReplicaCheck>() : nullptr;
+  const auto every = context.config.train.check_replicas;
+  return every > 0 ? std::make_unique<ReplicaCheck>(every) : nullptr;
 }
 
 }  // namespace ddprun::trainer
