@@ -1,7 +1,7 @@
 #include "ddprun/common/rank_label.h"
 
 #include "ddprun/common/atomic_file.h"
-#include "ddprun/common/error.h"
+#include "ddprun/common/bounded_file.h"
 #include "ddprun/common/printable.h"
 
 namespace ddprun {
@@ -18,14 +18,10 @@ void write_rank_label(const std::filesystem::path& error_file, std::string_view 
 }
 
 std::string read_rank_label(const std::filesystem::path& error_file) {
-  std::error_code ignored;
-  if (error_file.empty() || !std::filesystem::exists(file_of(error_file), ignored)) return {};
-  try {
-    const std::string text = read_whole_file(file_of(error_file));
-    return printable(text.substr(0, text.find('\n')));
-  } catch (const Error&) {
-    return {};
-  }
+  if (error_file.empty()) return {};
+  constexpr std::size_t longest = 4096;
+  const auto text = read_front_of_file(file_of(error_file), longest);
+  return printable(text.substr(0, text.find('\n')));
 }
 
 }  // namespace ddprun

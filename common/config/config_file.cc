@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <map>
 
-#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/printable.h"
 
 namespace ddprun {
 namespace {
+
+constexpr std::size_t largest_file = std::size_t{16} << 20;
 
 std::string_view trim(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r");
@@ -82,7 +84,7 @@ std::vector<ConfigEntry> parse_config(std::string_view text, std::string_view fi
 std::vector<ConfigEntry> read_config(const std::filesystem::path& path) {
   std::string text;
   try {
-    text = read_whole_file(path);
+    text = read_named_file(path, largest_file);
   } catch (const Error& e) {
     throw Error(Errc::usage, e.what());
   }

@@ -54,12 +54,22 @@ void check_nodes_can_run_mpi(const LaunchOptions& o, const RendezvousChoice& cho
                      o.mpi);
 }
 
+// A worker that opened a FIFO after ddprun has read it would wait for ever.
+void check_can_be_read_again(const std::filesystem::path& config) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(config, ignored);
+  if (std::filesystem::is_other(status))
+    throw make_error(Errc::usage, "{}: ddprun and every worker read this file: it must not be a FIFO or a device",
+                     config.string());
+}
+
 }  // namespace
 
 void apply_config_file(LaunchSettings& settings, std::vector<std::string>& command) {
   if (command.empty() || settings.options().no_python || settings.options().module ||
       !command.front().ends_with(".cfg"))
     return;
+  check_can_be_read_again(command.front());
   for (const auto& entry : read_config(command.front()))
     if (entry.key.starts_with("launch."))
       settings.settings().assign(entry.key, entry.value, {Origin::file, entry.where});

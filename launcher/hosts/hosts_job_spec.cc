@@ -1,13 +1,15 @@
 #include <filesystem>
 #include <random>
 
-#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/launcher/hosts/hosts_job.h"
 #include "ddprun/launcher/hosts/ssh_command.h"
 
 namespace ddprun {
 namespace {
+
+constexpr std::size_t largest_hostfile = std::size_t{16} << 20;
 
 std::string random_token() {
   std::random_device source;
@@ -18,7 +20,7 @@ std::string random_token() {
 
 std::string read_hostfile(const std::string& path) {
   try {
-    return read_whole_file(path);
+    return read_named_file(path, largest_hostfile);
   } catch (const Error& e) {
     throw make_error(Errc::usage, "--hostfile: {}", e.what());
   }

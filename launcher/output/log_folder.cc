@@ -166,7 +166,8 @@ void LogFolder::remove_if_temporary(bool keep) const {
 }
 
 UniqueFd open_log_file(const fs::path& path) {
-  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  // O_NONBLOCK, since a worker may have put a FIFO there; it has no effect on a regular file.
+  UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644));
   if (!file) throw make_error(Errc::io, "cannot open the log file {}: {}", path.string(), errno_text(errno));
   return file;
 }

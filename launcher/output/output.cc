@@ -13,7 +13,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 
-#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/unique_fd.h"
 #include "ddprun/launcher/output/line_assembler.h"
@@ -248,11 +248,7 @@ void OutputRouter::started() {
 
 std::string OutputRouter::last_lines(int local_rank) {
   if (const auto file = impl_->error_files.find(local_rank); file != impl_->error_files.end()) {
-    try {
-      return Tail::last_lines(read_whole_file(file->second));
-    } catch (const Error&) {
-      return {};
-    }
+    return Tail::last_lines(read_end_of_file(file->second, Tail::max_bytes));
   }
   const auto found = impl_->errors.find(local_rank);
   if (found == impl_->errors.end()) return {};

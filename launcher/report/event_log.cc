@@ -15,8 +15,11 @@ namespace {
 class EventFile {
  public:
   explicit EventFile(std::string path) : path_(std::move(path)) {
-    file_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    if (!file_) throw make_error(Errc::io, "cannot open the event log {}: {}", path_, errno_text(errno));
+    // The job does not wait for the reader of a FIFO.
+    file_ = UniqueFd(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0644));
+    if (!file_)
+      throw make_error(Errc::io, "cannot open the event log {}: {}", path_,
+                       errno == ENXIO ? "no process reads this FIFO" : errno_text(errno));
   }
   void write(const std::string& line) {
     if (!file_) return;

@@ -6,8 +6,10 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "ddprun/common/atomic_file.h"
+#include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
+#include "ddprun/launcher/report/failure_report.h"
 
 namespace ddprun {
 namespace {
@@ -17,7 +19,7 @@ namespace json = boost::json;
 // The content of the error file, or torchrun's placeholder without one.
 std::string raw_error(const WorkerStatus& worker) {
   try {
-    auto text = read_whole_file(worker.error_file);
+    auto text = read_regular_file(worker.error_file, largest_error_file);
     boost::system::error_code failure;
     json::parse(text, failure);
     if (!failure) return text;

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 
 #include "ddprun/common/atomic_file.h"
+#include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
@@ -188,11 +189,11 @@ WorkerFailure describe_failure(const FailedWorker& worker, const ProcessExit& ex
   if (!worker.error_file.empty() && std::filesystem::exists(worker.error_file, ignored)) {
     failure.error_file = worker.error_file;
     try {
-      file = parse_error_file(read_whole_file(worker.error_file));
-    } catch (const Error&) {
-      file.reset();
+      file = parse_error_file(read_regular_file(worker.error_file, largest_error_file));
+      if (!file) failure.message = "(the error file is not valid JSON of torchrun's form)";
+    } catch (const Error& e) {
+      failure.message = fmt::format("(the error file: {})", e.what());
     }
-    if (!file) failure.message = "(the error file is not valid JSON of torchrun's form)";
   }
   if (file) {
     failure.message = file->message;
@@ -218,7 +219,8 @@ void root_cause_first(std::vector<WorkerFailure>& failures) {
 std::string scheduler_error_file(const WorkerFailure& root) {
   json::object document;
   try {
-    if (!root.error_file.empty()) document = json::parse(read_whole_file(root.error_file)).as_object();
+    if (!root.error_file.empty())
+      document = json::parse(read_regular_file(root.error_file, largest_error_file)).as_object();
   } catch (const std::exception&) {
     document.clear();  // unreadable or on another host: made from the failure itself
   }
@@ -239,7 +241,7 @@ void tell_scheduler(const Environment& environment, const std::string& error_fil
   try {
     write_file_atomically(*path, error_file);
   } catch (const Error& e) {
-    log::warn("{}", e.what());
+    log::warn("the job's failure is not in TORCHELASTIC_ERROR_FILE: {}", e.what());
   }
 }
 

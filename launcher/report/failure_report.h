@@ -24,6 +24,8 @@ struct ErrorFile {
   bool consequence = false;
   bool usage_error = false;
 };
+// A larger error file is not read.
+inline constexpr std::size_t largest_error_file = std::size_t{1} << 20;
 // Empty when the text has neither form: an incomplete error file must not hide the failure itself.
 std::optional<ErrorFile> parse_error_file(std::string_view text);
 

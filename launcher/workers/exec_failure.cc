@@ -1,11 +1,11 @@
 #include "ddprun/launcher/workers/exec_failure.h"
 
 #include <cerrno>
-#include <fstream>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "ddprun/common/bounded_file.h"
 #include "ddprun/common/error.h"
 
 namespace ddprun {
@@ -13,9 +13,10 @@ namespace {
 
 // The interpreter in a script's "#!INTERPRETER [argument]"; empty when the file is not a script.
 std::string interpreter_of(const std::filesystem::path& script) {
-  std::ifstream file(script, std::ios::binary);
-  std::string line;
-  if (!std::getline(file, line) || !line.starts_with("#!")) return {};
+  constexpr std::size_t longest_line = 4096;  // the kernel reads 256 bytes
+  const auto front = read_front_of_file(script, longest_line);
+  const auto line = front.substr(0, front.find('\n'));
+  if (!line.starts_with("#!")) return {};
   const auto begin = line.find_first_not_of(" \t", 2);
   if (begin == std::string::npos) return {};
   return line.substr(begin, line.find_first_of(" \t", begin) - begin);

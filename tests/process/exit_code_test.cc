@@ -1,6 +1,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "ddprun/common/atomic_file.h"
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -57,6 +58,35 @@ TEST_CASE("an error file is read, named and kept") {
   CHECK(std::filesystem::exists(path));
   // <temporary folder>/<run>/attempt_0/1/error.json
   std::filesystem::remove_all(std::filesystem::path(path).parent_path().parent_path().parent_path().parent_path());
+}
+
+TEST_CASE("an error file that ddprun cannot read at once is named, and the failure is reported as without it") {
+  const auto [made, reason] = GENERATE(std::pair("mkfifo \"$f\"", "it is not a regular file"),
+                                       std::pair("ln -s /dev/zero \"$f\"", "it is not a regular file"),
+                                       std::pair("mkdir \"$f\"", "it is not a regular file"),
+                                       std::pair("truncate -s 100M \"$f\"", "it has more than 1 MiB"),
+                                       std::pair("echo '{\"message\": \"x\"}' > \"$f\"; mkfifo \"$f.label\"", nullptr));
+  CAPTURE(made);
+  const TempDir temporary, folder;
+  const auto scheduler = (folder / "error.json").string();
+  const auto result = run_child({DDPRUN_PROGRAM, "--standalone", "--event_log_handler=console", "/bin/sh", "-c",
+                                 std::string("f=$TORCHELASTIC_ERROR_FILE; ") + made + "; exit 3"},
+                                {{"TMPDIR", temporary.path().string()}, {"TORCHELASTIC_ERROR_FILE", scheduler}});
+  CHECK(result.code == 3);
+  CHECK(contains(result.err, " failed: exit code 3"));
+  if (reason) {
+    CHECK(contains(result.err, "  traceback : (the error file: cannot read "));
+    CHECK(contains(result.err, std::string(": ") + reason + ")\n"));
+  }
+  CHECK(contains(ddprun::read_whole_file(scheduler), "\"errorCode\":3"));
+}
+
+TEST_CASE("an error file of ddprun that cannot be written is a warning that names it") {
+  const auto result = run_child(command({}, {"exit=3"}), {{"TORCHELASTIC_ERROR_FILE", "/nonexistent/error.json"}});
+  CHECK(result.code == 3);
+  CHECK(contains(
+      result.err,
+      "[ddprun] warning: the job's failure is not in TORCHELASTIC_ERROR_FILE: cannot create /nonexistent/error.json"));
 }
 
 TEST_CASE("a usage error of the workers is one line and exit code 2, without a restart") {

@@ -142,6 +142,15 @@ TEST_CASE("the end of standard error is reported also when it went to a file") {
   CHECK(result.err.find("The end of rank 0's standard error:\n  why\n") != std::string::npos);
 }
 
+TEST_CASE("a worker that replaces its log file by a FIFO does not stop ddprun") {
+  const TempDir folder;
+  const auto result =
+      run_child({DDPRUN_PROGRAM, "--standalone", "--redirects=3", "--log_dir=" + folder.path().string(), "/bin/sh",
+                 "-c", "f=$(dirname \"$TORCHELASTIC_ERROR_FILE\")/stderr.log; rm \"$f\"; mkfifo \"$f\"; exit 3"});
+  CHECK(result.code == 3);
+  CHECK(result.err.find(" failed: exit code 3\n") != std::string::npos);
+}
+
 TEST_CASE("a TMPDIR that cannot be used is named in a warning, and /tmp is used") {
   const TempDir folder;
   const auto file = (folder / "file").string();
