@@ -11,4 +11,8 @@ namespace ddprun {
 // "...".
 std::string printable(std::string_view text, std::size_t limit = 200);
 
+// A JSON text whose strings come from outside, such as a host name: bytes that are not UTF-8, which JSON does not
+// allow, become \\xNN, which a reader sees as \xNN.
+std::string valid_json(std::string text);
+
 }  // namespace ddprun

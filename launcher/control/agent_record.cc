@@ -5,16 +5,17 @@
 #include <boost/json/value.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun {
 
 namespace json = boost::json;
 
 std::string to_json(const AgentRecord& record) {
-  return json::serialize(json::object{{"pid", record.pid},
-                                      {"endpoint", record.endpoint},
-                                      {"grace_s", record.grace.count()},
-                                      {"own", to_json(std::vector{record.own})}});
+  return valid_json(json::serialize(json::object{{"pid", record.pid},
+                                                 {"endpoint", record.endpoint},
+                                                 {"grace_s", record.grace.count()},
+                                                 {"own", to_json(std::vector{record.own})}}));
 }
 
 AgentRecord parse_agent_record(std::string_view text) {

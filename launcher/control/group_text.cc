@@ -7,6 +7,7 @@
 #include <boost/json/value.hpp>
 #include <fmt/format.h>
 
+#include "ddprun/common/printable.h"
 #include "ddprun/launcher/control/group_diagnosis.h"
 
 namespace ddprun {
@@ -137,8 +138,8 @@ std::string groups_json(const JobStatus& job, const std::vector<GroupProgress>& 
       ranks.push_back(to_object(number, group.ranks[number]));
     array.push_back(json::object{{"name", group.name}, {"diagnosis", diagnose(group)}, {"ranks", std::move(ranks)}});
   }
-  return json::serialize(json::object{
-      {"run_id", job.run_id}, {"generation", job.generation}, {"store", job.store}, {"groups", std::move(array)}});
+  return valid_json(json::serialize(json::object{
+      {"run_id", job.run_id}, {"generation", job.generation}, {"store", job.store}, {"groups", std::move(array)}}));
 }
 
 }  // namespace ddprun

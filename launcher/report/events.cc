@@ -91,7 +91,7 @@ void EventReporter::report(const RendezvousRecord& event) {
   line["rank"] = event.of_round ? json::value(round_.self) : json::value(nullptr);
   line["local_id"] = nullptr;
   line["error_trace"] = event.error;
-  sink_(json::serialize(line));
+  sink_(valid_json(json::serialize(line)));
 }
 
 namespace {
@@ -121,13 +121,13 @@ std::string status_line(const EventFacts& facts, const Round& round, std::chrono
                         {"total_run_time", run_time},
                         {"rdzv_backend", facts.backend},
                         {"raw_error", event.raw_error},
-                        {"metadata", json::serialize(nested)},
+                        {"metadata", valid_json(json::serialize(nested))},
                         {"agent_restarts", round.restarts_used},
                         {"duration_ms", event.duration_ms}};
-  return json::serialize(json::object{{"name", std::string("torchelastic.worker.status.") + event.state},
-                                      {"source", event.source},
-                                      {"timestamp", now.count()},
-                                      {"metadata", std::move(metadata)}});
+  return valid_json(json::serialize(json::object{{"name", std::string("torchelastic.worker.status.") + event.state},
+                                                 {"source", event.source},
+                                                 {"timestamp", now.count()},
+                                                 {"metadata", std::move(metadata)}}));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/printable.h"
 #include "ddprun/common/rank_label.h"
 #include "ddprun/common/signal_name.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
@@ -232,7 +233,7 @@ std::string scheduler_error_file(const WorkerFailure& root) {
     message = document.if_contains("message");
   }
   message->as_object()["errorCode"] = root.signal_number != 0 ? -root.signal_number : root.exit_code;
-  return json::serialize(document);
+  return valid_json(json::serialize(document));
 }
 
 void tell_scheduler(const Environment& environment, const std::string& error_file) {

@@ -8,6 +8,7 @@
 #include <boost/system/system_error.hpp>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/printable.h"
 
 namespace ddprun {
 namespace {
@@ -125,7 +126,7 @@ JobStatus job_from(const json::object& object) {
 std::string to_json(const std::vector<JobStatus>& jobs) {
   json::array array;
   for (const auto& job : jobs) array.push_back(to_object(job));
-  return json::serialize(json::object{{"jobs", std::move(array)}});
+  return valid_json(json::serialize(json::object{{"jobs", std::move(array)}}));
 }
 
 std::vector<JobStatus> parse_job_statuses(std::string_view text) {

@@ -93,7 +93,7 @@ void wait_for_all_nodes(Store& store, const StaticExchange& exchange, Deadline d
 std::string to_json(const RoleInfo& info) {
   json::object object{{"role", info.role}, {"rank", info.rank}, {"local_world_size", info.local_world_size}};
   if (info.ddprun) object["ddprun"] = 1;
-  return json::serialize(object);
+  return valid_json(json::serialize(object));
 }
 
 RoleInfo parse_role_info(std::string_view text) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
+#include <sys/stat.h>
 
 #include <boost/json.hpp>
 
@@ -63,4 +64,28 @@ TEST_CASE("an event log that cannot be opened is an error before any worker runs
   CHECK(result.code == 1);
   CHECK(result.out.empty());
   CHECK(result.err == "[ddprun] error: cannot open the event log /nonexistent/e: No such file or directory\n");
+}
+
+TEST_CASE("an event log that is a FIFO without a reader is an error") {
+  const TempDir folder;
+  const auto fifo = (folder / "events").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  const auto result = run_child(command({"--event_log_handler=file:" + fifo}, {}));
+  CHECK(result.code == 1);
+  CHECK(result.err == "[ddprun] error: cannot open the event log " + fifo + ": no process reads this FIFO\n");
+}
+
+TEST_CASE("events are JSON also where the host's name is not UTF-8") {
+  if (run_child({"/usr/bin/unshare", "--uts", "/bin/true"}).code != 0)
+    SKIP("this machine does not permit to change the host's name");
+  const TempDir runtime;
+  const auto result = run_child(
+      {"/usr/bin/unshare", "--uts", "/bin/sh", "-c", "printf 'h\\377' > /proc/sys/kernel/hostname; exec \"$@\"", "sh",
+       DDPRUN_PROGRAM, "--standalone", "--event_log_handler=console", "/bin/sh", "-c", DDPRUN_PROGRAM " status --json"},
+      {{"DDPRUN_RUNTIME_DIR", runtime.path().string()}});
+  CHECK(result.code == 0);
+  CHECK(names_in(result.err).size() > 5);
+  CHECK(result.err.find("\"hostname\":\"h\\\\xff\"") != std::string::npos);
+  const auto status = json::parse(result.out).as_object();
+  CHECK(status.at("jobs").at(0).at("nodes").at(0).at("host").as_string() == "h\\xff");
 }

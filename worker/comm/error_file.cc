@@ -9,6 +9,7 @@
 #include "ddprun/common/environment.h"
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/printable.h"
 #include "ddprun/common/process_limits.h"
 
 namespace ddprun {
@@ -54,7 +55,7 @@ void write_error_file(const std::filesystem::path& path, const std::string& mess
   if (kind == FailureKind::consequence) extra["consequence"] = true;
   if (kind == FailureKind::usage_error) extra["usage_error"] = true;
   const json::object file{{"message", json::object{{"message", message}, {"extraInfo", extra}}}};
-  write_file_atomically(path, json::serialize(file));
+  write_file_atomically(path, valid_json(json::serialize(file)));
 }
 
 bool is_consequence(Errc code) {

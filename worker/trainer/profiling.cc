@@ -9,6 +9,7 @@
 
 #include "ddprun/common/atomic_file.h"
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/printable.h"
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/profiler/trace.h"
 #include "ddprun/worker/trainer/machine_peak.h"
@@ -226,7 +227,7 @@ profiler::Summary Profiling::summary() {
 void Profiling::write_trace(const std::filesystem::path& path) {
   auto& group = session_.group();
   const auto all = all_gather_bytes(group, profiler::trace_events(group.rank(), local_host_name(), events_));
-  if (session_.is_first()) write_file_atomically(path, profiler::trace_file(all));
+  if (session_.is_first()) write_file_atomically(path, valid_json(profiler::trace_file(all)));
 }
 
 }  // namespace ddprun::trainer

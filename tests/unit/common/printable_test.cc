@@ -16,6 +16,13 @@ TEST_CASE("text stays, and bytes that a terminal would act on are escaped") {
   CHECK(printable("\xf0\x9f\x98\x80\xf4\x90\x80\x80") == "\xf0\x9f\x98\x80\\xf4\\x90\\x80\\x80");
 }
 
+TEST_CASE("bytes that are not UTF-8 are escaped in a JSON text, and all else stays") {
+  using ddprun::valid_json;
+  CHECK(valid_json(R"({"a": "größer 数 \n"})") == R"({"a": "größer 数 \n"})");
+  CHECK(valid_json("[\"h\xff\", \"\xc3\"]") == R"(["h\\xff", "\\xc3"])");
+  CHECK(valid_json("\"\xed\xa0\x80\"") == R"("\\xed\\xa0\\x80")");  // a surrogate
+}
+
 TEST_CASE("long text is cut between characters") {
   CHECK(printable("abcdef", 6) == "abcdef");
   CHECK(printable("abcdefg", 6) == "abcdef...");
