@@ -21,8 +21,11 @@ UniqueFd connect_to(const std::filesystem::path& path) {
   if (name.size() >= sizeof(address.sun_path)) throw make_error(Errc::unreachable, "{}: the name is too long", name);
   std::memcpy(address.sun_path, name.data(), name.size());
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
-    throw make_error(Errc::unreachable, "{}: {}", name, errno_text(errno));
+  if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    const int error = errno;
+    if (error == ECONNREFUSED) ::unlink(name.c_str());  // its agent was killed, and its process id is in use again
+    throw make_error(Errc::unreachable, "{}: {}", name, errno_text(error));
+  }
   return socket;
 }
 
@@ -40,9 +43,10 @@ std::string read_line(int connection, Deadline deadline) {
   std::string text;
   char chunk[4096];
   while (!text.ends_with('\n')) {
-    if (!wait_readable(connection, deadline)) throw make_error(Errc::timeout, "an agent does not answer");
+    if (!wait_readable(connection, deadline))
+      throw make_error(Errc::timeout, "the agent does not answer; is it frozen?");
     const auto got = ::read(connection, chunk, sizeof(chunk));
-    if (got <= 0) throw make_error(Errc::connection_lost, "an agent exited before it answered");
+    if (got <= 0) throw make_error(Errc::connection_lost, "the agent exited before it answered");
     text.append(chunk, static_cast<std::size_t>(got));
   }
   return text;
@@ -55,18 +59,32 @@ UniqueFd send_request(const std::filesystem::path& path, const std::string& requ
   return socket;
 }
 
-}  // namespace
-
-std::vector<LocalAgent> local_agents(const Environment& environment, Deadline deadline) {
-  std::vector<LocalAgent> agents;
+// All are asked before the first answer is read, so that a frozen agent does not use up the time of the others.
+std::vector<std::pair<std::filesystem::path, UniqueFd>> requests_to_agents(const Environment& environment) {
+  std::vector<std::pair<std::filesystem::path, UniqueFd>> requests;
   for (const auto& folder : runtime_folders(environment)) {
     for (const auto& path : agent_sockets(folder)) {
       try {
-        const auto socket = send_request(path, "status\n");
-        agents.push_back({path, parse_agent_record(read_line(socket.get(), deadline))});
+        requests.emplace_back(path, send_request(path, "status\n"));
       } catch (const Error& e) {
         log::debug("{}", e.what());
       }
+    }
+  }
+  return requests;
+}
+
+}  // namespace
+
+std::vector<LocalAgent> local_agents(const Environment& environment, Deadline deadline) {
+  check_runtime_folder(environment);
+  std::vector<LocalAgent> agents;
+  for (const auto& [path, socket] : requests_to_agents(environment)) {
+    try {
+      agents.push_back({path, parse_agent_record(read_line(socket.get(), deadline))});
+    } catch (const Error& e) {
+      const auto level = e.code() == Errc::connection_lost ? log::Level::debug : log::Level::warn;
+      log::log(level, "{}: {}", path.string(), e.what());
     }
   }
   return agents;

@@ -17,7 +17,8 @@ struct LocalAgent {
   AgentRecord record;
 };
 
-// The agents that answer; others are logged at level debug and left out.
+// The agents that answer. One that does not in time, or with an unknown answer, is named in a warning. Throws
+// Errc::usage for an invalid DDPRUN_RUNTIME_DIR.
 std::vector<LocalAgent> local_agents(const Environment& environment, Deadline deadline);
 
 // Asks an agent to end its whole job. requester: for the agents' logs. The connection that is returned closes when the

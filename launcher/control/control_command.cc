@@ -104,7 +104,6 @@ std::vector<JobStatus> requested_jobs(const Request& request, const Environment&
   } else {
     for (const auto& [key, agents] : local_jobs(environment, request.run_id))
       for (auto& job : status_of(key, agents)) jobs.push_back(std::move(job));
-    if (jobs.empty() && !request.run_id.empty()) throw make_error(Errc::unreachable, "{}", no_job_text(request.run_id));
   }
   return jobs;
 }
@@ -150,11 +149,22 @@ int show_collectives(const std::vector<JobStatus>& jobs, bool as_json) {
   return code;
 }
 
+[[noreturn]] void throw_no_job(const Request& request) {
+  if (request.endpoint.empty()) throw Error(Errc::unreachable, no_job_text(request.run_id));
+  std::vector<std::string> others;
+  if (!request.run_id.empty())
+    for (const auto& job : ask_for_status(server_at(request.endpoint), "", Deadline::in(reply_timeout)))
+      others.push_back(job.run_id);
+  throw make_error(Errc::unreachable, "no job{} at {}{}{}",
+                   request.run_id.empty() ? "" : fmt::format(" of run id '{}'", request.run_id), request.endpoint,
+                   others.empty() ? "" : "; there is ", fmt::join(others, ", "));
+}
+
 int show_status(const Request& request, const Environment& environment) {
   const auto jobs = requested_jobs(request, environment);
-  if (jobs.empty() && !request.json) {
-    write_output("{}\n", request.endpoint.empty() ? no_job_text("") : "no job at " + request.endpoint);
-    return exit_success;
+  if (jobs.empty()) {
+    if (request.json) write_output("{}\n", to_json(jobs));
+    throw_no_job(request);
   }
   if (request.collectives) return show_collectives(merge(jobs), request.json);
   if (request.json) {
@@ -193,12 +203,13 @@ int stop_local(const LocalJobs& jobs) {
 int stop_job(const Request& request, const Environment& environment) {
   if (!request.endpoint.empty()) {
     const auto job = ask_to_stop(server_at(request.endpoint), request.run_id, requester(), Deadline::in(reply_timeout));
-    write_output("job {} has been told to stop: {} node{}\n", job.run_id, job.node_count,
-                 job.node_count == 1 ? "" : "s");
+    if (!job) throw_no_job(request);
+    write_output("job {} has been told to stop: {} node{}\n", job->run_id, job->node_count,
+                 job->node_count == 1 ? "" : "s");
     return exit_success;
   }
   const auto jobs = local_jobs(environment, request.run_id);
-  if (jobs.empty()) throw make_error(Errc::unreachable, "{}", no_job_text(request.run_id));
+  if (jobs.empty()) throw_no_job(request);
   if (jobs.size() == 1) return stop_local(jobs);
   std::vector<std::string> names;
   for (const auto& [key, agents] : jobs) names.push_back(fmt::format("{} at {}", key.first, key.second));

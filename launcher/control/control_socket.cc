@@ -9,6 +9,7 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
+#include "ddprun/common/error.h"
 #include "ddprun/common/log.h"
 #include "ddprun/launcher/control/runtime_folder.h"
 
@@ -37,22 +38,16 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
   Impl(asio::io_context& loop, Handlers handlers) : acceptor_(loop), handlers_(std::move(handlers)) {}
 
   void open(const Environment& environment) {
-    const auto folder = own_runtime_folder(environment);
-    if (!folder) return log::debug("no folder for a control socket: ddprun status will not find this agent");
-    agent_sockets(*folder);  // removes the sockets of agents that were killed
-    const auto path = *folder / (std::to_string(::getpid()) + ".sock");
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
     try {
-      acceptor_.open();
-      acceptor_.bind(path.string());
-      path_ = path;
-      acceptor_.listen();
-      accept();
-    } catch (const boost::system::system_error& e) {
-      log::debug("no control socket at {}: {}", path.string(), e.what());
+      const auto folder = own_runtime_folder(environment);
+      agent_sockets(folder);  // removes the sockets of agents that were killed
+      listen(folder / (std::to_string(::getpid()) + ".sock"));
+    } catch (const Error& e) {
+      log::warn("ddprun status and ddprun stop will not find this agent: {}", e.what());
     }
   }
+
+  const std::filesystem::path& path() const { return path_; }
 
   void close() {
     error_code ignored;
@@ -64,6 +59,26 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
+  // It gets its name when it accepts connections: one that refuses them counts as a dead agent's.
+  void listen(const std::filesystem::path& path) {
+    auto unnamed = path;
+    unnamed.replace_extension(".new");
+    std::error_code ignored;
+    std::filesystem::remove(unnamed, ignored);
+    try {
+      acceptor_.open();
+      acceptor_.bind(unnamed.string());
+      acceptor_.listen();
+      std::filesystem::rename(unnamed, path);
+    } catch (const std::system_error& e) {
+      throw make_error(Errc::io, "cannot listen at {}: {}", path.string(), e.code().message());
+    } catch (const boost::system::system_error& e) {
+      throw make_error(Errc::io, "cannot listen at {}: {}", path.string(), e.code().message());
+    }
+    path_ = path;
+    accept();
+  }
+
   void accept() {
     acceptor_.async_accept([self = shared_from_this()](error_code failure, stream_protocol::socket socket) {
       if (failure == asio::error::operation_aborted || !self->acceptor_.is_open()) return;
@@ -110,6 +125,10 @@ class ControlSocket::Impl : public std::enable_shared_from_this<Impl> {
 ControlSocket::ControlSocket(asio::io_context& loop, const Environment& environment, Handlers handlers)
     : impl_(std::make_shared<Impl>(loop, std::move(handlers))) {
   impl_->open(environment);
+}
+
+const std::filesystem::path& ControlSocket::path() const {
+  return impl_->path();
 }
 
 ControlSocket::~ControlSocket() {

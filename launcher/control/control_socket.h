@@ -26,11 +26,14 @@ class ControlSocket {
     std::function<void(const std::string& requester)> stop;
   };
 
-  // If the socket cannot be created, this is logged at level debug and the agent runs without it.
+  // If the socket cannot be created, a warning says why and the agent runs without it.
   ControlSocket(boost::asio::io_context& loop, const Environment& environment, Handlers handlers);
   ~ControlSocket();
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;
+
+  // Empty when there is none.
+  const std::filesystem::path& path() const;
 
  private:
   class Impl;

@@ -4,20 +4,66 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "ddprun/common/error.h"
 
 namespace ddprun {
 namespace {
 
 namespace fs = std::filesystem;
 
-// lstat: another user may have put a symbolic link there.
-bool is_private_folder(const fs::path& folder) {
+constexpr const char* variable = "DDPRUN_RUNTIME_DIR";
+
+// Why agents do not use a folder; empty when only this user can enter it. lstat: another user may have put a symbolic
+// link there.
+std::string refusal(const fs::path& folder) {
   struct stat info {};
-  return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
-         (info.st_mode & (S_IRWXG | S_IRWXO)) == 0;
+  if (::lstat(folder.c_str(), &info) != 0) return errno_text(errno);
+  if (!S_ISDIR(info.st_mode)) return "it is not a folder";
+  if (info.st_uid != ::geteuid()) return fmt::format("it belongs to another user (uid {})", info.st_uid);
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return fmt::format("other users may enter it (its mode is {:o}, not 700)", info.st_mode & 0777);
+  return {};
+}
+
+bool is_private_folder(const fs::path& folder) {
+  return refusal(folder).empty();
+}
+
+std::string folder_in_tmp() {
+  return "/tmp/ddprun-" + std::to_string(::geteuid());
+}
+
+bool is_set(const Environment& environment) {
+  return !environment.get(variable).value_or("").empty();
+}
+
+// Those whose names are fixed.
+std::vector<fs::path> named_folders(const Environment& environment) {
+  if (is_set(environment)) return {fs::path(*environment.get(variable))};
+  std::vector<fs::path> folders;
+  if (const auto own = environment.get("XDG_RUNTIME_DIR"); own && !own->empty())
+    folders.push_back(fs::path(*own) / "ddprun");
+  if (const auto system = fs::path("/run/user") / std::to_string(::geteuid()) / "ddprun";
+      folders.empty() || folders[0] != system)
+    folders.push_back(system);
+  folders.emplace_back(folder_in_tmp());
+  return folders;
+}
+
+std::vector<fs::path> more_folders_in_tmp() {
+  std::vector<fs::path> folders;
+  std::error_code ignored;
+  const auto prefix = folder_in_tmp() + ".";
+  for (const auto& entry : fs::directory_iterator("/tmp", ignored))
+    if (entry.path().string().starts_with(prefix) && is_private_folder(entry.path())) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end());
+  return folders;
 }
 
 std::optional<pid_t> owner_of(const fs::path& socket) {
@@ -31,23 +77,33 @@ std::optional<pid_t> owner_of(const fs::path& socket) {
 }  // namespace
 
 std::vector<fs::path> runtime_folders(const Environment& environment) {
-  if (const auto only = environment.get("DDPRUN_RUNTIME_DIR"); only && !only->empty()) return {fs::path(*only)};
-  std::vector<fs::path> folders;
-  const auto uid = std::to_string(::geteuid());
-  if (const auto own = environment.get("XDG_RUNTIME_DIR"); own && !own->empty())
-    folders.push_back(fs::path(*own) / "ddprun");
-  if (const auto system = fs::path("/run/user") / uid / "ddprun"; folders.empty() || folders[0] != system)
-    folders.push_back(system);
-  folders.push_back("/tmp/ddprun-" + uid);
+  auto folders = named_folders(environment);
+  if (is_set(environment)) return folders;
+  for (auto& folder : more_folders_in_tmp()) folders.push_back(std::move(folder));
   return folders;
 }
 
-std::optional<fs::path> own_runtime_folder(const Environment& environment) {
-  for (const auto& folder : runtime_folders(environment)) {
-    ::mkdir(folder.c_str(), S_IRWXU);
-    if (is_private_folder(folder)) return folder;
+fs::path own_runtime_folder(const Environment& environment) {
+  std::string reasons;
+  for (const auto& folder : named_folders(environment)) {
+    const int error = ::mkdir(folder.c_str(), S_IRWXU) == 0 || errno == EEXIST ? 0 : errno;
+    const auto reason = error != 0 ? errno_text(error) : refusal(folder);
+    if (reason.empty()) return folder;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", folder.string(), reason);
   }
-  return std::nullopt;
+  if (is_set(environment)) throw Error(Errc::io, reasons);
+  if (const auto more = more_folders_in_tmp(); !more.empty()) return more.front();
+  auto another = folder_in_tmp() + ".XXXXXX";
+  if (!::mkdtemp(another.data())) throw Error(Errc::io, reasons);
+  return another;
+}
+
+void check_runtime_folder(const Environment& environment) {
+  const auto folder = environment.get(variable).value_or("");
+  std::error_code ignored;
+  if (folder.empty() || fs::symlink_status(folder, ignored).type() == fs::file_type::not_found) return;
+  if (const auto reason = refusal(folder); !reason.empty())
+    throw make_error(Errc::usage, "{} = {}: {}; no agent uses it", variable, folder, reason);
 }
 
 std::vector<fs::path> agent_sockets(const fs::path& folder) {

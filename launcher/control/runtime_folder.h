@@ -1,7 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <vector>
 
 #include "ddprun/common/environment.h"
@@ -11,11 +10,18 @@
 namespace ddprun {
 
 // Only $DDPRUN_RUNTIME_DIR if that is set; else, in order of preference, $XDG_RUNTIME_DIR/ddprun,
-// /run/user/<uid>/ddprun and /tmp/ddprun-<uid>. Agents are looked for in all of them.
+// /run/user/<uid>/ddprun, /tmp/ddprun-<uid>, and the folders of this user in /tmp whose names begin with that and a
+// dot. Agents are looked for in all of them.
 std::vector<std::filesystem::path> runtime_folders(const Environment& environment);
 
-// The first of them that exists or can be created and that only this user can enter.
-std::optional<std::filesystem::path> own_runtime_folder(const Environment& environment);
+// The first of them that exists or can be created and that only this user can enter; where another user has made
+// /tmp/ddprun-<uid>, a new one in /tmp with a dot and six random characters. Throws Errc::io with the reason for each
+// that cannot be used.
+std::filesystem::path own_runtime_folder(const Environment& environment);
+
+// Throws Errc::usage if $DDPRUN_RUNTIME_DIR is not a folder that only this user can enter, so that agents do not use
+// it. A missing one is valid.
+void check_runtime_folder(const Environment& environment);
 
 // The sockets in a folder; those of processes that do not exist any more are removed. Nothing if other users may write
 // there.

@@ -211,7 +211,7 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     std::string text;
     for (const auto& [id, job] : jobs_)
       if (text.size() < 1000) text += (text.empty() ? "" : ", ") + id;
-    return text.empty() ? "none" : text;
+    return text;
   }
 
   void answer(SessionId id, const std::vector<JobPtr>& jobs) {
@@ -232,19 +232,14 @@ class MembershipHub::Impl : public std::enable_shared_from_this<Impl> {
     sender_.close(id);
   }
 
-  void handle_request(SessionId id, const StatusRequest& request) {
-    const auto jobs = jobs_named(request.run_id);
-    if (jobs.empty() && !request.run_id.empty())
-      return refuse(id, fmt::format("there is no job of run id '{}' here; jobs: {}", request.run_id, names()));
-    answer(id, jobs);
-  }
+  void handle_request(SessionId id, const StatusRequest& request) { answer(id, jobs_named(request.run_id)); }
 
   void handle_request(SessionId id, const StopRequest& request) {
     const JobPtr own = sessions_.at(id).job;
     const auto jobs = own ? std::vector<JobPtr>{own} : jobs_named(request.run_id);
     if (jobs.size() > 1) return refuse(id, fmt::format("there are several jobs; name one of them: {}", names()));
-    if (jobs.empty()) return refuse(id, fmt::format("there is no such job here; jobs: {}", names()));
     if (!own) answer(id, jobs);
+    if (jobs.empty()) return;
     deliver(jobs.front(), jobs.front()->membership.stop(now(), request.who));
   }
 

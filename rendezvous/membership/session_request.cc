@@ -48,9 +48,10 @@ std::vector<JobStatus> ask_for_status(const ServerAddress& server, const std::st
   return ask(server, StatusRequest{run_id}, deadline);
 }
 
-JobStatus ask_to_stop(const ServerAddress& server, const std::string& run_id, const std::string& who,
-                      Deadline deadline) {
+std::optional<JobStatus> ask_to_stop(const ServerAddress& server, const std::string& run_id, const std::string& who,
+                                     Deadline deadline) {
   auto jobs = ask(server, StopRequest{run_id, who}, deadline);
+  if (jobs.empty()) return std::nullopt;
   if (jobs.size() != 1) throw make_error(Errc::protocol, "the rendezvous server stopped {} jobs", jobs.size());
   return std::move(jobs.front());
 }

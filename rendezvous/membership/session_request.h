@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ std::vector<JobStatus> ask_for_status(const ServerAddress& server, const std::st
 
 // Stops the job of this run id, or the server's only job if it is empty. Returns the job's status when its agents have
 // been notified; they may still be running. `who` appears in the job result.
-JobStatus ask_to_stop(const ServerAddress& server, const std::string& run_id, const std::string& who,
-                      Deadline deadline);
+std::optional<JobStatus> ask_to_stop(const ServerAddress& server, const std::string& run_id, const std::string& who,
+                                     Deadline deadline);
 
 }  // namespace ddprun

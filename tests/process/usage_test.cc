@@ -72,7 +72,7 @@ TEST_CASE("output that cannot be written is an error") {
                              {"--man"},
                              {"--version"},
                              {"--completion=bash"},
-                             {"status"},
+                             {"status", "--json"},
                              {"status", "--help"},
                              {"--dry_run", "--standalone", "/bin/true"}}) {
     INFO(words.front());

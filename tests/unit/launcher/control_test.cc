@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,24 +71,65 @@ TEST_CASE("the runtime folder belongs to its owner alone, and sockets of dead pr
   const auto folder = own_runtime_folder(environment);
   REQUIRE(folder == base / "ddprun");
   struct stat info {};
-  REQUIRE(::stat(folder->c_str(), &info) == 0);
+  REQUIRE(::stat(folder.c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0700);
 
   CHECK(runtime_folders(environment).size() > 1);
   CHECK(runtime_folders(Environment({{"XDG_RUNTIME_DIR", base.path().string()}, {"DDPRUN_RUNTIME_DIR", "/only"}})) ==
         std::vector<std::filesystem::path>{"/only"});
 
-  const auto own = *folder / (std::to_string(::getpid()) + ".sock");
+  const auto own = folder / (std::to_string(::getpid()) + ".sock");
   std::ofstream(own).put('\n');
-  std::ofstream(*folder / "4194305.sock").put('\n');  // beyond the largest process id
-  std::ofstream(*folder / "note.txt").put('\n');
-  CHECK(agent_sockets(*folder) == std::vector{own});
-  CHECK_FALSE(std::filesystem::exists(*folder / "4194305.sock"));
-  CHECK(std::filesystem::exists(*folder / "note.txt"));
+  std::ofstream(folder / "4194305.sock").put('\n');  // beyond the largest process id
+  std::ofstream(folder / "note.txt").put('\n');
+  CHECK(agent_sockets(folder) == std::vector{own});
+  CHECK_FALSE(std::filesystem::exists(folder / "4194305.sock"));
+  CHECK(std::filesystem::exists(folder / "note.txt"));
 
-  std::filesystem::permissions(*folder, std::filesystem::perms::all);
-  CHECK(agent_sockets(*folder).empty());  // others could have put them there
+  std::filesystem::permissions(folder, std::filesystem::perms::all);
+  CHECK(agent_sockets(folder).empty());  // others could have put them there
   CHECK(own_runtime_folder(environment) != folder);
+}
+
+TEST_CASE("where another user has made the folder in /tmp, agents use another one, which status finds") {
+  if (::geteuid() != 0) SKIP("it takes root to act as another user");
+  const auto user = static_cast<uid_t>(100'000 + ::getpid());  // nobody else's
+  const auto taken = std::filesystem::path("/tmp/ddprun-" + std::to_string(user));
+  REQUIRE(::mkdir(taken.c_str(), 0700) == 0);
+  REQUIRE(::seteuid(user) == 0);
+  const auto folder = own_runtime_folder({});
+  const auto again = own_runtime_folder({});
+  const auto folders = runtime_folders({});
+  REQUIRE(::seteuid(0) == 0);
+  std::filesystem::remove(taken);
+  std::filesystem::remove(folder);
+  CHECK(folder.string().starts_with(taken.string() + "."));
+  CHECK(again == folder);
+  CHECK(std::count(folders.begin(), folders.end(), folder) == 1);
+}
+
+TEST_CASE("a DDPRUN_RUNTIME_DIR that cannot be used is refused with the reason") {
+  const testing::TempDir base;
+  const Environment environment({{"DDPRUN_RUNTIME_DIR", base.path().string()}});
+  CHECK_NOTHROW(check_runtime_folder(environment));
+  CHECK_NOTHROW(check_runtime_folder(Environment({{"DDPRUN_RUNTIME_DIR", (base / "missing").string()}})));
+  CHECK(own_runtime_folder(environment) == base.path());
+  std::string reason = ": other users may enter it (its mode is 755, not 700)";
+  std::filesystem::permissions(base.path(), std::filesystem::perms(0755));
+  if (::geteuid() == 0) {
+    REQUIRE(::chown(base.path().c_str(), 1, 1) == 0);
+    reason = ": it belongs to another user (uid 1)";
+  }
+  CHECK_THROWS_WITH(own_runtime_folder(environment), base.path().string() + reason);
+  CHECK_THROWS_WITH(check_runtime_folder(environment),
+                    "DDPRUN_RUNTIME_DIR = " + base.path().string() + reason + "; no agent uses it");
+}
+
+TEST_CASE("a record with a host name that is not UTF-8 is JSON") {
+  auto job = example();
+  job.nodes[0].host = "h\xff";
+  const AgentRecord record{.pid = 17, .endpoint = "127.0.0.1:400", .grace = 7s, .own = job};
+  CHECK(parse_agent_record(to_json(record)).own.nodes[0].host == "h\\xff");
 }
 
 TEST_CASE("status and stop are subcommands only as the first argument") {
