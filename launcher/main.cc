@@ -104,7 +104,7 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments{argv + 1, argv + argc};
-  if (arguments.size() == 1 && arguments[0] == Guardian::run_option) Guardian::run();
+  if (arguments.size() == 2 && arguments[0] == Guardian::run_option) run_guardian(argv[2]);
   try {
     return run(arguments);
   } catch (const Error& e) {

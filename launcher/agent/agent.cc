@@ -55,9 +55,9 @@ void catch_sigpipe() {
   ::sigaction(SIGPIPE, &action, nullptr);
 }
 
-// Descriptors that this process needs apart from its workers: standard streams, event loop, signals, guardian,
+// Descriptors that this process needs apart from its workers: standard streams, event loop, signals, guardian (six),
 // rendezvous and workers' store with a connection each, control socket, log folder, kernel log.
-constexpr std::uint64_t own_descriptors = 22;
+constexpr std::uint64_t own_descriptors = 25;
 
 // For each worker: three pipes at its start, a connection to the workers' store, the copies of tee'd streams, and the
 // two ends of a socket for PMI.
@@ -99,7 +99,8 @@ class Agent {
                 .changed = [this](const auto& workers) { report_workers(workers); }}) {
     const auto& error_files = logs_.enabled() ? logs_.root() : logs_.temporary();
     if (!error_files.empty()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + error_files.string() + "/");
-    if (!logs_.temporary().empty() && !keeps_logs()) guardian_.remove_with_job(logs_.temporary().string());
+    if (!logs_.temporary().empty() && !keeps_logs()) guardian_.remove_with_job(logs_.temporary());
+    if (watchdog_) guardian_.remove_with_job(watchdog_->pipe());
     become_subreaper();
     catch_sigpipe();
   }
@@ -294,6 +295,7 @@ class Agent {
         loop_, spec_.group.environment,
         ControlSocket::Handlers{.status = [this] { return to_json(record()); },
                                 .stop = [this](const std::string& who) { act(state_.on_stop_request(who)); }});
+    if (!control_->path().empty()) guardian_.remove_with_job(control_->path());
   }
 
   // What the agent knows: this node alone. The rendezvous knows the others.
@@ -358,7 +360,7 @@ class Agent {
     bool error_files = false;
     for (const auto& failure : finish.failures) error_files |= !failure.error_file.empty() && !summary.empty();
     const bool keep = keeps_logs() || error_files;
-    if (keep) guardian_.remove_with_job("");
+    if (keep) guardian_.keep_after_job(logs_.temporary());
     logs_.remove_if_temporary(keep);
     console_.drain(output_timeout(finish));
     const bool failed_here = !finish.failures.empty() && round_ && finish.failures.front().group_rank == round_->self;

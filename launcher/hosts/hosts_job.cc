@@ -105,6 +105,7 @@ class HostsJob {
     if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
     wait_for_signal();
     for (std::size_t i = 0; i < spec_.hosts.size(); ++i) start(i);
+    guardian_.confirm_groups();
     execute(state_.on_start());
     loop_.run();
     console_.drain(std::chrono::seconds(5));
@@ -271,7 +272,7 @@ class HostsJob {
   }
 
   void reap() {
-    for (const auto& change : reap_children()) {
+    for (const auto& change : reap_children(guardian_)) {
       if (change.kind != ProcessChange::Kind::ended) continue;
       for (std::size_t i = 0; i < connections_.size(); ++i)
         if (connections_[i]->process.pid == change.exit.pid) ended(i, change.exit);

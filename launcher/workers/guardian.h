@@ -1,74 +1,80 @@
 #pragma once
 
+#include <array>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
 #include <vector>
 
-#include "ddprun/common/unique_fd.h"
+#include "ddprun/launcher/workers/guardian_process.h"
 
 namespace ddprun {
 
-// A small process that outlives the agent briefly: when the agent has ended, also by SIGKILL, the guardian
-// kills every process that the agent had started, and exits. It reads a pipe whose only writers are the agent
-// and, until their exec, the workers; end of file means that the agent has ended.
+// Two small processes that outlive the agent briefly: when the agent has ended, also by SIGKILL, each of them kills
+// every process that the agent had started, and exits. Each reads a pipe whose only writers are the agent
+// and, until their exec, the workers; end of file means that the agent has ended. There are two, so that one remains
+// when the other is frozen or is killed together with the agent. The second one's name is not that of ddprun, so that
+// `pkill -KILL ddprun` spares it.
 //
-// It kills every process group that was added and not removed, then every process with the marker in its environment
-// (children of workers in sessions of their own). It misses a process that has both left the worker's group and cleared
+// They kill every process group that was added and not removed, then every process with the marker in its environment
+// (children of workers in sessions of their own). They miss a process that has both left the worker's group and cleared
 // its environment, or that has no marker (no folder for error files), when the agent gets SIGKILL. While the agent
 // lives it finds those itself (descendants.h).
 //
-// Ownership: construct it first in main, before any thread exists. The destructor closes the pipe and reaps the
-// process. The guardian leads its own session, ignores the signals of a terminal and has no descriptor but the
-// pipe. waitpid(-1) does not report it unless it was restarted. Threads: single-threaded, except add_own_group().
-// Errors: the constructor and restart() throw Errc::io. Other functions ignore that the guardian has ended: restart()
-// makes up for it. GuardianWatch does that in an event loop.
+// Ownership: construct it first in main, before any thread exists. The destructor closes the pipes, continues processes
+// that are stopped, and reaps both; one that has not ended within five seconds is killed, and a line says so. Each
+// process leads its own session, ignores the signals of a terminal and has no descriptor but the pipe. waitpid(-1) does
+// not report it unless it was restarted. Threads: single-threaded, except add_own_group(). Errors: the
+// constructor and restart() throw Errc::io. Other functions ignore that a process has ended: restart() makes up for it.
+// GuardianWatch does that in an event loop.
 class Guardian {
  public:
+  static constexpr std::size_t count = 2;
+
   Guardian();
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  // Call in a child between fork and exec, once it leads its own group; async-signal-safe. Returns false when the
-  // guardian has ended.
-  bool add_own_group() const noexcept;
-  // Call in the parent after the fork: a restarted guardian is sent these groups.
-  void remember_group(pid_t group) { groups_.push_back(group); }
+  // Call in a child between fork and exec, once it leads its own group; async-signal-safe. One of the processes then
+  // knows the group, unless both have ended. SIGPIPE may be pending afterwards.
+  void add_own_group() const noexcept;
+  // Call in the parent after the fork.
+  void remember_group(pid_t group);
+  // Sends the groups remembered since the last call to both processes, each at once.
+  void confirm_groups();
   // The group is empty; the kernel may reuse its number.
   void remove_group(pid_t group);
   // "NAME=value" with which an entry in the environment of every process of the job begins. Ignored above 1,023 bytes,
   // since a shortened one might match other jobs.
   void set_marker(const std::string& prefix);
-  // A folder that only this job uses: removed when the agent has ended. An empty name cancels that. Ignored above 1,023
-  // bytes.
-  void remove_with_job(const std::string& folder);
+  // A folder or file that only this job uses: removed when the agent has ended. Ignored above 1,023 bytes.
+  void remove_with_job(const std::filesystem::path& path);
+  // Cancels remove_with_job().
+  void keep_after_job(const std::filesystem::path& path);
 
-  pid_t pid() const { return pid_; }
-  // A pidfd: readable once the guardian has ended; -1 where the kernel has none (before 5.2).
-  int exit_descriptor() const { return pidfd_.get(); }
+  const GuardianProcess& process(std::size_t index) const { return processes_[index]; }
+  bool owns(pid_t pid) const;
+  // waitpid(-1) has reaped this process of the guardian.
+  void note_end(pid_t pid, int signal_number);
 
-  // REQUIRES: the guardian has ended. Reaps it and starts another that knows all groups, the marker and the folder. The
+  // REQUIRES: the process has ended. Reaps it and starts another that knows all groups, the marker and the paths. The
   // new one is started by executing this program with run_option, since threads may exist by now; it is a child
-  // that waitpid(-1) reports. Returns how the old one ended ("SIGKILL"), empty when that is not known.
-  std::string restart();
+  // that waitpid(-1) reports. Returns how the old one ended ("SIGKILL"), empty when it exited.
+  std::string restart(std::size_t index);
   bool restarted() const { return restarted_; }
 
-  // This program's argument that makes it a guardian whose pipe is standard input.
+  // This program's first argument that makes it a guardian whose pipe is standard input; the second is its name.
   static constexpr std::string_view run_option = "--guardian";
-  [[noreturn]] static void run();
 
  private:
-  void start(bool by_exec);
-  int reap(int flags);
-
-  UniqueFd pipe_;
-  UniqueFd pidfd_;
-  pid_t pid_ = -1;
+  std::array<GuardianProcess, count> processes_;
   bool restarted_ = false;
   std::vector<pid_t> groups_;
+  std::vector<pid_t> unconfirmed_;
   std::string marker_;
-  std::string folder_;
+  std::vector<std::string> paths_;
 };
 
 }  // namespace ddprun

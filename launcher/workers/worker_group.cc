@@ -87,11 +87,11 @@ struct WorkerGroup::Impl {
         timer(loop_),
         memory(MemoryEvidence::Sources::of_this_process()) {
     // Children that this process had before it executed ddprun (exec from a shell) do not belong to the job.
-    reap_children();
+    reap_children(guardian);
     int status = 0;
     if (::waitpid(-1, &status, WNOHANG) == 0)
       for (const pid_t pid : living_children()) foreign.insert(pid);
-    foreign.erase(guardian.pid());
+    std::erase_if(foreign, [this](pid_t pid) { return guardian.owns(pid); });
   }
 
   boost::asio::io_context& loop;
@@ -264,7 +264,7 @@ bool WorkerGroup::Impl::all_exited() const {
 
 std::vector<pid_t> WorkerGroup::Impl::leftover_children() const {
   auto children = living_children();
-  std::erase_if(children, [&](pid_t pid) { return pid == guardian.pid() || foreign.contains(pid); });
+  std::erase_if(children, [&](pid_t pid) { return guardian.owns(pid) || foreign.contains(pid); });
   return children;
 }
 
@@ -382,6 +382,7 @@ void WorkerGroup::start(const Round& round) {
                             .aborted = [&self](int local_rank, int code) { self.end_aborted(local_rank, code); }});
   WorkerEnvironments environments(self.spec.environment, self.spec.exported, self.round);
   for (int local_rank = 0; local_rank < self.self().nproc; ++local_rank) self.start_worker(local_rank, environments);
+  self.guardian.confirm_groups();
   self.report_changes(reports());
 }
 
@@ -430,7 +431,7 @@ void WorkerGroup::window_changed() {
 
 void WorkerGroup::reap() {
   auto& self = *impl_;
-  self.apply(reap_children());
+  self.apply(reap_children(self.guardian));
   self.report_failures(true);
   self.advance();
 }

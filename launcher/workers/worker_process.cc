@@ -60,9 +60,10 @@ struct Child {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
     // The parent may have died before the line above, which then has no effect.
     if (::getppid() != parent) return ESRCH;
-    // A guardian that was killed is replaced by the parent, which has stored this group; the broken pipe must not end
-    // this process.
-    if (!guardian.add_own_group()) discard_broken_pipe();
+    // A guardian that was killed is replaced by the parent, which has stored this group; the broken pipe must not
+    // end this process.
+    guardian.add_own_group();
+    discard_broken_pipe();
     if (const int error = cpus.empty() ? 0 : cpus.apply(); error != 0) return error;
     if (in >= 0 && ::dup2(in, STDIN_FILENO) < 0) return errno;
     if (out >= 0 && ::dup2(out, STDOUT_FILENO) < 0) return errno;
@@ -149,7 +150,7 @@ int exec_error(const StartedProcess& process) {
   return ::read(process.exec_error.get(), &error, sizeof(error)) == sizeof(error) ? error : 0;
 }
 
-std::vector<ProcessChange> reap_children() {
+std::vector<ProcessChange> reap_children(Guardian& guardian) {
   using Kind = ProcessChange::Kind;
   std::vector<ProcessChange> changes;
   int status = 0;
@@ -161,6 +162,7 @@ std::vector<ProcessChange> reap_children() {
       changes.push_back({Kind::continued, {.pid = pid}});
     } else {
       const bool signalled = WIFSIGNALED(status);
+      if (guardian.owns(pid)) guardian.note_end(pid, signalled ? WTERMSIG(status) : 0);
       changes.push_back({Kind::ended,
                          {.pid = pid,
                           .code = signalled ? 0 : WEXITSTATUS(status),

@@ -52,7 +52,7 @@ struct ProcessChange {
   ProcessExit exit;  // stopped: with the signal; continued: the process id only
 };
 
-// All changes so far, of adopted children too. Reaps children that have ended.
-std::vector<ProcessChange> reap_children();
+// All changes so far, of adopted children too. Reaps children that have ended; the guardian is told of its own.
+std::vector<ProcessChange> reap_children(Guardian& guardian);
 
 }  // namespace ddprun

@@ -130,7 +130,7 @@ TEST_CASE("a low limit of open files ends ddprun at once and is named") {
                        "; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=1 " VICTIM_PROGRAM " exit=0"});
     CHECK(result.code == 1);
     CHECK(result.err ==
-          "[ddprun] error: too many open files: ddprun needs 26 descriptors for 1 worker, and the limit is " +
+          "[ddprun] error: too many open files: ddprun needs 29 descriptors for 1 worker, and the limit is " +
               std::to_string(limit) + " (ulimit -n)\n");
   }
 }
@@ -138,7 +138,7 @@ TEST_CASE("a low limit of open files ends ddprun at once and is named") {
 TEST_CASE("the limit of open files that ddprun asks for is enough") {
   const auto result =
       run_child({"/bin/sh", "-c",
-                 "ulimit -n 38; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=4 " VICTIM_PROGRAM " exit=0"});
+                 "ulimit -n 41; exec " DDPRUN_PROGRAM " --standalone --nproc_per_node=4 " VICTIM_PROGRAM " exit=0"});
   INFO(result.err);
   CHECK(result.code == 0);
 }

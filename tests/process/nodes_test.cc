@@ -139,7 +139,7 @@ TEST_CASE("the node that serves the endpoint stays until the last worker of othe
                        "env"};
   auto host = nodes.start(verbs, {"--node_rank=1", "--rdzv_conf=is_host=true"});
   auto other = nodes.start(verbs, {"--node_rank=0", "--rdzv_conf=is_host=false"});
-  host.wait_until([&] { return nodes.there("quick") && nodes.marker.processes() == 5; },
+  host.wait_until([&] { return nodes.there("quick") && nodes.marker.processes() == 7; },
                   "one worker with two agents and their guardians");
   std::ofstream{nodes.file("release")};
   for (auto* node : {&host, &other}) CHECK(node->wait().code == 0);
@@ -151,7 +151,7 @@ TEST_CASE("SIGKILL of one agent ends its workers and the job") {
   const Words quick = {"--rdzv_conf=join_timeout=2"};
   auto a = nodes.start(verbs, quick);
   auto b = nodes.start(verbs, quick);
-  b.wait_until([&] { return nodes.marker.processes() == 8; }, "four workers, two agents and their guardians");
+  b.wait_until([&] { return nodes.marker.processes() == 10; }, "four workers, two agents and their guardians");
   b.signal(SIGKILL);
   CHECK(a.wait().code == 1);
   a.wait_until([&] { return nodes.marker.processes() == 0; }, "end of every process");

@@ -37,7 +37,7 @@ TEST_CASE("the old workers and their children have ended before new ones start")
               marker.variables());
   const auto both = [&] { return std::filesystem::exists(folder / "0") && std::filesystem::exists(folder / "1"); };
   child.wait_until(both, "second attempt");
-  CHECK(marker.processes() == 4);  // ddprun, its guardian, two workers
+  CHECK(marker.processes() == 5);  // ddprun, two guardians, two workers
   std::ofstream(folder / "go").put('\n');
   CHECK(child.wait().code == 0);
   CHECK(marker.processes() == 0);

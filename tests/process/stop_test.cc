@@ -1,5 +1,6 @@
 #include <csignal>
 #include <fstream>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 
 #include "tests/process/launch.h"
@@ -62,7 +63,7 @@ TEST_CASE("SIGUSR1 is not sent to a process without a handler for it, neither wo
   Job job({"fork=plain"});
   job.child.signal(SIGUSR1);
   job.child.wait_for_err("SIGUSR1 was not passed to 2 of 2 workers");
-  CHECK(job.marker.processes() == 6);  // ddprun, its guardian, two workers with a child each
+  CHECK(job.marker.processes() == 7);  // ddprun, two guardians, two workers with a child each
   job.child.signal(SIGTERM);
   CHECK(job.child.wait().code == 128 + SIGTERM);
 }
@@ -144,7 +145,7 @@ TEST_CASE("a signal during the stop after a failure keeps the grace period, a se
   child.wait_for_err("failed: exit code 3");
   child.signal(SIGTERM);
   child.wait_for_err("a second signal kills them");
-  CHECK(marker.processes() == 3);  // rank 1 still runs
+  CHECK(marker.processes() == 4);  // rank 1 still runs
   child.signal(SIGTERM);
   CHECK(child.wait().code == 3);
   CHECK(marker.processes() == 0);
@@ -160,7 +161,7 @@ TEST_CASE("a signal during the stop for a new round ends the job gracefully, a s
   child.wait_for_err("new round: rank 0");
   child.signal(SIGTERM);
   child.wait_for_err("stopped by SIGTERM");
-  CHECK(marker.processes() == 3);
+  CHECK(marker.processes() == 4);
   child.signal(SIGTERM);
   CHECK(child.wait().code == 128 + SIGTERM);
   CHECK(marker.processes() == 0);
@@ -240,7 +241,7 @@ TEST_CASE("SIGKILL of ddprun leaves no temporary folder either") {
   CHECK_FALSE(std::filesystem::is_empty(temporary.path()));
   child.signal(SIGKILL);
   child.wait_until([&] { return std::filesystem::is_empty(temporary.path()); }, "removal of the folder");
-  CHECK(marker.processes() <= 1);  // the guardian may still be ending
+  CHECK(marker.processes() <= 2);  // the guardians may still be ending
 }
 
 TEST_CASE("SIGKILL of ddprun before it has any worker leaves no temporary folder") {
@@ -258,10 +259,11 @@ TEST_CASE("SIGKILL of ddprun before it has any worker leaves no temporary folder
 
 TEST_CASE("a guardian that was killed is replaced, and SIGKILL of ddprun still leaves nothing") {
   const std::string kind = GENERATE("plain", "setsid", "stubborn");
-  CAPTURE(kind);
+  const std::string name = GENERATE("ddprun-guardian", "job-guardian");
+  CAPTURE(kind, name);
   Job job({"ignore=15", "ignore=1", "fork=" + kind});
   pid_t guardian = -1;
-  job.child.wait_until([&] { return (guardian = job.marker.process_named("ddprun-guardian")) > 0; }, "guardian");
+  job.child.wait_until([&] { return (guardian = job.marker.process_named(name)) > 0; }, "guardian");
   ::kill(guardian, SIGKILL);
   job.child.wait_for_err("the guardian process (pid " + std::to_string(guardian) +
                          ") has ended by SIGKILL; started another (pid ");
@@ -272,7 +274,7 @@ TEST_CASE("a guardian that was killed is replaced, and SIGKILL of ddprun still l
 TEST_CASE("a guardian that is killed repeatedly is replaced each time, and the job ends as usual") {
   Job job({"answer=15", "fork=setsid"});
   pid_t previous = -1;
-  for (int kills = 0; kills < 3; ++kills) {
+  for (int kills = 0; kills < 4; ++kills) {
     pid_t guardian = -1;
     const auto replaced = [&] {
       guardian = job.marker.process_named("ddprun-guardian");
@@ -280,7 +282,7 @@ TEST_CASE("a guardian that is killed repeatedly is replaced each time, and the j
     };
     job.child.wait_until(replaced, "guardian");
     ::kill(guardian, SIGKILL);
-    job.child.wait_for_err("the guardian process (pid " + std::to_string(guardian) + ") has ended");
+    job.child.wait_for_err("the guardian process (pid " + std::to_string(guardian) + ") has ended by SIGKILL");
     previous = guardian;
   }
   job.child.signal(SIGTERM);
@@ -302,7 +304,7 @@ TEST_CASE("a guardian that cannot be executed again is one error, and the job en
   ::kill(guardian, SIGKILL);
   const std::string error = "[ddprun] error: the guardian process (pid " + std::to_string(guardian) +
                             ") has ended: cannot execute ddprun as the guardian process: Argument list too long; if "
-                            "ddprun is killed now, workers may survive\n";
+                            "ddprun and its other guardian process are killed now, workers may survive\n";
   child.wait_for_err(error);
   std::ofstream(folder / "go").put('\n');
   const auto result = child.wait();
@@ -322,6 +324,63 @@ TEST_CASE("the death of the guardian does not end workers") {
   ::kill(guardian, SIGKILL);
   std::ofstream(folder / "go").put('\n');
   CHECK(child.wait().code == 0);
+}
+
+TEST_CASE("SIGKILL of ddprun and a guardian at the same moment leaves neither processes nor files") {
+  const std::string name = GENERATE("ddprun-guardian", "job-guardian");
+  CAPTURE(name);
+  const Marker marker;
+  const TempDir temporary, runtime, folder;
+  auto variables = marker.variables();
+  variables["TMPDIR"] = temporary.path().string();
+  variables["DDPRUN_RUNTIME_DIR"] = runtime.path().string();
+  variables["TORCHELASTIC_ENABLE_FILE_TIMER"] = "1";
+  variables["TORCHELASTIC_TIMER_FILE"] = (folder / "timer").string();
+  Child child(command({}, {"ignore=1", "fork=setsid", "touch=" + (folder / "up").string(), "pause"}), variables);
+  child.wait_until([&] { return std::filesystem::exists(folder / "up"); }, "worker");
+  pid_t guardian = -1;
+  child.wait_until([&] { return (guardian = marker.process_named(name)) > 0; }, "guardian");
+  CHECK_FALSE(std::filesystem::is_empty(temporary.path()));
+  CHECK_FALSE(std::filesystem::is_empty(runtime.path()));
+  child.signal(SIGSTOP);  // so that it does not replace the guardian
+  ::kill(guardian, SIGKILL);
+  child.signal(SIGKILL);
+  child.wait_until([&] { return marker.processes() == 0; }, "end of every process");
+  CHECK(std::filesystem::is_empty(temporary.path()));
+  CHECK(std::filesystem::is_empty(runtime.path()));
+  CHECK_FALSE(std::filesystem::exists(folder / "timer"));
+}
+
+TEST_CASE("frozen guardians do not delay the end of the job") {
+  Job job({"answer=15"});
+  for (const char* name : {"ddprun-guardian", "job-guardian"}) {
+    pid_t guardian = -1;
+    job.child.wait_until([&] { return (guardian = job.marker.process_named(name)) > 0; }, "guardian");
+    ::kill(guardian, SIGSTOP);
+  }
+  job.child.wait_until([&] { return job.marker.processes('T') == 2; }, "stop of the guardians");
+  job.child.signal(SIGTERM);
+  const auto result = job.child.wait();
+  CHECK(result.code == 128 + SIGTERM);
+  CHECK(result.err.find("guardian") == std::string::npos);
+  job.check_nothing_left();
+}
+
+TEST_CASE("a guardian that does not end is killed, and a line says so") {
+  Job job({"answer=15"});
+  pid_t guardian = -1;
+  job.child.wait_until([&] { return (guardian = job.marker.process_named("ddprun-guardian")) > 0; }, "guardian");
+  // A debugger that holds it: SIGCONT has no effect.
+  if (::ptrace(PTRACE_SEIZE, guardian, nullptr, nullptr) != 0) SKIP("this machine does not permit ptrace(2)");
+  REQUIRE(::ptrace(PTRACE_INTERRUPT, guardian, nullptr, nullptr) == 0);
+  REQUIRE(::waitpid(guardian, nullptr, __WALL) == guardian);
+  job.child.signal(SIGTERM);
+  const auto result = job.child.wait();
+  CHECK(result.code == 128 + SIGTERM);
+  CHECK(result.err.find("the guardian process (pid " + std::to_string(guardian) +
+                        ") has not ended within 5 s; killing it\n") != std::string::npos);
+  while (::waitpid(guardian, nullptr, __WALL) < 0 && errno == EINTR) continue;
+  job.check_nothing_left();
 }
 
 TEST_CASE("SIGKILL of ddprun's whole process group leaves nothing") {
