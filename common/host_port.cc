@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/loopback.h"
 
 namespace ddprun {
 namespace {
@@ -46,7 +47,8 @@ std::string format_host_port(std::string_view host, std::uint16_t port) {
 }
 
 std::string name_to_resolve(std::string_view host) {
-  return std::string(host == "localhost" || host.ends_with(".localhost") ? "127.0.0.1" : host);
+  return std::string(host == "localhost" || host.ends_with(".localhost") ? find_loopback().value_or("127.0.0.1")
+                                                                         : host);
 }
 
 std::string without_v4_mapping(std::string_view address) {

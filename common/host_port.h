@@ -22,8 +22,8 @@ HostPort parse_host_port(std::string_view text);
 // "10.0.0.1:29400", "[fe80::1]:29400"
 std::string format_host_port(std::string_view host, std::uint16_t port);
 
-// The name to pass to getaddrinfo: "localhost" becomes 127.0.0.1, since a container without /etc/hosts cannot resolve
-// it (RFC 6761, section 6.3).
+// The name to pass to getaddrinfo: "localhost" becomes 127.0.0.1 (::1 on a host without it), since a container without
+// /etc/hosts cannot resolve it (RFC 6761, section 6.3).
 std::string name_to_resolve(std::string_view host);
 
 // True for 127.0.0.0/8, ::1, and either mapped into IPv6.

@@ -7,6 +7,7 @@
 #include "ddprun/common/error.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/log.h"
+#include "ddprun/common/loopback.h"
 #include "ddprun/launcher/cli/lists.h"
 #include "ddprun/launcher/placement/affinity.h"
 
@@ -23,7 +24,7 @@ std::string make_node_id(const std::string& host) {
 
 // The workers of a job of one node connect over loopback, whatever address its session comes from.
 std::string address_for_others(const LaunchOptions& o, const JobPolicy& policy) {
-  return o.local_addr.empty() && policy.max_nodes == 1 ? "127.0.0.1" : o.local_addr;
+  return o.local_addr.empty() && policy.max_nodes == 1 ? loopback_address() : o.local_addr;
 }
 
 OutputSpec output_spec(const LaunchOptions& o, int nproc, const std::string& host) {

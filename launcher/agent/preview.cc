@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/loopback.h"
 #include "ddprun/rendezvous/hosting/endpoint.h"
 
 namespace ddprun {
@@ -44,7 +45,7 @@ Round first_round(const AgentSpec& spec, const RendezvousChoice& choice) {
                                                    .nproc = nproc,
                                                    .first_rank = node * nproc};
   round.world_size = spec.policy.max_nodes * nproc;
-  round.master_addr = choice.standalone ? "127.0.0.1" : choice.host;
+  round.master_addr = choice.standalone ? loopback_address() : choice.host;
   round.master_port = choice.port;
   return round;
 }
@@ -115,7 +116,7 @@ std::string host_text(const RendezvousChoice& choice) {
 }
 
 std::string rendezvous_text(const RendezvousChoice& choice) {
-  if (choice.standalone) return "on a free port of 127.0.0.1, served by this node alone";
+  if (choice.standalone) return fmt::format("on a free port of {}, served by this node alone", loopback_address());
   return fmt::format("{} at {}{}", name_of(choice.backend), format_host_port(choice.host, choice.port),
                      host_text(choice));
 }

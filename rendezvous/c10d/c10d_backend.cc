@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 
 #include "ddprun/common/host_port.h"
+#include "ddprun/common/loopback.h"
 #include "ddprun/rendezvous/backend.h"
 #include "ddprun/rendezvous/hosting/endpoint.h"
 #include "ddprun/rendezvous/hosting/hosted_endpoint.h"
@@ -16,7 +17,7 @@ namespace {
 
 BackendOptions normalised(BackendOptions options) {
   if (!options.standalone) return options;
-  options.host = "127.0.0.1";
+  options.host = loopback_address();
   options.port = 0;
   options.is_host = true;
   return options;
@@ -62,7 +63,7 @@ class C10dBackend final : public RendezvousBackend {
   // With is_host=true the endpoint's name need not resolve to this host, so this agent dials itself over loopback.
   std::string dialled_host() const {
     const bool dial_loopback = hosted_ && hosting_ == Hosting::required && !is_loopback_address(options_.host);
-    return dial_loopback ? "127.0.0.1" : options_.host;
+    return dial_loopback ? loopback_address() : options_.host;
   }
 
   boost::asio::io_context& loop_;

@@ -28,10 +28,10 @@ constexpr std::chrono::milliseconds linger_timeout{30'000};
 constexpr std::chrono::milliseconds linger_after_failure{2'000};
 
 std::unique_ptr<StoreServerThread> serve_store(const WorkerEnv& env) {
-  const bool loopback = env.master_addr == "localhost" || env.master_addr.starts_with("127.");
+  const auto address = name_to_resolve(env.master_addr);
   try {
     return std::make_unique<StoreServerThread>(
-        StoreServerOptions{.host = loopback ? "127.0.0.1" : "", .port = env.master_port});
+        StoreServerOptions{.host = is_loopback_address(address) ? address : "", .port = env.master_port});
   } catch (const Error& error) {
     throw make_error(error.code(), "rank 0 cannot serve the store at MASTER_PORT {}: {}", env.master_port,
                      error.what());

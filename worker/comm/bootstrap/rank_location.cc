@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddprun/common/error.h"
+#include "ddprun/common/loopback.h"
 #include "ddprun/worker/comm/bootstrap/host_evidence.h"
 #include "ddprun/worker/comm/bootstrap/local_address.h"
 
@@ -11,7 +12,8 @@ namespace ddprun::comm {
 RankLocation own_location(const CommConfig& config) {
   return {.host = config.host.empty() ? host_evidence() : config.host,
           .network = network_evidence(),
-          .address = config.local_address.empty() ? "127.0.0.1" : numeric_address(config.local_address)};
+          .address = config.local_address.empty() ? find_loopback().value_or("127.0.0.1")
+                                                  : numeric_address(config.local_address)};
 }
 
 std::string encode(const RankLocation& location) {
