@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,6 +36,10 @@ T parse_number(std::string_view text, const SettingSpec& spec, const char* kind)
   const auto as_double = static_cast<double>(value);
   const bool parsed = status == std::errc{} && end == text.data() + text.size() && std::isfinite(as_double);
   if (!parsed || (spec.min && as_double < *spec.min) || (spec.max && as_double > *spec.max)) {
+    if constexpr (std::is_integral_v<T>)
+      if (status == std::errc::result_out_of_range && !spec.max && !text.starts_with('-'))
+        throw make_error(Errc::usage, "expected {} {}{}", kind,
+                         spec.min ? fmt::format("from {} to ", *spec.min) : "at most ", std::numeric_limits<T>::max());
     if (excludes_zero_only(spec) && !spec.max) throw Error(Errc::usage, "expected a positive number");
     const auto bounds = bounds_text(spec);
     throw make_error(Errc::usage, "expected {}{}{}", kind, bounds.empty() ? "" : " ", bounds);

@@ -114,8 +114,8 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
   if (o.virtual_local_rank) own_device(environment, spec.node.nproc - 1);  // throws now, not when workers start
   spec.group.output = output_spec(o, spec.node.nproc, host);
   spec.group.host = host;
-  spec.group.command =
-      resolve_command(command, {.no_python = o.no_python, .module = o.module}, own_folder, environment);
+  spec.group.command = resolve_command(
+      command, {.no_python = o.no_python, .module = o.module, .for_preview = o.dry_run}, own_folder, environment);
   // The name only, since nodes may have the same script in different folders.
   spec.policy.program = std::filesystem::path(spec.group.command.title).filename().string();
   spec.log_dir = o.log_dir;

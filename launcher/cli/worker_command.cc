@@ -42,12 +42,14 @@ std::string python_beside(const fs::path& own_folder) {
   return virtual_environment && is_executable_file(beside) ? beside.string() : "python3";
 }
 
-fs::path find_python(const std::string& script, const fs::path& own_folder, const Environment& environment) {
+fs::path find_python(const std::string& script, const fs::path& own_folder, const Environment& environment,
+                     bool for_preview) {
   const auto chosen = environment.get("PYTHON_EXEC");
   const std::string name = chosen && !chosen->empty() ? *chosen : python_beside(own_folder);
   try {
     return find_program(name, environment);
   } catch (const Error& e) {
+    if (for_preview) return name;
     throw make_error(Errc::io, "{} needs a Python interpreter, and there is none: {}; name one in PYTHON_EXEC", script,
                      e.what());
   }
@@ -82,11 +84,12 @@ WorkerCommand resolve_command(const std::vector<std::string>& command, const Com
   const std::string& script = command.at(0);
   WorkerCommand result{.title = script};
   if (choice.module || (!choice.no_python && ends_in(script, ".py"))) {
-    result.executable = find_python(script, own_folder, environment);
-    result.arguments = {result.executable.string(), "-u"};
-    if (choice.module) result.arguments.push_back("-m");
+    // The script first: where it is missing, the interpreter is not what the user has to mend.
     if (!choice.module && ::access(script.c_str(), R_OK) != 0)
       throw make_error(Errc::usage, "cannot read {}: {}", script, errno_text(errno));
+    result.executable = find_python(script, own_folder, environment, choice.for_preview);
+    result.arguments = {result.executable.string(), "-u"};
+    if (choice.module) result.arguments.push_back("-m");
   } else if (!choice.no_python && ends_in(script, ".cfg")) {
     result.executable = find_builtin_worker(own_folder, environment);
     result.arguments = {result.executable.string()};

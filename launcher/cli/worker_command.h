@@ -18,11 +18,11 @@ struct WorkerCommand {
 struct CommandChoice {
   bool no_python = false;
   bool module = false;
+  bool for_preview = false;  // a missing Python interpreter is no error: the command says python3
 };
 
 // Finds the program that runs the script: for *.cfg the built-in worker (ddprun-worker in own_folder, else on PATH),
-// for
-// *.py and -m the Python interpreter ($PYTHON_EXEC, else python3); anything else is itself the program. Throws
+// for *.py and -m the Python interpreter ($PYTHON_EXEC, else python3); anything else is itself the program. Throws
 // Errc::usage for options that exclude each other and for a script or program that is missing or not executable,
 // Errc::io if the worker or the interpreter is missing.
 WorkerCommand resolve_command(const std::vector<std::string>& command, const CommandChoice& choice,

@@ -1,4 +1,6 @@
 #include <fstream>
+#include <future>
+#include <sys/stat.h>
 
 #include "tests/process/launch.h"
 #include "tests/support/catch.h"
@@ -17,6 +19,11 @@ void check_usage_error(const Words& arguments, const std::string& message, const
   CHECK(result.err == "[ddprun] error: " + message + "\n");
 }
 
+// A PATH without an interpreter.
+Variables no_python(const TempDir& folder) {
+  return {{"PATH", folder.path().string()}, {"PYTHON_EXEC", ""}};
+}
+
 }  // namespace
 
 TEST_CASE("a usage error is one line and exit code 2") {
@@ -24,6 +31,9 @@ TEST_CASE("a usage error is one line and exit code 2") {
   check_usage_error({"--nnodes=0", "/bin/true"}, "--nnodes = 0: expected N or MIN:MAX with 1 <= MIN <= MAX <= 65536");
   check_usage_error({"--max_restarts=-1", "/bin/true"},
                     "--max_restarts: launch.max_restarts = -1: expected a whole number at least 0");
+  check_usage_error(
+      {"--max_restarts=99999999999999", "/bin/true"},
+      "--max_restarts: launch.max_restarts = 99999999999999: expected a whole number from 0 to 2147483647");
   check_usage_error({"--bind=numa", "--numa-binding=node", "/bin/true"},
                     "--bind = numa and --numa_binding = node exclude each other");
   check_usage_error({"-t", "4", "/bin/true"},
@@ -38,6 +48,7 @@ TEST_CASE("a script, program or hostfile that is missing or of the wrong kind is
   std::ofstream(folder / "plain") << "x";
   const auto plain = (folder / "plain").string();
   check_usage_error({"missing.py"}, "cannot read missing.py: No such file or directory");
+  check_usage_error({"missing.py"}, "cannot read missing.py: No such file or directory", no_python(folder));
   check_usage_error({"/no/such/program"}, "cannot execute /no/such/program: No such file or directory");
   check_usage_error({"no-such-program"},
                     "cannot execute no-such-program: No such file or directory (not on PATH either)");
@@ -45,6 +56,37 @@ TEST_CASE("a script, program or hostfile that is missing or of the wrong kind is
   check_usage_error({"."}, "cannot execute .: it is a folder");
   check_usage_error({"--hostfile=/nonexistent", "/bin/true"},
                     "--hostfile: cannot open /nonexistent: No such file or directory");
+}
+
+TEST_CASE("a Python script without an interpreter is a fault, and --dry_run shows its command") {
+  const TempDir folder;
+  const auto script = (folder / "train.py").string();
+  std::ofstream{script};
+  const auto refused = run_child({DDPRUN_PROGRAM, script}, no_python(folder));
+  CHECK(refused.code == 1);
+  CHECK(refused.err.find(script + " needs a Python interpreter, and there is none") != std::string::npos);
+  const auto shown = run_child({DDPRUN_PROGRAM, "--dry_run", "--standalone", script}, no_python(folder));
+  CHECK(shown.code == 0);
+  CHECK(shown.out.find("python3 -u " + script + "\n") != std::string::npos);
+}
+
+TEST_CASE("a train.cfg that can be read only once, or without end, is refused") {
+  const TempDir folder;
+  const auto config = (folder / "job.cfg").string();
+  REQUIRE(::mkfifo(config.c_str(), 0600) == 0);
+  check_usage_error({config}, config + ": ddprun and every worker read this file: it must not be a FIFO or a device");
+  std::filesystem::remove(config);
+  std::filesystem::create_symlink("/dev/zero", config);
+  check_usage_error({config}, config + ": ddprun and every worker read this file: it must not be a FIFO or a device");
+}
+
+TEST_CASE("a hostfile may be a FIFO") {
+  const TempDir folder;
+  const auto hosts = (folder / "hosts").string();
+  REQUIRE(::mkfifo(hosts.c_str(), 0600) == 0);
+  const auto writer = std::async(std::launch::async, [&] { std::ofstream(hosts) << "a slots=x\n"; });
+  check_usage_error({"--hostfile=" + hosts, "/bin/true"},
+                    hosts + ":1: 'slots=x': expected a number of workers from 1 to 4096, not 'x'");
 }
 
 TEST_CASE("a key of a train.cfg before the file is refused, and the error shows where it belongs") {
