@@ -32,6 +32,13 @@ void write_and_sync(const std::filesystem::path& path, std::string_view content)
   if (::fsync(fd.get()) != 0) fail("flush", path);
 }
 
+// A FIFO without a reader is an error, not a wait.
+void write_to_device(const std::filesystem::path& path, std::string_view content) {
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!fd) fail("open", path);
+  write_all(fd.get(), content, path);
+}
+
 }  // namespace
 
 void sync_folder(const std::filesystem::path& folder) {
@@ -41,6 +48,8 @@ void sync_folder(const std::filesystem::path& folder) {
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  std::error_code ignored;
+  if (std::filesystem::is_other(path, ignored)) return write_to_device(path, content);
   auto temporary = path;
   temporary += ".tmp." + std::to_string(::getpid());
   try {

@@ -7,7 +7,8 @@
 namespace ddprun {
 
 // Replaces a file: writes a temporary file, syncs it, renames it and syncs the folder. A reader sees the old content or
-// the new one, also after a crash. Throws Errc::io naming the path and the cause; path is unchanged then.
+// the new one, also after a crash. A device or a FIFO, such as /dev/null, is written to instead. Throws Errc::io naming
+// the path and the cause; path is unchanged then.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
 // The content of a file. Throws Errc::io naming the path.

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "ddprun/common/error.h"
 #include "tests/support/catch.h"
@@ -29,6 +30,17 @@ TEST_CASE("a failed write leaves the old content") {
   REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
   CHECK(read_whole_file(dir / "a") == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(dir.path()), {}) == 1);
+}
+
+TEST_CASE("a device or a FIFO is written to and stays") {
+  testing::TempDir dir;
+  std::filesystem::create_symlink("/dev/null", dir / "null");
+  write_file_atomically(dir / "null", "gone");
+  CHECK(std::filesystem::is_symlink(dir / "null"));
+  std::filesystem::create_symlink("/dev/full", dir / "full");
+  CHECK_THROWS_WITH(write_file_atomically(dir / "full", "x"), Catch::Contains("No space left on device"));
+  REQUIRE(::mkfifo((dir / "fifo").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(write_file_atomically(dir / "fifo", "x"), Catch::Contains("No such device or address"));
 }
 
 TEST_CASE("a missing file is an error that names it") {
