@@ -14,15 +14,19 @@
 namespace ddprun {
 namespace {
 
+constexpr const char* no_answer = "the agent does not answer; is it frozen?";
+
+// Nonblocking: the queue of an agent that accepts nothing may be full.
 UniqueFd connect_to(const std::filesystem::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const auto name = path.string();
   if (name.size() >= sizeof(address.sun_path)) throw make_error(Errc::unreachable, "{}: the name is too long", name);
   std::memcpy(address.sun_path, name.data(), name.size());
-  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket || ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     const int error = errno;
+    if (error == EAGAIN) throw make_error(Errc::timeout, "{}: {}", name, no_answer);
     if (error == ECONNREFUSED) ::unlink(name.c_str());  // its agent was killed, and its process id is in use again
     throw make_error(Errc::unreachable, "{}: {}", name, errno_text(error));
   }
@@ -43,8 +47,7 @@ std::string read_line(int connection, Deadline deadline) {
   std::string text;
   char chunk[4096];
   while (!text.ends_with('\n')) {
-    if (!wait_readable(connection, deadline))
-      throw make_error(Errc::timeout, "the agent does not answer; is it frozen?");
+    if (!wait_readable(connection, deadline)) throw Error(Errc::timeout, no_answer);
     const auto got = ::read(connection, chunk, sizeof(chunk));
     if (got <= 0) throw make_error(Errc::connection_lost, "the agent exited before it answered");
     text.append(chunk, static_cast<std::size_t>(got));
@@ -67,7 +70,7 @@ std::vector<std::pair<std::filesystem::path, UniqueFd>> requests_to_agents(const
       try {
         requests.emplace_back(path, send_request(path, "status\n"));
       } catch (const Error& e) {
-        log::debug("{}", e.what());
+        log::log(e.code() == Errc::timeout ? log::Level::warn : log::Level::debug, "{}", e.what());
       }
     }
   }

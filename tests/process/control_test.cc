@@ -55,6 +55,21 @@ struct Machine {
   }
 };
 
+sockaddr_un unix_address(const std::filesystem::path& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(path.string().size() < sizeof(address.sun_path));
+  path.string().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  return address;
+}
+
+UniqueFd bound_socket(const std::filesystem::path& path) {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto address = unix_address(path);
+  REQUIRE(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  return socket;
+}
+
 std::size_t workers_in(const boost::json::value& job) {
   if (!job.is_object()) return 0;
   std::size_t count = 0;
@@ -210,12 +225,7 @@ TEST_CASE("the socket of an agent that was killed is ignored and removed") {
 TEST_CASE("the socket of a killed agent is removed also where its process id is in use again") {
   const Machine machine;
   const auto socket = machine.runtime / (std::to_string(::getpid()) + ".sock");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  REQUIRE(socket.string().size() < sizeof(address.sun_path));
-  socket.string().copy(address.sun_path, sizeof(address.sun_path) - 1);
-  const ddprun::UniqueFd left(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  REQUIRE(::bind(left.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  const auto left = bound_socket(socket);
   CHECK(machine.ask({"status"}).code == 1);
   CHECK_FALSE(std::filesystem::exists(socket));
 }
@@ -276,6 +286,22 @@ TEST_CASE("a frozen agent does not hide the others") {
   for (auto* child : {&frozen, &other}) {
     child->signal(SIGTERM);
     child->wait();
+  }
+}
+
+TEST_CASE("an agent that accepts no connections does not stop status and stop") {
+  const Machine machine;
+  const auto path = machine.runtime / (std::to_string(::getpid()) + ".sock");
+  const auto agent = bound_socket(path);
+  REQUIRE(::listen(agent.get(), 0) == 0);
+  const auto address = unix_address(path);
+  std::vector<UniqueFd> queue;
+  do queue.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  while (::connect(queue.back().get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  for (const char* word : {"status", "stop"}) {
+    const auto result = machine.ask({word});
+    CHECK(result.code == 1);
+    CHECK(contains(result.err, path.string() + ": the agent does not answer; is it frozen?\n"));
   }
 }
 
