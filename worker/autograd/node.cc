@@ -99,7 +99,7 @@ void VariableNode::accumulate(Tensor contribution) {
 Backward::Target VariableNode::target() {
   make_storage_if_needed();
   if (gradient.defined()) return {gradient, !std::exchange(clear_pending, false)};
-  gradient = storage;
+  gradient = storage.defined() ? storage : Tensor::empty(value.shape(), value.dtype(), value.device());
   return {gradient, false};
 }
 

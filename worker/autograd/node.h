@@ -24,7 +24,7 @@ struct VariableNode {
   Tensor gradient;  // on the storage, where one was set
   Tensor storage;
   std::function<Tensor()> make_storage;  // where the storage is made when it is needed
-  bool lazy = false;  // the gradient may be undefined although there is a storage, which is zero then
+  bool lazy = false;      // the gradient may be undefined although there is a storage, which is zero then
   bool borrowed = false;  // the storage is that of other variables
   // The gradient counts as zero although its memory, the storage's, was not cleared: the first contribution overwrites
   // it.
@@ -33,7 +33,8 @@ struct VariableNode {
   std::uint64_t next_hook = 1;
 
   void accumulate(Tensor contribution);  // of this shape; takes over its memory where it is not shared
-  // Where to write a contribution in place of accumulate(); its memory is undefined where the gradient has none yet.
+  // Where to write a contribution in place of accumulate(): of the leaf's type, whatever the contribution was computed
+  // in.
   Backward::Target target();
   void make_storage_if_needed();
   // Clears the memory of a gradient that was not overwritten.

@@ -68,6 +68,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(nn::Module& model, const MakeReplica& make_replica, const std::vector<Device>& devices)
       : model_(model), parameters_(model.named_parameters()), threads_(devices.size()) {
+    if (devices.size() == 1) return;
     for (const Device device : devices) {
       auto module = make_replica();
       check_same(model, *module);
@@ -78,6 +79,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   Variable forward(const Variable& input) {
+    if (replicas_.empty()) return model_(input);
     std::vector<Variable> inputs{input};
     for (const auto& [name, parameter] : parameters_) inputs.push_back(parameter);
     const autograd::Operation operation("data_parallel", inputs);
@@ -167,7 +169,7 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       const Tensor gradient = pass.grad().slice(0, begin[k], part.result.shape()[0]);
       part.result.backward(gradient.contiguous().to(replicas_[k].device));
     });
-    if (pass.wants(0)) pass.add(0, gradient_of_input(parts, pass));
+    if (pass.wants(0)) pass.add(0, gradient_of_input(parts));
     for (std::size_t p = 0; p < parameters_.size(); ++p)
       for (std::size_t k = 0; k < parts.size(); ++k) {
         const Tensor& gradient = replicas_[k].parameters[p].second.grad();
@@ -175,10 +177,10 @@ class DataParallel::Impl : public std::enable_shared_from_this<Impl> {
       }
   }
 
-  Tensor gradient_of_input(const Parts& parts, const autograd::Backward& pass) const {
+  Tensor gradient_of_input(const Parts& parts) const {
     Shape shape = parts[0].input.shape();
     shape[0] = parts.back().rows.begin + parts.back().rows.count;
-    Tensor all = Tensor::zeros(shape, pass.grad().dtype(), replicas_[0].device);
+    Tensor all = Tensor::zeros(shape, parts[0].input.dtype(), replicas_[0].device);
     for (const Part& part : parts)
       if (part.input.grad().defined())
         all.slice(0, part.rows.begin, part.rows.count).copy_from(part.input.grad().to(replicas_[0].device));

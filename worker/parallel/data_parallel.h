@@ -23,6 +23,8 @@ namespace ddprun {
 // the gradients are bit for bit those of the same replicas on one device, whatever the threads' timing. The first
 // replica's buffers (running statistics) are the model's; the others begin each pass with copies of them.
 //
+// As in PyTorch one device has no replica: forward() calls the model.
+//
 // Ownership: the model, on the first device, outlives this object. It owns the replicas.
 // Threads: one at a time; it has threads of its own.
 // Errors: Errc::usage for no devices, and for replicas with other parameters than the model's.

@@ -77,6 +77,23 @@ TEST_CASE("devices together compute what one model computes") {
     CHECK(difference(whole.gradients[i], divided.gradients[i]) < 1e-5);
 }
 
+TEST_CASE("in 16 bits one device gives the model's own bits, and several its gradients within float32's rounding") {
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    const autograd::AutocastScope precision(dtype);
+    const auto net = make_net();
+    for (auto& [name, parameter] : net->named_parameters())  // as a reducer does
+      Variable(parameter).set_grad_storage(Tensor::zeros_like(parameter.value()));
+    const Outcome whole = run(*net, 7, [&](const Variable& input) { return (*net)(input); });
+    check_same_bits(run_on({main_device}, 7), whole);
+    const Outcome divided = run_on({main_device, second, third}, 7);
+    CHECK(same_bits(divided.value, whole.value));
+    for (std::size_t i = 0; i < whole.gradients.size(); ++i) {
+      REQUIRE(divided.gradients[i].dtype() == DType::float32);
+      CHECK(difference(whole.gradients[i], divided.gradients[i]) < 1e-6);
+    }
+  }
+}
+
 TEST_CASE("replicas follow the model's updates") {
   const auto learn = [](bool parallel_devices) {
     const auto net = make_net();
@@ -146,6 +163,6 @@ TEST_CASE("what a replica throws comes out, and the next pass runs") {
 TEST_CASE("devices that cannot be used are refused") {
   const auto net = make_net();
   CHECK_THROWS_WITH(DataParallel(*net, [] { return make_net(); }, {}), Catch::Contains("no devices"));
-  CHECK_THROWS_WITH(DataParallel(*net, [] { return make_net_with_statistics(); }, {main_device}),
+  CHECK_THROWS_WITH(DataParallel(*net, [] { return make_net_with_statistics(); }, {main_device, second}),
                     Catch::Contains("other parameters"));
 }

@@ -5,6 +5,7 @@
 #include "ddprun/worker/autograd/ops/elementwise.h"
 #include "ddprun/worker/trainer/replicas.h"
 #include "tests/support/catch.h"
+#include "tests/support/step_records.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
 #include "tests/unit/trainer/records.h"
@@ -117,6 +118,29 @@ TEST_CASE("a run in fp16 has the same bits twice, and when it stops and goes on,
   REQUIRE(resumed.size() == 21);
   for (std::size_t i = 0; i < records.size(); ++i)
     for (const char* key : {"loss", "loss_scale", "skipped_steps"}) CHECK(resumed[i].at(key) == records[i].at(key));
+}
+
+TEST_CASE("data_parallel in 16 bits trains as one model does, and skips the same steps") {
+  for (const std::string precision : {"bf16", "fp16\nloss_scale = 1e7\nloss_scale_growth_interval = 3"}) {
+    INFO(precision);
+    const auto run = [&](const TempDir& dir, const std::string& more) {
+      TrainingJob job(job_text + "max_steps = 21\nprecision = " + precision +
+                      "\n[optim]\nlr = 0.01\n[metrics]\nfile = " + (dir / "metrics").string() + "\n" + more);
+      return job.run(1)[0].parameter_digest;
+    };
+    const TempDir whole, one, three;
+    const auto expected = run(whole, "");
+    CHECK(run(one, "[parallel]\nstrategy = data_parallel\ndevices = cpu:0\n") == expected);
+    run(three, "[parallel]\nstrategy = data_parallel\ndevices = cpu:0 cpu:1 cpu:2\n");
+    const auto losses = read_records(whole / "metrics").losses;
+    CHECK(read_records(one / "metrics").losses == losses);
+    CHECK(largest_difference(losses, read_records(three / "metrics").losses, 21) < 1e-6);
+    if (precision == "bf16") continue;
+    const auto records = step_records(whole / "metrics"), divided = step_records(three / "metrics");
+    CHECK(records.back().at("skipped_steps").as_int64() > 3);
+    for (std::size_t i = 0; i < records.size(); ++i)
+      CHECK(divided[i].at("skipped_steps") == records[i].at("skipped_steps"));
+  }
 }
 
 TEST_CASE("a loss scale that never gets small enough stops the run") {
