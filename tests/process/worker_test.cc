@@ -149,6 +149,28 @@ TEST_CASE("a loss that is not finite ends the run before a checkpoint is written
                                                     std::to_string(step) + "\\), parameters")));
 }
 
+TEST_CASE("a run whose every step is skipped warns from the third on, and ends with exit code 1") {
+  TempDir dir;
+  const Words arguments{linear, "--train.precision=fp16", "--train.loss_scale=1e30",
+                        "--checkpoint.dir=" + (dir / "c").string()};
+  auto short_run = arguments;
+  short_run.push_back("--train.max_steps=5");
+  const auto none = run_worker(short_run);
+  CHECK(none.code == 1);
+  CHECK_THAT(none.out, Catch::Contains("\ndone: 5 steps (5 skipped), loss "));
+  CHECK_THAT(none.err, Catch::Contains("error: all 5 steps were skipped"));
+  CHECK_THAT(none.err, !Catch::Contains("steps 1 to 2 are skipped"));
+  for (const std::string last : {"3", "4", "5"})
+    CHECK_THAT(none.err, Catch::Contains("steps 1 to " + last + " are skipped: their gradients are not finite"));
+  CHECK(run_worker(short_run).code == 1);  // complete when it resumes
+
+  auto longer = arguments;
+  longer.push_back("--train.max_steps=120");
+  const auto some = run_worker(longer);  // halved so often that the scale fits
+  CHECK(some.code == 0);
+  CHECK(std::regex_search(some.out, std::regex("\ndone: 120 steps \\(([1-9][0-9]*) skipped\\), loss [0-9.]+")));
+}
+
 TEST_CASE("the last line counts one step in the singular") {
   CHECK_THAT(run_worker({linear, "--train.max_steps=1"}).out, Catch::Contains("\ndone: 1 step, loss "));
 }

@@ -242,6 +242,7 @@ int train(const TrainConfig& config, const Settings& settings, const plugin::Reg
   progress.line(summary_line(summary));
   if (summary.preempted) return exit_preempted;  // also when the line is lost: the checkpoint is complete
   check_output(progress);
+  check_learnt(summary);
   return exit_success;
 }
 

@@ -7,17 +7,18 @@ namespace {
 // saved; a checkpoint comes after all else of its step, so it says that all of that is done; and no rank stops before
 // the checkpoint is complete.
 constexpr ObserverMaker* in_order[] = {
-    make_replica_check,         //
-    make_metrics_observer,      //
-    make_tensorboard_observer,  //
-    make_progress_observer,     //
-    make_slow_rank_observer,    //
-    make_profile_observer,      //
-    make_finite_check,          //
-    make_evaluation_observer,   //
-    make_memory_observer,       //
-    make_checkpoint_observer,   //
-    make_preemption_observer,   //
+    make_replica_check,           //
+    make_metrics_observer,        //
+    make_tensorboard_observer,    //
+    make_progress_observer,       //
+    make_slow_rank_observer,      //
+    make_profile_observer,        //
+    make_skipped_steps_observer,  //
+    make_finite_check,            //
+    make_evaluation_observer,     //
+    make_memory_observer,         //
+    make_checkpoint_observer,     //
+    make_preemption_observer,     //
 };
 
 }  // namespace
