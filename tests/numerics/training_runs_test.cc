@@ -372,6 +372,39 @@ TEST_CASE("quantisation-aware training has the same bits twice, after a stop and
   CHECK(TrainingJob(job(plain, 12, "")).run(2)[0].parameter_digest != expected.parameter_digest);
 }
 
+TEST_CASE("what each rank has for itself is the same after a stop") {
+  const std::string batch = "[train]\nbatch_size = 16\n";
+  const std::string quantised = "[train]\nquantization_aware = true\n", own = "[parallel]\nbroadcast_buffers = false\n";
+  const std::string ignored = batch + "[parallel]\nignored_parameters = conv1.weight bn1.running_mean\n";
+  const auto more = GENERATE_COPY(
+      batch + quantised + "accumulate = 2\n", quantised + "accumulate = 3\nglobal_batch_size = 90\n",
+      batch + quantised + own, batch + quantised + "accumulate = 2\n" + own, batch + quantised + own + "zero = 1\n",
+      batch + quantised + own + "zero = 2\n", batch + quantised + own + "hook = powersgd\nstart_powerSGD_iter = 2\n",
+      ignored, ignored + "[train]\nema = 0.9\n", ignored + "[optim]\nclip_norm = 0.5\n",
+      ignored + "[optim]\nskip_outliers = 1.01\n",
+      ignored + "[train]\nprecision = fp16\nloss_scale = 1e7\nloss_scale_growth_interval = 2\n");
+  INFO(more);
+  const auto job = [&](const TempDir& dir, std::int64_t steps) {
+    return digits_job(dir, "metrics",
+                      "[model]\nname = cnn_bn\n" + adam +
+                          "[train]\ncheck_replicas = true\nmax_steps = " + std::to_string(steps) + "\n" + more +
+                          "[checkpoint]\ndir = " + (dir / "checkpoints").string() + "\n");
+  };
+  const auto file = [](const TempDir& dir, const std::string& name) {
+    const auto path = dir / "checkpoints/step_000014" / name;
+    return std::filesystem::exists(path) ? read_whole_file(path) : std::string();
+  };
+  TempDir undisturbed, dir;
+  const auto expected = TrainingJob(job(undisturbed, 14)).run(2)[0];
+  for (const std::int64_t steps : {1, 5, 13}) TrainingJob(job(dir, steps)).run(2);
+  const auto resumed = TrainingJob(job(dir, 14)).run(2)[0];
+  CHECK(resumed.parameter_digest == expected.parameter_digest);
+  CHECK(resumed.evaluation.loss == expected.evaluation.loss);
+  CHECK(losses_in(dir / "metrics") == losses_in(undisturbed / "metrics"));
+  for (const auto* name : {"model.safetensors", "optimizer.safetensors", "hook.safetensors", "ema.safetensors"})
+    CHECK(file(dir, name) == file(undisturbed, name));
+}
+
 TEST_CASE("a crash between checkpoints costs time, not bits") {
   const auto job = [&](const TempDir& dir, std::int64_t steps) {
     return digits_job(dir, "metrics",

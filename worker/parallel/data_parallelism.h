@@ -48,8 +48,10 @@ class DataParallelism {
 
   // Whether parameters and the state of the optimizer differ from rank to rank between steps, by design.
   virtual bool ranks_differ() const { return false; }
-  // While the result exists, every rank's model is the one that is evaluated, if that is not what the rank trains.
-  // Collective.
+  // Parameters, by path, that each rank trains by itself: their gradients are not averaged.
+  virtual std::vector<std::string> own_parameters() const { return {}; }
+  // While the result exists, every rank's model is the one that is evaluated and saved, if that is not what the rank
+  // trains. Collective.
   virtual std::shared_ptr<void> evaluated_model() { return nullptr; }
 
   // Gradients begin at zero.
@@ -68,7 +70,7 @@ class DataParallelism {
   // Rank 0's parameters, written while they were whole there, and its buffers become those of all ranks.
   virtual void distribute_model() = 0;
 
-  // What this rank alone has and a checkpoint has to keep: CommHook::state().
+  // What this rank alone has and a checkpoint has to keep: CommHook::state(), and tensors that are each rank's own.
   virtual std::vector<HookState> hook_state() { return {}; }
 
   // Since the last call. Zeros: what there is between two steps.

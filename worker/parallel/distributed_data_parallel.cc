@@ -8,6 +8,7 @@
 #include "ddprun/worker/comm/collectives.h"
 #include "ddprun/worker/parallel/flat_parameters.h"
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/parallel/own_tensors.h"
 #include "ddprun/worker/reducer/hooks/reduce_scatter_hook.h"
 #include "ddprun/worker/reducer/shards.h"
 #include "ddprun/worker/tensor/kernels.h"
@@ -29,6 +30,15 @@ std::vector<std::pair<std::string, Variable>> trainable(const nn::Module& model,
   auto parameters = without(model.named_parameters(), options.ignored_parameters);
   std::erase_if(parameters, [](const auto& each) { return !each.second.requires_grad(); });
   return parameters;
+}
+
+OwnTensors own_tensors(const nn::Module& model, const DdpOptions& options) {
+  OwnTensors::Named all;
+  for (const auto& [name, parameter] : model.named_parameters())
+    if (contains(options.ignored_parameters, name)) all.emplace_back(name, parameter.value());
+  for (const auto& [name, buffer] : model.named_buffers())
+    if (!options.broadcast_buffers || contains(options.ignored_parameters, name)) all.emplace_back(name, buffer);
+  return OwnTensors(std::move(all));
 }
 
 void check_ignored(const nn::Module& model, const DdpOptions& options) {
@@ -85,7 +95,8 @@ struct DistributedDataParallel::State {
   int no_sync_depth = 0;
   std::vector<Variable::Hook> hooks;
   std::chrono::nanoseconds waited_for_buffers{};
-  bool in_pass = false;  // a reduced backward pass has begun and not ended
+  bool in_pass = false;     // a reduced backward pass has begun and not ended
+  bool begins_step = true;  // the next training pass follows one that was reduced
 
   // Within join().
   std::vector<int> announce(bool has_inputs);
@@ -186,9 +197,17 @@ void DistributedDataParallel::prepare_forward() {
   if (state_->in_pass) {
     throw Error(Errc::usage, "the last backward pass ended with an error: its gradients are incomplete");
   }
-  const bool training = state_->model.training() && grad_enabled() && state_->no_sync_depth == 0;
-  if (training && state_->join_options) state_->active = state_->announce(true);
-  if (training && state_->options.broadcast_buffers) copy_buffers();
+  if (!state_->model.training() || !grad_enabled()) return;
+  const bool reduces = state_->no_sync_depth == 0;
+  if (reduces && state_->join_options) state_->active = state_->announce(true);
+  begin_pass(reduces);
+}
+
+// Within join() the ranks that have inputs are known in passes that reduce alone.
+void DistributedDataParallel::begin_pass(bool reduces) {
+  const bool copies = state_->join_options ? reduces : state_->begins_step;
+  if (copies && state_->options.broadcast_buffers) copy_buffers();
+  state_->begins_step = reduces;
 }
 
 Variable DistributedDataParallel::forward(const Variable& input) {
@@ -202,8 +221,9 @@ std::vector<Variable> DistributedDataParallel::forward(const std::vector<Variabl
 }
 
 void DistributedDataParallel::join_pass() {
-  if (state_->no_sync_depth > 0) return;
-  if (state_->model.training() && state_->options.broadcast_buffers) copy_buffers();
+  const bool reduces = state_->no_sync_depth == 0;
+  if (state_->model.training()) begin_pass(reduces);
+  if (!reduces) return;
   for (const auto& [name, parameter] : state_->parameters) parameter.grad();  // its memory is zero from here on
   state_->reducer.join_pass();
   state_->define_gradients();
@@ -219,6 +239,23 @@ void DistributedDataParallel::register_comm_hook(std::function<WorkPtr(const Gra
 
 CommHook& DistributedDataParallel::comm_hook() {
   return state_->reducer.hook();
+}
+
+std::vector<HookState> DistributedDataParallel::hook_state() {
+  auto all = comm_hook().state();
+  for (auto& own : own_tensors(state_->model, state_->options).state()) all.push_back(std::move(own));
+  return all;
+}
+
+std::vector<std::string> DistributedDataParallel::own_parameters() const {
+  std::vector<std::string> all;
+  for (const auto& [name, parameter] : state_->model.named_parameters())
+    if (contains(state_->options.ignored_parameters, name)) all.push_back(name);
+  return all;
+}
+
+std::shared_ptr<void> DistributedDataParallel::evaluated_model() {
+  return own_tensors(state_->model, state_->options).replaced_by_first(state_->group);
 }
 
 const DividedParameters* DistributedDataParallel::divided() const {
@@ -238,6 +275,7 @@ void DistributedDataParallel::parameters_updated() {
 }
 
 void DistributedDataParallel::visit_parameters(const Visitor& visit) {
+  const auto evaluated = own_parameters().empty() ? nullptr : evaluated_model();
   for (const auto& [name, parameter] : state_->model.named_parameters()) visit(name, parameter.value());
 }
 
@@ -277,6 +315,7 @@ void DistributedDataParallel::join(const std::function<void()>& body, const Join
   for (auto& buffer : references(without(state_->model.named_buffers(), state_->options.ignored_parameters)))
     everything.push_back(std::move(buffer));
   broadcast(state_->group, everything, last);
+  state_->begins_step = true;
 }
 
 void DistributedDataParallel::sync_buffers() {

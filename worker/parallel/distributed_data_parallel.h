@@ -20,13 +20,14 @@ struct DdpOptions {
   // A backward pass need not reach every parameter. As in PyTorch, the gradient of a parameter that no rank used stays
   // undefined, so that an optimizer leaves the parameter alone.
   bool find_unused_parameters = false;
-  // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass, as PyTorch
-  // does.
+  // Copy rank 0's buffers (running statistics) to all ranks at the start of each training forward pass but those that
+  // follow one under no_sync(), as PyTorch does: once a step. False: they are each rank's own.
   bool broadcast_buffers = true;
   // Every backward pass of a rank reaches the parameters that its first one reached: others are found once, as with
   // find_unused_parameters, and not in every pass.
   bool static_graph = false;
-  // Parameters and buffers, by path, that stay each rank's own: neither compared, nor copied, nor averaged.
+  // Parameters and buffers, by path, that stay each rank's own: neither compared, nor copied, nor averaged. A model is
+  // evaluated with rank 0's.
   std::vector<std::string> ignored_parameters = {};
   // Parameters, by path, that are averaged after all others, and not before the gradient of param_to_hook_all_reduce is
   // ready (empty: no matter when): for those whose early start would disturb the pass.
@@ -105,7 +106,10 @@ class DistributedDataParallel final : public DataParallelism {
   void register_comm_hook(std::unique_ptr<CommHook> hook);
   void register_comm_hook(std::function<WorkPtr(const GradBucket&)> hook);
   CommHook& comm_hook();
-  std::vector<HookState> hook_state() override { return comm_hook().state(); }
+  std::vector<HookState> hook_state() override;
+
+  std::vector<std::string> own_parameters() const override;
+  std::shared_ptr<void> evaluated_model() override;
 
   const DividedParameters* divided() const override;  // with shard_gradients
   ProcessGroup& shard_group() const override;
@@ -113,6 +117,7 @@ class DistributedDataParallel final : public DataParallelism {
   void zero_grad() override;
   // With shard_gradients all ranks get all parts.
   void parameters_updated() override;
+  // Ignored ones: rank 0's.
   void visit_parameters(const Visitor& visit) override;
   void distribute_model() override;
 
@@ -129,6 +134,7 @@ class DistributedDataParallel final : public DataParallelism {
 
  private:
   struct State;
+  void begin_pass(bool reduces);
   void copy_buffers();
   void copy_buffers_of(int rank);
 

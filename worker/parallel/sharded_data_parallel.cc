@@ -9,6 +9,7 @@
 #include "ddprun/worker/parallel/call_order.h"
 #include "ddprun/worker/parallel/flat_parameters.h"
 #include "ddprun/worker/parallel/group_tensors.h"
+#include "ddprun/worker/parallel/own_tensors.h"
 #include "ddprun/worker/parallel/shard_units.h"
 #include "ddprun/worker/parallel/sharded_gradients.h"
 #include "ddprun/worker/parallel/sharded_parameters.h"
@@ -256,6 +257,16 @@ void ShardedDataParallel::parameters_updated() {
 
 void ShardedDataParallel::sync_buffers() {
   broadcast(state_->mesh.all(), references(state_->model.named_buffers()));
+}
+
+std::vector<HookState> ShardedDataParallel::hook_state() {
+  if (state_->options.broadcast_buffers) return {};
+  return OwnTensors(state_->model.named_buffers()).state();
+}
+
+std::shared_ptr<void> ShardedDataParallel::evaluated_model() {
+  if (state_->options.broadcast_buffers) return nullptr;
+  return OwnTensors(state_->model.named_buffers()).replaced_by_first(state_->mesh.all());
 }
 
 void ShardedDataParallel::visit_parameters(const Visitor& visit) {

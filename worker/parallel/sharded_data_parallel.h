@@ -52,6 +52,8 @@ class ShardedDataParallel final : public DataParallelism {
   void zero_grad() override;
   void parameters_updated() override;
   void sync_buffers() override;
+  std::vector<HookState> hook_state() override;  // with broadcast_buffers = false: buffers
+  std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
   void collect_parameters() override;
   void drop_whole_parameters() override;

@@ -83,6 +83,8 @@ void check_local_sgd(const TrainConfig& c, const Settings& settings) {
   if (c.parallel.hook != "allreduce") no_average("parallel.hook");
   if (c.parallel.zero > 0) no_average("parallel.zero");
   if (c.parallel.sync_batch_norm) no_average("parallel.sync_batch_norm");
+  if (!c.parallel.ignored_parameters.empty())
+    reject(settings, "parallel.ignored_parameters", "parallel.strategy = local_sgd averages all parameters");
   if (c.train.precision == "fp16")
     reject(settings, "train.precision", "with parallel.strategy = local_sgd ranks would skip different steps");
   if (c.optim.skip_outliers > 0)

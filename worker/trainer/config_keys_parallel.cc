@@ -188,7 +188,7 @@ void bind_parallel(Settings& s, TrainConfig::Parallel& p) {
       "parallel.static_graph", p.static_graph,
       {.help = "every backward pass reaches the parameters that the first one reached: which ones is exchanged once"});
   s.add("parallel.broadcast_buffers", p.broadcast_buffers,
-        {.help = "copy rank 0's buffers, such as running statistics, to all ranks before each forward pass"});
+        {.help = "copy rank 0's buffers, such as running statistics, to all ranks at the beginning of each step"});
   s.add("parallel.ignored_parameters", p.ignored_parameters,
         {.help = "parameters and buffers, such as fc.weight fc.bias, that stay each rank's own"});
   s.add("parallel.delay_all_reduce_named_params", p.delay_all_reduce_named_params,

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -22,9 +24,32 @@ std::vector<std::byte> read(const checkpoint::SafetensorsFile& file, const std::
   return bytes;
 }
 
-// Whether the file holds exactly the states that these ranks' hooks would have.
-bool fits(const checkpoint::SafetensorsFile& file, int ranks, const std::vector<HookState>& own) {
-  if (file.tensors().size() != own.size() * static_cast<std::size_t>(ranks)) return false;
+// "optimizer" of "optimizer/fc1.weight.exp_avg"; empty: of a hook.
+std::string_view kind_of(std::string_view name) {
+  const auto slash = name.find('/');
+  return slash == std::string_view::npos ? std::string_view() : name.substr(0, slash);
+}
+
+std::map<std::string_view, std::vector<HookState>> by_kind(const std::vector<HookState>& own) {
+  std::map<std::string_view, std::vector<HookState>> kinds;
+  for (const auto& state : own) kinds[kind_of(state.name)].push_back(state);
+  return kinds;
+}
+
+// Of each kind, the number of states that a file has of all ranks together.
+std::map<std::string_view, std::size_t> counts_of(const checkpoint::SafetensorsFile& file) {
+  std::map<std::string_view, std::size_t> counts;
+  for (const auto& tensor : file.tensors()) {
+    const std::string_view name = tensor.name;
+    ++counts[kind_of(name.substr(std::min(name.size(), name.find('/') + 1)))];
+  }
+  return counts;
+}
+
+// Whether the file holds exactly the states of this kind that these ranks would have.
+bool fits(const checkpoint::SafetensorsFile& file, std::string_view kind, int ranks,
+          const std::vector<HookState>& own) {
+  if (counts_of(file)[kind] != own.size() * static_cast<std::size_t>(ranks)) return false;
   for (int r = 0; r < ranks; ++r) {
     for (const auto& [name, span] : own) {
       const auto* info = file.find(name_at(r, name));
@@ -36,18 +61,29 @@ bool fits(const checkpoint::SafetensorsFile& file, int ranks, const std::vector<
 
 enum class Restored : std::int64_t { none, each_rank, mean };
 
+void warn_of_new_beginning(const checkpoint::Found& found, std::string_view kind) {
+  log::warn(
+      "the checkpoint {} has no state of each rank{} that fits parallel.strategy, parallel.hook and the buckets: it "
+      "begins anew",
+      found.folder.string(), kind.empty() ? "" : fmt::format(" ({})", kind));
+}
+
 // Rank 0's decision.
-Restored decide(const checkpoint::Found* found, const std::vector<HookState>& own, int ranks) {
-  if (!found || (!found->has_hook && own.empty())) return Restored::none;
-  const auto saved = static_cast<int>(found->state.world_size);
-  if (!found->has_hook || !fits(found->hook(), saved, own)) {
-    log::warn(
-        "the checkpoint {} has no state of each rank that fits parallel.strategy, parallel.hook and the buckets: it "
-        "begins anew",
-        found->folder.string());
+Restored decide(const checkpoint::Found& found, std::string_view kind, const std::vector<HookState>& own, int ranks) {
+  const int saved = found.state.world_size;
+  if (!found.has_hook || !fits(found.hook(), kind, saved, own)) {
+    warn_of_new_beginning(found, kind);
     return Restored::none;
   }
   return saved == ranks ? Restored::each_rank : Restored::mean;
+}
+
+// What the checkpoint has and this run does not.
+void warn_of_unused(const checkpoint::Found& found, const std::map<std::string_view, std::vector<HookState>>& kinds) {
+  if (!found.has_hook) return;
+  const auto file = found.hook();
+  for (const auto& [kind, count] : counts_of(file))
+    if (!kinds.contains(kind)) warn_of_new_beginning(found, kind);
 }
 
 // All ranks' parts, in rank order.
@@ -77,6 +113,20 @@ void read_mean(const checkpoint::SafetensorsFile& file, const HookState& state, 
   for (std::size_t i = 0; i < sums.size(); ++i) values[i] = static_cast<float>(sums[i] / ranks);
 }
 
+// file: at rank 0; else null.
+void restore(const checkpoint::SafetensorsFile* file, int saved_ranks, Restored how, const HookState& state,
+             ProcessGroup& group) {
+  if (how == Restored::each_rank) {
+    const auto all = file ? parts(*file, state.name, group.size()) : std::vector<std::byte>();
+    const auto count = state.span.count * static_cast<std::size_t>(group.size());
+    group.scatter(file ? ConstSpan{all.data(), count, state.span.dtype} : ConstSpan{}, state.span, 0,
+                  {.blocking = true});
+  } else {
+    if (file) read_mean(*file, state, saved_ranks);
+    group.broadcast(state.span, 0, {.blocking = true});
+  }
+}
+
 }  // namespace
 
 GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessGroup& group) {
@@ -95,22 +145,18 @@ GatheredHookState::GatheredHookState(const std::vector<HookState>& own, ProcessG
 }
 
 void restore_hook_state(const checkpoint::Found* found, const std::vector<HookState>& own, ProcessGroup& group) {
-  std::vector<std::int64_t> decision{static_cast<std::int64_t>(decide(found, own, group.size()))};
-  group.broadcast(span_of(decision), 0, {.blocking = true});
-  const auto restored = static_cast<Restored>(decision[0]);
-  if (restored == Restored::none) return;
+  const auto kinds = by_kind(own);
+  if (found) warn_of_unused(*found, kinds);
   std::optional<checkpoint::SafetensorsFile> file;
-  if (found) file.emplace(found->hook());
-  for (const auto& state : own) {
-    if (restored == Restored::each_rank) {
-      const auto all = file ? parts(*file, state.name, group.size()) : std::vector<std::byte>();
-      const auto count = state.span.count * static_cast<std::size_t>(group.size());
-      group.scatter(file ? ConstSpan{all.data(), count, state.span.dtype} : ConstSpan{}, state.span, 0,
-                    {.blocking = true});
-    } else {
-      if (file) read_mean(*file, state, static_cast<int>(found->state.world_size));
-      group.broadcast(state.span, 0, {.blocking = true});
-    }
+  if (found && found->has_hook) file.emplace(found->hook());
+  for (const auto& [kind, states] : kinds) {
+    std::vector<std::int64_t> decision{
+        static_cast<std::int64_t>(found ? decide(*found, kind, states, group.size()) : Restored::none)};
+    group.broadcast(span_of(decision), 0, {.blocking = true});
+    const auto how = static_cast<Restored>(decision[0]);
+    if (how == Restored::none) continue;
+    for (const auto& state : states)
+      restore(file ? &*file : nullptr, file ? found->state.world_size : 0, how, state, group);
   }
 }
 

@@ -166,8 +166,8 @@ std::vector<std::string> resume_names() {
   return names;
 }
 
-std::optional<Resumed> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
-                              const Distribute& distribute) {
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
+                                           const Distribute& distribute) {
   std::string text;
   bool has_averages = false;
   std::optional<checkpoint::Found> found;
@@ -181,9 +181,10 @@ std::optional<Resumed> resume(const ResumeOptions& options, const WholeState& wh
   }
   text = broadcast_text(std::move(text), group);
   if (text.empty()) return std::nullopt;
-  restore_hook_state(found ? &*found : nullptr, distribute ? distribute() : std::vector<HookState>{}, group);
-  return Resumed{.run = checkpoint::run_state_from_json(text, "rank 0's checkpoint"),
-                 .has_averages = is_true_at_first(has_averages, group)};
+  has_averages = is_true_at_first(has_averages, group);
+  const auto own = distribute ? distribute(has_averages) : std::vector<HookState>{};
+  restore_hook_state(found ? &*found : nullptr, own, group);
+  return checkpoint::run_state_from_json(text, "rank 0's checkpoint");
 }
 
 }  // namespace ddprun::trainer

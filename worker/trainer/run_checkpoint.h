@@ -40,25 +40,20 @@ struct ResumeOptions {
   checkpoint::Checkpoints* checkpoints = nullptr;  // at rank 0; null: no checkpoints
   Resume resume = Resume::automatic;
   const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
+};      // of this run's data set; none: unknown
 };
 
-// Called at every rank once rank 0's tensors are those of a checkpoint: takes model and optimizer to the other ranks.
-// Gives the state of this rank alone, which is restored after that.
-using Distribute = std::function<std::vector<HookState>()>;
+// Called at every rank once rank 0's tensors are those of a checkpoint: takes model, optimizer and, if they were read,
+// averages to the other ranks. Gives the state of this rank alone, which is restored after that.
+using Distribute = std::function<std::vector<HookState>(bool has_averages)>;
 
-// What a run goes on from.
-struct Resumed {
-  checkpoint::RunState run;
-  bool has_averages = false;  // the checkpoint's averages were read
-};
-
-// Rank 0's newest checkpoint: its tensors are in the memory of whole at rank 0, from where distribute takes model and
-// optimizer to the others and the caller the averages; each rank's own state is at that rank, and the result at every
-// rank. None when the run starts from step 0. A checkpoint without averages leaves them as they are, with a warning.
+// Rank 0's newest checkpoint: its tensors are in the memory of whole at rank 0, from where distribute takes them to the
+// others; each rank's own state is at that rank, and the result at every rank. None when the run starts from step 0. A
+// checkpoint without averages leaves them as they are, with a warning.
 // Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the
 // tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
 // Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
-std::optional<Resumed> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
-                              const Distribute& distribute = {});
+std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
+                                           const Distribute& distribute = {});
 
 }  // namespace ddprun::trainer

@@ -89,7 +89,8 @@ class Session {
   // The parameters and parts of them of which ranks have copies that are the same bit for bit between two steps. Not
   // collective.
   virtual void visit_replicas(const ReplicaVisitor& visit) = 0;
-  // What this rank alone keeps from step to step, such as the error of a communication hook. Not collective.
+  // What this rank alone keeps from step to step, such as the error of a communication hook. Once the state has been
+  // distributed; not collective.
   virtual std::vector<HookState> own_state() { return {}; }
 
   // What operations of the next step keep for the backward pass, in its first micro-batch: bytes by module path.

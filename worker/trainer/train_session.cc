@@ -16,6 +16,7 @@
 #include "ddprun/worker/nn/random_scope.h"
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/expert/expert_data_parallel.h"
+#include "ddprun/worker/parallel/group_tensors.h"
 #include "ddprun/worker/parallel/local_sgd/local_sgd.h"
 #include "ddprun/worker/parallel/sharded_data_parallel.h"
 #include "ddprun/worker/parallel/tensor/cross_entropy.h"
@@ -144,6 +145,11 @@ double sum_over(ProcessGroup& group, double value) {
   return value;
 }
 
+// Of a tensor of an optimizer.
+bool belongs_to_any(const std::string& tensor, const std::vector<std::string>& parameters) {
+  return std::ranges::any_of(parameters, [&](const auto& parameter) { return tensor.starts_with(parameter + "."); });
+}
+
 // Of the groups, the parameters that are among these.
 std::vector<optim::ParameterGroup> groups_of(const optim::NamedParameters& own,
                                              std::vector<optim::ParameterGroup> groups) {
@@ -207,6 +213,7 @@ TrainSession::TrainSession(const TrainJob& job, TrainState& state, ProcessGroup&
                                                         parallelism_->replica_group())
                   : std::nullopt),
       replicas_of_state_(replica_group()),
+      own_parameters_(parallelism_->own_parameters()),
       parameters_(shards_      ? shards_->parameters()
                   : pipelined_ ? pipelined_->pipeline().parameters()
                                : state.model->named_parameters()),
@@ -320,11 +327,12 @@ void TrainSession::visit_replicas(const ReplicaVisitor& visit) {
 
 std::vector<HookState> TrainSession::own_state() {
   auto all = parallelism_->hook_state();
-  if (!parallelism_->ranks_differ()) return all;
-  for (const auto& [name, tensor] : state_.optimizer->state()) {
-    auto values = tensor;  // a handle on the same elements
-    all.push_back({"optimizer/" + name, {values.raw(), static_cast<std::size_t>(values.numel()), values.dtype()}});
-  }
+  for (const auto& [name, tensor] : state_.optimizer->state())
+    if (parallelism_->ranks_differ() || belongs_to_any(name, own_parameters_))
+      all.push_back({"optimizer/" + name, span_of_tensor(tensor)});
+  if (!state_.ema) return all;
+  for (const auto& [name, tensor] : state_.ema->averages())
+    if (std::ranges::count(own_parameters_, name) > 0) all.push_back({"ema/" + name, span_of_tensor(tensor)});
   return all;
 }
 
@@ -395,10 +403,10 @@ Evaluation TrainSession::evaluate() {
 Evaluation TrainSession::evaluate_parameters() {
   const autograd::AutocastScope precision(compute_dtype(config_.train));
   const WinogradScope winograd(config_.train.winograd);
-  parallelism_->sync_buffers();  // running statistics are each rank's own while it trains
+  const auto evaluated = parallelism_->evaluated_model();
+  parallelism_->sync_buffers();  // running statistics are each rank's own within a step
   if (pipelined_) return evaluate_pipeline();
   if (context_) return evaluate_positions();
-  const auto evaluated = parallelism_->evaluated_model();
   return trainer::evaluate(*state_.model, task_, *datasets_.test, data_group(),
                            {.batch_size = config_.eval.batch_size,
                             .workers = std::min(config_.data.workers, 1),
@@ -629,13 +637,15 @@ void TrainSession::train_pipeline(const std::vector<data::Batch>& batches, doubl
   parallelism_->join_pass();
 }
 
-// Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all.
+// Whether the step can be made. The gradients are averaged by now: what is not finite at one rank is so at all, but for
+// those that are a rank's own.
 bool TrainSession::unscale_gradients(StepResult& result) {
   auto& scaler = state_.scaler;
   if (!scaler) return true;
   result.loss_scale = scaler->scale();
   const auto holds_at_all = [this](bool finite) { return sum_over_parts(finite ? 0 : 1, true) == 0; };
-  result.skipped = !scaler->unscale(parameters_, is_divided() ? holds_at_all : optim::GradScaler::HoldsAtAll());
+  const bool ranks_differ = is_divided() || !own_parameters_.empty();
+  result.skipped = !scaler->unscale(parameters_, ranks_differ ? holds_at_all : optim::GradScaler::HoldsAtAll());
   scaler->update(!result.skipped);
   return !result.skipped;
 }
@@ -659,8 +669,14 @@ void TrainSession::clip_gradients(StepResult& result) const {
   result.grad_norm = norm;
 }
 
-// Of the whole gradient, of which each rank has a part; what is the same at all ranks counts once.
+// Of the whole gradient, of which each rank has a part; what is the same at all ranks counts once. A rank's own
+// gradients do not count: all ranks need the same norm.
 double TrainSession::sum_of_squares() const {
+  if (!own_parameters_.empty()) {
+    auto averaged = parameters_;
+    std::erase_if(averaged, [&](const auto& each) { return std::ranges::count(own_parameters_, each.first) > 0; });
+    return optim::grad_square_sum(averaged);
+  }
   double value = square_sum_over_slices(parameters_);
   if (pipelined_) value -= square_sum_over_slices(pipelined_->pipeline().repeated());
   return sum_over_parts(value, false);
@@ -673,10 +689,11 @@ double TrainSession::square_sum_over_slices(const optim::NamedParameters& parame
   return optim::grad_square_sum(whole) + sum_over(slices()->group(), optim::grad_square_sum(divided));
 }
 
-// Over the ranks among which parameters are divided.
+// Over the ranks among which parameters are divided, or which have some of their own.
 double TrainSession::sum_over_parts(double value, bool of_slices) const {
   if (slices() && of_slices) value = sum_over(slices()->group(), value);
   if (pipelined_) return sum_over(pipelined_->pipeline().group(), value);
+  if (!own_parameters_.empty()) return sum_over(group_, value);
   return shards_ ? sum_over(parallelism_->shard_group(), value) : value;
 }
 

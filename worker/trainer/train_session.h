@@ -132,7 +132,8 @@ class TrainSession final : public Session {
   std::optional<SyncBatchNorm> sync_batch_norm_;
   std::optional<ParameterShards> shards_;  // with parallel.zero
   const Replicas replicas_of_state_;
-  optim::NamedParameters parameters_;  // that this rank updates
+  const std::vector<std::string> own_parameters_;  // DataParallelism::own_parameters()
+  optim::NamedParameters parameters_;              // that this rank updates
   data::EpochPlan plan_;
   std::optional<LoadBalancer> balancer_;  // with parallel.balance, without a pipeline
   const std::int64_t micro_batch_;

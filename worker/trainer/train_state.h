@@ -21,7 +21,8 @@ namespace ddprun::trainer {
 
 // What a run has learnt and where it stands: all that a later step depends on, apart from the settings. It knows no
 // process group, so it outlives the groups in which it is trained. Gradients are no part of it: every step begins by
-// clearing them. Between two steps all ranks' states are equal, apart from buffers (running statistics).
+// clearing them. Between two steps all ranks' states are equal, apart from what Session::own_state() gives, and from
+// buffers that rank 0's replace before they are used.
 struct TrainState {
   std::unique_ptr<nn::Module> model;
   // Of the model's parameters; where they are divided (parallel.zero, tensor, micro_batches, servers) of this rank's,

@@ -79,19 +79,18 @@ class Trainer::Impl {
                                 .resume = resume_from_name(config_.checkpoint.resume),
                                 .settings = state_.run.config};
     const WholeState whole = session_->whole_state();
-    const auto distribute = [&] {
+    const auto distribute = [&](bool has_averages) {
       session_->distribute_state(whole);
+      if (has_averages) session_->distribute_averages(whole);
       return session_->own_state();
     };
-    const auto resumed = resume(options, whole, session_->group(), distribute);
-    if (resumed && resumed->has_averages) session_->distribute_averages(whole);
+    const auto saved = resume(options, whole, session_->group(), distribute);
     session_->release_whole_state();
-    if (!resumed) return;
-    const auto& saved = resumed->run;
-    if (session_->is_first()) warn_of_changes(saved.config, state_.run.config);
-    state_.continue_from(saved);
+    if (!saved) return;
+    if (session_->is_first()) warn_of_changes(saved->config, state_.run.config);
+    state_.continue_from(*saved);
     progress_.line(
-        fmt::format("going on from the checkpoint of step {} in {}", saved.step, config_.checkpoint.dir.string()));
+        fmt::format("going on from the checkpoint of step {} in {}", saved->step, config_.checkpoint.dir.string()));
   }
 
   void warn_of_idle_ranks() {

@@ -405,6 +405,62 @@ TEST_CASE("ignored parameters and buffers stay each rank's own") {
   });
 }
 
+TEST_CASE("a model is evaluated and visited with rank 0's ignored parameters and unshared buffers") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto stream = 10 + static_cast<std::uint64_t>(group.rank());
+    Net net(stream);
+    DistributedDataParallel ddp(net, group, {.broadcast_buffers = false, .ignored_parameters = {"second.weight"}});
+    const Net own(stream), first(10);
+    require(ddp.own_parameters() == std::vector<std::string>{"second.weight"}, "own parameters");
+    net.mean.fill(static_cast<float>(group.rank()));
+    const auto weight = [](const Net& of) { return values(of.named_parameters()[2].second.value()); };
+    {
+      const auto evaluated = ddp.evaluated_model();
+      require(weight(net) == weight(first), "rank 0's weight");
+      require(values(net.mean)[0] == 0, "rank 0's buffer");
+    }
+    ddp.visit_parameters([&](const std::string& name, const Tensor& value) {
+      if (name == "second.weight") require(values(value) == weight(first), "visited");
+    });
+    require(weight(net) == weight(own), "own weight");
+    require(values(net.mean)[0] == static_cast<float>(group.rank()), "own buffer");
+    std::vector<std::string> names;
+    for (const auto& state : ddp.hook_state()) names.push_back(state.name);
+    require(names == std::vector<std::string>{"own/second.weight", "own/mean"}, "for a checkpoint");
+  });
+}
+
+TEST_CASE("buffers are copied in the first pass of a step, whether or not it is reduced") {
+  run_ranks(2, [](ProcessGroup& group) {
+    Net net(1);
+    DistributedDataParallel ddp(net, group);
+    const auto is_copied = [&] {
+      net.mean.fill(static_cast<float>(group.rank() + 1));
+      loss_of(ddp.forward(Variable(batch(0, 5, 4))), 0).backward();
+      return values(net.mean)[0] == 1;
+    };
+    for (int step = 0; step < 3; ++step) {
+      {
+        const auto local = ddp.no_sync();
+        require(is_copied(), "the first pass");
+        require(is_copied() == (group.rank() == 0), "the second");
+      }
+      require(is_copied() == (group.rank() == 0), "the last, which is reduced");
+    }
+    require(is_copied(), "a step of one pass");
+    {
+      const auto local = ddp.no_sync();
+      if (group.rank() == 0) {
+        require(is_copied(), "rank 0's");
+      } else {
+        net.mean.fill(7);
+        ddp.join_pass();
+        require(values(net.mean)[0] == 1, "a rank without samples");
+      }
+    }
+  });
+}
+
 TEST_CASE("delayed parameters are reduced after all others, once the gradient they wait for is ready") {
   for (const std::string until : {"", "first.bias", "first.weight"}) {
     const auto expected = mean_gradients(1, 2);

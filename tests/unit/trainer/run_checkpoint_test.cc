@@ -56,7 +56,7 @@ std::string start_of(const TempDir& dir, Resume how) {
   try {
     const auto state = resume({.checkpoints = &checkpoints, .resume = how, .settings = no_settings},
                               {tensors_of(*learner.model), learner.optimizer->state()}, *comm::make_self_group());
-    return state ? std::to_string(state->run.step) : "0";
+    return state ? std::to_string(state->step) : "0";
   } catch (const Error& e) {
     CHECK(e.code() == Errc::io);
     return e.what();
@@ -79,7 +79,7 @@ TEST_CASE("what rank 0 saved is at every rank after resume") {
       parameters.emplace_back(name, parameter.value());
     Replicas(group).scatter(parameters, parameters);
     Replicas(group).scatter(learner.optimizer->state(), learner.optimizer->state());
-    if (!state || state->run.step != 12 || state->run.seed != 9) throw std::runtime_error("wrong state");
+    if (!state || state->step != 12 || state->seed != 9) throw std::runtime_error("wrong state");
     if (parameter_digest(*learner.model) != parameter_digest(*saved.model)) throw std::runtime_error("wrong weights");
     for (const auto& [name, tensor] : learner.optimizer->state()) {
       for (std::int64_t i = 0; i < tensor.numel(); ++i) {

@@ -63,6 +63,10 @@ std::shared_ptr<void> ExpertDataParallel::hold_reduction() {
                                                                                    others_.hold_reduction());
 }
 
+void ExpertDataParallel::visit_parameters(const Visitor& visit) {
+  for (const auto& [name, parameter] : model_.named_parameters()) visit(name, parameter.value());
+}
+
 void ExpertDataParallel::distribute_model() {
   for (const bool of_experts : {true, false}) {
     const auto own = parameters(model_, experts_.parts(), of_experts);

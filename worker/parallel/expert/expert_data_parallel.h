@@ -31,7 +31,7 @@ class ExpertDataParallel final : public DataParallelism {
   void parameters_updated() override {}
   void sync_buffers() override { others_.sync_buffers(); }
   // Experts: this rank's.
-  void visit_parameters(const Visitor& visit) override { others_.visit_parameters(visit); }
+  void visit_parameters(const Visitor& visit) override;
   // Of experts, those of the first of the ranks that have them.
   void distribute_model() override;
 

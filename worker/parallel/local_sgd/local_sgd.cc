@@ -25,6 +25,13 @@ std::vector<Fragment::Member> what_is_averaged(const nn::Module& model) {
   return all;
 }
 
+// Buffers that have no average.
+OwnTensors counters_of(const nn::Module& model) {
+  auto buffers = model.named_buffers();
+  std::erase_if(buffers, [](const auto& each) { return is_floating(each.second.dtype()); });
+  return OwnTensors(std::move(buffers));
+}
+
 std::vector<Fragment> make_fragments(const std::vector<Fragment::Member>& members, const LocalSgdOptions& options) {
   std::vector<std::size_t> bytes;
   for (const auto& member : members) bytes.push_back(static_cast<std::size_t>(member.tensor.bytes()));
@@ -65,6 +72,7 @@ LocalSgd::LocalSgd(nn::Module& model, ProcessGroup& group, const LocalSgdOptions
       options_(checked(options)),
       ddp_(model, group, options.ddp),
       averaged_(what_is_averaged(model)),
+      counters_(counters_of(model)),
       schedule_{.period = options.period, .fragments = options.fragments, .delay = options.fragment_sync_delay},
       fragments_(make_fragments(averaged_, options)) {}
 
@@ -74,6 +82,16 @@ void LocalSgd::zero_grad() {
     local_.reset();
   else if (!local_)
     local_ = ddp_.hold_reduction();
+}
+
+Variable LocalSgd::forward(const Variable& input) {
+  prepare_forward();
+  return model_(input);
+}
+
+// While gradients stay local, so do buffers.
+void LocalSgd::prepare_forward() {
+  if (!local_) ddp_.prepare_forward();
 }
 
 template <class Function>
@@ -125,6 +143,7 @@ std::vector<HookState> LocalSgd::hook_state() {
   std::vector<HookState> state{{"local_sgd/steps", {&steps_, 1, DType::int64}}};
   for (const auto& member : averaged_) state.push_back({"local_sgd/" + member.name, span_of_tensor(member.tensor)});
   for (Fragment& each : fragments_) each.add_state("local_sgd/", state);
+  for (auto& own : counters_.state()) state.push_back(std::move(own));
   return state;
 }
 

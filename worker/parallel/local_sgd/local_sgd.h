@@ -11,6 +11,7 @@
 #include "ddprun/worker/parallel/distributed_data_parallel.h"
 #include "ddprun/worker/parallel/local_sgd/fragment.h"
 #include "ddprun/worker/parallel/local_sgd/fragment_schedule.h"
+#include "ddprun/worker/parallel/own_tensors.h"
 
 namespace ddprun {
 
@@ -47,8 +48,8 @@ class LocalSgd final : public DataParallelism {
  public:
   LocalSgd(nn::Module& model, ProcessGroup& group, const LocalSgdOptions& options);
 
-  Variable forward(const Variable& input) override { return ddp_.forward(input); }
-  void prepare_forward() override { ddp_.prepare_forward(); }
+  Variable forward(const Variable& input) override;
+  void prepare_forward() override;
   void join_pass() override { ddp_.join_pass(); }
   std::shared_ptr<void> hold_reduction() override { return ddp_.hold_reduction(); }
   bool ranks_differ() const override { return true; }
@@ -86,6 +87,7 @@ class LocalSgd final : public DataParallelism {
   const LocalSgdOptions options_;
   DistributedDataParallel ddp_;
   const std::vector<Fragment::Member> averaged_;  // trainable parameters, and buffers of floating point
+  const OwnTensors counters_;
   const FragmentSchedule schedule_;
   std::vector<Fragment> fragments_;
   std::int64_t steps_ = 0;       // that have been made

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ddprun/common/error.h"
+#include "ddprun/worker/parallel/own_tensors.h"
 
 namespace ddprun::pipeline {
 namespace {
@@ -45,6 +46,16 @@ void PipelinedDataParallel::cut_at(const std::vector<std::size_t>& cuts) {
 void PipelinedDataParallel::record_transfers(std::vector<Transfer>* into) {
   transfers_ = into;
   ddp_->record_transfers(into);
+}
+
+std::vector<HookState> PipelinedDataParallel::hook_state() {
+  if (options_.broadcast_buffers) return {};
+  return OwnTensors(model_.named_buffers()).state();
+}
+
+std::shared_ptr<void> PipelinedDataParallel::evaluated_model() {
+  if (options_.broadcast_buffers) return nullptr;
+  return OwnTensors(pipeline_->buffers()).replaced_by_first(mesh_.group("data"));
 }
 
 Variable PipelinedDataParallel::forward(const Variable&) {

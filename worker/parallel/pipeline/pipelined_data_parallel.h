@@ -46,6 +46,9 @@ class PipelinedDataParallel final : public DataParallelism, public StateDivision
   void zero_grad() override { ddp_->zero_grad(); }
   void parameters_updated() override { ddp_->parameters_updated(); }
   void sync_buffers() override { ddp_->sync_buffers(); }
+  // With broadcast_buffers = false: the buffers of all stages, of which this rank changes its own.
+  std::vector<HookState> hook_state() override;
+  std::shared_ptr<void> evaluated_model() override;
   void visit_parameters(const Visitor& visit) override;
   void collect_parameters() override;
   void drop_whole_parameters() override;
