@@ -100,6 +100,11 @@ FileDigest write_file(const fs::path& path, Write&& write) {
   return out.finish();
 }
 
+void check_step(std::int64_t step, const fs::path& state_path, std::int64_t expected, std::string_view which) {
+  if (step != expected)
+    throw make_error(Errc::io, "{}: member step is {}, expected {}, {}", state_path.string(), step, expected, which);
+}
+
 }  // namespace
 
 Found verify_checkpoint(const fs::path& folder) {
@@ -118,8 +123,11 @@ Found verify_checkpoint(const fs::path& folder) {
                        (folder / name).string());
   }
   const auto state_path = folder / "state.json";
+  auto state = run_state_from_json(read_file(state_path), state_path.string());
+  check_step(state.step, state_path, manifest.step, "that of manifest.json");
+  if (const auto step = step_of(folder)) check_step(state.step, state_path, *step, "that of the folder's name");
   return {.folder = folder,
-          .state = run_state_from_json(read_file(state_path), state_path.string()),
+          .state = std::move(state),
           .has_hook = manifest.files.contains("hook.safetensors"),
           .has_ema = manifest.files.contains("ema.safetensors")};
 }

@@ -77,7 +77,7 @@ class Checkpoints {
   std::set<std::filesystem::path> inaccessible_;  // checkpoints that newest() could not read
 };
 
-// Throws InaccessibleFile, or Errc::io saying what is missing, torn or changed.
+// Throws InaccessibleFile, or Errc::io saying what is missing, torn, changed or wrong in itself.
 Found verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace ddprun::checkpoint

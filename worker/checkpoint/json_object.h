@@ -10,6 +10,7 @@
 
 #include "ddprun/common/error.h"
 #include "ddprun/common/printable.h"
+#include "ddprun/worker/checkpoint/unique_keys.h"
 
 namespace ddprun::checkpoint {
 
@@ -20,6 +21,7 @@ inline boost::json::value parse_json(std::string_view text, const std::string& s
   if (status == boost::json::error::incomplete)
     throw make_error(Errc::io, "{}: it ends too early, after {} bytes", source, text.size());
   if (status) throw make_error(Errc::io, "{}: it is not valid JSON: {}", source, status.message());
+  check_unique_keys(text, source);
   return value;
 }
 

@@ -33,6 +33,8 @@ Manifest manifest_from_json(std::string_view text, const std::string& source) {
     throw make_error(Errc::io, "{}: not a manifest of version {}", source, format_version);
   Manifest manifest;
   manifest.step = in.number<std::int64_t>("step");
+  if (manifest.step < 0)
+    throw make_error(Errc::io, "{}: member step is {}, expected at least 0", source, manifest.step);
   for (const auto& entry : in.object("files")) {
     const std::string name(entry.key());
     if (name.find('/') != std::string::npos)

@@ -86,6 +86,11 @@ RunState run_state_from_json(std::string_view text, const std::string& source) {
   if (in.has("plateau")) s.plateau = plateau_from(value, source);
   if (in.has("gradient_norms")) s.gradient_norms = in.numbers("gradient_norms");
   s.config = in.texts("config");
+  const auto digest = config_digest(s.config);
+  if (in.has("config_digest") && in.text("config_digest") != digest)
+    throw make_error(Errc::io, "{}: member config_digest is {}, expected {}, the digest of config", source,
+                     printable(in.text("config_digest")), digest);
+  check_consistent(s, source);
   return s;
 }
 

@@ -15,6 +15,7 @@
 #include "ddprun/common/bytes.h"
 #include "ddprun/common/error.h"
 #include "ddprun/common/printable.h"
+#include "ddprun/worker/checkpoint/unique_keys.h"
 
 namespace ddprun::checkpoint {
 namespace {
@@ -203,6 +204,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, std::uint64_t 
   if (status) throw make_error(Errc::io, "{}: the header is not valid JSON: {}", source, status.message());
   const auto* object = value.if_object();
   if (!object || text.front() != '{') throw make_error(Errc::io, "{}: the header is not a JSON object", source);
+  check_unique_keys(text, source);
   SafetensorsHeader header;
   for (const auto& member : *object) {
     const std::string_view name(member.key());

@@ -1,5 +1,6 @@
 #include "ddprun/worker/trainer/run_checkpoint.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -83,6 +84,20 @@ void load_part(const checkpoint::Found& found, const char* file_name, const chec
     throw make_error(Errc::mismatch, "the checkpoint {} was made with {} ({})", found.folder.string(), changed_settings,
                      e.what());
   }
+}
+
+// A data set with other settings may have been larger.
+void check_position(const checkpoint::Found& found, const ResumeOptions& options) {
+  const auto is_of_data = [](const auto& setting) { return setting.first.starts_with("data."); };
+  const auto has_changed = [&](const auto& setting) {
+    const auto now = options.settings.find(setting.first);
+    return is_of_data(setting) && (now == options.settings.end() || now->second != setting.second);
+  };
+  const auto& state = found.state;
+  if (!options.epoch_samples || state.samples <= *options.epoch_samples) return;
+  if (std::ranges::any_of(state.config, has_changed)) return;
+  throw make_error(Errc::io, "{}: member samples is {}, expected at most {}, the samples of an epoch",
+                   (found.folder / "state.json").string(), state.samples, *options.epoch_samples);
 }
 
 void load(const checkpoint::Found& found, const NamedSettings& settings, const WholeState& whole) {
@@ -174,6 +189,7 @@ std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const W
   if (group.rank() == 0 && options.checkpoints) {
     found = find_checkpoint(options);
     if (found) {
+      check_position(*found, options);
       load(*found, options.settings, whole);
       has_averages = !whole.averages.empty() && load_averages(*found, whole);
       text = checkpoint::to_json(found->state);

@@ -39,8 +39,8 @@ std::vector<std::string> resume_names();
 struct ResumeOptions {
   checkpoint::Checkpoints* checkpoints = nullptr;  // at rank 0; null: no checkpoints
   Resume resume = Resume::automatic;
-  const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config: for error messages
-};      // of this run's data set; none: unknown
+  const std::map<std::string, std::string>& settings;  // of this run, as in RunState::config
+  std::optional<std::int64_t> epoch_samples = {};      // of this run's data set; none: unknown
 };
 
 // Called at every rank once rank 0's tensors are those of a checkpoint: takes model, optimizer and, if they were read,
@@ -51,7 +51,8 @@ using Distribute = std::function<std::vector<HookState>(bool has_averages)>;
 // others; each rank's own state is at that rank, and the result at every rank. None when the run starts from step 0. A
 // checkpoint without averages leaves them as they are, with a warning.
 // Only rank 0 touches the disk. Errors: Errc::mismatch naming the settings that have changed, and the file and the
-// tensor: one that is missing, has another shape or dtype, or that the model does not know; those of
+// tensor: one that is missing, has another shape or dtype, or that the model does not know; Errc::io for a position
+// beyond the data set, if its settings are those of the checkpoint; those of
 // Checkpoints::newest(), and Errc::io when a checkpoint is required and there is none. Collective.
 std::optional<checkpoint::RunState> resume(const ResumeOptions& options, const WholeState& whole, ProcessGroup& group,
                                            const Distribute& distribute = {});

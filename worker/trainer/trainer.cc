@@ -45,6 +45,7 @@ class Trainer::Impl {
  public:
   Impl(const TrainConfig& config, NamedSettings deciding, const Datasets& datasets, Context context)
       : config_(config),
+        samples_of_epoch_(datasets.train->size()),
         progress_(context.progress),
         task_(make_task(config, datasets.train->layout(), registry_of(context))),
         state_(initial_state(config, std::move(deciding), datasets.train->layout(), *task_, context)),
@@ -77,7 +78,8 @@ class Trainer::Impl {
   void resume_from_checkpoint() {
     const ResumeOptions options{.checkpoints = checkpoints(),
                                 .resume = resume_from_name(config_.checkpoint.resume),
-                                .settings = state_.run.config};
+                                .settings = state_.run.config,
+                                .epoch_samples = samples_of_epoch_};
     const WholeState whole = session_->whole_state();
     const auto distribute = [&](bool has_averages) {
       session_->distribute_state(whole);
@@ -101,6 +103,7 @@ class Trainer::Impl {
   }
 
   const TrainConfig& config_;
+  const std::int64_t samples_of_epoch_;
   Progress& progress_;
   const std::unique_ptr<tasks::Task> task_;
   TrainState state_;

@@ -165,6 +165,21 @@ TEST_CASE("a torn or changed checkpoint is skipped for the one before it") {
   }
 }
 
+TEST_CASE("a checkpoint of another step than its folder or manifest is skipped for the one before it") {
+  TempDir dir;
+  for (const std::int64_t step : {1, 2}) save(dir.path(), step);
+  const auto renamed = dir / "step_000040";
+  std::filesystem::rename(dir / "step_000002", renamed);
+  CHECK_THROWS_WITH(verify_checkpoint(renamed),
+                    (renamed / "state.json").string() + ": member step is 2, expected 40, that of the folder's name");
+  CHECK(newest_step(dir.path()) == 1);
+  auto manifest = read_whole_file(renamed / "manifest.json");
+  const std::string step = "\"step\":2";
+  write_file_atomically(renamed / "manifest.json", manifest.replace(manifest.find(step), step.size(), "\"step\":40"));
+  CHECK_THROWS_WITH(verify_checkpoint(renamed),
+                    (renamed / "state.json").string() + ": member step is 2, expected 40, that of manifest.json");
+}
+
 TEST_CASE("checkpoints of which none can be used are an error that says why, and stay as they are") {
   TempDir dir;
   for (const std::int64_t step : {1, 2}) {

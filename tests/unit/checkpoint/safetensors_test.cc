@@ -152,8 +152,14 @@ TEST_CASE("every malformed file is an error that says what is wrong") {
       "tensor 'b' begins at data offset 4, expected 8 (no hole, no overlap)");
   CHECK(
       header(
-          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})") !=
-      "no error");
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})") ==
+      "the name 'a' is there twice in one object");
+  CHECK(
+      header(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})") ==
+      "the name 'a' is there twice in one object");
+  CHECK(entry(R"({"dtype":"F32","dtype":"I32","shape":[2],"data_offsets":[0,8]})") ==
+        "the name 'dtype' is there twice in one object");
 }
 
 TEST_CASE("a file cut at any byte is an error, never a crash") {

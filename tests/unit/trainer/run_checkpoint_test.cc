@@ -100,6 +100,27 @@ TEST_CASE("without a checkpoint every rank starts afresh") {
   });
 }
 
+TEST_CASE("a position beyond the data set is refused, unless its settings have changed") {
+  TempDir dir;
+  const Learner learner(1);
+  const NamedSettings settings{{"data.samples", "100"}, {"optim.lr", "0.1"}};
+  checkpoint::Checkpoints checkpoints({.folder = dir.path()});
+  checkpoints.save(content_of({tensors_of(*learner.model), learner.optimizer->state()},
+                              {.step = 12, .samples = 101, .config = settings}));
+  const auto samples_at_resume = [&](const NamedSettings& now, std::int64_t epoch_samples) {
+    return resume({.checkpoints = &checkpoints, .settings = now, .epoch_samples = epoch_samples},
+                  {tensors_of(*learner.model), learner.optimizer->state()}, *comm::make_self_group())
+        ->samples;
+  };
+  CHECK_THROWS_WITH(samples_at_resume(settings, 100),
+                    (dir / "step_000012/state.json").string() +
+                        ": member samples is 101, expected at most 100, the samples of an epoch");
+  CHECK_THROWS_WITH(samples_at_resume({{"data.samples", "100"}, {"optim.lr", "0.2"}}, 100),
+                    Catch::Contains("member samples is 101"));
+  CHECK(samples_at_resume(settings, 101) == 101);
+  CHECK(samples_at_resume({{"data.samples", "90"}, {"optim.lr", "0.1"}}, 90) == 101);
+}
+
 TEST_CASE("a checkpoint of another model is refused, naming the tensor") {
   TempDir dir;
   save(dir, Learner(1), 3);
