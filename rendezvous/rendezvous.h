@@ -26,11 +26,12 @@ struct FormerRound {
 
 // What a node sends when it joins.
 struct NodeInfo {
-  std::string id;                // unique to one agent; a node that rejoins with it gets its old rank back
-  std::string host;              // for messages
-  std::string address;           // that other nodes dial (--local_addr); empty: the peer address of its session
-  int nproc = 1;                 // workers
-  std::optional<int> node_rank;  // static: its rank; otherwise a preference
+  std::string id;                    // unique to one agent; a node that rejoins with it gets its old rank back
+  std::string host;                  // for messages
+  std::string address;               // that other nodes dial (--local_addr); empty: the peer address of its session
+  int nproc = 1;                     // workers
+  std::optional<int> node_rank;      // static: its rank; otherwise a preference
+  std::vector<std::string> command;  // the workers' program and arguments as typed, for messages
   std::optional<FormerRound> former;
 };
 
@@ -65,13 +66,22 @@ struct RoundMember {
   int first_rank = 0;  // global rank of its local rank 0
 };
 
+// How the commands of a round's nodes differ (membership/node_commands.h).
+struct CommandDifference {
+  std::vector<std::string> first;   // the command of group rank 0
+  int other = 0;                    // the first group rank with another command
+  std::vector<std::string> others;  // that command
+  int count = 0;                    // of nodes whose command is not that of group rank 0
+};
+
 struct Round {
   std::int64_t generation = 0;
   int restarts_used = 0;             // job-wide
   int self = 0;                      // index of this node in members
   std::vector<RoundMember> members;  // by group_rank
   int world_size = 0;
-  std::string master_addr;  // of the workers' store; set when the round starts
+  std::optional<CommandDifference> commands;  // set if not all nodes run the same command
+  std::string master_addr;                    // of the workers' store; set when the round starts
   std::uint16_t master_port = 0;
 
   std::string store() const { return format_host_port(master_addr, master_port); }

@@ -96,7 +96,8 @@ class Agent {
                 .succeeded = [this] { act(state_.on_workers_succeeded()); },
                 .preempted = [this] { act(state_.on_workers_preempted()); },
                 .stopped = [this](bool preempted) { act(state_.on_workers_stopped(preempted)); },
-                .changed = [this](const auto& workers) { report_workers(workers); }}) {
+                .changed = [this](const auto& workers) { report_workers(workers); }}),
+        state_(spec.node.command) {
     const auto& error_files = logs_.enabled() ? logs_.root() : logs_.temporary();
     if (!error_files.empty()) guardian_.set_marker("TORCHELASTIC_ERROR_FILE=" + error_files.string() + "/");
     if (!logs_.temporary().empty() && !keeps_logs()) guardian_.remove_with_job(logs_.temporary());
@@ -351,6 +352,7 @@ class Agent {
     worker_store_.reset();
     const auto summary = failure_summary(spec_.group.command.title, finish.failures);
     if (!spec_.summarize) console_.write(Console::Stream::err, summary);
+    if (!finish.last_line.empty()) log::warn("{}", finish.last_line);
     std::string error_file;
     if (!finish.failures.empty()) {
       error_file = scheduler_error_file(finish.failures.front());

@@ -6,12 +6,21 @@
 #include "ddprun/common/exit_code.h"
 #include "ddprun/common/host_port.h"
 #include "ddprun/common/signal_name.h"
+#include "ddprun/rendezvous/membership/node_commands.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
 
 namespace ddprun {
 namespace {
 
 using Kind = Announce::Kind;
+
+// The last line of a node that took part in no round of a job whose workers ran elsewhere; else empty.
+std::string spare_text(const JobResult& result, bool took_part) {
+  const bool ran = result.success || result.exit_code == exit_preempted || !result.failures.empty();
+  if (took_part || !ran) return "";
+  return fmt::format("this node was a spare: none of its workers was started; it ends with the job's exit code, {}",
+                     result.exit_code);
+}
 
 }  // namespace
 
@@ -26,8 +35,11 @@ AgentActions AgentState::on_event(const RendezvousWaiting& event) {
 
 AgentActions AgentState::on_event(const RoundProposed& event) {
   const auto& self = event.round.members.at(static_cast<std::size_t>(event.round.self));
-  proposed_ = {
-      .generation = event.round.generation, .serves_store = self.group_rank == 0, .master_address = self.address};
+  proposed_ = {.generation = event.round.generation,
+               .nodes = static_cast<int>(event.round.members.size()),
+               .world_size = event.round.world_size,
+               .serves_store = self.group_rank == 0,
+               .master_address = self.address};
   AgentActions actions;
   // The reason names the root cause. A failure of this node that is neither that nor its consequence gets its own line.
   for (const auto& failure : unreported_)
@@ -53,6 +65,9 @@ AgentActions AgentState::on_event(const RoundStarted& event) {
     actions.push_back(Announce{Kind::info, fmt::format("the workers' store of generation {} is at {}, no longer at {}",
                                                        event.round.generation, store, worker_store_)});
   worker_store_ = store;
+  auto difference = command_difference_text(event.round, command_);
+  if (!difference.empty() && difference != command_difference_) actions.push_back(Announce{Kind::warning, difference});
+  command_difference_ = std::move(difference);
   actions.push_back(StartWorkers{event.round});
   return actions;
 }
@@ -64,7 +79,10 @@ AgentActions AgentState::on_event(const JobEnded& event) {
   const bool requested = result.exit_code == exit_preempted || result.exit_code == exit_for_signal(SIGTERM);
   stop_requested_ = requested && result.failures.empty();
   if (!result.success) actions.push_back(Announce{stop_requested_ ? Kind::warning : Kind::error, result.reason});
-  return end_with({.exit_code = result.exit_code, .failures = result.failures}, std::move(actions), SIGTERM);
+  return end_with({.exit_code = result.exit_code,
+                   .failures = result.failures,
+                   .last_line = spare_text(result, current_.has_value() || proposed_.has_value())},
+                  std::move(actions), SIGTERM);
 }
 
 // The other nodes may continue without this one, so its workers must stop.

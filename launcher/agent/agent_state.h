@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace ddprun {
 // The actions that AgentState asks of the agent, to be executed in order.
 struct PrepareRound {  // call Rendezvous::ready(), after the workers' store is up if this node serves it
   std::int64_t generation = 0;
+  int nodes = 0;
+  int world_size = 0;
   bool serves_store = false;   // group rank 0: the workers of the round connect to this node
   std::string master_address;  // then: of this node, as the other nodes dial it
 };
@@ -46,6 +49,7 @@ struct Announce {  // a log line
 struct Finish {  // no worker runs any more: end the agent
   int exit_code = 0;
   std::vector<WorkerFailure> failures;  // for the summary, the root cause first
+  std::string last_line;                // for the log, after the summary; may be empty
 };
 using AgentAction = std::variant<PrepareRound, StartWorkers, StopWorkers, KillWorkers, ReportSuccess, ReportPreempted,
                                  RequestStop, ReportFailure, LeaveJob, Announce, Finish>;
@@ -57,6 +61,9 @@ using AgentActions = std::vector<AgentAction>;
 // A value. Threads: not thread-safe. Errors: none thrown; errors of the agent come in through on_fault().
 class AgentState {
  public:
+  // command: of this node's workers, as NodeInfo has it; for messages.
+  explicit AgentState(std::vector<std::string> command = {}) : command_(std::move(command)) {}
+
   AgentActions on(const RendezvousEvent& event);
   // Workers of this node failed by themselves.
   AgentActions on_workers_failed(std::vector<WorkerFailure> failures);
@@ -86,6 +93,8 @@ class AgentState {
   // Announces the unreported failures, when no job result will name the root cause.
   AgentActions announce_failures();
 
+  const std::vector<std::string> command_;
+  std::string command_difference_;        // the line about it that was announced last
   std::optional<PrepareRound> proposed_;  // the round that was agreed and has not started
   std::optional<std::int64_t> current_;   // the generation whose workers were started last
   std::string worker_store_;              // host:port of the latest round's workers' store

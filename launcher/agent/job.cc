@@ -10,6 +10,7 @@
 #include "ddprun/common/loopback.h"
 #include "ddprun/launcher/cli/lists.h"
 #include "ddprun/launcher/placement/affinity.h"
+#include "ddprun/rendezvous/membership/node_commands.h"
 
 namespace ddprun {
 namespace {
@@ -98,7 +99,8 @@ AgentSpec make_agent_spec(const LaunchSettings& settings, const RendezvousChoice
                .host = host,
                .address = address_for_others(o, choice.policy),
                .nproc = resolve_nproc(o.nproc_per_node, environment),
-               .node_rank = choice.node_rank};
+               .node_rank = choice.node_rank,
+               .command = command_to_compare(command)};
   spec.policy = choice.policy;
   spec.policy.agent_store = !o.no_agent_store;
   spec.policy.mpi = o.mpi != "none";

@@ -48,7 +48,7 @@ void JobLeader::start_job(EtcdMoment now) {
 void JobLeader::reset_job(const JobPolicy& policy) {
   announcement_ = JobAnnouncement{.liveness_check = announcement_.liveness_check};
   sessions_.clear();
-  checked_generation_.reset();
+  checked_event_.reset();
   dirty_ = true;
   membership_.emplace(policy, membership_options);
 }
@@ -130,8 +130,8 @@ void JobLeader::handle_report(EtcdMoment now, const std::string& id, const NodeR
   if (record.report == Report::preempted) apply(membership_->preempted(now.steady, id, record.generation));
   if (record.report == Report::failure)
     apply(membership_->failure(now.steady, id, record.generation, on_leader_clock(record, now.wall_us)));
-  if (membership_->judgement_pending() && record.liveness_check == announcement_.liveness_check &&
-      checked_generation_ == membership_->generation())
+  if (membership_->liveness_pending() && record.liveness_check == announcement_.liveness_check &&
+      checked_event_ == membership_->liveness_event())
     apply(membership_->beat(now.steady, id));
 }
 
@@ -142,8 +142,8 @@ void JobLeader::after_events(EtcdMoment now) {
     if (!any_recipient_left() && !nodes_.empty()) start_job(now);
     return;
   }
-  if (membership_->judgement_pending() && checked_generation_ != membership_->generation()) {
-    checked_generation_ = membership_->generation();
+  if (membership_->liveness_pending() && checked_event_ != membership_->liveness_event()) {
+    checked_event_ = membership_->liveness_event();
     ++announcement_.liveness_check;
     dirty_ = true;
   }

@@ -64,7 +64,7 @@ class JobLeader {
   std::optional<Membership> membership_;     // set by the constructor
   std::map<std::string, std::string> sessions_;
   JobAnnouncement announcement_;
-  std::optional<std::int64_t> checked_generation_;  // for which a liveness check was started
+  std::optional<std::uint64_t> checked_event_;  // of Membership::liveness_event(), for which a check was started
   std::int64_t sequence_ = 0;
   bool dirty_ = true;
 };

@@ -27,7 +27,7 @@ void fields(Visit& at, FormerRound& v) {
 template <class Visit>
 void fields(Visit& at, NodeInfo& v) {
   at("id", v.id), at("host", v.host), at("address", v.address), at("nproc", v.nproc), at("node_rank", v.node_rank);
-  at("former", v.former);
+  at("command", v.command), at("former", v.former);
 }
 template <class Visit>
 void fields(Visit& at, JobPolicy& v) {
@@ -54,9 +54,14 @@ void fields(Visit& at, RoundMember& v) {
   at("nproc", v.nproc), at("first_rank", v.first_rank);
 }
 template <class Visit>
+void fields(Visit& at, CommandDifference& v) {
+  at("first", v.first), at("other", v.other), at("others", v.others), at("count", v.count);
+}
+template <class Visit>
 void fields(Visit& at, Round& v) {
   at("generation", v.generation), at("restarts_used", v.restarts_used), at("members", v.members);
-  at("world_size", v.world_size), at("master_addr", v.master_addr), at("master_port", v.master_port);
+  at("world_size", v.world_size), at("commands", v.commands);
+  at("master_addr", v.master_addr), at("master_port", v.master_port);
 }
 template <class Visit>
 void fields(Visit& at, JobResult& v) {

@@ -13,7 +13,7 @@
 // The values of a job's keys in etcd (ETCD.md), and their JSON.
 namespace ddprun {
 
-inline constexpr int job_records_version = 4;
+inline constexpr int job_records_version = 5;
 
 // The value of a node's key: its join data and its latest report.
 struct NodeRecord {

@@ -10,6 +10,7 @@
 
 #include "ddprun/common/exit_code.h"
 #include "ddprun/rendezvous/membership/membership_text.h"
+#include "ddprun/rendezvous/membership/node_commands.h"
 #include "ddprun/rendezvous/membership/rank_assignment.h"
 #include "ddprun/rendezvous/membership/worker_failure.h"
 
@@ -46,6 +47,10 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
     return take_messages();
   }
   if (flapping_hosts_.is_blocked(now, info.host)) return reject_flapping(now, info);
+  if (!nodes_.contains(info.id) && is_full() && !policy_.may_be_replaced()) {
+    post({info.id}, NodeDropped{.text = full_text(), .may_return = false});
+    return take_messages();
+  }
   const auto before = nodes_.find(info.id);
   const bool was_member = before != nodes_.end() && before->second.member;
   if (info.former) resume_after(*info.former);
@@ -59,8 +64,23 @@ MembershipMessages Membership::join(Time now, const NodeInfo& info, const JobPol
   } else if (member_count() < policy_.max_nodes && !any_member_done() && !judgement_due_) {
     propose(now, fmt::format("node {} joined", info.host));
   }
-  if (!nodes_.at(info.id).member) announce({info.id});
+  if (!nodes_.at(info.id).member) {
+    nodes_.at(info.id).arrival_event = ++liveness_event_;
+    report_command(info);
+    announce({info.id});
+  }
   return take_messages();
+}
+
+// A spare is in no round, whose members learn from it that commands differ.
+void Membership::report_command(const NodeInfo& info) {
+  if (phase_ != Phase::running) return;
+  const auto first = nodes_.find(round_.members.front().node_id);
+  if (first == nodes_.end() || first->second.info.command.empty() || info.command.empty()) return;
+  const auto difference = describe_command_difference(info.command, first->second.info.command);
+  if (difference.empty()) return;
+  post({info.id}, RendezvousWaiting{fmt::format("this node would run another command than node 0 (host {}): {}",
+                                                first->second.info.host, difference)});
 }
 
 MembershipMessages Membership::reject_flapping(Time now, const NodeInfo& info) {
@@ -141,6 +161,7 @@ MembershipMessages Membership::failure(Time now, const std::string& id, std::int
     failures_.push_back({.host = node->info.host, .message = "its agent could not run the workers and gave no reason"});
   if (!judgement_due_) {
     judgement_due_ = now + (member_count() > 1 ? options_.settle : std::chrono::milliseconds(0));
+    ++liveness_event_;
     for (auto& entry : nodes_) entry.second.heard_since_failure = false;
   }
   check_failures(now);
@@ -179,6 +200,7 @@ MembershipMessages Membership::conflict(Time now, const std::string& why) {
 
 MembershipMessages Membership::beat(Time now, const std::string& id) {
   record_activity(now, id);
+  if (const auto node = nodes_.find(id); node != nodes_.end()) node->second.heard_event = liveness_event_;
   return take_messages();
 }
 
@@ -195,6 +217,7 @@ MembershipMessages Membership::tick(Time now) {
   if (liveness_clock_.reliable()) {
     check_heartbeats(now);
     check_failures(now);
+    check_surplus(now);
   }
   heartbeat_due_ = next_heartbeat_deadline(now);
   check_ready(now);
@@ -367,10 +390,13 @@ Round Membership::make_round(const std::vector<std::string>& ids) {
                                                          .group_rank = ranks[i],
                                                          .nproc = node.info.nproc};
   }
+  std::vector<std::vector<std::string>> commands;
   for (auto& member : round.members) {
     member.first_rank = round.world_size;
     round.world_size += member.nproc;
+    commands.push_back(nodes_.at(member.node_id).info.command);
   }
+  round.commands = find_command_difference(commands);
   return round;
 }
 
@@ -430,6 +456,7 @@ void Membership::end_by_loss(const std::string& why, Pending failures) {
 }
 
 void Membership::end(JobResult result) {
+  if (is_full()) drop_surplus(surplus());
   phase_ = Phase::ended;
   for (auto* timer : {&form_deadline_, &last_call_, &ready_deadline_, &judgement_due_}) timer->reset();
   post(all_nodes(), JobEnded{std::move(result)});
@@ -506,6 +533,20 @@ void Membership::check_failures(Time now) {
   if (all_reported || (now >= *judgement_due_ && !any_member_suspect())) judge_failures(now);
 }
 
+// Drops the nodes that a full job does not need: none of its members is lost.
+void Membership::check_surplus(Time now) {
+  if (!any_surplus()) return;
+  auto ids = surplus();
+  std::erase_if(ids, [&](const auto& id) { return !all_members_heard_since(nodes_.at(id).arrival_event); });
+  for (const auto& id : ids) record_departure(now, nodes_.at(id));
+  drop_surplus(ids);
+}
+
+void Membership::drop_surplus(const std::vector<std::string>& ids) {
+  post(ids, NodeDropped{.text = full_text(), .may_return = false});
+  for (const auto& id : ids) nodes_.erase(id);
+}
+
 // A member that has missed a heartbeat may be the cause of the failures seen elsewhere: judge once it sends a heartbeat
 // again or counts as lost.
 bool Membership::any_member_suspect() const {
@@ -516,6 +557,22 @@ bool Membership::any_member_suspect() const {
         options_.leased ? !node.heard_since_failure : liveness_clock_.elapsed() - node.last_heard > bound;
     return node.member && !node.failed && !node.succeeded && silent;
   });
+}
+
+bool Membership::any_surplus() const {
+  return is_full() && member_count() == policy_.max_nodes && static_cast<int>(nodes_.size()) > policy_.max_nodes;
+}
+
+std::vector<std::string> Membership::surplus() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, node] : nodes_)
+    if (!node.member) ids.push_back(id);
+  return ids;
+}
+
+bool Membership::all_members_heard_since(std::uint64_t event) const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [&](const auto& entry) { return !entry.second.member || entry.second.heard_event >= event; });
 }
 
 // Sends the waiting text to the nodes that have not got it yet.
@@ -535,6 +592,11 @@ void Membership::announce(const std::vector<std::string>& ids) {
 
 bool Membership::has_min_nodes() const {
   return static_cast<int>(nodes_.size()) >= policy_.min_nodes;
+}
+
+// The job has a round, and no more nodes than that may take part.
+bool Membership::is_full() const {
+  return policy_.min_nodes == policy_.max_nodes && (phase_ == Phase::proposed || phase_ == Phase::running);
 }
 
 int Membership::member_count() const {
@@ -569,6 +631,16 @@ std::string Membership::missing_text() const {
                      count_text(policy_.min_nodes - static_cast<int>(nodes_.size()), "node"));
 }
 
+std::string Membership::full_text() const {
+  std::string hosts;
+  for (const auto& member : round_.members)
+    if (hosts.size() < 200) hosts += (hosts.empty() ? "" : ", ") + member.host;
+  return fmt::format(
+      "run id '{}' is in use by a job that has its {} (on {}); this node would run nothing: use another --rdzv_id for "
+      "another job, or --nnodes=MIN:MAX for a job with spare nodes",
+      policy_.run_id, count_text(static_cast<int>(round_.members.size()), "node"), hosts);
+}
+
 std::string Membership::flapping_text(const std::string& host) const {
   return fmt::format(
       "host {} has left run id '{}' {} times in a row, each within {} of joining; it may join again after it has "
@@ -579,6 +651,9 @@ std::string Membership::flapping_text(const std::string& host) const {
 
 std::string Membership::waiting_text() const {
   const auto here = static_cast<int>(nodes_.size());
+  if (is_full())
+    return fmt::format("run id '{}' has its {}; this node joins if one of them has been lost, and ends otherwise",
+                       policy_.run_id, count_text(member_count(), "node"));
   if (phase_ != Phase::forming)
     return fmt::format("run id '{}' has its {}; this node is a spare and joins when one of them leaves", policy_.run_id,
                        count_text(member_count(), "node"));

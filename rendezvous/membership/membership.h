@@ -40,6 +40,10 @@ struct MembershipOptions {
 // Nodes that rejoin at a new server report their last round: the next generation is above the highest reported, the
 // restarts used are the most reported, and nodes keep their ranks.
 //
+// A node that comes to a full job waits as a spare if the number of nodes may vary. With a fixed number it is dropped:
+// at once if no node may be replaced, otherwise as soon as every member has been heard since, for it may replace one
+// whose loss has not been noticed yet.
+//
 // Ownership: a value. Threads: not thread-safe. Errors: none thrown. The owner calls tick() no later than next_tick().
 class Membership {
  public:
@@ -85,8 +89,10 @@ class Membership {
 
   bool forming() const { return phase_ == Phase::forming; }
   bool ended() const { return phase_ == Phase::ended; }
-  // A failure has been reported and not been judged yet.
-  bool judgement_pending() const { return judgement_due_.has_value(); }
+  // Members have to be heard before a failure is judged, or a node that comes to a full job is dropped.
+  bool liveness_pending() const { return judgement_due_.has_value() || any_surplus(); }
+  // Increases with every event that members have to be heard since.
+  std::uint64_t liveness_event() const { return liveness_event_; }
   bool empty() const { return nodes_.empty(); }
   bool has(const std::string& node) const { return nodes_.contains(node); }
   const JobPolicy& policy() const { return policy_; }
@@ -103,6 +109,8 @@ class Membership {
     std::uint64_t arrival = 0;
     Time joined{};
     StallAwareClock::Duration last_heard{};  // by liveness_clock_
+    std::uint64_t arrival_event = 0;         // liveness_event() that its arrival was, unless it became a member
+    std::uint64_t heard_event = 0;           // liveness_event() at its last heartbeat
     std::optional<int> rank;                 // group rank in the latest round that it was a member of
     std::int64_t rank_of = -1;               // generation of that round, as far as this server or the node knows
     bool member = false;                     // of round_
@@ -121,6 +129,7 @@ class Membership {
 
   std::optional<std::string> refusal(const NodeInfo& info, const JobPolicy& policy) const;
   void admit(Time now, const NodeInfo& info, const SessionAddresses& addresses);
+  void report_command(const NodeInfo& info);
   bool record_departure(Time now, const Node& node);
   MembershipMessages reject_flapping(Time now, const NodeInfo& info);
   void resume_after(const FormerRound& former);
@@ -145,16 +154,23 @@ class Membership {
   void check_forming(Time now);
   void check_ready(Time now);
   void check_failures(Time now);
+  void check_surplus(Time now);
+  void drop_surplus(const std::vector<std::string>& ids);
   void announce(const std::vector<std::string>& ids);
   std::optional<Time> next_heartbeat_deadline(Time now) const;
   bool any_member_suspect() const;
+  bool any_surplus() const;
+  std::vector<std::string> surplus() const;
+  bool all_members_heard_since(std::uint64_t event) const;
 
   bool has_min_nodes() const;
+  bool is_full() const;
   int member_count() const;
   bool any_member_done() const;
   bool all_members(bool Node::*flag) const;
   StallAwareClock::Duration heartbeat_timeout() const;
   std::string waiting_text() const;
+  std::string full_text() const;
   std::string missing_text() const;
   std::vector<std::string> all_nodes() const;
   std::vector<std::string> select_members() const;
@@ -186,6 +202,7 @@ class Membership {
   std::optional<Time> ready_deadline_;  // proposed
   std::optional<Time> judgement_due_;   // running, a failure has been reported
   std::optional<Time> heartbeat_due_;   // of the node with the oldest heartbeat
+  std::uint64_t liveness_event_ = 0;
   std::vector<WorkerFailure> failures_;
   std::string last_change_;  // why the job is forming again; empty before the first round
   std::string announced_;    // the current waiting text, and its number

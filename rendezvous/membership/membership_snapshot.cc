@@ -58,6 +58,7 @@ Membership::Membership(Time now, const MembershipSnapshot& s, MembershipOptions 
     : Membership(s.policy, options) {
   liveness_clock_.advance(now);
   last_tick_ = phase_since_ = now;
+  liveness_event_ = 1;
   policy_host_ = s.policy_host;
   phase_ = s.phase;
   for (const auto& node : s.nodes) {
@@ -67,6 +68,7 @@ Membership::Membership(Time now, const MembershipSnapshot& s, MembershipOptions 
                             .arrival = node.arrival,
                             .joined = now - node.joined_ago,
                             .last_heard = liveness_clock_.elapsed(),
+                            .arrival_event = liveness_event_,
                             .rank = node.rank,
                             .rank_of = node.rank_of,
                             .member = node.member,

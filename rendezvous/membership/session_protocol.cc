@@ -89,12 +89,26 @@ class Reader {
 
 // ---- parts of frames
 
+void write(Writer& out, const std::vector<std::string>& command) {
+  const auto count = std::min<std::size_t>(command.size(), Limits::words);
+  out.integer(static_cast<std::uint32_t>(count));
+  for (std::size_t i = 0; i < count; ++i) out.text(command[i], Limits::name);
+}
+
+std::vector<std::string> read_command(Reader& in) {
+  const auto count = in.integer<std::uint32_t>("words of a command", 0, Limits::words);
+  std::vector<std::string> command;
+  for (std::uint32_t i = 0; i < count; ++i) command.push_back(in.text("word of a command", Limits::name));
+  return command;
+}
+
 void write(Writer& out, const NodeInfo& node) {
   out.text(node.id, Limits::name);
   out.text(node.host, Limits::name);
   out.text(node.address, Limits::name);
   out.integer<std::int32_t>(node.nproc);
   out.integer<std::int32_t>(node.node_rank.value_or(-1));
+  write(out, node.command);
   out.integer<std::int64_t>(node.former ? node.former->generation : -1);
   if (!node.former) return;
   out.integer<std::int32_t>(node.former->group_rank);
@@ -116,6 +130,7 @@ NodeInfo read_node(Reader& in) {
                 .nproc = in.integer<std::int32_t>("nproc", 1, Limits::workers)};
   const auto rank = in.integer<std::int32_t>("node rank", -1, Limits::nodes - 1);
   if (rank >= 0) node.node_rank = rank;
+  node.command = read_command(in);
   node.former = read_former(in);
   if (node.id.empty()) throw make_error(Errc::protocol, "session frame: the node id is empty");
   return node;
@@ -233,6 +248,20 @@ void write(Writer& out, const Round& round) {
     out.text(member.address, Limits::name);
     out.integer<std::int32_t>(member.nproc);
   }
+  out.integer<std::uint8_t>(round.commands.has_value());
+  if (!round.commands) return;
+  write(out, round.commands->first);
+  out.integer(static_cast<std::uint32_t>(round.commands->other));
+  write(out, round.commands->others);
+  out.integer(static_cast<std::uint32_t>(round.commands->count));
+}
+
+CommandDifference read_command_difference(Reader& in, std::uint32_t members) {
+  CommandDifference difference{.first = read_command(in)};
+  difference.other = static_cast<int>(in.integer<std::uint32_t>("node with another command", 0, members - 1));
+  difference.others = read_command(in);
+  difference.count = static_cast<int>(in.integer<std::uint32_t>("nodes with other commands", 1, members));
+  return difference;
 }
 
 Round read_round(Reader& in) {
@@ -252,6 +281,7 @@ Round read_round(Reader& in) {
     round.world_size += member.nproc;
     round.members.push_back(std::move(member));
   }
+  if (in.flag("commands differ")) round.commands = read_command_difference(in, count);
   return round;
 }
 

@@ -13,11 +13,12 @@
 // field.
 namespace ddprun {
 
-inline constexpr std::uint16_t session_protocol_version = 6;
+inline constexpr std::uint16_t session_protocol_version = 7;
 
 struct SessionLimits {
   static constexpr std::uint32_t name = 1024;       // bytes of an id, host, address, program
   static constexpr std::uint32_t text = 16 * 1024;  // bytes of a message
+  static constexpr std::uint32_t words = 1024;      // of a command, each at most `name` bytes
   static constexpr std::int32_t nodes = 65536;      // of a job
   static constexpr std::int32_t workers = 4096;     // of a node
   static constexpr std::uint32_t failures = 128;    // of a report, so that its frame stays below 8 MiB

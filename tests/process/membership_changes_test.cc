@@ -37,7 +37,7 @@ TEST_CASE("nodes join late, leave by a signal and are killed: the others continu
 }
 
 TEST_CASE("a spare beyond the maximum waits and replaces a lost node at once") {
-  Nodes job{.options = {"--nnodes=2", "--max_restarts=1"}};
+  Nodes job{.options = {"--nnodes=1:2"}};
   auto a = job.host();
   auto b = job.guest();
   for (auto* node : {&a, &b}) node->wait_for_round(2);
@@ -45,15 +45,62 @@ TEST_CASE("a spare beyond the maximum waits and replaces a lost node at once") {
   spare.wait_for_err("is a spare and joins when one of them leaves");
   const auto rank_of_a = a.variable("RANK");
   const auto rank_of_b = b.variable("RANK");
+  const int next = a.generation() + 1;
   b.signal(SIGKILL);
-  spare.wait_for_round(2, 1);
-  a.wait_for_round(2, 1);
+  spare.wait_for_round(2, next);
+  a.wait_for_round(2, next);
   CHECK(a.variable("RANK") == rank_of_a);
   CHECK(spare.variable("RANK") == rank_of_b);
-  CHECK(spare.generation() == 1);
+  CHECK(spare.generation() == next);
   job.finish();
   CHECK(a.wait().code == 0);
-  CHECK(spare.wait().code == 0);
+  const auto result = spare.wait();
+  CHECK(result.code == 0);
+  CHECK_THAT(result.err, !Catch::Contains("none of its workers was started"));
+}
+
+TEST_CASE("a spare that never ran says so in its last line and ends with the job's exit code") {
+  Nodes job{.options = {"--nnodes=1:2"}};
+  auto a = job.host();
+  auto b = job.guest();
+  for (auto* node : {&a, &b}) node->wait_for_round(2);
+  auto spare = job.guest();
+  spare.wait_for_err("is a spare and joins when one of them leaves");
+  job.finish();
+  for (auto* node : {&a, &b}) CHECK(node->wait().code == 0);
+  const auto result = spare.wait();
+  CHECK(result.code == 0);
+  CHECK(result.out.empty());
+  CHECK_THAT(lines_of(result.err).back(), Catch::Contains("this node was a spare: none of its workers was started"));
+}
+
+TEST_CASE("a second job with the run id of a running one is refused at once with exit code 1 and the way out") {
+  const auto restarts = GENERATE("--max_restarts=0", "--max_restarts=1");
+  Nodes job{.options = {"--nnodes=1", restarts}};
+  auto first = job.host();
+  first.wait_for_round(1);
+  const auto second = job.guest().wait();
+  CHECK(second.code == 1);
+  CHECK(second.out.empty());
+  CHECK_THAT(second.err, Catch::Contains("run id 'none' is in use by a job that has its 1 node") &&
+                             Catch::Contains("another --rdzv_id"));
+  job.finish();
+  CHECK(first.wait().code == 0);
+  CHECK_FALSE(first.has_logged("new round"));
+}
+
+TEST_CASE("with restarts a node replaces a frozen one of a fixed number that has not been missed yet") {
+  Nodes job{.options = {"--nnodes=2", "--max_restarts=1"}};
+  auto a = job.host();
+  auto b = job.guest();
+  for (auto* node : {&a, &b}) node->wait_for_round(2);
+  b.signal(SIGSTOP);
+  auto replacement = job.guest();
+  replacement.wait_for_round(2, 1);
+  a.wait_for_round(2, 1);
+  b.signal(SIGKILL);
+  job.finish();
+  for (auto* node : {&a, &replacement}) CHECK(node->wait().code == 0);
 }
 
 TEST_CASE("with c10d a node gets the rank that it requests with --node_rank if that rank is free") {
@@ -130,4 +177,14 @@ TEST_CASE("a node that joins and leaves repeatedly is refused, and the job conti
   CHECK(accepted > 5);
   job.finish();
   CHECK(a.wait().code == 0);
+}
+
+TEST_CASE("nodes with different arguments form a job, and each names the difference in one line") {
+  const Nodes job;
+  const Words options{"--nnodes=2", "--rdzv_endpoint=" + job.endpoint};
+  Child a(command(options, {"out=1\n"})), b(command(options, {"out=2\n"}));
+  for (const auto& result : {a.wait(Node::default_timeout), b.wait(Node::default_timeout)}) {
+    CHECK(result.code == 0);
+    CHECK_THAT(result.err, Catch::Contains("another command than") && Catch::Contains("argument 1 is 'out="));
+  }
 }

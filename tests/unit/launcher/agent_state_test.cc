@@ -309,3 +309,42 @@ TEST_CASE("losses, waits and the reasons of new rounds are announced") {
   CHECK(announced(state.on(RoundProposed{round_of(1), "node c joined"})) == "new round: node c joined\n");
   CHECK(announced(state.on(JobEnded{{.exit_code = 1, .reason = "node b is lost"}})) == "node b is lost\n");
 }
+
+TEST_CASE("a node that took part in no round says so after the result, and has the job's exit code") {
+  const auto last_line = [](AgentState& state, const JobResult& result) {
+    const auto actions = state.on(JobEnded{result});
+    const auto& finish = std::get<Finish>(actions.back());
+    CHECK(finish.exit_code == result.exit_code);
+    return finish.last_line;
+  };
+  const JobResult success{.success = true, .reason = "all ended with 0"};
+  const JobResult failure{.exit_code = 7, .reason = "rank 0 failed", .failures = {{.exit_code = 7}}};
+  for (const auto& result : {success, failure}) {
+    AgentState spare;
+    spare.on(RendezvousWaiting{"this node is a spare"});
+    CHECK_THAT(last_line(spare, result), Catch::Contains("was a spare: none of its workers was started"));
+    Fixture member;
+    member.run(0);
+    member.succeeded();
+    CHECK(last_line(member.state, result).empty());
+  }
+  AgentState alone;
+  CHECK(last_line(alone, {.exit_code = 1, .reason = "only 1 of 2 nodes are here"}).empty());
+}
+
+TEST_CASE("a round whose nodes run different commands leads to one line, once for each difference") {
+  AgentState state({"train.py", "--lr=0.1"});
+  auto round = round_of(0);
+  round.members.push_back({.node_id = "b", .host = "b", .group_rank = 1, .nproc = 2, .first_rank = 2});
+  const auto start = [&](std::int64_t generation, const std::string& argument) {
+    round.generation = generation;
+    round.commands = {.first = {"train.py", "--lr=0.1"}, .other = 1, .others = {"train.py", argument}, .count = 1};
+    state.on(RoundProposed{round, "why"});
+    state.on_workers_stopped();
+    return announced(state.on(RoundStarted{round}));
+  };
+  CHECK(start(0, "--lr=0.2") ==
+        "node 1 (host b) runs another command than this node: argument 1 is '--lr=0.2' there and '--lr=0.1' here\n");
+  CHECK(start(1, "--lr=0.2").empty());
+  CHECK_THAT(start(2, "--lr=0.3"), Catch::Contains("'--lr=0.3' there"));
+}

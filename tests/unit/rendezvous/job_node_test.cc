@@ -1,5 +1,6 @@
 #include "ddprun/rendezvous/etcd/job_node.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "tests/support/catch.h"
@@ -111,6 +112,34 @@ TEST_CASE("when the leader of an etcd job is lost another node takes over with i
   job.pass(1s);
   REQUIRE(b.job_result);
   CHECK(b.job_result->exit_code == 4);
+}
+
+TEST_CASE("a node that comes to a full etcd job is refused once all members have answered, or replaces a lost one") {
+  Job job;
+  auto& a = job.add("a", nodes(2, 2, 1));
+  auto& b = job.add("b", nodes(2, 2, 1));
+  job.settle();
+  REQUIRE(b.running);
+  SECTION("all are there") {
+    auto& c = job.add("c", nodes(2, 2, 1));
+    job.settle();
+    job.pass(1s);
+    CHECK_THAT(c.contact_lost, Catch::Contains("another --rdzv_id"));
+    CHECK(a.running->generation == 0);
+  }
+  SECTION("one is lost") {
+    const auto lost = std::find_if(job.members.begin(), job.members.end(), [](const auto& m) { return m->id == "b"; });
+    const auto frozen = std::move(*lost);
+    job.members.erase(lost);
+    auto& c = job.add("c", nodes(2, 2, 1));
+    job.settle();
+    job.pass(3s);
+    CHECK(c.contact_lost.empty());
+    job.etcd.end_lease(frozen->lease);
+    job.settle();
+    REQUIRE(c.running);
+    CHECK(c.running->generation == 1);
+  }
 }
 
 TEST_CASE("a failure of an etcd job is judged once all other nodes have answered") {

@@ -20,7 +20,7 @@ const SessionAddresses here{"10.0.0.2", "10.0.0.1"};
 
 // A running job of two nodes and a spare.
 struct RunningJob {
-  JobPolicy policy{.program = "train.cfg", .min_nodes = 2, .max_nodes = 2, .max_restarts = 3};
+  JobPolicy policy{.program = "train.cfg", .min_nodes = 1, .max_nodes = 2, .max_restarts = 3};
   Membership membership{policy};
   Membership::Time now{1000s};
 

@@ -263,7 +263,7 @@ TEST_CASE("a late node below the maximum leads to a new round that does not coun
 }
 
 TEST_CASE("a node beyond the maximum is a spare and replaces one that is lost") {
-  Job job({.min_nodes = 2, .max_nodes = 2});
+  Job job({.min_nodes = 1, .max_nodes = 2});
   job.join_and_start({"a", "b"});
   job.join("c");
   CHECK_THAT(job.waiting["c"], Catch::Contains("is a spare"));
@@ -272,6 +272,49 @@ TEST_CASE("a node beyond the maximum is a spare and replaces one that is lost") 
   CHECK(job.ranks() == Ranks{{"c", 0}, {"b", 1}});
   job.ready_all();
   CHECK(job.running().generation == 1);
+}
+
+TEST_CASE("without restarts a node that comes to all nodes of a fixed number is dropped at once with the way out") {
+  Job job({.run_id = "r7", .min_nodes = 2, .max_nodes = 2});
+  job.join("a");
+  job.join("b");
+  const bool running = GENERATE(false, true);
+  if (running) job.ready_all();
+  job.join("c");
+  CHECK_THAT(job.dropped["c"], Catch::Contains("'r7'") && Catch::Contains("2 nodes (on a, b)") &&
+                                   Catch::Contains("another --rdzv_id") && Catch::Contains("--nnodes=MIN:MAX"));
+  CHECK_FALSE(job.membership().has("c"));
+  CHECK(job.proposals == 1);
+  job.lose("b");
+  CHECK_THAT(job.ended["a"].reason, Catch::Contains("node b was lost"));
+}
+
+TEST_CASE("with restarts a node that comes to all nodes of a fixed number is dropped once all have been heard") {
+  Job job({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+  job.join_and_start({"a", "b"});
+  job.silence("b");
+  job.pass(100ms);
+  job.join("c");
+  job.pass(2s);
+  CHECK(job.dropped.empty());
+  SECTION("one of them is lost: it is the replacement") {
+    job.pass(3s);
+    CHECK(job.dropped.contains("b"));
+    CHECK(job.ranks() == Ranks{{"a", 0}, {"c", 1}});
+  }
+  SECTION("all are there") {
+    job.beat("b");
+    job.tick();
+    CHECK_THAT(job.dropped["c"], Catch::Contains("another --rdzv_id"));
+    CHECK(job.dropped.size() == 1);
+    CHECK(job.proposals == 1);
+  }
+  SECTION("the job ends meanwhile: it has run nothing and gets no result") {
+    job.success("a");
+    job.success("b");
+    CHECK(job.ended.size() == 2);
+    CHECK(job.dropped.contains("c"));
+  }
 }
 
 TEST_CASE("a node that joins when others have succeeded waits and starts no new round") {
@@ -288,15 +331,17 @@ TEST_CASE("a node that joins when others have succeeded waits and starts no new 
 }
 
 TEST_CASE("a node that joins when others have succeeded and left waits: no round below the minimum") {
-  Job job({.min_nodes = 3, .max_nodes = 3});
+  Job job({.min_nodes = 3, .max_nodes = 3, .max_restarts = 1});
   job.join_and_start({"a", "b", "c"});
   for (const auto* node : {"a", "b"}) {
     job.success(node);
     job.lose(node);
   }
   job.join("d");
+  job.pass(3s);
   CHECK(job.proposals == 1);
-  CHECK_THAT(job.waiting["d"], Catch::Contains("is a spare"));
+  CHECK_THAT(job.waiting["d"], Catch::Contains("joins if one of them has been lost"));
+  CHECK(job.dropped.empty());
   job.success("c");
   CHECK(job.ended["c"].success);
 }

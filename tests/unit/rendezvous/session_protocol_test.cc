@@ -9,16 +9,20 @@ using namespace std::chrono_literals;
 namespace {
 
 NodeFrame example_join() {
-  return SessionJoin{
-      .node =
-          {.id = "b-1", .host = "b", .address = "10.0.0.2", .nproc = 4, .node_rank = 1, .former = FormerRound{7, 1, 2}},
-      .policy = {.run_id = "none",
-                 .program = "train.cfg",
-                 .min_nodes = 2,
-                 .max_nodes = 8,
-                 .agent_store = false,
-                 .mpi = true,
-                 .max_restarts = 3}};
+  return SessionJoin{.node = {.id = "b-1",
+                              .host = "b",
+                              .address = "10.0.0.2",
+                              .nproc = 4,
+                              .node_rank = 1,
+                              .command = {"train.cfg", "--optim.lr=0.1"},
+                              .former = FormerRound{7, 1, 2}},
+                     .policy = {.run_id = "none",
+                                .program = "train.cfg",
+                                .min_nodes = 2,
+                                .max_nodes = 8,
+                                .agent_store = false,
+                                .mpi = true,
+                                .max_restarts = 3}};
 }
 
 RoundProposed example_round() {
@@ -45,6 +49,12 @@ WorkerFailure example_failure() {
           .usage_error = true};
 }
 
+RoundProposed example_round_of_two_commands() {
+  RoundProposed proposed = example_round();
+  proposed.round.commands = {.first = {"a.py"}, .other = 1, .others = {"a.py", "--x"}, .count = 1};
+  return proposed;
+}
+
 std::vector<NodeFrame> node_frames() {
   return {example_join(),
           SessionJoin{.node = {.id = "new"}},
@@ -69,6 +79,7 @@ std::vector<ServerFrame> server_frames() {
           SessionShutdown{"stopped by SIGTERM"},
           RendezvousWaiting{"1 of 2"},
           example_round(),
+          example_round_of_two_commands(),
           SessionStarted{7, "10.0.0.1", 4000},
           RequestAnswer{"{}"},
           JobEnded{{.exit_code = 137, .reason = "rank 5 failed", .failures = {example_failure()}}}};
@@ -87,6 +98,7 @@ TEST_CASE("every field of a join survives encoding") {
   CHECK(join.node.address == "10.0.0.2");
   CHECK(join.node.nproc == 4);
   CHECK(join.node.node_rank == 1);
+  CHECK(join.node.command == std::vector<std::string>{"train.cfg", "--optim.lr=0.1"});
   REQUIRE(join.node.former);
   CHECK(join.node.former->generation == 7);
   CHECK(join.node.former->group_rank == 1);
@@ -127,6 +139,16 @@ TEST_CASE("ranks of a round follow from the order of its members") {
   CHECK(proposed.round.world_size == 5);
   CHECK(proposed.round.members[1].group_rank == 1);
   CHECK(proposed.round.members[1].first_rank == 2);
+}
+
+TEST_CASE("a round says how the commands of its nodes differ") {
+  const std::string bytes = encode(ServerFrame{example_round_of_two_commands()});
+  const auto commands = std::get<RoundProposed>(decode_server_frame(bytes)).round.commands;
+  REQUIRE(commands);
+  CHECK(commands->first == std::vector<std::string>{"a.py"});
+  CHECK(commands->other == 1);
+  CHECK(commands->others == std::vector<std::string>{"a.py", "--x"});
+  CHECK(commands->count == 1);
 }
 
 TEST_CASE("the example frame of SESSIONS.md is encoded as shown") {

@@ -451,13 +451,13 @@ TEST_CASE("an agent of another version is refused by name") {
   Sender sender;
   MembershipHub hub(loop, sender);
   std::string join = encode(NodeFrame{SessionJoin{{.id = "a", .host = "a"}, quick(1, 1)}});
-  join[1] = 7;  // the version follows the kind
+  join[1] = 99;  // the version follows the kind
   hub.on_open(1, {});
   hub.on_frame(1, join);
   REQUIRE(sender.sent.size() == 1);
   const auto answer = decode_server_frame(sender.sent[0]);
   REQUIRE(std::holds_alternative<JoinRefused>(answer));
-  CHECK_THAT(std::get<JoinRefused>(answer).text, Catch::Contains("the agent has version 7"));
+  CHECK_THAT(std::get<JoinRefused>(answer).text, Catch::Contains("the agent has version 99"));
   CHECK(sender.closed == std::vector<SessionId>{1});
 }
 
